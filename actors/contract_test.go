@@ -332,6 +332,27 @@ func TestIdleActorsCostNoGoroutineAndLittleMemory(t *testing.T) {
 	})
 }
 
+// deps.Spawn relies on this: actors share their properties, and the producer returns the actor that is being spawned.
+func TestActorIsProducedOnceWhileItIsSpawned(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		produced := 0
+		props := actor.PropsFromProducer(func() actor.Actor {
+			produced++
+			return actor.ReceiveFunc(func(actor.Context) {})
+		})
+		pid := r.system.Root.Spawn(props)
+		if produced != 1 {
+			t.Errorf("produced %d times when Spawn returns, want once", produced)
+		}
+		synctest.Wait()
+		r.stop(pid)
+		synctest.Wait()
+		if produced != 1 {
+			t.Errorf("produced %d times until it has stopped, want once", produced)
+		}
+	})
+}
+
 func heap() int64 {
 	runtime.GC()
 	runtime.GC()

@@ -49,17 +49,17 @@ type Deps struct {
 	TailBytes int
 
 	lifetime
-	started time.Time
 	windows *budget
 	prober  prober
+	shared  shared
 }
 
 // Init sets the unexported fields, and the exported ones that depend on them.
 func (d *Deps) Init() {
 	d.lifetime.init()
-	d.started = time.Now()
 	d.Registry = newRegistry()
 	d.Feeds = newRouter(d.System.Root)
+	d.shared.init()
 	d.windows = newBudget(cmp.Or(d.TailBytes, defaultTailBytes))
 }
 

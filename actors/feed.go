@@ -71,9 +71,8 @@ func (p *polls) begin(current *poll, now time.Time) (began observe.Read) {
 type poll struct{ cancel context.CancelFunc }
 
 // NewFeed returns the feed of a tenant.
-func NewFeed(deps *Deps, tenant string) *actor.Props {
-	log := deps.Log.With(zap.String("tenant", tenant))
-	return Props("feed "+tenant, log, &feed{deps: deps, log: log, tenant: tenant, subs: make(map[string]subscriber)})
+func NewFeed(deps *Deps, tenant string) Behaviour {
+	return &feed{deps: deps, log: deps.Log.With(zap.String("tenant", tenant)), tenant: tenant, subs: make(map[string]subscriber)}
 }
 
 func (f *feed) Start(ctx actor.Context) {

@@ -28,8 +28,8 @@ type listener struct {
 type post func(fn func(ctx actor.Context))
 
 // NewListener returns the listener of a node.
-func NewListener(deps *Deps) *actor.Props {
-	return Props("listener", deps.Log, &listener{deps: deps, log: deps.Log})
+func NewListener(deps *Deps) Behaviour {
+	return &listener{deps: deps, log: deps.Log}
 }
 
 func (l *listener) Start(ctx actor.Context) {

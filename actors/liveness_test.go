@@ -177,8 +177,19 @@ func (o *outside) in(fn func(ctx actor.Context)) { o.deps.System.Root.Send(o.pid
 
 func (o *outside) projection() *actor.PID {
 	spawned := make(chan *actor.PID)
-	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewProjection(o.deps, o.def, o.lease, o.pid, true)) })
+	o.in(func(ctx actor.Context) {
+		spawned <- mustSpawn(o.t, o.deps, ctx, NewProjection(o.deps, o.def, o.lease, o.pid, true))
+	})
 	return <-spawned
+}
+
+func mustSpawn(t *testing.T, deps *Deps, ctx actor.SpawnerContext, b Behaviour) *actor.PID {
+	t.Helper()
+	pid, err := deps.Spawn(ctx, deps.System.ProcessRegistry.NextId(), b)
+	if err != nil {
+		t.Error(err)
+	}
+	return pid
 }
 
 func (o *outside) send(to *actor.PID, msg any) {

@@ -45,10 +45,10 @@ type Running struct {
 }
 
 // NewNode returns the node's actor. Its parent is the supervisor, which runs the projections in running already.
-func NewNode(deps *Deps, running []Running) *actor.Props {
-	return Props("node", deps.Log, &node{deps: deps, log: deps.Log, running: running, table: ownership.NewTable(),
+func NewNode(deps *Deps, running []Running) Behaviour {
+	return &node{deps: deps, log: deps.Log, running: running, table: ownership.NewTable(),
 		tenants: tenants{ensured: make(map[string]int32), atOnce: ensureMost, logged: make(map[leftOut]bool), waiting: make(map[engine.Rename]bool)}, changes: newChanges(), orders: orders{changed: make(map[int32]bool)},
-		heads: heads{missed: make(map[string]missed)}})
+		heads: heads{missed: make(map[string]missed)}}
 }
 
 func (n *node) Start(ctx actor.Context) {

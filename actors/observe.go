@@ -48,11 +48,11 @@ func (w *worker) observe(r machine.RunResult, queued, took time.Duration) {
 func (a *projectionActor) report(event any) {
 	switch e := event.(type) {
 	case observe.Failure:
-		observing.Call(a.deps.Observer.EventFailed, e)
+		observing.Call(a.worker.deps.Observer.EventFailed, e)
 	case observe.Decision:
-		observing.Call(a.deps.Observer.Decided, e)
+		observing.Call(a.worker.deps.Observer.Decided, e)
 	case observe.Replay:
-		observing.Call(a.deps.Observer.Replayed, e)
+		observing.Call(a.worker.deps.Observer.Replayed, e)
 	}
 }
 
@@ -65,7 +65,7 @@ func (a *projectionActor) published(before projection.BreakerState, now machine.
 	if now.Breaker == projection.BreakerOpen {
 		changed.Reason = now.Reason
 	}
-	observing.Call(a.deps.Observer.BreakerChanged, changed)
+	observing.Call(a.worker.deps.Observer.BreakerChanged, changed)
 }
 
 // observe reports a poll of the feed, and what holds back the settled mark, to the observer.

@@ -46,9 +46,9 @@ type operator struct {
 }
 
 // NewOperator returns the operator of a node.
-func NewOperator(deps *Deps) *actor.Props {
-	return Props("operator", deps.Log, &operator{deps: deps, log: deps.Log, running: make(map[int64]context.CancelFunc),
-		places: newSlots(operationsMost, 0), swapsWaiting: new(atomic.Int64)})
+func NewOperator(deps *Deps) Behaviour {
+	return &operator{deps: deps, log: deps.Log, running: make(map[int64]context.CancelFunc),
+		places: newSlots(operationsMost, 0), swapsWaiting: new(atomic.Int64)}
 }
 
 func (o *operator) Start(ctx actor.Context) { o.take(ctx) }

@@ -15,7 +15,6 @@ import (
 // projectionActor runs one projection. It turns messages into inputs of the projection's machine, and the machine's effects into
 // work, messages and timers. It decides nothing.
 type projectionActor struct {
-	deps   *Deps
 	feed   *actor.PID
 	m      machine.Machine
 	first  machine.Started
@@ -27,17 +26,14 @@ type projectionActor struct {
 
 // NewProjection returns the actor of a projection whose lease this node holds. fresh reports that the lease was just read; else
 // the actor first reads it.
-func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) *actor.Props {
-	config := machine.Config{Def: def, HeartbeatInterval: deps.Timing.HeartbeatInterval, AdvanceEvery: deps.Timing.AdvanceInterval,
-		Start: deps.started, ReplayBackoff: deps.Timing.ReplayRest}
-	a := &projectionActor{deps: deps, feed: feed, m: machine.New(config, lease), first: machine.Started{Stale: !fresh},
+func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) Behaviour {
+	return &projectionActor{feed: feed, m: machine.New(deps.configOf(def), lease), first: machine.Started{Stale: !fresh},
 		worker: worker{deps: deps, def: def, id: lease.ID, epoch: lease.Epoch}, taken: new(atomic.Int64)}
-	return Props("projection "+lease.ID.String(), deps.Log, a)
 }
 
 func (a *projectionActor) Start(ctx actor.Context) {
-	a.deps.Registry.began(a.worker.id, a.m.Row.Epoch, a.m.Row.Partitions)
-	a.m.LeaseDeadline = a.deps.leaseDeadline()
+	a.worker.deps.Registry.began(a.worker.id, a.m.Row.Epoch, a.m.Row.Partitions)
+	a.m.LeaseDeadline = a.worker.deps.leaseDeadline()
 	a.step(ctx, a.first)
 }
 
@@ -46,7 +42,7 @@ func (a *projectionActor) Stop(ctx actor.Context) {
 	a.worker.cutShort(errStopped)
 	a.worker.stop()
 	stopTimer(a.timer)
-	a.deps.Registry.withdraw(a.worker.id)
+	a.worker.deps.Registry.withdraw(a.worker.id)
 }
 
 func (a *projectionActor) Handle(ctx actor.Context, msg any) {
@@ -87,7 +83,7 @@ func (a *projectionActor) done(ctx actor.Context, op int, result machine.Result)
 
 // take gives the machine an input, and before it the lease deadline if that has changed.
 func (a *projectionActor) take(ctx actor.Context, in machine.Input) {
-	if at := a.deps.leaseDeadline(); !at.Equal(a.m.LeaseDeadline) {
+	if at := a.worker.deps.leaseDeadline(); !at.Equal(a.m.LeaseDeadline) {
 		a.step(ctx, machine.LeaseDeadline{At: at})
 	}
 	a.step(ctx, in)
@@ -100,7 +96,7 @@ func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 	var effects []machine.Effect
 	a.m, effects = machine.Step(a.m, in, time.Now())
 	if _, works := a.m.State.(machine.Working); worked && !works {
-		a.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) { e.Busy, e.Queued = time.Time{}, false })
+		a.worker.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) { e.Busy, e.Queued = time.Time{}, false })
 	}
 	for _, e := range effects {
 		a.carryOut(ctx, e)
@@ -122,7 +118,7 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	case machine.Arm:
 		a.arm(ctx, e.At)
 	case machine.Publish:
-		a.deps.Registry.publish(a.worker.id, func(entry *ProjectionEntry) {
+		a.worker.deps.Registry.publish(a.worker.id, func(entry *ProjectionEntry) {
 			entry.Status = e.Status
 			entry.Applied += int64(e.Applied)
 		})
@@ -134,7 +130,7 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	case machine.AskGate:
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: e.Fault})
 	case machine.DrainDone:
-		a.deps.Registry.drained(a.worker.id)
+		a.worker.deps.Registry.drained(a.worker.id)
 		ctx.Request(ctx.Parent(), &messages.Drained{Advance: e.Advance})
 	case machine.LeaseGone:
 		ctx.Request(ctx.Parent(), &messages.LeaseLost{Key: a.m.Row.Key()})
@@ -156,8 +152,8 @@ func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 		a.worker.run(ctx, a.worker.task(s.Job, a.m.Row), func(ctx actor.Context, result machine.Result) { a.done(ctx, s.Op, result) })
 		return
 	}
-	a.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) {
-		e.Busy, e.Limit, e.Queued = time.Now(), 2*a.deps.Timing.QueryTimeout, false
+	a.worker.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) {
+		e.Busy, e.Limit, e.Queued = time.Now(), 2*a.worker.deps.Timing.QueryTimeout, false
 	})
 	ctx.Request(ctx.Parent(), request)
 }
@@ -166,6 +162,6 @@ func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 func (a *projectionActor) arm(ctx actor.Context, at time.Time) {
 	stopTimer(a.timer)
 	if a.timer = nil; !at.IsZero() {
-		a.timer = a.deps.After(ctx, time.Until(at), func(ctx actor.Context) { a.take(ctx, machine.Tick{}) })
+		a.timer = a.worker.deps.After(ctx, time.Until(at), func(ctx actor.Context) { a.take(ctx, machine.Tick{}) })
 	}
 }

@@ -72,18 +72,19 @@ type FeedEntry struct {
 // projections that are behind, 0 if it is not behind.
 type registered struct {
 	ProjectionEntry
-	id      projection.ID
-	present bool
-	place   int
-	// partitions is how many partitions the projection had when this one began to run here. epoch is the epoch of the lease
-	// under which it began. An entry whose epoch is at most outdated counts as absent.
-	partitions      int
+	id    projection.ID
+	place int
+	// epoch is the epoch of the lease under which the projection began to run here. An entry whose epoch is at most outdated counts
+	// as absent.
 	epoch, outdated int64
+	waiters         []waiter
+	// partitions is how many partitions the projection had when this one began to run here.
+	partitions int32
+	present    bool
 	// drained reports that the projection has ended its work. Its lease, and then its checkpoint, may be another owner's.
 	drained bool
 	// gone reports that the tenant was removed while this node ran the projection.
-	gone    bool
-	waiters []waiter
+	gone bool
 }
 
 // here reports whether this node runs the projection, as far as it knows.

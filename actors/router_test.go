@@ -42,7 +42,7 @@ func polledFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.R
 	deps = &Deps{Store: store, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
 		Observer: observe.Observer{EventsRead: func(r observe.Read) { ended <- r }}}
 	deps.Init()
-	feed := deps.System.Root.Spawn(NewFeed(deps, "a"))
+	feed := mustSpawn(t, deps, deps.System.Root, NewFeed(deps, "a"))
 	sub := deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		if _, started := ctx.Message().(*actor.Started); started {
 			ctx.Request(feed, &messages.Subscribe{})

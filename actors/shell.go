@@ -34,15 +34,14 @@ func (c *Crash) Error() string { return fmt.Sprintf("%s panicked: %v", c.Actor, 
 var mailbox = actor.WithMailbox(actor.UnboundedLockfree())
 
 // Props returns the properties of an actor with that behaviour.
-func Props(name string, log *zap.Logger, b Behaviour, options ...actor.PropsOption) *actor.Props {
-	return actor.PropsFromProducer(func() actor.Actor { return &shell{name: name, log: log, behaviour: b} }, options...).Configure(mailbox)
+func Props(log *zap.Logger, b Behaviour, options ...actor.PropsOption) *actor.Props {
+	return actor.PropsFromProducer(func() actor.Actor { return &shell{log: log, behaviour: b} }, options...).Configure(mailbox)
 }
 
 // shell protects a behaviour from what protoactor does with panics and late messages. A panic in a message goes to the
 // supervisor once, as a Crash. A panic in Stop is only logged, since it would restart the actor or hang its parent. A message
 // after Stop is dropped.
 type shell struct {
-	name      string
 	log       *zap.Logger
 	behaviour Behaviour
 	stopping  bool
@@ -51,43 +50,43 @@ type shell struct {
 func (s *shell) Receive(ctx actor.Context) {
 	switch msg := ctx.Message().(type) {
 	case *actor.Started:
-		s.orCrash(func() { s.behaviour.Start(ctx) })
+		s.orCrash(ctx, func() { s.behaviour.Start(ctx) })
 	case *actor.Stopping, *actor.Restarting:
 		if !s.stopping {
 			s.stopping = true
-			s.orLog(func() { s.behaviour.Stop(ctx) })
+			s.orLog(ctx, func() { s.behaviour.Stop(ctx) })
 		}
 	case *actor.Stopped:
 		if b, ok := s.behaviour.(interface{ Gone(actor.Context) }); ok {
-			s.orLog(func() { b.Gone(ctx) })
+			s.orLog(ctx, func() { b.Gone(ctx) })
 		}
 	case *actor.Terminated:
 		// A supervisor gets it also while it stops, and so learns that its children are gone.
-		s.orLog(func() { s.behaviour.Handle(ctx, msg) })
+		s.orLog(ctx, func() { s.behaviour.Handle(ctx, msg) })
 	case *call:
 		if !s.stopping {
-			s.orCrash(func() { msg.do(ctx) })
+			s.orCrash(ctx, func() { msg.do(ctx) })
 		}
 	default:
 		if !s.stopping {
-			s.orCrash(func() { s.behaviour.Handle(ctx, msg) })
+			s.orCrash(ctx, func() { s.behaviour.Handle(ctx, msg) })
 		}
 	}
 }
 
-func (s *shell) orCrash(fn func()) {
+func (s *shell) orCrash(ctx actor.Context, fn func()) {
 	defer func() {
 		if r := recover(); r != nil {
-			panic(&Crash{Actor: s.name, Value: r, Stack: string(debug.Stack())})
+			panic(&Crash{Actor: ctx.Self().Id, Value: r, Stack: string(debug.Stack())})
 		}
 	}()
 	fn()
 }
 
-func (s *shell) orLog(fn func()) {
+func (s *shell) orLog(ctx actor.Context, fn func()) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.log.Error("actor panicked while stopping", zap.String("actor", s.name), zap.Any("panic", r),
+			s.log.Error("actor panicked while stopping", zap.String("actor", ctx.Self().Id), zap.Any("panic", r),
 				zap.ByteString("stack", debug.Stack()))
 		}
 	}()

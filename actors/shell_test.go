@@ -50,7 +50,7 @@ func spawn(t *testing.T, b *scripted) (*actor.ActorSystem, *actor.PID, *failures
 	core, logs := observer.New(zap.DebugLevel)
 	system := actors.NewSystem(zap.New(core))
 	strategy := &failures{reasons: make(chan any, 10)}
-	pid, err := system.Root.SpawnNamed(actors.Props("scripted", zap.New(core), b, actor.WithGuardian(strategy)), "scripted")
+	pid, err := system.Root.SpawnNamed(actors.Props(zap.New(core), b, actor.WithGuardian(strategy)), "scripted")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package actors
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -13,11 +14,29 @@ import (
 // NewSystem returns an actor system that logs only to log. What the actor library logs at info level is logged at debug level.
 func NewSystem(log *zap.Logger) *actor.ActorSystem {
 	handler := &demoted{zapslog.NewHandler(log.Named("protoactor").Core())}
-	return actor.NewActorSystem(
+	system := actor.NewActorSystem(
 		actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(handler) }),
 		// The library counts dead letters in a goroutine that lives for this long after the first one.
 		actor.WithDeadLetterThrottleInterval(time.Millisecond),
 	)
+	shareBuckets(system.ProcessRegistry)
+	return system
+}
+
+// registryBuckets is how many buckets an actor system keeps for its PIDs. A bucket has 32 maps.
+const registryBuckets = 16
+
+// shareBuckets leaves a registry with fewer buckets. The library makes 1,024, whose maps take 3 MB while they are empty, and some
+// 10 MB with one actor each. No actor runs yet.
+func shareBuckets(registry *actor.ProcessRegistryValue) {
+	all := registry.LocalPIDs.LocalPIDs
+	registry.LocalPIDs.LocalPIDs = slices.Clone(all[:registryBuckets])
+	for _, bucket := range all {
+		for id, process := range bucket.Items() {
+			bucket.Remove(id)
+			registry.Add(process.(actor.Process), id)
+		}
+	}
 }
 
 // undelivered replaces the message by which the actor library reports a message to a stopped actor. Here, a dead letter is an

@@ -10,6 +10,24 @@ import (
 	"github.com/millrace-go/millrace/actors"
 )
 
+// The processes of the actor library itself are found in the registry that NewSystem makes smaller.
+func TestSmallRegistryFindsItsProcesses(t *testing.T) {
+	system := actors.NewSystem(zap.NewNop())
+	defer system.Shutdown()
+	pids := []*actor.PID{actor.NewPID(system.Address(), "eventstream"), actor.NewPID(system.Address(), "deadletter")}
+	for range 1000 {
+		pids = append(pids, system.Root.Spawn(actor.PropsFromFunc(func(actor.Context) {})))
+	}
+	for _, pid := range pids {
+		if _, found := system.ProcessRegistry.Get(pid); !found {
+			t.Errorf("%s is not found", pid)
+		}
+	}
+	if n := len(system.ProcessRegistry.LocalPIDs.LocalPIDs); n > 16 {
+		t.Errorf("the registry has %d buckets of 32 maps, want at most 16", n)
+	}
+}
+
 func TestMessageToAStoppedActorIsNotLoggedAsDeadLetter(t *testing.T) {
 	core, logs := observer.New(zap.DebugLevel)
 	system := actors.NewSystem(zap.New(core))

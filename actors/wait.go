@@ -14,7 +14,7 @@ func (r *Registry) began(id projection.ID, epoch int64, partitions int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.entry(id)
-	p.epoch, p.partitions, p.drained = epoch, partitions, false
+	p.epoch, p.partitions, p.drained = epoch, int32(partitions), false
 	id.Partition = 0
 	if r.partitions[id] = partitions; partitions <= 1 {
 		delete(r.partitions, id)
@@ -54,7 +54,7 @@ func (r *Registry) parts(id projection.ID) []*registered {
 			id.Partition = number
 		}
 		p := r.projections[id]
-		if p != nil && n > 1 && p.partitions != n {
+		if p != nil && n > 1 && int(p.partitions) != n {
 			p = nil
 		}
 		parts = append(parts, p)
@@ -89,7 +89,7 @@ func (r *Registry) ReachedBy(id projection.ID, partitions int, position int64) b
 	defer r.mu.Unlock()
 	p := r.projections[id]
 	err, final := p.reached(position)
-	return final && err == nil && p.partitions == partitions
+	return final && err == nil && int(p.partitions) == partitions
 }
 
 // Halted reports whether the projection, or one of its partitions on this node, waits for a user after a failure.

@@ -146,7 +146,7 @@ func (o *outside) feed(tenant string) *fed {
 	f := &fed{outside: o, polls: make(chan func() engine.TailUpdate, 1000)}
 	spawned := make(chan *actor.PID)
 	o.deps.Store = tails{o.store, f.polls, new(atomic.Int64)}
-	o.in(func(ctx actor.Context) { spawned <- ctx.Spawn(NewFeed(o.deps, tenant)) })
+	o.in(func(ctx actor.Context) { spawned <- mustSpawn(o.t, o.deps, ctx, NewFeed(o.deps, tenant)) })
 	f.read(0, 1)
 	f.pid = <-spawned
 	o.send(f.pid, &messages.Subscribe{Taken: &f.taken})

@@ -213,10 +213,24 @@ func (s *Store) readLeases(ctx context.Context, statement string, args ...any) (
 func (s *Store) queryLeases(ctx context.Context, q batchSender, statement string, args ...any) ([]engine.Lease, error) {
 	var in engine.Incarnation
 	leases, err := queryAfter(ctx, q, s.control.sql("incarnation"), &in, leaseFrom, s.control.sql(statement), args...)
+	texts := make(map[string]string)
 	for i := range leases {
-		leases[i].Incarnation = in
+		l := &leases[i]
+		l.Incarnation = in
+		// A node keeps its leases in memory, and most have the same texts.
+		l.ID.Tenant, l.ID.Name, l.Owner = shared(texts, l.ID.Tenant), shared(texts, l.ID.Name), shared(texts, l.Owner)
+		l.Desired = engine.DesiredState(shared(texts, string(l.Desired)))
 	}
 	return leases, err
+}
+
+// shared returns the text that is equal to s, and adds s if there is none.
+func shared(texts map[string]string, s string) string {
+	t, found := texts[s]
+	if !found {
+		t, texts[s] = s, s
+	}
+	return t
 }
 
 // leaseFrom scans the columns of lease_columns.sql.

@@ -10,46 +10,66 @@ import (
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // child is an actor that the supervisor starts and restarts.
 type child struct {
-	name    string
-	pid     *actor.PID // nil between two starts
-	respawn func(ctx actor.Context)
-	ended   bool // it is not restarted
+	name    string                  // empty for a projection
+	pid     *actor.PID              // nil between two starts
+	respawn func(ctx actor.Context) // nil for a projection
 	crashes int
 	crashed time.Time
+	ended   bool // it is not restarted
 
 	// members are the projections that a feed serves, and tenantRow is the key of its tenant.
 	members   map[*child]bool
 	tenant    string
 	tenantRow int32
 
-	// lease is the lease of a projection, and feed is the feed to which the projection subscribes. A draining projection is not
-	// restarted. replaced reports that the actor of an earlier lease stops, which the projection waits for.
-	lease    engine.Lease
-	feed     *child
-	draining bool
-	replaced bool
+	// A draining projection is not restarted. replaced reports that the actor of an earlier lease stops, which the projection
+	// waits for. feed is the feed to which the projection subscribes.
+	draining, replaced bool
+	feed               *child
+	held
+	// fresh is the lease as it was just read, until the projection starts.
+	fresh *engine.Lease
+}
+
+// held is what the supervisor keeps of the lease of a projection.
+type held struct {
+	id                projection.ID
+	epoch, checkpoint int64
+	incarnation       engine.Incarnation
+	partitions        int
+	row               int32
+}
+
+// lease returns the lease that a projection holds, without what may have changed since it was read.
+func (s *supervisor) lease(c *child) engine.Lease {
+	return engine.Lease{Row: c.row, ID: c.id, Partitions: c.partitions, Owner: s.deps.Node.ID, Epoch: c.epoch,
+		Checkpoint: c.checkpoint, Incarnation: c.incarnation}
 }
 
 // fields identify the child in logs.
 func (c *child) fields() []zap.Field {
-	if c.lease.Row == 0 {
+	if c.row == 0 {
 		return []zap.Field{zap.String("actor", c.name)}
 	}
-	id := c.lease.ID
-	return []zap.Field{zap.String("tenant", id.Tenant), zap.String("projection", id.Name), zap.Int("partition", id.Partition),
-		zap.Int64("epoch", c.lease.Epoch)}
+	return []zap.Field{zap.String("tenant", c.id.Tenant), zap.String("projection", c.id.Name), zap.Int("partition", c.id.Partition),
+		zap.Int64("epoch", c.epoch)}
 }
 
 // spawn starts a child under a new name, so that messages to an earlier actor do not reach it.
-func (s *supervisor) spawn(ctx actor.Context, c *child, props *actor.Props) {
+func (s *supervisor) spawn(ctx actor.Context, c *child, b actors.Behaviour) {
 	s.spawned++
-	pid, err := ctx.SpawnNamed(props, fmt.Sprintf("%s#%d", c.name, s.spawned))
+	name := c.name
+	if c.row != 0 {
+		name = c.id.String()
+	}
+	pid, err := s.deps.Spawn(ctx, fmt.Sprintf("%s#%d", name, s.spawned), b)
 	if err != nil {
-		s.deps.Log.Error("actor not started", zap.String("actor", c.name), zap.Error(err))
+		s.deps.Log.Error("actor not started", zap.String("actor", name), zap.Error(err))
 		s.respawnLater(ctx, c)
 		return
 	}
@@ -60,8 +80,25 @@ func (s *supervisor) spawn(ctx actor.Context, c *child, props *actor.Props) {
 // start starts a child unless it runs. While the runtime stops, only the node is started: it releases the leases.
 func (s *supervisor) start(ctx actor.Context, c *child) {
 	if c.pid == nil && (c == s.node || !s.stopping && !c.ended && !c.draining) {
+		if c.row != 0 {
+			s.startProjection(ctx, c)
+			return
+		}
 		c.respawn(ctx)
 	}
+}
+
+// startProjection starts a projection with the lease that was just read. Later it reads its lease first.
+func (s *supervisor) startProjection(ctx actor.Context, c *child) {
+	if c.feed.pid == nil {
+		s.respawnLater(ctx, c)
+		return
+	}
+	lease, fresh := s.lease(c), c.fresh != nil
+	if fresh {
+		lease, c.fresh = *c.fresh, nil
+	}
+	s.spawn(ctx, c, actors.NewProjection(s.deps, s.deps.Definitions[c.id.Name], lease, c.feed.pid, fresh))
 }
 
 // startNode starts the node with the projections that run.
@@ -69,7 +106,7 @@ func (s *supervisor) startNode(ctx actor.Context) {
 	running := make([]actors.Running, 0, len(s.projections))
 	for _, c := range s.projections {
 		if !c.ended {
-			running = append(running, actors.Running{Lease: c.lease, Draining: c.draining})
+			running = append(running, actors.Running{Lease: s.lease(c), Draining: c.draining})
 		}
 	}
 	s.spawn(ctx, s.node, actors.NewNode(s.deps, running))
@@ -80,20 +117,19 @@ func (s *supervisor) startNode(ctx actor.Context) {
 
 // run starts the projection of a lease. An actor of an earlier lease is stopped first.
 func (s *supervisor) run(ctx actor.Context, lease engine.Lease) {
-	def := s.deps.Definitions[lease.ID.Name]
-	if def == nil {
+	if s.deps.Definitions[lease.ID.Name] == nil {
 		s.deps.Log.Error("claimed a projection that is not registered", zap.Stringer("projection", lease.ID))
 		return
 	}
-	if other := s.rows[lease.Row]; other != nil && other.lease.ID != lease.ID {
+	if other := s.rows[lease.Row]; other != nil && other.id != lease.ID {
 		s.retire(ctx, other)
 	}
 	c := s.projections[lease.ID]
 	if c == nil {
-		c = &child{name: lease.ID.String()}
+		c = &child{}
 		s.projections[lease.ID] = c
-	} else if s.rows[c.lease.Row] == c {
-		delete(s.rows, c.lease.Row)
+	} else if s.rows[c.row] == c {
+		delete(s.rows, c.row)
 	}
 	s.rows[lease.Row] = c
 	feed := s.feed(ctx, lease)
@@ -101,16 +137,9 @@ func (s *supervisor) run(ctx actor.Context, lease engine.Lease) {
 	if c.feed != nil && c.feed != feed {
 		s.leave(ctx, c)
 	}
-	c.lease, c.feed, c.ended, c.draining = lease, feed, false, false
-	fresh := true
-	c.respawn = func(ctx actor.Context) {
-		if feed.pid == nil {
-			s.respawnLater(ctx, c)
-			return
-		}
-		s.spawn(ctx, c, actors.NewProjection(s.deps, def, c.lease, feed.pid, fresh))
-		fresh = false
-	}
+	c.held = held{id: lease.ID, epoch: lease.Epoch, checkpoint: lease.Checkpoint, incarnation: lease.Incarnation,
+		partitions: lease.Partitions, row: lease.Row}
+	c.fresh, c.feed, c.ended, c.draining = &lease, feed, false, false
 	if c.replaced = c.pid != nil; c.replaced {
 		ctx.Stop(c.pid)
 	}
@@ -129,16 +158,16 @@ func (s *supervisor) retire(ctx actor.Context, c *child) {
 
 // forget removes a projection that has ended.
 func (s *supervisor) forget(ctx actor.Context, c *child) {
-	delete(s.projections, c.lease.ID)
-	if s.rows[c.lease.Row] == c {
-		delete(s.rows, c.lease.Row)
+	delete(s.projections, c.id)
+	if s.rows[c.row] == c {
+		delete(s.rows, c.row)
 	}
 	s.leave(ctx, c)
 }
 
 // leave removes a projection from its feed, and stops the feed if it serves no other.
 func (s *supervisor) leave(ctx actor.Context, c *child) {
-	feed, tenant := c.feed, c.lease.ID.Tenant
+	feed, tenant := c.feed, c.id.Tenant
 	if delete(feed.members, c); len(feed.members) > 0 {
 		return
 	}
@@ -169,7 +198,7 @@ func (s *supervisor) feed(ctx actor.Context, lease engine.Lease) *child {
 
 // find returns the projection of the lease with that key, nil if there is none.
 func (s *supervisor) find(key engine.LeaseKey) *child {
-	if c := s.rows[key.Row]; c != nil && c.lease.Epoch == key.Epoch && !c.ended {
+	if c := s.rows[key.Row]; c != nil && c.epoch == key.Epoch && !c.ended {
 		return c
 	}
 	return nil
@@ -200,7 +229,7 @@ func (s *supervisor) drain(ctx actor.Context, msg *messages.Drain) {
 // drained reports that a projection without an actor is drained. Only the database has its last checkpoint, which the release
 // leaves as it is.
 func (s *supervisor) drained(ctx actor.Context, c *child) {
-	s.toNode(ctx, &messages.Drained{Advance: engine.Advance{Lease: c.lease, To: c.lease.Checkpoint}})
+	s.toNode(ctx, &messages.Drained{Advance: engine.Advance{Lease: s.lease(c), To: c.checkpoint}})
 }
 
 // resumed passes the message on to a projection and its feed.

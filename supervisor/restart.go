@@ -64,7 +64,7 @@ func (s *supervisor) terminated(ctx actor.Context, pid *actor.PID) {
 		s.respawnLater(ctx, c)
 	case c == s.operator && s.stopping:
 		s.orderly(ctx)
-	case c.ended && c.lease.Row != 0:
+	case c.ended && c.row != 0:
 		s.forget(ctx, c)
 	case c.ended:
 	case c.draining:
@@ -138,7 +138,7 @@ func (s *supervisor) restarts(c *child, r observe.Restart) {
 	case c.members != nil:
 		r.Kind, r.Projection.Tenant = observe.ActorFeed, c.tenant
 	default:
-		r.Kind, r.Projection = observe.ActorProjection, c.lease.ID
+		r.Kind, r.Projection = observe.ActorProjection, c.id
 	}
 	observing.Call(s.deps.Observer.ActorRestarted, r)
 }

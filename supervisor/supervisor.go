@@ -27,7 +27,7 @@ func Start(deps *actors.Deps) (*Supervisor, error) {
 	root := &rootStrategy{log: deps.Log}
 	s := &supervisor{deps: deps, handle: h, root: root, gate: newGate(deps), children: make(map[string]*child),
 		feeds: make(map[string]*child), projections: make(map[projection.ID]*child), rows: make(map[int32]*child)}
-	props := actors.Props("supervisor", deps.Log, s, actor.WithSupervisor(&strategy{s}), actor.WithGuardian(root))
+	props := actors.Props(deps.Log, s, actor.WithSupervisor(&strategy{s}), actor.WithGuardian(root))
 	pid, err := deps.System.Root.SpawnNamed(props, "supervisor")
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
@@ -146,7 +146,7 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 		ctx.Forward(s.node.pid)
 	case *messages.Faulted:
 		if c := s.children[ctx.Sender().Id]; c != nil {
-			s.gate.faulted(ctx, waiter{c.pid, c.lease.Row}, msg.Fault)
+			s.gate.faulted(ctx, waiter{c.pid, c.row}, msg.Fault)
 		}
 	case *actor.Terminated:
 		s.terminated(ctx, msg.Who)

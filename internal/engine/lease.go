@@ -32,15 +32,14 @@ type Begun struct {
 
 // Lease is the right to run one projection. It belongs to one owner under one epoch.
 type Lease struct {
-	// Row is the key of the lease in the store.
-	Row int32
+	// Row is the key of the lease in the store. TenantRow is that of the tenant: a tenant that is created again under its name
+	// has another.
+	Row, TenantRow int32
 	// ID is the projection that is leased.
 	ID projection.ID
 	// Partitions is how many partitions the projection has. Share is the events of this one.
 	Partitions int
 	Share      partition.Share
-	// TenantRow is the key of the tenant in the store. A tenant that is created again under its name has another.
-	TenantRow int32
 	// Owner is the node that holds the lease.
 	Owner string
 	// Epoch is the fencing number: every claim raises it, and a write under an older one is refused.
@@ -63,13 +62,13 @@ type Lease struct {
 	CrashAttempts int
 	// Failed is why the projection waits for a person. It is empty if it does not.
 	Failed string
+	// Parked counts the parked dead letters.
+	Parked int64
 	// Halted reports whether the projection waits until a user resumes it. Otherwise it tries again by itself.
 	Halted bool
-	// Parked counts the parked dead letters. ParkedStreams reports whether there are streams among them whose later events are
-	// parked, too. HasCommands reports whether there are open commands for dead letters.
-	Parked        int64
-	ParkedStreams bool
-	HasCommands   bool
+	// ParkedStreams reports whether later events of parked streams are parked, too. HasCommands reports whether there are open
+	// commands for dead letters.
+	ParkedStreams, HasCommands bool
 	// Incarnation is that of the server in which the lease was read.
 	Incarnation Incarnation
 }

@@ -97,7 +97,7 @@ func (a args) next() *engine.Page {
 	return &engine.Page{Events: a.events(), To: a.num("next", 0)}
 }
 
-func (a args) config() Config {
+func (a args) config() *Config {
 	def := &engine.Definition{MaxEvents: int(a.num("max", 4)), MaxBytes: 1 << 20}
 	def.Retry = projection.RetryPolicy{MaxAttempts: max(0, int(a.num("retries", 2))) + 1, Base: 100 * time.Millisecond, Cap: 5 * time.Second, Factor: 2}
 	def.MaxParked, def.MaxFailureShare = a.num("max-parked", -1), -1
@@ -118,7 +118,7 @@ func (a args) config() Config {
 		def.Types = []string{a["type"]}
 	}
 	def.Faults = engine.FaultLimits{MissingObject: a.dur("missing", 0)}.WithDefaults()
-	return Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}
+	return &Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}
 }
 
 func (a args) row() engine.Lease {

@@ -83,7 +83,7 @@ func (s *step) batch() {
 			return
 		}
 	}
-	if s.Breaker.Probe() {
+	if s.Breaker = s.Breaker.Probe(); s.Breaker.State() == projection.BreakerHalfOpen {
 		s.Sizer.Alone()
 	}
 	_, fresh := s.State.(Reconnecting)

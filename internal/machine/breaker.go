@@ -8,11 +8,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Breaker is a circuit breaker. The machine's states do the waiting. The zero value is no breaker.
+// Breaker is a circuit breaker. The machine's states do the waiting.
 type Breaker struct {
 	policy projection.BreakerPolicy
-	// state is empty if there is no breaker.
-	state projection.BreakerState
+	state  projection.BreakerState
 	// recent are the failures within the window, while it is closed.
 	recent []time.Time
 	// inARow counts the failures since an event was last handled, and probes the failed probes among them.
@@ -22,12 +21,20 @@ type Breaker struct {
 	why           string
 }
 
-// NewBreaker returns a closed breaker for a policy with its defaults in place, or no breaker if the policy has no IsOutage.
-func NewBreaker(policy projection.BreakerPolicy) Breaker {
+// NewBreaker returns a closed breaker for a policy with its defaults in place, or nil if the policy has no IsOutage.
+func NewBreaker(policy projection.BreakerPolicy) *Breaker {
 	if policy.IsOutage == nil {
-		return Breaker{}
+		return nil
 	}
-	return Breaker{policy: policy, state: projection.BreakerClosed}
+	return &Breaker{policy: policy, state: projection.BreakerClosed}
+}
+
+// State returns the state of the breaker, empty if there is none.
+func (b *Breaker) State() projection.BreakerState {
+	if b == nil {
+		return ""
+	}
+	return b.state
 }
 
 // Why names the failures that opened the breaker, and how many followed.
@@ -38,50 +45,51 @@ func (b *Breaker) Why() string {
 	return fmt.Sprintf("%s, and %d since", b.why, b.probes)
 }
 
-// Failed records a failure that IsOutage recognizes. It reports whether a closed breaker opened. A probe that fails opens the
-// breaker again, which is not reported.
-func (b *Breaker) Failed(now time.Time) (opened bool) {
-	b.inARow++
-	if b.state == projection.BreakerClosed {
-		recent := slices.DeleteFunc(slices.Clone(b.recent), func(at time.Time) bool { return now.Sub(at) >= b.policy.Window })
-		b.recent = append(recent, now) // a new slice, since other values of the breaker may share the old one
+// Failed returns the breaker after a failure that IsOutage recognizes. It reports whether a closed breaker opened. A probe that
+// fails opens the breaker again, which is not reported.
+func (b *Breaker) Failed(now time.Time) (next *Breaker, opened bool) {
+	n := *b
+	n.inARow++
+	if n.state == projection.BreakerClosed {
+		n.recent = append(slices.DeleteFunc(slices.Clone(n.recent), func(at time.Time) bool { return now.Sub(at) >= n.policy.Window }), now)
 		switch {
-		case len(b.recent) >= b.policy.Failures:
-			b.why = fmt.Sprintf("%d failures within %v", len(b.recent), b.policy.Window)
-		case b.inARow >= b.policy.Failures:
-			b.why = fmt.Sprintf("%d failures in a row", b.inARow)
+		case len(n.recent) >= n.policy.Failures:
+			n.why = fmt.Sprintf("%d failures within %v", len(n.recent), n.policy.Window)
+		case n.inARow >= n.policy.Failures:
+			n.why = fmt.Sprintf("%d failures in a row", n.inARow)
 		default:
-			return false
+			return &n, false
 		}
-		if b.policy.Failures == 1 {
-			b.why = "a failure"
+		if n.policy.Failures == 1 {
+			n.why = "a failure"
 		}
-		b.opened, b.recent, b.probes = now, nil, 0
+		n.opened, n.recent, n.probes = now, nil, 0
 		opened = true
 	} else {
-		b.probes++
+		n.probes++
 	}
-	b.state, b.until = projection.BreakerOpen, now.Add(b.policy.OpenFor)
-	return opened
+	n.state, n.until = projection.BreakerOpen, now.Add(n.policy.OpenFor)
+	return &n, opened
 }
 
-// Probe is called before a batch. It reports whether the batch is a probe, which has one event. The caller decides when it is time
-// for one: a user may know that the service is back.
-func (b *Breaker) Probe() bool {
-	if b.state == projection.BreakerOpen {
-		b.state = projection.BreakerHalfOpen
+// Probe returns the breaker for the next batch. If it is half open, the batch is a probe, which has one event. The caller decides
+// when it is time for one: a user may know that the service is back.
+func (b *Breaker) Probe() *Breaker {
+	if b.State() != projection.BreakerOpen {
+		return b
 	}
-	return b.state == projection.BreakerHalfOpen
+	n := *b
+	n.state = projection.BreakerHalfOpen
+	return &n
 }
 
-// Answered records that a batch was handled, or failed with an error that IsOutage does not recognize. It reports whether the
-// breaker closed. Successes do not cancel failures within the window: a service that is up and down in turns opens the breaker,
-// too.
-func (b *Breaker) Answered() (closed bool) {
-	b.inARow = 0
-	if b.state != projection.BreakerOpen && b.state != projection.BreakerHalfOpen {
-		return false
+// Answered returns the breaker after a batch that was handled, or failed with an error that IsOutage does not recognize: closed.
+// Successes do not cancel failures within the window: a service that is up and down in turns opens the breaker, too.
+func (b *Breaker) Answered() *Breaker {
+	if b == nil || b.inARow == 0 && b.state == projection.BreakerClosed {
+		return b
 	}
-	b.state = projection.BreakerClosed
-	return true
+	n := *b
+	n.inARow, n.state = 0, projection.BreakerClosed
+	return &n
 }

@@ -2,6 +2,8 @@ package machine
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +14,9 @@ import (
 
 func counts(error) bool { return true }
 
-// play plays a script on a breaker: f is a failure, p a batch that begins, a one that was answered, each at a second.
-func play(t *testing.T, b *Breaker, script string) (opened, closed int) {
+// play plays a script on a breaker: f is a failure, p a batch that begins, a one that was answered, each at a second. It checks
+// that the breaker before each step is left unchanged.
+func play(t *testing.T, b *Breaker, script string) (_ *Breaker, opened, closed int) {
 	t.Helper()
 	start := time.Now()
 	for word := range strings.FieldsSeq(script) {
@@ -23,25 +26,31 @@ func play(t *testing.T, b *Breaker, script string) (opened, closed int) {
 			t.Fatalf("word %q: %v", word, err)
 		}
 		now := start.Add(time.Duration(second) * time.Second)
+		before, was := b, *b
+		was.recent = slices.Clone(b.recent)
 		switch step {
 		case 'f':
-			if b.Failed(now) {
+			var opens bool
+			if b, opens = b.Failed(now); opens {
 				opened++
 			}
 			if b.state == projection.BreakerOpen && !b.until.Equal(now.Add(30*time.Second)) {
 				t.Errorf("%s: open until %v after %s", script, b.until.Sub(start), word)
 			}
 		case 'p':
-			if probe := b.Probe(); probe != (b.state == projection.BreakerHalfOpen) {
-				t.Errorf("%s: probe is %v when %s", script, probe, b.state)
+			if b = b.Probe(); b.state == projection.BreakerOpen {
+				t.Errorf("%s: still open at %s", script, word)
 			}
 		case 'a':
-			if b.Answered() {
+			if b = b.Answered(); before.state != b.state {
 				closed++
 			}
 		}
+		if was.policy.IsOutage, before.policy.IsOutage = nil, nil; !reflect.DeepEqual(was, *before) {
+			t.Errorf("%s: %s changed the breaker that other machines share: %+v, was %+v", script, word, *before, was)
+		}
 	}
-	return opened, closed
+	return b, opened, closed
 }
 
 func TestBreakerOpensProbesAndCloses(t *testing.T) {
@@ -74,7 +83,7 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 		"f0 f1 f2 p9 f9 p40 a41 f50 f51 f52": {open, 2, 1, 3, "3 failures within 1m0s"},
 	} {
 		b := NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: counts, Failures: 3}))
-		opened, wasClosed := play(t, &b, script)
+		b, opened, wasClosed := play(t, b, script)
 		if b.state != want.state || opened != want.opened || wasClosed != want.closed || b.inARow != want.inARow || b.Why() != want.why {
 			t.Errorf("%q: %s, opened %d times, closed %d times, %d in a row, why %q; want %+v", script, b.state, opened, wasClosed, b.inARow, b.Why(), want)
 		}
@@ -82,9 +91,7 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 }
 
 func TestPolicyWithoutIsOutageHasNoBreaker(t *testing.T) {
-	for name, b := range map[string]Breaker{"zero": {}, "of a zero policy": NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{}))} {
-		if b.Probe() || b.Answered() || b.state != "" {
-			t.Errorf("%s: there is one, %s", name, b.state)
-		}
+	if b := NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{})); b != nil || b.Probe() != nil || b.Answered() != nil || b.State() != "" {
+		t.Errorf("there is one: %+v", b)
 	}
 }

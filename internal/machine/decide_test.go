@@ -181,7 +181,7 @@ func TestReplayWithoutOutcomeIsFailedAfterTen(t *testing.T) {
 func TestCheckpointThatMovesBackPanics(t *testing.T) {
 	ends := func(to int64) (panicked bool) {
 		defer func() { panicked = recover() != nil }()
-		m := New(Config{Def: &engine.Definition{MaxEvents: 1}}, engine.Lease{Checkpoint: 5})
+		m := New(&Config{Def: &engine.Definition{MaxEvents: 1}}, engine.Lease{Checkpoint: 5})
 		m.State = Working{Op: 1, Job: Apply{}, Back: Idle{}}
 		Step(m, Done{Op: 1, Result: RunResult{End: RunApplied, Batch: engine.Batch{To: to}}}, time.Unix(0, 0))
 		return false

@@ -210,7 +210,7 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 // event.
 func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	reason := s.countOutage(f)
-	if s.Breaker.state == projection.BreakerOpen {
+	if s.Breaker.State() == projection.BreakerOpen {
 		s.State = OutageWait{Reason: reason}
 		s.start(Note{Failure: s.failure(batch.Events[0], reason), Retry: s.outageDelay()})
 		return
@@ -220,12 +220,13 @@ func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 
 // countOutage counts a failure of the service that the handler depends on, and returns why the projection waits now.
 func (s *step) countOutage(f *engine.Fault) error {
-	opened := s.Breaker.Failed(s.now)
+	next, opened := s.Breaker.Failed(s.now)
+	s.Breaker = next
 	cause := f.Err
 	if at, ok := cause.(*projection.EventError); ok {
 		cause = at.Err // the event is not to blame
 	}
-	if s.Breaker.state != projection.BreakerOpen {
+	if s.Breaker.State() != projection.BreakerOpen {
 		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow), zap.Error(cause))
 		return fmt.Errorf("the service that the handler depends on failed %d times in a row: %w", s.Breaker.inARow, cause)
 	}
@@ -241,7 +242,7 @@ func (s *step) countOutage(f *engine.Fault) error {
 
 // outageDelay returns how long to wait for the next attempt, or for the next probe of an open breaker.
 func (s *step) outageDelay() time.Duration {
-	if s.Breaker.state == projection.BreakerOpen {
+	if s.Breaker.State() == projection.BreakerOpen {
 		// The projections of many tenants, whose breakers opened together, do not all call the service at once when it returns.
 		openFor := s.Def.Breaker.OpenFor
 		return openFor + time.Duration(s.jitter*float64(openFor/5))
@@ -251,8 +252,8 @@ func (s *step) outageDelay() time.Duration {
 
 // answered records that the service that the handler depends on has answered.
 func (s *step) answered() {
-	opened := s.Breaker.opened
-	if s.Breaker.Answered() {
-		s.log(zap.InfoLevel, "circuit breaker closed", zap.Duration("after", s.now.Sub(opened)))
+	before := s.Breaker
+	if s.Breaker = before.Answered(); s.Breaker.State() != before.State() {
+		s.log(zap.InfoLevel, "circuit breaker closed", zap.Duration("after", s.now.Sub(before.opened)))
 	}
 }

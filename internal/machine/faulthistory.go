@@ -48,8 +48,8 @@ type BatchFault struct {
 type FaultHistory struct {
 	position int64
 	// faults counts the Unclear ones since since.
-	faults int
 	since  time.Time
+	faults int32
 	// triedAgain reports whether the event was tried on a new connection.
 	triedAgain bool
 	// missing is when an object was first found missing, zero if none was.
@@ -79,7 +79,7 @@ func (h *FaultHistory) Decide(limits engine.FaultLimits, f BatchFault) FaultDeci
 			h.since = f.Now
 		}
 		h.faults++
-		if h.faults < limits.Faults || f.Now.Sub(h.since) < limits.Over {
+		if int(h.faults) < limits.Faults || f.Now.Sub(h.since) < limits.Over {
 			return WaitForIt
 		}
 	case engine.Interrupted:

@@ -9,7 +9,8 @@ import (
 // checkEvery is how often a halted or misconfigured projection reads its row, should a notification be lost.
 const checkEvery = 15 * time.Second
 
-// Config is what the projection is registered with, and the intervals that its node works by.
+// Config is what the projection is registered with, and the intervals that its node works by. The projections of all tenants share
+// it, so it is never changed.
 type Config struct {
 	// Def is never changed, and no function in it is called.
 	Def *engine.Definition
@@ -25,7 +26,7 @@ type Config struct {
 
 // Machine is the whole state of a projection. It is a value: Step returns another one and leaves the old one unchanged.
 type Machine struct {
-	Config
+	*Config
 	// Row is the lease's row in the database, as read last and as changed since by the projection's own writes.
 	Row   engine.Lease
 	State State
@@ -33,11 +34,12 @@ type Machine struct {
 	// it over such events.
 	Position int64
 	// Tail is the feed's last message, nil before the first.
-	Tail    *Tail
-	Buffer  Buffer
-	Sizer   BatchSizer
-	Window  engine.FailureWindow
-	Breaker Breaker
+	Tail   *Tail
+	Buffer Buffer
+	Sizer  BatchSizer
+	Window engine.FailureWindow
+	// Breaker is nil if there is none. It is replaced and never changed, since other machines may share it.
+	Breaker *Breaker
 	Replays ReplayQueue
 	Crash   Crash
 	Faults  Faults
@@ -79,7 +81,7 @@ type Sent struct {
 }
 
 // New returns the machine of a claimed lease. Its first input is Started.
-func New(config Config, row engine.Lease) Machine {
+func New(config *Config, row engine.Lease) Machine {
 	return Machine{Config: config, Row: row, State: AwaitingTail{}, Breaker: NewBreaker(config.Def.Breaker),
 		Sizer: NewBatchSizer(config.Def.MaxEvents)}
 }

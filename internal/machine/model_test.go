@@ -95,7 +95,7 @@ func (l *life) birth() {
 	}
 	row := l.db.row
 	row.HasCommands = len(l.db.queue) > 0
-	l.m = New(Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}, row)
+	l.m = New(&Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}, row)
 	l.m.LeaseDeadline = l.now.Add(5 * time.Second)
 	l.step(Started{Stale: l.d.one(2)})
 }

@@ -59,7 +59,7 @@ func (s *step) replayIn(delay time.Duration) {
 
 // replaysBlocked reports whether no handler may be called for a dead letter now. Discards are carried out all the same.
 func (s *step) replaysBlocked() bool {
-	breaker := s.Breaker.state
+	breaker := s.Breaker.State()
 	behind := s.Tail == nil || s.Position < s.Tail.Mark
 	return s.now.Before(s.Replays.BackoffUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
 }

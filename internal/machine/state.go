@@ -216,7 +216,7 @@ func (s Status) same(other Status) bool {
 func (m *Machine) status() Status {
 	phase, reason := m.phase()
 	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted,
-		Breaker: m.Breaker.state, Parked: m.Row.Parked}
+		Breaker: m.Breaker.State(), Parked: m.Row.Parked}
 	if m.Tail != nil && m.Tail.Err == nil {
 		s.Mark = m.Tail.Mark
 	}

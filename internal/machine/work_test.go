@@ -182,7 +182,7 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 		page := l.read(*s.Prefetch)
 		next = &page
 	}
-	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker.state != "" && !l.d.one(5) {
+	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker != nil && !l.d.one(5) {
 		return r.Applied(nil, &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, true, next)
 	}
 	if l.faults && l.d.one(15) {
