@@ -2,13 +2,14 @@
 -- tenants, names, partitions, numbers of partitions, first slots, the slots after the last ones, names without their
 -- versions, versions, the names in earlier releases, or empty, the checkpoints with which they begin, and the keys of the
 -- tenants for which these are valid, or 0. In a tenant with another key nothing is inserted. All rows of a projection get one
--- token. Tenants that do not exist or are not active are left out, and so are retired names and projections that exist under
+-- token. The planner takes missing for one row, and would join it by comparing each row with all others; so there is no join
+-- with it. Tenants that do not exist or are not active are left out, and so are retired names and projections that exist under
 -- the earlier name, or that it leads away from. So is a version from 2 on, unless an earlier one has rows or is succeeded by
 -- it: see begin_version.sql. The earlier names of new projections are retired. The caller holds the structural lock of the
 -- tenants. Indexes: projections_tenant_name_partition_key, tenants_pkey, retired_projections_pkey, or scans where those are
 -- cheaper. Locks: the new rows only.
 with missing as (
-    select r.*, t.paused
+    select r.*, t.paused, gen_random_uuid() as token
       from unnest($1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[], $7::text[], $8::integer[],
                   $9::text[], $10::bigint[], $11::integer[])
            as r(tenant, name, partition, partitions, slot_from, slot_to, base, version, renamed_from, checkpoint, tenant_id)
@@ -22,12 +23,10 @@ with missing as (
             or exists (select from {control}.retired_projections x where x.tenant = r.tenant and x.successor = r.name))
        and not {earlier}
        and not exists (select from {control}.retired_projections y where {elsewhere})
-), tokens as materialized (
-    select m.tenant, m.name, gen_random_uuid() as token from (select distinct tenant, name from missing) m
 ), inserted as (
     insert into {control}.projections (tenant, name, partition, partitions, slot_from, slot_to, token, tenant_suspended)
-    select m.tenant, m.name, m.partition, m.partitions, m.slot_from, m.slot_to, k.token, m.paused
-      from missing m join tokens k on k.tenant = m.tenant and k.name = m.name
+    select m.tenant, m.name, m.partition, m.partitions, m.slot_from, m.slot_to, first_value(m.token) over (partition by m.tenant, m.name), m.paused
+      from missing m
     returning id, tenant, name, partition, tenant_suspended
 ), retired as (
     insert into {control}.retired_projections (tenant, name, successor, reason)
@@ -38,5 +37,8 @@ with missing as (
         on conflict do nothing
 )
 insert into {control}.leases (id, asleep, checkpoint)
-select i.id, i.tenant_suspended, m.checkpoint
-  from inserted i join missing m on m.tenant = i.tenant and m.name = i.name and m.partition = i.partition
+select max(b.id), bool_or(b.tenant_suspended), max(b.checkpoint)
+  from (select i.tenant, i.name, i.partition, i.id, i.tenant_suspended, null::bigint as checkpoint from inserted i
+         union all
+        select m.tenant collate "C", m.name collate "C", m.partition, null, null, m.checkpoint from missing m) b
+ group by b.tenant, b.name, b.partition
