@@ -53,7 +53,7 @@ func fullSizes() sizeOptions {
 		idleProjections: []int{20_000, 100_000}, startProjections: []int{20_000, 100_000}, perTenant: 10, idleTime: 30 * time.Second, idleSettle: 10 * time.Second,
 		floodTenants: 99, floodProjections: 32, floodProbes: 1000,
 		fanoutProjections: 200, fanoutEvents: 500, partitionEvents: 5000, takeoverLeases: []int{12, 1000, 50_000},
-		peerEvents: 30_000, peerRate: 100, peerTime: 10 * time.Second,
+		peerEvents: 30_000, peerRate: 100, peerTime: 4 * time.Second,
 		fileWriters: []int{1, 32}, fileEvents: 200_000, probes: 500,
 	}
 }
