@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/growstack"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/observe"
 )
@@ -98,6 +99,7 @@ func (f *feed) readSlot(ctx context.Context) (limited context.Context, release f
 	if err != nil {
 		return nil, nil, err
 	}
+	growstack.Grow()
 	limited, cancel := context.WithTimeout(ctx, f.deps.Timing.QueryTimeout)
 	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
 	return limited, func() {

@@ -93,8 +93,7 @@ func (a *projectionActor) take(ctx actor.Context, in machine.Input) {
 func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 	_, worked := a.m.State.(machine.Working)
 	breaker := a.m.Sent.Status.Breaker
-	var effects []machine.Effect
-	a.m, effects = machine.Step(a.m, in, time.Now())
+	effects := a.m.Step(in, time.Now())
 	if _, works := a.m.State.(machine.Working); worked && !works {
 		a.worker.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) { e.Busy, e.Queued = time.Time{}, false })
 	}

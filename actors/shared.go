@@ -24,7 +24,7 @@ type shared struct {
 
 func (s *shared) init() {
 	s.started, s.configs = time.Now(), make(map[*engine.Definition]*machine.Config)
-	s.props = actor.PropsFromProducer(func() actor.Actor { return s.next }).Configure(mailbox)
+	s.props = actor.PropsFromProducer(func() actor.Actor { return s.next }).Configure(mailbox, dispatched)
 }
 
 // Spawn spawns an actor as a child of the actor of ctx.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/fair"
+	"github.com/millrace-go/millrace/internal/growstack"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -67,6 +68,7 @@ func (w *worker) do(ctx context.Context, t task) machine.Result {
 	if err != nil {
 		return w.fault(err)
 	}
+	growstack.Grow() // not while it waits: the garbage collector makes the stacks of waiting goroutines smaller
 	began := time.Now()
 	result := w.inSlot(ctx, t, began, release)
 	// A callback that blocks must not keep the slot from other projections.

@@ -192,7 +192,7 @@ func TestShareBecomesWholeWhenTheCheckpointHasPassedIt(t *testing.T) {
 		"a batch":    (*step).progress,
 		"an advance": func(s *step, to int64) { s.advanced(Advance{To: to}, true) },
 	} {
-		s := &step{Machine: Machine{Row: engine.Lease{Share: share, Checkpoint: 5}}}
+		s := &step{Machine: &Machine{Row: engine.Lease{Share: share, Checkpoint: 5}}}
 		if move(s, 9); s.Row.Share.Whole() || !s.Row.Share.Has("s", 11) {
 			t.Errorf("%s to 9: %+v", name, s.Row.Share)
 		}

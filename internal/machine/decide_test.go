@@ -183,7 +183,7 @@ func TestCheckpointThatMovesBackPanics(t *testing.T) {
 		defer func() { panicked = recover() != nil }()
 		m := New(&Config{Def: &engine.Definition{MaxEvents: 1}}, engine.Lease{Checkpoint: 5})
 		m.State = Working{Op: 1, Job: Apply{}, Back: Idle{}}
-		Step(m, Done{Op: 1, Result: RunResult{End: RunApplied, Batch: engine.Batch{To: to}}}, time.Unix(0, 0))
+		m.Step(Done{Op: 1, Result: RunResult{End: RunApplied, Batch: engine.Batch{To: to}}}, time.Unix(0, 0))
 		return false
 	}
 	if !ends(4) || ends(5) || ends(6) {

@@ -1,7 +1,7 @@
 // Package machine decides what a projection does next. It is pure code, without actors, database, clock, goroutines or random
 // numbers: what happens to a projection is an input of Step, what the projection does about it are the effects.
 //
-//	m, effects = machine.Step(m, input, now)
+//	effects = m.Step(input, now)
 //
 // The shell around it (package actors) turns messages into inputs, and effects into work, timers and messages.
 //

@@ -24,7 +24,7 @@ type Config struct {
 	ReplayBackoff time.Duration
 }
 
-// Machine is the whole state of a projection. It is a value: Step returns another one and leaves the old one unchanged.
+// Machine is the whole state of a projection. A copy of it is not changed by Step.
 type Machine struct {
 	*Config
 	// Row is the lease's row in the database, as read last and as changed since by the projection's own writes.

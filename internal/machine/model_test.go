@@ -268,7 +268,8 @@ func (l *life) step(in Input) {
 	if l.d.one(200) {
 		before = fmt.Sprintf("%+v", old)
 	}
-	m, effects := Step(old, in, l.now)
+	m := old
+	effects := m.Step(in, l.now)
 	if before != "" && fmt.Sprintf("%+v", old) != before {
 		l.t.Fatalf("%s changed the machine that it was given", name(in))
 	}

@@ -102,7 +102,8 @@ func (w *stage) line(line string) {
 
 func (w *stage) take(in Input) {
 	before := w.m
-	m, effects := Step(w.m, in, w.now)
+	m := w.m
+	effects := m.Step(in, w.now)
 	w.m = m
 	if w.seen != nil {
 		w.seen(before.State, in, m.State)

@@ -11,7 +11,7 @@ import (
 
 // step is one call of Step.
 type step struct {
-	Machine
+	*Machine
 	now time.Time
 	// order is what follows the job that has ended. jitter is a random number from 0 to 1.
 	order   Order
@@ -20,18 +20,19 @@ type step struct {
 	effects []Effect
 }
 
-// Step handles one input, decides what is next, and returns the next machine and the effects for the shell.
-func Step(m Machine, in Input, now time.Time) (Machine, []Effect) {
+// Step handles one input, decides what is next, and returns the effects for the shell. It changes only m itself: what a copy of m
+// refers to stays the same.
+func (m *Machine) Step(in Input, now time.Time) []Effect {
 	s := &step{Machine: m, now: now}
 	switch m.State.(type) {
 	case Released, Lost:
 		s.repeat(in)
-		return m, s.effects
+		return s.effects
 	}
 	s.take(in)
 	s.next()
 	s.finish()
-	return s.Machine, s.effects
+	return s.effects
 }
 
 // repeat reports the end once more to a node that lost the first report.

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/growstack"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -28,6 +29,7 @@ type Call struct {
 func Go(fn func() error) *Call {
 	c := &Call{done: make(chan struct{}), err: ErrGoexit}
 	go func() {
+		growstack.Grow()
 		defer close(c.done)
 		c.err = Protect(fn)
 	}()
