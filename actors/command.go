@@ -39,7 +39,7 @@ func (w *worker) readParked(ctx context.Context, r machine.Replaying, s machine.
 			return page, err
 		}
 		defer release()
-		return w.read(ctx, r.Row, s.Range)
+		return w.read(ctx, r.Row.Incarnation, s.Range)
 	}()
 	if err != nil {
 		found := w.examine(ctx, err)

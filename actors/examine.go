@@ -23,7 +23,11 @@ type finding struct {
 }
 
 // partialOf returns the part of a batch that was done before err, nil if err is the result of the whole batch.
-func partialOf(err error) (partial *engine.PartialResult) {
+func partialOf(err error) *engine.PartialResult {
+	if err == nil {
+		return nil
+	}
+	var partial *engine.PartialResult
 	errors.As(err, &partial)
 	return partial
 }

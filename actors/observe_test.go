@@ -28,7 +28,7 @@ func TestBatchWithoutObserverCostsNoAllocation(t *testing.T) {
 	o := surround(t)
 	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID}
 	job := batchOf(o, 100)
-	measure := func() float64 { return testing.AllocsPerRun(200, func() { w.do(t.Context(), job) }) }
+	measure := func() float64 { return testing.AllocsPerRun(200, func() { w.do(&running{}, job) }) }
 	without := measure()
 	o.deps.Observer.BatchEnded = func(observe.Batch) {}
 	if with := measure(); with != without {
@@ -49,7 +49,7 @@ func BenchmarkBatchObserved(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				w.do(b.Context(), job)
+				w.do(&running{}, job)
 			}
 		})
 	}

@@ -25,8 +25,8 @@ type worker struct {
 	id   projection.ID
 	// epoch is that of the lease. Logs have it.
 	epoch int64
-	// cancel cancels the job in progress. yielded is closed to have it end where it can do so in order.
-	cancel  context.CancelFunc
+	// running is the job in progress, nil if there is none. yielded is closed to have it end where it can do so in order.
+	running *running
 	yielded chan struct{}
 	// long reports whether the last delivery took long.
 	long atomic.Bool
@@ -53,24 +53,56 @@ type task struct {
 // run waits for the task's slot, and does its work in a goroutine. The actor of ctx then calls done with the result.
 func (w *worker) run(ctx actor.Context, t task, done func(ctx actor.Context, result machine.Result)) {
 	w.deps.Registry.publish(w.id, func(e *ProjectionEntry) { e.Busy, e.Queued = time.Time{}, true })
-	w.cancel = w.deps.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
-		result := w.do(ctx, t)
-		return func(ctx actor.Context) { done(ctx, result) }
+	j, self := &running{}, ctx.Self()
+	w.running = j
+	w.deps.Own(func() {
+		result := w.do(j, t)
+		w.deps.call(self, func(ctx actor.Context) {
+			if w.running == j {
+				w.running = nil
+			}
+			done(ctx, result)
+		})
 	})
 }
 
-func (w *worker) do(ctx context.Context, t task) machine.Result {
+// running is a job in progress, which can be stopped.
+type running struct {
+	mu      sync.Mutex
+	stopped bool
+	cancel  context.CancelFunc
+}
+
+// stop cancels the context of the job.
+func (j *running) stop() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stopped = true; j.cancel != nil {
+		j.cancel()
+	}
+}
+
+// within sets the function that cancels the context of the job.
+func (j *running) within(cancel context.CancelFunc) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.cancel = cancel; j.stopped {
+		cancel()
+	}
+}
+
+func (w *worker) do(j *running, t task) machine.Result {
 	asked := time.Now()
-	waiting, stop := context.WithCancel(w.deps.accept)
-	defer stop()
-	defer context.AfterFunc(ctx, stop)()
+	waiting, cancel := context.WithCancel(w.deps.accept)
+	defer cancel()
+	j.within(cancel)
 	release, err := t.slot(waiting)
 	if err != nil {
 		return w.fault(err)
 	}
 	growstack.Grow() // not while it waits: the garbage collector makes the stacks of waiting goroutines smaller
 	began := time.Now()
-	result := w.inSlot(ctx, t, began, release)
+	result := w.inSlot(j, t, began, release)
 	// A callback that blocks must not keep the slot from other projections.
 	if run, ran := result.(machine.RunResult); ran && w.deps.Observer.BatchEnded != nil {
 		w.observe(run, began.Sub(asked), time.Since(began))
@@ -79,27 +111,42 @@ func (w *worker) do(ctx context.Context, t task) machine.Result {
 }
 
 // inSlot does the work of a task, and releases its slot.
-func (w *worker) inSlot(ctx context.Context, t task, began time.Time, release func()) machine.Result {
+func (w *worker) inSlot(j *running, t task, began time.Time, release func()) machine.Result {
 	defer release()
-	ctx, cancel := context.WithTimeout(ctx, t.limit)
+	ctx, cancel := context.WithTimeout(w.deps.life, t.limit)
 	defer cancel()
+	j.within(cancel)
 	w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Busy, e.Limit, e.Queued = began, t.limit, false })
 	return t.work(ctx)
 }
 
 func (w *worker) task(job machine.Job, row engine.Lease) task {
+	if _, applies := job.(machine.Apply); applies {
+		return w.batchTask(job)
+	}
+	return w.statementTask(job, row)
+}
+
+// batchTask returns the task of a machine.Apply. The task refers to the job, since a copy of its run would be large.
+func (w *worker) batchTask(job machine.Job) task {
+	if w.yielded = nil; w.def.Leased {
+		w.yielded = make(chan struct{})
+	}
+	slot, yielded := w.batchSlot, w.yielded
+	if job.(machine.Apply).Run.Row.Crashing() {
+		slot = func(ctx context.Context) (func(), error) {
+			return w.deps.Limiter.quarantined(ctx, w.flow(), w.batchSlot)
+		}
+	}
+	return task{w.def.Timeout + 5*w.deps.Timing.QueryTimeout, slot, func(ctx context.Context) machine.Result {
+		return w.batch(ctx, job.(machine.Apply).Run, yielded)
+	}}
+}
+
+// statementTask returns the task of any other job.
+func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
 	query, read, store := w.deps.Timing.QueryTimeout, w.readSlot, w.deps.Store
 	switch job := job.(type) {
-	case machine.Apply:
-		yielded := make(chan struct{})
-		w.yielded = yielded
-		slot := w.batchSlot
-		if job.Run.Row.Crashing() {
-			slot = func(ctx context.Context) (func(), error) {
-				return w.deps.Limiter.quarantined(ctx, w.flow(), w.batchSlot)
-			}
-		}
-		return task{w.def.Timeout + 5*query, slot, func(ctx context.Context) machine.Result { return w.batch(ctx, job.Run, yielded) }}
 	case machine.Command:
 		return task{w.def.Timeout + 5*query, w.batchSlot, func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) }}
 	case machine.Record:
@@ -189,8 +236,8 @@ func (w *worker) fault(err error) *engine.Fault {
 
 // stop cancels the job in progress.
 func (w *worker) stop() {
-	if w.cancel != nil {
-		w.cancel()
+	if w.running != nil {
+		w.running.stop()
 	}
 }
 
@@ -244,7 +291,7 @@ func (w *worker) batch(ctx context.Context, run machine.Run, yielded <-chan stru
 		switch s := step.(type) {
 		case machine.ReadPage:
 			var page engine.Page
-			if page, err = w.read(ctx, run.Row, s.Range); err == nil {
+			if page, err = w.read(ctx, run.Row.Incarnation, s.Range); err == nil {
 				run, step = run.Read(page)
 			}
 		case machine.FindParked:
@@ -258,7 +305,7 @@ func (w *worker) batch(ctx context.Context, run machine.Run, yielded <-chan stru
 			}
 		case machine.ApplyBatch:
 			s.Batch.Yield = yielded
-			next := w.prefetch(ctx, run.Row, s.Prefetch)
+			next := w.prefetch(ctx, run.Row.Incarnation, s.Prefetch)
 			read()
 			return w.applied(ctx, run, w.apply(ctx, run.Row, s.Batch), next)
 		case machine.EndRun:
@@ -271,40 +318,40 @@ func (w *worker) batch(ctx context.Context, run machine.Run, yielded <-chan stru
 }
 
 // applied returns how a batch ended, with the page that was read meanwhile.
-func (w *worker) applied(ctx context.Context, run machine.Run, err error, next <-chan engine.Page) machine.Result {
+func (w *worker) applied(ctx context.Context, run machine.Run, err error, next <-chan *engine.Page) machine.Result {
 	partial, found := partialOf(err), w.examine(ctx, err)
-	if page, fetched := <-next; fetched {
-		return run.Applied(partial, found.fault, found.outage, &page)
+	var page *engine.Page
+	if next != nil {
+		page = <-next
 	}
-	return run.Applied(partial, found.fault, found.outage, nil)
+	return run.Applied(partial, found.fault, found.outage, page)
 }
 
-// prefetch reads a page if a slot is free at once. The page, if any, comes on the channel, which is then closed. An error does
-// not matter: the page is read again when it is needed.
-func (w *worker) prefetch(ctx context.Context, row engine.Lease, r *engine.ReadRange) <-chan engine.Page {
-	next := make(chan engine.Page, 1)
-	var release func()
-	if r != nil {
-		release = w.deps.Limiter.tryRead(w.flow())
+// prefetch reads a page if r is not nil and a slot is free at once. Then it returns a channel for the page, which is nil after an
+// error. An error does not matter: the page is read again when it is needed.
+func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.ReadRange) <-chan *engine.Page {
+	if r == nil {
+		return nil
 	}
+	release := w.deps.Limiter.tryRead(w.flow())
 	if release == nil {
-		close(next)
-		return next
+		return nil
 	}
+	next := make(chan *engine.Page, 1)
 	go func() {
 		defer close(next)
 		defer release()
-		if page, err := w.read(ctx, row, *r); err == nil {
-			next <- page
+		if page, err := w.read(ctx, in, *r); err == nil {
+			next <- &page
 		}
 	}()
 	return next
 }
 
 // read reads a page of events. The server must still be in the incarnation in which the projection's row was read.
-func (w *worker) read(ctx context.Context, row engine.Lease, r engine.ReadRange) (engine.Page, error) {
-	page, err := w.deps.Store.Read(ctx, row.ID.Tenant, r)
-	if err == nil && page.Incarnation != row.Incarnation {
+func (w *worker) read(ctx context.Context, in engine.Incarnation, r engine.ReadRange) (engine.Page, error) {
+	page, err := w.deps.Store.Read(ctx, w.id.Tenant, r)
+	if err == nil && page.Incarnation != in {
 		err = projection.ErrIncarnationChanged
 	}
 	return page, err

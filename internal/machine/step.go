@@ -20,10 +20,13 @@ type step struct {
 	effects []Effect
 }
 
+// usualEffects is how many effects most steps have at most.
+const usualEffects = 4
+
 // Step handles one input, decides what is next, and returns the effects for the shell. It changes only m itself: what a copy of m
 // refers to stays the same.
 func (m *Machine) Step(in Input, now time.Time) []Effect {
-	s := &step{Machine: m, now: now}
+	s := &step{Machine: m, now: now, effects: make([]Effect, 0, usualEffects)}
 	switch m.State.(type) {
 	case Released, Lost:
 		s.repeat(in)
