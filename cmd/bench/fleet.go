@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace"
@@ -17,26 +16,6 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// statementCount counts the statements of the connections that it traces.
-type statementCount struct{ n atomic.Int64 }
-
-func (c *statementCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	c.n.Add(1)
-	return ctx
-}
-
-func (*statementCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (*statementCount) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
-}
-
-func (c *statementCount) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {
-	c.n.Add(1)
-}
-
-func (*statementCount) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // fleet has many projections that do nothing: some of each of many tenants, each of which has one event.
 type fleet struct {
@@ -53,7 +32,7 @@ type fleet struct {
 func newFleet(ctx context.Context, e *env, projections, perTenant int) (*fleet, error) {
 	f := &fleet{env: e, perTenant: perTenant, projections: projections}
 	var err error
-	f.store, err = e.store(ctx, 12, pgstore.Options{}, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &f.statements })
+	f.store, err = e.store(ctx, 12, pgstore.Options{}, f.statements.of)
 	if err != nil {
 		return nil, err
 	}

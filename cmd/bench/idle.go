@@ -28,8 +28,8 @@ var idleScenario = scenario{
 	about: `Nothing is appended, and all projections are at the end of the events: 10 projections of each tenant. Measured are the
 		statements per second, the processor time of the process and of the server, in percent of one processor, and the memory of
 		the process for each projection. The classic sequence runs for each projection once a second, by 8 workers; if that is more
-		than the machine can do, it does what it can. The verification appends an event to one tenant, and waits until all projections of
-		the tenant have applied it.`,
+		than the machine can do, it does what it can. A message with several statements counts as one. The verification appends an event
+		to one tenant, and waits until all projections of the tenant have applied it.`,
 	cases: func(o sizeOptions) (cases []benchCase) {
 		for _, n := range o.idleProjections {
 			cases = append(cases, benchCase{
@@ -96,7 +96,7 @@ type classicFleet struct {
 func newClassicFleet(ctx context.Context, f *fleet) (*classicFleet, error) {
 	c := &classicFleet{fleet: f}
 	var err error
-	c.pool, err = f.pool(ctx, classicWorkers, func(config *pgxpool.Config) { config.ConnConfig.Tracer = &c.statements })
+	c.pool, err = f.pool(ctx, classicWorkers, c.statements.of)
 	if err != nil {
 		return nil, err
 	}
