@@ -30,6 +30,11 @@ const (
 	searchSoon = 50 * time.Millisecond
 	// searchAgain is when the next search begins after another node was quicker. For the leases of a new tenant, nodes compete.
 	searchAgain = 5 * time.Millisecond
+	// unownedShare limits what the periodic searches for leases without an owner cost, if they find none for this node: at most
+	// 1 of this number of the time, but one search in unownedMost. They read all that no node runs, and a fleet may have
+	// 100,000 of these. Notifications name the others at once. Leases of dead nodes are searched for each time.
+	unownedShare = 200
+	unownedMost  = 2 * time.Minute
 )
 
 // search is the search for leases to claim. It has two steps: it reads which leases are free, and claims if that is needed.
@@ -42,11 +47,14 @@ type search struct {
 	planned    int  // the leases by which resync was planned
 	timer      *time.Timer
 	last       time.Time // when the last search began
+	unowned    time.Time // when a periodic search looks for leases without an owner again
 }
 
 // claim is one search: the free leases, what it does about them, and the results. A search that failed may have results.
 type claim struct {
 	trustHeartbeats bool // nodes whose heartbeats expired count as dead
+	unowned         bool // leases without an owner count as free
+	took            time.Duration
 	ensure          ensureRound
 	free            []engine.LeaseRef
 
@@ -78,11 +86,18 @@ func (s *search) resyncLater(leases int) {
 
 // reconcile makes the missing rows of projections, claims this node's share of the free leases, and drains those beyond the share.
 func (n *node) reconcile(ctx actor.Context) {
+	n.search.unowned = time.Time{}
+	n.search.again = n.search.again || n.search.busy
+	n.reconcileAgain(ctx)
+}
+
+// reconcileAgain is the periodic reconcile. It may leave out the leases without an owner.
+func (n *node) reconcileAgain(ctx actor.Context) {
 	s := &n.search
 	// Another search follows, whether or not this one succeeds.
-	n.reconcileIn(ctx, jittered(n.deps.Timing.ReconcileInterval))
+	stopTimer(s.timer)
+	s.timer = n.deps.After(ctx, jittered(n.deps.Timing.ReconcileInterval), n.reconcileAgain)
 	if s.busy {
-		s.again = true
 		return
 	}
 	// If the node's own heartbeat has expired, its own leases look free, and it would claim them.
@@ -93,12 +108,15 @@ func (n *node) reconcile(ctx actor.Context) {
 		return
 	}
 	s.busy, s.again, s.last = true, false, time.Now()
-	c := &claim{trustHeartbeats: time.Now().After(n.heartbeats.trust), ensure: n.nextEnsure()}
+	c := &claim{trustHeartbeats: s.last.After(n.heartbeats.trust), unowned: !s.last.Before(s.unowned), ensure: n.nextEnsure()}
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		// The projections that have their rows run, whether or not rows are added.
 		c.ensure.err = n.ensure(ctx, &c.ensure)
+		c.unowned = c.unowned || len(c.ensure.made) > 0
 		return n.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
-			c.free, err = n.deps.Store.Free(ctx, n.deps.Node, c.trustHeartbeats)
+			began := time.Now()
+			c.free, err = n.deps.Store.Free(ctx, n.deps.Node, c.trustHeartbeats, c.unowned)
+			c.took = time.Since(began)
 			return err
 		})
 	}, func(ctx actor.Context, err error) { n.found(ctx, c, err) })
@@ -133,6 +151,9 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	balance := resync || s.rebalance || len(c.free) > 0
 	s.rebalance = false
 	session := n.deps.Registry.Session()
+	if c.unowned && len(c.free) == 0 && !session.Pooled {
+		s.unowned = s.last.Add(min(unownedMost, unownedShare*c.took))
+	}
 	c.readOrders = session.Pooled
 	c.readOwned = resync || slices.ContainsFunc(c.free, func(l engine.LeaseRef) bool {
 		_, phase := n.table.Lease(l.Row)

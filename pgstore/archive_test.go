@@ -235,7 +235,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	if got := stateOf(t, store, rows[0]); got.Owner != "" || got.Epoch != 2 {
 		t.Errorf("the lease of a dead owner: %+v", got)
 	}
-	if free := must(port.Free(ctx, node, true))(t); len(free) > 0 {
+	if free := must(port.Free(ctx, node, true, true))(t); len(free) > 0 {
 		t.Errorf("free leases %+v", free)
 	}
 	if counts := must(port.Counts(ctx, nil, nil))(t); len(counts) > 0 {
@@ -258,7 +258,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 		t.Errorf("%d leases sleep, want %d", asleep(), len(rows))
 	}
 	noError(t, port.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantRun))
-	if asleep() != 0 || len(must(port.Free(ctx, node, true))(t)) != len(rows) {
+	if asleep() != 0 || len(must(port.Free(ctx, node, true, true))(t)) != len(rows) {
 		t.Errorf("%d leases sleep after the tenant was resumed", asleep())
 	}
 }

@@ -79,7 +79,7 @@ func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
 
 // claimFree makes a node claim up to limit leases of what it finds free. Batches of dead owners live on.
 func claimFree(ctx context.Context, store *Store, node engine.Node, limit int) ([]engine.Lease, error) {
-	free, err := store.port().Free(ctx, node, true)
+	free, err := store.port().Free(ctx, node, true, true)
 	if err != nil || len(free) == 0 {
 		return nil, err
 	}

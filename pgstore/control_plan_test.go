@@ -194,7 +194,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"tail_starts", must(f.Store.tailStartsStatement([]string{"default"}))(t), []any{f.tenants[:1]}, 2},
 		{"begin_attempt", c.sql("begin_attempt"), []any{l.Row, l.Owner, l.Epoch, 41, 1}, 1},
 		{"claim", c.sql("claim"), []any{l.Owner, []int32{unowned}, true, f.names}, 1},
-		{"free_leases", c.sql("free_leases"), []any{f.names, f.tenants, true}, 1},
+		{"free_leases", c.sql("free_leases"), []any{f.names, f.tenants, true, true}, 1},
 		{"next_due_replay", c.sql("next_due_replay"), []any{without, 5, 60.0, 2.0, 300.0, ""}, 0},
 		{"missing_projections", c.sql("missing_projections"), []any{[]string{"t1", "t2", "t3", "t4", "t5"}, []string{"p1", "p2", "new", "was p1", "q"},
 			[]string{"", "", "old", "", "p1"}}, 3},
@@ -227,7 +227,7 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 		mustExec(t, f.Store, f.control.sql("let_leases_sleep"), tenant)
 	}
 	list := func(ctx context.Context, tx pgx.Tx) (int64, error) {
-		tag, err := tx.Exec(ctx, f.control.sql("free_leases"), node.Projections, f.tenants, true)
+		tag, err := tx.Exec(ctx, f.control.sql("free_leases"), node.Projections, f.tenants, true, true)
 		return tag.RowsAffected(), err
 	}
 	for _, analyzed := range []bool{false, true} {
@@ -250,14 +250,14 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	var took []time.Duration
 	for range 20 {
 		begin := time.Now()
-		if free, err := f.port().Free(testContext(t), node, true); err != nil || len(free) > 0 {
+		if free, err := f.port().Free(testContext(t), node, true, true); err != nil || len(free) > 0 {
 			t.Fatal(free, err)
 		}
 		took = append(took, time.Since(begin))
 	}
 	slices.Sort(took)
 	t.Logf("a list that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
-		explain(t, f.Store, f.control.sql("free_leases"), []string{"p1"}, []string{"t1"}, true))
+		explain(t, f.Store, f.control.sql("free_leases"), []string{"p1"}, []string{"t1"}, true, true))
 
 	// The control: free leases are found and read.
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.leases where not asleep order by id limit 500)")

@@ -109,10 +109,10 @@ func (s *Store) lockTenants(ctx context.Context, tx executor, names ...string) e
 	return err
 }
 
-func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats bool) ([]engine.LeaseRef, error) {
+func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
 	free, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
 		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)
-	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats)
+	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats, unowned)
 	free = slices.DeleteFunc(free, func(l engine.LeaseRef) bool { return !node.Filters[l.ID.Name].Matches(l.ID.Tenant) })
 	return free, failed(err, "list free leases")
 }

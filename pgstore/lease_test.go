@@ -145,7 +145,7 @@ func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
 func free(t *testing.T, store *Store, node engine.Node) (counts [2]int) {
 	t.Helper()
 	for i, trustHeartbeats := range []bool{false, true} {
-		leases := must(store.port().Free(testContext(t), node, trustHeartbeats))(t)
+		leases := must(store.port().Free(testContext(t), node, trustHeartbeats, true))(t)
 		counts[i] = len(leases)
 	}
 	return counts
@@ -163,6 +163,16 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	mustExec(t, store, "update millrace.leases set crash_count = 2, checkpoint = 7 where id = any($1)", rows[:3])
 	mustExec(t, store, "update millrace.projections set failed_reason = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
 	noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause))
+	for unowned, want := range map[bool][]int32{true: rows[:2], false: rows[:1]} {
+		var found []int32
+		for _, l := range must(store.port().Free(testContext(t), engine.Node{Projections: names}, true, unowned))(t) {
+			found = append(found, l.Row)
+		}
+		slices.Sort(found)
+		if found = slices.DeleteFunc(found, func(row int32) bool { return row == rows[3] }); !slices.Equal(found, want) {
+			t.Errorf("free are %v, with those without an owner: %v; want %v", found, unowned, want)
+		}
+	}
 	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[4] + 1000})
 	id := func(i int) projection.ID { return engine.FullID(projection.ID{Name: names[i]}) }
 	want := []engine.Lease{
@@ -282,7 +292,7 @@ func TestFreeLeasesOfTenantsThatTheFilterExcludesAreNotListed(t *testing.T) {
 	node.Projections, node.Tenants = []string{"p", "q"}, tenants[1:]
 	node.Filters = map[string]engine.TenantFilter{"p": engine.NewTenantFilter([]string{"a?", "default"})}
 	var found []projection.ID
-	for _, l := range must(store.port().Free(testContext(t), node, true))(t) {
+	for _, l := range must(store.port().Free(testContext(t), node, true, true))(t) {
 		found = append(found, l.ID)
 	}
 	slices.SortFunc(found, func(a, b projection.ID) int { return strings.Compare(a.Name+a.Tenant, b.Name+b.Tenant) })

@@ -45,7 +45,7 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 			t.Errorf("%s: %d projections are failed", wanted, failed)
 		}
 		claimable := map[engine.DesiredState]int{engine.WantRun: 2, engine.WantPause: 1}[wanted]
-		if free := must(s.Free(ctx, node, true))(t); len(free) != claimable {
+		if free := must(s.Free(ctx, node, true, true))(t); len(free) != claimable {
 			t.Errorf("%s: %v leases are free, want %d", wanted, free, claimable)
 		}
 	}

@@ -152,9 +152,9 @@ func (s *Store) withoutRows(ctx context.Context, q querier, projections []engine
 
 // Free implements engine.Store. A node that does not own the file finds no leases. For the owner of the file, all
 // leases of other nodes are free, since no other node is alive.
-func (s port) Free(ctx context.Context, node engine.Node, _ bool) (free []engine.LeaseRef, err error) {
+func (s port) Free(ctx context.Context, node engine.Node, _, unowned bool) (free []engine.LeaseRef, err error) {
 	var l engine.LeaseRef
-	err = each(ctx, s.readers, "free_leases", []any{node.ID, list(node.Projections), list(node.Tenants)},
+	err = each(ctx, s.readers, "free_leases", []any{node.ID, list(node.Projections), list(node.Tenants), unowned},
 		[]any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition}, func() error {
 			if node.Filters[l.ID.Name].Matches(l.ID.Tenant) {
 				free = append(free, l)

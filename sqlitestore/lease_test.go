@@ -172,7 +172,7 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	node.Tenants = tenants[1:]
 	node.Filters = map[string]engine.TenantFilter{"p": engine.NewTenantFilter([]string{"a?", "default"})}
 	found := func() (ids []string) {
-		for _, l := range must(s.Free(testContext(t), node, true))(t) {
+		for _, l := range must(s.Free(testContext(t), node, true, true))(t) {
 			ids = append(ids, l.ID.Tenant+" "+l.ID.Name)
 		}
 		slices.Sort(ids)
@@ -189,6 +189,13 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	mustExec(t, store, "update millrace_leases set owner = ?1 where id in (select id from millrace_projections where name = 'q')", "a dead node")
 	if got, want := found(), []string{"a2 q", "b q"}; !slices.Equal(got, want) {
 		t.Errorf("free are %v, want %v", got, want)
+	}
+	if dead := must(s.Free(testContext(t), node, true, false))(t); len(dead) != 2 {
+		t.Errorf("of dead owners are %v, want 2", dead)
+	}
+	mustExec(t, store, "update millrace_leases set owner = null where owner = ?1", "a dead node")
+	if dead := must(s.Free(testContext(t), node, true, false))(t); len(dead) != 0 {
+		t.Errorf("without an owner are %v", dead)
 	}
 	mustExec(t, store, "update millrace_leases set owner = ?1", node.ID)
 	if got := found(); len(got) != 0 {

@@ -77,7 +77,7 @@ func rowsOf(free []engine.LeaseRef) (rows []int32) {
 func claimAll(t testing.TB, store *Store, node engine.Node) []engine.Lease {
 	t.Helper()
 	s := port{store}
-	return must(s.Claim(testContext(t), node, rowsOf(must(s.Free(testContext(t), node, true))(t)), true))(t)
+	return must(s.Claim(testContext(t), node, rowsOf(must(s.Free(testContext(t), node, true, true))(t)), true))(t)
 }
 
 func TestSessionsOfOneFileStandByForEachOther(t *testing.T) {
@@ -134,7 +134,7 @@ func TestOwnerThatConnectsAgainKeepsItsLeases(t *testing.T) {
 	if owned := must(port{store}.Owned(testContext(t), node))(t); len(owned) != 1 || owned[0].Epoch != 1 {
 		t.Errorf("the node owns %+v", owned)
 	}
-	if free := must(port{store}.Free(testContext(t), node, true))(t); len(free) != 0 {
+	if free := must(port{store}.Free(testContext(t), node, true, true))(t); len(free) != 0 {
 		t.Errorf("its own leases look free: %+v", free)
 	}
 }
@@ -150,7 +150,7 @@ func childOwns(path string) error {
 	if _, err := (port{store}).Connect(ctx, node); err != nil {
 		return err
 	}
-	free, err := port{store}.Free(ctx, node, true)
+	free, err := port{store}.Free(ctx, node, true, true)
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {
 			if err := ends(ctx, session); err == nil || !strings.Contains(err.Error(), "removed") {
 				t.Errorf("the session continues: %v", err)
 			}
-			if free := must(port{store}.Free(testContext(t), a, true))(t); len(free) != 0 {
+			if free := must(port{store}.Free(testContext(t), a, true, true))(t); len(free) != 0 {
 				t.Errorf("the previous owner finds %+v", free)
 			}
 			if leases := claimAll(t, store, b); len(leases) != 1 || leases[0].Epoch != 2 {

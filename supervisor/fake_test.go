@@ -33,7 +33,7 @@ type fake struct {
 	foreign atomic.Bool
 	// lost means that other nodes hold all leases.
 	lost atomic.Bool
-	// hook, if it is set, is called in "claim", "advance", "ping" and "release".
+	// hook, if it is set, is called in "claim", "advance", "ping", "release", and in "search" or "search among dead owners".
 	hook atomic.Pointer[func(call string)]
 
 	// pings counts the probes, reloads the leases that projections asked for, failed those that could not be read.
@@ -121,7 +121,12 @@ func (f *fake) Connect(context.Context, engine.Node) (engine.Session, error) {
 	return fakeSession{f}, f.here()
 }
 
-func (f *fake) Free(context.Context, engine.Node, bool) (free []engine.LeaseRef, err error) {
+func (f *fake) Free(_ context.Context, _ engine.Node, _, unowned bool) (free []engine.LeaseRef, err error) {
+	if !unowned {
+		f.call("search among dead owners")
+		return nil, f.here()
+	}
+	f.call("search")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.claimed {

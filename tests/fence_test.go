@@ -206,7 +206,7 @@ func TestClaimTakesOnlyFreeLeasesThatShouldRun(t *testing.T) {
 			b.Must(err)
 			return len(leases)
 		}
-		if free, err := h.Port.Free(b.Ctx, h.Node, false); err != nil || len(free) != 0 {
+		if free, err := h.Port.Free(b.Ctx, h.Node, false, true); err != nil || len(free) != 0 {
 			t.Errorf("free are %+v, %v", free, err)
 		}
 		if n := claim(); n != 0 {

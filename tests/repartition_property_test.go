@@ -108,7 +108,7 @@ func (w *splitWorld) gone() {
 // claim claims all partitions, which are free.
 func (w *splitWorld) claim() {
 	w.Helper()
-	free, err := w.port.Free(w.ctx, w.node, true)
+	free, err := w.port.Free(w.ctx, w.node, true, true)
 	w.must(err)
 	rows := make([]int32, len(free))
 	for i, ref := range free {

@@ -96,9 +96,9 @@ type Store interface {
 	// Create creates a projection whose name may be retired, and notifies the nodes. It returns projection.ErrExists if a
 	// projection has that name.
 	Create(ctx context.Context, new NewProjection) error
-	// Free lists the leases that the node could claim: those without an owner, and those of dead owners. An owner whose
-	// heartbeat ran out counts as dead only if trustHeartbeats is true.
-	Free(ctx context.Context, node Node, trustHeartbeats bool) ([]LeaseRef, error)
+	// Free lists the leases that the node could claim: those without an owner, unless unowned is false, and those of dead owners.
+	// An owner whose heartbeat ran out counts as dead only if trustHeartbeats is true.
+	Free(ctx context.Context, node Node, trustHeartbeats, unowned bool) ([]LeaseRef, error)
 	// Counts returns how many leases of each projection are wanted, in one count for all tenants. The leases of these tenants,
 	// of these projections, and of partitions are counted for each tenant separately.
 	Counts(ctx context.Context, tenants, names []string) ([]Want, error)

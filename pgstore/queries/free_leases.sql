@@ -1,6 +1,6 @@
 -- Returns the leases of runnable projections that have no owner or a dead one. It selects by the names of projections
 -- and tenants; the caller applies the filters. $1 projections, $2 tenants (empty: all), $3 whether an expired heartbeat
--- counts as a death: a node that was itself cut off cannot rely on that. A node that was deregistered or marked dead is
+-- counts as a death: a node that was itself cut off cannot rely on that, $4 whether leases without an owner are returned. A node that was deregistered or marked dead is
 -- dead in any case. All nodes run this often, and it nearly always finds nothing. So it does not scan leases: it finds
 -- the owners by index skips from one to the next, and then those without a living node. With 20,000 leases it takes 0.4
 -- ms instead of 20. "offset 0" keeps the planner from joins over all rows. Locks nothing. Indexes: leases_owner_idx,
@@ -15,7 +15,7 @@ with recursive owner as (
        and not exists (select from {control}.nodes n where n.id = o.id
                           and (n.expires_at > clock_timestamp() or not $3::boolean and n.expires_at > n.heartbeat_at))
 ), unowned as (
-    select l.id from {control}.leases l where l.owner is null and not l.asleep
+    select l.id from {control}.leases l where l.owner is null and not l.asleep and $4::boolean
     union all
     select l.id from dead cross join lateral (select l.id from {control}.leases l where l.owner = dead.id offset 0) l
 )

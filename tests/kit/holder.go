@@ -52,7 +52,7 @@ func (b *Bundle) HoldOf(name string) *Holder {
 	b.Must(err)
 	session := h.Session
 	b.T.Cleanup(func() { _ = session.Close(context.Background()) })
-	free, err := h.Port.Free(b.Ctx, h.Node, false)
+	free, err := h.Port.Free(b.Ctx, h.Node, false, true)
 	b.Must(err)
 	var rows []int32
 	for _, ref := range free {
