@@ -48,7 +48,7 @@ func (a *projectionActor) Stop(ctx actor.Context) {
 func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.TailAdvanced:
-		a.take(ctx, machine.TailAdvanced{Tail: *asTail(msg)})
+		a.take(ctx, machine.TailAdvanced{Tail: asTail(msg)})
 	case *messages.TailFailed:
 		a.take(ctx, machine.TailFailed{Err: msg.Err})
 	case *messages.TailDropped:
@@ -89,25 +89,62 @@ func (a *projectionActor) take(ctx actor.Context, in machine.Input) {
 	a.step(ctx, in)
 }
 
-// step gives the machine an input and carries out its effects.
+// step gives the machine an input and carries out its effects. A job begins last, since it changes the published entry.
 func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 	_, worked := a.m.State.(machine.Working)
 	breaker := a.m.Sent.Status.Breaker
 	effects := a.m.Step(in, time.Now())
-	if _, works := a.m.State.(machine.Working); worked && !works {
-		a.worker.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) { e.Busy, e.Queued = time.Time{}, false })
+	_, works := a.m.State.(machine.Working)
+	var status machine.Effect
+	var start machine.Start
+	for _, effect := range effects {
+		switch e := effect.(type) {
+		case machine.Publish:
+			status = effect
+		case machine.Start:
+			start = e
+		default:
+			a.carryOut(ctx, effect)
+		}
 	}
-	for _, e := range effects {
-		a.carryOut(ctx, e)
+	a.publish(status, worked && !works, start.Job)
+	if start.Job != nil {
+		a.start(ctx, start)
 	}
 	a.published(breaker, a.m.Sent.Status)
 	a.taken.Store(a.m.Taken())
 }
 
+// publish publishes the status, unless it is nil, that a job has ended, and that the next job begins, unless it is nil.
+func (a *projectionActor) publish(status machine.Effect, ended bool, next machine.Job) {
+	if status == nil && !ended && next == nil {
+		return
+	}
+	a.worker.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) {
+		if status, changed := status.(machine.Publish); changed {
+			e.Status = status.Status
+			e.Applied += int64(status.Applied)
+		}
+		switch {
+		case next != nil && asksNode(next):
+			e.Busy, e.Limit, e.Queued = time.Now(), 2*a.worker.deps.Timing.QueryTimeout, false
+		case next != nil, ended:
+			e.Busy, e.Queued = time.Time{}, next != nil
+		}
+	})
+}
+
+// asksNode reports whether the node does a job, for many projections by one statement.
+func asksNode(job machine.Job) bool {
+	switch job.(type) {
+	case machine.Load, machine.Advance:
+		return true
+	}
+	return false
+}
+
 func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	switch e := e.(type) {
-	case machine.Start:
-		a.start(ctx, e)
 	case machine.Yield:
 		a.worker.yield()
 	case machine.CutShort:
@@ -116,11 +153,6 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 		a.worker.stop()
 	case machine.Arm:
 		a.arm(ctx, e.At)
-	case machine.Publish:
-		a.worker.deps.Registry.publish(a.worker.id, func(entry *ProjectionEntry) {
-			entry.Status = e.Status
-			entry.Applied += int64(e.Applied)
-		})
 	case machine.Subscribe:
 		if e.Recheck != 0 {
 			ctx.Send(a.feed, &messages.Recheck{Incarnation: e.Recheck})
@@ -139,22 +171,16 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 	}
 }
 
-// start begins a job. The node reads leases and advances checkpoints, those of many projections by one statement.
+// start begins a job.
 func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
-	var request any
 	switch job := s.Job.(type) {
 	case machine.Load:
-		request = &messages.LeaseRequest{Lease: a.m.Row, Op: s.Op}
+		ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: a.m.Row, Op: s.Op})
 	case machine.Advance:
-		request = &messages.AdvanceRequest{Advance: engine.Advance{Lease: a.m.Row, To: job.To}, Op: s.Op}
+		ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: engine.Advance{Lease: a.m.Row, To: job.To}, Op: s.Op})
 	default:
 		a.worker.run(ctx, a.worker.task(s.Job, a.m.Row), func(ctx actor.Context, result machine.Result) { a.done(ctx, s.Op, result) })
-		return
 	}
-	a.worker.deps.Registry.publish(a.worker.id, func(e *ProjectionEntry) {
-		e.Busy, e.Limit, e.Queued = time.Now(), 2*a.worker.deps.Timing.QueryTimeout, false
-	})
-	ctx.Request(ctx.Parent(), request)
 }
 
 // arm sets the timer.

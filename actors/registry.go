@@ -81,6 +81,8 @@ type registered struct {
 	// partitions is how many partitions the projection had when this one began to run here.
 	partitions int32
 	present    bool
+	// works reports whether it is among those that work.
+	works bool
 	// drained reports that the projection has ended its work. Its lease, and then its checkpoint, may be another owner's.
 	drained bool
 	// gone reports that the tenant was removed while this node ran the projection.
@@ -196,8 +198,12 @@ func (r *Registry) changed(p *registered, before machine.Phase) {
 	if p.Phase != "" && (p.rate.at.IsZero() || p.Position != p.rate.position) { // without a phase, the position is not known
 		p.rate.moved(p.Position, p.Changed)
 	}
-	if delete(r.working, p.id); p.present && p.Working() {
-		r.working[p.id] = true
+	if works := p.present && p.Working(); works != p.works {
+		if p.works = works; works {
+			r.working[p.id] = true
+		} else {
+			delete(r.working, p.id)
+		}
 	}
 	r.overview.changed(p, before)
 	p.waiters = slices.DeleteFunc(p.waiters, func(w waiter) bool {

@@ -95,21 +95,19 @@ func (r *Router) find(tenant string) *feedRef {
 	return nil
 }
 
-// newest returns the newest tail of the tenant's feed, nil if there is none.
-func (r *Router) newest(tenant string) *machine.Tail {
-	ref := r.find(tenant)
-	if ref == nil {
-		return nil
+// newest returns the newest tail of the tenant's feed, the zero value if there is none.
+func (r *Router) newest(tenant string) (t machine.Tail) {
+	if ref := r.find(tenant); ref != nil {
+		if newest := ref.newest.Load(); newest != nil {
+			t = asTail(newest)
+		}
 	}
-	if newest := ref.newest.Load(); newest != nil {
-		return asTail(newest)
-	}
-	return nil
+	return t
 }
 
 // asTail returns a message of a feed as the machine knows it.
-func asTail(msg *messages.TailAdvanced) *machine.Tail {
-	return &machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}
+func asTail(msg *messages.TailAdvanced) machine.Tail {
+	return machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}
 }
 
 // add is called by a feed that has started.

@@ -52,7 +52,6 @@ type task struct {
 
 // run waits for the task's slot, and does its work in a goroutine. The actor of ctx then calls done with the result.
 func (w *worker) run(ctx actor.Context, t task, done func(ctx actor.Context, result machine.Result)) {
-	w.deps.Registry.publish(w.id, func(e *ProjectionEntry) { e.Busy, e.Queued = time.Time{}, true })
 	j, self := &running{}, ctx.Self()
 	w.running = j
 	w.deps.Own(func() {

@@ -107,7 +107,7 @@ func (b Buffer) fromTail(def *engine.Definition, share partition.Share, t *Tail)
 // dropped returns the tail without its shared events, which are freed when no projection needs them. What lies below the mark
 // must be read then: an empty slice must not be taken for a range without events.
 func (t *Tail) dropped() *Tail {
-	if t == nil || t.Err != nil {
+	if t == nil || t.Err != nil || t.From == t.Mark && t.Events == nil {
 		return t
 	}
 	return &Tail{Incarnation: t.Incarnation, Mark: t.Mark, From: t.Mark}

@@ -82,18 +82,18 @@ type RunResult struct {
 }
 
 // Renewed returns the run with the events that the feed has read since the run was planned: it may have waited for its slot. t is
-// the newest tail of the feed, nil if it has none.
-func (r Run) Renewed(t *Tail) Run {
-	if t == nil || t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.def.MaxEvents || r.Quarantine != 0 {
+// the newest tail of the feed, the zero value if it has none.
+func (r Run) Renewed(t Tail) Run {
+	if t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.def.MaxEvents || r.Quarantine != 0 {
 		return r
 	}
 	before := Buffer{To: r.Buffer.To, average: r.Buffer.average}
 	if len(r.Buffer.Events) > 0 {
 		before.To = r.Buffer.Events[0].Position - 1 // a part of the feed's slice is not copied
 	}
-	renewed, taken := before.fromTail(r.def, r.Row.Share, t)
+	renewed, taken := before.fromTail(r.def, r.Row.Share, &t)
 	if !taken {
-		renewed, taken = r.Buffer.fromTail(r.def, r.Row.Share, t)
+		renewed, taken = r.Buffer.fromTail(r.def, r.Row.Share, &t)
 	}
 	if taken && len(renewed.Events) > 0 {
 		r.Buffer, r.mark = renewed, t.Mark

@@ -140,7 +140,7 @@ func (l *life) run(run Run) Result {
 	if l.faults && l.d.one(3) { // the feed reads on while the run waits for its slot
 		l.append()
 		newest := l.newest()
-		run, l.tail = run.Renewed(&newest), true
+		run, l.tail = run.Renewed(newest), true
 	}
 	r, step := run.Begin()
 	for {
@@ -326,14 +326,14 @@ func TestRunTakesTheEventsThatCameWhileItWaited(t *testing.T) {
 		}
 		return list
 	}
-	tail := func(incarnation engine.Incarnation, from, mark int64) *Tail {
-		return &Tail{Incarnation: incarnation, From: from, Mark: mark, Events: list(from+1, mark)}
+	tail := func(incarnation engine.Incarnation, from, mark int64) Tail {
+		return Tail{Incarnation: incarnation, From: from, Mark: mark, Events: list(from+1, mark)}
 	}
 	for name, c := range map[string]struct {
 		events     events // of the run, whose mark is 12
 		types      []string
 		quarantine int
-		tail       *Tail
+		tail       Tail
 		want       events
 	}{
 		"more events":                       {events: list(11, 12), tail: tail(1, 5, 15), want: list(11, 15)},
