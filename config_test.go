@@ -27,13 +27,14 @@ type stubStore struct {
 	connections int
 }
 
-func (s stubStore) Engine() engine.Store                                   { return s }
-func (stubStore) Name() string                                             { return "*pgstore.Store" }
-func (stubStore) TxType() reflect.Type                                     { return reflect.TypeFor[pgx.Tx]() }
-func (s stubStore) DefaultBatches() int                                    { return 0 }
-func (s stubStore) Connections() int                                       { return s.connections }
-func (stubStore) Apply(engine.Handler, engine.ApplyOptions) engine.Run     { return nil }
-func (stubStore) Deliver(engine.Handler, engine.DeliverOptions) engine.Run { return nil }
+func (s stubStore) Engine() engine.Store                                        { return s }
+func (stubStore) Name() string                                                  { return "*pgstore.Store" }
+func (stubStore) TxType() reflect.Type                                          { return reflect.TypeFor[pgx.Tx]() }
+func (s stubStore) DefaultBatches() int                                         { return 0 }
+func (s stubStore) Connections() int                                            { return s.connections }
+func (stubStore) Apply(engine.Handler, engine.ApplyOptions) engine.Run          { return nil }
+func (stubStore) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { return nil }
+func (stubStore) Deliver(engine.Handler, engine.DeliverOptions) engine.Run      { return nil }
 
 func (stubStore) ValidTenant(name string) error {
 	if name == "" {

@@ -230,7 +230,8 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		slot := func(ctx context.Context, id ProjectionID) (func(), error) { return r.ackSlot(ctx, id, p.Weight) }
 		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, LeaseDeadline: r.deliveryDeadline, Slot: slot})
 	} else {
-		def.Apply = r.store.Apply(h, engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit})
+		options := engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit}
+		def.Apply, def.Opening = r.store.Apply(h, options), r.store.Opening(options)
 	}
 	return def, nil
 }

@@ -3,15 +3,12 @@ package actors
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/fair"
-	"github.com/millrace-go/millrace/internal/observing"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -136,6 +133,12 @@ func (l *Limiter) batch(ctx context.Context, flow fair.Flow) (release func(), er
 	return l.batches.acquire(ctx, flow)
 }
 
+// batchInTurn is batch for a batch whose slot can be promised to another one. The opening, which may be nil, is begun if another
+// batch ends while this one waits.
+func (l *Limiter) batchInTurn(ctx context.Context, flow fair.Flow, opening engine.Opening) (*slot, error) {
+	return l.batches.claim(ctx, flow, opening)
+}
+
 // delivery waits for a slot for a delivery.
 func (l *Limiter) delivery(ctx context.Context, flow fair.Flow) (release func(), err error) {
 	return l.deliveries.acquire(ctx, flow)
@@ -166,94 +169,4 @@ func both(ctx context.Context, first, second acquireFunc) (release func(), err e
 		return nil, err
 	}
 	return func() { releaseSecond(); releaseFirst() }, nil
-}
-
-// slots is a fair.Scheduler for several goroutines.
-type slots struct {
-	kind      observe.Slot
-	waited    func(observe.Wait)
-	perTenant int // 0 means no limit
-
-	mu        sync.Mutex
-	scheduler *fair.Scheduler
-}
-
-func newSlots(all, perTenant int) *slots {
-	return &slots{perTenant: perTenant, scheduler: fair.New(all)}
-}
-
-// acquire waits for a slot. If ctx ends first, neither the server nor an event is at fault.
-func (s *slots) acquire(ctx context.Context, flow fair.Flow) (release func(), err error) {
-	r := &fair.Request{Flow: flow}
-	s.mu.Lock()
-	granted := s.scheduler.Acquire(r)
-	if !granted {
-		r.Granted = make(chan struct{})
-	}
-	s.mu.Unlock()
-	if !granted {
-		if err := s.wait(ctx, r); err != nil {
-			return nil, err
-		}
-	}
-	return func() { s.release(r) }, nil
-}
-
-// wait waits until a request gets its slot.
-func (s *slots) wait(ctx context.Context, r *fair.Request) (err error) {
-	began := time.Now()
-	select {
-	case <-r.Granted:
-	case <-ctx.Done():
-		s.withdraw(r)
-		err = &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", ctx.Err())}
-	}
-	observing.Call(s.waited, observe.Wait{Slot: s.kind, Tenant: r.Tenant, Name: r.Projection, Duration: time.Since(began), Err: err})
-	return err
-}
-
-// tryAcquire returns nil if no slot is free at once.
-func (s *slots) tryAcquire(flow fair.Flow) (release func()) {
-	r := &fair.Request{Flow: flow}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.scheduler.TryAcquire(r) {
-		return nil
-	}
-	return func() { s.release(r) }
-}
-
-// withdraw withdraws a request. If the request has just got its slot, the slot is passed on.
-func (s *slots) withdraw(r *fair.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.scheduler.Cancel(r) {
-		s.pass(s.scheduler.Release(r))
-	}
-}
-
-func (s *slots) release(r *fair.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pass(s.scheduler.Release(r))
-}
-
-// limitTenants sets whether the limit for each tenant holds.
-func (s *slots) limitTenants(holds bool) {
-	perTenant := 0
-	if holds {
-		perTenant = s.perTenant
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, next := range s.scheduler.LimitTenants(perTenant) {
-		s.pass(next)
-	}
-}
-
-// pass wakes the goroutine whose request got its slot.
-func (s *slots) pass(next *fair.Request) {
-	if next != nil {
-		close(next.Granted)
-	}
 }

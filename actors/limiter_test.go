@@ -119,13 +119,16 @@ func TestSlotOfARequestThatGaveUpIsPassedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gaveUp, next := &fair.Request{Flow: fair.Flow{Tenant: "b"}, Granted: make(chan struct{})}, &fair.Request{Flow: fair.Flow{Tenant: "c"}, Granted: make(chan struct{})}
-	s.scheduler.Acquire(gaveUp)
-	s.scheduler.Acquire(next)
+	waits := func(tenant string) *slot {
+		r := &slot{slots: s, granted: make(chan struct{})}
+		s.request(r, fair.Flow{Tenant: tenant})
+		return r
+	}
+	gaveUp, next := waits("b"), waits("c")
 	release()
-	<-gaveUp.Granted
-	s.withdraw(gaveUp)
-	<-next.Granted
+	<-gaveUp.granted
+	gaveUp.withdraw()
+	<-next.granted
 }
 
 // A tenant that comes second limits the first one, and its end lifts the limit.

@@ -139,12 +139,12 @@ func surround(t *testing.T) *outside {
 	o := &outside{t: t, heard: make(chan any, 1000), store: &memory{}, applied: make(chan int64, 1000),
 		lease: engine.Lease{Row: 1, ID: projection.ID{Tenant: "a", Name: "p"}, Epoch: 1}}
 	o.def = &engine.Definition{MaxEvents: 10, MaxBytes: 1 << 20, Timeout: time.Minute,
-		Apply: func(_ context.Context, _ engine.Lease, batch engine.Batch) error {
+		Batches: engine.Batches{Apply: func(_ context.Context, _ engine.Lease, batch engine.Batch) error {
 			for _, e := range batch.Events {
 				o.applied <- e.Position
 			}
 			return nil
-		}}
+		}}}
 	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(Limits{Connections: 2, Batches: 1, BatchesPerTenant: 1}),
 		Timing: Timing{HeartbeatInterval: time.Hour, PollInterval: time.Hour, ReconcileInterval: time.Hour, AdvanceInterval: time.Hour, QueryTimeout: time.Minute}}
 	o.deps.Init()

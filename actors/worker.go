@@ -126,20 +126,42 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 	return w.statementTask(job, row)
 }
 
-// batchTask returns the task of a machine.Apply. The task refers to the job, since a copy of its run would be large.
+// batchTask returns the task of a machine.Apply. The task refers to the job, since a copy of its run would be large. An event that
+// crashes processes is tried in a slot of its own besides.
 func (w *worker) batchTask(job machine.Job) task {
 	if w.yielded = nil; w.def.Leased {
 		w.yielded = make(chan struct{})
 	}
-	slot, yielded := w.batchSlot, w.yielded
-	if job.(machine.Apply).Run.Row.Crashing() {
-		slot = func(ctx context.Context) (func(), error) {
+	var in *slot
+	wait, yielded := w.batchSlot, w.yielded
+	switch {
+	case job.(machine.Apply).Run.Row.Crashing():
+		wait = func(ctx context.Context) (func(), error) {
 			return w.deps.Limiter.quarantined(ctx, w.flow(), w.batchSlot)
 		}
+	case !w.def.Leased:
+		wait = func(ctx context.Context) (release func(), err error) {
+			if in, err = w.deps.Limiter.batchInTurn(ctx, w.flow(), w.opening(job)); err != nil {
+				return nil, err
+			}
+			return in.release, nil
+		}
 	}
-	return task{w.def.Timeout + 5*w.deps.Timing.QueryTimeout, slot, func(ctx context.Context) machine.Result {
-		return w.batch(ctx, job.(machine.Apply).Run, yielded)
+	return task{w.def.Timeout + 5*w.deps.Timing.QueryTimeout, wait, func(ctx context.Context) machine.Result {
+		if in != nil {
+			defer in.drop()
+		}
+		return w.batch(ctx, job.(machine.Apply).Run, in, yielded)
 	}}
+}
+
+// opening returns the opening of a machine.Apply that calls the handler without further steps, else nil.
+func (w *worker) opening(job machine.Job) engine.Opening {
+	run := job.(machine.Apply).Run
+	if w.def.Opening == nil || run.Reads() || run.Fresh {
+		return nil
+	}
+	return w.def.Opening(run.Row)
 }
 
 // statementTask returns the task of any other job.
@@ -272,8 +294,8 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 	return w.deps.Store.Park(ctx, row, letter, job.Action == projection.ActionParkStream)
 }
 
-// batch takes the steps of a batch.
-func (w *worker) batch(ctx context.Context, run machine.Run, yielded <-chan struct{}) machine.Result {
+// batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch.
+func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <-chan struct{}) machine.Result {
 	run = run.Renewed(w.deps.Feeds.newest(w.id.Tenant))
 	read := func() {}
 	if run.Reads() {
@@ -304,6 +326,9 @@ func (w *worker) batch(ctx context.Context, run machine.Run, yielded <-chan stru
 			}
 		case machine.ApplyBatch:
 			s.Batch.Yield = yielded
+			if in != nil {
+				s.Batch.Slot, s.Batch.Opening = in, in.opening
+			}
 			next := w.prefetch(ctx, run.Row.Incarnation, s.Prefetch)
 			read()
 			return w.applied(ctx, run, w.apply(ctx, run.Row, s.Batch), next)

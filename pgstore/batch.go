@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -24,7 +25,12 @@ import (
 
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		b := newBatchTx(s.Store, lease, batch.To, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
+		b, isOpening := batch.Opening.(*batchTx)
+		if !isOpening {
+			b = beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
+		}
+		b.advances(lease, batch.To)
+		b.slot = batch.Slot
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error { return s.settleDeadLetters(ctx, conn, lease, batch) }
 		}
@@ -48,7 +54,7 @@ type batchOptions struct {
 
 // batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with the time-outs, the
 // announcement and a check of the fence. Then it runs the handler. It ends with the second half of the fence, which raises
-// unless the lease is still held, and the commit.
+// unless the lease is still held, and the commit. The message that commits may also begin the batch that gets the slot next.
 type batchTx struct {
 	store *Store
 	id    projection.ID
@@ -59,6 +65,10 @@ type batchTx struct {
 	fence fence
 	opts  batchOptions
 	name  string
+	// slot is that of a batch. It is nil if the slot cannot be promised to another batch.
+	slot engine.Slot
+	// begun is the open transaction.
+	begun
 	// afterHandler is called in the transaction after the handler returned, unless it is nil.
 	afterHandler func(ctx context.Context, conn *pgx.Conn) error
 }
@@ -77,32 +87,38 @@ func newTx(s *Store, id projection.ID, what string, opts batchOptions) *batchTx 
 	return &batchTx{store: s, id: id, what: what, opts: opts, name: strconv.FormatInt(batchCounter.Add(1), 10)}
 }
 
-// newBatchTx returns the transaction of a batch that advances the checkpoint of a lease. The fence ends with the advance.
+// newBatchTx returns the transaction of a batch that advances the checkpoint of a lease.
 func newBatchTx(s *Store, lease engine.Lease, to int64, opts batchOptions) *batchTx {
-	b := newTx(s, lease.ID, "a batch", opts)
-	b.to = to
-	b.fence = fence{rows: []int32{lease.Row}, begin: s.control.checkLease(lease),
-		end: fmt.Sprintf("%s.advance('%s', %d, '%s', %d, %d, %d, %d)", s.control.quoted, b.name, lease.Row, lease.Owner, lease.Epoch,
-			lease.Incarnation, lease.Checkpoint, to)}
+	b := beginsUnder(s, lease, opts)
+	b.advances(lease, to)
 	return b
+}
+
+// beginsUnder returns the transaction of a batch. What it advances to is set later.
+func beginsUnder(s *Store, lease engine.Lease, opts batchOptions) *batchTx {
+	b := newTx(s, lease.ID, "a batch", opts)
+	b.fence = fence{rows: []int32{lease.Row}, begin: s.control.checkLease(lease)}
+	return b
+}
+
+// advances sets the checkpoint after the batch. The fence ends with the advance.
+func (b *batchTx) advances(lease engine.Lease, to int64) {
+	b.to = to
+	b.fence.end = fmt.Sprintf("%s.advance('%s', %d, '%s', %d, %d, %d, %d)", b.store.control.quoted, b.name, lease.Row, lease.Owner,
+		lease.Epoch, lease.Incarnation, lease.Checkpoint, to)
 }
 
 // finishTime bounds each step after the handler: the advance and the commit, or the rollback.
 const finishTime = 10 * time.Second
 
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
-	conn, err := b.acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
+	if err := b.begin(ctx); err != nil {
+		return err
 	}
-	leased := &leasedConn{conn: conn}
-	defer leased.release()
-	tx, restore, err := b.begin(ctx, conn.Conn())
-	if err != nil {
-		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
-	}
-	guarded := guard.New(tx)
-	err = b.call(ctx, leased, restore.PID, guarded, fn)
+	defer b.release()
+	leased, conn, restore := b.leased, b.leased.conn, b.restore
+	guarded := guard.New(b.tx)
+	err := b.call(ctx, leased, restore.PID, guarded, fn)
 	if noted := guarded.Fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
 		err = engine.IgnoredFault(classify(noted).Class.OfHandler(), noted)
 	}
@@ -117,7 +133,11 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		}
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
-	if err := b.finish(ctx, conn.Conn(), restore); err != nil {
+	if guarded.Nested() {
+		// The driver would number the savepoints of the next batch on from here. Each name is an entry in pg_stat_statements.
+		b.slot = nil
+	}
+	if err := b.finish(ctx, conn.Conn()); err != nil {
 		b.rollback(ctx, conn.Conn(), restore)
 		if b.to > 0 {
 			return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, err)
@@ -146,10 +166,13 @@ func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 // the handler may still return.
 const afterDeadline = askTime + usercode.Grace + time.Second
 
+// lockWait is how long the statements of the handler wait for a lock.
+func (b *batchTx) lockWait() time.Duration { return b.opts.timeout / 2 }
+
 // setUpSQL and finishSQL are not in files because several statements in one round trip take no parameters. Indexes and
-// locks: those of the functions of the fence.
-func (b *batchTx) setUpSQL() string {
-	wait, most := milliseconds(b.opts.timeout/2), milliseconds(b.opts.timeout+afterDeadline)
+// locks: those of the functions of the fence. first is selected before the announcement and the check of the fence.
+func (b *batchTx) setUpSQL(lockWait time.Duration, first string) string {
+	wait, most := milliseconds(lockWait), milliseconds(b.opts.timeout+afterDeadline)
 	var sql strings.Builder
 	sql.WriteString(b.store.server.unbounded)
 	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
@@ -163,7 +186,7 @@ func (b *batchTx) setUpSQL() string {
 		sql.WriteString("set local synchronous_commit = on; ")
 	}
 	sql.WriteString(b.store.setTenantPath(b.id.Tenant))
-	sql.WriteString("select ")
+	sql.WriteString("select " + first)
 	for _, row := range b.fence.rows {
 		fmt.Fprintf(&sql, "pg_advisory_xact_lock_shared(%d, %d), ", b.store.control.batchClass, row)
 	}
@@ -174,16 +197,22 @@ func (b *batchTx) setUpSQL() string {
 // milliseconds returns d for a setting of the server: at least 1, since 0 means no limit, and at most what a setting holds.
 func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }
 
-func (b *batchTx) finishSQL(restore session.Restore) string {
+// finishSQL returns the statements that end the batch, and begin the next one if it is not nil. The session is restored in a
+// transaction between the two, since LISTEN outlives the statements until a commit.
+func (b *batchTx) finishSQL(next *batchTx) string {
 	// A wait for a lock, for instance of a deferred constraint, ends with a lock time-out, before finishTime ends the
 	// commit.
-	return fmt.Sprintf("set local lock_timeout = %d; %s; select %s; commit; %s",
-		milliseconds(min(b.opts.timeout/2, finishTime/2)), restore.User, b.fence.end, restore.Session)
+	end := fmt.Sprintf("set local lock_timeout = %d; %s; select %s; commit", milliseconds(min(b.lockWait(), finishTime/2)),
+		b.restore.User, b.fence.end)
+	if next == nil {
+		return end + "; " + b.restore.Session
+	}
+	return end + " and chain; " + b.restore.State + "; commit; " + next.beginSQL()
 }
 
 // finish advances and commits in one round trip, and restores the session. After an error of the connection, only the
 // lease's row shows whether the commit happened.
-func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Restore) error {
+func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn) error {
 	switch status := conn.PgConn().TxStatus(); {
 	case conn.PgConn().IsBusy():
 		return &engine.Fault{Class: engine.HandlerFault, Err: errors.New("the handler left the rows or the results of a query open")}
@@ -198,27 +227,17 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Re
 	defer cancel()
 	if b.afterHandler != nil {
 		// The handler may have changed the user or role.
-		if err := conn.PgConn().Exec(ctx, restore.User).Close(); err != nil {
+		if err := conn.PgConn().Exec(ctx, b.restore.User).Close(); err != nil {
 			return storeFault(err)
 		}
 		if err := b.afterHandler(ctx, conn); err != nil {
 			return storeFault(err)
 		}
 	}
-	committed := false
-	results := conn.PgConn().Exec(ctx, b.finishSQL(restore))
-	for results.NextResult() {
-		if tag, err := results.ResultReader().Close(); err == nil && tag.String() == "COMMIT" {
-			committed = true
-		}
-	}
-	err := results.Close()
-	if committed {
-		if err != nil {
-			b.store.log.Warn("resetting the session after a commit failed, closing its connection",
-				zap.Stringer("projection", b.id), zap.Error(err))
-			closeHard(ctx, conn)
-		}
+	next := b.next()
+	ends, err := transactionEnds(conn.PgConn().Exec(ctx, b.finishSQL(next)))
+	if len(ends) > 0 && ends[0] == committed {
+		b.ended(ctx, conn, next, len(ends) > 1, err)
 		return nil
 	}
 	if err == nil {
@@ -230,6 +249,34 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn, restore session.Re
 		fault = &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(ErrBatchEnded, err)}
 	}
 	return fault
+}
+
+// ended deals with the connection after the commit: with an error of what was sent along, and with the transaction of the next
+// batch, if there is one.
+func (b *batchTx) ended(ctx context.Context, conn *pgx.Conn, next *batchTx, restored bool, err error) {
+	switch {
+	case err != nil && restored:
+		b.rollback(ctx, conn, b.restore) // the next batch begins itself, and meets the error, if it lasts
+	case err != nil:
+		b.store.log.Warn("resetting the session after a commit failed, closing its connection",
+			zap.Stringer("projection", b.id), zap.Error(err))
+		closeHard(ctx, conn)
+	case next != nil:
+		b.pass(next)
+	}
+}
+
+// committed is the tag of a commit that was not turned into a rollback.
+const committed = "COMMIT"
+
+// transactionEnds returns the tags of the statements that ended a transaction.
+func transactionEnds(results *pgconn.MultiResultReader) (ends []string, err error) {
+	for results.NextResult() {
+		if tag, err := results.ResultReader().Close(); err == nil && (tag.String() == committed || tag.String() == "ROLLBACK") {
+			ends = append(ends, tag.String())
+		}
+	}
+	return ends, results.Close()
 }
 
 // rollback ends the transaction, if it is open, and restores the session, because its locks and settings survive a
@@ -259,6 +306,7 @@ func closeHard(ctx context.Context, conn *pgx.Conn) {
 // leasedConn is a connection of the pool. It is not returned to the pool if its handler does not return.
 type leasedConn struct {
 	conn      *pgxpool.Conn
+	since     time.Time
 	abandoned bool
 }
 
@@ -274,11 +322,33 @@ func (l *leasedConn) release() {
 	}
 }
 
-// begin begins the transaction of a batch. It returns the statements that restore the session afterwards. Behind a
-// pooler that gives each transaction another session, it reads the session's settings each time, which costs one round
-// trip more.
-func (b *batchTx) begin(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
-	begin, setUp := queries.Text("begin_batch"), b.setUpSQL()
+// begin begins the transaction, unless another batch has begun it.
+func (b *batchTx) begin(ctx context.Context) error {
+	if b.tx != nil && ctx.Err() != nil {
+		b.Drop()
+	}
+	if b.tx != nil {
+		return nil
+	}
+	conn, err := b.acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
+	}
+	leased := &leasedConn{conn: conn, since: time.Now()}
+	tx, restore, err := b.beginOn(ctx, conn.Conn())
+	if err != nil {
+		leased.release()
+		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
+	}
+	b.begun = begun{leased: leased, tx: tx, restore: restore}
+	return nil
+}
+
+// beginOn begins the transaction of a batch on a connection. It returns the statements that restore the session afterwards.
+// Behind a pooler that gives each transaction another session, it reads the session's settings each time, which costs one
+// round trip more.
+func (b *batchTx) beginOn(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
+	begin, setUp := queries.Text("begin_batch"), b.setUpSQL(b.lockWait(), "")
 	if b.store.server.pooling.Lends {
 		restore, err = b.store.sessions.Begin(ctx, conn, begin)
 	} else {

@@ -185,10 +185,18 @@ func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
 // sessionState reads every kind of state that one user of a connection could leave to the next.
 func sessionState(t testing.TB, store *Store) map[string]string {
 	t.Helper()
-	rows, err := store.pool.Query(testContext(t), `
+	return sessionStateIn(t, store.pool)
+}
+
+// sessionStateIn is sessionState in a transaction.
+func sessionStateIn(t testing.TB, q interface {
+	Query(context.Context, string, ...any) (pgx.Rows, error)
+}) map[string]string {
+	t.Helper()
+	rows, err := q.Query(testContext(t), `
 		select 'setting ' || name, setting from pg_settings where source = 'session'
 		union all select 'role', current_user || ' of ' || session_user || ' as ' || current_setting('role')
-		union all select 'lock ' || mode, format('%s %s %s', classid, objid, objsubid) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
+		union all select format('lock %s %s %s %s', mode, classid, objid, objsubid), '' from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()
 		union all select 'listens', c from pg_listening_channels() c
 		union all select 'temporary ' || relname, '' from pg_class where relnamespace = pg_my_temp_schema()
 		union all select 'own setting', coalesce(current_setting('app.who', true), '')

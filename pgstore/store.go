@@ -138,6 +138,8 @@ type server struct {
 	unbounded string
 	// watchesClients reports whether the server can notice during a statement that its client is gone.
 	watchesClients bool
+	// preparesUses reports whether hooks of the pool run before or after each use of a connection.
+	preparesUses bool
 }
 
 // Open connects to a database with a pool of its own, and checks the server. dsn may include the settings of pgxpool,
@@ -206,6 +208,9 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 		s.server.unbounded = withoutTransactionTimeout
 	}
 	s.server.watchesClients = watchesClients(ctx, pool)
+	hooks := pool.Config()
+	//lint:ignore SA1019 the host's pool may still have BeforeAcquire
+	s.server.preparesUses = hooks.PrepareConn != nil || hooks.BeforeAcquire != nil || hooks.AfterRelease != nil
 	s.notify = newNotifier(s)
 	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)

@@ -22,6 +22,9 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	}
 }
 
+// Opening returns nil: only one batch of a file runs at a time, and its begin is not a round trip.
+func (s port) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { return nil }
+
 func (s port) Abandoned() int64 { return s.abandoned.Load() }
 
 // batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with a check of the

@@ -336,7 +336,7 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 		name := fmt.Sprintf("p%03d", i)
 		f.node.Projections = append(f.node.Projections, name)
 		definitions[name] = &engine.Definition{MaxEvents: 10, MaxBytes: 1000, Timeout: time.Minute,
-			Apply: func(_ context.Context, lease engine.Lease, batch engine.Batch) error {
+			Batches: engine.Batches{Apply: func(_ context.Context, lease engine.Lease, batch engine.Batch) error {
 				if apply != nil {
 					if err := apply(lease.ID); err != nil {
 						return err
@@ -344,7 +344,7 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 				}
 				f.move(lease.ID, batch.To)
 				return f.here()
-			}}
+			}}}
 	}
 	for _, id := range f.ids(tenants...) {
 		f.rows = append(f.rows, engine.Lease{Row: int32(len(f.rows) + 1), ID: id, Owner: f.node.ID, Epoch: 1})

@@ -49,6 +49,26 @@ type Batch struct {
 	Yield <-chan struct{}
 	// Fresh asks for a connection that no batch has used before.
 	Fresh bool
+	// Opening is the begin of the batch, if it was made in advance. It may have been sent.
+	Opening Opening
+	// Slot is the slot that the batch runs in. It is nil if the slot cannot be promised to another batch.
+	Slot Slot
+}
+
+// Opening is the begin of the transaction of a batch that waits for its slot. The batch before it in that slot may send it along
+// with its end.
+type Opening interface {
+	// Drop rolls the transaction back. It does nothing if the transaction was not begun or was used.
+	Drop()
+}
+
+// Slot is a slot whose batch is about to end.
+type Slot interface {
+	// Promise promises the slot to the batch that gets it next. It returns the Opening of that batch, nil if it has none. It is
+	// called once at most.
+	Promise() Opening
+	// Pass passes the slot on to that batch, whose Opening is begun. It returns false if that batch no longer waits for this slot.
+	Pass() bool
 }
 
 // Alone reports whether the batch is one event, without parked events before it. Then a failure is that event's, and the

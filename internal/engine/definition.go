@@ -30,8 +30,15 @@ type Definition struct {
 	Policy
 	Breaker projection.BreakerPolicy
 	Faults  FaultLimits
-	Apply   Run
+	Batches
 	Hooks
+}
+
+// Batches are the functions of the store for the batches of a projection.
+type Batches struct {
+	Apply Run
+	// Opening makes the Opening of the next batch. It is nil if batches are not begun in advance.
+	Opening func(lease Lease) Opening
 }
 
 // Hooks are those of millrace.Projection.

@@ -33,6 +33,9 @@ type Store interface {
 	ValidTenant(name string) error
 	// Apply returns the Run of a projection whose handler takes TxType.
 	Apply(h Handler, o ApplyOptions) Run
+	// Opening returns a function that makes the Opening of a projection's next batch. It returns nil if the store does not begin
+	// batches in advance.
+	Opening(o ApplyOptions) func(lease Lease) Opening
 	// Deliver returns the Run of a projection that delivers outside of a transaction.
 	Deliver(h Handler, o DeliverOptions) Run
 	// Abandoned counts the handlers that did not return after their context was cancelled.

@@ -15,7 +15,8 @@ type model struct {
 	slots, perTenant int
 	waiting          []*Request // in the order of their arrival
 	granted          []*Request
-	turns            map[string]*turn // by path; "" is the root
+	heirs            map[*Request]*Request // to whom granted requests have promised their slots
+	turns            map[string]*turn      // by path; "" is the root
 	entered          int
 }
 
@@ -121,10 +122,19 @@ func isBelow(child, path string) bool {
 	return len(child) > len(path) && child[:len(path)+1] == path+"/"
 }
 
+// used returns how many slots are in use. A request and its heir have one.
+func (m *model) used() int { return len(m.granted) - len(m.heirs) }
+
+// running are the granted requests whose slots are theirs already.
+func (m *model) running() []*Request {
+	heirs := slices.Collect(maps.Values(m.heirs))
+	return slices.DeleteFunc(slices.Clone(m.granted), func(r *Request) bool { return slices.Contains(heirs, r) })
+}
+
 // next returns the request that gets the next slot.
 func (m *model) next() *Request {
 	m.update()
-	if len(m.granted) >= m.slots {
+	if m.used() >= m.slots {
 		return nil
 	}
 	for path := ""; ; {
@@ -180,7 +190,7 @@ func (d *drive) acquire(t *rapid.T) {
 	paths := pathsOf(r)
 	r.TenantWeight = d.weights[r.Tenant]
 	r.Weight = d.weights[paths[len(paths)-1]]
-	free := len(d.m.granted) < d.m.slots && d.m.possible(r)
+	free := d.m.used() < d.m.slots && d.m.possible(r)
 	try := rapid.Bool().Draw(t, "try")
 	got := false
 	if try {
@@ -204,10 +214,41 @@ func (d *drive) release(t *rapid.T) {
 	if len(d.m.granted) == 0 {
 		t.Skip("no slot is in use")
 	}
-	i := rapid.IntRange(0, len(d.m.granted)-1).Draw(t, "which")
-	r := d.m.granted[i]
-	d.m.granted = slices.Delete(d.m.granted, i, i+1)
+	r := rapid.SampledFrom(d.m.running()).Draw(t, "which")
+	delete(d.m.heirs, r)
+	d.m.end(r)
 	d.granted(t, d.s.Release(r))
+}
+
+func (m *model) end(r *Request) {
+	m.granted = slices.DeleteFunc(m.granted, func(other *Request) bool { return other == r })
+}
+
+func (d *drive) promise(t *rapid.T) {
+	running := slices.DeleteFunc(d.m.running(), func(r *Request) bool { return d.m.heirs[r] != nil })
+	if len(running) == 0 {
+		t.Skip("there is no slot to promise")
+	}
+	r := rapid.SampledFrom(running).Draw(t, "which")
+	d.m.end(r)
+	heir := d.s.Promise(r)
+	d.granted(t, heir)
+	if d.m.granted = append(d.m.granted, r); heir != nil {
+		d.m.heirs[r] = heir
+	}
+	d.m.update()
+}
+
+func (d *drive) takeBack(t *rapid.T) {
+	for _, r := range d.m.running() {
+		if heir := d.m.heirs[r]; heir != nil {
+			delete(d.m.heirs, r)
+			d.m.end(heir)
+			d.granted(t, d.s.TakeBack(r))
+			return
+		}
+	}
+	t.Skip("no slot is promised")
 }
 
 // granted compares a grant with the model's.
@@ -254,16 +295,16 @@ func (d *drive) limit(t *rapid.T) {
 // check holds what must be true at any time, whatever the order of the grants.
 func (d *drive) check(t *rapid.T) {
 	m := d.m
-	if len(m.granted) > m.slots {
-		t.Fatalf("%d of %d slots are in use", len(m.granted), m.slots)
+	if m.used() > m.slots {
+		t.Fatalf("%d of %d slots are in use", m.used(), m.slots)
 	}
 	for _, r := range m.waiting {
-		if len(m.granted) < m.slots && m.possible(r) {
-			t.Fatalf("%d of %d slots are in use, and %s waits", len(m.granted), m.slots, show(r))
+		if m.used() < m.slots && m.possible(r) {
+			t.Fatalf("%d of %d slots are in use, and %s waits", m.used(), m.slots, show(r))
 		}
 	}
-	if d.s.free != m.slots-len(m.granted) || d.s.root.waiting != len(m.waiting) {
-		t.Fatalf("%d slots are free and %d requests wait, want %d and %d", d.s.free, d.s.root.waiting, m.slots-len(m.granted), len(m.waiting))
+	if d.s.free != m.slots-m.used() || d.s.root.waiting != len(m.waiting) {
+		t.Fatalf("%d slots are free and %d requests wait, want %d and %d", d.s.free, d.s.root.waiting, m.slots-m.used(), len(m.waiting))
 	}
 	d.remembers(t)
 }
@@ -294,7 +335,7 @@ func (d *drive) remembers(t *rapid.T) {
 func TestSchedulerDoesWhatTheModelDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 5).Draw(t, "slots")
-		d := &drive{T: t, s: New(slots), m: &model{slots: slots, turns: make(map[string]*turn)}, weights: make(map[string]int)}
+		d := &drive{T: t, s: New(slots), m: &model{slots: slots, turns: make(map[string]*turn), heirs: make(map[*Request]*Request)}, weights: make(map[string]int)}
 		for _, tenant := range []string{"a", "b", "c", "d"} {
 			d.weights[tenant] = rapid.IntRange(1, 4).Draw(t, "weight of "+tenant)
 			for _, projection := range []string{"p", "q", "r"} {
@@ -302,7 +343,8 @@ func TestSchedulerDoesWhatTheModelDoes(t *testing.T) {
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"acquire": d.acquire, "acquire more": d.acquire, "release": d.release, "cancel": d.cancel, "limit": d.limit, "": d.check,
+			"acquire": d.acquire, "acquire more": d.acquire, "release": d.release, "cancel": d.cancel, "limit": d.limit,
+			"promise": d.promise, "promise more": d.promise, "take back": d.takeBack, "": d.check,
 		})
 		for len(d.m.granted) > 0 {
 			d.release(t)

@@ -11,6 +11,7 @@ type Scheduler struct {
 	perTenant int // 0 means no limit
 	root      place
 	entered   uint64 // how many places have begun to wait for a turn
+	leaving   *place // the holder of a slot that is being promised
 }
 
 // Flow is the tenant and the projection that a request is for, with their weights.
@@ -27,12 +28,13 @@ type Flow struct {
 // Request is a request for one slot. It is used once.
 type Request struct {
 	Flow
-	// Granted is the caller's, who closes it when the waiting request gets its slot. The scheduler does not touch it.
-	Granted chan struct{}
+	// Owner is the caller's. The scheduler does not touch it.
+	Owner any
 
 	state      state
-	at         *place // where it waits
-	holder     *place // the tenant or the root that has the slot
+	at         *place   // where it waits
+	holder     *place   // the tenant or the root that has the slot
+	heir       *Request // the request that the slot is promised to
 	next, prev *Request
 }
 
@@ -95,13 +97,45 @@ func (s *Scheduler) Cancel(r *Request) bool {
 	return true
 }
 
-// Release frees the slot of a request. It returns the request that gets the slot instead, nil if there is none.
+// Release frees the slot of a request, unless it is promised. It returns a request that gets a slot by that, nil if there is none.
 func (s *Scheduler) Release(r *Request) (next *Request) {
 	if r.state != granted {
 		panic("fair: release of a request that has no slot")
 	}
-	r.state = ended
+	if r.heir == nil {
+		s.free++
+	}
+	return s.end(r)
+}
+
+// Promise promises the slot of a request to the one whose turn it is, and returns that one, nil if there is none. It has the slot
+// from the Release of r on. Until then it counts for its tenant, as r counts for its own.
+func (s *Scheduler) Promise(r *Request) (heir *Request) {
+	if r.state != granted || r.heir != nil {
+		panic("fair: promise of a request that has no slot, or has promised it")
+	}
 	s.free++
+	s.leaving = r.holder
+	s.settle(r.holder)
+	if r.heir = s.next(); r.heir == nil {
+		s.free--
+	}
+	s.leaving = nil
+	s.settle(r.holder)
+	return r.heir
+}
+
+// TakeBack undoes the promise of a slot, and ends the request that it was promised to. It returns a request that gets a slot by
+// that, nil if there is none.
+func (s *Scheduler) TakeBack(r *Request) (next *Request) {
+	heir := r.heir
+	r.heir = nil
+	return s.end(heir)
+}
+
+// end ends a request that counts for its tenant.
+func (s *Scheduler) end(r *Request) (next *Request) {
+	r.state = ended
 	r.holder.inUse--
 	s.settle(r.holder)
 	return s.next()
@@ -169,7 +203,13 @@ func (s *Scheduler) remove(r *Request) {
 }
 
 // full reports whether a tenant has all slots that it may have.
-func (s *Scheduler) full(tenant *place) bool { return s.perTenant > 0 && tenant.inUse >= s.perTenant }
+func (s *Scheduler) full(tenant *place) bool {
+	inUse := tenant.inUse
+	if tenant == s.leaving {
+		inUse--
+	}
+	return s.perTenant > 0 && inUse >= s.perTenant
+}
 
 func (s *Scheduler) enter() uint64 {
 	s.entered++

@@ -154,10 +154,12 @@ func countIdle(t *testing.T, counts *statementCounts) {
 }
 
 func countEvents(t *testing.T, counts *statementCounts) {
-	for _, n := range []int{1, 100} {
-		c := counts.setup(t)
+	for _, n := range []int{1, 10} {
+		c := counts.setup(t, "pool_max_conns", "16")
 		c.Append("a", 1)
-		c.Start(c.runtime(hourly, c.named(n)...))
+		config := hourly
+		config.MaxBatches = n // none waits for its slot: see TestBatchesThatWaitAreBegunByTheEndsOfOthers
+		c.Start(c.runtime(config, c.named(n)...))
 		c.at(n, 1)
 		c.settle()
 		c.during(fmt.Sprintf("a live event, for %d projections", n), func() {

@@ -126,9 +126,9 @@ type counted struct {
 	tapped kit.PgStore
 }
 
-func (c *statementCounts) setup(t *testing.T) *counted {
+func (c *statementCounts) setup(t *testing.T, settings ...string) *counted {
 	t.Helper()
-	b := setup(t, pgstore.Options{}, "sslmode", "disable")
+	b := setup(t, pgstore.Options{}, append([]string{"sslmode", "disable"}, settings...)...)
 	b.Patient()
 	tap := &wiretap{}
 	// The deletion of old keys is part of a random share of the appends.

@@ -31,6 +31,8 @@ type loan struct {
 	mu      sync.Mutex
 	tenants map[string]struct{}
 	fault   error
+	// nested reports whether there was a savepoint.
+	nested bool
 	// closed reports that the user's function has returned. Its transaction is over, and the connection may be in other
 	// use.
 	closed bool
@@ -80,6 +82,13 @@ func (tx *Tx) Dirtied() []string {
 	return slices.Collect(maps.Keys(tx.loan.tenants))
 }
 
+// Nested reports whether the function began a savepoint.
+func (tx *Tx) Nested() bool {
+	tx.loan.mu.Lock()
+	defer tx.loan.mu.Unlock()
+	return tx.loan.nested
+}
+
 // note records err if it comes from the server or the connection, and returns it. The last such error is kept, except
 // errors that only follow from another. An error of the server before the last one was undone by a savepoint: otherwise
 // the transaction would have been aborted, and the last error could not have occurred.
@@ -111,6 +120,9 @@ func (tx *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err := tx.admit(""); err != nil {
 		return nil, err
 	}
+	tx.loan.mu.Lock()
+	tx.loan.nested = true
+	tx.loan.mu.Unlock()
 	nested, err := tx.Tx.Begin(ctx)
 	if err != nil {
 		return nil, tx.note(err)

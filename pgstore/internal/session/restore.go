@@ -31,11 +31,14 @@ var queries = sqlfile.Load(queryFiles)
 type Restore struct {
 	// User restores the session's user and role within the transaction.
 	User string
-	// Session restores the rest after the transaction.
-	Session string
+	// Session restores the rest after the transaction. State does so without Unlock.
+	Session, State string
 	// PID is the session's process, which the connection does not know behind a pooler.
 	PID uint32
 }
+
+// Unlock is an expression that releases the advisory locks of the session.
+const Unlock = "pg_advisory_unlock_all()"
 
 // setting is a row of session_settings.
 type setting struct {
@@ -91,8 +94,9 @@ func restoreTo(found []setting) Restore {
 	setUser := func(scope string) string {
 		return fmt.Sprintf("set %s session authorization %s; set %[1]s role %[3]s", scope, sqltext.String(last.user), sqltext.String(last.role))
 	}
-	sql.WriteString(setUser("session") + "; select pg_advisory_unlock_all(); unlisten *; close all; discard temp")
-	return Restore{User: setUser("local"), Session: sql.String(), PID: last.pid}
+	sql.WriteString(setUser("session") + "; unlisten *; close all; discard temp")
+	state := sql.String()
+	return Restore{User: setUser("local"), Session: state + "; select " + Unlock, State: state, PID: last.pid}
 }
 
 // Pooled remembers the sessions of a pooler, and the settings that were made in any of them. Listing all settings of a
