@@ -64,7 +64,7 @@ func (s *slots) claim(ctx context.Context, flow fair.Flow, opening engine.Openin
 	}
 	s.mu.Unlock()
 	if !granted {
-		if err := s.wait(ctx, r); err != nil {
+		if err := s.wait(ctx, r, flow); err != nil {
 			return nil, err
 		}
 	}
@@ -78,8 +78,8 @@ func (s *slots) request(r *slot, flow fair.Flow) (granted bool) {
 }
 
 // wait waits until a request gets its slot.
-func (s *slots) wait(ctx context.Context, r *slot) (err error) {
-	began, flow := time.Now(), r.request.Flow
+func (s *slots) wait(ctx context.Context, r *slot, flow fair.Flow) (err error) {
+	began := time.Now()
 	select {
 	case <-r.granted:
 	case <-ctx.Done():
