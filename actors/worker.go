@@ -32,6 +32,8 @@ type worker struct {
 	long atomic.Bool
 	// delivering cancels the delivery in progress, nil if there is none.
 	delivering atomic.Pointer[context.CancelCauseFunc]
+	// ahead is the read that goes on while batches are applied, or its result, nil if there is none.
+	ahead atomic.Pointer[readAhead]
 }
 
 // log writes a line with the projection's fields. A logger for each projection would keep these fields in memory.
@@ -255,10 +257,13 @@ func (w *worker) fault(err error) *engine.Fault {
 	return &fault
 }
 
-// stop cancels the job in progress.
+// stop cancels the job in progress, and the read ahead.
 func (w *worker) stop() {
 	if w.running != nil {
 		w.running.stop()
+	}
+	if a := w.ahead.Load(); a != nil {
+		a.cancel()
 	}
 }
 
@@ -297,6 +302,7 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 // batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch.
 func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <-chan struct{}) machine.Result {
 	run = run.Renewed(w.deps.Feeds.newest(w.id.Tenant))
+	w.keepAhead(run)
 	read := func() {}
 	if run.Reads() {
 		release, err := w.beside(w.readSlot)(ctx)
@@ -312,7 +318,7 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 		switch s := step.(type) {
 		case machine.ReadPage:
 			var page engine.Page
-			if page, err = w.read(ctx, run.Row.Incarnation, s.Range); err == nil {
+			if page, err = w.page(ctx, run.Row.Incarnation, s.Range); err == nil {
 				run, step = run.Read(page)
 			}
 		case machine.FindParked:
@@ -329,9 +335,15 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			if in != nil {
 				s.Batch.Slot, s.Batch.Opening = in, in.opening
 			}
-			next := w.prefetch(ctx, run.Row.Incarnation, s.Prefetch)
+			w.prefetch(ctx, run.Row.Incarnation, s.Prefetch)
 			read()
-			return w.applied(ctx, run, w.apply(ctx, run.Row, s.Batch), next)
+			err := w.apply(ctx, run.Row, s.Batch)
+			partial, found := partialOf(err), w.examine(ctx, err)
+			var next *engine.Page
+			if err == nil && !s.More {
+				next = w.takeAhead()
+			}
+			return run.Applied(partial, found.fault, found.outage, next)
 		case machine.EndRun:
 			return s.Result
 		}
@@ -339,37 +351,6 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			return run.Refused(w.fault(err))
 		}
 	}
-}
-
-// applied returns how a batch ended, with the page that was read meanwhile.
-func (w *worker) applied(ctx context.Context, run machine.Run, err error, next <-chan *engine.Page) machine.Result {
-	partial, found := partialOf(err), w.examine(ctx, err)
-	var page *engine.Page
-	if next != nil {
-		page = <-next
-	}
-	return run.Applied(partial, found.fault, found.outage, page)
-}
-
-// prefetch reads a page if r is not nil and a slot is free at once. Then it returns a channel for the page, which is nil after an
-// error. An error does not matter: the page is read again when it is needed.
-func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.ReadRange) <-chan *engine.Page {
-	if r == nil {
-		return nil
-	}
-	release := w.deps.Limiter.tryRead(w.flow())
-	if release == nil {
-		return nil
-	}
-	next := make(chan *engine.Page, 1)
-	go func() {
-		defer close(next)
-		defer release()
-		if page, err := w.read(ctx, in, *r); err == nil {
-			next <- &page
-		}
-	}()
-	return next
 }
 
 // read reads a page of events. The server must still be in the incarnation in which the projection's row was read.

@@ -16,6 +16,9 @@ const (
 	firstRead = 200
 	// readBatches is how many batches of events one read gets.
 	readBatches = 4
+	// prefetchBelow is how many batches of events are left after a batch at most when the next read begins. A read of readBatches takes
+	// about as long as two set-based batches.
+	prefetchBelow = 2
 	// maxScan bounds how many positions one read scans for events of a few types, or of one partition.
 	maxScan = 100_000
 )

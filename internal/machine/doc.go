@@ -79,7 +79,7 @@
 //	    tail-advanced: load, publicize, unconfirmed
 //	    tail-failed: halt
 //	halt
-//	    done: at-gate, command, event-wait, halt, halted, load, publicize, released
+//	    done: at-gate, command, event-wait, halted, load, publicize, released
 //	halted
 //	    command-pending, lease-deadline: command
 //	    confirm, tick: command, load
@@ -106,8 +106,8 @@
 //	    done: command, event-wait, halt, load, outage-wait, released
 //	outage-wait
 //	    command-pending, lease-deadline: command
-//	    confirm, resumed, tail-advanced, tail-dropped: load
 //	    drain: released
+//	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
 //	    tick: apply, awaiting-tail, command, publicize, unconfirmed
 //	publicize
@@ -116,8 +116,8 @@
 //	    done: ask, at-gate, command, event-wait, halt, load, move, publicize, released, retry-wait
 //	retry-wait
 //	    command-pending: command
-//	    confirm, resumed, tail-advanced, tail-dropped: load
 //	    drain: released
+//	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
 //	    tick: apply, awaiting-tail, command, publicize, unconfirmed
 //	unconfirmed

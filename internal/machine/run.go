@@ -36,11 +36,12 @@ type (
 	FindParked struct{ Streams []string }
 	// BeginAttempt counts an attempt before it is made.
 	BeginAttempt struct{ Attempt engine.Begun }
-	// ApplyBatch applies the batch. If Prefetch is not nil, that range is read meanwhile: one batch, so that the read takes no longer
-	// than the batch.
+	// ApplyBatch applies the batch. If Prefetch is not nil, that range is read meanwhile, unless a read of it is in progress. The read
+	// may last longer than the batch. Unless More events are in memory, a run that succeeds waits for the page.
 	ApplyBatch struct {
 		Batch    engine.Batch
 		Prefetch *engine.ReadRange
+		More     bool
 	}
 	// EndRun ends the run with its result.
 	EndRun struct{ Result RunResult }
@@ -158,10 +159,9 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 func (r Run) Begun() (Run, RunStep) { return r, r.apply() }
 
 func (r Run) apply() RunStep {
-	step := ApplyBatch{Batch: r.batch}
-	if r.left < r.def.MaxEvents && r.Buffer.To < r.mark {
+	step := ApplyBatch{Batch: r.batch, More: r.left > 0}
+	if r.left < prefetchBelow*r.def.MaxEvents && r.Buffer.To < r.mark {
 		next := r.Buffer.next(r.def, r.Row.Share, r.mark)
-		next.Limit = min(next.Limit, max(r.def.MaxEvents, firstRead))
 		step.Prefetch = &next
 	}
 	return step

@@ -178,7 +178,7 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 		return r.Applied(nil, f, false, nil)
 	}
 	var next *engine.Page
-	if s.Prefetch != nil && l.d.one(2) {
+	if s.Prefetch != nil && !s.More && l.d.one(2) {
 		page := l.read(*s.Prefetch)
 		next = &page
 	}
