@@ -35,18 +35,19 @@ func (o *opening) Drop() {
 }
 
 // endBatch does what the end of a batch does: it begins the next one if it can, and passes the slot on.
-func endBatch(s engine.Slot, fails bool) (passed bool) {
+func endBatch(s *slot, fails, late bool) {
 	next, _ := s.Promise().(*opening)
 	runtime.Gosched()
+	if late {
+		s.breakPromise()
+	}
 	if fails || next == nil {
-		return false
+		return
 	}
 	next.begin()
 	if !s.Pass() {
 		next.Drop()
-		return false
 	}
-	return true
 }
 
 // Requests end, and batches fail, at any moment, also while a slot is promised.
@@ -83,7 +84,7 @@ func TestPromisedSlotsAreNeitherLostNorDoubled(t *testing.T) {
 					inUse[tenants].Add(-1)
 					if random.IntN(8) > 0 {
 						in.drop() // which is also the use of it
-						endBatch(in, random.IntN(5) == 0)
+						endBatch(in, random.IntN(5) == 0, random.IntN(5) == 0)
 					}
 					in.drop()
 					in.release()
