@@ -32,6 +32,9 @@ func shareBuckets(registry *actor.ProcessRegistryValue) {
 	all := registry.LocalPIDs.LocalPIDs
 	registry.LocalPIDs.LocalPIDs = slices.Clone(all[:registryBuckets])
 	for _, bucket := range all {
+		if bucket.IsEmpty() {
+			continue // a list of its items takes 32 goroutines
+		}
 		for id, process := range bucket.Items() {
 			bucket.Remove(id)
 			registry.Add(process.(actor.Process), id)
