@@ -32,7 +32,7 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 		b.advances(lease, batch.To)
 		b.slot = batch.Slot
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
-			b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error { return s.settleDeadLetters(ctx, conn, lease, batch) }
+			b.afterHandler = s.settler(lease, batch)
 		}
 		return b.run(engine.WithProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {
 			if len(batch.Events) == 0 {
@@ -41,6 +41,11 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 			return h.Apply(ctx, tx, batch.Events)
 		})
 	}
+}
+
+// settler returns the function that settles the dead letters of a batch. In a function of its own, lease is copied only if there are any.
+func (s port) settler(lease engine.Lease, batch engine.Batch) func(context.Context, *pgx.Conn) error {
+	return func(ctx context.Context, conn *pgx.Conn) error { return s.settleDeadLetters(ctx, conn, lease, batch) }
 }
 
 type batchOptions struct {
@@ -175,6 +180,7 @@ func (b *batchTx) setUpSQL(lockWait time.Duration, first string) string {
 	wait, most := milliseconds(lockWait), milliseconds(b.opts.timeout+afterDeadline)
 	var sql strings.Builder
 	sql.WriteString(b.store.server.unbounded)
+	sql.Grow(setUpBytes)
 	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
 		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", wait, most, most, b.name)
 	if b.store.server.watchesClients {
@@ -193,6 +199,9 @@ func (b *batchTx) setUpSQL(lockWait time.Duration, first string) string {
 	sql.WriteString(b.fence.begin)
 	return sql.String()
 }
+
+// setUpBytes is about the length of setUpSQL.
+const setUpBytes = 640
 
 // milliseconds returns d for a setting of the server: at least 1, since 0 means no limit, and at most what a setting holds.
 func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }

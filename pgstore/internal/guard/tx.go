@@ -40,7 +40,7 @@ type loan struct {
 
 // New guards tx until Close.
 func New(tx pgx.Tx) *Tx {
-	return &Tx{Tx: tx, loan: &loan{tenants: make(map[string]struct{})}}
+	return &Tx{Tx: tx, loan: &loan{}}
 }
 
 // Close ends the loan: every later use fails with pgx.ErrTxClosed.
@@ -72,6 +72,9 @@ func (tx *Tx) admit(sql string) error {
 func (tx *Tx) Dirty(tenant string) {
 	tx.loan.mu.Lock()
 	defer tx.loan.mu.Unlock()
+	if tx.loan.tenants == nil {
+		tx.loan.tenants = make(map[string]struct{})
+	}
 	tx.loan.tenants[tenant] = struct{}{}
 }
 
