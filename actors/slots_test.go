@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -184,11 +185,15 @@ func TestBatchDoesNotWaitLongForAPromisedSlot(t *testing.T) {
 		own := &opening{open: new(atomic.Int64)}
 		waits := s.waitsFor(t.Context(), "b", own)
 		promised, _ := slow.Promise().(*opening)
+		began := time.Now()
 		other.release() // no request but the promised one could have it
 		if synctest.Wait(); len(waits) != 0 {
 			t.Error("the promise was broken at once")
 		}
 		got := <-waits
+		if waited := time.Since(began); waited > promiseTime {
+			t.Errorf("it waited for %v", waited)
+		}
 		if got.opening != nil {
 			t.Error("the batch has an opening that the slow one may begin")
 		}
