@@ -44,6 +44,7 @@ func newTurns(t testing.TB) *inTurn {
 	mustAppend(t, newTenant(t, store, "b"), "s", event.Any, someEvents(1)...)
 	s := &inTurn{Store: store, t: t, first: claimAs(t, store, projection.DefaultTenant), second: claimAs(t, store, "b")}
 	s.opens(engine.ApplyOptions{Timeout: testDeadline})
+	t.Cleanup(func() { s.opening.Drop() }) // the pool waits for its connections to be returned
 	return s
 }
 
