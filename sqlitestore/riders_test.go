@@ -158,7 +158,8 @@ func TestBatchThatFailsTakesNoRiderDown(t *testing.T) {
 				t.Errorf("class %s: %v", f.Class, err)
 			}
 			r.made(n, 1)
-			if c := commits.Load(); c < 1 || c > n {
+			// None is counted if a handler spoiled the connection, since another one has replaced it.
+			if c := commits.Load(); c > n {
 				t.Errorf("%d commits", c)
 			}
 			r.holds(0, 0)

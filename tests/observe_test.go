@@ -243,9 +243,10 @@ func TestObserverThatBlocksDelaysOneProjection(t *testing.T) {
 		b.Append("s", 1)
 		b.Reaches(rt, "q", 1)
 		b.Reaches(rt, "q", b.Append("s", 1).Positions[0])
-		if h := rt.Health(b.Ctx); !h.Live || !h.Ready {
-			t.Errorf("%+v", h)
-		}
+		b.Eventually("the node is live and ready", func() bool { // its first search ends after the projections have been started
+			h := rt.Health(b.Ctx)
+			return h.Live && h.Ready
+		})
 		ends()
 		b.Reaches(rt, "p", 2)
 		stop()
