@@ -121,7 +121,8 @@ func TestSlotOfARequestThatGaveUpIsPassedOn(t *testing.T) {
 	}
 	waits := func(tenant string) *slot {
 		r := &slot{slots: s, granted: make(chan struct{})}
-		s.request(r, fair.Flow{Tenant: tenant})
+		r.request = &fair.Request{Flow: fair.Flow{Tenant: tenant}, Owner: r}
+		s.scheduler.Acquire(r.request)
 		return r
 	}
 	gaveUp, next := waits("b"), waits("c")

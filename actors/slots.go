@@ -32,14 +32,14 @@ func newSlots(all, perTenant int) *slots {
 
 // slot is a goroutine's request for a slot, and then its slot. It implements engine.Slot. slots.mu guards it.
 type slot struct {
-	slots *slots
-	// request is replaced when a promise is broken.
+	slots   *slots
 	request *fair.Request
 	// granted is closed when a request that waits gets its slot.
 	granted chan struct{}
-	// opening is nil if there is none, or if it belongs to a promise that was broken. From granted on it belongs to the slot alone.
+	// opening is nil if there is none, or if another slot than the promised one was granted: the batch that ends may begin it at any
+	// time. From granted on it belongs to the slot alone.
 	opening engine.Opening
-	// heir has the promise of this slot, until late takes it back, and from has promised its slot to this request.
+	// heir has the promise of this slot, which late breaks, and from has promised its slot to this request.
 	heir, from *slot
 	late       *time.Timer
 	released   bool
@@ -56,9 +56,10 @@ func (s *slots) acquire(ctx context.Context, flow fair.Flow) (release func(), er
 
 // claim is acquire for a slot that can be promised.
 func (s *slots) claim(ctx context.Context, flow fair.Flow, opening engine.Opening) (*slot, error) {
-	r := &slot{slots: s, opening: opening}
+	r := &slot{slots: s, request: &fair.Request{Flow: flow}, opening: opening}
+	r.request.Owner = r
 	s.mu.Lock()
-	granted := s.request(r, flow)
+	granted := s.scheduler.Acquire(r.request)
 	if !granted {
 		r.granted = make(chan struct{})
 	}
@@ -69,12 +70,6 @@ func (s *slots) claim(ctx context.Context, flow fair.Flow, opening engine.Openin
 		}
 	}
 	return r, nil
-}
-
-// request requests a slot. It returns false if the request has to wait.
-func (s *slots) request(r *slot, flow fair.Flow) (granted bool) {
-	r.request = &fair.Request{Flow: flow, Owner: r}
-	return s.scheduler.Acquire(r.request)
 }
 
 // wait waits until a request gets its slot.
@@ -114,11 +109,23 @@ func (s *slots) limitTenants(holds bool) {
 	}
 }
 
-// wake wakes the goroutine whose request got its slot.
+// wake wakes the goroutine whose request got its slot. If another one was promised to it, it does not wait for that any more.
 func wake(next *fair.Request) {
-	if next != nil {
-		close(next.Owner.(*slot).granted)
+	if next == nil {
+		return
 	}
+	r := next.Owner.(*slot)
+	if r.from != nil {
+		r.from.parted()
+		r.opening = nil
+	}
+	close(r.granted)
+}
+
+// parted ends the promise of a slot, whether it was kept or not.
+func (r *slot) parted() {
+	r.late.Stop()
+	r.heir.from, r.heir = nil, nil
 }
 
 // withdraw withdraws a request. If the request has just got its slot, the slot is passed on.
@@ -161,8 +168,7 @@ func (r *slot) end() {
 	r.released = true
 	wake(r.slots.scheduler.Release(r.request))
 	if heir := r.heir; heir != nil {
-		r.late.Stop()
-		heir.from, r.heir = nil, nil
+		r.parted()
 		close(heir.granted)
 	}
 }
@@ -192,24 +198,17 @@ func (r *slot) Pass() bool {
 	return true
 }
 
-// breakPromise makes the request that this slot is promised to wait for any slot again. Nothing is begun for it in advance any more.
+// breakPromise makes the request that this slot is promised to get any other slot, if one is free before this one.
 func (r *slot) breakPromise() {
 	r.slots.mu.Lock()
 	defer r.slots.mu.Unlock()
-	heir := r.heir
-	if heir == nil {
-		return
-	}
-	r.takeBack()
-	heir.opening = nil
-	if r.slots.request(heir, heir.request.Flow) {
-		close(heir.granted)
+	if r.heir != nil {
+		wake(r.slots.scheduler.Break(r.request))
 	}
 }
 
 // takeBack takes the promise of this slot back.
 func (r *slot) takeBack() {
-	r.late.Stop()
-	r.heir.from, r.heir = nil, nil
+	r.parted()
 	wake(r.slots.scheduler.TakeBack(r.request))
 }

@@ -212,6 +212,47 @@ func TestBatchDoesNotWaitLongForAPromisedSlot(t *testing.T) {
 	})
 }
 
+// A request whose promise was broken has had its turn, so it precedes those that came after it. With slow commits, all promises
+// are broken, and some requests would never be granted if they lost their turns by that.
+func TestBatchWhosePromiseIsBrokenKeepsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(2, 0)
+		slow, other := <-s.waitsFor(t.Context(), "a", nil), <-s.waitsFor(t.Context(), "a", nil)
+		own := &opening{open: new(atomic.Int64)}
+		waits := s.waitsFor(t.Context(), "b", own)
+		slow.Promise()
+		later := s.waitsFor(t.Context(), "c", &opening{open: new(atomic.Int64)})
+		<-time.After(promiseTime + 1)
+		if synctest.Wait(); len(waits)+len(later) != 0 {
+			t.Fatal("a request has a slot that is not free")
+		}
+		if other.Promise() != nil {
+			t.Error("the next slot is promised to a later request")
+		}
+		other.release()
+		(<-waits).release()
+		(<-later).release()
+		slow.release()
+	})
+}
+
+// A commit that ends late still begins the next batch, if that one waits.
+func TestBatchThatIsBegunLateGetsThePromisedSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSlots(1, 0)
+		slow := <-s.waitsFor(t.Context(), "a", nil)
+		waits := s.waitsFor(t.Context(), "b", &opening{open: new(atomic.Int64)})
+		promised := slow.Promise()
+		<-time.After(promiseTime + 1)
+		if synctest.Wait(); !slow.Pass() {
+			t.Error("the batch no longer waits")
+		}
+		if got := <-waits; got.opening != promised {
+			t.Error("the batch does not use the transaction that was begun for it")
+		}
+	})
+}
+
 func TestOnlyBatchesThatGoStraightToTheirHandlerAreBegunInAdvance(t *testing.T) {
 	made := func(engine.Lease) engine.Opening { return &opening{} }
 	ready := machine.Run{Buffer: machine.Buffer{Events: []event.Envelope{{Position: 1}}}}

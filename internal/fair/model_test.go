@@ -16,6 +16,7 @@ type model struct {
 	waiting          []*Request // in the order of their arrival
 	granted          []*Request
 	heirs            map[*Request]*Request // to whom granted requests have promised their slots
+	late             []*Request            // whose promises were broken
 	turns            map[string]*turn      // by path; "" is the root
 	entered          int
 }
@@ -137,6 +138,9 @@ func (m *model) next() *Request {
 	if m.used() >= m.slots {
 		return nil
 	}
+	if i := slices.IndexFunc(m.late, m.keepable); i >= 0 {
+		return m.heirs[m.late[i]]
+	}
 	for path := ""; ; {
 		below, t := m.below(path), m.turn(path)
 		own := slices.IndexFunc(m.waiting, func(r *Request) bool { return pathsOf(r)[len(pathsOf(r))-1] == path })
@@ -155,6 +159,18 @@ func (m *model) next() *Request {
 			return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.entered, y.entered))
 		})
 	}
+}
+
+// keepable reports whether the request that r's slot was promised to could have another slot.
+func (m *model) keepable(r *Request) bool {
+	tenant := m.heirs[r].Tenant
+	return tenant == "" || m.perTenant == 0 || m.inUse(tenant) <= m.perTenant
+}
+
+// kept ends the promise of r's slot.
+func (m *model) kept(r *Request) {
+	delete(m.heirs, r)
+	m.late = slices.DeleteFunc(m.late, func(other *Request) bool { return other == r })
 }
 
 // grant gives the request a slot. If it waited, it takes the turns of its places.
@@ -215,7 +231,7 @@ func (d *drive) release(t *rapid.T) {
 		t.Skip("no slot is in use")
 	}
 	r := rapid.SampledFrom(d.m.running()).Draw(t, "which")
-	delete(d.m.heirs, r)
+	d.m.kept(r)
 	d.m.end(r)
 	d.granted(t, d.s.Release(r))
 }
@@ -230,6 +246,12 @@ func (d *drive) promise(t *rapid.T) {
 		t.Skip("there is no slot to promise")
 	}
 	r := rapid.SampledFrom(running).Draw(t, "which")
+	if len(d.m.late) > 0 {
+		if heir := d.s.Promise(r); heir != nil {
+			t.Fatalf("a slot is promised to %s, while the promise to another request is broken", show(heir))
+		}
+		return
+	}
 	d.m.end(r)
 	heir := d.s.Promise(r)
 	d.granted(t, heir)
@@ -242,9 +264,20 @@ func (d *drive) promise(t *rapid.T) {
 func (d *drive) takeBack(t *rapid.T) {
 	for _, r := range d.m.running() {
 		if heir := d.m.heirs[r]; heir != nil {
-			delete(d.m.heirs, r)
+			d.m.kept(r)
 			d.m.end(heir)
 			d.granted(t, d.s.TakeBack(r))
+			return
+		}
+	}
+	t.Skip("no slot is promised")
+}
+
+func (d *drive) breakPromise(t *rapid.T) {
+	for _, r := range d.m.running() {
+		if d.m.heirs[r] != nil && !slices.Contains(d.m.late, r) {
+			d.m.late = append(d.m.late, r)
+			d.granted(t, d.s.Break(r))
 			return
 		}
 	}
@@ -257,7 +290,11 @@ func (d *drive) granted(t *rapid.T, got *Request) {
 	if got != want {
 		t.Fatalf("the slot goes to %s, want %s", show(got), show(want))
 	}
-	if got != nil {
+	i := slices.IndexFunc(d.m.late, func(r *Request) bool { return d.m.heirs[r] == got })
+	switch {
+	case i >= 0:
+		d.m.kept(d.m.late[i])
+	case got != nil:
 		d.m.grant(got, true, d.weights)
 	}
 }
@@ -303,6 +340,11 @@ func (d *drive) check(t *rapid.T) {
 			t.Fatalf("%d of %d slots are in use, and %s waits", m.used(), m.slots, show(r))
 		}
 	}
+	for _, r := range m.late {
+		if m.used() < m.slots && m.keepable(r) {
+			t.Fatalf("%d of %d slots are in use, and %s waits, whose promise was broken", m.used(), m.slots, show(m.heirs[r]))
+		}
+	}
 	if d.s.free != m.slots-m.used() || d.s.root.waiting != len(m.waiting) {
 		t.Fatalf("%d slots are free and %d requests wait, want %d and %d", d.s.free, d.s.root.waiting, m.slots-m.used(), len(m.waiting))
 	}
@@ -344,7 +386,7 @@ func TestSchedulerDoesWhatTheModelDoes(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire": d.acquire, "acquire more": d.acquire, "release": d.release, "cancel": d.cancel, "limit": d.limit,
-			"promise": d.promise, "promise more": d.promise, "take back": d.takeBack, "": d.check,
+			"promise": d.promise, "promise more": d.promise, "take back": d.takeBack, "break": d.breakPromise, "": d.check,
 		})
 		for len(d.m.granted) > 0 {
 			d.release(t)

@@ -10,8 +10,9 @@ type Scheduler struct {
 	free      int
 	perTenant int // 0 means no limit
 	root      place
-	entered   uint64 // how many places have begun to wait for a turn
-	leaving   *place // the holder of a slot that is being promised
+	entered   uint64     // how many places have begun to wait for a turn
+	leaving   *place     // the holder of a slot that is being promised
+	late      []*Request // whose promises were broken
 }
 
 // Flow is the tenant and the projection that a request is for, with their weights.
@@ -105,14 +106,19 @@ func (s *Scheduler) Release(r *Request) (next *Request) {
 	if r.heir == nil {
 		s.free++
 	}
+	s.forget(r)
 	return s.end(r)
 }
 
 // Promise promises the slot of a request to the one whose turn it is, and returns that one, nil if there is none. It has the slot
-// from the Release of r on. Until then it counts for its tenant, as r counts for its own.
+// from the Release of r on. Until then it counts for its tenant, as r counts for its own. While a request of a broken promise
+// waits, nothing is promised, since the next slot is for that one.
 func (s *Scheduler) Promise(r *Request) (heir *Request) {
 	if r.state != granted || r.heir != nil {
 		panic("fair: promise of a request that has no slot, or has promised it")
+	}
+	if len(s.late) > 0 {
+		return nil
 	}
 	s.free++
 	s.leaving = r.holder
@@ -130,7 +136,34 @@ func (s *Scheduler) Promise(r *Request) (heir *Request) {
 func (s *Scheduler) TakeBack(r *Request) (next *Request) {
 	heir := r.heir
 	r.heir = nil
+	s.forget(r)
 	return s.end(heir)
+}
+
+// Break breaks the promise of a slot: the request that it was promised to has had its turn, so it gets any slot that it may have
+// before all that wait, or the promised one if that is free first. Break returns it if there is such a slot at once, otherwise nil.
+func (s *Scheduler) Break(r *Request) (heir *Request) {
+	s.late = append(s.late, r)
+	return s.next()
+}
+
+// forget forgets a broken promise.
+func (s *Scheduler) forget(r *Request) {
+	s.late = slices.DeleteFunc(s.late, func(other *Request) bool { return other == r })
+}
+
+// kept gives a free slot to a request whose promise was broken.
+func (s *Scheduler) kept() *Request {
+	for _, r := range s.late {
+		// It counts for its tenant already.
+		if heir := r.heir; heir.Tenant == "" || s.perTenant == 0 || heir.holder.inUse <= s.perTenant {
+			s.forget(r)
+			r.heir = nil
+			s.free--
+			return heir
+		}
+	}
+	return nil
 }
 
 // end ends a request that counts for its tenant.
@@ -163,6 +196,9 @@ func (s *Scheduler) LimitTenants(perTenant int) (next []*Request) {
 func (s *Scheduler) next() *Request {
 	if s.free == 0 {
 		return nil
+	}
+	if heir := s.kept(); heir != nil {
+		return heir
 	}
 	p := &s.root
 	for !p.takeOwn() {
