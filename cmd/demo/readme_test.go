@@ -48,10 +48,19 @@ func newModule(t *testing.T, program, test string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// With all requirements of this module, the go tool needs only files of modules that have been downloaded to build it.
+	requirements, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	const module = "github.com/millrace-go/millrace"
+	_, rest, found := strings.Cut(string(requirements), "module "+module+"\n")
+	if !found {
+		t.Fatal("go.mod does not begin with the module's path")
+	}
 	for name, content := range map[string]string{
 		"main.go": program, "main_test.go": test, "go.sum": string(sums),
-		"go.mod": "module shop\n\ngo 1.25.0\n\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + here + "\n",
+		"go.mod": "module shop\n" + rest + "\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + here + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
