@@ -186,7 +186,7 @@ func TestMigrateFindsTenantsThatAreBeingCreated(t *testing.T) {
 	go func() { created <- old.CreateTenants(testContext(t), "a", "b", "c") }()
 	<-running
 	newer := setUpStore(t, dsn, firstStep, secondStep)
-	// Each tenant has its own transaction. One that began after the newer program's would be refused.
+	// Each tenant is created in a transaction of its own. The old program must not begin one after the newer program has begun.
 	for one[int](t, newer, "select count(*) from millrace.tenants where tenant in ('a', 'c')") < 2 {
 	}
 	done := make(chan error, 1)

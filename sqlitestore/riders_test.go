@@ -158,8 +158,8 @@ func TestBatchThatFailsTakesNoRiderDown(t *testing.T) {
 				t.Errorf("class %s: %v", f.Class, err)
 			}
 			r.made(n, 1)
-			// None is counted if a handler spoiled the connection, since another one has replaced it.
-			if c := commits.Load(); c > n {
+			// That goroutine may spoil the connection. Then the commits are of another one, and are not counted.
+			if c := commits.Load(); c > n || c < 1 && name != "left goroutine that rolls back" {
 				t.Errorf("%d commits", c)
 			}
 			r.holds(0, 0)
