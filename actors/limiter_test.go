@@ -120,9 +120,8 @@ func TestSlotOfARequestThatGaveUpIsPassedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	waits := func(tenant string) *slot {
-		r := &slot{slots: s, granted: make(chan struct{})}
-		r.request = &fair.Request{Flow: fair.Flow{Tenant: tenant}, Owner: r}
-		s.scheduler.Acquire(r.request)
+		r := s.slot(fair.Flow{Tenant: tenant}, nil)
+		s.request(r)
 		return r
 	}
 	gaveUp, next := waits("b"), waits("c")

@@ -56,13 +56,9 @@ func (s *slots) acquire(ctx context.Context, flow fair.Flow) (release func(), er
 
 // claim is acquire for a slot that can be promised.
 func (s *slots) claim(ctx context.Context, flow fair.Flow, opening engine.Opening) (*slot, error) {
-	r := &slot{slots: s, request: &fair.Request{Flow: flow}, opening: opening}
-	r.request.Owner = r
+	r := s.slot(flow, opening)
 	s.mu.Lock()
-	granted := s.scheduler.Acquire(r.request)
-	if !granted {
-		r.granted = make(chan struct{})
-	}
+	granted := s.request(r)
 	s.mu.Unlock()
 	if !granted {
 		if err := s.wait(ctx, r, flow); err != nil {
@@ -70,6 +66,21 @@ func (s *slots) claim(ctx context.Context, flow fair.Flow, opening engine.Openin
 		}
 	}
 	return r, nil
+}
+
+// slot returns a slot that is not requested yet.
+func (s *slots) slot(flow fair.Flow, opening engine.Opening) *slot {
+	r := &slot{slots: s, request: &fair.Request{Flow: flow}, opening: opening}
+	r.request.Owner = r
+	return r
+}
+
+// request requests a slot. It returns false if the request has to wait.
+func (s *slots) request(r *slot) (granted bool) {
+	if granted = s.scheduler.Acquire(r.request); !granted {
+		r.granted = make(chan struct{})
+	}
+	return granted
 }
 
 // wait waits until a request gets its slot.
@@ -87,7 +98,7 @@ func (s *slots) wait(ctx context.Context, r *slot, flow fair.Flow) (err error) {
 
 // tryAcquire returns nil if no slot is free at once.
 func (s *slots) tryAcquire(flow fair.Flow) (release func()) {
-	r := &slot{slots: s, request: &fair.Request{Flow: flow}}
+	r := s.slot(flow, nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.scheduler.TryAcquire(r.request) {

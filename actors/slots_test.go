@@ -218,8 +218,7 @@ func TestBatchWhosePromiseIsBrokenKeepsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(2, 0)
 		slow, other := <-s.waitsFor(t.Context(), "a", nil), <-s.waitsFor(t.Context(), "a", nil)
-		own := &opening{open: new(atomic.Int64)}
-		waits := s.waitsFor(t.Context(), "b", own)
+		waits := s.waitsFor(t.Context(), "b", &opening{open: new(atomic.Int64)})
 		slow.Promise()
 		later := s.waitsFor(t.Context(), "c", &opening{open: new(atomic.Int64)})
 		<-time.After(promiseTime + 1)
