@@ -48,10 +48,16 @@ func pathsOf(r *Request) []string {
 	return paths
 }
 
+// inUse returns how many slots a tenant has, or may have before it releases one.
 func (m *model) inUse(tenant string) (n int) {
 	for _, r := range m.granted {
 		if r.Tenant == tenant {
 			n++
+		}
+	}
+	for r, heir := range m.heirs {
+		if r.Tenant == tenant && heir.Tenant == tenant {
+			n-- // they have one slot together
 		}
 	}
 	return n
@@ -163,8 +169,11 @@ func (m *model) next() *Request {
 
 // keepable reports whether the request that r's slot was promised to could have another slot.
 func (m *model) keepable(r *Request) bool {
-	tenant := m.heirs[r].Tenant
-	return tenant == "" || m.perTenant == 0 || m.inUse(tenant) <= m.perTenant
+	tenant, slots := m.heirs[r].Tenant, 0
+	if r.Tenant == tenant {
+		slots++ // it has one of its own then
+	}
+	return tenant == "" || m.perTenant == 0 || m.inUse(tenant)+slots <= m.perTenant
 }
 
 // kept ends the promise of r's slot.
@@ -294,6 +303,7 @@ func (d *drive) granted(t *rapid.T, got *Request) {
 	switch {
 	case i >= 0:
 		d.m.kept(d.m.late[i])
+		d.m.update()
 	case got != nil:
 		d.m.grant(got, true, d.weights)
 	}

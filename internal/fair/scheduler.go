@@ -48,6 +48,15 @@ const (
 	ended
 )
 
+// shares returns 1 if the request and the one that it has promised its slot to are of the same tenant, so that both together count
+// as one slot, otherwise 0.
+func (r *Request) shares() int {
+	if r.holder == r.heir.holder {
+		return 1
+	}
+	return 0
+}
+
 // New returns a scheduler with that many slots.
 func New(slots int) *Scheduler { return &Scheduler{free: slots, root: place{index: notQueued}} }
 
@@ -105,14 +114,15 @@ func (s *Scheduler) Release(r *Request) (next *Request) {
 	}
 	if r.heir == nil {
 		s.free++
+	} else {
+		s.forget(r)
 	}
-	s.forget(r)
 	return s.end(r)
 }
 
 // Promise promises the slot of a request to the one whose turn it is, and returns that one, nil if there is none. It has the slot
-// from the Release of r on. Until then it counts for its tenant, as r counts for its own. While a request of a broken promise
-// waits, nothing is promised, since the next slot is for that one.
+// from the Release of r on. Until then it counts for its tenant, as r counts for its own: once if that is the same tenant. While a
+// request of a broken promise waits, nothing is promised, since the next slot is for that one.
 func (s *Scheduler) Promise(r *Request) (heir *Request) {
 	if r.state != granted || r.heir != nil {
 		panic("fair: promise of a request that has no slot, or has promised it")
@@ -125,6 +135,8 @@ func (s *Scheduler) Promise(r *Request) (heir *Request) {
 	s.settle(r.holder)
 	if r.heir = s.next(); r.heir == nil {
 		s.free--
+	} else {
+		r.heir.holder.shared += r.shares()
 	}
 	s.leaving = nil
 	s.settle(r.holder)
@@ -135,7 +147,6 @@ func (s *Scheduler) Promise(r *Request) (heir *Request) {
 // that, nil if there is none.
 func (s *Scheduler) TakeBack(r *Request) (next *Request) {
 	heir := r.heir
-	r.heir = nil
 	s.forget(r)
 	return s.end(heir)
 }
@@ -147,19 +158,21 @@ func (s *Scheduler) Break(r *Request) (heir *Request) {
 	return s.next()
 }
 
-// forget forgets a broken promise.
+// forget ends the promise of a slot, be it broken or not.
 func (s *Scheduler) forget(r *Request) {
+	r.heir.holder.shared -= r.shares()
+	r.heir = nil
 	s.late = slices.DeleteFunc(s.late, func(other *Request) bool { return other == r })
 }
 
 // kept gives a free slot to a request whose promise was broken.
 func (s *Scheduler) kept() *Request {
 	for _, r := range s.late {
-		// It counts for its tenant already.
-		if heir := r.heir; heir.Tenant == "" || s.perTenant == 0 || heir.holder.inUse <= s.perTenant {
+		// It counts for its tenant already, unless it shares its slot.
+		if heir := r.heir; heir.Tenant == "" || s.perTenant == 0 || heir.holder.slots()+r.shares() <= s.perTenant {
 			s.forget(r)
-			r.heir = nil
 			s.free--
+			s.settle(heir.holder)
 			return heir
 		}
 	}
@@ -240,11 +253,11 @@ func (s *Scheduler) remove(r *Request) {
 
 // full reports whether a tenant has all slots that it may have.
 func (s *Scheduler) full(tenant *place) bool {
-	inUse := tenant.inUse
+	slots := tenant.slots()
 	if tenant == s.leaving {
-		inUse--
+		slots--
 	}
-	return s.perTenant > 0 && inUse >= s.perTenant
+	return s.perTenant > 0 && slots >= s.perTenant
 }
 
 func (s *Scheduler) enter() uint64 {

@@ -120,6 +120,43 @@ func TestProjectionThatWaitsAgainAndAgainGetsItsShare(t *testing.T) {
 	}
 }
 
+// Each request promises its slot before it ends, as batches do. The limit is that of all slots, or the share of the tenant.
+func TestTenantsWhoseSlotsArePromisedGetTheirShares(t *testing.T) {
+	const slots, rounds = 8, 1000
+	for _, perTenant := range []int{0, 6, slots} {
+		p := newPool(slots)
+		p.LimitTenants(perTenant)
+		light, heavy := Flow{Tenant: "light", TenantWeight: 1, Projection: "p"}, Flow{Tenant: "heavy", TenantWeight: 3, Projection: "p"}
+		for range 2 * slots {
+			p.acquire(light)
+			p.acquire(heavy)
+		}
+		clear(p.counts)
+		heirs := make(map[*Request]*Request)
+		for range rounds {
+			// The commits of half of the slots are in progress.
+			for len(heirs) < slots/2 {
+				i := slices.IndexFunc(p.granted, func(r *Request) bool { return heirs[r] == nil })
+				if heirs[p.granted[i]] = p.Promise(p.granted[i]); heirs[p.granted[i]] == nil {
+					t.Fatalf("with the limit %d nothing can have the slot of %s", perTenant, show(p.granted[i]))
+				}
+			}
+			i := slices.IndexFunc(p.granted, func(r *Request) bool { return heirs[r] != nil })
+			r := p.granted[i]
+			p.granted = append(slices.Delete(p.granted, i, i+1), heirs[r])
+			p.counts[heirs[r].Flow]++
+			delete(heirs, r)
+			if next := p.Release(r); next != nil {
+				t.Fatalf("with the limit %d the promised slot goes to %s", perTenant, show(next))
+			}
+			p.acquire(r.Flow)
+		}
+		if n := p.counts[heavy]; n < rounds*3/4-slots || n > rounds*3/4+slots {
+			t.Errorf("with the limit %d, %d of %d grants are of the tenant that should have %d", perTenant, n, rounds, rounds*3/4)
+		}
+	}
+}
+
 // The partitions of a projection share its weight.
 func TestPartitionsShareTheWeightOfTheirProjection(t *testing.T) {
 	p := newPool(2)
