@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -75,8 +76,28 @@ func lockByDescription() {
 	_, _ = sqlite.OFDLocking(true)
 }
 
-// examine returns an error if the file exists and is not a store. It writes nothing.
-func examine(ctx context.Context, path string) error {
+// looks is how often a file is examined until an error is believed, and lookEvery the time between.
+const (
+	looks     = 3
+	lookEvery = 10 * time.Millisecond
+)
+
+// examine returns an error if the file exists and is not a store. It writes nothing. Another process may create the store, or begin
+// to write to it, between two steps of an examination, so an error is believed if it comes again.
+func examine(ctx context.Context, path string) (err error) {
+	for look := 1; ; look++ {
+		if err = examineOnce(ctx, path); err == nil || look == looks {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+func examineOnce(ctx context.Context, path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -112,12 +133,7 @@ func examineDatabase(ctx context.Context, path string) error {
 	if hasLog(path) {
 		return examineWithLog(ctx, path)
 	}
-	err := examineWith(ctx, path, "immutable=1")
-	if err != nil && hasLog(path) {
-		// Another process has begun to write. Without locks, half of a write may have been read.
-		return examineWithLog(ctx, path)
-	}
-	return err
+	return examineWith(ctx, path, "immutable=1")
 }
 
 // hasLog reports whether the file has a write-ahead log or a rollback journal that is not empty.
@@ -165,9 +181,15 @@ func examineWith(ctx context.Context, path, mode string) (err error) {
 	}
 	db.SetMaxOpenConns(1)
 	defer func() { err = errors.Join(err, db.Close()) }()
+	// In one transaction the header fits the tables although another process may create them now.
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
 	var fields [3]int64
 	for i, statement := range []string{"application_id", "count_objects", "user_version"} {
-		if fields[i], err = number(ctx, db, statement); err != nil {
+		if fields[i], err = number(ctx, tx, statement); err != nil {
 			return err
 		}
 	}

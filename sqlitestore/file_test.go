@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	_ "modernc.org/sqlite"
@@ -289,6 +290,33 @@ func TestMigrationIsAppliedWholeOrNotAtAll(t *testing.T) {
 		t.Errorf("version %d", version)
 	}
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+}
+
+// The file is examined again and again, while its tables are created.
+func TestFileOfWhichTheTablesAreBeingCreatedIsAStore(t *testing.T) {
+	t.Parallel()
+	const files, examiners = 20, 4
+	for range files {
+		path := newPath(t)
+		var created atomic.Bool
+		noError(t, together(1+examiners, func(i int) error {
+			if i == 0 {
+				defer created.Store(true)
+				store, err := Open(testContext(t), path, Options{})
+				if err != nil {
+					return err
+				}
+				defer store.Close()
+				return store.Migrate(testContext(t))
+			}
+			for !created.Load() {
+				if err := examine(testContext(t), path); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
 }
 
 func TestTablesOfAnotherProgramAreNotMigratedOver(t *testing.T) {
