@@ -12,6 +12,8 @@ EVENTS = 10000000
 VERSIONS = 14 16 17 18
 PURE = internal/machine internal/ownership internal/fair internal/engine internal/backoff pgstore/internal/settle
 ONLY =
+SHARD =
+FOR = 0
 BENCH = -quick -json
 
 # All that make lint has vetted is not vetted again.
@@ -46,8 +48,8 @@ takeover: postgres ## measure how long projections are without an owner: make ta
 plans: postgres ## run the hot statements with many leases and events, and print what they read: make plans [LEASES=100000 EVENTS=10000000]
 	go test -count=1 -timeout 0 -v ./pgstore -run TestHotStatementsReadOnlyWhatTheyNeed -plan-leases $(LEASES) -plan-events $(EVENTS)
 
-protections: postgres ## break each protection, and see that a test fails: make protections [ONLY=fence]
-	go test -count=1 -timeout 0 -v ./tests/protections -run '^TestProtections$$' -break -only '$(ONLY)'
+protections: postgres ## break each protection, and see that a test fails: make protections [ONLY=fence SHARD=1/4 FOR=30m]
+	go test -count=1 -timeout 0 -v ./tests/protections -run '^TestProtections$$' -break -only '$(ONLY)' -shard '$(SHARD)' -sitting $(FOR)
 
 versions: ## run the tests that depend on the server, on other versions of PostgreSQL: make versions [VERSIONS="14 18"]
 	@tools/ensure-pgbouncer.sh

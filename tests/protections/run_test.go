@@ -21,8 +21,11 @@ import (
 var (
 	breakThem = flag.Bool("break", false, "break each protection, and run the tests that must notice")
 	only      = flag.String("only", "", "break only the protections whose names this regular expression matches")
+	part      = flag.String("shard", "", "break only the i-th of n parts of the protections: i/n")
+	sitting   = flag.Duration("sitting", 0, "break no further protection after this time")
 	module    = flag.String("module", "../..", "the module whose protections are broken")
 	folder    = flag.String("protections", ".", "the folder that lists the protections")
+	kept      = flag.String("results", "results", "the folder that keeps the results of each commit")
 )
 
 // testLimit bounds the tests of one package, buildLimit what the compiler adds to that.
@@ -31,53 +34,113 @@ const (
 	buildLimit = 5 * time.Minute
 )
 
-// TestProtections breaks each protection in a copy of the module. A protection that no test notices fails.
+// TestProtections breaks each protection in a copy of the module. A protection that no test notices fails. What a test noticed at
+// this commit in an earlier sitting is not broken again.
 func TestProtections(t *testing.T) {
 	if !*breakThem {
 		t.Skip("takes long: make protections")
 	}
+	began := time.Now()
+	all, chosen := choose(t)
+	s := newWorkplace(t)
+	chosen = slices.DeleteFunc(chosen, func(p protection) bool { return s.noticed(p.name) })
+	for _, p := range chosen {
+		if *sitting > 0 && time.Since(began) > *sitting {
+			break
+		}
+		t.Run(p.name, func(t *testing.T) { s.try(t, p) })
+	}
+	s.confirm(t, all)
+	if err := s.read(); err != nil {
+		t.Error(err)
+	}
+	t.Log("\n" + s.summary(all))
+}
+
+// choose returns all protections, and those to break, the ones of a folder of the code together.
+func choose(t *testing.T) (all, chosen []protection) {
 	all, err := load(*folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	chosen, err := regexp.Compile(*only)
+	matches, err := regexp.Compile(*only)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all = slices.DeleteFunc(all, func(p protection) bool { return !chosen.MatchString(p.name) })
-	if len(all) == 0 {
-		t.Fatalf("no protection has a name like %q", *only)
-	}
-	dir := t.TempDir()
-	if err := copyModule(dir, *module); err != nil {
+	if chosen, err = shard(all, *part); err != nil {
 		t.Fatal(err)
 	}
-	packages, err := findTests(dir)
+	chosen = slices.DeleteFunc(slices.Clone(chosen), func(p protection) bool { return !matches.MatchString(p.name) })
+	if len(chosen) == 0 {
+		t.Fatalf("no protection of the shard %q has a name like %q", *part, *only)
+	}
+	slices.SortStableFunc(chosen, func(a, b protection) int { return strings.Compare(filepath.Dir(a.file), filepath.Dir(b.file)) })
+	return all, chosen
+}
+
+// workplace is where protections are broken: a copy of the module, and the results of its commit.
+type workplace struct {
+	*results
+	dir      string
+	packages map[string][]string
+}
+
+// newWorkplace copies the module. If files differ from those of the commit, only a few protections by name can be broken, and no
+// result is kept.
+func newWorkplace(t *testing.T) *workplace {
+	s := &workplace{dir: t.TempDir()}
+	err := copyModule(s.dir, *module)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var noticed []string
-	table := "| promise | protection | caught by | seconds |\n|---|---|---|---|\n"
-	for _, p := range all {
-		t.Run(p.name, func(t *testing.T) {
-			began := time.Now()
-			caught, err := p.test(t.Context(), dir, packages)
-			if err != nil {
-				t.Error(err)
-			} else if len(caught) == 0 {
-				t.Error("no test notices")
-			}
-			noticed = append(noticed, caught...)
-			row := fmt.Sprintf("| %s | `%s` | %s | %.0f |\n", p.promise, p.name, strings.Join(caught, ", "), time.Since(began).Seconds())
-			fmt.Print(row)
-			table += row
-		})
+	commit, err := commitOf(*module)
+	switch {
+	case errors.Is(err, errChanged) && *only != "":
+		t.Log("files differ from those of the commit: the results are not kept")
+		commit = ""
+	case err != nil:
+		t.Fatal(err)
 	}
-	t.Log("\n" + table)
-	slices.Sort(noticed)
-	failed, err := run(t.Context(), dir, packages, slices.Compact(noticed), 4*testLimit)
+	if s.results, err = openResults(*kept, commit); err != nil {
+		t.Fatal(err)
+	}
+	if s.packages, err = findTests(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// try breaks a protection, and keeps what the tests noticed.
+func (s *workplace) try(t *testing.T, p protection) {
+	began := time.Now()
+	caught, err := p.test(t.Context(), s.dir, s.packages)
+	one := result{Protection: p.name, Caught: caught}
+	if err != nil {
+		one.Error = err.Error()
+		t.Error(err)
+	} else if len(caught) == 0 {
+		t.Error("no test notices")
+	}
+	one.Seconds = time.Since(began).Round(time.Second / 10).Seconds()
+	fmt.Printf("| %s | `%s` | %s | %.0f |\n", p.promise, p.name, strings.Join(caught, ", "), one.Seconds)
+	if err := s.add(one); err != nil {
+		t.Error(err)
+	}
+}
+
+// confirm runs the tests that noticed a broken protection while nothing is broken.
+func (s *workplace) confirm(t *testing.T, all []protection) {
+	tests := s.unconfirmed(all)
+	failed, err := run(t.Context(), s.dir, s.packages, tests, 4*testLimit)
 	if err != nil || len(failed) > 0 {
 		t.Errorf("nothing is broken, and tests fail: %v %v", failed, err)
+	}
+	if err != nil || len(tests) == 0 {
+		return
+	}
+	intact := slices.DeleteFunc(tests, func(name string) bool { return slices.Contains(failed, name) })
+	if err := s.add(result{Intact: intact}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -91,42 +154,48 @@ func (p *protection) test(ctx context.Context, dir string, packages map[string][
 	return caught, errors.Join(err, restore())
 }
 
-// run returns which of the tests fail. limit bounds the tests of each package.
+// run returns which of the tests fail. All their packages are built together, and several run at the same time. limit bounds the
+// tests of each package.
 func run(ctx context.Context, dir string, packages map[string][]string, tests []string, limit time.Duration) (failed []string, err error) {
-	byPackage := make(map[string][]string)
+	if len(tests) == 0 {
+		return nil, nil
+	}
+	var in []string
 	for _, name := range tests {
 		if packages[name] == nil {
 			return nil, fmt.Errorf("there is no %s", name)
 		}
-		for _, pkg := range packages[name] {
-			byPackage[pkg] = append(byPackage[pkg], name)
-		}
+		in = append(in, packages[name]...)
 	}
-	for pkg, names := range byPackage {
-		found, err := runIn(ctx, dir, pkg, names, limit)
-		if failed = append(failed, found...); err != nil {
-			return failed, err
-		}
+	slices.Sort(in)
+	in = slices.Compact(in)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(in))*limit+buildLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-count=1", "-timeout", limit.String(),
+		"-vet=off", "-run", "^(" + strings.Join(tests, "|") + ")$"}, in...)...)
+	cmd.Dir = dir
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	ended := cmd.Run()
+	failed, text := failures(output.String())
+	switch {
+	case strings.Contains(text, "panic: test timed out after"):
+		return nil, fmt.Errorf("tests of %v did not end within %v: %v", in, limit, failed)
+	case strings.Contains(text, "[no tests to run]"):
+		return nil, fmt.Errorf("one of %v has none of the tests %v", in, tests)
+	case ended != nil && len(failed) == 0, ctx.Err() != nil, strings.Contains(text, "[build failed]"):
+		return nil, fmt.Errorf("go test %v: %w\n%s", in, ended, text)
 	}
-	slices.Sort(failed)
 	return failed, nil
 }
 
 // event is a line of what go test -json prints.
 type event struct{ Action, Test, Output string }
 
-// runIn returns which of a package's tests fail. A test that does not end is an error: the limit of go test is not an expectation.
-func runIn(ctx context.Context, dir, pkg string, names []string, limit time.Duration) (failed []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, limit+buildLimit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-json", "-count=1", "-timeout", limit.String(),
-		"-vet=off", "-run", "^("+strings.Join(names, "|")+")$", pkg)
-	cmd.Dir = dir
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	ended := cmd.Run()
+// failures returns which tests failed by the output of go test -json, and the output's text.
+func failures(output string) (failed []string, _ string) {
 	var text strings.Builder
-	for line := range strings.Lines(output.String()) {
+	for line := range strings.Lines(output) {
 		var e event
 		if json.Unmarshal([]byte(line), &e) != nil {
 			text.WriteString(line)
@@ -134,19 +203,12 @@ func runIn(ctx context.Context, dir, pkg string, names []string, limit time.Dura
 		}
 		text.WriteString(e.Output)
 		name, _, _ := strings.Cut(e.Test, "/")
-		if e.Action == "fail" && name != "" && !slices.Contains(failed, name) {
+		if e.Action == "fail" && name != "" {
 			failed = append(failed, name)
 		}
 	}
-	switch {
-	case strings.Contains(text.String(), "panic: test timed out after"):
-		return nil, fmt.Errorf("tests of %s did not end within %v: %v", pkg, limit, failed)
-	case strings.Contains(text.String(), "[no tests to run]"):
-		return nil, fmt.Errorf("%s has none of the tests %v", pkg, names)
-	case ended != nil && len(failed) == 0:
-		return nil, fmt.Errorf("go test %s: %w\n%s", pkg, ended, text.String())
-	}
-	return failed, nil
+	slices.Sort(failed)
+	return slices.Compact(failed), text.String()
 }
 
 // copyModule copies the files of a module, without its history.
