@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,10 +17,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// preparedTenants is the number of tenants whose appends go through the prepared-statement cache, the first ones that a
-// store appends to. Parsing and planning takes most of an append (measured: 240 µs against 50 µs without waiting for
-// the disk). A larger number costs memory: some 100 KiB per statement and session of the server, with up to twelve
-// statements per tenant. A cache that is too small for its tenants is worse than none.
+// preparedTenants is the number of tenants whose appends are prepared statements, the first ones that a store appends to. Parsing and
+// planning takes most of an append (measured: 240 µs against 50 µs without waiting for the disk). A larger number costs memory: some
+// 100 KiB per statement and session of the server, with up to twelve statements per tenant. A cache that is too small for its tenants is
+// worse than none.
 const preparedTenants = 8
 
 // expireEvery is how many keyed appends there are, on average, between two appends that delete old keys. Such an append
@@ -45,7 +46,7 @@ func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event
 	if err != nil {
 		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
-	result, err := t.append(ctx, t.store.pool, a, func() (event.Appended, error) { return t.appendOnce(ctx, t.store.pool, a) })
+	result, err := t.append(ctx, t.store.pool, a, func() (event.Appended, error) { return t.appendOnConn(ctx, a) })
 	if err != nil {
 		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
@@ -119,17 +120,47 @@ func (t *Tenant) newAppend(asked event.Appending) (appendCall, error) {
 	return appendCall{Append: a, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0}, err
 }
 
+// appendOnConn is appendOnce on a connection of the pool, by a prepared statement if its session may have one.
+func (t *Tenant) appendOnConn(ctx context.Context, a appendCall) (result event.Appended, err error) {
+	err = t.store.onConn(ctx, func(conn *pgx.Conn) (err error) {
+		statement, args := a.statement()
+		name := ""
+		if !a.expires() && t.store.keepsPrepared(conn) {
+			name = t.store.prepared.name(t.name, strings.ReplaceAll(" "+statement, " ", "_"))
+		}
+		if name != "" {
+			if err = prepareAll(ctx, conn, name, t.sql(statement)); err == nil {
+				result, err = sendAppend(ctx, conn, name, args)
+			}
+			if !forgetPrepared(ctx, conn, err, name) {
+				return err
+			}
+		}
+		result, err = t.appendOnce(ctx, conn, a)
+		return err
+	})
+	return result, err
+}
+
 // appendOnce sends the append. After a conflict or a repeat the result is empty; report then returns which it was.
 // Nothing was written then, and no position drawn.
 func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
-	sql, args := t.appendStatement(a)
+	statement, args := a.statement()
+	if t.store.server.pooling.Forgets || a.expires() || t.store.prepared.of(t.name) < 0 {
+		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
+	}
+	return sendAppend(ctx, q, t.sql(statement), args)
+}
+
+// sendAppend runs the statement of an append, by its text or its name.
+func sendAppend(ctx context.Context, q querier, sql string, args []any) (event.Appended, error) {
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
 		return event.Appended{}, err
 	}
 	var result event.Appended
 	var position, version int64
-	positions := make([]int64, 0, len(a.Types))
+	positions := make([]int64, 0, 1)
 	_, err = pgx.ForEachRow(rows, []any{&position, &version, nil}, func() error {
 		positions = append(positions, position)
 		result.Version = max(result.Version, version)
@@ -164,8 +195,12 @@ func (t *Tenant) appendInTx(ctx context.Context, tx pgx.Tx, a appendCall) (event
 	return result, savepoint.Commit(ctx)
 }
 
-func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
-	statement := "append_any"
+// expires reports whether the append deletes old keys as well. That is rare, so its statement is not prepared.
+func (a appendCall) expires() bool { return a.Keyed && a.expire }
+
+// statement returns the name of the statement, and its arguments.
+func (a appendCall) statement() (statement string, args []any) {
+	statement = "append_any"
 	version, bound := a.Expected.Version()
 	switch {
 	case bound && version == 0:
@@ -180,20 +215,16 @@ func (t *Tenant) appendStatement(a appendCall) (sql string, args []any) {
 		statement += " append_many"
 		args = []any{a.Stream, a.Types, a.Bodies, a.Headers, a.Causations, a.Correlations, a.durable}
 	}
-	prepared := !t.store.server.pooling.Forgets && t.store.prepared.has(t.name)
 	switch {
-	case a.Keyed && a.expire:
-		statement, args, prepared = statement+" expiring", append(args, a.Key), false
+	case a.expires():
+		statement, args = statement+" expiring", append(args, a.Key)
 	case a.Keyed:
 		statement, args = statement+" keyed", append(args, a.Key)
 	}
 	if version > 0 {
 		args = append(args, version)
 	}
-	if !prepared {
-		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
-	}
-	return t.sql(statement), args
+	return statement, args
 }
 
 // report returns why an append wrote nothing: the first result if it was a repeat, or the conflict.

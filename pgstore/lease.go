@@ -53,6 +53,10 @@ func (s *Store) insertProjections(ctx context.Context, q executor, missing []eng
 			return err
 		}
 	}
+	// The server takes the statement for costly, and would compile it for a second.
+	if _, err := q.Exec(ctx, queries.Text("disable_jit")); err != nil {
+		return err
+	}
 	_, err := q.Exec(ctx, s.control.sql("ensure_projections"), rowArgs(missing, begins)...)
 	if later := engine.LaterVersions(missing); err == nil && len(later) > 0 && len(later) < len(missing) {
 		// The statement did not see the rows of earlier versions that it inserted.

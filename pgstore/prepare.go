@@ -5,46 +5,91 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
-// preparedReads are the statements on tenants' events that stay prepared in the sessions of the pool: those that read the tails of
-// the first preparedTenants tenants. The server plans any other read anew, which takes most of a short read.
-type preparedReads struct {
-	mu    sync.RWMutex
-	names map[string]string // by the text
+// preparedIdle is how many reads (or appends) of any tenants take the place of a tenant that had none meanwhile: it was archived, its
+// projections run elsewhere, or another process dropped it. A smaller number would prepare again and again where many tenants are
+// equally busy, as a cache that is too small does.
+const preparedIdle = 1000
+
+// preparedPlaces are the places of the tenants whose statements stay prepared: the first preparedTenants that use them. A tenant keeps
+// its place while it uses it.
+type preparedPlaces struct {
+	mu     sync.Mutex
+	places [preparedTenants]preparedPlace
+	uses   int64
 }
 
-// add adds a statement, while there are fewer than preparedTenants.
-func (p *preparedReads) add(sql string) {
-	if p.name(sql) != "" {
+// preparedPlace has the key of a tenant, empty if the place is free, and its last use, counted in uses of all.
+type preparedPlace struct {
+	key  string
+	last int64
+}
+
+// of returns the place of a tenant, or -1. It counts as a use.
+func (p *preparedPlaces) of(key string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.uses++
+	at := p.find(key)
+	if at >= 0 {
+		p.places[at].last = p.uses
+	}
+	return at
+}
+
+func (p *preparedPlaces) find(key string) int {
+	return slices.IndexFunc(p.places[:], func(place preparedPlace) bool { return place.key == key })
+}
+
+// add gives a tenant that exists a place, if one is free or was not used for long.
+func (p *preparedPlaces) add(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.find(key) >= 0 {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.names == nil {
-		p.names = make(map[string]string)
+	at := p.find("")
+	if at < 0 {
+		at = slices.IndexFunc(p.places[:], func(place preparedPlace) bool { return p.uses-place.last > preparedIdle })
 	}
-	if len(p.names) < preparedTenants {
-		p.names[sql] = fmt.Sprintf("millrace_read_%x", uint64(lockKey(sql)))
+	if at >= 0 {
+		p.places[at] = preparedPlace{key: key, last: p.uses}
 	}
 }
 
-// remove removes a statement of a tenant that was dropped.
-func (p *preparedReads) remove(sql string) {
+// remove frees the place of a tenant that was dropped.
+func (p *preparedPlaces) remove(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.names, sql)
+	if at := p.find(key); at >= 0 {
+		p.places[at] = preparedPlace{}
+	}
 }
 
-// name returns the name of a statement, empty if it is not prepared.
-func (p *preparedReads) name(sql string) string {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return p.names[sql]
+// preparedStatements are those of one kind on tenants' tables that stay prepared in the sessions of the pool. The server plans any
+// other anew, which takes most of a short one. A statement is prepared by the name of its place, so that a session replaces those of
+// a tenant that was dropped.
+type preparedStatements struct {
+	preparedPlaces
+	prefix string
+}
+
+// stores counts the stores of the process, which may share a pool.
+var stores atomic.Int64
+
+// name returns the name of a statement of a tenant, empty if it is not prepared.
+func (p *preparedStatements) name(key, kind string) string {
+	at := p.of(key)
+	if at < 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s_%d%s", p.prefix, at, kind)
 }
 
 // beginReadName is the name of begin_read.sql as a prepared statement.
@@ -56,12 +101,21 @@ func (s *Store) keepsPrepared(conn *pgx.Conn) bool {
 	return !s.server.pooling.Lends && conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
 }
 
-// prepareAll prepares statements in a session, unless it has them. The arguments are names and texts.
+// prepareAll prepares statements in a session, unless it has them. The arguments are names and texts. If the session has another text
+// of a name, it is replaced.
 func prepareAll(ctx context.Context, conn *pgx.Conn, statements ...string) error {
+	held := conn.PgConn().CustomData()
 	for pair := range slices.Chunk(statements, 2) {
-		if _, err := conn.Prepare(ctx, pair[0], pair[1]); err != nil {
+		name, sql := pair[0], pair[1]
+		if old, ok := held[name]; ok && old != sql {
+			if err := conn.Deallocate(ctx, name); err != nil {
+				return err
+			}
+		}
+		if _, err := conn.Prepare(ctx, name, sql); err != nil {
 			return err
 		}
+		held[name] = sql
 	}
 	return nil
 }

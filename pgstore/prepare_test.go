@@ -52,6 +52,63 @@ func TestTailsOfTheFirstTenantsArePrepared(t *testing.T) {
 	}
 }
 
+// A session that lived while many tenants were created and dropped kept the plans of all.
+func TestDroppedTenantsLeaveFewPreparedStatements(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	store := openStore(t, dsn, Options{}, connections(1))
+	migrated(t, store)
+	other := openStore(t, dsn, Options{})
+	use := func(name string) {
+		mustAppend(t, newTenant(t, store, name), "s", event.Any, someEvents(2)...)
+		for range 2 {
+			mustAppend(t, must(store.ForTenant(name))(t), "s", event.Any, someEvents(1)...)
+			readTail(t, store, name, 1)
+		}
+	}
+	for i := range 40 {
+		name, dropper := fmt.Sprint("t", i), store
+		if i%2 == 1 {
+			dropper = other
+		}
+		use(name)
+		noError(t, dropper.DropTenant(testContext(t), name, name, DropOptions{}))
+	}
+	// Two statements for the appends of each tenant, one for its reads.
+	if n := one[int](t, store, "select count(*) from pg_prepared_statements where statement like '%millrace_t%'"); n > 3*preparedTenants {
+		t.Errorf("%d statements of dropped tenants are prepared", n)
+	}
+}
+
+// Another process may drop the tenants that were the first, or their projections move to other nodes.
+func TestPlaceOfATenantThatIsNotUsedIsGivenToAnother(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, connections(1))
+	for i := range preparedTenants {
+		mustAppend(t, newTenant(t, store, fmt.Sprint("first", i)), "s", event.Any, someEvents(1)...)
+		readTail(t, store, fmt.Sprint("first", i), 0)
+	}
+	mustAppend(t, newTenant(t, store, "late"), "s", event.Any, someEvents(1)...)
+	prepared := func(kind string) int {
+		return one[int](t, store, "select count(*) from pg_prepared_statements where name like 'millrace_'||$1||'_%' and statement like '%millrace_late%'", kind)
+	}
+	for kind, use := range map[string]func(){
+		"append": func() { mustAppend(t, must(store.ForTenant("late"))(t), "s", event.Any, someEvents(1)...) },
+		"read":   func() { readTail(t, store, "late", 0) },
+	} {
+		use()
+		if prepared(kind) != 0 {
+			t.Errorf("%s: a tenant that is used loses its place", kind)
+		}
+		for range preparedIdle + 1 {
+			use()
+		}
+		if prepared(kind) != 1 {
+			t.Errorf("%s: the tenants that are not used keep their places", kind)
+		}
+	}
+}
+
 func TestTailIsReadThoughItsPreparedStatementIsLostOrOutOfDate(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, connections(1))

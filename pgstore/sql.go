@@ -68,7 +68,7 @@ func (c *controlSchema) add(name, text string) {
 func (c *controlSchema) sql(name string) string { return c.inTenant(name, "") }
 
 // sql returns a statement on the tenant's schema. Statements differ between tenants, so they must not go through the
-// prepared-statement cache, which is too small for many tenants; see preparedTenants.
+// driver's cache of prepared statements, which is too small for many tenants; see preparedTenants.
 func (t *Tenant) sql(name string) string { return t.store.control.inTenant(name, t.quoted) }
 
 func (c *controlSchema) inTenant(name, schema string) string {

@@ -126,7 +126,7 @@ type Store struct {
 	// warned reports whether warnOfExtensions has run.
 	warned atomic.Bool
 
-	prepared preparedNames
+	prepared preparedStatements
 }
 
 // server describes the server, as found when the store was opened.
@@ -213,6 +213,8 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	s.server.preparesUses = hooks.PrepareConn != nil || hooks.BeforeAcquire != nil || hooks.AfterRelease != nil
 	s.notify = newNotifier(s)
 	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
+	number := stores.Add(1)
+	s.prepared.prefix, s.reads.prefix = fmt.Sprintf("millrace_append_%d", number), fmt.Sprintf("millrace_read_%d", number)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)

@@ -18,7 +18,7 @@ import (
 type tailReads struct {
 	locks  *lockScanner
 	starts *tailStarts
-	reads  preparedReads
+	reads  preparedStatements
 }
 
 // startTimeout limits the read of one slice of starting tails. The server may have to load the tables of all its tenants.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -98,35 +96,4 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 		t.store.notify.wake(tenant)
 	}
 	return nil
-}
-
-// preparedNames are the tenants whose appends go through the prepared-statement cache: the first that were appended to.
-type preparedNames struct {
-	mu    sync.RWMutex
-	names []string
-}
-
-func (p *preparedNames) has(tenant string) bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	return slices.Contains(p.names, tenant)
-}
-
-// remove removes a tenant that was dropped.
-func (p *preparedNames) remove(tenant string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.names = slices.DeleteFunc(p.names, func(name string) bool { return name == tenant })
-}
-
-// add adds a tenant that exists, while there are fewer than preparedTenants.
-func (p *preparedNames) add(tenant string) {
-	if p.has(tenant) {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.names) < preparedTenants {
-		p.names = append(p.names, tenant)
-	}
 }

@@ -70,7 +70,8 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 					a, err := in.newAppend(event.Appending{Stream: stream, Expected: e, Events: someEvents(events)})
 					noError(t, err)
 					a.expire = expire
-					text, args := in.appendStatement(a)
+					statement, args := a.statement()
+					text := in.sql(statement)
 					if plan := explain(t, store, text, args...); expire && !strings.Contains(plan, "append_keys_created_at_idx") {
 						t.Errorf("old keys are looked for by\n%s", plan)
 					}

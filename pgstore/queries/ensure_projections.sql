@@ -2,27 +2,29 @@
 -- tenants, names, partitions, numbers of partitions, first slots, the slots after the last ones, names without their
 -- versions, versions, the names in earlier releases, or empty, the checkpoints with which they begin, and the keys of the
 -- tenants for which these are valid, or 0. In a tenant with another key nothing is inserted. All rows of a projection get one
--- token. The planner takes missing for one row, and would join it by comparing each row with all others; so there is no join
--- with it. Tenants that do not exist or are not active are left out, and so are retired names and projections that exist under
--- the earlier name, or that it leads away from. So is a version from 2 on, unless an earlier one has rows or is succeeded by
--- it: see begin_version.sql. The earlier names of new projections are retired. The caller holds the structural lock of the
--- tenants. Indexes: projections_tenant_name_partition_key, tenants_pkey, retired_projections_pkey, or scans where those are
--- cheaper. Locks: the new rows only.
+-- token. The planner takes missing for few rows, and would join it by comparing each row with all others; so there is no join
+-- with it, and "offset 0" makes the rest a search in an index for each row, also before the tables were analyzed. Tenants
+-- that do not exist or are not active are left out, and so are retired names and projections that exist under the earlier
+-- name, or that it leads away from. So is a version from 2 on, unless an earlier one has rows or is succeeded by it: see
+-- begin_version.sql. The earlier names of new projections are retired. The caller holds the structural lock of the tenants.
+-- Indexes: projections_tenant_name_partition_key, tenants_pkey, retired_projections_pkey, or scans of small tables. Locks:
+-- the new rows only.
 with missing as (
     select r.*, t.paused, gen_random_uuid() as token
       from unnest($1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[], $7::text[], $8::integer[],
                   $9::text[], $10::bigint[], $11::integer[])
            as r(tenant, name, partition, partitions, slot_from, slot_to, base, version, renamed_from, checkpoint, tenant_id)
-      join {control}.tenants t on t.tenant = r.tenant and t.state = 'active' and (r.tenant_id = 0 or t.id = r.tenant_id)
-     where not exists (select from {control}.projections p where p.tenant = r.tenant and p.name = r.name)
-       and not exists (select from {control}.retired_projections x where x.tenant = r.tenant and x.name = r.name)
+     cross join lateral (select t.paused from {control}.tenants t
+                          where t.tenant = r.tenant and t.state = 'active' and (r.tenant_id = 0 or t.id = r.tenant_id) offset 0) t
+     where not exists (select from {control}.projections p where p.tenant = r.tenant and p.name = r.name offset 0)
+       and not exists (select from {control}.retired_projections x where x.tenant = r.tenant and x.name = r.name offset 0)
        and (r.version = 1
             or exists (select from {control}.projections p
                         where p.tenant = r.tenant
                           and p.name = any(array(select case v when 1 then r.base else r.base || '@' || v end from generate_series(1, r.version - 1) v)))
             or exists (select from {control}.retired_projections x where x.tenant = r.tenant and x.successor = r.name))
        and not {earlier}
-       and not exists (select from {control}.retired_projections y where {elsewhere})
+       and not exists (select from {control}.retired_projections y where {elsewhere} offset 0)
 ), inserted as (
     insert into {control}.projections (tenant, name, partition, partitions, slot_from, slot_to, token, tenant_suspended)
     select m.tenant, m.name, m.partition, m.partitions, m.slot_from, m.slot_to, first_value(m.token) over (partition by m.tenant, m.name), m.paused
