@@ -96,7 +96,9 @@ type Envelope struct {
 	CorrelationID string          `json:"correlationId,omitempty"`
 	// RawHeaders is the JSON object of the headers, nil if there are none. Headers decodes it.
 	RawHeaders json.RawMessage `json:"headers,omitempty"`
-	// Time is when the event was inserted, by the clock of the server, or of the machine that has the file.
+	// Time is when the event was inserted, by the clock of the server, or of the machine that has the file. Another program may
+	// have inserted any time. Times before year 1 are the zero time, and those after 9999 the last day of 9999, so that JSON can be
+	// made of every envelope.
 	Time time.Time `json:"time"`
 }
 

@@ -46,6 +46,10 @@ func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) (e
 	return left, err
 }
 
+// compiledFrom is the number of new projections above which the server may take ensure_projections.sql for costly and compile it, which
+// takes a second.
+const compiledFrom = 1000
+
 // insertProjections inserts the rows of those projections that still have none. The caller has locked their tenants.
 func (s *Store) insertProjections(ctx context.Context, q executor, missing []engine.NewProjection, begins begins) error {
 	if begins.in != 0 {
@@ -53,9 +57,10 @@ func (s *Store) insertProjections(ctx context.Context, q executor, missing []eng
 			return err
 		}
 	}
-	// The server takes the statement for costly, and would compile it for a second.
-	if _, err := q.Exec(ctx, queries.Text("disable_jit")); err != nil {
-		return err
+	if len(missing) > compiledFrom {
+		if _, err := q.Exec(ctx, queries.Text("disable_jit")); err != nil {
+			return err
+		}
 	}
 	_, err := q.Exec(ctx, s.control.sql("ensure_projections"), rowArgs(missing, begins)...)
 	if later := engine.LaterVersions(missing); err == nil && len(later) > 0 && len(later) < len(missing) {

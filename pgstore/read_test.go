@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -145,5 +146,25 @@ func BenchmarkReadEnvelopes(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "events/s")
 		})
+	}
+}
+
+// Another program may insert any time that the server knows, also infinity.
+func TestEventsOfAnyTimeHaveAnAge(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	times := []string{"infinity", "-infinity", "4713-01-01 BC", "294276-12-31"}
+	mustExec(t, store, "insert into millrace_default.streams values ('s', 4)")
+	var after []engine.TenantPosition
+	for i, at := range times {
+		mustExec(t, store, "insert into millrace_default.events (stream_id, stream_version, type, body, created_at) values ('s', $1, 'T', '{}', $2::text::timestamptz)", i+1, at)
+		after = append(after, engine.TenantPosition{Tenant: "default", Position: int64(i)})
+	}
+	ages := must(store.port().Ages(testContext(t), after))(t)
+	for i, p := range after {
+		age, found := ages[p]
+		if long := strings.HasPrefix(times[i], "-") || strings.HasSuffix(times[i], "BC"); !found || age < 0 || long != (age > 0) {
+			t.Errorf("an event of %s has the age %v, %v", times[i], age, found)
+		}
 	}
 }

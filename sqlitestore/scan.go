@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // readEvents reads events by a statement, whose columns are those of read_all.sql. It stops after the event that brings
@@ -112,7 +113,7 @@ func (row *eventRow) envelope(buffer []byte) (e event.Envelope, _ []byte, err er
 	if actual != sum {
 		return e, buffer, changedEvent(id)
 	}
-	e.Time = time.UnixMicro(micros).UTC()
+	e.Time = valid.Time(time.UnixMicro(micros))
 	return e, buffer, nil
 }
 

@@ -140,3 +140,50 @@ func TestMigrationsOfOtherToolsAreThoseOfMigrateUp(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// Another program may insert events with any time that the server knows. JSON has no times before year 1 and after 9999.
+func TestEventsOfAnyTimeAreExportedAndImported(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	p := place{"postgres", dsn, []string{"--database-url", dsn}}
+	p.must(t, done, "migrate", "up")
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	times := []string{"2026-01-02 03:04:05.678901+00", "infinity", "-infinity", "4713-01-01 00:00:00+00 BC", "294276-12-31 23:59:59+00", "9999-12-31 23:59:59.999999+00", "10000-01-01 00:00:00+00"}
+	if _, err := conn.Exec(t.Context(), `insert into millrace_default.streams values ('s', $1)`, len(times)); err != nil {
+		t.Fatal(err)
+	}
+	for i, at := range times {
+		_, err := conn.Exec(t.Context(), `insert into millrace_default.events (stream_id, stream_version, type, body, created_at)
+			values ('s', $1, 'T', '{}', $2::text::timestamptz)`, i+1, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "all.ndjson")
+	p.must(t, done, "events", "export", "--output", file)
+	p.must(t, done, "events", "stream", "s")
+	p.must(t, done, "events", "tail", "--json")
+	exported := readText(t, file)
+	for i, want := range []string{"2026-01-02T03:04:05.678901Z", "9999-12-31T00:00:00Z", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "9999-12-31T00:00:00Z", "9999-12-31T00:00:00Z"} {
+		if line := strings.Split(exported, "\n")[i]; !strings.Contains(line, `"time":"`+want+`"`) {
+			t.Errorf("an event of %s: %s, want %s", times[i], line, want)
+		}
+	}
+	p.must(t, done, "tenants", "create", "copy")
+	if out := p.must(t, done, "events", "import", file, "--tenant", "copy"); !strings.Contains(out, "imported 7 events") {
+		t.Error(out)
+	}
+}
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}

@@ -77,7 +77,7 @@ var layers = []layer{
 	{"pgstore/internal/sqltext", nil},
 	{"pgstore/internal/session", []string{"internal/sqlfile", "pgstore/internal/sqltext", "pgstore/internal/wire"}},
 	{"pgstore/internal/guard", []string{"pgstore/internal/pgerr"}},
-	{"pgstore/internal/wire", []string{"event/..."}},
+	{"pgstore/internal/wire", []string{"internal/valid", "event/..."}},
 	{"pgstore/...", stores},
 	{"sqlitestore/internal/filelock", nil},
 	{"sqlitestore/internal/ownerlock", []string{"sqlitestore/internal/filelock"}},

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // Binary is the format of the result columns that ReadEvents decodes.
@@ -118,11 +119,11 @@ func (d *decoder) envelope(row [][]byte) (event.Envelope, error) {
 	return e, nil
 }
 
-// timeOf is the time of a binary timestamptz. It is split before the epochs are added: near the ends of its range, where
+// timeOf is the time of a binary timestamptz, within the years that JSON has: other programs insert any, also infinity. It is split before the epochs are added: near the ends of its range, where
 // PostgreSQL keeps infinity, the sum would overflow.
 func timeOf(micros int64) time.Time {
 	const million = 1_000_000
-	return time.Unix(micros/million+microsTo2000/million, micros%million*1000).UTC()
+	return valid.Time(time.Unix(micros/million+microsTo2000/million, micros%million*1000))
 }
 
 // makeRoom makes room for the values of one row. Values that were returned keep the old chunks.
