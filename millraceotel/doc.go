@@ -21,5 +21,5 @@
 // # Attributes
 //
 // The number of time series is bounded: metrics name projections, states and kinds of faults, but neither streams nor, unless
-// Options.Tenants is set, tenants.
+// Options.Tenants is set, tenants. A process with several runtimes gives each a Telemetry with Options.Attributes of its own.
 package millraceotel

@@ -60,13 +60,14 @@ func newGauges(m *maker) gauges {
 }
 
 // WatchNode reports the gauges of a runtime whenever metrics are collected, until stop is called. They come from memory, so
-// they are available while the database is down. While the runtime is not running, nothing is reported.
+// they are available while the database is down. While the runtime is not running, nothing is reported. A Telemetry watches one
+// runtime at a time: see Options.Attributes.
 func (t *Telemetry) WatchNode(r *millrace.Runtime) (stop func() error, err error) {
 	if r == nil {
 		return nil, errors.New("watch the node: the runtime is nil")
 	}
 	g := &t.gauges.node
-	registration, err := t.meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	stop, err = t.watch(&t.ofNode, func(_ context.Context, o metric.Observer) error {
 		stats := r.Stats
 		if t.tenants {
 			stats = r.StatsByTenant
@@ -77,7 +78,7 @@ func (t *Telemetry) WatchNode(r *millrace.Runtime) (stop func() error, err error
 	if err != nil {
 		return nil, fmt.Errorf("watch the node: %w", err)
 	}
-	return registration.Unregister, nil
+	return stop, nil
 }
 
 func (t *Telemetry) observeNode(o metric.Observer, s millrace.Stats) {
@@ -129,7 +130,7 @@ func (t *Telemetry) WatchDeployment(a *millrace.Admin) (stop func() error, err e
 		return nil, errors.New("watch the deployment: the Admin is nil")
 	}
 	g := &t.gauges.deployment
-	registration, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+	stop, err = t.watch(&t.ofDeployment, func(ctx context.Context, o metric.Observer) error {
 		ctx, cancel := context.WithTimeout(ctx, summaryTimeout)
 		defer cancel()
 		summary, err := a.Summary(ctx)
@@ -142,7 +143,7 @@ func (t *Telemetry) WatchDeployment(a *millrace.Admin) (stop func() error, err e
 	if err != nil {
 		return nil, fmt.Errorf("watch the deployment: %w", err)
 	}
-	return registration.Unregister, nil
+	return stop, nil
 }
 
 func (t *Telemetry) observeDeployment(o metric.Observer, s millrace.Summary) {

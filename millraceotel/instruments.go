@@ -2,10 +2,11 @@ package millraceotel
 
 import "go.opentelemetry.io/otel/metric"
 
-// maker makes instruments. It keeps the first error.
+// maker makes instruments that add always, if it is not nil, to what they measure. It keeps the first error.
 type maker struct {
-	meter metric.Meter
-	err   error
+	meter  metric.Meter
+	always metric.MeasurementOption
+	err    error
 }
 
 func (m *maker) failed(err error) {
@@ -17,6 +18,9 @@ func (m *maker) failed(err error) {
 func (m *maker) counter(name, unit, description string) metric.Int64Counter {
 	c, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
 	m.failed(err)
+	if m.always != nil {
+		return attributedCount{c, m.always}
+	}
 	return c
 }
 
@@ -24,18 +28,27 @@ func (m *maker) counter(name, unit, description string) metric.Int64Counter {
 func (m *maker) total(name, description string) metric.Float64Counter {
 	c, err := m.meter.Float64Counter(name, metric.WithUnit("s"), metric.WithDescription(description))
 	m.failed(err)
+	if m.always != nil {
+		return attributedTotal{c, m.always}
+	}
 	return c
 }
 
 func (m *maker) seconds(name, description string, bounds []float64) metric.Float64Histogram {
 	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(bounds...))
 	m.failed(err)
+	if m.always != nil {
+		return attributedSeconds{h, m.always}
+	}
 	return h
 }
 
 func (m *maker) sizes(name, unit, description string) metric.Int64Histogram {
 	h, err := m.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(sizes...))
 	m.failed(err)
+	if m.always != nil {
+		return attributedSizes{h, m.always}
+	}
 	return h
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/millraceotel"
@@ -96,6 +98,55 @@ func TestEventsOfTheObserverAreMeasured(t *testing.T) {
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: measured %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// The attributes of Options are on each metric, also on those without attributes of their own.
+func TestAttributesAreOnAllMetrics(t *testing.T) {
+	ours := attribute.String("millrace.store", "orders")
+	telemetry, meter, _ := newTelemetry(t, millraceotel.Options{Attributes: []attribute.KeyValue{ours}})
+	o := telemetry.Observer()
+	o.BatchEnded(observe.Batch{Projection: id, Applied: 1, Live: true, Oldest: time.Now()})
+	o.EventsRead(observe.Read{Tenant: "t", Events: 3, Woken: true})
+	o.ConnectionsWaited(observe.ConnectionWaits{Count: 1, Duration: time.Second})
+	o.SessionChanged(observe.Session{Connected: true, Again: true})
+	o.DatabaseChanged(observe.Database{Usable: true})
+	measured := meter.take()
+	if len(measured) < 10 {
+		t.Errorf("only %d measurements", len(measured))
+	}
+	for _, m := range measured {
+		if value, ok := m.attributes.Value(ours.Key); !ok || value != ours.Value {
+			t.Errorf("%s has the attributes %v", m.name, m.attributes.ToSlice())
+		}
+	}
+	for says, wrong := range map[string][]attribute.KeyValue{
+		"must not have millrace.state": {attribute.String("millrace.state", "x")},
+		"has a twice":                  {attribute.String("a", "1"), attribute.String("a", "2")},
+		"[1] has no name or no value":  {ours, {}},
+	} {
+		if _, err := millraceotel.New(millraceotel.Options{Attributes: wrong}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v, want %q", wrong, err, says)
+		}
+	}
+}
+
+// Two runtimes that report the same gauges would replace each other's values.
+func TestOneTelemetryWatchesOneRuntimeAtATime(t *testing.T) {
+	telemetry, _, _ := newTelemetry(t, millraceotel.Options{})
+	first, second := new(millrace.Runtime), new(millrace.Runtime)
+	stop, err := telemetry.WatchNode(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := telemetry.WatchNode(second); err == nil || !strings.Contains(err.Error(), "Options.Attributes") {
+		t.Errorf("a second runtime: %v", err)
+	}
+	if err := errors.Join(stop(), stop()); err != nil {
+		t.Error(err)
+	}
+	if _, err := telemetry.WatchNode(second); err != nil {
+		t.Errorf("after the first: %v", err)
 	}
 }
 

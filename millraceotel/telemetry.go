@@ -2,6 +2,8 @@ package millraceotel
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -31,6 +33,10 @@ type Options struct {
 	// Tenants adds the attribute millrace.tenant to the metrics of projections, feeds and settled marks. Then the number of time
 	// series grows with the number of tenants. Default: no metric names a tenant.
 	Tenants bool
+	// Attributes are added to all metrics and spans. If a process has several runtimes, give each a Telemetry with an attribute that
+	// tells them apart, such as millrace.store with the name of the store; the alerts and the dashboard of docs group by it. Otherwise
+	// their counts are added up, and of their gauges only one is seen. Attributes of the library's own are refused. Default: none.
+	Attributes []attribute.KeyValue
 }
 
 // Telemetry reports to OpenTelemetry. It is safe for concurrent use.
@@ -42,12 +48,21 @@ type Telemetry struct {
 	tenants    bool
 	metrics    metrics
 	gauges     gauges
+	// attributes are those of Options, and always is the option that adds them, nil without any.
+	attributes []attribute.KeyValue
+	always     metric.MeasurementOption
+
+	watching             sync.Mutex
+	ofNode, ofDeployment bool // whether WatchNode and WatchDeployment report
 }
 
 // New returns a Telemetry, with all its instruments.
 func New(o Options) (*Telemetry, error) {
 	if o.MaxLinks < 0 {
 		return nil, fmt.Errorf("new telemetry: Options.MaxLinks must not be negative: %d", o.MaxLinks)
+	}
+	if err := checkAttributes(o.Attributes); err != nil {
+		return nil, fmt.Errorf("new telemetry: %w", err)
 	}
 	if o.MeterProvider == nil {
 		o.MeterProvider = otel.GetMeterProvider()
@@ -62,8 +77,11 @@ func New(o Options) (*Telemetry, error) {
 		o.MaxLinks = defaultLinks
 	}
 	t := &Telemetry{meter: o.MeterProvider.Meter(scope), tracer: o.TracerProvider.Tracer(scope), propagator: o.Propagator,
-		maxLinks: o.MaxLinks, tenants: o.Tenants}
-	instruments := maker{meter: t.meter}
+		maxLinks: o.MaxLinks, tenants: o.Tenants, attributes: slices.Clone(o.Attributes)}
+	if len(t.attributes) > 0 {
+		t.always = metric.WithAttributes(t.attributes...)
+	}
+	instruments := maker{meter: t.meter, always: t.always}
 	t.metrics, t.gauges = newMetrics(&instruments), newGauges(&instruments)
 	if instruments.err != nil {
 		return nil, fmt.Errorf("new telemetry: %w", instruments.err)

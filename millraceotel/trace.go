@@ -26,7 +26,7 @@ const (
 // the events. Existing headers of an event are kept.
 func (t *Telemetry) Append(next event.AppendFunc) event.AppendFunc {
 	return func(ctx context.Context, a event.Appending) (event.Appended, error) {
-		ctx, span := t.tracer.Start(ctx, "append", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(appendAttributes(a)...))
+		ctx, span := t.tracer.Start(ctx, "append", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(append(appendAttributes(a), t.attributes...)...))
 		defer span.End()
 		headers := make(propagation.MapCarrier)
 		t.propagator.Inject(ctx, headers)
@@ -57,7 +57,7 @@ func (t *Telemetry) Handle(next millrace.Call) millrace.Call {
 	}
 	return func(ctx context.Context, events []event.Envelope) error {
 		id, _ := millrace.ProjectionFrom(ctx)
-		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(handleAttributes(id, events)...)}
+		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(handleAttributes(id, events), t.attributes...)...)}
 		ctx, links := t.origins(ctx, events, marks)
 		ctx, span := t.tracer.Start(ctx, "process "+id.Name, append(options, trace.WithLinks(links...))...)
 		defer span.End()

@@ -142,6 +142,48 @@ func grep(text, prefix string) (found string) {
 	return found
 }
 
+// Two runtimes of one process report to one provider. Without an attribute the gauges of one would replace those of the other.
+func TestTwoRuntimesOfAProcessAreBothSeen(t *testing.T) {
+	meters, metrics, err := newMeters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed := map[string]int{"east": 3, "west": 5}
+	for name, o := range map[string]options{"east": {file: t.TempDir() + "/shop.db"}, "west": {databaseURL: pgtest.Database(t)}} {
+		o.name, o.meters = name, meters
+		s := open(t, o)
+		var last event.Appended
+		for range placed[name] {
+			if last, err = s.place(t.Context(), OrderPlaced{Customer: "c", Cents: 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.runtime.WaitFor(t.Context(), projection.ID{Name: "orders"}, last.Positions[0]); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = meters.Shutdown(context.WithoutCancel(t.Context())) }()
+	}
+	text := scrape(t, &shop{metrics: metrics})
+	for name, n := range placed {
+		for _, line := range []string{
+			fmt.Sprintf(`millrace_event_applied_total{millrace_projection_name="orders",millrace_store="%s"} %d`, name, n),
+			fmt.Sprintf(`millrace_batch_duration_seconds_count{millrace_projection_name="orders",millrace_store="%s"} `, name),
+			fmt.Sprintf(`millrace_projection_count{millrace_projection_name="orders",millrace_state="live",millrace_store="%s"} 1`, name),
+			fmt.Sprintf(`millrace_session_connected{millrace_store="%s"} 1`, name),
+			fmt.Sprintf(`millrace_lease_owned{millrace_store="%s"} 3`, name),
+		} {
+			if !strings.Contains(text, "\n"+line) {
+				t.Errorf("the scrape has no line %s:\n%s", line, grep(text, line[:strings.IndexAny(line, "{ ")]))
+			}
+		}
+	}
+	for _, line := range strings.Split(text, "\n") {
+		if strings.HasPrefix(line, "millrace_") && !strings.Contains(line, "millrace_store=") {
+			t.Errorf("a series of both: %s", line)
+		}
+	}
+}
+
 func TestFiguresOfTheNodeAreThereWhileTheDatabaseIsDown(t *testing.T) {
 	server := pgtest.Private(t, pgtest.Options{})
 	s := busy(t, options{databaseURL: server.DSN("postgres")})

@@ -10,6 +10,7 @@ import (
 
 	prometheusclient "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/prometheus"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/trace"
@@ -42,6 +43,10 @@ type options struct {
 	log               *zap.Logger
 	// tracers receives the spans. Default: they are dropped.
 	tracers trace.TracerProvider
+	// name is the attribute millrace.store of the metrics and spans, if there are several shops. Default: they have none.
+	name string
+	// meters receives the metrics, and its owner serves them and shuts it down. Default: the shop serves its own.
+	meters *sdkmetric.MeterProvider
 }
 
 // shop is the event store with its projections and their metrics.
@@ -49,8 +54,19 @@ type shop struct {
 	store     store
 	telemetry *millraceotel.Telemetry
 	runtime   *millrace.Runtime
-	metrics   http.Handler
-	meters    *sdkmetric.MeterProvider
+	// metrics and meters are nil if others serve the metrics.
+	metrics http.Handler
+	meters  *sdkmetric.MeterProvider
+}
+
+// newMeters returns a provider of metrics, and what serves them to Prometheus.
+func newMeters() (*sdkmetric.MeterProvider, http.Handler, error) {
+	registry := prometheusclient.NewRegistry()
+	exporter, err := prometheus.New(prometheus.WithRegisterer(registry), prometheus.WithoutScopeInfo())
+	if err != nil {
+		return nil, nil, err
+	}
+	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)), promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
 }
 
 // newShop opens the store, creates its tables and registers the projections.
@@ -61,14 +77,18 @@ func newShop(ctx context.Context, o options) (_ *shop, err error) {
 			s.close()
 		}
 	}()
-	registry := prometheusclient.NewRegistry()
-	exporter, err := prometheus.New(prometheus.WithRegisterer(registry), prometheus.WithoutScopeInfo())
-	if err != nil {
-		return nil, err
+	if o.meters == nil {
+		if o.meters, s.metrics, err = newMeters(); err != nil {
+			return nil, err
+		}
+		s.meters = o.meters
 	}
-	s.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))
-	s.metrics = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	if s.telemetry, err = millraceotel.New(millraceotel.Options{MeterProvider: s.meters, TracerProvider: o.tracers}); err != nil {
+	var attributes []attribute.KeyValue
+	if o.name != "" {
+		attributes = append(attributes, attribute.String("millrace.store", o.name))
+	}
+	s.telemetry, err = millraceotel.New(millraceotel.Options{MeterProvider: o.meters, TracerProvider: o.tracers, Attributes: attributes})
+	if err != nil {
 		return nil, err
 	}
 	around := []event.AppendMiddleware{s.telemetry.Append}
