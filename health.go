@@ -21,11 +21,14 @@ type Health struct {
 	// after Run. Faults that end within Config.LeaseDuration do not change it.
 	Ready    bool     `json:"ready"`
 	NotReady []string `json:"notReady,omitempty"`
-	// Degraded reports that the runtime works, and that something needs attention: failed projections, open circuit breakers,
-	// missing objects, settled marks that are held back for more than 30 s, or a lost session connection on this node; parked
-	// events, projections without an owner, or halted ones in the deployment.
-	Degraded   bool     `json:"degraded"`
+	// Degraded reports that the runtime works, and that something needs attention, on this node or in the deployment.
+	Degraded bool `json:"degraded"`
+	// DegradedBy is what needs attention on this node: failed projections, open circuit breakers, missing objects, settled marks that
+	// are held back for more than 30 s, or a lost session connection.
 	DegradedBy []string `json:"degradedBy,omitempty"`
+	// Deployment is what needs attention in all nodes together: parked events, projections without an owner, or halted ones. Each
+	// ready node has the same. Neither it nor DegradedBy decides Ready: NotReady alone does, and is about this node.
+	Deployment []string `json:"deployment,omitempty"`
 }
 
 const (
@@ -45,10 +48,12 @@ func (r *Runtime) Health(ctx context.Context) Health {
 		h.DegradedBy = degradedHere(deps.Registry.Vitals())
 	}
 	if len(h.NotReady) == 0 {
-		h.DegradedBy = append(h.DegradedBy, r.figures.reasons(ctx, r.Admin)...)
+		h.Deployment = r.figures.reasons(ctx, r.Admin)
 	}
-	h.NotLive, h.NotReady, h.DegradedBy = shortReasons(h.NotLive), shortReasons(h.NotReady), shortReasons(h.DegradedBy)
-	h.Live, h.Ready, h.Degraded = len(h.NotLive) == 0, len(h.NotReady) == 0, len(h.DegradedBy) > 0
+	for _, reasons := range [][]string{h.NotLive, h.NotReady, h.DegradedBy, h.Deployment} {
+		shortReasons(reasons)
+	}
+	h.Live, h.Ready, h.Degraded = len(h.NotLive) == 0, len(h.NotReady) == 0, len(h.DegradedBy)+len(h.Deployment) > 0
 	return h
 }
 

@@ -12,8 +12,9 @@ import (
 //	/livez   200 if Health.Live, 503 otherwise. It never uses the database.
 //	/readyz  200 if Health.Ready, also while the runtime is degraded, and 503 otherwise.
 //
-// The body is JSON: {"live": false, "reasons": […]}, or {"ready": true, "reasons": […], "degraded": […]}, without the lists that are
-// empty. Reasons contain names and error texts of the database, so serve them only inside the cluster. docs/deployment.md
+// The body is JSON: {"live": false, "reasons": […]}, or {"ready": true, "reasons": […], "degraded": […], "deployment": […]}, without
+// the lists that are empty. Reasons and degraded are those of this node: Health.NotReady, which decides, and Health.DegradedBy.
+// Deployment is Health.Deployment, the same on each node. Reasons contain names and error texts of the database, so serve them only inside the cluster. docs/deployment.md
 // describes the settings of the probes.
 func HealthHandler(rt *Runtime) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,7 +30,7 @@ func HealthHandler(rt *Runtime) http.Handler {
 			answer(w, len(reasons) == 0, liveness{Live: len(reasons) == 0, Reasons: reasons})
 		default:
 			h := rt.Health(r.Context())
-			answer(w, h.Ready, readiness{Ready: h.Ready, Reasons: h.NotReady, Degraded: h.DegradedBy})
+			answer(w, h.Ready, readiness{Ready: h.Ready, Reasons: h.NotReady, Degraded: h.DegradedBy, Deployment: h.Deployment})
 		}
 	})
 }
@@ -41,9 +42,10 @@ type liveness struct {
 }
 
 type readiness struct {
-	Ready    bool     `json:"ready"`
-	Reasons  []string `json:"reasons,omitempty"`
-	Degraded []string `json:"degraded,omitempty"`
+	Ready      bool     `json:"ready"`
+	Reasons    []string `json:"reasons,omitempty"`
+	Degraded   []string `json:"degraded,omitempty"`
+	Deployment []string `json:"deployment,omitempty"`
 }
 
 func answer(w http.ResponseWriter, good bool, body any) {

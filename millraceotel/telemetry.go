@@ -33,9 +33,9 @@ type Options struct {
 	// Tenants adds the attribute millrace.tenant to the metrics of projections, feeds and settled marks. Then the number of time
 	// series grows with the number of tenants. Default: no metric names a tenant.
 	Tenants bool
-	// Attributes are added to all metrics and spans. If a process has several runtimes, give each a Telemetry with an attribute that
-	// tells them apart, such as millrace.store with the name of the store; the alerts and the dashboard of docs group by it. Otherwise
-	// their counts are added up, and of their gauges only one is seen. Attributes of the library's own are refused. Default: none.
+	// Attributes are added to all metrics and spans. If a process has several runtimes, give each a Telemetry with an attribute of its
+	// own, such as millrace.store with the name of the store; the alerts and the dashboard of docs group by it. Otherwise their counts
+	// are added up, and of their gauges only one is seen. Attributes of the library's own are refused. Default: none.
 	Attributes []attribute.KeyValue
 }
 

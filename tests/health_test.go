@@ -90,13 +90,14 @@ func TestWhatNeedsAttentionDegradesARuntimeThatStaysReady(t *testing.T) {
 		rt := b.Running(kit.Quick, projections...)
 		healthy(b, rt)
 		b.Append("s", 1)
-		want := []string{"parked events: 1", "default/parking", "failed projections: default/failed", "open circuit breaker: default/open"}
+		here, deployment := []string{"failed projections: default/failed", "open circuit breaker: default/open"}, []string{"parked events: 1", "default/parking"}
 		var h millrace.Health
 		b.Eventually("the runtime is degraded", func() bool {
 			h = rt.Health(b.Ctx)
-			return !slices.ContainsFunc(want, func(text string) bool { return !because(h.DegradedBy, text) })
+			return !slices.ContainsFunc(here, func(text string) bool { return !because(h.DegradedBy, text) }) &&
+				!slices.ContainsFunc(deployment, func(text string) bool { return !because(h.Deployment, text) })
 		})
-		if !h.Live || !h.Ready || len(h.DegradedBy) != 3 || because(h.DegradedBy, "healthy") {
+		if !h.Live || !h.Ready || !h.Degraded || len(h.DegradedBy) != 2 || len(h.Deployment) != 1 {
 			t.Errorf("%+v", h)
 		}
 	})
@@ -115,7 +116,14 @@ func TestHealthShowsProjectionsThatNoNodeRuns(t *testing.T) {
 		stop()
 		rt := b.Running(kit.Quick, b.Recorders("new")...)
 		for _, text := range []string{"no living node registers: 1", "wait until they are resumed: 1"} {
-			b.Eventually(text, func() bool { h := rt.Health(b.Ctx); return h.Ready && because(h.DegradedBy, text) })
+			b.Eventually(text, func() bool { h := rt.Health(b.Ctx); return h.Ready && h.Degraded && because(h.Deployment, text) })
+		}
+		// It is no fault of this node.
+		status, body := probe(t, rt, http.MethodGet, "/readyz")
+		var answer kit.Answer
+		b.Must(json.Unmarshal([]byte(body), &answer))
+		if status != http.StatusOK || len(rt.Health(b.Ctx).DegradedBy)+len(answer.Degraded)+len(answer.Reasons) > 0 || !because(answer.Deployment, "no living node registers: 1") {
+			t.Errorf("/readyz: %d %s", status, body)
 		}
 	})
 }

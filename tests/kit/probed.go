@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -73,9 +74,9 @@ func (p *Probed) Says(prefix string) string {
 
 // Answer is the answer to a probe.
 type Answer struct {
-	Status            int
-	Live, Ready       bool
-	Reasons, Degraded []string
+	Status                        int
+	Live, Ready                   bool
+	Reasons, Degraded, Deployment []string
 }
 
 // Get asks a probe of the process.
@@ -105,7 +106,7 @@ func (p *Probed) Becomes(status int, text string) (a Answer) {
 		if a.Ready != (a.Status == http.StatusOK) || a.Ready != (len(a.Reasons) == 0) {
 			p.T.Fatalf("/readyz: %+v", a)
 		}
-		return a.Status == status && strings.Contains(strings.Join(append(a.Reasons, a.Degraded...), "\n"), text)
+		return a.Status == status && strings.Contains(strings.Join(slices.Concat(a.Reasons, a.Degraded, a.Deployment), "\n"), text)
 	})
 	return a
 }
