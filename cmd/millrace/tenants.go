@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -23,8 +26,9 @@ func (c *cli) tenantsCommand() *cobra.Command {
 	create := &cobra.Command{
 		Use:   "create TENANT...",
 		Short: "Create tenants",
-		Long: `Creates tenants that do not exist. The tables of your read models are missing in them, since only your program knows the
-steps of Options.TenantSetup: it runs them when it calls Migrate.`,
+		Long: `Creates tenants that do not exist. In PostgreSQL the tables of your read models are missing in them, since only your program
+knows the steps of Options.TenantSetup: it runs them when it calls Migrate. If tenants of the store have had such steps, this command
+creates none: your program must, by CreateTenant. A file has no such steps.`,
 		Example: "  millrace tenants create acme globex",
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
 			for _, name := range names {
@@ -32,7 +36,10 @@ steps of Options.TenantSetup: it runs them when it calls Migrate.`,
 					return misuseError{err}
 				}
 			}
-			if err := s.CreateTenants(ctx, names...); err != nil {
+			c.warnOfSetup()
+			if err := s.CreateTenants(ctx, names...); errors.Is(err, pgstore.ErrSchemaTooNew) {
+				return fmt.Errorf("the tenants of this store are set up by a program of yours, or by a newer release: create them there, by CreateTenant: %w", err)
+			} else if err != nil {
 				return err
 			}
 			return c.changed("created", names)
@@ -60,6 +67,13 @@ models can still be read.`, func(ctx context.Context, s store, name string) erro
 	}
 	create.ValidArgsFunction = nil // the names are new
 	return group("tenants", "List, create, archive and drop tenants", append([]*cobra.Command{list}, all...)...)
+}
+
+// warnOfSetup says that new tenants in PostgreSQL may lack tables, before they are created: a node may use them at once.
+func (c *cli) warnOfSetup() {
+	if c.file == "" {
+		_, _ = fmt.Fprintln(c.errs, "this command cannot know the steps of Options.TenantSetup: new tenants lack the tables of your program until it calls Migrate")
+	}
 }
 
 func withAdmin(s store, do func(a *millrace.Admin) error) error {

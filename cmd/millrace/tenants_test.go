@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+// The command has no steps of Options.TenantSetup, which only a program has.
+func TestTenantsCreateSaysThatItKnowsNoSteps(t *testing.T) {
+	t.Parallel()
+	const says = "this command cannot know the steps of Options.TenantSetup"
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		out, errs, status := p.run(t, "tenants", "create", "acme", "--json")
+		if status != done || strings.Contains(errs, says) != (p.name == "postgres") || strings.Contains(out, says) {
+			t.Errorf("status %d: %s%s", status, out, errs)
+		}
+	})
+	t.Run("after steps", func(t *testing.T) {
+		t.Parallel()
+		dsn := pgtest.Database(t)
+		p := place{"postgres", dsn, []string{"--database-url", dsn}}
+		store, err := pgstore.Open(t.Context(), dsn, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL("create table totals (n bigint)")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		if err := store.Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, errs, status := p.run(t, "tenants", "create", "acme")
+		at := strings.Index(errs, says)
+		if status == done || at < 0 || at > strings.Index(errs, "create them there, by CreateTenant") {
+			t.Errorf("status %d: %s", status, errs)
+		}
+		if out := p.must(t, done, "tenants", "list"); strings.Contains(out, "acme") {
+			t.Error(out)
+		}
+	})
+}
