@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/zap"
-
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/migration"
@@ -33,8 +31,9 @@ var (
 // schema that is one version newer, so that an old and a new program can run side by side during a deployment. For
 // newer ones it returns ErrSchemaTooNew. ctx alone limits how long it waits.
 //
-// Migrate also runs the steps of Options.TenantSetup that a tenant lacks. If a step fails, Migrate ends with an error
-// that names the step and the tenant. The tenants before it stay migrated, and the next Migrate continues with it.
+// Migrate also runs the steps of Options.TenantSetup that a tenant lacks. If a tenant fails, Migrate goes on with the others and
+// returns all errors, joined. Each names the tenant and, if a step failed, the step. The next Migrate repeats the bad tenants
+// alone. After the end of ctx or of the connection, the tenants that are left wait for the next Migrate.
 //
 // If everything is up to date, Migrate only reads and needs no right to create. If the role lacks a right, the error
 // names it. A tenant whose schema was dropped without millrace is logged and skipped: see projection.ErrTenantDropped.
@@ -46,29 +45,8 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 	if err := s.migrateControl(ctx, m.control); err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}
-	// DefaultTenant comes first: once it has had all steps of Options.TenantSetup, a program with fewer steps cannot create
-	// tenants.
-	if _, err := s.createTenant(ctx, projection.DefaultTenant, m); err != nil && !errors.Is(err, projection.ErrTenantDropped) {
-		return fmt.Errorf("migrate tenant %q: %w", projection.DefaultTenant, err)
-	}
-	for after := ""; ; {
-		outdated, err := s.outdatedTenants(ctx, len(m.tenant), after)
-		if err != nil {
-			return fmt.Errorf("migrate tenants: %w", err)
-		}
-		if len(outdated) == 0 {
-			break
-		}
-		for _, after = range outdated {
-			err := s.migrateTenant(ctx, after, m)
-			if errors.Is(err, projection.ErrTenantDropped) {
-				s.log.Error("tenant not migrated", zap.String("tenant", after), zap.Error(err))
-				continue
-			}
-			if err != nil {
-				return fmt.Errorf("migrate tenant %q: %w", after, s.namingExtensions(ctx, s.pool, after, err))
-			}
-		}
+	if err := s.migrateTenants(ctx, m); err != nil {
+		return err
 	}
 	var named bool
 	err := s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)

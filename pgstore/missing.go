@@ -80,38 +80,40 @@ func (s *Store) missing(err error) error {
 	return err
 }
 
-// lacking adds to err the privilege that the role lacks for a migration of schema, and the statement that grants it.
-// Errors other than a missing privilege are returned unchanged.
+// lacking adds to err the privilege that the role lacks for a migration of schema, and the role that has it. It never advises to give
+// the privilege to this role if another owns the schemas: a role that only runs projections must not own or alter them. Errors other
+// than a missing privilege are returned unchanged.
 func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		return err
 	}
-	var role, database, table, owner string
-	var mayCreateSchemas, mayCreate bool
+	var role, database, owner string
+	var mayCreateSchemas, mayCreate, exists bool
 	var usage *bool
-	asked := s.pool.QueryRow(ctx, queries.Text("missing_privilege"), pgx.QueryExecModeExec, schema).
-		Scan(&role, &database, &mayCreateSchemas, &usage, &mayCreate, &table, &owner)
+	asked := s.pool.QueryRow(ctx, queries.Text("missing_privilege"), pgx.QueryExecModeExec, schema, s.opts.Schema).
+		Scan(&role, &database, &mayCreateSchemas, &usage, &mayCreate, &owner, &exists)
 	if asked != nil {
 		return err
 	}
-	var what, remedy string
+	what := "lacks a right"
 	switch {
 	case usage == nil && !mayCreateSchemas:
 		what = fmt.Sprintf("may not create schemas in database %q", database)
-		remedy = fmt.Sprintf("grant create on database %s to %s", sqltext.Name(database), sqltext.Name(role))
-	case usage == nil:
-	case table != "":
-		what = fmt.Sprintf("may not alter table %q in schema %q, which belongs to role %q", table, schema, owner)
-		remedy = fmt.Sprintf("grant %s to %s", sqltext.Name(owner), sqltext.Name(role))
-	case !*usage:
+	case usage != nil && !*usage:
 		what = fmt.Sprintf("may not use schema %q", schema)
-		remedy = fmt.Sprintf("grant usage, create on schema %s to %s", sqltext.Name(schema), sqltext.Name(role))
-	case !mayCreate:
+	case usage != nil && !mayCreate:
 		what = fmt.Sprintf("may not create in schema %q", schema)
-		remedy = fmt.Sprintf("grant create on schema %s to %s", sqltext.Name(schema), sqltext.Name(role))
+	case owner != "" && usage != nil:
+		what = fmt.Sprintf("may not alter tables in schema %q", schema)
 	}
-	if what == "" {
-		return fmt.Errorf("the role %q lacks a right: run this as the role that owns the schemas: %w", role, err)
+	remedy := "run this as the role that owns the schemas"
+	switch {
+	case owner != "":
+		remedy = fmt.Sprintf("run this as the role %q, which owns the schemas, and not as a role that only runs projections (docs/roles.sql)", owner)
+	case !exists:
+		remedy = "run this as the role that is to own the schemas and may create them: millrace_owner of docs/roles.sql, not a role that only runs projections"
+	case usage == nil && !mayCreateSchemas:
+		remedy = fmt.Sprintf("this role owns the schemas: grant create on database %s to %s", sqltext.Name(database), sqltext.Name(role))
 	}
-	return fmt.Errorf("the role %q %s: run this as the role that owns the schemas, or grant the right (%s): %w", role, what, remedy, err)
+	return fmt.Errorf("the role %q %s: %s: %w", role, what, remedy, err)
 }

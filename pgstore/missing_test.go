@@ -281,13 +281,14 @@ func TestMigrateWithNothingToDoNeedsNoRightToCreate(t *testing.T) {
 	}
 }
 
+// The error names the right, and the role that has it. Advice to grant it to the role that runs would make an owner of that role.
 func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	owner := openStore(t, dsn, Options{})
 	role, roleDSN := newRole(t, owner, dsn)
 	store := openStore(t, roleDSN, Options{})
-	database := one[string](t, owner, "select current_database()")
+	database, ownerRole := one[string](t, owner, "select current_database()"), one[string](t, owner, "select current_user")
 	ctx := testContext(t)
 	var refused = func(what string, err error, parts ...string) {
 		t.Helper()
@@ -299,25 +300,46 @@ func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 				t.Errorf("%s: %q is not in the error: %v", what, part, err)
 			}
 		}
+		if strings.Contains(err.Error(), "grant") {
+			t.Errorf("%s: the advice makes the role an owner: %v", what, err)
+		}
 	}
-	refused("no control schema", store.Migrate(ctx), fmt.Sprintf("may not create schemas in database %q", database),
-		fmt.Sprintf(`grant create on database %q to %q`, database, role))
+	asOwner := fmt.Sprintf("run this as the role %q, which owns the schemas", ownerRole)
+	refused("no control schema", store.Migrate(ctx), fmt.Sprintf("may not create schemas in database %q", database), "run this as the role that is to own the schemas")
 	mustExec(t, owner, "create schema millrace")
-	refused("a control schema of another", store.Migrate(ctx), `may not use schema "millrace"`, fmt.Sprintf(`grant usage, create on schema "millrace" to %q`, role))
+	refused("a control schema of another", store.Migrate(ctx), `may not use schema "millrace"`, asOwner)
 	mustExec(t, owner, "grant usage on schema millrace to "+role)
-	refused("may only use it", store.Migrate(ctx), `may not create in schema "millrace"`, fmt.Sprintf(`grant create on schema "millrace" to %q`, role))
+	refused("may only use it", store.Migrate(ctx), `may not create in schema "millrace"`, asOwner)
 
 	noError(t, owner.Migrate(ctx))
 	mustExec(t, owner, "grant all on schema millrace to "+role)
 	mustExec(t, owner, "grant all on all tables in schema millrace to "+role)
-	ownerRole := one[string](t, owner, "select current_user")
-	refused("tables of another", store.migrate(ctx, withMore(1)), fmt.Sprintf("belongs to role %q", ownerRole), fmt.Sprintf("grant %q to %q", ownerRole, role))
+	refused("a tenant of another", store.migrate(ctx, withMore(1)), `may not use schema "millrace_default"`, asOwner)
+	mustExec(t, owner, "grant all on schema millrace_default to "+role)
+	refused("tables of another", store.migrate(ctx, withMore(1)), `may not alter tables in schema "millrace_default"`, asOwner)
 	_, err := store.CreateTenant(ctx, "new")
-	refused("a new tenant", err, fmt.Sprintf("may not create schemas in database %q", database))
-	mustExec(t, owner, fmt.Sprintf("grant create on database %s to %s", sqltext.Name(database), role))
-	if _, err := store.CreateTenant(ctx, "new"); err != nil {
-		t.Errorf("with the right that the error asked for: %v", err)
+	refused("a new tenant", err, fmt.Sprintf("may not create schemas in database %q", database), asOwner)
+	refused("an archive", store.ArchiveTenant(ctx, "default"), asOwner)
+}
+
+// The role that migrates owns the schemas. If it may not create another, the error says what it needs.
+func TestOwnerThatMayNotCreateSchemasIsToldTheGrant(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	admin := openStore(t, dsn, Options{})
+	role, roleDSN := newRole(t, admin, dsn)
+	database := sqltext.Name(one[string](t, admin, "select current_database()"))
+	mustExec(t, admin, fmt.Sprintf("grant create on database %s to %s", database, role))
+	store := openStore(t, roleDSN, Options{})
+	migrated(t, store)
+	mustExec(t, admin, fmt.Sprintf("revoke create on database %s from %s", database, role))
+	ctx := testContext(t)
+	grant := fmt.Sprintf("grant create on database %s to %s", database, sqltext.Name(role))
+	if _, err := store.CreateTenant(ctx, "new"); !pgerr.Is(err, "42501") || !strings.Contains(err.Error(), grant) {
+		t.Fatalf("error %v, want %q", err, grant)
 	}
+	mustExec(t, admin, grant)
+	newTenant(t, store, "new")
 }
 
 // A process may be frozen or cut off between two statements of a transaction of the store, while it holds a lock on its

@@ -140,9 +140,8 @@ func TestMigrateDoesNotCreateATenantThatWasRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// The cases end a migration in the middle, at one tenant. The tenants before it are complete, it has nothing, and the
-// tenants after it wait.
-func TestMigrateGoesOnWithTheTenantThatItEndedAt(t *testing.T) {
+// The cases fail at one tenant in the middle. It has nothing then, and the others are complete, unless the caller went away.
+func TestMigrateGoesOnAfterABadTenant(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(ctx context.Context, tx pgx.Tx, cancel func()) error{
 		"an error":     func(context.Context, pgx.Tx, func()) error { return errors.New("on purpose") },
@@ -183,7 +182,10 @@ func TestMigrateGoesOnWithTheTenantThatItEndedAt(t *testing.T) {
 			if way != "cancellation" && !strings.Contains(err.Error(), "step 2 of Options.TenantSetup") {
 				t.Errorf("error %v does not name the step", err)
 			}
-			want := []string{"a:2", "b:1", "c:1", "default:2"}
+			want := []string{"a:2", "b:1", "c:2", "default:2"}
+			if way == "cancellation" {
+				want[2] = "c:1"
+			}
 			if got := setups(t, second); !slices.Equal(got, want) {
 				t.Errorf("setups are %v, want %v", got, want)
 			}
@@ -196,6 +198,41 @@ func TestMigrateGoesOnWithTheTenantThatItEndedAt(t *testing.T) {
 				t.Errorf("setups are %v after the next migration", got)
 			}
 		})
+	}
+}
+
+func TestMigrateJoinsTheErrorsOfBadTenants(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	first := migrated(t, setUpStore(t, dsn, firstStep))
+	for i := range badTenantsNamed + 5 {
+		newTenant(t, first, fmt.Sprintf("t%02d", i))
+	}
+	errOdd, errDefault := errors.New("odd"), errors.New("default is bad")
+	ran := make(map[string]int)
+	second := setUpStore(t, dsn, firstStep, func(_ context.Context, _ pgx.Tx, tenant string) error {
+		ran[tenant]++
+		switch {
+		case tenant == projection.DefaultTenant:
+			return errDefault
+		case tenant == "t24":
+			return nil
+		}
+		return errOdd
+	})
+	err := second.Migrate(testContext(t))
+	for _, part := range []string{`migrate tenant "default": `, `migrate tenant "t00": `, `migrate tenant "t18": `, "migrate 5 more tenants"} {
+		if err == nil || !errors.Is(err, errOdd) || !errors.Is(err, errDefault) || !strings.Contains(err.Error(), part) {
+			t.Fatalf("error %v, want %q in it", err, part)
+		}
+	}
+	for tenant, n := range ran {
+		if n != 1 {
+			t.Errorf("the step of %s ran %d times", tenant, n)
+		}
+	}
+	if got := setups(t, second); len(ran) != badTenantsNamed+6 || !slices.Contains(got, "t24:2") || !slices.Contains(got, "t23:1") {
+		t.Errorf("setups are %v", got)
 	}
 }
 
