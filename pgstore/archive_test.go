@@ -343,7 +343,7 @@ func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 	for doing, err := range map[string]error{
 		"archive": other.ArchiveTenant(ctx, "acme"), "drop": other.DropTenant(ctx, "acme", "acme", DropOptions{}),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "run this as the role that owns the schemas") {
+		if err == nil || !strings.Contains(err.Error(), "run this as the role ") || !strings.Contains(err.Error(), "which owns the schemas") {
 			t.Errorf("%s: %v", doing, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -53,7 +54,7 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 		var body, headers []byte
 		var causation, correlation *string
 		err := row.Scan(&e.Position, &e.Stream, &e.Version, &e.Type, &body, &headers, &causation, &correlation, &e.Time)
-		e.Body, e.RawHeaders, e.Time = body, headers, e.Time.UTC()
+		e.Body, e.RawHeaders, e.Time = body, headers, valid.Time(e.Time)
 		if causation != nil {
 			e.CausationID = *causation
 		}

@@ -69,11 +69,9 @@ models can still be read.`, func(ctx context.Context, s store, name string) erro
 	return group("tenants", "List, create, archive and drop tenants", append([]*cobra.Command{list}, all...)...)
 }
 
-// warnOfSetup says that new tenants in PostgreSQL may lack tables, before they are created: a node may use them at once.
+// warnOfSetup says what new tenants may lack, before they are created: a node may use them at once.
 func (c *cli) warnOfSetup() {
-	if c.file == "" {
-		_, _ = fmt.Fprintln(c.errs, "this command cannot know the steps of Options.TenantSetup: new tenants lack the tables of your program until it calls Migrate")
-	}
+	_, _ = fmt.Fprintln(c.errs, "this command cannot know the set-up steps of your program: what they create is missing in new tenants until it calls Migrate")
 }
 
 func withAdmin(s store, do func(a *millrace.Admin) error) error {

@@ -11,11 +11,11 @@ import (
 // The command has no steps of Options.TenantSetup, which only a program has.
 func TestTenantsCreateSaysThatItKnowsNoSteps(t *testing.T) {
 	t.Parallel()
-	const says = "this command cannot know the steps of Options.TenantSetup"
+	const says = "this command cannot know the set-up steps of your program"
 	onEachStore(t, func(t *testing.T, p place) {
 		p.must(t, done, "migrate", "up")
 		out, errs, status := p.run(t, "tenants", "create", "acme", "--json")
-		if status != done || strings.Contains(errs, says) != (p.name == "postgres") || strings.Contains(out, says) {
+		if status != done || !strings.HasPrefix(errs, says) || strings.Contains(out, says) {
 			t.Errorf("status %d: %s%s", status, out, errs)
 		}
 	})
