@@ -16,13 +16,17 @@ SHARD =
 FOR = 0
 BENCH = -quick -json
 
+# What programs import of the library.
+RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd tests examples tools docs storecopy millraceotel millracetest \
+	internal/pgtest internal/program internal/report internal/console internal/eventfile)
+
 # All that make lint has vetted is not vetted again.
 TEST = -vet=off $(RACE) -timeout 20m
 
 # The packages that take the longest begin first, so that none runs alone at the end.
 LONGEST = ./tests ./tests/chaos ./tests/postgres
 
-.PHONY: help test conformance chaos kills takeover plans protections versions mutate postgres lint demo bench performance
+.PHONY: help release test conformance chaos kills takeover plans protections versions mutate postgres lint demo bench performance
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -54,6 +58,9 @@ protections: postgres ## break each protection, and see that a test fails: make 
 versions: ## run the tests that depend on the server, on other versions of PostgreSQL: make versions [VERSIONS="14 18"]
 	@tools/ensure-pgbouncer.sh
 	tools/postgres-versions.sh $(VERSIONS)
+
+release: ## keep the library's source at a commit, for the tests of upgrades: make release COMMIT=e0e8d97
+	git archive $(COMMIT) -- go.mod go.sum LICENSE $(RELEASED) | bzip2 -9 > tests/upgrade/testdata/$(COMMIT).tar.bz2
 
 mutate: ## change one operator of the pure packages at a time, and see that a test fails: make mutate [PURE=internal/machine]
 	tools/mutate.sh $(PURE)

@@ -55,7 +55,7 @@ var statement = regexp.MustCompile(`(?is)^\s*(` + strings.Join([]string{
 
 var (
 	// ownSQL are programs with tables of their own, the server that makes databases for tests, and the set-up of tests.
-	ownSQL = []string{"cmd/demo/...", "cmd/bench/...", "examples/...", "internal/pgtest/...", "tests/kit"}
+	ownSQL = []string{"cmd/demo/...", "cmd/bench/...", "examples/...", "internal/pgtest/...", "tests/kit", "tests/upgrade/service"}
 	// composed are the files of the store whose statements are put together; all others stand in queries. text.go of guard
 	// recognises the statements of users.
 	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/internal/session/restore.go", "pgstore/session.go", "pgstore/internal/guard/text.go"}
