@@ -1,16 +1,20 @@
 package millrace
 
 import (
+	"fmt"
+
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/internal/usererror"
 )
 
 // longestError is how many bytes of an error's text are logged. The text of a handler's error may be of any length.
 const longestError = 1000
 
-// shortErrors returns a logger that cuts the texts of errors.
+// shortErrors returns a logger that cuts the texts of errors, and that survives what its core, or an error of the user, does.
 func shortErrors(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core { return shortCore{core} }))
 }
@@ -36,13 +40,19 @@ type shortEntry struct {
 	below *zapcore.CheckedEntry
 }
 
-func (e shortEntry) Write(entry zapcore.Entry, fields []zapcore.Field) error {
+func (e shortEntry) Write(entry zapcore.Entry, fields []zapcore.Field) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the logger panicked: %s", usererror.PanicText(r))
+		}
+	}()
 	e.below.Entry = entry // now with the caller
 	e.below.Write(cutErrors(fields)...)
 	return nil
 }
 
-// cutErrors returns fields with the long errors cut; fields itself is left as it is.
+// cutErrors returns fields with the long errors cut, and the users' own errors in place of what the library made of them; fields itself
+// is left as it is.
 func cutErrors(fields []zapcore.Field) []zapcore.Field {
 	var short []zapcore.Field
 	for i, field := range fields {
@@ -50,14 +60,15 @@ func cutErrors(fields []zapcore.Field) []zapcore.Field {
 		if field.Type != zapcore.ErrorType || !ok {
 			continue
 		}
-		text := err.Error()
-		if len(text) <= longestError {
-			continue
-		}
 		if short == nil {
 			short = append(short, fields...)
 		}
-		short[i] = zap.String(field.Key, excerpt.UpTo(text, longestError))
+		switch text := usererror.Text(err); {
+		case len(text) > longestError:
+			short[i] = zap.String(field.Key, excerpt.UpTo(text, longestError))
+		case !usererror.Bad(err):
+			short[i].Interface = usercode.Open(err)
+		}
 	}
 	if short == nil {
 		return fields

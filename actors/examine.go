@@ -63,7 +63,7 @@ func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	if _, asks := projection.RequestedAction(fault.Err); asks || machine.Permanent(fault.Err) {
 		return false
 	}
-	outage, asked := usercode.Ask(ctx, askTimeout, func(context.Context) bool { return isOutage(fault.Err) })
+	outage, asked := usercode.Ask(ctx, askTimeout, func(context.Context) bool { return isOutage(usercode.Open(fault.Err)) })
 	if asked != nil && ctx.Err() == nil {
 		w.log(zap.ErrorLevel, "outage check gave no answer, failure attributed to the event", zap.NamedError("reason", asked),
 			zap.String("stack", usercode.StackOf(asked)), zap.Error(fault.Err))
@@ -77,6 +77,7 @@ const askTimeout = 5 * time.Second
 
 // ask calls the user's FailureHandler and returns its answer.
 func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
+	f.Err = usercode.Open(f.Err)
 	action, err := usercode.Ask(ctx, askTimeout, func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
 	if err == nil && !engine.KnownAction(action) {
 		err = fmt.Errorf("it returned %v", action)

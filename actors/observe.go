@@ -6,6 +6,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/observing"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -36,7 +37,7 @@ func (w *worker) observe(r machine.RunResult, queued, took time.Duration) {
 		b.Applied, b.Parked, b.Position = len(done.Events), b.Parked+len(done.BlockedByStream), done.To
 	}
 	if r.Fault != nil {
-		b.Fault, b.Err = observe.Fault(r.Fault.Class), r.Fault.Err
+		b.Fault, b.Err = observe.Fault(r.Fault.Class), usercode.Open(r.Fault.Err)
 		if r.Outage {
 			b.Fault = observe.FaultOutage
 		}
@@ -48,10 +49,13 @@ func (w *worker) observe(r machine.RunResult, queued, took time.Duration) {
 func (a *projectionActor) report(event any) {
 	switch e := event.(type) {
 	case observe.Failure:
+		e.Err = usercode.Open(e.Err)
 		observing.Call(a.worker.deps.Observer.EventFailed, e)
 	case observe.Decision:
+		e.Err = usercode.Open(e.Err)
 		observing.Call(a.worker.deps.Observer.Decided, e)
 	case observe.Replay:
+		e.Err = usercode.Open(e.Err)
 		observing.Call(a.worker.deps.Observer.Replayed, e)
 	}
 }

@@ -70,10 +70,12 @@ func (w *weights) of(tenant string) int {
 	defer of.mu.Unlock()
 	if now := time.Now(); !now.Before(of.until) {
 		of.value, of.until = 1, now.Add(weightFor)
-		err := usercode.Protect(func() error {
+		call := usercode.Go(func() error {
 			of.value = min(max(1, w.ask(tenant)), MaxWeight)
 			return nil
 		})
+		<-call.Done()
+		err := call.Err()
 		if err != nil && !of.panics {
 			w.log.Error("the function for weights of tenants panicked", zap.String("tenant", tenant), zap.Error(err),
 				zap.String("stack", usercode.StackOf(err)))

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
@@ -45,8 +46,18 @@ func Untyped(eventType string, body any) Event {
 	if raw, ok := body.(json.RawMessage); ok {
 		return Event{Type: eventType, Body: raw}
 	}
-	raw, err := json.Marshal(body)
+	raw, err := encode(body)
 	return Event{Type: eventType, Body: raw, err: err}
+}
+
+// encode returns a body as JSON. Methods of the body may panic.
+func encode(body any) (raw []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%T: a method panicked: %s", body, usererror.PanicText(r))
+		}
+	}()
+	return json.Marshal(body)
 }
 
 // Validate returns the first reason why the event cannot be stored. Every append calls it before it writes anything.

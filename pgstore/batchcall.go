@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
@@ -87,6 +88,8 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 	fault.Probe = fault.Class == engine.Unclear
 	return fault
 }
+
+var _ = usererror.RecognizeType[*pgconn.PgError]()
 
 // returnedClass returns the class of the SQLSTATE of an error that a handler returned, or HandlerFault.
 func returnedClass(err error) engine.Class {

@@ -3,6 +3,8 @@ package projection
 import (
 	"errors"
 	"fmt"
+
+	"github.com/millrace-go/millrace/internal/usererror"
 )
 
 // Action is what happens to an event that its handler cannot handle.
@@ -46,7 +48,9 @@ type requestedAction struct {
 	err    error
 }
 
-func (r *requestedAction) Error() string { return r.err.Error() }
+var _ = usererror.RecognizeType[*requestedAction]()
+
+func (r *requestedAction) Error() string { return usererror.Text(r.err) }
 func (r *requestedAction) Unwrap() error { return r.err }
 
 // Retry wraps a handler's error so that the event is tried again, after the delays of the projection's RetryPolicy and without

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/usererror"
 )
 
 // EventError is the error of a batch handler that names the failed event. At makes it.
@@ -15,6 +16,8 @@ type EventError struct {
 	Stack string
 	Err   error
 }
+
+var _ = usererror.RecognizeType[*EventError]()
 
 // At wraps err so that it names the event at position as the failed one. Without it, the batch is halved until the failed event
 // is found. A nil err stays nil.
@@ -26,7 +29,7 @@ func At(position int64, err error) error {
 }
 
 func (e *EventError) Error() string {
-	return fmt.Sprintf("event at position %d: %v", e.Position, e.Err)
+	return fmt.Sprintf("event at position %d: %s", e.Position, usererror.Text(e.Err))
 }
 
 // Unwrap returns the wrapped error.
@@ -51,7 +54,7 @@ type HandlerError struct {
 }
 
 func (e *HandlerError) Error() string {
-	return fmt.Sprintf("projection %s: event at position %d, attempt %d: %v", e.Projection, e.Position, e.Attempt, e.Err)
+	return fmt.Sprintf("projection %s: event at position %d, attempt %d: %s", e.Projection, e.Position, e.Attempt, usererror.Text(e.Err))
 }
 
 // Unwrap returns the handler's error.

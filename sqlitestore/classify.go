@@ -10,6 +10,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -78,6 +79,8 @@ func classify(err error) *engine.Fault {
 		return true
 	})
 }
+
+var _ = usererror.RecognizeType[*sqlite.Error]()
 
 // returnedClass returns the class of an error that a handler returned. Errors that are not SQLite's are the handler's own. An
 // error may also come from another database, so it does not say that this file is damaged.

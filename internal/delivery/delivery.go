@@ -96,6 +96,7 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	if cause == nil {
 		return errors.New("the error must not be nil")
 	}
+	cause = usercode.Take(cause)
 	at, err := d.at(position)
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func (c Chain) call(ctx context.Context, events []event.Envelope, fn Call) error
 	}
 	p := &passage{events: events, fn: fn}
 	err := c(context.WithValue(ctx, passageKey{}, p), events)
-	return p.result(err)
+	return p.result(usercode.Take(err))
 }
 
 type passageKey struct{}
@@ -81,7 +81,7 @@ func endOfChain(ctx context.Context, events []event.Envelope) error {
 		return err
 	}
 	defer close(p.returned)
-	return usercode.Protect(func() error { return p.fn(ctx, p.events) })
+	return usercode.Catch(func() error { return p.fn(ctx, p.events) })
 }
 
 // enter returns an error unless this is the only call of next, and with the events of the passage.

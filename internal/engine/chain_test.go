@@ -83,7 +83,7 @@ func TestDeliveriesRunWithinAChain(t *testing.T) {
 	if err := DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Within(chainOf(t, noting(l, "each"))).Deliver(t.Context(), d); err != nil {
 		t.Error(err)
 	}
-	if err := HandleDelivery(func(context.Context, Delivery) error { return io.EOF }).Within(chainOf(t, noting(l, "all"))).Deliver(t.Context(), d); err != io.EOF {
+	if err := HandleDelivery(func(context.Context, Delivery) error { return io.EOF }).Within(chainOf(t, noting(l, "all"))).Deliver(t.Context(), d); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 	want := []string{"each 1+1", "each ends: <nil>", "each 2+1", "each ends: <nil>", "all 1+2", "all ends: EOF"}

@@ -85,7 +85,7 @@ func TestErrorOfAHandlerNamesTheEvent(t *testing.T) {
 		}
 		return map[string]error{"fails": io.EOF}[e.Type]
 	})
-	if err := each.Apply(t.Context(), &log{}, list("fine", "fails")); !errors.As(err, &failed) || failed.Position != 2 || failed.Err != io.EOF || failed.Stack != "" {
+	if err := each.Apply(t.Context(), &log{}, list("fine", "fails")); !errors.As(err, &failed) || failed.Position != 2 || !errors.Is(failed.Err, io.EOF) || failed.Stack != "" {
 		t.Errorf("%#v", err)
 	}
 	if err := each.Apply(t.Context(), &log{}, list("panics")); !errors.As(err, &failed) || failed.Position != 1 || failed.Stack == "" || !errors.Is(err, projection.ErrHandlerPanic) {

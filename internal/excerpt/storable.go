@@ -11,13 +11,16 @@ import (
 const MaxStorable = 16 << 10
 
 // Storable makes any text fit for a text column of every store. Text longer than MaxStorable is cut, with a mark.
-func Storable(s string) string {
+func Storable(s string) string { return StorableUpTo(s, MaxStorable) }
+
+// StorableUpTo is Storable with another limit, in bytes.
+func StorableUpTo(s string, limit int) string {
 	all := len(s)
-	if s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�"); len(s) <= MaxStorable {
+	if s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�"); len(s) <= limit {
 		return s
 	}
 	mark := fmt.Sprintf("… (cut, %d bytes in all)", all)
-	end := MaxStorable - len(mark)
+	end := limit - len(mark)
 	for !utf8.RuneStart(s[end]) {
 		end--
 	}

@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/observe"
 )
 
@@ -46,7 +47,7 @@ func guarded[E any](log *zap.Logger, name string, callback func(E)) func(E) {
 		defer func() {
 			if r := recover(); r != nil {
 				once.Do(func() {
-					log.Error("callback of the observer panicked", zap.String("callback", name), zap.Any("panic", r),
+					log.Error("callback of the observer panicked", zap.String("callback", name), zap.String("panic", usererror.PanicText(r)),
 						zap.ByteString("stack", debug.Stack()))
 				})
 			}

@@ -1,5 +1,6 @@
 // Package usercode calls functions of users: handlers, and functions that decide about failures. A function may panic, end its
-// goroutine, or not return when its context ends. None of that harms its caller.
+// goroutine, or not return when its context ends. None of that harms its caller. The error that it returns is taken apart at once, so
+// that no method of it is called later: see package usererror.
 package usercode
 
 import (
@@ -106,8 +107,12 @@ func Ask[T any](ctx context.Context, limit time.Duration, fn func(ctx context.Co
 	}
 }
 
-// Protect calls fn and returns an error if it panics.
-func Protect(fn func() error) (err error) {
+// Protect calls fn and returns its error, or that of its panic, taken apart.
+func Protect(fn func() error) error { return Take(Catch(fn)) }
+
+// Catch calls fn and returns an error if it panics. It is for a function of the user that is called by another one: it returns the
+// error of fn as it is.
+func Catch(fn func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = &panicError{value: r, stack: string(debug.Stack())}

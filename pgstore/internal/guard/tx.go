@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
@@ -96,17 +97,18 @@ func (tx *Tx) Nested() bool {
 // errors that only follow from another. An error of the server before the last one was undone by a savepoint: otherwise
 // the transaction would have been aborted, and the last error could not have occurred.
 func (tx *Tx) note(err error) error {
-	if err == nil || pgerr.Is(err, pgerr.FailedTransaction) {
-		return err
+	if err == nil {
+		return nil
 	}
-	server := pgerr.FromServer(err)
-	if !server && !pgerr.FromConnection(err) {
+	taken := usererror.Take(err) // it may wrap an error of the user's, for instance of an argument that encodes itself
+	server := pgerr.FromServer(taken)
+	if pgerr.Is(taken, pgerr.FailedTransaction) || !server && !pgerr.FromConnection(taken) {
 		return err
 	}
 	tx.loan.mu.Lock()
 	defer tx.loan.mu.Unlock()
 	if tx.loan.fault == nil || server {
-		tx.loan.fault = err
+		tx.loan.fault = taken
 	}
 	return err
 }
