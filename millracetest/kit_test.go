@@ -419,7 +419,7 @@ func TestDatabaseIsPrivateWhereServersOutliveTheirProcess(t *testing.T) {
 	before := serversEnd
 	defer func() { serversEnd = before }()
 	serversEnd = false
-	t.Setenv("DATABASE_URL", "")
+	t.Setenv(pgtest.Variable, "")
 	k := Postgres(t, "", table)
 	k.Then("select current_database()", "postgres")
 }

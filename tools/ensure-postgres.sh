@@ -24,12 +24,12 @@ install_quietly() {
 	apt-get install -y --no-install-recommends postgresql
 }
 
-[ -z "${DATABASE_URL:-}" ] || exit 0
+[ -z "${MILLRACE_TEST_DATABASE_URL:-}" ] || exit 0
 found && exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	install_quietly || true
 	found && exit 0
 fi
 echo "no PostgreSQL server binaries found: install them (apt-get install postgresql, brew install postgresql@16)" \
-	"or set DATABASE_URL" >&2
+	"or set MILLRACE_TEST_DATABASE_URL" >&2
 exit 1

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // TB is the part of testing.TB that this package uses.
@@ -24,6 +26,10 @@ type TB interface {
 	Skipf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
+
+// Variable is the environment variable with the DSN of a server for tests. It is not DATABASE_URL, which often names the database
+// of a program in production.
+const Variable = "MILLRACE_TEST_DATABASE_URL"
 
 const databaseLimit = time.Minute
 
@@ -55,11 +61,11 @@ func stopAtEnd(tb TB, s stopper) {
 	})
 }
 
-// shared returns the DSN of the server on which databases are created: that of DATABASE_URL, or a private server that all tests
-// of the process share.
+// shared returns the DSN of the server on which databases are created: that of Variable, or a private server that all tests of
+// the process share.
 var shared = sync.OnceValues(func() (dsn string, err error) {
-	if dsn := os.Getenv("DATABASE_URL"); dsn != "" {
-		return dsn, nil
+	if dsn := os.Getenv(Variable); dsn != "" {
+		return dsn, NotInUse(dsn)
 	}
 	s, err := Start(context.Background(), Options{InMemory: true, Settings: map[string]string{"max_connections": "400"}})
 	if err != nil {
@@ -70,7 +76,7 @@ var shared = sync.OnceValues(func() (dsn string, err error) {
 
 // Database returns the DSN of a new, empty database on a server that the tests of this process share. At the end of the test it
 // drops the database and ends the remaining connections. The user is a superuser of the private server, or the user of
-// DATABASE_URL, who must be allowed to create databases.
+// [Variable], who must be allowed to create databases.
 func Database(tb TB) string {
 	tb.Helper()
 	return DatabaseOn(tb, Shared(tb))
@@ -113,12 +119,12 @@ func databaseFrom(tb TB, server, template string) string {
 }
 
 // Private returns a server for one test, which may restart and kill it, and stops it at the end of the test. If there are no
-// server binaries, but a DATABASE_URL, it skips the test.
+// server binaries, but a DSN in [Variable], it skips the test.
 func Private(tb TB, options Options) *Server {
 	tb.Helper()
 	options.InMemory = true
 	s, err := Start(context.Background(), options)
-	if errors.Is(err, ErrNotFound) && os.Getenv("DATABASE_URL") != "" {
+	if errors.Is(err, ErrNotFound) && os.Getenv(Variable) != "" {
 		tb.Skipf("needs a server of its own: %v", err)
 	}
 	if err != nil {
@@ -169,7 +175,10 @@ func withSettings(u *url.URL, query url.Values) string {
 	return u.String()
 }
 
-func isURL(dsn string) bool { return strings.Contains(dsn, "://") }
+// isURL decides as pgx does.
+func isURL(dsn string) bool {
+	return strings.HasPrefix(dsn, "postgres://") || strings.HasPrefix(dsn, "postgresql://")
+}
 
 func parseURL(dsn string) (*url.URL, error) {
 	u, err := url.Parse(dsn)
@@ -224,8 +233,19 @@ func execute(dsn, statement string) error {
 	})
 }
 
+// connected runs do on a connection to the server of a DSN: any that pgstore.Open accepts. If the DSN names several hosts, it is
+// the one that takes writes.
 func connected(ctx context.Context, dsn string, do func(*pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, dsn)
+	pool, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return err
+	}
+	config := pool.ConnConfig
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind each pooler
+	if config.ValidateConnect == nil {
+		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 
 // ErrNotFound is returned when no PostgreSQL server binaries are installed.
 var ErrNotFound = errors.New("no PostgreSQL server binaries found: install them (apt-get install postgresql, " +
-	"brew install postgresql@16) or pass -database-url / DATABASE_URL")
+	"brew install postgresql@16), or name a server by -database-url / DATABASE_URL, for tests by " + Variable)
 
 // Find returns the folder of the installed server binaries (initdb, postgres, pg_ctl). It searches PATH, the folder that
 // pg_config prints, and the folders of packages, the newest version first. The error is [ErrNotFound].

@@ -46,7 +46,7 @@ func (t *TemplateDatabase) make(fill func(ctx context.Context, dsn string) error
 	if err := execute(t.server, "create database "+t.name+" template template0"); err != nil {
 		return "", err
 	}
-	foreign := os.Getenv("DATABASE_URL") != ""
+	foreign := os.Getenv(Variable) != ""
 	if foreign { // a private server is removed as a whole
 		owned.Store(t, nil)
 	}

@@ -77,7 +77,7 @@ func setup(t testing.TB, o options) *cluster {
 		expected: make(map[string][]stored), struck: make(map[string]int)}
 	var err error
 	c.servers, err = chooseServers(ctx, t, o.own)
-	if errors.Is(err, pgtest.ErrNotFound) && os.Getenv("DATABASE_URL") != "" {
+	if errors.Is(err, pgtest.ErrNotFound) && os.Getenv(pgtest.Variable) != "" {
 		t.Skipf("needs a server of its own: %v", err)
 	}
 	c.must(err)

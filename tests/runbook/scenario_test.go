@@ -114,10 +114,10 @@ var shared = sync.OnceValues(func() (*pgtest.Server, error) {
 	return pgtest.Start(context.Background(), sound(map[string]string{"max_connections": "400"}))
 })
 
-// database creates a store in a database of the shared server, or of that of DATABASE_URL.
+// database creates a store in a database of the shared server, or of that of "DATABASE_URL".
 func (s *scenario) database() {
 	s.Helper()
-	if os.Getenv("DATABASE_URL") != "" {
+	if os.Getenv(pgtest.Variable) != "" {
 		s.open(pgtest.Database(s))
 		return
 	}
