@@ -154,14 +154,11 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event
 
 // sendAppend runs the statement of an append, by its text or its name.
 func sendAppend(ctx context.Context, q querier, sql string, args []any) (event.Appended, error) {
-	rows, err := q.Query(ctx, sql, args...)
-	if err != nil {
-		return event.Appended{}, err
-	}
+	rows, _ := q.Query(ctx, sql, args...) // simple_protocol returns a conflict here, and the rows have it too
 	var result event.Appended
 	var position, version int64
 	positions := make([]int64, 0, 1)
-	_, err = pgx.ForEachRow(rows, []any{&position, &version, nil}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&position, &version, nil}, func() error {
 		positions = append(positions, position)
 		result.Version = max(result.Version, version)
 		return nil

@@ -58,7 +58,11 @@ func (s letterStore) Purge(ctx context.Context, id projection.ID, filter project
 
 // letterArgs returns the first arguments of all statements on dead letters.
 func letterArgs(id projection.ID, filter projection.DeadLetterFilter, states []projection.DeadLetterState) []any {
-	return append([]any{id.Tenant, id.Name, id.Partition, states}, filterArgs(filter)...)
+	names := make([]string, len(states)) // the driver knows the plain type without asking the server
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	return append([]any{id.Tenant, id.Name, id.Partition, names}, filterArgs(filter)...)
 }
 
 func filterArgs(filter projection.DeadLetterFilter) []any {

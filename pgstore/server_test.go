@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -100,20 +98,6 @@ func TestOpenRefusesADatabaseOfAnotherEncoding(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), `server_encoding is "LATIN1"`) {
 		t.Errorf("error %v", err)
-	}
-}
-
-// The pool's options are the caller's business, but the store must not depend on them.
-func TestStoreWorksInEveryQueryMode(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec} {
-		t.Run(mode.String(), func(t *testing.T) {
-			store := newStore(t, func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
-			mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
-			if n := len(collect(t, store.ReadAll(testContext(t), ReadOptions{Types: []string{"Counted"}}))); n != 3 {
-				t.Errorf("%d events", n)
-			}
-		})
 	}
 }
 

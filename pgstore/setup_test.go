@@ -46,6 +46,7 @@ func openStore(t testing.TB, dsn string, opts Options, changes ...func(*pgxpool.
 	t.Helper()
 	config := must(pgxpool.ParseConfig(dsn))(t)
 	config.MaxConns = 20
+	inMode(t, config)
 	for _, change := range changes {
 		change(config)
 	}
