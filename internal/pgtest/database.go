@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -233,6 +234,11 @@ func execute(dsn, statement string) error {
 	})
 }
 
+// severalHosts reports whether connections may go to one of several servers.
+func severalHosts(config *pgx.ConnConfig) bool {
+	return slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != config.Host || f.Port != config.Port })
+}
+
 // connected runs do on a connection to the server of a DSN: any that pgstore.Open accepts. If the DSN names several hosts, it is
 // the one that takes writes.
 func connected(ctx context.Context, dsn string, do func(*pgx.Conn) error) error {
@@ -242,7 +248,7 @@ func connected(ctx context.Context, dsn string, do func(*pgx.Conn) error) error 
 	}
 	config := pool.ConnConfig
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec // works behind each pooler
-	if config.ValidateConnect == nil {
+	if config.ValidateConnect == nil && severalHosts(config) {
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
