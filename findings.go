@@ -17,6 +17,8 @@ const heldLong = 30 * time.Second
 //   - parked events
 //   - projections that have failed, that wait for a missing object, or that no living node registers
 //   - projections that have had no living owner for longer than Config.LeaseDuration
+//   - projections that have not moved for 30 s although events wait, because their reads fail or hang, or because of another fault
+//     that is counted against no event
 //   - tenants whose settled marks have been held back for longer than 30 s, or whose events cannot be read
 //
 // Lags are no findings, since each deployment has limits of its own: see Lagging.
@@ -41,6 +43,10 @@ func (s Summary) Findings() (found []projection.Finding) {
 			add("projections", of.advice, "%s: %d", of.problem, of.n)
 		}
 	}
+	if len(s.Standing) > 0 {
+		add("standstill", "see by its error what keeps the first from reading its events", "projections that do not move although events wait: %d, the first %s",
+			max(s.StandingCount, len(s.Standing)), s.Standing[0])
+	}
 	for _, t := range s.Held {
 		switch {
 		case t.Held == nil:
@@ -50,6 +56,11 @@ func (s Summary) Findings() (found []projection.Finding) {
 		}
 	}
 	return found
+}
+
+// String says which projection stands still, for how long, and why.
+func (s Standstill) String() string {
+	return fmt.Sprintf("%s for %v: %s", s.ID, time.Since(s.Since).Round(time.Second), s.Reason)
 }
 
 // heldTenant returns the end of a tenant's events as a node reports it.

@@ -23,7 +23,8 @@ type Health struct {
 	NotReady []string `json:"notReady,omitempty"`
 	// Degraded reports that the runtime works, and that something needs attention, on this node or in the deployment.
 	Degraded bool `json:"degraded"`
-	// DegradedBy is what needs attention on this node: failed projections, open circuit breakers, missing objects, settled marks that
+	// DegradedBy is what needs attention on this node: failed projections, open circuit breakers, missing objects, projections
+	// that do not move although events wait, settled marks that
 	// are held back for more than 30 s, or a lost session connection.
 	DegradedBy []string `json:"degradedBy,omitempty"`
 	// Deployment is what needs attention in all nodes together: parked events, projections without an owner, or halted ones. Each

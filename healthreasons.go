@@ -54,6 +54,11 @@ func degradedHere(v actors.Vitals) (reasons []string) {
 			reasons = append(reasons, about.what+": "+namesOf(about.ids))
 		}
 	}
+	if n := len(v.StandingStill); n > 0 {
+		first := v.StandingStill[0]
+		reasons = append(reasons, fmt.Sprintf("projections that do not move although events wait: %d, the first %s", n,
+			Standstill{ID: first.ID, Since: first.Since, Reason: first.Reason}))
+	}
 	held := slices.DeleteFunc(slices.Clone(v.Held), func(h engine.HeldTenant) bool { return time.Since(h.Since) < heldLong })
 	for i, h := range held {
 		if i == namesMost {

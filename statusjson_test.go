@@ -51,7 +51,7 @@ func fullSummary() millrace.Summary {
 		},
 		Tenants: map[projection.TenantState]int{projection.TenantActive: 2},
 		States:  map[millrace.State]int{millrace.StateLive: 2, millrace.StateMissingObject: 1}, NotOwned: 1, Unregistered: 2,
-		Lagging: full.Projections[:1], LaggingTenants: []millrace.TenantLag{{Tenant: "acme", Behind: 30, Worst: full.Projections[0].ID, Lagging: 2}}, Held: full.Tenants[:1], Parked: 1, OldestParked: at(2), OldestParkedIn: full.Projections[0].ID,
+		Lagging: full.Projections[:1], LaggingTenants: []millrace.TenantLag{{Tenant: "acme", Behind: 30, Worst: full.Projections[0].ID, Lagging: 2}}, Held: full.Tenants[:1], Standing: []millrace.Standstill{{ID: full.Projections[0].ID, Since: at(1), Reason: "a page cannot be read"}}, StandingCount: 3, Parked: 1, OldestParked: at(2), OldestParkedIn: full.Projections[0].ID,
 		OldestSnapshot: 90 * time.Second, OldestSnapshotPID: 4242, Abandoned: 1, Stuck: 1,
 	}
 }
@@ -66,7 +66,7 @@ func TestJSONOfStatusIsStableAndRoundTrips(t *testing.T) {
 	for name, value := range map[string]any{
 		"status": fullStatus(), "summary": fullSummary(), "dead_letter": letter, "event": envelope, "command_result": projection.CommandResult{Command: 1, Done: 2, Failed: 3},
 		"status_empty":  millrace.Status{Tenants: []millrace.TenantStatus{}, Projections: []millrace.ProjectionStatus{}},
-		"summary_empty": millrace.Summary{Nodes: []millrace.NodeStatus{}, Tenants: map[projection.TenantState]int{}, States: map[millrace.State]int{}, Lagging: []millrace.ProjectionStatus{}, LaggingTenants: []millrace.TenantLag{}, Held: []millrace.TenantStatus{}},
+		"summary_empty": millrace.Summary{Nodes: []millrace.NodeStatus{}, Tenants: map[projection.TenantState]int{}, States: map[millrace.State]int{}, Lagging: []millrace.ProjectionStatus{}, LaggingTenants: []millrace.TenantLag{}, Held: []millrace.TenantStatus{}, Standing: []millrace.Standstill{}},
 	} {
 		encoded, err := json.MarshalIndent(value, "", "  ")
 		if err != nil {

@@ -39,6 +39,11 @@ type Summary struct {
 	// Held are the tenants whose settled mark is held back or whose events cannot be read, at most 10, the longest first. Head is
 	// the highest position known to the node that reads the tenant's events.
 	Held []TenantStatus `json:"held"`
+	// Standing are the projections that have not moved for 30 s although events wait, because their reads fail or hang, or because of
+	// another fault that is counted against no event. It has those of them that have stood still for the longest time, at most 10
+	// of each node. StandingCount counts all.
+	Standing      []Standstill `json:"standing"`
+	StandingCount int          `json:"standingCount"`
 	// Parked counts the parked events of all projections. OldestParked is the time at which the oldest of them failed for the
 	// first time. OldestParkedIn is the projection that parked it.
 	Parked         int64        `json:"parked"`
@@ -53,6 +58,15 @@ type Summary struct {
 	Abandoned int64 `json:"abandoned"`
 	// Stuck counts the actors of this node that made no progress and were restarted.
 	Stuck int `json:"stuck"`
+}
+
+// Standstill describes a projection that does not move although events wait.
+type Standstill struct {
+	ID ProjectionID `json:"id"`
+	// Since is when it moved last, or when the events began to wait, by the clock of its node.
+	Since time.Time `json:"since"`
+	// Reason is its last error.
+	Reason string `json:"reason"`
 }
 
 // TenantLag is how far the projections of a tenant are behind, as their nodes report it.

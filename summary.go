@@ -34,6 +34,7 @@ func (a *Admin) summary(ctx context.Context) (s Summary, err error) {
 	}
 	s.At, s.Abandoned, s.OldestSnapshot, s.OldestSnapshotPID = time.Now().UTC(), a.store.Abandoned(), oldest.Age, oldest.PID
 	s.Nodes, s.Held = make([]NodeStatus, 0, len(nodes)), make([]TenantStatus, 0)
+	s.Standing = make([]Standstill, 0)
 	s.Lagging, s.LaggingTenants = make([]ProjectionStatus, 0), make([]TenantLag, 0)
 	if deps := a.running(); deps != nil {
 		s.Node, s.Stuck, s.Session = deps.Node.ID, int(deps.Registry.Stuck.Load()), sessionStatus(deps.Registry.Session())
@@ -100,11 +101,16 @@ func (s *Summary) add(ctx context.Context, store engine.Store, nodes []engine.No
 			}
 			lagging, held = append(lagging, n.Summary.Lagging...), append(held, n.Summary.Held...)
 			tenants = append(tenants, n.Summary.LaggingTenants...)
+			s.StandingCount += n.Summary.StandingCount
+			for _, p := range n.Summary.Standing {
+				s.Standing = append(s.Standing, Standstill{ID: p.ID, Since: p.Since.UTC(), Reason: p.Reason})
+			}
 		}
 	}
 	for _, h := range engine.LongestHeld(held) {
 		s.Held = append(s.Held, heldTenant(h))
 	}
+	slices.SortStableFunc(s.Standing, func(a, b Standstill) int { return a.Since.Compare(b.Since) })
 	s.addLaggingTenants(tenants)
 	slices.SortStableFunc(lagging, func(a, b engine.LaggingProjection) int { return cmp.Compare(b.Behind(), a.Behind()) })
 	return s.addLagging(ctx, store, lagging[:min(engine.MaxSummarized, len(lagging))])

@@ -24,6 +24,8 @@ type view struct {
 	nodes   []engine.NodeRow
 	lagging map[ProjectionID]report
 	held    map[string]engine.HeldTenant
+	// standing are the projections of other nodes that do not move although events wait.
+	standing map[ProjectionID]engine.StandingProjection
 	// tenants have the ends that were read so far, and failed the tenants that could not be read.
 	tenants map[string]TenantStatus
 	failed  map[string]error
@@ -81,10 +83,35 @@ func (v *view) status(row engine.ProjectionRow) ProjectionStatus {
 		v.notOwned(&s)
 	}
 	s.Behind = max(0, s.Head-s.Position)
+	v.stands(&s, here)
 	if err := v.failed[s.ID.Tenant]; err != nil && s.State == StateLive {
 		s.State, s.Reason = StateWaiting, err.Error()
 	}
 	return s
+}
+
+// stands gives a reason to a projection that seems to run and does not move although events wait.
+func (v *view) stands(s *ProjectionStatus, here bool) {
+	if s.State != StateLive && s.State != StateCatchUp && s.State != StateStarting {
+		return
+	}
+	if end := v.tenants[s.ID.Tenant]; end.Reason != "" {
+		s.State, s.Reason = StateWaiting, "the events of the tenant cannot be read: "+end.Reason
+		return
+	}
+	if here {
+		still, stands := v.deps.Registry.Standstill(s.ID)
+		if stands {
+			s.Reason = still.Reason
+		}
+		if still.Fails {
+			s.State = StateWaiting
+		}
+		return
+	}
+	if still, stands := v.standing[s.ID]; stands {
+		s.State, s.Reason = StateWaiting, still.Reason
+	}
 }
 
 // elsewhere completes the status of a projection that another node runs. Its row says that no event fails.
@@ -136,12 +163,16 @@ func (v *view) readNodes(ctx context.Context) (err error) {
 		return err
 	}
 	v.nodes, v.lagging, v.held = append([]engine.NodeRow{}, nodes...), make(map[ProjectionID]report), make(map[string]engine.HeldTenant)
+	v.standing = make(map[ProjectionID]engine.StandingProjection)
 	for _, n := range nodes {
 		if !n.Alive || n.Summary == nil {
 			continue
 		}
 		for _, l := range n.Summary.Lagging {
 			v.lagging[l.ID] = report{l, n.ID}
+		}
+		for _, p := range n.Summary.Standing {
+			v.standing[p.ID] = p
 		}
 		for _, h := range n.Summary.Held {
 			v.held[h.Tenant] = h
@@ -232,6 +263,9 @@ func (v *view) tenant(ctx context.Context, name string, heads engine.Heads, sett
 	s := TenantStatus{Tenant: name, Head: head, Mark: feed.Mark, Held: heldMark(feed.Held), Reason: text(feed.Err)}
 	if s.Mark == 0 || feed.Err != nil && settled.Mark > 0 {
 		s.Mark, s.Held = settled.Mark, heldMark(settled.Held)
+	}
+	if h := v.held[name]; s.Reason == "" && h.Held == nil {
+		s.Reason = h.Reason // another node reads them
 	}
 	if !found && feed.Err == nil {
 		s.Reason = text(v.admin.store.Absent(ctx, name))

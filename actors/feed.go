@@ -95,13 +95,14 @@ func (f *feed) newTail() engine.Tail {
 // readSlot is the ReadSlot of the tail. The wait for the slot has no limit: if thousands of feeds wait, all of them would reach it,
 // and begin again.
 func (f *feed) readSlot(ctx context.Context) (limited context.Context, release func(), err error) {
+	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Queued = true })
 	free, err := f.deps.Limiter.read(ctx, f.deps.Limiter.feed(f.tenant))
 	if err != nil {
 		return nil, nil, err
 	}
 	growstack.Grow()
 	limited, cancel := context.WithTimeout(ctx, f.deps.Timing.QueryTimeout)
-	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Now() })
+	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Busy, e.Queued = time.Now(), false })
 	return limited, func() {
 		f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
 		cancel()
@@ -202,6 +203,7 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 	stopTimer(f.polls.next)
 	began := time.Now()
 	f.ref.polls.Store(true)
+	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Polling = true })
 	current, tail := &poll{}, f.tail
 	read := f.polls.begin(current, began)
 	current.cancel = f.deps.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {

@@ -20,11 +20,13 @@ type overview struct {
 	held map[string]time.Time
 	// unreadable has the tenants whose events cannot be read, with the time since which this is so.
 	unreadable map[string]time.Time
-	troubled   troubles
+	// polling has, for each feed, the time since which it has polled without success.
+	polling  map[string]time.Time
+	troubled troubles
 }
 
 func newOverview() overview {
-	return overview{phases: make(map[machine.Phase]int), lagging: make(map[string]*tenantLag), held: make(map[string]time.Time), unreadable: make(map[string]time.Time),
+	return overview{phases: make(map[machine.Phase]int), lagging: make(map[string]*tenantLag), held: make(map[string]time.Time), unreadable: make(map[string]time.Time), polling: make(map[string]time.Time),
 		troubled: make(troubles)}
 }
 
@@ -96,6 +98,7 @@ func (o *overview) count(phase machine.Phase, by int) {
 func (o *overview) feedChanged(tenant string, e FeedEntry) {
 	since(o.held, tenant, e.Held != nil || e.Err != nil)
 	since(o.unreadable, tenant, e.Err != nil)
+	since(o.polling, tenant, e.Polling)
 }
 
 // since sets the time of a tenant when a condition begins to hold, and deletes it when the condition ends.
@@ -138,6 +141,7 @@ func (r *Registry) Summary() *engine.NodeSummary {
 		}
 		s.Held = append(s.Held, h)
 	}
-	s.Held = engine.LongestHeld(s.Held)
+	s.Held = engine.LongestHeld(append(s.Held, r.hung()...))
+	r.summarizeStanding(s)
 	return s
 }

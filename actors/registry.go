@@ -31,6 +31,7 @@ type Registry struct {
 	// operatorSteps are the steps in progress of the operator, by operation.
 	operatorSteps map[int64]operatorStep
 	pulses        pulses
+	made          time.Time
 
 	// Stuck counts the actors that made no progress and were restarted.
 	Stuck atomic.Int64
@@ -41,8 +42,8 @@ type ProjectionEntry struct {
 	machine.Status
 	// Applied counts the events that the handler handled since the node started.
 	Applied int64
-	// Queued reports that its job waits for a slot.
-	Queued bool
+	// Queued reports that its job waits for a slot, and Reading that it reads events.
+	Queued, Reading bool
 	// Busy is when the job in progress began, zero if there is none. Limit is how long the job may take.
 	Busy  time.Time
 	Limit time.Duration
@@ -66,6 +67,8 @@ type FeedEntry struct {
 	Held *engine.Held
 	Err  error
 	Busy time.Time
+	// Polling reports that a poll has begun since the last one that succeeded, and Queued that it waits for a slot.
+	Polling, Queued bool
 }
 
 // registered is the entry of a projection. present reports that this node runs it. place is its place among the
@@ -77,7 +80,9 @@ type registered struct {
 	// epoch is the epoch of the lease under which the projection began to run here. An entry whose epoch is at most outdated counts
 	// as absent.
 	epoch, outdated int64
-	waiters         []waiter
+	// waiters is nil unless there were any.
+	waiters  *[]waiter
+	standing standing
 	// partitions is how many partitions the projection had when this one began to run here.
 	partitions int32
 	present    bool
@@ -120,7 +125,7 @@ func (p *registered) reached(position int64) (err error, final bool) {
 func newRegistry() *Registry {
 	return &Registry{projections: make(map[projection.ID]*registered), partitions: make(map[projection.ID]int), feeds: make(map[string]FeedEntry),
 		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool), overview: newOverview(),
-		operatorSteps: make(map[int64]operatorStep), pulses: newPulses()}
+		operatorSteps: make(map[int64]operatorStep), pulses: newPulses(), made: time.Now()}
 }
 
 // publish changes the entry of a projection, and adds it if the node did not run the projection.
@@ -195,8 +200,12 @@ func (r *Registry) forget(tenants []string) {
 // changed is called after each change of an entry that was counted under a phase before. It ends the waits that are over.
 func (r *Registry) changed(p *registered, before machine.Phase) {
 	p.Changed = time.Now()
-	if p.Phase != "" && (p.rate.at.IsZero() || p.Position != p.rate.position) { // without a phase, the position is not known
-		p.rate.moved(p.Position, p.Changed)
+	if p.Phase != "" { // else the position is not known
+		known := !p.rate.at.IsZero()
+		p.standing.changed(p.Status, known && p.Position > p.rate.position, p.Changed.Sub(r.made))
+		if !known || p.Position != p.rate.position {
+			p.rate.moved(p.Position, p.Changed)
+		}
 	}
 	if works := p.present && p.Working(); works != p.works {
 		if p.works = works; works {
@@ -206,7 +215,10 @@ func (r *Registry) changed(p *registered, before machine.Phase) {
 		}
 	}
 	r.overview.changed(p, before)
-	p.waiters = slices.DeleteFunc(p.waiters, func(w waiter) bool {
+	if p.waiters == nil {
+		return
+	}
+	*p.waiters = slices.DeleteFunc(*p.waiters, func(w waiter) bool {
 		_, final := p.reached(w.position)
 		if final {
 			select {

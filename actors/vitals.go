@@ -29,6 +29,8 @@ type Vitals struct {
 	// Failed, Missing and Open are the projections that have failed, wait for a missing object, or have a breaker that is not
 	// closed.
 	Failed, Missing, Open []projection.ID
+	// StandingStill are the projections that do not move although events wait, as a person should know.
+	StandingStill []Standstill
 	// Feeds is how many tenants are read. Unreadable are those of them whose events cannot be read. Held are those, and the
 	// tenants whose settled mark is held back.
 	Feeds      int
@@ -77,6 +79,7 @@ func (r *Registry) Vitals() Vitals {
 		v.Unreadable[tenant] = since
 	}
 	v.Failed, v.Missing, v.Open = r.overview.troubled.list(troubleFailed), r.overview.troubled.list(troubleMissing), r.overview.troubled.list(troubleOpen)
+	v.StandingStill = r.failing()
 	return v
 }
 
@@ -87,6 +90,8 @@ const (
 	troubleFailed trouble = iota
 	troubleMissing
 	troubleOpen
+	// troubleFault is a fault of reads, or another one that is counted against no event, since which the projection has not moved.
+	troubleFault
 )
 
 // troubles has the projections in each trouble.
@@ -98,6 +103,7 @@ func (t troubles) changed(p *registered) {
 	t.set(troubleFailed, p, p.Phase == machine.Failed)
 	t.set(troubleMissing, p, p.Phase == machine.MissingObject)
 	t.set(troubleOpen, p, open)
+	t.set(troubleFault, p, p.standing.fault != nil)
 }
 
 func (t troubles) set(kind trouble, p *registered, in bool) {

@@ -14,6 +14,9 @@ func (r *Registry) began(id projection.ID, epoch int64, partitions int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.entry(id)
+	if epoch != p.epoch {
+		p.standing = standing{} // another node may have run it meanwhile
+	}
 	p.epoch, p.partitions, p.drained = epoch, int32(partitions), false
 	id.Partition = 0
 	if r.partitions[id] = partitions; partitions <= 1 {
@@ -128,7 +131,10 @@ func (r *Registry) await(id projection.ID, w waiter) (err error, final bool) {
 	}
 	for _, p := range r.parts(id) {
 		if _, ended := p.reached(w.position); !ended {
-			p.waiters = append(p.waiters, w)
+			if p.waiters == nil {
+				p.waiters = new([]waiter)
+			}
+			*p.waiters = append(*p.waiters, w)
 		}
 	}
 	return nil, false
@@ -139,8 +145,8 @@ func (r *Registry) leave(id projection.ID, w waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.parts(id) {
-		if p != nil {
-			p.waiters = slices.DeleteFunc(p.waiters, func(other waiter) bool { return other == w })
+		if p != nil && p.waiters != nil {
+			*p.waiters = slices.DeleteFunc(*p.waiters, func(other waiter) bool { return other == w })
 		}
 	}
 }

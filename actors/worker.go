@@ -317,10 +317,12 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 		var err error
 		switch s := step.(type) {
 		case machine.ReadPage:
+			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = true })
 			var page engine.Page
 			if page, err = w.page(ctx, run.Row.Incarnation, s.Range); err == nil {
 				run, step = run.Read(page)
 			}
+			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
 		case machine.FindParked:
 			var parked map[string]bool
 			if parked, err = w.deps.Store.ParkedStreams(ctx, run.Row, s.Streams); err == nil {

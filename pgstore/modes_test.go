@@ -74,7 +74,7 @@ func TestStatementsRunInEveryQueryMode(t *testing.T) {
 		t.Run(m.String(), func(t *testing.T) {
 			for name, test := range map[string]func(t *testing.T){
 				"appends": testAppendsAndReads, "dead letters": TestDeadLetterHasTheFailureAndNoPayload,
-				"leases": TestEachPartOfTheFenceCountsAlone, "tenants": TestCreateTenantsGoesOnAfterAnError, "nodes": TestHeartbeatOfANodeWithoutARowRegistersItAgain,
+				"leases": TestEachPartOfTheFenceCountsAlone, "nodes": TestHeartbeatOfANodeWithoutARowRegistersItAgain,
 				"unknown names": TestUnknownTenantsAndProjectionsAreNamed,
 				"failures":      TestTextsInTheDatabaseHaveALimit, "parked streams": TestParkedStreamIsUnchangedIfTheCheckpointWasSetBack,
 				"dead nodes": TestLeasesOfDeadNodesAreFree, "desired states": TestDesiredStateIsStoredAndNotified, "status": TestStatusShowsForHowLongALeaseHadNoOwner,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,7 @@ func (c *cli) checkCommand() *cobra.Command {
 
 - projections that have failed, wait for a missing object, or that no node runs
 - running projections with an event that has waited for longer than --max-lag
+- projections that have not moved for 30 s although events wait, since their reads fail or hang
 - parked events
 - tenants whose events cannot be read
 
@@ -146,7 +148,8 @@ func (f checkFlags) bad(p millrace.ProjectionStatus, summary millrace.Summary) b
 	case millrace.StateNotOwned:
 		return summary.NotOwned > 0
 	}
-	return p.Parked > 0 && !f.allowParked
+	stands := slices.ContainsFunc(summary.Standing, func(s millrace.Standstill) bool { return s.ID == p.ID })
+	return stands || p.Parked > 0 && !f.allowParked
 }
 
 func (c *cli) printChecked(found checkJSON, quiet bool) error {

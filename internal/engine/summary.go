@@ -24,6 +24,18 @@ type NodeSummary struct {
 	LaggingTenants []LaggingTenant `json:"laggingTenants,omitempty"`
 	// Held are the tenants whose settled marks are held back or whose events cannot be read, the longest first.
 	Held []HeldTenant `json:"held,omitempty"`
+	// Standing are the projections that do not move although events wait, as a person should know, the longest first.
+	// StandingCount counts all of them.
+	Standing      []StandingProjection `json:"standing,omitempty"`
+	StandingCount int                  `json:"standingCount,omitempty"`
+}
+
+// StandingProjection is a projection that does not move although events wait.
+type StandingProjection struct {
+	ID projection.ID `json:"id"`
+	// Since is when it moved last or the events began to wait, by the clock of its node.
+	Since  time.Time `json:"since"`
+	Reason string    `json:"reason"`
 }
 
 // LaggingProjection is a projection that has not handled all settled events.
@@ -83,9 +95,13 @@ const summaryText = 300
 // Encode returns the summary as JSON, with short texts. It replaces characters that a store may refuse, so that an error
 // text of a user cannot make heartbeats fail.
 func (s *NodeSummary) Encode() (string, error) {
-	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), LaggingTenants: s.LaggingTenants, Held: slices.Clone(s.Held)}
+	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), LaggingTenants: s.LaggingTenants, Held: slices.Clone(s.Held),
+		Standing: slices.Clone(s.Standing), StandingCount: s.StandingCount}
 	for i := range fit.Lagging {
 		fit.Lagging[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
+	}
+	for i := range fit.Standing {
+		fit.Standing[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Standing[i].Reason, summaryText))
 	}
 	for i := range fit.Held {
 		h := &fit.Held[i]

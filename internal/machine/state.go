@@ -197,7 +197,9 @@ type Status struct {
 	// Reason is why the projection waits or failed.
 	Reason error
 	// Halted reports whether the projection waits for a user after a failure.
-	Halted  bool
+	Halted bool
+	// Faulty reports that the reason is a fault that was counted against no event: of a read, or of the server.
+	Faulty  bool
 	Breaker projection.BreakerState
 	// Parked counts the parked events, as far as the projection knows.
 	Parked int64
@@ -215,7 +217,7 @@ func (s Status) same(other Status) bool {
 
 func (m *Machine) status() Status {
 	phase, reason := m.phase()
-	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted,
+	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted, Faulty: m.faulty(phase),
 		Breaker: m.Breaker.State(), Parked: m.Row.Parked}
 	if m.Tail != nil && m.Tail.Err == nil {
 		s.Mark = m.Tail.Mark
@@ -224,6 +226,19 @@ func (m *Machine) status() Status {
 		s.Oldest = m.oldest()
 	}
 	return s
+}
+
+// faulty reports whether the projection waits after a fault that was counted against no event.
+func (m *Machine) faulty(phase Phase) bool {
+	state := m.State
+	if w, ok := state.(Working); ok {
+		state = w.Back
+	}
+	switch state.(type) {
+	case AtGate, FaultWait, EventWait:
+		return phase == Waiting
+	}
+	return false
 }
 
 // oldest returns when the first event after the position was appended. While it is not in memory, oldest returns the last known

@@ -1,0 +1,165 @@
+package actors
+
+import (
+	"slices"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// StandsLong is for how long a projection must not have moved, although events wait, before that is reported.
+const StandsLong = 30 * time.Second
+
+// workingMost is how many working projections are looked at, so that a summary costs the same on a node with very many. Those that
+// hold slots are fewer.
+const workingMost = 1000
+
+// standing is since when events wait for a projection that does not move. It is kept while the actor is restarted.
+type standing struct {
+	// since is counted from the beginning of the registry, 0 if the projection moves or has nothing to do.
+	since time.Duration
+	// fault is the last fault in that time that was counted against no event, nil if there was none. A page of events that cannot be
+	// read is one.
+	fault *standingFault
+}
+
+type standingFault struct {
+	err error
+	// top is the highest position at which a fault was met. After a fault the position falls to the checkpoint, and rises again.
+	top int64
+}
+
+// changed is called with each new status. rose reports that the position is higher than before.
+func (s *standing) changed(status machine.Status, rose bool, now time.Duration) {
+	waits := status.Position < status.Mark
+	runs := status.Phase == machine.Live || status.Phase == machine.CatchUp
+	top := status.Position
+	if s.fault != nil {
+		top = max(top, s.fault.top)
+		rose = rose && status.Position > s.fault.top
+	}
+	switch {
+	case rose, runs && !waits:
+		*s = standing{}
+	case status.Faulty:
+		s.fault = &standingFault{err: status.Reason, top: top}
+	case !runs && status.Phase != machine.Starting:
+		s.fault = nil // events could be read: it waits for something else, which its reason names
+	}
+	if s.since == 0 && (waits || s.fault != nil) {
+		s.since = max(1, now)
+	}
+}
+
+// Standstill describes a projection that has not moved for StandsLong although events wait.
+type Standstill struct {
+	ID    projection.ID
+	Since time.Time
+	// Reason is the last fault, or what the projection waits for.
+	Reason string
+	// Fails reports that a person should look at it. Else it waits for its turn, or for its handler.
+	Fails bool
+}
+
+// standstill says why a projection does not move that has not moved for a long time. It returns an empty reason if the projection
+// is in a state that has a reason of its own.
+func (e *ProjectionEntry) standstill(fault *standingFault) (reason string, fails bool) {
+	switch {
+	case e.Phase == machine.Failed, e.Phase == machine.MissingObject:
+		return "", false
+	case fault != nil:
+		return fault.err.Error(), true
+	case e.Phase == machine.Waiting:
+		return "", false
+	case e.Queued:
+		return "it waits for a slot, since the node is busy", false
+	case e.Reading:
+		return "a read of its events does not end", true
+	case !e.Busy.IsZero() && e.Phase != machine.Starting:
+		return "its handler has not returned", false
+	}
+	return "it makes no progress, and no error is known", true
+}
+
+// standstill returns the standstill of a projection. While the session connection is lost, and for StandsLong after it was made,
+// there is none: an outage of the database is reported as such.
+func (r *Registry) standstill(p *registered) (s Standstill, stands bool) {
+	if p.standing.since == 0 || !p.here() || !r.session.Connected {
+		return s, false
+	}
+	s = Standstill{ID: p.id, Since: r.made.Add(p.standing.since)}
+	if r.session.Since.After(s.Since) {
+		s.Since = r.session.Since
+	}
+	if time.Since(s.Since) < StandsLong {
+		return s, false
+	}
+	s.Reason, s.Fails = p.ProjectionEntry.standstill(p.standing.fault)
+	return s, s.Reason != ""
+}
+
+// Standstill reports whether a projection has not moved for StandsLong although events wait, and why.
+func (r *Registry) Standstill(id projection.ID) (Standstill, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.projections[id]
+	if p == nil {
+		return Standstill{}, false
+	}
+	return r.standstill(p)
+}
+
+// failing returns the projections whose standstill a person should look at, the longest first. It visits only those that work, and
+// those with a fault.
+func (r *Registry) failing() (found []Standstill) {
+	visit := func(id projection.ID) {
+		if s, stands := r.standstill(r.projections[id]); stands && s.Fails {
+			found = append(found, s)
+		}
+	}
+	for id := range r.overview.troubled[troubleFault] {
+		visit(id)
+	}
+	visited := 0
+	for id := range r.working {
+		if visited++; visited > workingMost {
+			break
+		}
+		if !r.overview.troubled[troubleFault][id] {
+			visit(id)
+		}
+	}
+	slices.SortFunc(found, func(a, b Standstill) int {
+		if order := a.Since.Compare(b.Since); order != 0 {
+			return order
+		}
+		return engine.CompareIDs(a.ID, b.ID)
+	})
+	return found
+}
+
+// hung returns the tenants of feeds that poll for new events, and have neither found any nor met an error for StandsLong.
+func (r *Registry) hung() (held []engine.HeldTenant) {
+	if !r.session.Connected {
+		return nil
+	}
+	for tenant, asked := range r.overview.polling {
+		e := r.feeds[tenant]
+		if since := time.Since(asked); since < StandsLong || e.Err != nil || e.Held != nil || e.Queued {
+			continue
+		}
+		held = append(held, engine.HeldTenant{Tenant: tenant, Mark: e.Mark, Since: asked, Reason: "a read of its new events does not end"})
+	}
+	return held
+}
+
+// summarizeStanding adds the standstills that a person should look at to a summary.
+func (r *Registry) summarizeStanding(s *engine.NodeSummary) {
+	found := r.failing()
+	s.StandingCount = len(found)
+	for _, f := range found[:min(engine.MaxSummarized, len(found))] {
+		s.Standing = append(s.Standing, engine.StandingProjection{ID: f.ID, Since: f.Since, Reason: f.Reason})
+	}
+}

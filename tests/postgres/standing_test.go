@@ -1,0 +1,58 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// The bodies of events that a projection has yet to read cannot be read, with an SQLSTATE that is taken for an outage, while newer ones can.
+// Within a minute, status, summary and health say so.
+func TestReadsThatKeepFailingAreFound(t *testing.T) {
+	t.Parallel()
+	b := kit.Postgres.New(t)
+	rt := b.Running(kit.Quick, b.Recorders("p", "q")...)
+	b.Append("s", 3)
+	b.MustCatchUp(rt, "p", "q")
+	b.Pause(rt, "p")
+	b.Append("s", 5000) // more than the feed keeps
+	b.MustCatchUp(rt, "q")
+	pool := b.Store.(kit.PgStore).Pool()
+	for _, sql := range []string{
+		`create function public.readable(bigint) returns boolean stable language plpgsql as $$ begin
+			if $1 between 4 and 100 then raise exception 'out of memory' using errcode = '54000'; end if; return true; end $$`,
+		"alter table millrace_default.events rename to kept",
+		`create view millrace_default.events as select global_seq, stream_id, stream_version, type, case when public.readable(global_seq) then body end as body,
+			headers, causation_id, correlation_id, created_at, slot from millrace_default.kept`,
+	} {
+		if _, err := pool.Exec(b.Ctx, sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Must(rt.Admin.Resume(b.Ctx, millrace.ProjectionID{Name: "p"}))
+	b.Patient().Eventually("the failed reads are a finding", func() bool {
+		for _, f := range b.Summary(rt).Findings() {
+			if f.Check == "standstill" && strings.Contains(f.Problem, "default/p") && strings.Contains(f.Problem, "54000") {
+				return true
+			}
+		}
+		return false
+	})
+	for range 20 { // between the attempts, too
+		if s := b.Status(rt, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "54000") {
+			t.Errorf("the status is %s, %q", s.State, s.Reason)
+		}
+	}
+	another := b.Another(kit.Quick) // not on the node that runs it
+	if s := b.Status(another, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "54000") {
+		t.Errorf("another process shows %s, %q", s.State, s.Reason)
+	}
+	if h := rt.Health(b.Ctx); !h.Ready || !strings.Contains(strings.Join(h.DegradedBy, ""), "although events wait: 1, the first default/p") {
+		t.Errorf("%+v", h)
+	}
+	if s := b.Status(rt, "q"); s.State != millrace.StateLive || s.Reason != "" {
+		t.Errorf("the other projection is %s, %q", s.State, s.Reason)
+	}
+}
