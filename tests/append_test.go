@@ -1,6 +1,7 @@
 package tests_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -255,5 +256,43 @@ func TestEventsOfTenantsStayApart(t *testing.T) {
 		if tenants, err := b.Store.Tenants(b.Ctx); err != nil || !slices.Equal(tenants, want) {
 			t.Errorf("tenants %q, %v", tenants, err)
 		}
+	})
+}
+
+// PostgreSQL prints all digits of a number, so a small body could be too large to read. A file refuses the same bodies, since its events
+// may be copied to PostgreSQL.
+func TestBodyThatPrintsTooMuchIsRefusedByName(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		body := func(numbers int, number string) event.Event {
+			list := strings.TrimSuffix(strings.Repeat(number+",", numbers), ",")
+			return event.Event{Type: "E", Body: json.RawMessage(`{"rates": [` + list + `]}`)}
+		}
+		fine := body(200, "1e131071")
+		for name, c := range map[string]struct {
+			event event.Event
+			want  string
+		}{
+			"9,000 numbers":      {body(9000, "1e131071"), `event 1: event body has 1179666011 bytes as PostgreSQL prints it, of at most 33554432; the number 1e131071 at $."rates"[0] has 131072 of them`},
+			"beyond numeric":     {body(1, "1e131072"), "event 1: event body contains the number 1e131072, which PostgreSQL cannot store"},
+			"too many places":    {body(1, "1e-16384"), "event 1: event body contains the number 1e-16384, which PostgreSQL cannot store"},
+			"a long text":        {event.Untyped("E", strings.Repeat("x", 32<<20)), "event 1: event body has 33554434 bytes as PostgreSQL prints it, of at most 33554432"},
+			"headers":            {event.Event{Type: "E", Headers: map[string]string{"h": strings.Repeat("x", 32<<20)}}, "event 1: headers has 33554441 bytes"},
+			"a number, repeated": {body(300, "-1.5e131071"), `the number -1.5e131071 at $."rates"[0] has 131073 of them`},
+		} {
+			_, err := b.Store.Append(b.Ctx, "s", event.Any, fine, c.event)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: error %v, want one with %q", name, err, c.want)
+			}
+			err = b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
+				_, _, err := b.Store.AppendTx(ctx, tx, "s", event.Any, fine, c.event)
+				return err
+			})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s, in a transaction: error %v, want one with %q", name, err, c.want)
+			}
+		}
+		b.MustHave(0)
+		b.MustAppend(b.Store, "s", event.Any, fine)
+		b.MustHave(2) // the check before has appended one
 	})
 }

@@ -80,5 +80,8 @@ func encodeHeaders(headers map[string]string) (string, error) {
 		return "", nil
 	}
 	raw, err := json.Marshal(headers)
+	if err == nil {
+		err = valid.Printed("headers", raw, valid.MaxPrinted)
+	}
 	return string(raw), err
 }

@@ -59,5 +59,5 @@ func JSON(what string, body []byte) error {
 	if err := escapes(body); err != nil {
 		return fmt.Errorf("%s contains %w", what, err)
 	}
-	return nil
+	return Printed(what, body, MaxPrinted)
 }
