@@ -111,7 +111,27 @@ type Envelope struct {
 	// have inserted any time. Times before year 1 are the zero time, and those after 9999 the last day of 9999, so that JSON can be
 	// made of every envelope.
 	Time time.Time `json:"time"`
+	// Unreadable is why the store could not read the body and the headers, an *UnreadableError. It is nil in every event that a handler
+	// or the reader of a stream gets.
+	Unreadable error `json:"-"`
 }
+
+// UnreadableError is returned for an event whose body or headers a store cannot read: they are damaged, or another program has inserted
+// a body that PostgreSQL cannot print. Later events can be read.
+type UnreadableError struct {
+	Position int64
+	Stream   string
+	Version  int64
+	Type     string
+	Err      error
+}
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("read the body of event %d (%s of stream %s, version %d): %v", e.Position, excerpt.Of(e.Type), excerpt.Quoted(e.Stream), e.Version, e.Err)
+}
+
+// Unwrap returns the error of the store.
+func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // Headers returns the headers as a map, nil if there are none.
 func (e Envelope) Headers() map[string]string {

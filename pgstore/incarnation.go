@@ -70,17 +70,17 @@ func (s *Store) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][
 	beginArgs := [][]byte{wire.Int(readLockWait.Milliseconds())}
 	var batch pgconn.Batch
 	if name := s.reads.name(sql, ""); name != "" && s.keepsPrepared(conn) {
+		var in engine.Incarnation
 		err := prepareAll(ctx, conn, beginReadName, begin, name, sql)
 		if err == nil {
 			batch.ExecPrepared(beginReadName, beginArgs, nil, nil)
 			batch.ExecPrepared(name, args, nil, format)
-			var in engine.Incarnation
 			if in, err = sendRead(ctx, conn, &batch, decode); err == nil {
 				return in, nil
 			}
 		}
 		if !forgetPrepared(ctx, conn, err, beginReadName, name) {
-			return 0, err
+			return in, err
 		}
 		batch = pgconn.Batch{}
 	}

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"math"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
@@ -88,13 +90,17 @@ func (o ReadOptions) types() [][]byte {
 
 // pages returns the pages of a statement, whose arguments begin with the place and the length of a page.
 func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(last event.Envelope) int64, args func(from int64, limit int) [][]byte) eventlog.Pages {
-	return eventlog.Pages{From: from, Next: next, Read: func(from int64, limit int) (eventlog.Page, error) {
+	reader := pageRead{tenant: t, maxBytes: eventlog.PageBytes}
+	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		conn, err := t.store.pool.Acquire(ctx)
 		if err != nil {
-			return eventlog.Page{}, err
+			return err
 		}
 		defer conn.Release()
-		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, sql, args(from, limit), nil, nil, wire.Binary), eventlog.PageBytes, 0)
+		return decode(conn.Conn().PgConn().ExecParams(ctx, sql, args, nil, nil, wire.Binary))
+	}
+	return eventlog.Pages{From: from, Next: next, Read: func(from int64, limit int) (eventlog.Page, error) {
+		read, err := reader.page(ctx, sql, args(from, limit))
 		return eventlog.Page{Events: read.List, Truncated: read.Truncated}, err
 	}}
 }

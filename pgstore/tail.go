@@ -237,11 +237,17 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 	if r.UpTo != maxPosition && len(args) == 3 {
 		expected = int(min(int64(r.Limit), r.UpTo-r.After)) // few positions have no event
 	}
-	var read wire.Events
-	in, err := t.readEvents(ctx, sql, args, wire.Binary, func(rows *pgconn.ResultReader) (err error) {
-		read, err = wire.ReadEvents(rows, r.MaxBytes, expected)
+	var in engine.Incarnation
+	reader := pageRead{tenant: t, maxBytes: r.MaxBytes, expected: expected}
+	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
+		seen, err := t.readEvents(ctx, sql, args, wire.Binary, decode)
+		if in != 0 && seen != 0 && seen != in {
+			return projection.ErrIncarnationChanged
+		}
+		in = seen
 		return err
-	})
+	}
+	read, err := reader.page(ctx, sql, args)
 	if err != nil {
 		return engine.Page{}, err
 	}

@@ -125,7 +125,11 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 	case len(page.Events) == 0:
 		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, projection.ErrEventGone)
 	}
-	return letter, page.Events[0], nil
+	e := page.Events[0]
+	if e.Unreadable != nil {
+		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, e.Unreadable)
+	}
+	return letter, e, nil
 }
 
 func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (n int64, err error) {

@@ -40,6 +40,9 @@ func (p Pages) Each(yield func(event.Envelope, error) bool) error {
 			return err
 		}
 		for _, e := range page.Events {
+			if e.Unreadable != nil {
+				return e.Unreadable
+			}
 			if !yield(e, nil) {
 				return nil
 			}

@@ -71,19 +71,24 @@ func (a args) set(k string) map[string]bool {
 	return set
 }
 
-// events reads "1,2/stream,3/stream:type".
+// events reads "1,2/stream,3/stream:type". An event with "!" at its end cannot be read.
 func (a args) events() (list events) {
 	if a["events"] == "" {
 		return nil
 	}
 	for _, f := range strings.Split(a["events"], ",") {
+		var unreadable error
+		f, marked := strings.CutSuffix(f, "!")
+		if marked {
+			unreadable = errors.New("too large")
+		}
 		f, typ, _ := strings.Cut(f, ":")
 		pos, stream, _ := strings.Cut(f, "/")
 		n, err := strconv.ParseInt(pos, 10, 64)
 		if err != nil {
 			panic(err)
 		}
-		list = append(list, event.Envelope{Position: n, Stream: stream, Type: typ})
+		list = append(list, event.Envelope{Position: n, Stream: stream, Type: typ, Unreadable: unreadable})
 	}
 	return list
 }

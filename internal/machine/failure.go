@@ -22,7 +22,7 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 	case outage:
 		s.outage(batch, f)
 		return
-	case f.Class == engine.HandlerFault:
+	case f.Class == engine.HandlerFault && batch.Events[0].Unreadable == nil:
 		s.answered()
 	}
 	if f.Unreachable || f.Class == engine.Unclear {
@@ -91,6 +91,9 @@ func (s *step) carryOut(failing Failing, answer *projection.Action) {
 	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.Parked, Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
+		if f.Event.Unreadable != nil { // it is read again
+			s.Buffer, s.Tail = Buffer{To: s.Position, average: s.Buffer.average}, s.Tail.dropped()
+		}
 		s.State = RetryWait{Failure: f, Until: s.now.Add(failing.Retry)}
 	case projection.ActionStop:
 		s.start(Halt{Reason: d.Halt, Event: &f.Event})

@@ -149,6 +149,9 @@ func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
 	if len(page.Events) == 0 {
 		return r, r.fail(&engine.Fault{Class: engine.HandlerFault, Err: projection.ErrEventGone}, true)
 	}
+	if e := page.Events[0]; e.Unreadable != nil {
+		return r, r.fail(unreadable(e), true)
+	}
 	r.event = page.Events[0]
 	return r, r.apply()
 }

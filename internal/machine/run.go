@@ -3,6 +3,7 @@ package machine
 import (
 	"slices"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
@@ -143,6 +144,9 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	if r.left = len(r.Buffer.Events) - n; r.left != 0 {
 		r.batch.To = r.Buffer.Events[n-1].Position
 	}
+	if len(handled) > 0 && handled[0].Unreadable != nil {
+		return r, r.end(RunResult{End: RunApplied, Fault: unreadable(handled[0])})
+	}
 	if r.Quarantine == 0 || len(handled) == 0 {
 		return r, r.apply()
 	}
@@ -175,6 +179,11 @@ func (r Run) Refused(fault *engine.Fault) RunResult {
 // Applied ends the run after the batch.
 func (r Run) Applied(partial *engine.PartialResult, fault *engine.Fault, outage bool, next *engine.Page) RunResult {
 	return r.end(RunResult{End: RunApplied, Partial: partial, Fault: fault, Outage: outage, Next: next}).Result
+}
+
+// unreadable is the fault of an event that cannot be read. It is the event's, as if its handler had failed.
+func unreadable(e event.Envelope) *engine.Fault {
+	return &engine.Fault{Class: engine.HandlerFault, Position: e.Position, Err: e.Unreadable}
 }
 
 func (r Run) end(result RunResult) EndRun {

@@ -29,11 +29,15 @@ type BatchSizer struct {
 // NewBatchSizer returns a sizer that starts with batches of the largest size.
 func NewBatchSizer(most int) BatchSizer { return BatchSizer{size: most, most: most} }
 
-// Take returns how many of the events, which are in order, the next batch takes: at least one where there are any.
+// Take returns how many of the events, which are in order, the next batch takes: at least one where there are any. An event that
+// cannot be read is taken alone.
 func (s *BatchSizer) Take(events []event.Envelope) int {
 	n := min(s.size, len(events))
+	if n > 0 && events[0].Unreadable != nil {
+		return 1
+	}
 	for i := range events[:n] {
-		if i != 0 && s.before != 0 && events[i].Position >= s.before {
+		if i != 0 && (s.before != 0 && events[i].Position >= s.before || events[i].Unreadable != nil) {
 			return i
 		}
 	}
@@ -97,7 +101,7 @@ func (s *BatchSizer) Split(events []event.Envelope, parked ParkedStreams) (handl
 		}
 	}
 	take := s.Take(live)
-	if s.size == 1 && parked.Streams[events[0].Stream] {
+	if alone := s.size == 1 || len(live) > 0 && live[0].Unreadable != nil; alone && parked.Streams[events[0].Stream] {
 		take = 0
 	}
 	for _, e := range events {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
@@ -54,6 +55,22 @@ const (
 func Is(err error, states ...string) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && slices.Contains(states, pgErr.Code)
+}
+
+// LimitExceeded reports whether err says that a value exceeds a limit of the server's program. It is so each time.
+func LimitExceeded(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && strings.HasPrefix(pgErr.Code, "54")
+}
+
+// OfValue reports whether err may come from a single value that the server read or printed: it is invalid (22), exceeds a limit (54) or
+// the memory, or cannot be read from the disk (58) or decoded (XX).
+func OfValue(err error) bool {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) || len(pgErr.Code) < 2 {
+		return false
+	}
+	return pgErr.Code == OutOfMemory || slices.Contains([]string{"22", "54", "58", "XX"}, pgErr.Code[:2])
 }
 
 // IsMissing reports whether err is about a schema or a table that does not exist.

@@ -26,26 +26,30 @@ type Events struct {
 	List []event.Envelope
 	// Allocated is the size of the shared memory in bytes.
 	Allocated int
-	// Truncated reports whether events were left out because of the limit.
+	// Truncated reports whether events were left out: because of the limit, or because the rest could not be read.
 	Truncated bool
 }
 
 // ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is
 // what this library does most. It stops after the event with which the events have limit bytes or more; 0 means no
-// limit. The server still sends the rows after that, so callers should limit the rows as well.
+// limit. The server still sends the rows after that. Once these have as many bytes, ReadEvents calls cut, which ends the read: then
+// a new connection costs less than the rest. With an error, ReadEvents returns the events before.
 //
 // expected is how many events there will be, as far as is known: the list grows to that size at its first event.
-func ReadEvents(rows *pgconn.ResultReader, limit, expected int) (Events, error) {
+func ReadEvents(rows *pgconn.ResultReader, limit, expected int, cut func()) (Events, error) {
 	dec := decoder{types: make(map[string]string)}
 	var read Events
 	var err error
-	size := 0
+	size, beyond := 0, 0
 	for rows.NextRow() {
-		if read.Truncated || err != nil {
+		if err != nil {
 			continue
 		}
 		if limit > 0 && size >= limit {
 			read.Truncated = true
+			if beyond += rowBytes(rows.Values()); beyond >= limit {
+				cut()
+			}
 			continue
 		}
 		var e event.Envelope
@@ -60,11 +64,16 @@ func ReadEvents(rows *pgconn.ResultReader, limit, expected int) (Events, error) 
 	if _, closeErr := rows.Close(); closeErr != nil {
 		err = closeErr
 	}
-	if err != nil {
-		return Events{}, err
-	}
 	read.Allocated = dec.allocated
-	return read, nil
+	return read, err
+}
+
+// rowBytes is the size of a row.
+func rowBytes(row [][]byte) (bytes int) {
+	for _, value := range row {
+		bytes += len(value)
+	}
+	return bytes
 }
 
 // decoder turns rows into envelopes. It copies them into chunks, so that not every value is an allocation. The first chunks

@@ -1,0 +1,79 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
+)
+
+// pageRead reads a page of events by a statement with the columns of read_tail.sql. Its third argument is the largest number of events.
+type pageRead struct {
+	tenant *Tenant
+	// run sends a statement, and passes its rows to decode.
+	run func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error
+	// maxBytes and expected are those of wire.ReadEvents.
+	maxBytes, expected int
+}
+
+// pageLimit is the place of the limit among the arguments of a statement.
+const pageLimit = 2
+
+// page reads a page. It ends before an event that cannot be read, unless that is the first one: then it is the only one, without its
+// body. So an event that the server cannot print keeps no other from being read.
+func (r pageRead) page(ctx context.Context, sql string, args [][]byte) (wire.Events, error) {
+	read, err := r.once(ctx, sql, args)
+	if err == nil || !pgerr.OfValue(err) {
+		return read, err
+	}
+	args = slices.Clone(args)
+	args[pageLimit] = wire.Int(1)
+	first, firstErr := r.once(ctx, withoutValues(sql), args)
+	if firstErr != nil || len(first.List) == 0 {
+		return wire.Events{}, err // no single event is the cause
+	}
+	e := &first.List[0]
+	alone, err := r.once(ctx, r.tenant.sql("read_tail"), [][]byte{wire.Int(e.Position - 1), wire.Int(e.Position), wire.Int(1)})
+	switch {
+	case err == nil:
+		alone.Truncated = true // the server had too little memory for more, or the event was repaired
+		return alone, nil
+	case !pgerr.OfValue(err):
+		return wire.Events{}, err
+	case pgerr.LimitExceeded(err):
+		err = backoff.Permanent(err) // each try would make the server build 1 GB again
+	}
+	e.Unreadable = &event.UnreadableError{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Err: err}
+	first.Truncated = true
+	return first, nil
+}
+
+// withoutValues returns a statement that reads neither bodies nor headers.
+func withoutValues(sql string) string {
+	return strings.Replace(sql, " body, headers, ", " null::jsonb, null::jsonb, ", 1)
+}
+
+// once runs a statement. If it fails in the middle, the events before are a page: the server sends them in order.
+func (r pageRead) once(ctx context.Context, sql string, args [][]byte) (read wire.Events, err error) {
+	reading, cut := context.WithCancel(ctx)
+	defer cut()
+	err = r.run(reading, sql, args, func(rows *pgconn.ResultReader) (err error) {
+		read, err = wire.ReadEvents(rows, r.maxBytes, r.expected, cut)
+		return err
+	})
+	switch {
+	case err == nil:
+	case len(read.List) > 0 && (reading.Err() != nil && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) || pgerr.OfValue(err)):
+		read.Truncated = true
+	default:
+		return wire.Events{}, err
+	}
+	return read, nil
+}
