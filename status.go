@@ -125,7 +125,8 @@ type ProjectionStatus struct {
 	// row says only that the projection runs, it is the state that its node reported with its last heartbeat. If it reported
 	// nothing about the projection, the state is StateLive or StateCatchUp by the distance from Checkpoint to Mark.
 	State State `json:"state"`
-	// Reason is why the projection waits, failed or does not run, or the error of the failing event.
+	// Reason is why the projection waits, failed or does not run, or the error of the failing event. After deadlocks it names the
+	// projections that the projection is kept apart from.
 	Reason string `json:"reason,omitempty"`
 	// Owner is the id of the node that holds the lease, or held it when it died. OwnerName is its Config.NodeName, empty if the
 	// node died over an hour ago. Epoch is that of the lease.

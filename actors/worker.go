@@ -149,7 +149,11 @@ func (w *worker) batchTask(job machine.Job) task {
 			return in.release, nil
 		}
 	}
-	return task{w.def.Timeout + 5*w.deps.Timing.QueryTimeout, wait, func(ctx context.Context) machine.Result {
+	limit := w.def.Timeout + 5*w.deps.Timing.QueryTimeout
+	if len(job.(machine.Apply).Run.Apart) > 0 {
+		limit += w.def.Timeout // it waits for batches of others
+	}
+	return task{limit, wait, func(ctx context.Context) machine.Result {
 		if in != nil {
 			defer in.drop()
 		}
@@ -160,7 +164,7 @@ func (w *worker) batchTask(job machine.Job) task {
 // opening returns the opening of a machine.Apply that calls the handler without further steps, else nil.
 func (w *worker) opening(job machine.Job) engine.Opening {
 	run := job.(machine.Apply).Run
-	if w.def.Opening == nil || run.Reads() || run.Fresh {
+	if w.def.Opening == nil || run.Reads() || run.Fresh || len(run.Apart) > 0 {
 		return nil
 	}
 	return w.def.Opening(run.Row)

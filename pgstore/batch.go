@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,7 +31,7 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 			b = beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		}
 		b.advances(lease, batch.To)
-		b.slot = batch.Slot
+		b.slot, b.apart = batch.Slot, batch.Apart
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.afterHandler = s.settler(lease, batch)
 		}
@@ -70,6 +71,8 @@ type batchTx struct {
 	fence fence
 	opts  batchOptions
 	name  string
+	// apart are the rows of leases of other projections. The transaction waits for their batches, and theirs wait for it.
+	apart []int32
 	// slot is that of a batch. It is nil if the slot cannot be promised to another batch.
 	slot engine.Slot
 	// begun is the open transaction.
@@ -134,7 +137,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 			closeHard(ctx, conn.Conn()) // its statement cache may be the cause
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
-			err = b.store.namingExtensions(ctx, conn, b.id.Tenant, err)
+			err = b.conflict(ctx, conn.Conn(), guarded.Fault(), b.store.namingExtensions(ctx, conn, b.id.Tenant, err))
 		}
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
@@ -144,6 +147,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	}
 	if err := b.finish(ctx, conn.Conn()); err != nil {
 		b.rollback(ctx, conn.Conn(), restore)
+		err = b.conflict(ctx, conn.Conn(), err, err)
 		if b.to > 0 {
 			return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, err)
 		}
@@ -193,11 +197,25 @@ func (b *batchTx) setUpSQL(lockWait time.Duration, first string) string {
 	}
 	sql.WriteString(b.store.setTenantPath(b.id.Tenant))
 	sql.WriteString("select " + first)
-	for _, row := range b.fence.rows {
-		fmt.Fprintf(&sql, "pg_advisory_xact_lock_shared(%d, %d), ", b.store.control.batchClass, row)
-	}
+	b.announce(&sql)
 	sql.WriteString(b.fence.begin)
 	return sql.String()
+}
+
+// announce writes the functions that announce the transaction. Locks on the announcements of others keep the transaction apart from
+// them. All are taken in the order of their rows, before any other lock, so that transactions that begin never deadlock.
+func (b *batchTx) announce(sql *strings.Builder) {
+	rows := b.fence.rows
+	if len(b.apart) > 0 {
+		rows = slices.Sorted(slices.Values(slices.Concat(rows, b.apart)))
+	}
+	for _, row := range rows {
+		mode := "_shared"
+		if slices.Contains(b.apart, row) {
+			mode = ""
+		}
+		fmt.Fprintf(sql, "pg_advisory_xact_lock%s(%d, %d), ", mode, b.store.control.batchClass, row)
+	}
 }
 
 // setUpBytes is about the length of setUpSQL.

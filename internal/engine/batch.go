@@ -49,6 +49,8 @@ type Batch struct {
 	Yield <-chan struct{}
 	// Fresh asks for a connection that no batch has used before.
 	Fresh bool
+	// Apart are the rows of the leases of other projections, in ascending order. No batch of theirs may run at the same time.
+	Apart []int32
 	// Opening is the begin of the batch, if it was made in advance. It may have been sent.
 	Opening Opening
 	// Slot is the slot that the batch runs in. It is nil if the slot cannot be promised to another batch.

@@ -1,6 +1,10 @@
 package engine
 
-import "time"
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/projection"
+)
 
 // Class says where the cause of an error lies. Its text is shown in logs and status.
 type Class string
@@ -47,7 +51,18 @@ type Fault struct {
 	Unreachable bool
 	// Returned reports whether the handler returned an error of its own, not one of its batch's connection.
 	Returned bool
+	// Conflict reports that a batch was rolled back because of other transactions: a deadlock, a wait for a lock or a serialization
+	// failure. A smaller batch meets fewer of them. Rivals are the other projections whose batches were in the deadlock, as far as
+	// they are known.
+	Conflict bool
+	Rivals   []Rival
 	Err      error
+}
+
+// Rival is a projection whose batches deadlock with those of another one. Row is the row of its lease.
+type Rival struct {
+	ID  projection.ID
+	Row int32
 }
 
 func (f *Fault) Error() string { return f.Err.Error() }

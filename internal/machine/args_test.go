@@ -173,7 +173,11 @@ func (a args) fault() *engine.Fault {
 	if !known {
 		panic("class " + a["class"])
 	}
-	return &engine.Fault{Class: class, Unreachable: a["unreachable"] != "", Probe: a["probe"] != "", Position: a.num("pos", 0), Err: err}
+	f := &engine.Fault{Class: class, Unreachable: a["unreachable"] != "", Probe: a["probe"] != "", Position: a.num("pos", 0), Conflict: a["conflict"] != "", Err: err}
+	if row := a.num("rival", 0); row != 0 {
+		f.Rivals = []engine.Rival{{ID: projection.ID{Tenant: "t", Name: "other"}, Row: int32(row)}}
+	}
+	return f
 }
 
 // partial reads how far a delivery came: "to=2 rejected=2".

@@ -88,7 +88,7 @@ func (s *step) batch() {
 	}
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
-	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: s.Crash.Quarantine, Fresh: fresh,
+	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: s.Crash.Quarantine, Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
 		Live: !s.behind(), def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }
 

@@ -22,6 +22,9 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 	case outage:
 		s.outage(batch, f)
 		return
+	case f.Conflict:
+		s.conflict(batch, f)
+		return
 	case f.Class == engine.HandlerFault && batch.Events[0].Unreadable == nil:
 		s.answered()
 	}
@@ -54,6 +57,24 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		}
 		s.fault(f)
 	}
+}
+
+// conflict narrows a batch that was rolled back because of other transactions, and waits for a random time, so that two projections
+// do not meet again at once. Nothing is counted.
+func (s *step) conflict(batch engine.Batch, f *engine.Fault) {
+	s.Faults.InARow++
+	s.Sizer.Conflicted(len(batch.Events))
+	if len(f.Rivals) > 0 {
+		s.Faults.Conflicts = s.Faults.Conflicts.Met(f.Rivals, s.now)
+		s.log(zap.WarnLevel, "projection is kept apart from others after a deadlock", zap.NamedError("reason", s.Faults.Conflicts.Reason()))
+	}
+	s.tryAgain(f)
+	s.State = EventWait{Reason: f, Until: s.now.Add(time.Duration(s.jitter * float64(backoff.Delay(conflictPolicy(), s.Faults.InARow, 0))))}
+}
+
+// conflictPolicy is the policy of the longest delays after conflicts. The first is short: the other transaction goes on meanwhile.
+func conflictPolicy() projection.RetryPolicy {
+	return projection.RetryPolicy{Base: 20 * time.Millisecond, Cap: time.Second, Factor: 2}
 }
 
 // recorded records that a counted failure is in the database.

@@ -69,6 +69,8 @@ type Faults struct {
 	Changes int
 	// History has those of the next event.
 	History FaultHistory
+	// Conflicts is nil without any. It is replaced and never changed.
+	Conflicts *Conflicts
 	// Object is the missing object that was last written into the database, empty if none was.
 	Object string
 }

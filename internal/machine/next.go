@@ -29,6 +29,7 @@ func (s *step) next() {
 		return
 	}
 	s.endBackoff()
+	s.Faults.Conflicts = s.Faults.Conflicts.At(s.now)
 	runs := s.restState()
 	switch {
 	case s.restored(), s.publicize():

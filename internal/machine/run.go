@@ -16,6 +16,8 @@ type Run struct {
 	Quarantine int
 	// Fresh asks for a connection that no batch has used before.
 	Fresh bool
+	// Apart are the rows of the leases of the projections from which this one is kept apart.
+	Apart []int32
 	// Live reports that the projection is at the end of the events, at most one batch behind.
 	Live bool
 
@@ -140,7 +142,7 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
 	}
-	r.batch = engine.Batch{Events: handled, BlockedByStream: blocked, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh}
+	r.batch = engine.Batch{Events: handled, BlockedByStream: blocked, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh, Apart: r.Apart}
 	if r.left = len(r.Buffer.Events) - n; r.left != 0 {
 		r.batch.To = r.Buffer.Events[n-1].Position
 	}

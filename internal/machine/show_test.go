@@ -96,6 +96,9 @@ func showBatch(b engine.Batch) string {
 	if b.Fresh {
 		s += " fresh"
 	}
+	if len(b.Apart) > 0 {
+		s += fmt.Sprintf(" apart=%v", b.Apart)
+	}
 	return s
 }
 

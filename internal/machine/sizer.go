@@ -10,7 +10,7 @@ import "github.com/millrace-go/millrace/event"
 // before the failing one are applied.
 //
 // Of n events, k fail, and each of them is tried t times. Batches have at most m events, and l is the number of binary digits
-// of m. Then the handler is called at most
+// of m. Without conflicts, the handler is called at most
 //
 //	⌈n/m⌉ + 1 + k·(t+l+3)  times if it names the event that failed,
 //	⌈n/m⌉ + 1 + k·(t+5l+1) times if it does not.
@@ -20,19 +20,25 @@ import "github.com/millrace-go/millrace/event"
 // size doubles after each success and is halved again. After the event the size grows back in l+1 calls. If the projection stops, n counts
 // the events up to there, and k is 1.
 type BatchSizer struct {
-	size, most int
+	size, most int32
 	// before is the position of the event that a handler named as failed, 0 if there is none. The events before it are applied
 	// again without it, and then it is tried alone.
 	before int64
+	// pace is how many batches must succeed before the size doubles, 0 meaning one, and left is how many of them are missing.
+	// Conflicts raise it.
+	pace, left int8
 }
 
+// slowest is the highest pace of a BatchSizer.
+const slowest = 16
+
 // NewBatchSizer returns a sizer that starts with batches of the largest size.
-func NewBatchSizer(most int) BatchSizer { return BatchSizer{size: most, most: most} }
+func NewBatchSizer(most int) BatchSizer { return BatchSizer{size: int32(most), most: int32(most)} }
 
 // Take returns how many of the events, which are in order, the next batch takes: at least one where there are any. An event that
 // cannot be read is taken alone.
 func (s *BatchSizer) Take(events []event.Envelope) int {
-	n := min(s.size, len(events))
+	n := min(int(s.size), len(events))
 	if n > 0 && events[0].Unreadable != nil {
 		return 1
 	}
@@ -51,7 +57,22 @@ func (s *BatchSizer) Succeeded() {
 		s.before, s.size = 0, 1
 		return
 	}
-	s.size = min(s.size*2, s.most)
+	switch {
+	case s.size == s.most:
+		s.pace /= 2
+	case s.left > 1:
+		s.left--
+	default:
+		s.size, s.left = min(s.size*2, s.most), s.pace
+	}
+}
+
+// Conflicted records that a batch of n events was rolled back because of other transactions. No event is to blame. If it happens
+// again and again, the size grows more slowly.
+func (s *BatchSizer) Conflicted(n int) {
+	s.size, s.before = int32(max(1, n/2)), 0
+	s.pace = min(max(1, 2*s.pace), slowest)
+	s.left = s.pace
 }
 
 // Failed records that a batch of these events failed, at the position failing unless that is 0. It reports whether the failure
@@ -73,7 +94,7 @@ func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool
 		}
 		return false
 	}
-	s.size = max(1, len(events)/2)
+	s.size = int32(max(1, len(events)/2))
 	return false
 }
 

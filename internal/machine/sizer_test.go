@@ -57,7 +57,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.size, len(events))
 		}
 		batch, behind, n := sizing.Split(events[:min(h.most, len(events))], parked)
-		if n < 1 || n > min(h.most, len(events)) || n != len(batch)+len(behind) || len(batch) > max(1, sizing.size) {
+		if n < 1 || n > min(h.most, len(events)) || n != len(batch)+len(behind) || len(batch) > max(1, int(sizing.size)) {
 			t.Fatalf("takes %d of %d at size %d of %d, and %d behind", len(batch), len(events), sizing.size, h.most, len(behind))
 		}
 		for _, e := range behind {
@@ -273,7 +273,7 @@ func TestSizeGrowsBackByDoubling(t *testing.T) {
 	s.Alone()
 	var sizes []int
 	for range 9 {
-		sizes = append(sizes, s.size)
+		sizes = append(sizes, int(s.size))
 		s.Succeeded()
 	}
 	if want := []int{1, 2, 4, 8, 16, 32, 64, 100, 100}; !slices.Equal(sizes, want) {

@@ -172,9 +172,9 @@ func (m *Machine) phase() (Phase, error) {
 		return Failed, st.Reason
 	}
 	if m.behind() {
-		return CatchUp, nil
+		return CatchUp, m.Faults.Conflicts.Reason()
 	}
-	return Live, nil
+	return Live, m.Faults.Conflicts.Reason()
 }
 
 // behind reports whether the projection is more than one batch behind the settled mark.
@@ -194,7 +194,7 @@ type Status struct {
 	// Position is the position up to which the projection has handled or passed over all events. It may be ahead of the
 	// checkpoint in the database by events that the projection does not select. Mark is the settled mark, as far as it knows.
 	Position, Mark int64
-	// Reason is why the projection waits or failed.
+	// Reason is why the projection waits or failed, or from which projections it is kept apart.
 	Reason error
 	// Halted reports whether the projection waits for a user after a failure.
 	Halted bool

@@ -219,7 +219,7 @@ func (s *step) deadline() (at time.Time) {
 	case Working, AtGate, Released, Lost:
 		return at
 	}
-	candidates := []time.Time{until(s.State), s.AdvanceAt}
+	candidates := []time.Time{until(s.State), s.AdvanceAt, s.Faults.Conflicts.Until()}
 	due := s.Row.Parked > 0 && !s.Replays.DueAt.IsZero()
 	if due || s.Replays.Commands != NoCommands {
 		candidates = append(candidates, s.Replays.BackoffUntil)

@@ -88,13 +88,14 @@ func styleOf(s millrace.State) console.Style {
 	return console.Plain
 }
 
-// Problem returns why a projection makes no progress; empty if it does. The reason of a live projection is that of a parked event.
+// Problem returns why a projection makes no progress, or from which others it is kept apart; empty if neither. Any other reason of a
+// live projection is that of a parked event.
 func Problem(s millrace.ProjectionStatus) string {
 	switch {
 	case s.FailingPosition > 0:
 		at := fmt.Sprintf("position %d, attempt %d: ", s.FailingPosition, s.Attempts)
 		return at + strings.TrimPrefix(s.Reason, fmt.Sprintf("projection %s: event at %s", s.ID, at))
-	case s.Reason != "" && s.State != millrace.StateLive && s.State != millrace.StateCatchUp:
+	case s.Reason != "" && (s.State != millrace.StateLive && s.State != millrace.StateCatchUp || strings.HasPrefix(s.Reason, "kept apart")):
 		return fmt.Sprintf("%s: %s", s.State, s.Reason)
 	}
 	return ""

@@ -38,6 +38,7 @@ const (
 	FailedTransaction     = "25P02"
 	ForeignKeyViolation   = "23503"
 	UndefinedSchema       = "3F000"
+	SerializationFailure  = "40001"
 	Deadlock              = "40P01"
 	InsufficientPrivilege = "42501"
 	UndefinedColumn       = "42703"

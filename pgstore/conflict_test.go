@@ -1,0 +1,81 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+func TestDeadlockNamesTheProcessesInAnyLanguage(t *testing.T) {
+	t.Parallel()
+	for _, detail := range []string{
+		"Process 11 waits for ShareLock on transaction 456; blocked by process 22.\nProcess 22 waits for ShareLock on transaction 457; blocked by process 11.",
+		"Prozess 11 wartet auf ShareLock-Sperre auf Transaktion 456; blockiert von Prozess 22.\nProzess 22 wartet auf ShareLock-Sperre auf Transaktion 457; blockiert von Prozess 11.",
+	} {
+		if pids := deadlocked(detail); !slices.Equal(pids, []int32{22, 11}) {
+			t.Errorf("%s: %v", detail, pids)
+		}
+	}
+	if pids := deadlocked("see the log\n99999999999"); len(pids) != 0 {
+		t.Errorf("no process: %v", pids)
+	}
+}
+
+func TestDeadlockOfTwoBatchesNamesTheOtherProjection(t *testing.T) {
+	t.Parallel()
+	store := modelStore(t)
+	mustExec(t, store, "create table public.pair (id int primary key, n int); insert into public.pair values (0, 0), (1, 0)")
+	owners := owning(t, store, "p", "q")
+	var both [2]chan struct{}
+	for i := range both {
+		both[i] = make(chan struct{})
+	}
+	var errs [2]error
+	_ = together(2, func(i int) error {
+		errs[i] = owners[i].apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			if _, err := tx.Exec(ctx, "update public.pair set n = n + 1 where id = $1", i); err != nil {
+				return err
+			}
+			close(both[i])
+			<-both[1-i]
+			if _, err := tx.Exec(ctx, "update public.pair set n = n + 1 where id = $1", 1-i); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "select pg_sleep(0.2)") // the winner still runs when the other one is rolled back
+			return err
+		}, engine.ApplyOptions{Timeout: time.Minute})
+		return nil
+	})
+	victim := 0
+	if errs[0] == nil {
+		victim = 1
+	}
+	var fault *engine.Fault
+	if errs[1-victim] != nil || !errors.As(errs[victim], &fault) {
+		t.Fatal(errs)
+	}
+	if other := owners[1-victim].lease; !fault.Conflict || len(fault.Rivals) != 1 || fault.Rivals[0] != (engine.Rival{ID: other.ID, Row: other.Row}) {
+		t.Errorf("%+v, want %v", fault, other.ID)
+	}
+}
+
+func TestBatchTakesTheLocksThatKeepItApartInOneOrder(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	b := beginsUnder(store, engine.Lease{Row: 5}, batchOptions{timeout: time.Minute})
+	b.apart = []int32{3, 9}
+	var sql strings.Builder
+	b.announce(&sql)
+	if parts := strings.Split(sql.String(), ", "); len(parts) != 7 || !strings.HasPrefix(parts[0], "pg_advisory_xact_lock(") || parts[1] != "3)" ||
+		!strings.HasPrefix(parts[2], "pg_advisory_xact_lock_shared(") || parts[3] != "5)" || !strings.HasPrefix(parts[4], "pg_advisory_xact_lock(") || parts[5] != "9)" {
+		t.Error(sql.String())
+	}
+}
