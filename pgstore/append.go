@@ -43,6 +43,9 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 // appendToPool is Append within its middleware.
 func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event.Appended, error) {
 	a, err := t.newAppend(asked)
+	if err == nil {
+		err = t.store.notWithin(ctx)
+	}
 	if err != nil {
 		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
@@ -84,7 +87,7 @@ var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 // others act on the events.
 func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
-	return t.store.middleware.AroundTx(ctx, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
+	return t.store.middleware.AroundTx(ctx, t.store, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
 		return t.appendToTx(ctx, tx, asked)
 	}, func() { t.store.notify.wake(t.name) })
 }

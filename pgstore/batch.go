@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
@@ -126,7 +127,9 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	defer b.release()
 	leased, conn, restore := b.leased, b.leased.conn, b.restore
 	guarded := guard.New(b.tx)
-	err := b.call(ctx, leased, restore.PID, guarded, fn)
+	marked, ended := within.Mark(ctx, b.store)
+	defer ended()
+	err := b.call(marked, leased, restore.PID, guarded, fn)
 	if noted := guarded.Fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
 		err = engine.IgnoredFault(classify(noted).Class.OfHandler(), noted)
 	}

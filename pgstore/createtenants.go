@@ -31,6 +31,9 @@ const (
 // fault. After an error, a cancellation or the end of the process, CreateTenants can be called again with the same names.
 func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 	missing, err := s.incompleteTenants(ctx, names)
+	if err == nil {
+		err = s.notWithin(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("create tenants: %w", err)
 	}

@@ -51,6 +51,9 @@ func (s letterStore) Count(ctx context.Context, id projection.ID, filter project
 }
 
 func (s letterStore) Purge(ctx context.Context, id projection.ID, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (int64, error) {
+	if err := s.notWithin(ctx); err != nil {
+		return 0, err
+	}
 	ended := []projection.DeadLetterState{projection.DeadLetterResolved, projection.DeadLetterDiscarded}
 	tag, err := s.pool.Exec(ctx, s.control.sql("purge_dead_letters"), append(letterArgs(id, filter, ended), endedFor.Seconds(), limit)...)
 	return tag.RowsAffected(), err

@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -24,6 +25,9 @@ func (s deliveries) Begin(ctx context.Context, l engine.Lease) (held bool, token
 }
 
 func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *projection.DeadLetter) error {
+	if err := s.notWithin(ctx); err != nil {
+		return err
+	}
 	b := newBatchTx(s.Store, lease, step.To, batchOptions{timeout: finishTime, durable: true})
 	if rejected != nil || len(step.BlockedByStream) > 0 || step.Replay != nil { // it costs a round trip
 		b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error {
@@ -38,6 +42,12 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 	return b.run(ctx, func(context.Context, pgx.Tx) error { return nil })
 }
 
-func (deliveries) Fault(err error) *engine.Fault { return storeFault(err) }
+// Fault implements delivery.Store. An acknowledgement within a transaction is a fault of the handler.
+func (deliveries) Fault(err error) *engine.Fault {
+	if errors.Is(err, ErrWithinTx) {
+		return classify(err)
+	}
+	return storeFault(err)
+}
 
 func (deliveries) HandlerClass(err error) engine.Class { return returnedClass(err) }

@@ -42,14 +42,18 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 func (s *Store) migrate(ctx context.Context, m migrations) error {
-	if err := s.migrateControl(ctx, m.control); err != nil {
+	err := s.notWithin(ctx)
+	if err == nil {
+		err = s.migrateControl(ctx, m.control)
+	}
+	if err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}
 	if err := s.migrateTenants(ctx, m); err != nil {
 		return err
 	}
 	var named bool
-	err := s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
+	err = s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
 	if err == nil && named {
 		s.warnOfExtensions(ctx)
 	}
@@ -186,6 +190,9 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 // createTenant creates a tenant, or applies the migrations and the steps of Options.TenantSetup that an existing one lacks.
 func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*Tenant, error) {
 	t, err := s.ForTenant(name)
+	if err == nil {
+		err = s.notWithin(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

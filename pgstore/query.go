@@ -38,6 +38,9 @@ func (s *Store) repeatably(ctx context.Context, fn func(conn *pgx.Conn) error) e
 
 // inTx runs fn in a transaction on a connection of the pool and commits it.
 func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, fn func(tx pgx.Tx) error) error {
+	if err := s.notWithin(ctx); err != nil {
+		return err
+	}
 	return s.onConn(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, options, fn) })
 }
 

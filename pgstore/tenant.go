@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // Tenant gives access to the events of one tenant. It is safe for concurrent use.
@@ -62,6 +64,8 @@ var (
 	// ErrTxControl is returned by a statement in a handler, InTx or a TenantStep that would end the transaction of the
 	// store, or whose effect would outlast it.
 	ErrTxControl = guard.ErrTxControl
+	// ErrWithinTx is projection.ErrWithinTx.
+	ErrWithinTx = projection.ErrWithinTx
 	// ErrBatchEnded is the error of a handler that ended the transaction of its batch. The checkpoint does not move,
 	// but the handler's own commits stay.
 	ErrBatchEnded = errors.New("the handler ended the transaction of its batch")
@@ -70,8 +74,11 @@ var (
 // InTx runs fn in a transaction. It commits if fn returns nil, and rolls back otherwise. After the commit it wakes the
 // projections of the tenants to which fn appended by AppendTx. fn may use savepoints (tx.Begin), but must not end the
 // transaction. The transaction is READ COMMITTED. Its search path is that of the tenant's handlers: see
-// Options.SharedSchemas.
+// Options.SharedSchemas. With the context of fn, all other calls that write fail at once with ErrWithinTx.
 func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
+	if err := t.store.notWithin(ctx); err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
 	begin := queries.Text("begin_in_tx") + "; " + t.store.setTenantPath(t.name)
 	tx, err := t.store.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
@@ -84,7 +91,9 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 		_ = tx.Rollback(ctx)
 	}()
 	guarded := guard.New(tx)
-	err = fn(ctx, guarded)
+	marked, end := within.Mark(ctx, t.store)
+	defer end()
+	err = fn(marked, guarded)
 	guarded.Close()
 	if err != nil {
 		return err
@@ -97,3 +106,6 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 	}
 	return nil
 }
+
+// notWithin returns ErrWithinTx if ctx is the context of a transaction of the store.
+func (s *Store) notWithin(ctx context.Context) error { return within.Refuse(ctx, s) }

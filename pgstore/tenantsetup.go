@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
 
@@ -65,7 +66,9 @@ func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step Tenant
 	}
 	guarded := guard.New(tx)
 	defer guarded.Close()
-	if err := step(ctx, guarded, name); err != nil {
+	marked, ended := within.Mark(ctx, s)
+	defer ended()
+	if err := step(marked, guarded, name); err != nil {
 		return err
 	}
 	switch conn := tx.Conn().PgConn(); {

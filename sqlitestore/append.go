@@ -77,7 +77,7 @@ func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event
 // other statements of tx that ran at the same time.
 func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
-	return t.store.middleware.AroundTx(ctx, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
+	return t.store.middleware.AroundTx(ctx, t.store, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
 		return t.appendToTx(ctx, tx, asked)
 	}, func() { t.store.wakes.Wake(t.name, engine.UnknownPosition) })
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -63,7 +64,9 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) err
 	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
-	abandoned, err := b.call(ctx, t, fn)
+	marked, ended := within.Mark(ctx, b.store)
+	defer ended()
+	abandoned, err := b.call(marked, t, fn)
 	if abandoned {
 		t.abandon(ctx)
 	} else {

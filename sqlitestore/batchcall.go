@@ -20,7 +20,7 @@ func (b *batchTx) call(ctx context.Context, t *transaction, fn func(context.Cont
 	late := func() error { return projection.ErrTimeout }
 	r := usercode.Within(ctx, b.timeout, late, func(ctx context.Context) error {
 		t.lend(ctx)
-		return fn(context.WithValue(ctx, withinTx{b.store}, true), t.Tx)
+		return fn(ctx, t.Tx)
 	})
 	if r.Abandoned {
 		b.store.abandoned.Add(1)

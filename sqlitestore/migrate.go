@@ -31,6 +31,9 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
+	if err := s.notWithin(ctx); err != nil {
+		return fmt.Errorf("migrate %s: %w", s.path, err)
+	}
 	for {
 		version, err := number(ctx, s.readers, "user_version")
 		if err == nil && int(version) >= len(list) {

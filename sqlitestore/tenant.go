@@ -12,6 +12,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/within"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // Tenant gives access to the events of one tenant. It is safe for concurrent use.
@@ -47,9 +49,8 @@ var (
 	// ErrTxControl is returned by a commit within InTx, and by InTx if the function ended its transaction, or changed
 	// fields of the file's header that belong to the store.
 	ErrTxControl = errors.New("the transaction belongs to the store")
-	// ErrWithinTx is returned by Append, InTx and acknowledgements of deliveries within the function of InTx, since they
-	// would wait for themselves.
-	ErrWithinTx = errors.New("another transaction of the store is open here: use AppendTx")
+	// ErrWithinTx is projection.ErrWithinTx. In a file, the refused calls would wait for themselves.
+	ErrWithinTx = projection.ErrWithinTx
 )
 
 // InTx runs fn in a transaction that writes. It commits if fn returns nil, and rolls back otherwise. After the commit it
@@ -59,8 +60,8 @@ var (
 // InTx returns that error. When ctx ends, the running statement is interrupted, even if it has no context, as in tx.Exec.
 //
 // The file has one writer at a time: all appends and transactions wait until fn returns, also those of other processes.
-// Within fn, append by AppendTx. With the context of fn, Append and InTx fail at once with ErrWithinTx. With another
-// context, they wait until that context ends.
+// Within fn, append by AppendTx. With the context of fn, all other calls that write fail at once with ErrWithinTx. With
+// a context that is not derived from it, they wait until that context ends.
 //
 // SQLite's PRAGMA, ATTACH and temporary tables affect the connection. After a transaction that uses them, the store closes
 // the connection and opens another one.
@@ -69,10 +70,12 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		return fmt.Errorf("begin transaction: %w", err)
 	}
 	var to dirtied
+	marked, end := within.Mark(ctx, s)
+	defer end()
 	err := s.writer.lend(ctx, func(tx *sql.Tx) error {
 		s.appended.Store(tx, &to)
 		defer s.appended.Delete(tx)
-		return fn(context.WithValue(ctx, withinTx{s}, true), tx)
+		return fn(marked, tx)
 	})
 	if err != nil {
 		return s.damaged(err)
@@ -86,16 +89,8 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.
 	return t.store.InTx(ctx, fn)
 }
 
-// withinTx is the key by which InTx marks the context of its function.
-type withinTx struct{ store *Store }
-
-// notWithin returns an error if ctx is the context of an open transaction of the store.
-func (s *Store) notWithin(ctx context.Context) error {
-	if ctx.Value(withinTx{s}) != nil {
-		return ErrWithinTx
-	}
-	return nil
-}
+// notWithin returns ErrWithinTx if ctx is the context of a transaction of the store.
+func (s *Store) notWithin(ctx context.Context) error { return within.RefuseOpen(ctx, s) }
 
 // transact runs fn in a transaction of the store.
 func (s *Store) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {

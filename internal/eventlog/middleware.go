@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/within"
 )
 
 // Middleware is the middleware around the appends of a store. It is nil if there is none.
@@ -45,9 +46,14 @@ func (m *Middleware) Around(ctx context.Context, a event.Appending, do event.App
 	return m.outermost(context.WithValue(ctx, callKey{}, &call{given: a, do: do}), a)
 }
 
-// AroundTx is Around for an append in a transaction of the caller. If do has appended events, it returns wake, which the caller
+// AroundTx is Around for an append to a store in a transaction of the caller, which also marks the context of the middleware. If do has appended events, it returns wake, which the caller
 // calls after the commit. Otherwise it returns a function that does nothing.
-func (m *Middleware) AroundTx(ctx context.Context, a event.Appending, do event.AppendFunc, wake func()) (event.Appended, func(), error) {
+func (m *Middleware) AroundTx(ctx context.Context, store any, a event.Appending, do event.AppendFunc, wake func()) (event.Appended, func(), error) {
+	if m != nil {
+		marked, end := within.Mark(ctx, store)
+		defer end()
+		ctx = marked
+	}
 	afterCommit := func() {}
 	result, err := m.Around(ctx, a, func(ctx context.Context, a event.Appending) (event.Appended, error) {
 		result, err := do(ctx, a)

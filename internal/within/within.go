@@ -1,0 +1,64 @@
+// Package within marks the contexts of functions that a store calls within a transaction, so that the store can refuse
+// writes that would commit without that transaction.
+package within
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+)
+
+// ErrWithinTx is the error of such a write.
+var ErrWithinTx = errors.New("the context is that of a transaction of this store, and the call would commit without it: " +
+	"append by AppendTx with the transaction, or pass projection.OutsideTx(ctx)")
+
+type markKey struct{}
+
+// mark is one transaction that a context is within, or the leave of those outside of it.
+type mark struct {
+	outer *mark
+	// store is nil for a mark of Outside.
+	store any
+	ended atomic.Bool
+}
+
+// Mark marks a context as that of a transaction of a store. The mark stays when the transaction has ended: what outlives
+// it may be repeated with it. end notes the end of the transaction.
+func Mark(ctx context.Context, store any) (_ context.Context, end func()) {
+	m := &mark{outer: current(ctx), store: store}
+	return context.WithValue(ctx, markKey{}, m), func() { m.ended.Store(true) }
+}
+
+// Outside returns a context with which writes are allowed.
+func Outside(ctx context.Context) context.Context {
+	if current(ctx) == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, markKey{}, &mark{outer: current(ctx)})
+}
+
+func current(ctx context.Context) *mark {
+	m, _ := ctx.Value(markKey{}).(*mark)
+	return m
+}
+
+// Refuse returns ErrWithinTx if the context is that of a transaction of the store, unless it is that of Outside.
+func Refuse(ctx context.Context, store any) error {
+	for m := current(ctx); m != nil && m.store != nil; m = m.outer {
+		if m.store == store {
+			return ErrWithinTx
+		}
+	}
+	return nil
+}
+
+// RefuseOpen is Refuse for a store with one writer. A write would wait for a transaction that is open, so RefuseOpen then returns
+// ErrWithinTx for a context of Outside as well.
+func RefuseOpen(ctx context.Context, store any) error {
+	for m := current(ctx); m != nil; m = m.outer {
+		if m.store == store && !m.ended.Load() {
+			return ErrWithinTx
+		}
+	}
+	return Refuse(ctx, store)
+}

@@ -1,0 +1,21 @@
+package projection
+
+import (
+	"context"
+
+	"github.com/millrace-go/millrace/internal/within"
+)
+
+// ErrWithinTx is returned by a call that writes to a store, if its context is that of a transaction of the same store: of a
+// handler, its middleware, a hook, InTx, or a TenantStep. The call would commit without the transaction, so a batch that is
+// repeated would repeat it. AppendTx appends in the transaction. OutsideTx allows to write without it. Reads are allowed, and so are
+// writes to another store, or by another Store of the same database: these commit without the transaction as well.
+var ErrWithinTx = within.ErrWithinTx
+
+// OutsideTx returns a context for writes that must commit without the transaction of a handler, whatever becomes of it. A batch
+// that is repeated repeats them. The context of a transaction is refused after its end as well, so a goroutine that outlives
+// the transaction also needs OutsideTx.
+//
+// A file has one writer, so a write would wait for the transaction itself. There, OutsideTx has effect from the end of the
+// transaction on, and writes before that return ErrWithinTx.
+func OutsideTx(ctx context.Context) context.Context { return within.Outside(ctx) }

@@ -1,0 +1,173 @@
+package tests_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// allowedWithin are the methods that may be called with the context of a transaction: they read, append to the transaction, or do
+// nothing with a context.
+var allowedWithin = strings.Fields(`
+	Store.AppendTx Store.Close Store.CopySource Store.CopyTarget Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
+	Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Tenants
+	Tenant.AppendTx Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State
+	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
+	Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
+
+// writing are calls of all methods that write. The projections p and p@2 are there, and the tenant x.
+func writing(b *kit.Bundle, admin *millrace.Admin) map[string]func(ctx context.Context) error {
+	p2 := millrace.ProjectionID{Name: "p@2"}
+	other, err := b.Store.ForTenant("x")
+	b.Must(err)
+	letters := b.Store.DeadLetters(p)
+	append1 := func(to kit.Tenant) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := to.Append(ctx, "within", event.Any, kit.SomeEvents(1)...)
+			return err
+		}
+	}
+	inTx := func(ctx context.Context) error {
+		return b.Store.InTx(ctx, func(context.Context, kit.Tx) error { return nil })
+	}
+	return map[string]func(ctx context.Context) error{
+		"Store.Append": append1(b.Store), "Tenant.Append": append1(other), "Store.InTx": inTx, "Tenant.InTx": inTx,
+		"Store.Migrate":         b.Store.Migrate,
+		"Store.CreateTenant":    func(ctx context.Context) error { _, err := b.Store.CreateTenant(ctx, "x"); return err },
+		"Store.CreateTenants":   func(ctx context.Context) error { _, err := b.Store.CreateTenants(ctx, []string{"x"}); return err },
+		"Store.ArchiveTenant":   func(ctx context.Context) error { return b.Store.ArchiveTenant(ctx, "x") },
+		"Store.UnarchiveTenant": func(ctx context.Context) error { return b.Store.UnarchiveTenant(ctx, "x") },
+		"Store.DropTenant":      func(ctx context.Context) error { return b.Store.DropTenant(ctx, "x") },
+		"DeadLetters.Replay": func(ctx context.Context) error {
+			_, err := letters.Replay(ctx, projection.DeadLetterFilter{All: true}, 1)
+			return err
+		},
+		"DeadLetters.Discard": func(ctx context.Context) error {
+			_, err := letters.Discard(ctx, projection.DeadLetterFilter{All: true}, 1)
+			return err
+		},
+		"DeadLetters.Purge": func(ctx context.Context) error {
+			_, err := letters.Purge(ctx, projection.DeadLetterFilter{All: true}, 0, 1)
+			return err
+		},
+		"DeadLetters.Cancel":    func(ctx context.Context) error { return letters.Cancel(ctx, 1) },
+		"Admin.CancelOperation": func(ctx context.Context) error { return admin.CancelOperation(ctx, p) },
+		"Admin.Create": func(ctx context.Context) error {
+			return admin.Create(ctx, millrace.ProjectionID{Name: "new"}, projection.Start{})
+		},
+		"Admin.DropVersion":  func(ctx context.Context) error { return admin.DropVersion(ctx, p2) },
+		"Admin.Forget":       func(ctx context.Context) error { return admin.Forget(ctx, p) },
+		"Admin.Pause":        func(ctx context.Context) error { return admin.Pause(ctx, p) },
+		"Admin.PauseTenant":  func(ctx context.Context) error { return admin.PauseTenant(ctx, "x") },
+		"Admin.Rebuild":      func(ctx context.Context) error { return admin.Rebuild(ctx, p, millrace.ResetOptions{}) },
+		"Admin.Rename":       func(ctx context.Context) error { return admin.Rename(ctx, p, "renamed") },
+		"Admin.Repartition":  func(ctx context.Context) error { return admin.Repartition(ctx, p, 2) },
+		"Admin.Reset":        func(ctx context.Context) error { _, err := admin.Reset(ctx, p, 0, millrace.ResetOptions{}); return err },
+		"Admin.Resume":       func(ctx context.Context) error { return admin.Resume(ctx, p) },
+		"Admin.ResumeTenant": func(ctx context.Context) error { return admin.ResumeTenant(ctx, "x") },
+		"Admin.Swap":         func(ctx context.Context) error { return admin.Swap(ctx, p2, millrace.SwapOptions{}) },
+	}
+}
+
+// A new method of the stores must be listed here as one that writes or one that is allowed.
+func TestEveryMethodIsKnownToWriteOrNot(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		admin, err := millrace.NewAdmin(b.Store)
+		b.Must(err)
+		known := append(slices.Collect(maps.Keys(writing(b, admin))), allowedWithin...)
+		for name, types := range map[string][]reflect.Type{
+			"Store":       {reflect.TypeFor[*pgstore.Store](), reflect.TypeFor[*sqlitestore.Store]()},
+			"Tenant":      {reflect.TypeFor[*pgstore.Tenant](), reflect.TypeFor[*sqlitestore.Tenant]()},
+			"DeadLetters": {reflect.TypeFor[projection.DeadLetters]()},
+			"Admin":       {reflect.TypeFor[*millrace.Admin]()},
+		} {
+			for _, of := range types {
+				for i := range of.NumMethod() {
+					if method := name + "." + of.Method(i).Name; !slices.Contains(known, method) {
+						t.Errorf("%s of %v is not listed", method, of)
+					}
+				}
+			}
+		}
+	})
+}
+
+// transactions run a function with the context of a transaction, by the place of the function.
+func transactions(b *kit.Bundle, do func(ctx context.Context)) map[string]func() {
+	run := func(p millrace.Projection) func() { return func() { b.Idle(p) } }
+	around := func(next millrace.Call) millrace.Call {
+		return func(ctx context.Context, events []event.Envelope) error {
+			do(ctx)
+			return next(ctx, events)
+		}
+	}
+	return map[string]func(){
+		"InTx": func() {
+			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, _ kit.Tx) error { do(ctx); return nil }))
+		},
+		"batch": run(millrace.Projection{Name: "batch", Handler: b.Store.Batch(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
+			do(ctx)
+			return nil
+		})}),
+		"event": run(millrace.Projection{Name: "event", Handler: b.Store.Each(func(ctx context.Context, _ kit.Tx, _ event.Envelope) error {
+			do(ctx)
+			return nil
+		})}),
+		"middleware": run(millrace.Projection{Name: "middleware", Handler: b.Store.Batch(kit.Nothing), Middleware: []millrace.Middleware{around}}),
+	}
+}
+
+func TestWritesWithTheContextOfATransactionAreRefused(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		_, err := b.Store.CreateTenant(b.Ctx, "x")
+		b.Must(err)
+		b.Append("s", 2)
+		admin, err := millrace.NewAdmin(b.Store)
+		b.Must(err)
+		calls := 0 // by one goroutine at a time
+		do := func(ctx context.Context) {
+			calls++
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+			defer cancel()
+			for method, call := range writing(b, admin) {
+				if err := call(ctx); !errors.Is(err, projection.ErrWithinTx) {
+					t.Errorf("%s: %v", method, err)
+				}
+			}
+			if events := b.Collect(b.Store.ReadAll(ctx, kit.ReadOptions{})); len(events) != 2 {
+				t.Errorf("%d events", len(events))
+			}
+		}
+		hook := b.Store.Hook(func(ctx context.Context, _ kit.Tx) error { do(ctx); return nil })
+		first := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing), Reset: hook}
+		second := millrace.Projection{Name: "p", Version: 2, Handler: b.Store.Batch(kit.Nothing), Drop: hook, Reset: hook, Swap: hook}
+		b.Idle(first, second)
+		for place, run := range transactions(b, do) {
+			before := calls
+			run()
+			if calls == before {
+				t.Errorf("%s: not called", place)
+			}
+		}
+		rt := b.Running(kit.Quick, first, second)
+		b.Reaches(rt, "p@2", 2)
+		before := calls
+		b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
+		b.Reaches(rt, "p", 2)
+		if calls != before+1 {
+			t.Errorf("the hook Reset ran %d times", calls-before)
+		}
+	})
+}
