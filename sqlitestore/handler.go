@@ -20,7 +20,7 @@ import (
 // statement that runs is interrupted. If the function does not return within 2 s after that, it loses its connection:
 // all later uses of tx fail.
 //
-// Within the function, append by AppendTx with its tx. Append and InTx fail with ErrWithinTx.
+// Within the function, append by AppendTx with its tx. All other calls that write fail with ErrWithinTx.
 //
 // The function must close its rows. If it leaves rows open, its transaction ends as usual, but its connection is not used
 // again. If a row was scanned into sql.RawBytes, the connection stays open until the rows are closed.

@@ -46,8 +46,9 @@ func (m *Middleware) Around(ctx context.Context, a event.Appending, do event.App
 	return m.outermost(context.WithValue(ctx, callKey{}, &call{given: a, do: do}), a)
 }
 
-// AroundTx is Around for an append to a store in a transaction of the caller, which also marks the context of the middleware. If do has appended events, it returns wake, which the caller
-// calls after the commit. Otherwise it returns a function that does nothing.
+// AroundTx is Around for an append to a store in a transaction of the caller. The context of the middleware is marked as
+// that of the transaction. If do has appended events, AroundTx returns wake, which the caller calls after the commit.
+// Otherwise it returns a function that does nothing.
 func (m *Middleware) AroundTx(ctx context.Context, store any, a event.Appending, do event.AppendFunc, wake func()) (event.Appended, func(), error) {
 	if m != nil {
 		marked, end := within.Mark(ctx, store)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"testing"
 	"time"
 
@@ -20,8 +21,9 @@ import (
 
 // Postgres is the kind of pgstore.Store. Its places are DSNs.
 var Postgres = &Kind{
-	Name: "pgstore",
-	Has:  []Need{SeveralNodes, ConcurrentWrites},
+	Name:  "pgstore",
+	Has:   []Need{SeveralNodes, ConcurrentWrites},
+	Types: map[string]reflect.Type{"Store": reflect.TypeFor[*pgstore.Store](), "Tenant": reflect.TypeFor[*pgstore.Tenant]()},
 	Place: func(t *testing.T, connections int) string {
 		return withConnections(t, pgtest.Database(t), connections)
 	},

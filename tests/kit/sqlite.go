@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"testing"
 	"time"
@@ -23,7 +24,8 @@ import (
 // SQLite is the kind of sqlitestore.Store. Its places are paths of files, with the number of connections as a query if it is
 // not the default.
 var SQLite = &Kind{
-	Name: "sqlitestore",
+	Name:  "sqlitestore",
+	Types: map[string]reflect.Type{"Store": reflect.TypeFor[*sqlitestore.Store](), "Tenant": reflect.TypeFor[*sqlitestore.Tenant]()},
 	Place: func(t *testing.T, connections int) string {
 		place := url.URL{Path: filepath.Join(t.TempDir(), "store.db")}
 		if connections > 0 {

@@ -3,6 +3,7 @@ package kit
 import (
 	"context"
 	"iter"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -26,6 +27,8 @@ type Kind struct {
 	Open func(ctx context.Context, place string, around ...event.AppendMiddleware) (Store, error)
 	// Faults are what a handler of this kind can do wrong in its transaction, by name.
 	Faults map[string]Fault
+	// Types are the types of the kind whose methods programs call, by name.
+	Types map[string]reflect.Type
 	// Outages are faults of the infrastructure that a handler can meet, by name.
 	Outages map[string]func(ctx context.Context, tx Tx) error
 }

@@ -1,0 +1,66 @@
+package tests_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// A handler that appends with its own context, and fails the first time, appends nothing: its batch is repeated.
+func TestRepeatedBatchDoesNotAppendTwice(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 1)
+		calls := 0
+		b.Idle(millrace.Projection{Name: "p", Retry: kit.Soon(2),
+			Handler: b.Store.Each(func(ctx context.Context, _ kit.Tx, e event.Envelope) error {
+				if e.Stream != "s" {
+					return nil
+				}
+				calls++
+				_, err := b.Store.Append(ctx, "refunds", event.Any, kit.SomeEvents(1)...)
+				if calls == 1 {
+					return errors.Join(err, kit.ErrOnPurpose)
+				}
+				return err
+			})})
+		letters := b.DeadLettersOf("p")
+		if calls < 2 || len(letters) != 1 || len(b.All(b.Store)) != 1 {
+			t.Errorf("%d calls, %d events, dead letters %+v", calls, len(b.All(b.Store)), letters)
+		}
+	})
+}
+
+// With OutsideTx an append commits although the transaction fails. A file refuses it until the transaction has ended.
+func TestOutsideTxCommitsWithoutTheTransaction(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		var within context.Context
+		appends := func(ctx context.Context) error {
+			_, err := b.Store.Append(projection.OutsideTx(ctx), "audit", event.Any, kit.SomeEvents(1)...)
+			return err
+		}
+		err := b.Store.InTx(b.Ctx, func(ctx context.Context, _ kit.Tx) error {
+			within = ctx
+			err := appends(ctx)
+			if concurrent := b.Kind.Meets(kit.ConcurrentWrites); (err == nil) != concurrent || !concurrent && !errors.Is(err, projection.ErrWithinTx) {
+				t.Errorf("in the transaction: %v", err)
+			}
+			return kit.ErrOnPurpose
+		})
+		if !errors.Is(err, kit.ErrOnPurpose) {
+			t.Errorf("InTx: %v", err)
+		}
+		want := 1
+		if b.Kind.Meets(kit.ConcurrentWrites) {
+			want = 2
+		}
+		b.Must(appends(within))
+		if n := len(b.All(b.Store)); n != want {
+			t.Errorf("%d events, want %d", n, want)
+		}
+	})
+}
