@@ -2,8 +2,10 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -32,6 +34,8 @@ var requiredSettings = []struct{ name, value, reason string }{
 // tests.
 var durabilitySettings = []string{"fsync", "full_page_writes"}
 
+const dateStyle = "DateStyle"
+
 // serverFacts describes a server and the settings of its sessions.
 type serverFacts struct {
 	version     int
@@ -42,7 +46,7 @@ type serverFacts struct {
 
 // checkServer returns an error if the store would not work with the server or with the settings of the session.
 func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) (f serverFacts, err error) {
-	names := slices.Clone(durabilitySettings)
+	names := append(slices.Clone(durabilitySettings), dateStyle)
 	for _, required := range requiredSettings {
 		names = append(names, required.name)
 	}
@@ -50,7 +54,7 @@ func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) (f se
 	if err != nil {
 		return f, fmt.Errorf("check the server: %w", err)
 	}
-	if err = f.check(); err != nil {
+	if err = errors.Join(f.check(), f.checkTimes(pool.Config().ConnConfig.DefaultQueryExecMode)); err != nil {
 		return f, err
 	}
 	if settings := f.lossy(); len(settings) > 0 {
@@ -71,6 +75,16 @@ func (f serverFacts) check() error {
 		if value := f.settings[required.name]; value != required.value {
 			return fmt.Errorf("%s is %q, but must be %q: %s", required.name, value, required.value, required.reason)
 		}
+	}
+	return nil
+}
+
+// checkTimes returns an error if statements are executed in a mode that returns times as text, in a style that the driver cannot
+// read.
+func (f serverFacts) checkTimes(mode pgx.QueryExecMode) error {
+	asText := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
+	if style := f.settings[dateStyle]; asText && !strings.HasPrefix(style, "ISO") {
+		return fmt.Errorf("%s is %q, but must be \"ISO\" where default_query_exec_mode is %q: set one of them in the DSN", dateStyle, style, mode)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -74,6 +75,35 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 			t.Errorf("%s = %s is accepted", setting, value)
 		} else if !strings.Contains(err.Error(), setting) || !strings.Contains(err.Error(), value) {
 			t.Errorf("%s = %s: error %v", setting, value, err)
+		}
+	}
+}
+
+// TestDateStyleOfTheRoleDoesNotMatter uses a style that the driver cannot read.
+func TestDateStyleOfTheRoleDoesNotMatter(t *testing.T) {
+	t.Parallel()
+	dsn := must(pgtest.WithSetting(pgtest.Database(t), "DateStyle", "German, DMY"))(t)
+	store := openStore(t, dsn, Options{})
+	noError(t, store.Migrate(testContext(t)))
+	must(store.CreateTenant(testContext(t), "acme"))(t)
+	first, second := aNode(), aNode()
+	present(t, store, first)
+	session := must(connect(t, store, second))(t)
+	if fleet := must(session.ListPeers(testContext(t)))(t); len(fleet.Peers) != 1 || fleet.Peers[0].ID != first.ID {
+		t.Errorf("peers %+v", fleet.Peers)
+	} else if age := time.Since(fleet.Peers[0].Beat); age.Abs() > time.Hour {
+		t.Errorf("a heartbeat %s ago", age)
+	}
+	noError(t, store.ArchiveTenant(testContext(t), "acme"))
+	noError(t, store.DropTenant(testContext(t), "acme", "acme", DropOptions{}))
+
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		text := must(pgtest.WithSetting(dsn, "default_query_exec_mode", mode))(t)
+		if store, err := Open(testContext(t), text, Options{}); err == nil {
+			store.Close()
+			t.Errorf("%s is accepted", mode)
+		} else if !strings.Contains(err.Error(), `DateStyle is "German, DMY", but must be "ISO"`) {
+			t.Errorf("%s: error %v", mode, err)
 		}
 	}
 }

@@ -180,8 +180,8 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 	var member engine.Member
 	var known, draining, locked bool
 	var filtered, filters []string
-	var heartbeat time.Time
-	columns := []any{&member.ID, &known, &member.Name, &member.Projections, &member.Tenants, &filtered, &filters, &draining, &locked, &heartbeat}
+	var beat int64 // microseconds, since a time as text depends on DateStyle
+	columns := []any{&member.ID, &known, &member.Name, &member.Projections, &member.Tenants, &filtered, &filters, &draining, &locked, &beat}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		if known {
 			member = s.members[member.ID]
@@ -189,7 +189,7 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 			member.Filters = filtersFrom(filtered, filters)
 		}
 		alive[member.ID] = member
-		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Name: member.Name, Locked: locked, Beat: heartbeat})
+		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Name: member.Name, Locked: locked, Beat: time.UnixMicro(beat)})
 		if !draining {
 			found.Members = append(found.Members, member)
 		}

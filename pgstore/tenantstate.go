@@ -79,7 +79,7 @@ func (s port) SuspensionEnded(ctx context.Context, tenant string) (free bool, er
 	var suspended bool
 	var held int
 	var taken []int64
-	var began time.Time
+	var began int64 // microseconds, since a time as text depends on DateStyle
 	err = s.pool.QueryRow(ctx, s.control.sql("suspension_ended"), pgx.QueryExecModeExec, tenant).Scan(&suspended, &held, &taken, &began)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -90,7 +90,7 @@ func (s port) SuspensionEnded(ctx context.Context, tenant string) (free bool, er
 		return false, projection.ErrResumed
 	}
 	if len(taken) > 0 {
-		s.endZombieBatches(ctx, taken, began)
+		s.endZombieBatches(ctx, taken, time.UnixMicro(began))
 	}
 	if held > 0 {
 		return false, nil

@@ -3,7 +3,7 @@
 -- It scans nodes, which are few. Locks: those of the lock manager for a moment, for pg_locks. No index.
 select n.id::text, k.id is not null as known, n.name, case when k.id is null then n.projections end, case when k.id is null then n.tenants end,
        case when k.id is null then n.filtered end, case when k.id is null then n.filters end,
-       n.draining, l.key is not null as locked, n.heartbeat_at
+       n.draining, l.key is not null as locked, (extract(epoch from n.heartbeat_at) * 1000000)::bigint as beat
   from {control}.nodes n
   left join unnest($2::uuid[]) k(id) on k.id = n.id
   left join (select distinct (classid::bigint << 32 | objid::bigint) as key

@@ -27,5 +27,5 @@ with t as (
     returning l.id
 )
 select t.suspended, (select leases from alive) + (select count(*) from held h where h.owner is not null and h.id not in (select id from dead)),
-       array(select id::bigint from taken), transaction_timestamp()
+       array(select id::bigint from taken), (extract(epoch from transaction_timestamp()) * 1000000)::bigint
   from t
