@@ -42,6 +42,19 @@ var cannot = map[string]struct {
 		_, err := open(testContext(t), newPath(t), Options{}, func(string) (string, error) { return "NFS", nil })
 		return err
 	}},
+	"sqlitestore.ErrSeveralNames": {ErrSeveralNames, func(t *testing.T) error {
+		store := newStore(t)
+		store.Close()
+		noError(t, os.Link(store.path, store.path+"2"))
+		_, err := Open(testContext(t), store.path, Options{})
+		return err
+	}},
+	"sqlitestore.ErrReplaced": {ErrReplaced, func(t *testing.T) error {
+		store := newStore(t)
+		noError(t, os.Rename(store.path, store.path+"2"))
+		_, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
+		return err
+	}},
 	"sqlitestore.ErrForeignFile": {ErrForeignFile, func(t *testing.T) error {
 		path := newPath(t)
 		other := must(sql.Open("sqlite", path))(t)

@@ -33,6 +33,8 @@ func childMain() bool {
 		"run":    childRuns,
 		"count":  childCounts,
 		"drop":   childDrops,
+		"mount":  childMounts,
+		"reopen": childReopens,
 		"touch":  func(path string) error { return childTouches(path, false) },
 		"touch with locks of POSIX": func(path string) error {
 			return childTouches(path, true)

@@ -9,21 +9,26 @@ import (
 	"modernc.org/sqlite"
 )
 
-// openDB returns connections of the driver. Those that write have a loan.
-func openDB(name string, writes bool) (*sql.DB, error) {
+// openDB returns connections of the driver. Those that write have a loan. While another file has the path of at, which may be
+// nil, no connection is opened.
+func openDB(name string, at *location, writes bool) (*sql.DB, error) {
 	base, err := sqlite.NewConnector(name)
 	if err != nil {
 		return nil, err
 	}
-	return sql.OpenDB(connector{base, writes}), nil
+	return sql.OpenDB(connector{base, at, writes}), nil
 }
 
 type connector struct {
 	driver.Connector
+	at     *location
 	writes bool
 }
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := c.at.check(); err != nil {
+		return nil, err
+	}
 	base, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err

@@ -38,6 +38,10 @@ func Diagnose(ctx context.Context, path string, opts Options) ([]projection.Find
 		e.add("file", "move the file to a local disk: a network file system does not lock it reliably", "%v", err)
 	case errors.Is(err, ErrForeignFile):
 		e.add("file", "use another file", "%v", err)
+	case errors.Is(err, ErrSeveralNames):
+		e.add("file", "let all programs open the file by one name, in a folder that is mounted as a whole", "%v", err)
+	case errors.Is(err, ErrReplaced):
+		e.add("file", "end all processes that have the file open, and restore it again", "%v", err)
 	case errors.Is(err, ErrCorrupt):
 		e.add("file", "restore the file from a backup", "%v", err)
 	case err != nil:
@@ -76,7 +80,7 @@ func (e *examination) run(ctx context.Context) error {
 		e.add("file", "restore the file from a backup", "the file is damaged: %s", strings.Join(faults, "; "))
 		return nil
 	}
-	version, err := number(ctx, e.store.readers, "user_version")
+	version, err := schemaVersion(ctx, e.store.readers)
 	if err != nil {
 		return fmt.Errorf("read the version of the schema: %w", err)
 	}

@@ -14,8 +14,6 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
-
-	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
 var (
@@ -35,26 +33,9 @@ const applicationID = 0x4D696C6C // "Mill"
 // shortestFile is the size of the smallest page of a database, in bytes.
 const shortestFile = 512
 
-// absolute returns the path of a store's file. SQLite would not take some of the refused paths for files.
-func absolute(path string) (string, error) {
-	switch {
-	case path == "":
-		return "", errors.New("the path must not be empty")
-	case strings.HasPrefix(path, ":memory:"), strings.HasPrefix(path, "file:"):
-		return "", fmt.Errorf("the path must be that of a file, without a scheme or parameters: %s", excerpt.Quoted(path))
-	case strings.IndexByte(path, 0) >= 0:
-		return "", fmt.Errorf("the path must not contain NUL: %s", excerpt.Quoted(path))
-	}
-	return filepath.Abs(path)
-}
-
 // local returns an error if the folder of the file does not exist or is on a network file system.
 func local(path string, networkFile func(folder string) (string, error)) error {
 	folder := filepath.Dir(path)
-	// A symbolic link is resolved, since SQLite keeps the write-ahead log beside the file itself.
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		folder = filepath.Dir(target)
-	}
 	if info, err := os.Stat(folder); err != nil {
 		return fmt.Errorf("the file's folder: %w", err)
 	} else if !info.IsDir() {
@@ -104,10 +85,6 @@ func examineOnce(ctx context.Context, path string) error {
 		return nil
 	case err != nil:
 		return err
-	case info.IsDir():
-		return fmt.Errorf("%s: %w: it is a folder", path, ErrForeignFile)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s: %w: it is no regular file", path, ErrForeignFile)
 	case info.Size() == 0 && nonempty(path+"-wal") && !nonempty(path+"-journal"):
 		// SQLite would delete the log.
 		return fmt.Errorf("%s: %w: it is empty, and has a write-ahead log", path, ErrCorrupt)
@@ -175,7 +152,7 @@ func pagesBefore(journal string) (uint32, error) {
 }
 
 func examineWith(ctx context.Context, path, mode string) (err error) {
-	db, err := openDB(dsn(path, mode, "_pragma=busy_timeout(10000)"), false)
+	db, err := openDB(dsn(path, mode, "_pragma=busy_timeout(10000)"), nil, false)
 	if err != nil {
 		return err
 	}
@@ -197,7 +174,7 @@ func examineWith(ctx context.Context, path, mode string) (err error) {
 	if id := fields[0]; id != applicationID && fields != [3]int64{} {
 		return fmt.Errorf("%w: its application id is %#x, not %#x", ErrForeignFile, id, applicationID)
 	}
-	return nil
+	return checkVersion(fields[2])
 }
 
 // number returns the result of a statement that returns one number.

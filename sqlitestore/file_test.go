@@ -273,6 +273,27 @@ func TestFileMayBeOneVersionAhead(t *testing.T) {
 	}
 }
 
+func TestVersionBelowZeroIsNamed(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	filled(t, path)
+	database(t, path, "pragma user_version = -1")
+	_, err := Open(testContext(t), path, Options{})
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "user_version is -1") {
+		t.Errorf("open: %v", err)
+	}
+	store := newStore(t)
+	store.migrated.Store(false)
+	database(t, store.path, "pragma user_version = -1")
+	_, appendErr := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
+	_, versionsErr := port{store}.SchemaVersions(testContext(t))
+	for what, err := range map[string]error{"migrate": store.Migrate(testContext(t)), "append": appendErr, "versions": versionsErr} {
+		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "user_version is -1") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestMigrationIsAppliedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, newPath(t), Options{})

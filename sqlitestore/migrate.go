@@ -35,7 +35,7 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 		return fmt.Errorf("migrate %s: %w", s.path, err)
 	}
 	for {
-		version, err := number(ctx, s.readers, "user_version")
+		version, err := schemaVersion(ctx, s.readers)
 		if err == nil && int(version) >= len(list) {
 			err = migration.NotTooNew(int(version), len(list))
 			if err == nil {
@@ -57,7 +57,7 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 
 // migrateOnce applies the next migration, if another process has not done so meanwhile.
 func (s *Store) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.Step) error {
-	version, err := number(ctx, tx, "user_version")
+	version, err := schemaVersion(ctx, tx)
 	if err != nil || int(version) >= len(list) {
 		return err
 	}
@@ -86,12 +86,29 @@ func setHeader(ctx context.Context, tx *sql.Tx, statement, placeholder string, v
 	return err
 }
 
+// schemaVersion returns the version of the schema, which is in the file's header.
+func schemaVersion(ctx context.Context, q querier) (int64, error) {
+	version, err := number(ctx, q, "user_version")
+	if err == nil {
+		err = checkVersion(version)
+	}
+	return version, err
+}
+
+// checkVersion returns an error for a version that no program of this library writes.
+func checkVersion(version int64) error {
+	if version < 0 {
+		return fmt.Errorf("%w: the header's user_version is %d", ErrCorrupt, version)
+	}
+	return nil
+}
+
 // ready returns an error if the schema is not that of this program, or one version newer.
 func (s *Store) ready(ctx context.Context) error {
 	if s.migrated.Load() {
 		return nil
 	}
-	version, err := number(ctx, s.readers, "user_version")
+	version, err := schemaVersion(ctx, s.readers)
 	if err == nil {
 		err = migration.Acceptable(int(version), len(ownMigrations))
 	}
@@ -104,6 +121,6 @@ func (s *Store) ready(ctx context.Context) error {
 
 // SchemaVersions implements engine.Store. All tenants have the tables of the file.
 func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
-	version, err := number(ctx, s.readers, "user_version")
+	version, err := schemaVersion(ctx, s.readers)
 	return engine.SchemaVersions{Found: int(version), Newest: len(ownMigrations)}, failed(err, "compare the versions of the schema")
 }

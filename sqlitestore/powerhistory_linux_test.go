@@ -235,7 +235,7 @@ func checkModel(ctx context.Context, store *Store, h *history) error {
 
 // maintain does what administrators and other processes do, until finished ends.
 func (w *workload) maintain(ctx, finished context.Context) error {
-	other, err := openDB(dsn(w.path, "_pragma=busy_timeout(10000)", "_pragma=synchronous("+w.synchronous+")"), false)
+	other, err := openDB(dsn(w.path, "_pragma=busy_timeout(10000)", "_pragma=synchronous("+w.synchronous+")"), nil, false)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (s port) probeSpace() (err error) {
 }
 
 func (s port) probeWrite(ctx context.Context) (err error) {
-	db, err := openDB(dsn(s.path, "_txlock=immediate", "mode=rw"), false)
+	db, err := openDB(dsn(s.path, "_txlock=immediate", "mode=rw"), s.writer.at, false)
 	if err != nil {
 		return err
 	}
@@ -52,5 +52,5 @@ func (s port) probeWrite(ctx context.Context) (err error) {
 	if err := execute(ctx, tx, "probe_write"); err != nil {
 		return err
 	}
-	return afterCommit(s.writer.path, tx.Commit())
+	return afterCommit(s.path, tx.Commit())
 }

@@ -18,6 +18,9 @@ const (
 	queueTime = 100 * time.Millisecond
 )
 
+// queueSuffix is the suffix of the lock file of the queue, beside the store's file.
+const queueSuffix = "-queue"
+
 // fileQueue makes the processes that write to a file take turns. SQLite's lock has no queue: a process that runs transactions
 // without a pause gets the lock again before another process looks for it. So each process takes the lock of the queue first,
 // and holds it while it waits for SQLite's lock. A process that has ended a transaction cannot take the lock of the queue
@@ -31,7 +34,7 @@ type fileQueue struct {
 
 // openQueue opens the lock file of the queue of a store's file.
 func openQueue(path string) (*fileQueue, error) {
-	file, err := os.OpenFile(path+"-queue", os.O_RDWR|os.O_CREATE, 0o666)
+	file, err := os.OpenFile(path+queueSuffix, os.O_RDWR|os.O_CREATE, 0o666)
 	return &fileQueue{file: file}, err
 }
 
@@ -63,4 +66,5 @@ func (q *fileQueue) enter(ctx context.Context) (leave func(), err error) {
 
 func (q *fileQueue) leave() { _ = filelock.Unlock(q.file) }
 
-func (q *fileQueue) close() error { return q.file.Close() }
+// close also removes the mark of markQueue.
+func (q *fileQueue) close() error { return errors.Join(filelock.Unmark(q.file), q.file.Close()) }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -22,17 +21,9 @@ import (
 // the next commit.
 const resyncMark = "-resync"
 
-// resolved returns the path without symbolic links.
-func resolved(path string) string {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		return target
-	}
-	return path
-}
-
 // commit commits a transaction of the store.
 func (w *writer) commit(tx *sql.Tx) error {
-	if err := afterCommit(w.path, tx.Commit()); err != nil {
+	if err := afterCommit(w.at.path, tx.Commit()); err != nil {
 		return fmt.Errorf("commit transaction: %w", err)
 	}
 	return nil

@@ -46,7 +46,7 @@ type nodeSession struct {
 
 // Connect implements engine.Store. It takes the owner lock if no other runtime has it. Otherwise the session stands by.
 func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
-	db, err := openReaders(s.path, Options{Readers: 1})
+	db, err := openReaders(s.writer.at, Options{Readers: 1})
 	if err != nil {
 		return nil, failed(err, "open the session connection")
 	}
@@ -192,7 +192,7 @@ func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary
 	if !s.owns {
 		return nil
 	}
-	if err := s.lock.Beat(); err != nil {
+	if err := errors.Join(s.lock.Beat(), s.store.writer.at.check()); err != nil {
 		return failed(err, "send heartbeat")
 	}
 	encoded, err := summary.Encode()

@@ -46,7 +46,11 @@ func noError(t testing.TB, err error) {
 	}
 }
 
-func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "store.db") }
+// newPath returns the path of a file that does not exist, without symbolic links.
+func newPath(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(must(filepath.EvalSymlinks(t.TempDir()))(t), "store.db")
+}
 
 // openStore opens the store of a file, until the test ends.
 func openStore(t testing.TB, path string, opts Options) *Store {

@@ -24,7 +24,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -67,6 +66,11 @@ type Options struct {
 	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
 	// returns a version conflict if it expects a version. Negative means for ever. Default: 7 days.
 	KeyRetention time.Duration
+	// AllowHardLinks allows a file with several hard links, as programs for backups make them. Otherwise Open returns
+	// ErrSeveralNames. While a process has the file open, other names are still refused on Linux. But if a process is killed,
+	// and the file is opened by another name before it is opened by the same one, the last commits are lost and the file is
+	// damaged. A hard link is no backup of an open file, since it changes with the file. Default: false.
+	AllowHardLinks bool
 	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
 	AppendMiddleware []event.AppendMiddleware
 	// Logger receives the logs. Default: nothing is logged.
@@ -125,11 +129,13 @@ type Store struct {
 // Open opens the store in a file, which it creates if it does not exist. The folder must exist.
 //
 // Open refuses other files and does not change them. It returns ErrForeignFile for the database of another program,
-// ErrCorrupt for a damaged file, and ErrNetworkFile for a file on a network file system.
+// ErrCorrupt for a damaged file, ErrNetworkFile for a file on a network file system, and ErrSeveralNames for a file that may be
+// used by several names. Symbolic links are followed first.
 //
 // On Linux, Open turns on the open file description locks of modernc.org/sqlite for the whole process, unless the process
 // has used SQLite before. Without them, a process that opens and closes the file without SQLite, for instance by os.Open,
-// releases SQLite's locks. Another process may then overwrite commits.
+// releases SQLite's locks. Another process may then overwrite commits. Without them, Open also does not notice that another
+// process has opened the file by another name.
 func Open(ctx context.Context, path string, opts Options) (*Store, error) {
 	store, err := open(ctx, path, opts, networkFile)
 	if err != nil {
@@ -147,25 +153,25 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 	if err != nil {
 		return nil, err
 	}
-	if path, err = absolute(path); err != nil {
+	if path, err = resolvePath(path); err != nil {
 		return nil, err
 	}
-	if err := local(path, networkFile); err != nil {
+	if err := errors.Join(local(path, networkFile), oneName(path, opts)); err != nil {
 		return nil, err
 	}
 	lockByDescription()
-	if err := examine(ctx, path); err != nil {
+	at, err := openLocation(path)
+	if err != nil {
 		return nil, err
+	}
+	if err := examine(ctx, path); err != nil {
+		return nil, errors.Join(err, at.close())
 	}
 	s := &Store{path: path, opts: opts, log: opts.Logger, middleware: middleware}
-	if s.writer, err = openWriter(ctx, path, opts); err != nil {
+	if s.writer, err = openWriter(ctx, at, opts); err != nil {
 		return nil, err
 	}
-	// All names of the file share one owner lock, as they share one write-ahead log.
-	if s.path, err = filepath.EvalSymlinks(path); err != nil {
-		return nil, errors.Join(err, s.writer.close())
-	}
-	if s.readers, err = openReaders(path, opts); err != nil {
+	if s.readers, err = openReaders(at, opts); err != nil {
 		return nil, errors.Join(err, s.writer.close())
 	}
 	s.writer.committed = s.readers

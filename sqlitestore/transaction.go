@@ -60,7 +60,7 @@ func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	if err := resync(w.path); err != nil {
+	if err := errors.Join(w.at.check(), resync(w.at.path)); err != nil {
 		t.release()
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
@@ -166,7 +166,7 @@ func (t *transaction) commit(ctx context.Context) error {
 	if errors.Is(err, sql.ErrTxDone) {
 		err = fmt.Errorf("the transaction was ended: %w", ErrTxControl)
 	}
-	if err := afterCommit(t.writer.path, err); err != nil {
+	if err := afterCommit(t.writer.at.path, err); err != nil {
 		return fmt.Errorf("commit transaction: %w", err)
 	}
 	return nil

@@ -33,9 +33,8 @@ var ErrClosed = errors.New("the store is closed")
 
 // writer has the only connection that writes, and lends it to one transaction at a time, in the order of their requests.
 type writer struct {
-	// path is without symbolic links, since SQLite has the write-ahead log beside the file itself.
-	path string
-	db   *sql.DB
+	at *location
+	db *sql.DB
 	// committed reads committed data, over other connections.
 	committed querier
 	// turn has an element while no transaction has the connection.
@@ -75,32 +74,39 @@ func newWaitingAppend(a eventlog.Append, apply func(ctx context.Context, tx *sql
 	return &waitingAppend{Append: a, apply: apply, done: make(chan struct{}), back: make(chan struct{}, 1)}
 }
 
-func openWriter(ctx context.Context, path string, opts Options) (*writer, error) {
+// openWriter opens the connection that writes. If it fails, it closes at.
+func openWriter(ctx context.Context, at *location, opts Options) (*writer, error) {
 	synchronous := "FULL"
 	if opts.Synchronous == SynchronousNormal {
 		synchronous = "NORMAL"
 	}
-	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{}), path: resolved(path)}
+	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{}), at: at}
 	var err error
-	if w.queue, err = openQueue(w.path); err != nil {
-		return nil, err
+	if w.queue, err = openQueue(at.path); err != nil {
+		return nil, errors.Join(err, at.close())
 	}
-	w.db, err = openDB(dsn(path, "_txlock=immediate", fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
+	if err := at.markQueue(w.queue.file); err != nil {
+		return nil, errors.Join(err, w.queue.close(), at.close())
+	}
+	w.db, err = openDB(dsn(at.path, "_txlock=immediate", fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"_pragma=journal_mode(WAL)", "_pragma=synchronous("+synchronous+")", "_pragma=fullfsync(1)",
-		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)"), true)
+		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)"), at, true)
 	if err != nil {
-		return nil, errors.Join(err, w.queue.close())
+		return nil, errors.Join(err, w.queue.close(), at.close())
 	}
 	// A handler that does not return keeps its connection. Otherwise there is one.
 	w.db.SetMaxIdleConns(1)
 	w.close = sync.OnceValue(func() error {
 		close(w.closed)
 		<-w.turn
-		return errors.Join(w.db.Close(), w.queue.close())
+		return errors.Join(w.db.Close(), w.queue.close(), at.close())
 	})
 	w.turn <- struct{}{}
 	if err := w.checkJournal(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", path, damaged(err)), w.close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", at.path, damaged(err)), w.close())
+	}
+	if err := at.opened(); err != nil {
+		return nil, errors.Join(err, w.close())
 	}
 	return w, nil
 }
@@ -117,8 +123,8 @@ func (w *writer) checkJournal(ctx context.Context) error {
 	return err
 }
 
-func openReaders(path string, opts Options) (*sql.DB, error) {
-	db, err := openDB(dsn(path, "_pragma=busy_timeout(10000)", "_pragma=query_only(1)"), false)
+func openReaders(at *location, opts Options) (*sql.DB, error) {
+	db, err := openDB(dsn(at.path, "_pragma=busy_timeout(10000)", "_pragma=query_only(1)"), at, false)
 	if err != nil {
 		return nil, err
 	}

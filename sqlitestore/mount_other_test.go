@@ -1,0 +1,5 @@
+//go:build !linux
+
+package sqlitestore
+
+func childMounts(string) error { return nil }
