@@ -22,7 +22,7 @@ func TestReadsThatKeepFailingAreFound(t *testing.T) {
 	pool := b.Store.(kit.PgStore).Pool()
 	for _, sql := range []string{
 		`create function public.readable(bigint) returns boolean stable language plpgsql as $$ begin
-			if $1 between 4 and 100 then raise exception 'out of memory' using errcode = '54000'; end if; return true; end $$`,
+			if $1 between 4 and 100 then raise exception 'limit' using errcode = '53400'; end if; return true; end $$`,
 		"alter table millrace_default.events rename to kept",
 		`create view millrace_default.events as select global_seq, stream_id, stream_version, type, case when public.readable(global_seq) then body end as body,
 			headers, causation_id, correlation_id, created_at, slot from millrace_default.kept`,
@@ -34,19 +34,19 @@ func TestReadsThatKeepFailingAreFound(t *testing.T) {
 	b.Must(rt.Admin.Resume(b.Ctx, millrace.ProjectionID{Name: "p"}))
 	b.Patient().Eventually("the failed reads are a finding", func() bool {
 		for _, f := range b.Summary(rt).Findings() {
-			if f.Check == "standstill" && strings.Contains(f.Problem, "default/p") && strings.Contains(f.Problem, "54000") {
+			if f.Check == "standstill" && strings.Contains(f.Problem, "default/p") && strings.Contains(f.Problem, "53400") {
 				return true
 			}
 		}
 		return false
 	})
 	for range 20 { // between the attempts, too
-		if s := b.Status(rt, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "54000") {
+		if s := b.Status(rt, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "53400") {
 			t.Errorf("the status is %s, %q", s.State, s.Reason)
 		}
 	}
 	another := b.Another(kit.Quick) // not on the node that runs it
-	if s := b.Status(another, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "54000") {
+	if s := b.Status(another, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "53400") {
 		t.Errorf("another process shows %s, %q", s.State, s.Reason)
 	}
 	if h := rt.Health(b.Ctx); !h.Ready || !strings.Contains(strings.Join(h.DegradedBy, ""), "although events wait: 1, the first default/p") {
