@@ -14,7 +14,7 @@ const StandsLong = 30 * time.Second
 
 // workingMost is how many working projections are looked at, so that a summary costs the same on a node with very many. Those that
 // hold slots are fewer.
-const workingMost = 1000
+const workingMost = 400
 
 // standing is since when events wait for a projection that does not move. It is kept while the actor is restarted.
 type standing struct {

@@ -359,8 +359,14 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 	}
 }
 
+// readLimit limits a read of a page in multiples of QueryTimeout. A store keeps the events that arrived until then, so a batch over a
+// slow connection goes on with them in the rest of its time.
+const readLimit = 3
+
 // read reads a page of events. The server must still be in the incarnation in which the projection's row was read.
 func (w *worker) read(ctx context.Context, in engine.Incarnation, r engine.ReadRange) (engine.Page, error) {
+	ctx, cancel := context.WithTimeout(ctx, readLimit*w.deps.Timing.QueryTimeout)
+	defer cancel()
 	page, err := w.deps.Store.Read(ctx, w.id.Tenant, r)
 	if err == nil && page.Incarnation != in {
 		err = projection.ErrIncarnationChanged
