@@ -13,8 +13,9 @@ import (
 
 const (
 	// openingWait is how long the begin of the next batch waits for a lock at most, since the answer to the commit waits with it.
-	// Only an operation that waits for batches to end holds such a lock.
-	openingWait = 50 * time.Millisecond
+	// An operation that waits for batches to end holds such a lock, and a batch that is kept apart from the next one does: the commit
+	// of a third projection must not wait for that batch.
+	openingWait = 5 * time.Millisecond
 	// passedFor is how long batches pass a connection on. Then it returns to the pool, which may replace it.
 	passedFor = time.Second
 )

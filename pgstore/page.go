@@ -40,17 +40,20 @@ func (r pageRead) page(ctx context.Context, sql string, args [][]byte) (wire.Eve
 		return wire.Events{}, err // no single event is the cause
 	}
 	e := &first.List[0]
-	alone, err := r.once(ctx, r.tenant.sql("read_tail"), [][]byte{wire.Int(e.Position - 1), wire.Int(e.Position), wire.Int(1)})
+	alone, aloneErr := r.once(ctx, r.tenant.sql("read_tail"), [][]byte{wire.Int(e.Position - 1), wire.Int(e.Position), wire.Int(1)})
 	switch {
-	case err == nil:
+	case aloneErr == nil && len(alone.List) == 0:
+		return wire.Events{}, err // the event was deleted meanwhile
+	case aloneErr == nil:
 		alone.Truncated = true // the server had too little memory for more, or the event was repaired
 		return alone, nil
-	case !pgerr.OfValue(err):
-		return wire.Events{}, err
-	case pgerr.LimitExceeded(err):
-		err = backoff.Permanent(err) // each try would make the server build 1 GB again
+	case !pgerr.OfValue(aloneErr) || pgerr.OfResources(aloneErr):
+		return wire.Events{}, aloneErr
 	}
-	e.Unreadable = &event.UnreadableError{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Err: err}
+	if pgerr.LimitExceeded(aloneErr) {
+		aloneErr = backoff.Permanent(aloneErr) // each try would make the server build 1 GB again
+	}
+	e.Unreadable = &event.UnreadableError{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Err: aloneErr}
 	first.Truncated = true
 	return first, nil
 }
@@ -64,13 +67,17 @@ func withoutValues(sql string) string {
 func (r pageRead) once(ctx context.Context, sql string, args [][]byte) (read wire.Events, err error) {
 	reading, cut := context.WithCancel(ctx)
 	defer cut()
+	enough := false
 	err = r.run(reading, sql, args, func(rows *pgconn.ResultReader) (err error) {
-		read, err = wire.ReadEvents(rows, r.maxBytes, r.expected, cut)
+		read, err = wire.ReadEvents(rows, r.maxBytes, r.expected, func() {
+			enough = true
+			cut()
+		})
 		return err
 	})
 	switch {
 	case err == nil:
-	case len(read.List) > 0 && (reading.Err() != nil && ctx.Err() == nil || errors.Is(err, context.DeadlineExceeded) || pgerr.OfValue(err)):
+	case len(read.List) > 0 && (enough || errors.Is(err, context.DeadlineExceeded) || pgerr.OfValue(err)):
 		read.Truncated = true
 	default:
 		return wire.Events{}, err

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
 // foreign inserts an event by SQL, as another program does.
@@ -155,5 +156,40 @@ func TestReadThatFailsForAnotherReasonBlamesNoEvent(t *testing.T) {
 	}}
 	if _, err := r.page(testContext(t), "select", make([][]byte, 3)); err != outOfMemory || calls != 2 {
 		t.Errorf("after %d calls: %v", calls, err)
+	}
+}
+
+// The read of the event alone meets what the first read did not: the event was deleted, or the server is short of memory.
+func TestEventIsBlamedOnlyIfItsOwnReadFails(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	read := func(states ...string) (wire.Events, error) {
+		calls := 0
+		r := pageRead{tenant: store.tenant, run: func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
+			state := states[calls]
+			if calls++; state == "deleted" {
+				mustExec(t, store, "delete from millrace_default.events")
+			} else if state != "" {
+				return &pgconn.PgError{Code: state}
+			}
+			_, err := store.tenant.readEvents(ctx, sql, args, wire.Binary, decode)
+			return err
+		}}
+		return r.page(testContext(t), store.tenant.sql("read_tail"), [][]byte{wire.Int(0), wire.Int(1), wire.Int(1)})
+	}
+	if read, err := read("54000", "", "54000"); err != nil || len(read.List) != 1 || read.List[0].Unreadable == nil {
+		t.Errorf("%+v, %v, want an event that cannot be read", read, err)
+	}
+	for _, state := range []string{pgerr.OutOfMemory, "58030"} {
+		if read, err := read(state, "", state); !pgerr.Is(err, state) {
+			t.Errorf("%s: %+v, %v", state, read, err)
+		}
+	}
+	if read, err := read(pgerr.OutOfMemory, "", ""); err != nil || len(read.List) != 1 || read.List[0].Unreadable != nil {
+		t.Errorf("%+v, %v, want the event", read, err)
+	}
+	if read, err := read("54000", "", "deleted"); !pgerr.Is(err, "54000") {
+		t.Errorf("%+v, %v, want the first error", read, err)
 	}
 }

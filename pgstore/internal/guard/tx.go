@@ -97,8 +97,8 @@ func (tx *Tx) Nested() bool {
 // errors that only follow from another. An error of the server before the last one was undone by a savepoint: otherwise
 // the transaction would have been aborted, and the last error could not have occurred.
 func (tx *Tx) note(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || err == pgx.ErrNoRows { // frequent, and no fault
+		return err
 	}
 	taken := usererror.Take(err) // it may wrap an error of the user's, for instance of an argument that encodes itself
 	server := pgerr.FromServer(taken)

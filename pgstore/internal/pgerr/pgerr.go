@@ -74,6 +74,13 @@ func OfValue(err error) bool {
 	return pgErr.Code == OutOfMemory || slices.Contains([]string{"22", "54", "58", "XX"}, pgErr.Code[:2])
 }
 
+// OfResources reports whether an error of OfValue may also come from a server that has too little memory, or whose disk fails. The value
+// alone is not to blame for it.
+func OfResources(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && (pgErr.Code == OutOfMemory || strings.HasPrefix(pgErr.Code, "58"))
+}
+
 // IsMissing reports whether err is about a schema or a table that does not exist.
 func IsMissing(err error) bool { return Is(err, UndefinedSchema, UndefinedTable) }
 

@@ -30,6 +30,9 @@ type Events struct {
 	Truncated bool
 }
 
+// leastCut is how many bytes beyond the limit a read has got, at least, when it is cut. A cut costs a connection.
+const leastCut = 1 << 20
+
 // ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is
 // what this library does most. It stops after the event with which the events have limit bytes or more; 0 means no
 // limit. The server still sends the rows after that. Once these have as many bytes, ReadEvents calls cut, which ends the read: then
@@ -47,7 +50,7 @@ func ReadEvents(rows *pgconn.ResultReader, limit, expected int, cut func()) (Eve
 		}
 		if limit > 0 && size >= limit {
 			read.Truncated = true
-			if beyond += rowBytes(rows.Values()); beyond >= limit {
+			if beyond += rowBytes(rows.Values()); beyond >= max(limit, leastCut) {
 				cut()
 			}
 			continue
