@@ -95,7 +95,7 @@ func TestStandstillWithoutAFaultHasAReason(t *testing.T) {
 	}
 }
 
-// A feed that polls and neither finds anything nor meets an error is reported. One that waits for a slot is not.
+// A feed whose poll finds no events and meets no error is reported. A feed that waits for a slot is not.
 func TestFeedWhoseReadDoesNotEndIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		entry FeedEntry

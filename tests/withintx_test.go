@@ -79,7 +79,7 @@ func writing(b *kit.Bundle, admin *millrace.Admin) map[string]func(ctx context.C
 	}
 }
 
-// A new method of the stores must be listed here as one that writes or one that is allowed.
+// Each method of the stores is listed here, as a method that writes or as one that is allowed.
 func TestEveryMethodIsKnownToWriteOrNot(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		admin, err := millrace.NewAdmin(b.Store)
