@@ -44,7 +44,10 @@ func TestInterruptedImportContinues(t *testing.T) {
 				t.Errorf("printed %q, want %q", out, step.says)
 			}
 		}
-		exported := p.must(t, done, "events", "export")
+		exported, errs, status := p.run(t, "events", "export")
+		if status != done {
+			t.Fatalf("status %d: %s", status, errs)
+		}
 		for i, line := range strings.Split(strings.TrimSpace(exported), "\n") {
 			if want := fmt.Sprintf(`"stream":"s%d"`, i%10); !strings.Contains(line, want) || !strings.Contains(line, fmt.Sprintf(`"body":{"n":%d}`, i)) {
 				t.Fatalf("line %d: %s, want %s", i+1, line, want)

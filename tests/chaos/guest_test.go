@@ -98,7 +98,12 @@ func (s *strike) splitGuest() error {
 // compareGuest waits until the guest's projections have applied everything, while its writers pause, and compares that with
 // what was appended.
 func (s *strike) compareGuest(w *writers) error {
+	// If a server lost that the guest was brought back, its writers retry for ever.
+	giveUp := time.AfterFunc(30*time.Second, w.end)
 	defer w.pause()()
+	if !giveUp.Stop() {
+		return errors.New("the guest's writers could not finish their appends")
+	}
 	if lagging, err := s.caughtUpOf(30*time.Second, guest); err != nil {
 		return fmt.Errorf("%w: %+v", err, lagging)
 	}
