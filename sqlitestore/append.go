@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"modernc.org/sqlite"
@@ -104,9 +105,13 @@ func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appendi
 	return waiting.result, nil
 }
 
-// appendWithin runs an append in a transaction of the caller. An error means that the whole transaction is over.
+// appendWithin runs an append in a transaction of the caller. An error means that nothing was appended, and the whole transaction
+// may be over.
 func (s *Store) appendWithin(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
 	defer s.appending.lock(tx)()
+	if _, err := s.writer.checkObjects(ctx, tx); err != nil {
+		return err
+	}
 	return inSavepoint(ctx, tx, a)
 }
 
@@ -174,7 +179,7 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 		id, version := state.tenant<<positionBits+result.Positions[i], state.version+i+1
 		var sum int64
 		buffer, sum = checksum(buffer, id, version, now.UnixMicro(), a.Stream, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i])
-		err := execute(ctx, tx, "insert_event", id, slot, a.Stream, version, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i],
+		err := changeOne(ctx, tx, "insert_event", id, slot, a.Stream, version, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i],
 			now.UnixMicro(), sum)
 		if isTaken(err) {
 			err = fmt.Errorf("%w: position %d, or version %d of %s, is taken: %w", ErrCorrupt, result.Positions[i], version, excerpt.Quoted(a.Stream), err)
@@ -183,10 +188,10 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 			return event.Appended{}, err
 		}
 	}
-	if err := execute(ctx, tx, "set_stream_version", state.tenant, a.Stream, result.Version); err != nil {
+	if err := changeOne(ctx, tx, "set_stream_version", state.tenant, a.Stream, result.Version); err != nil {
 		return event.Appended{}, err
 	}
-	if err := execute(ctx, tx, "set_head", state.tenant, state.head+n); err != nil {
+	if err := changeOne(ctx, tx, "set_head", state.tenant, state.head+n); err != nil {
 		return event.Appended{}, err
 	}
 	if !a.Keyed {
@@ -201,10 +206,19 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 	return result, nil
 }
 
-// isTaken reports whether a row with the same key exists.
+// changeOne executes a statement that changes one row. A trigger that the store has not seen may swallow the row.
+func changeOne(ctx context.Context, tx *sql.Tx, statement string, args ...any) error {
+	changed, err := runOne(ctx, tx, statement, args)
+	if err == nil && !changed {
+		err = fmt.Errorf("%w: %s changed no row", ErrForeignObject, statement)
+	}
+	return err
+}
+
+// isTaken reports whether an event with the same key exists.
 func isTaken(err error) bool {
 	var failed *sqlite.Error
-	return errors.As(err, &failed) && slices.Contains([]int{sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID, sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
+	return errors.As(err, &failed) && strings.Contains(failed.Error(), "millrace_events.") && slices.Contains([]int{sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID, sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
 }
 
 // failed wraps err with the operation and the stream.

@@ -3,6 +3,7 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,9 +36,11 @@ type batchTx struct {
 	store *Store
 	id    projection.ID
 	// what describes the transaction in errors. upTo is the checkpoint after a batch.
-	what    string
-	upTo    int64
-	fresh   bool
+	what  string
+	upTo  int64
+	fresh bool
+	// alone is set while appends must not ride in the transaction.
+	alone   bool
 	timeout time.Duration
 	to      dirtied
 	// check checks the fence, and change makes the changes of the store.
@@ -59,7 +62,18 @@ func newBatchTx(s *Store, lease engine.Lease, batch engine.Batch, timeout time.D
 // finishTime bounds the statements after the handler.
 const finishTime = 10 * time.Second
 
+// run runs the transaction. If it shared its commit with appends, and nothing was committed, run repeats it without them before
+// anything counts as a failure of the handler.
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
+	err := b.runOnce(ctx, fn)
+	if errors.Is(err, errShared) {
+		b.alone = true
+		err = b.runOnce(ctx, fn)
+	}
+	return err
+}
+
+func (b *batchTx) runOnce(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
 	t, err := b.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
@@ -113,7 +127,11 @@ func (b *batchTx) finish(ctx context.Context, t *transaction) error {
 	if err := b.change(ctx, t.Tx); err != nil {
 		return finishFault(err)
 	}
-	if err := t.commitWithRiders(ctx); err != nil {
+	commit := t.commitWithRiders
+	if b.alone {
+		commit = t.commit
+	}
+	if err := commit(ctx); err != nil {
 		return classify(err)
 	}
 	return nil

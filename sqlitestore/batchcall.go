@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
@@ -25,7 +27,7 @@ func (b *batchTx) call(ctx context.Context, t *transaction, fn func(context.Cont
 	if r.Abandoned {
 		b.store.abandoned.Add(1)
 	} else {
-		t.takeBack(ctx)
+		ctx = t.takeBack(ctx)
 	}
 	return r.Abandoned, handlerError(ctx, t, r)
 }
@@ -34,9 +36,9 @@ func (b *batchTx) call(ctx context.Context, t *transaction, fn func(context.Cont
 func handlerError(ctx context.Context, t *transaction, r usercode.Result) error {
 	switch {
 	case r.Cause == nil && r.Err == nil:
-		return ignoredError(t)
+		return leftFault(ctx, t)
 	case r.Cause == nil:
-		return handlerFault(r.Err, t)
+		return handlerFault(ctx, r.Err, t)
 	case ctx.Err() != nil:
 		return engine.CancelledFault(r.Cause)
 	case r.Abandoned:
@@ -53,7 +55,7 @@ func handlerError(ctx context.Context, t *transaction, r usercode.Result) error 
 
 // handlerFault classifies an error that a handler returned. A fault of the file decides, even if the handler returned
 // another error. Otherwise the handler's error decides, for instance that of a web service.
-func handlerFault(err error, t *transaction) error {
+func handlerFault(ctx context.Context, err error, t *transaction) error {
 	fault, noted := engine.ReturnedFault(returnedClass(err), err), t.loan.decisive()
 	class := statementClass(noted)
 	// A statement that fails does not end the transaction, so the handler may have handled that error. The text of the
@@ -64,7 +66,27 @@ func handlerFault(err error, t *transaction) error {
 			fault.Err = errors.Join(err, noted)
 		}
 	}
+	if is(noted, sqlite3.SQLITE_READONLY) {
+		if left := t.checkLeft(ctx); errors.Is(left, ErrTxControl) {
+			return &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(fault.Err, left)}
+		}
+	}
 	return fault
+}
+
+// leftFault returns the fault of a handler that returned no error, but left the transaction unfit for the store's statements.
+func leftFault(ctx context.Context, t *transaction) error {
+	if err := ignoredError(t); err != nil {
+		return err
+	}
+	err := t.checkLeft(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrForeignObject), errors.Is(err, ErrTxControl):
+		return &engine.Fault{Class: engine.HandlerFault, Err: err}
+	}
+	return storeFault(err)
 }
 
 // ignoredError returns the fault of a handler that returned no error, although its transaction has ended.

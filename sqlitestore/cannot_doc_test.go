@@ -63,6 +63,12 @@ var cannot = map[string]struct {
 		_, err = Open(testContext(t), path, Options{})
 		return err
 	}},
+	"sqlitestore.ErrForeignObject": {ErrForeignObject, func(t *testing.T) error {
+		store := newStore(t)
+		must(otherProgram(t, store).Exec("create trigger audit after insert on millrace_events begin select 1; end"))(t)
+		_, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
+		return err
+	}},
 	"sqlitestore.ErrCorrupt": {ErrCorrupt, func(t *testing.T) error {
 		store := newStore(t)
 		mustAppend(t, must(store.ForTenant("default"))(t), "s", event.Any, someEvents(1)...)

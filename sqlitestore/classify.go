@@ -62,7 +62,7 @@ func classify(err error) *engine.Fault {
 		var failed *sqlite.Error
 		switch {
 		case errors.Is(err, ErrNotMigrated), errors.Is(err, ErrSchemaTooNew), errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeignFile),
-			errors.Is(err, ErrMoved), errors.Is(err, ErrReplaced):
+			errors.Is(err, ErrMoved), errors.Is(err, ErrReplaced), errors.Is(err, ErrForeignObject):
 			fault.Class = engine.Configuration
 		case errors.Is(err, ErrTxControl), errors.Is(err, ErrWithinTx):
 			fault.Class = engine.HandlerFault

@@ -40,6 +40,8 @@ func Diagnose(ctx context.Context, path string, opts Options) ([]projection.Find
 		e.add("file", "use another file", "%v", err)
 	case errors.Is(err, ErrSeveralNames):
 		e.add("file", "let all programs open the file by one name, in a folder that is mounted as a whole", "%v", err)
+	case errors.Is(err, ErrForeignObject):
+		e.add("schema", "drop them with another program, for instance sqlite3", "%v", err)
 	case errors.Is(err, ErrReplaced):
 		e.add("file", "end all processes that have the file open, and restore it again", "%v", err)
 	case errors.Is(err, ErrCorrupt):

@@ -174,7 +174,7 @@ func examineWith(ctx context.Context, path, mode string) (err error) {
 	if id := fields[0]; id != applicationID && fields != [3]int64{} {
 		return fmt.Errorf("%w: its application id is %#x, not %#x", ErrForeignFile, id, applicationID)
 	}
-	return checkVersion(fields[2])
+	return errors.Join(checkVersion(fields[2]), foreignObjects(ctx, tx, "foreign_objects"))
 }
 
 // number returns the result of a statement that returns one number.

@@ -129,8 +129,9 @@ type Store struct {
 // Open opens the store in a file, which it creates if it does not exist. The folder must exist.
 //
 // Open refuses other files and does not change them. It returns ErrForeignFile for the database of another program,
-// ErrCorrupt for a damaged file, ErrNetworkFile for a file on a network file system, and ErrSeveralNames for a file that may be
-// used by several names. Symbolic links are followed first.
+// ErrCorrupt for a damaged file, ErrNetworkFile for a file on a network file system, ErrSeveralNames for a file that may be
+// used by several names, and ErrForeignObject for triggers of another program on the store's tables. Symbolic links are followed
+// first.
 //
 // On Linux, Open turns on the open file description locks of modernc.org/sqlite for the whole process, unless the process
 // has used SQLite before. Without them, a process that opens and closes the file without SQLite, for instance by os.Open,

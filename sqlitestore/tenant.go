@@ -64,7 +64,8 @@ var (
 // a context that is not derived from it, they wait until that context ends.
 //
 // SQLite's PRAGMA, ATTACH and temporary tables affect the connection. After a transaction that uses them, the store closes
-// the connection and opens another one.
+// the connection and opens another one. A transaction that creates triggers on the store's tables, or temporary objects with their
+// names, is not committed: InTx returns ErrForeignObject. If it leaves query_only on, InTx returns ErrTxControl.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if err := s.notWithin(ctx); err != nil {
 		return fmt.Errorf("begin transaction: %w", err)

@@ -60,7 +60,7 @@ func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	if err := errors.Join(w.at.check(), resync(w.at.path)); err != nil {
+	if err := errors.Join(w.at.check(), resync(w.at.path), w.checkCommitted(ctx, t.Tx)); err != nil {
 		t.release()
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
@@ -232,6 +232,9 @@ func (w *writer) lend(ctx context.Context, fn func(tx *sql.Tx) error) error {
 		return fmt.Errorf("commit transaction: %w", context.Cause(ctx))
 	}
 	if err := t.ended(); err != nil {
+		return err
+	}
+	if err := t.checkLeft(ctx); err != nil {
 		return err
 	}
 	return t.commit(ctx)

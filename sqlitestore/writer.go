@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -44,11 +45,12 @@ type writer struct {
 	// queue is that of all processes that write to the file.
 	queue *fileQueue
 
+	// checkedSchema is the schema_version at which a transaction of the store last found no foreign objects.
+	checkedSchema atomic.Int64
+
 	mu sync.Mutex
-	// waiting are the appends that no transaction has taken yet.
+	// waiting are the appends that no transaction has taken yet. Those that are alone stand first.
 	waiting []*waitingAppend
-	// noRiders reports whether the next batch must take no appends.
-	noRiders bool
 	// close waits until no transaction has the connection, and closes it. closed is closed when close begins.
 	closed chan struct{}
 	close  func() error
@@ -64,7 +66,9 @@ type waitingAppend struct {
 	done   chan struct{}
 	result event.Appended
 	err    error
-	// back has an element after the append rode in a batch that failed. The append waits again then.
+	// alone reports that the append must not share a transaction: it has shared one that failed.
+	alone bool
+	// back has an element after the append shared a transaction that failed. The append waits again then.
 	back chan struct{}
 	// since is when the append began to wait for the connection. It is zero if the connection was free.
 	since time.Time
@@ -81,6 +85,7 @@ func openWriter(ctx context.Context, at *location, opts Options) (*writer, error
 		synchronous = "NORMAL"
 	}
 	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{}), at: at}
+	w.checkedSchema.Store(-1)
 	var err error
 	if w.queue, err = openQueue(at.path); err != nil {
 		return nil, errors.Join(err, at.close())
@@ -190,7 +195,9 @@ func (w *writer) append(ctx context.Context, a *waitingAppend) (event.Appended, 
 		select {
 		case <-a.done:
 		case <-w.turn:
-			err = w.appendGroup(ctx)
+			for err == nil && w.isWaiting(a) {
+				err = w.appendGroup(ctx)
+			}
 			w.give()
 		case <-w.closed:
 			err = ErrClosed
@@ -203,7 +210,7 @@ func (w *writer) append(ctx context.Context, a *waitingAppend) (event.Appended, 
 			}
 			return event.Appended{}, err
 		}
-		// A transaction has taken the append. It has a result when that transaction ends, unless it rode in a batch that failed.
+		// A transaction has taken the append. It has a result when that transaction ends, unless it shared one that failed.
 		select {
 		case <-a.done:
 			return a.result, a.err
@@ -224,14 +231,29 @@ func (w *writer) withdraw(a *waitingAppend) bool {
 	return true
 }
 
-// takeWaiting returns all appends that wait.
+// isWaiting reports whether no transaction has taken an append.
+func (w *writer) isWaiting(a *waitingAppend) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Contains(w.waiting, a)
+}
+
+// takeWaiting removes and returns the appends of the next transaction: the first one if it must be alone, or all.
 func (w *writer) takeWaiting() []*waitingAppend {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	group := w.waiting
-	w.waiting = nil
-	w.countWaits(group)
-	return group
+	if len(w.waiting) > 0 && w.waiting[0].alone {
+		return w.takeFirst(1)
+	}
+	return w.takeFirst(len(w.waiting))
+}
+
+// takeFirst removes and returns the first n appends that wait.
+func (w *writer) takeFirst(n int) []*waitingAppend {
+	taken := w.waiting[:n:n]
+	w.waiting = w.waiting[n:]
+	w.countWaits(taken)
+	return taken
 }
 
 // countWaits counts the waits of appends that a transaction takes.
@@ -243,14 +265,8 @@ func (w *writer) countWaits(taken []*waitingAppend) {
 	}
 }
 
-// appendGroup commits all waiting appends. An error means that it took none.
+// appendGroup runs a transaction of waiting appends. An error means that it took none.
 func (w *writer) appendGroup(ctx context.Context) error {
-	w.mu.Lock()
-	none := len(w.waiting) == 0
-	w.mu.Unlock()
-	if none {
-		return nil
-	}
 	// The context of one append must not end those of others.
 	shared := context.WithoutCancel(ctx)
 	t, err := w.begin(ctx, shared)
@@ -258,8 +274,11 @@ func (w *writer) appendGroup(ctx context.Context) error {
 		return err
 	}
 	defer t.release()
-	group := w.takeWaiting()
-	answer(group, w.runGroup(shared, t.Tx, group))
+	if group := w.takeWaiting(); len(group) == 1 {
+		answer(group, w.runAlone(shared, t.Tx, group[0]))
+	} else {
+		_ = w.share(shared, t.Tx, group, func() error { return w.commit(t.Tx) })
+	}
 	return nil
 }
 
@@ -273,21 +292,47 @@ func answer(group []*waitingAppend, err error) {
 	}
 }
 
-// runGroup runs the appends of a group and commits. An error means that no append was committed, or that the result of
-// the commit is unknown.
-func (w *writer) runGroup(ctx context.Context, tx *sql.Tx, group []*waitingAppend) error {
-	if len(group) == 1 {
-		return w.runAlone(ctx, tx, group[0])
-	}
-	for _, a := range group {
+// errShared is the failure of a transaction that several appends shared, or a batch and appends. It committed nothing, and the
+// appends wait again.
+var errShared = errors.New("the appends of the transaction are tried again, each alone")
+
+// share runs appends in the transaction of a group or of a batch, commits, and answers the appends. If nothing was committed,
+// any of those that share the transaction may be the reason. Then the error is errShared.
+func (w *writer) share(ctx context.Context, tx *sql.Tx, appends []*waitingAppend, commit func() error) error {
+	for _, a := range appends {
 		if err := inSavepoint(ctx, tx, a); err != nil {
-			return errors.Join(err, tx.Rollback())
+			w.putBack(appends)
+			return fmt.Errorf("%w: %w", errShared, err)
 		}
 	}
-	return w.commit(tx)
+	err := commit()
+	if len(appends) > 0 && (is(err, sqlite3.SQLITE_CONSTRAINT) || errors.Is(err, ErrTxControl)) {
+		w.putBack(appends)
+		return fmt.Errorf("%w: %w", errShared, err)
+	}
+	// After another error of the commit, for instance one of the disk, the result is unknown.
+	answer(appends, err)
+	return err
 }
 
-// runAlone is runGroup for one append. It needs no savepoint: if it fails, the transaction is not committed.
+// putBack lets appends wait again, each for a transaction of its own, before later appends.
+func (w *writer) putBack(appends []*waitingAppend) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range appends {
+		a.result, a.err, a.since, a.alone = event.Appended{}, nil, time.Now(), true
+	}
+	w.waiting = append(appends[:len(appends):len(appends)], w.waiting...)
+	for _, a := range appends {
+		select {
+		case a.back <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// runAlone runs an append and commits. It needs no savepoint: if the append fails, the transaction is not committed. An error means
+// that nothing was committed, or that the result of the commit is unknown.
 func (w *writer) runAlone(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
 	if a.result, a.err = a.apply(ctx, tx); a.err != nil {
 		return nil
