@@ -10,6 +10,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // otherProgram is a connection to the file that is not the store's.
@@ -234,5 +236,45 @@ func TestAppendWhoseCommitIsRefusedLeavesItsGroupAlone(t *testing.T) {
 	noError(t, wait())
 	if c := commits.Load() - before; c != 1 {
 		t.Errorf("%d commits, want 1", c)
+	}
+}
+
+// Between the two runs of a beginning, another process may insert the rows of the version. Then nothing begins any more.
+func TestBeginningThatIsRepeatedDecidesAgain(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t)
+	violates(t, r.store)
+	list := []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "q"}, {Tenant: projection.DefaultTenant, Name: "q@2", Timeout: limit}}
+	runs := 0
+	other := newWaitingAppend(eventlog.Append{}, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
+		if runs++; runs > 1 {
+			return event.Appended{}, insertProjections(ctx, tx, list)
+		}
+		_, err := tx.ExecContext(ctx, "insert into child values (1)")
+		return event.Appended{}, err
+	})
+	later := list[1]
+	later.Swap = engine.NewHook(func(ctx context.Context, tx *sql.Tx) error {
+		if runs == 0 {
+			r.group.Go(func() {
+				if _, err := r.store.writer.append(testContext(t), other); err != nil {
+					t.Error(err)
+				}
+			})
+			until(t, "the append waits", func() bool { return r.store.waitingAppends() == 1 })
+		}
+		var earlier int
+		if err := tx.QueryRowContext(ctx, "select count(*) from millrace_projections where name = 'q'").Scan(&earlier); err != nil {
+			return err
+		}
+		if earlier > 0 {
+			t.Error("the hook ran though the tenant has an earlier version")
+		}
+		return nil
+	})
+	noError(t, r.store.beginVersion(testContext(t), later))
+	r.group.Wait()
+	if runs != 2 {
+		t.Errorf("the append ran %d times", runs)
 	}
 }

@@ -81,6 +81,7 @@ func (s *Store) beginVersion(ctx context.Context, p engine.NewProjection) error 
 	begins := false
 	b := batchTx{store: s, id: id, what: "the beginning", timeout: p.Timeout,
 		check: func(ctx context.Context, tx *sql.Tx) (err error) {
+			begins = false // the transaction may run twice
 			// A process of an earlier release may have created the earlier version in the meantime.
 			if missing, _, err := s.withoutRows(ctx, tx, []engine.NewProjection{p}); err != nil || len(missing) == 0 {
 				return err
