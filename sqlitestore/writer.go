@@ -250,8 +250,8 @@ func (w *writer) takeWaiting() []*waitingAppend {
 
 // takeFirst removes and returns the first n appends that wait.
 func (w *writer) takeFirst(n int) []*waitingAppend {
-	taken := w.waiting[:n:n]
-	w.waiting = w.waiting[n:]
+	taken := slices.Clone(w.waiting[:n])
+	w.waiting = slices.Delete(w.waiting, 0, n)
 	w.countWaits(taken)
 	return taken
 }

@@ -5,11 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"modernc.org/sqlite"
 
@@ -398,4 +400,18 @@ func TestCloseAnswersAppendsThatWait(t *testing.T) {
 	if n := len(all(t, openStore(t, store.path, Options{}).tenant)); int64(n) != answered.Load() {
 		t.Errorf("%d events, %d appends were answered", n, answered.Load())
 	}
+}
+
+// An idle store keeps no appends in memory that were answered. Their bodies may be large.
+func TestAnsweredAppendsAreNotKept(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	a := must(eventlog.NewAppend("s", event.Any, someEvents(1)))(t)
+	waiting := newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return store.tenant.apply(ctx, tx, a) })
+	kept := weak.Make(waiting)
+	must(store.writer.append(testContext(t), waiting))(t)
+	until(t, "the append is freed", func() bool {
+		runtime.GC()
+		return kept.Value() == nil
+	})
 }
