@@ -103,7 +103,11 @@ var left = map[string]struct {
 	"temporary leases":  {"create table temp.millrace_leases as select * from main.millrace_leases", ErrForeignObject, `temporary table "millrace_leases"`},
 	"temporary view":    {"create temp view millrace_tenants as select 1", ErrForeignObject, `temporary view "millrace_tenants"`},
 	"temporary trigger": {"create temp trigger t after insert on main.millrace_events begin select 1; end", ErrForeignObject, `temporary trigger "t" on millrace_events`},
-	"query_only":        {"pragma query_only = 1", ErrTxControl, "query_only was left on"},
+	"upper case": {"pragma case_sensitive_like = 1; create trigger t after insert on Millrace_Events begin select 1; end", ErrForeignObject,
+		`trigger "t" on Millrace_Events`},
+	"temporary upper case": {"pragma case_sensitive_like = 1; create temp table Millrace_Events (n int)", ErrForeignObject,
+		`temporary table "Millrace_Events"`},
+	"query_only": {"pragma query_only = 1", ErrTxControl, "query_only was left on"},
 }
 
 func TestHandlerThatLeavesObjectsOnTheStoresTablesFails(t *testing.T) {

@@ -3,5 +3,5 @@
 -- the list of temporary tables and sorts the result.
 select 'temporary ' || type, name, tbl_name
 from temp.sqlite_schema
-where name like 'millrace!_%' escape '!' or tbl_name like 'millrace!_%' escape '!'
+where lower(name) glob 'millrace_*' or lower(tbl_name) glob 'millrace_*'
 order by type, name
