@@ -44,7 +44,7 @@ func handlerError(ctx context.Context, t *transaction, r usercode.Result) error 
 	case r.Abandoned:
 		return engine.LateFault(r.Cause, r.Err)
 	case r.Err == nil && t.ended() == nil && !cutOff(t.loan.failed):
-		return nil // it finished in time, and the limit cut off no statement
+		return leftFault(ctx, t) // it finished in time, and the limit cut off no statement
 	}
 	fault := engine.LateFault(r.Cause, r.Err)
 	if class := statementClass(t.loan.decisive()); isOutage(class) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -122,6 +123,30 @@ func TestHandlerThatLeavesObjectsOnTheStoresTablesFails(t *testing.T) {
 				}
 				return statements(l.statement)(ctx, tx)
 			}, limit)
+			if f := faultOf(t, err); f.Class != engine.HandlerFault || !errors.Is(err, l.is) || !strings.Contains(err.Error(), l.says) {
+				t.Errorf("class %s: %v", f.Class, err)
+			}
+			b.holds(0, 0)
+			noError(t, b.apply(record, limit))
+			b.holds(2, 2)
+		})
+	}
+}
+
+// A handler that returns after its time limit is checked as well.
+func TestHandlerThatLeavesObjectsAtItsTimeLimitFails(t *testing.T) {
+	t.Parallel()
+	for name, l := range left {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBatcher(t, 2)
+			err := b.apply(func(ctx context.Context, tx *sql.Tx, _ []event.Envelope) error {
+				if err := statements(l.statement)(ctx, tx); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				return nil
+			}, 100*time.Millisecond)
 			if f := faultOf(t, err); f.Class != engine.HandlerFault || !errors.Is(err, l.is) || !strings.Contains(err.Error(), l.says) {
 				t.Errorf("class %s: %v", f.Class, err)
 			}
