@@ -109,8 +109,10 @@ func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appendi
 // may be over.
 func (s *Store) appendWithin(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
 	defer s.appending.lock(tx)()
-	if _, err := s.writer.checkObjects(ctx, tx); err != nil {
-		return err
+	if _, lent := s.appended.Load(tx); !lent { // a connection of the caller's own
+		if _, err := s.writer.checkObjects(ctx, tx); err != nil {
+			return err
+		}
 	}
 	return inSavepoint(ctx, tx, a)
 }
@@ -218,7 +220,8 @@ func changeOne(ctx context.Context, tx *sql.Tx, statement string, args ...any) e
 // isTaken reports whether an event with the same key exists.
 func isTaken(err error) bool {
 	var failed *sqlite.Error
-	return errors.As(err, &failed) && strings.Contains(failed.Error(), "millrace_events.") && slices.Contains([]int{sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID, sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
+	return errors.As(err, &failed) && strings.Contains(failed.Error(), "millrace_events.") &&
+		slices.Contains([]int{sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID, sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
 }
 
 // failed wraps err with the operation and the stream.

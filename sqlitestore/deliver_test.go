@@ -85,7 +85,7 @@ func TestAcknowledgementWithinATransactionIsTheHandlersFault(t *testing.T) {
 func TestRejectionThatFailsMovesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 2)
-	mustExec(t, b.store, "create trigger millrace_fail_closed before insert on millrace_dead_letters begin select raise(abort, 'no'); end")
+	mustExec(t, b.store, "create trigger millrace_dead_letters_insert_closed before insert on millrace_dead_letters begin select raise(abort, 'no'); end")
 	err := b.deliver(func(ctx context.Context, d engine.Delivery) error { return d.Reject(ctx, 1, errors.New("bad")) })
 	var partial *engine.PartialResult
 	if !errors.As(err, &partial) || partial.To != 0 || len(partial.Rejected) != 0 {
@@ -94,7 +94,7 @@ func TestRejectionThatFailsMovesNothing(t *testing.T) {
 	if parked := one[int](t, b.store, "select parked from millrace_projections"); parked != 0 || b.checkpoint() != 0 {
 		t.Errorf("%d parked, checkpoint %d", parked, b.checkpoint())
 	}
-	mustExec(t, b.store, "drop trigger millrace_fail_closed")
+	mustExec(t, b.store, "drop trigger millrace_dead_letters_insert_closed")
 	err = b.deliver(func(ctx context.Context, d engine.Delivery) error {
 		return errors.Join(d.Reject(ctx, 1, errors.New("bad")), d.Ack(ctx, 2))
 	})

@@ -10,13 +10,14 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
-// ErrForeignObject is returned if the store's tables have triggers of another program, or indexes that can refuse a row. Such an
-// object runs within the statements of the store: it can refuse or swallow the events of others. The error names the objects and
-// the statements that drop them. Temporary objects with the names of the store's tables are refused as well.
+// ErrForeignObject is returned if the store's tables have triggers of another program, indexes that are unique, partial or of an
+// expression, or foreign keys to other columns than the id of an event. Such an object runs within the statements of the store: it
+// can refuse or swallow the events of others. The error names the objects. Temporary objects with the names of the store's tables
+// are refused as well.
 var ErrForeignObject = errors.New("the store's tables have objects of another program")
 
-// checkObjects returns ErrForeignObject if the file has foreign objects. It lists them if the schema differs from the one that a
-// transaction of the store last found without them.
+// checkObjects returns ErrForeignObject if the file has foreign objects. It lists them if the schema differs from the one that
+// a transaction of the store last found without them.
 func (w *writer) checkObjects(ctx context.Context, q querier) (version int64, err error) {
 	version, err = number(ctx, q, "schema_version")
 	if err == nil && version != w.checkedSchema.Load() {
@@ -37,16 +38,15 @@ func (w *writer) checkCommitted(ctx context.Context, tx *sql.Tx) error {
 // foreignObjects returns ErrForeignObject if a statement returns objects.
 func foreignObjects(ctx context.Context, q querier, statement string) error {
 	var kind, name, table string
-	var found, drops []string
+	var found []string
 	err := each(ctx, q, statement, nil, []any{&kind, &name, &table}, func() error {
 		found = append(found, fmt.Sprintf("%s %s on %s", kind, excerpt.Quoted(name), table))
-		drops = append(drops, fmt.Sprintf(`drop %s "%s"`, strings.TrimPrefix(kind, "temporary "), strings.ReplaceAll(name, `"`, `""`)))
 		return nil
 	})
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: %s (%s)", ErrForeignObject, strings.Join(found, ", "), strings.Join(drops, "; "))
+	return fmt.Errorf("%w: %s", ErrForeignObject, strings.Join(found, ", "))
 }
 
 // checkLeft returns an error if the function that had the transaction left something that changes what the store's statements
@@ -60,8 +60,13 @@ func (t *transaction) checkLeft(ctx context.Context) error {
 }
 
 func (t *transaction) findLeft(ctx context.Context) error {
-	if _, err := t.writer.checkObjects(ctx, t.Tx); err != nil || !t.loan.looked {
-		return err
+	if t.loan.defined {
+		if _, err := t.writer.checkObjects(ctx, t.Tx); err != nil {
+			return err
+		}
+	}
+	if !t.loan.looked {
+		return nil
 	}
 	if err := foreignObjects(ctx, t.Tx, "temporary_objects"); err != nil {
 		return err

@@ -313,7 +313,7 @@ func TestAdvanceThatDoesNotCommitMovesNothing(t *testing.T) {
 	connect(t, store, node)
 	lease := claimAll(t, store, node)[0]
 	mustExec(t, store, "create table refused (of integer references refused (of) deferrable initially deferred)")
-	mustExec(t, store, "create trigger millrace_refuse_closed after update on millrace_leases begin insert into refused values (1); end")
+	mustExec(t, store, "create trigger millrace_leases_update_closed after update on millrace_leases begin insert into refused values (1); end")
 	must(store.writer.db.Exec("pragma foreign_keys = on"))(t)
 	moved, err := port{store}.Advance(testContext(t), []engine.Advance{{Lease: lease, To: 1}})
 	if err == nil || len(moved) != 0 {

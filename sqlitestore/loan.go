@@ -40,8 +40,9 @@ type lentTx struct {
 	// failed is the error of the last statement that failed while the transaction was lent. cause is that of the statement that
 	// ended the transaction, if that failed.
 	failed, cause error
-	// looked reports that the transaction ran a statement that may have changed the file's header.
-	looked, noted bool
+	// looked reports that the transaction ran a statement that may have changed the file's header, and defined that it ran one that
+	// may have changed the schema.
+	looked, defined, noted bool
 	// appending counts the appends that have begun in the transaction and have not ended.
 	appending int
 	tx        *loanedTx
@@ -234,14 +235,23 @@ func refused(err error) error {
 // spoils finds words of statements whose effect may outlast a transaction, wherever they stand in the text.
 var spoils = regexp.MustCompile(`(?i)\b(pragma|attach|detach|temp|temporary)\b`)
 
+// defines finds words of statements that may change the schema.
+var defines = regexp.MustCompile(`(?i)\b(create|alter|drop|pragma)\b`)
+
 // lent reports whether a function of the user has the connection.
 func (l *loan) lent() bool { return l != nil && l.phase.Load() == phaseLent }
 
-// look sets spoiled if a statement of the user may spoil the connection.
-func (l *loan) look(query string) {
-	if l.lent() && spoils.MatchString(query) {
+// look notes what a statement of the user may change besides rows. It reports whether it may change the schema.
+func (l *loan) look(query string) (defining bool) {
+	if !l.lent() {
+		return false
+	}
+	if spoils.MatchString(query) {
 		l.looked, l.spoiled = true, true
 	}
+	defining = defines.MatchString(query)
+	l.defined = l.defined || defining
+	return defining
 }
 
 // reusable reports whether the connection may be used for another transaction.

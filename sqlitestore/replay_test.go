@@ -77,7 +77,7 @@ func TestDiscardThatFailsChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 4)
 	fillDeadLetters(t, b.store, b.lease.Row, 4, 1)
-	mustExec(t, b.store, `create trigger millrace_fail_closed before update of done on millrace_commands begin select raise(abort, 'no'); end`)
+	mustExec(t, b.store, `create trigger millrace_commands_update_closed before update of done on millrace_commands begin select raise(abort, 'no'); end`)
 	before := must(texts(b.store, "select id || state || blocked_by_stream from millrace_dead_letters union all select stream_id from millrace_parked_streams union all select parked from millrace_projections"))(t)
 	command := must(letterStore{b.store.port()}.Insert(testContext(t), b.lease.ID, "discard", allLetters, 10))(t)
 	if n, err := b.store.port().Discard(testContext(t), b.lease, command); err == nil {
@@ -87,7 +87,7 @@ func TestDiscardThatFailsChangesNothing(t *testing.T) {
 	if strings.Join(before, "\n") != strings.Join(after, "\n") {
 		t.Errorf("it was\n%v\nand is\n%v", before, after)
 	}
-	mustExec(t, b.store, "drop trigger millrace_fail_closed")
+	mustExec(t, b.store, "drop trigger millrace_commands_update_closed")
 	if n, err := b.store.port().Discard(testContext(t), b.lease, command); n != 4 || err != nil {
 		t.Errorf("without the fault: discarded %d, %v", n, err)
 	}

@@ -98,7 +98,7 @@ func TestAppendsThatWaitRideInABatch(t *testing.T) {
 func TestRiderThatFailsFailsAlone(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t)
-	mustExec(t, r.store, "create trigger millrace_no_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
+	mustExec(t, r.store, "create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
 	commits := countCommits(t, r.store)
 	ctx := testContext(t)
 	nowhere := must(r.store.ForTenant("nowhere"))(t)
@@ -211,7 +211,7 @@ func TestCancelledRiderOfABatchThatFailsIsNotMade(t *testing.T) {
 func TestRiderThatEndsTheTransactionIsNoFaultOfTheBatch(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t)
-	mustExec(t, r.store, "create trigger millrace_no_closed before insert on millrace_events when new.type = 'bad' begin select raise(rollback, 'bad event'); end")
+	mustExec(t, r.store, "create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(rollback, 'bad event'); end")
 	runs := 0
 	noError(t, r.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 		// The second run has no riders, whatever waits.
@@ -272,14 +272,14 @@ func TestBatchThatChangedItsConnectionTakesNoRiders(t *testing.T) {
 	r := newRiders(t)
 	a := must(eventlog.NewAppend("s", event.Any, someEvents(1)))(t)
 	var batch, rode *sql.Tx
-	append := newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
+	waiting := newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 		rode = tx
 		return r.store.tenant.apply(ctx, tx, a)
 	})
 	noError(t, r.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 		batch = tx
 		r.group.Go(func() {
-			if _, err := r.store.writer.append(testContext(t), append); err != nil {
+			if _, err := r.store.writer.append(testContext(t), waiting); err != nil {
 				t.Error(err)
 			}
 		})

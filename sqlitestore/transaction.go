@@ -60,11 +60,22 @@ func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	if err := errors.Join(w.at.check(), resync(w.at.path), w.checkCommitted(ctx, t.Tx)); err != nil {
+	if err := w.checkBegun(ctx, t.Tx); err != nil {
 		t.release()
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
 	return t, nil
+}
+
+// checkBegun returns why a transaction that has just begun must not write.
+func (w *writer) checkBegun(ctx context.Context, tx *sql.Tx) error {
+	if err := w.at.check(); err != nil {
+		return err
+	}
+	if err := resync(w.at.path); err != nil {
+		return err
+	}
+	return w.checkCommitted(ctx, tx)
 }
 
 func (w *writer) tryBegin(ctx, txCtx context.Context) (*transaction, error) {

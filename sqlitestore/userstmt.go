@@ -88,7 +88,9 @@ func (c *conn) borrow(ctx context.Context, query string) (*userStmt, error) {
 			return s, nil
 		}
 	}
-	c.loan.look(query)
+	if c.loan.look(query) {
+		s.kept = false // it is looked at whenever it runs
+	}
 	stmt, err := c.driverConn.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, c.loan.note(err)

@@ -89,7 +89,7 @@ func TestAppendThatFailsLeavesItsGroupAlone(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	mustExec(t, store, "create trigger millrace_no_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
+	mustExec(t, store, "create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
 	commits := countCommits(t, store)
 	nowhere := must(store.ForTenant("nowhere"))(t)
 	failures := map[int]func() error{
@@ -141,8 +141,8 @@ func TestAppendThatFailsLeavesItsGroupAlone(t *testing.T) {
 func TestAppendThatFailsAloneLeavesNothing(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustExec(t, store, "create trigger millrace_no_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
-	mustExec(t, store, "create trigger millrace_end_closed before insert on millrace_events when new.type = 'worse' begin select raise(rollback, 'bad event'); end")
+	mustExec(t, store, "create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
+	mustExec(t, store, "create trigger millrace_events_delete_closed before insert on millrace_events when new.type = 'worse' begin select raise(rollback, 'bad event'); end")
 	commits := countCommits(t, store)
 	for _, bad := range []string{"bad", "worse"} {
 		_, err := store.Append(testContext(t), "s", event.Any.WithKey("k"), event.Event{Type: "good"}, event.Event{Type: bad})
