@@ -14,7 +14,7 @@ import (
 // transaction returns. The second is an append whose context ends.
 func TestHalfOfAnAppendIsNotCommitted(t *testing.T) {
 	t.Parallel()
-	const events = 3000
+	const events = 20_000
 	b := newBatcher(t, 1)
 	// begun waits until the append has written events.
 	begun := func(tx *sql.Tx) error {
