@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -19,18 +20,7 @@ func TestReadsThatKeepFailingAreFound(t *testing.T) {
 	b.Pause(rt, "p")
 	b.Append("s", 5000) // more than the feed keeps
 	b.MustCatchUp(rt, "q")
-	pool := b.Store.(kit.PgStore).Pool()
-	for _, sql := range []string{
-		`create function public.readable(bigint) returns boolean stable language plpgsql as $$ begin
-			if $1 between 4 and 100 then raise exception 'limit' using errcode = '53400'; end if; return true; end $$`,
-		"alter table millrace_default.events rename to kept",
-		`create view millrace_default.events as select global_seq, stream_id, stream_version, type, case when public.readable(global_seq) then body end as body,
-			headers, causation_id, correlation_id, created_at, slot from millrace_default.kept`,
-	} {
-		if _, err := pool.Exec(b.Ctx, sql); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pgtest.MakeUnreadable(t, b.Store.(kit.PgStore).Pool(), 4, 100, "53400")
 	b.Must(rt.Admin.Resume(b.Ctx, millrace.ProjectionID{Name: "p"}))
 	b.Patient().Eventually("the failed reads are a finding", func() bool {
 		for _, f := range b.Summary(rt).Findings() {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -16,25 +17,10 @@ func TestEventThatCannotBeReadIsParked(t *testing.T) {
 	b.Append("first", 3)
 	b.MustCatchUp(rt, "live", "behind")
 	b.Pause(rt, "behind")
-	pool := b.Store.(kit.PgStore).Pool()
-	exec := func(statements ...string) {
-		t.Helper()
-		for _, sql := range statements {
-			if _, err := pool.Exec(b.Ctx, sql); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	exec(`create function public.readable(bigint) returns boolean stable language plpgsql as $$ begin
-			if $1 = 5 then raise exception 'the text is too long' using errcode = '54000'; end if; return true; end $$`,
-		"alter table millrace_default.events rename to kept",
-		`create view millrace_default.events as select global_seq, stream_id, stream_version, type, case when public.readable(global_seq) then body end as body,
-			headers, causation_id, correlation_id, created_at, slot from millrace_default.kept`)
-	exec(`with s as (insert into millrace_default.streams (stream_id, version) values ('second', 2))
-		insert into millrace_default.kept (stream_id, stream_version, type, body) values ('second', 1, 'counted', '1')`,
-		`insert into millrace_default.kept (stream_id, stream_version, type, body) values ('second', 2, 'counted', '1')`,
-		`with s as (insert into millrace_default.streams (stream_id, version) values ('third', 1))
-		insert into millrace_default.kept (stream_id, stream_version, type, body) values ('third', 1, 'counted', '1')`)
+	unreadable := pgtest.MakeUnreadable(t, b.Store.(kit.PgStore).Pool(), 5, 5, "54000")
+	unreadable.Insert("second", 1, "counted")
+	unreadable.Insert("second", 2, "counted")
+	unreadable.Insert("third", 1, "counted")
 	b.Resume(rt, "behind")
 	for _, name := range []string{"live", "behind"} {
 		b.Reaches(rt, name, 6)
@@ -43,7 +29,7 @@ func TestEventThatCannotBeReadIsParked(t *testing.T) {
 			t.Errorf("dead letters of %s: %+v", name, letters)
 		}
 	}
-	exec("create or replace function public.readable(bigint) returns boolean stable language sql as 'select true'")
+	unreadable.Repair()
 	for _, name := range []string{"live", "behind"} {
 		b.Verify(name, 5)
 	}
