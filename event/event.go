@@ -112,7 +112,7 @@ type Envelope struct {
 	// made of every envelope.
 	Time time.Time `json:"time"`
 	// Unreadable is why the store could not read the body and the headers, an *UnreadableError. It is nil in every event that a handler
-	// or the reader of a stream gets.
+	// gets. Readers of events get it as an error, too.
 	Unreadable error `json:"-"`
 }
 

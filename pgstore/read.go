@@ -25,7 +25,8 @@ type ReadOptions struct {
 // ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
 // not exist has no events.
 //
-// Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
+// Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be read is
+// yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other error is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := ReadOptions{Stream: stream, After: math.MinInt64}
 	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
@@ -36,7 +37,8 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 // It reads the events that are visible now. An append that is still open may put its events below positions that were
 // already read. So ReadAll is for inspection, export and checks. To act on every event exactly once, use a projection.
 //
-// Events are read in pages, and neither a connection nor a transaction is held between them. An error is yielded last.
+// Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be read is
+// yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other error is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
 	p := t.allPages(ctx, opts)
 	if opts.Stream != "" {
@@ -50,7 +52,12 @@ func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions,
 	return func(yield func(event.Envelope, error) bool) {
 		err := eventlog.ValidSelection(opts.Stream, opts.Types)
 		if err == nil {
-			err = p.Each(yield)
+			err = p.Each(func(e event.Envelope, err error) bool {
+				if err != nil {
+					err = t.failed(ctx, doing, what, err)
+				}
+				return yield(e, err)
+			})
 		}
 		if err != nil {
 			yield(event.Envelope{}, t.failed(ctx, doing, what, err))

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/console"
 )
 
 func (c *cli) eventsCommand() *cobra.Command {
@@ -37,24 +36,6 @@ func (c *cli) eventsOf(ctx context.Context, s store) (tenant string, of events, 
 	return tenant, of, nil
 }
 
-// printEvent prints an event in one line.
-func (c *cli) printEvent(tenant string, e event.Envelope) error {
-	if c.json {
-		return c.printJSON(eventOf(tenant, e))
-	}
-	_, err := fmt.Fprintln(c.out, console.OneLine(fmt.Sprintf("%8d  %s  %s@%d  %s  %s", e.Position, e.Time.UTC().Format("2006-01-02 15:04:05.000"), e.Stream, e.Version, e.Type, compact(e.Body))))
-	return err
-}
-
-// compact returns JSON without white space between its parts.
-func compact(raw json.RawMessage) string {
-	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil {
-		return string(raw)
-	}
-	return b.String()
-}
-
 func (c *cli) streamCommand() *cobra.Command {
 	var from int64
 	cmd := &cobra.Command{
@@ -70,20 +51,20 @@ func (c *cli) streamCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found := false
-			for e, err := range of.ReadStream(ctx, args[0], from) {
+			found, printer := false, eventPrinter{cli: c}
+			for e, err := range upTo(math.MaxInt64, of.ReadStream(ctx, args[0], from)) {
 				if err != nil {
 					return err
 				}
 				found = true
-				if err := c.printEvent(tenant, e); err != nil {
+				if err := printer.print(tenant, e); err != nil {
 					return err
 				}
 			}
 			if !found && from == 1 {
 				return misuse("tenant %q has no stream %q", tenant, args[0])
 			}
-			return nil
+			return printer.incomplete(tenant)
 		}),
 	}
 	cmd.Flags().Int64Var(&from, "from", 1, "first version")
@@ -139,10 +120,13 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// upTo ends a sequence of events after a position.
+// upTo ends a sequence of events after a position. It yields an event that cannot be read without an error.
 func upTo(mark int64, all iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		for e, err := range all {
+			if e.Unreadable != nil {
+				err = nil
+			}
 			if err == nil && e.Position > mark || !yield(e, err) {
 				return
 			}
@@ -155,7 +139,7 @@ func (c *cli) countEventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "count",
 		Short:   "Count events",
-		Long:    "Counts the events of a tenant, up to the settled mark. It reads all of them.",
+		Long:    "Counts the events of a tenant, up to the settled mark. It reads all of them. An event that cannot be read counts as well.",
 		Example: "  millrace events count\n  millrace events count --type OrderPlaced --after 100000",
 		Args:    cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
@@ -204,14 +188,18 @@ func (c *cli) exportCommand() *cobra.Command {
 		Use:   "export",
 		Short: "Write events as NDJSON, one JSON object in each line",
 		Long: `Writes the events of a tenant up to the settled mark, in order, as NDJSON. events import reads this format. A file whose name
-ends in .gz is compressed. Without --output the events are printed.`,
+ends in .gz is compressed. Without --output the events are printed.
+
+In place of an event that cannot be read, the export has a line with the member unreadable instead. The export then ends with
+status 1, and keeps its file. events import names these events, and leaves them out.`,
 		Example: "  millrace events export --output shop.ndjson.gz\n  millrace events export --type OrderPlaced --after 100000 | jq .body",
 		Args:    cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
 			if output == "" {
 				c.json = true
-				_, _, _, err := c.eachEvent(ctx, s, o, c.printEvent)
-				return err
+				printer := eventPrinter{cli: c}
+				_, tenant, _, err := c.eachEvent(ctx, s, o, printer.print)
+				return cmp.Or(err, printer.incomplete(tenant))
 			}
 			return c.exportFile(ctx, s, o, output)
 		}),
@@ -227,29 +215,29 @@ type exportedJSON struct {
 	Events int64  `json:"events"`
 	UpTo   int64  `json:"upTo"`
 	File   string `json:"file"`
+	// Unreadable is how many other events could not be read. The file has their positions.
+	Unreadable int64 `json:"unreadable,omitempty"`
 }
 
-// exportFile writes to a file, which it removes after an error.
-func (c *cli) exportFile(ctx context.Context, s store, o selection, path string) (err error) {
+// exportFile writes to a file, which it removes after an error. It keeps a file that lacks events that cannot be read.
+func (c *cli) exportFile(ctx context.Context, s store, o selection, path string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
 		return misuse("--output: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(path))
-		}
-	}()
 	out := newWriter(file, strings.HasSuffix(path, ".gz"))
 	inner := *c
 	inner.out, inner.json = out, true
-	n, tenant, mark, err := c.eachEvent(ctx, s, o, inner.printEvent)
+	printer := eventPrinter{cli: &inner}
+	n, tenant, mark, err := c.eachEvent(ctx, s, o, printer.print)
 	if err = errors.Join(err, out.Close()); err != nil {
-		return err
+		return errors.Join(err, os.Remove(path))
 	}
-	return c.print(exportedJSON{tenant, n, mark, path}, func() error {
-		return c.say("wrote %s up to position %d to %s", plural(n, "event"), mark, path)
+	exported := exportedJSON{Tenant: tenant, Events: n - printer.unreadable, UpTo: mark, File: path, Unreadable: printer.unreadable}
+	err = c.print(exported, func() error {
+		return c.say("wrote %s up to position %d to %s", plural(exported.Events, "event"), mark, path)
 	})
+	return cmp.Or(err, printer.incomplete(tenant))
 }
 
 // readInput returns a text that an argument gives: itself, @file, or - for the standard input.

@@ -118,6 +118,8 @@ type importedJSON struct {
 	// Events is how many were appended now, Repeated how many an earlier import of the same file had appended.
 	Events   int64 `json:"events"`
 	Repeated int64 `json:"repeated"`
+	// Unreadable is how many the file lacks, because they could not be read when it was written.
+	Unreadable int64 `json:"unreadable,omitempty"`
 }
 
 func (c *cli) importCommand() *cobra.Command {
@@ -132,7 +134,10 @@ compressed by gzip.
 
 An import that was interrupted can be repeated: it continues where it ended, within the time for which the store keeps
 idempotency keys (7 days). The keys begin with --key, by default the digest of the file. So importing a file twice appends its
-events once.`,
+events once.
+
+A file of events export may lack events that could not be read. They are named, the others are appended, and the status is 1.
+Later events of their streams get other versions than they had.`,
 		Example: "  millrace events import shop.ndjson.gz\n  millrace events import shop.ndjson --tenant acme --key second-time",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
@@ -150,13 +155,17 @@ events once.`,
 			if err != nil {
 				return fmt.Errorf("%w; %s imported before: repeat the command to continue", err, plural(imported.Events+imported.Repeated, "event"))
 			}
-			return c.print(imported, func() error {
+			err = c.print(imported, func() error {
 				text := "imported " + plural(imported.Events, "event")
 				if imported.Repeated > 0 {
 					text += fmt.Sprintf("; %s had been imported before", plural(imported.Repeated, "event"))
 				}
 				return c.say("%s", text)
 			})
+			if err == nil && imported.Unreadable > 0 {
+				err = fmt.Errorf("the file lacks %s that could not be read when it was written", plural(imported.Unreadable, "event"))
+			}
+			return err
 		}),
 	}
 	cmd.ValidArgsFunction = eventFiles
@@ -211,6 +220,11 @@ func (c *cli) importFile(ctx context.Context, s store, path, key string, importe
 		return nil
 	}
 	for r, err := range eventfile.Open(path) {
+		if errors.As(err, new(*eventfile.LeftOutError)) {
+			imported.Unreadable++
+			progress.say(err.Error())
+			continue
+		}
 		if err != nil {
 			return misuseError{err}
 		}

@@ -22,7 +22,8 @@ func (c *cli) tailCommand() *cobra.Command {
 		Use:   "tail",
 		Short: "Print the last events, and follow new ones",
 		Long: `Prints the last events of a tenant. With --follow it continues with new events until it is interrupted. It shows events when
-they are settled, in order, and leaves none out.`,
+they are settled, in order, and leaves none out. An event that cannot be read is shown with the reason, and then the status at
+the end is 1.`,
 		Example: "  millrace events tail\n  millrace events tail -f -n 0 --type OrderPlaced --json",
 		Args:    cobra.NoArgs,
 		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
@@ -36,18 +37,18 @@ they are settled, in order, and leaves none out.`,
 			if err != nil {
 				return err
 			}
-			t := follower{cli: c, store: s, tenant: tenant, of: of, o: o}
+			t := follower{eventPrinter: eventPrinter{cli: c}, store: s, tenant: tenant, of: of, o: o}
 			if t.shown, err = settled(ctx, s, tenant); err != nil {
 				return err
 			}
-			if err := t.printLast(ctx, last); err != nil || !follow {
-				return err
+			err = t.printLast(ctx, last)
+			if err == nil && follow {
+				err = t.follow(ctx)
+				if ctx.Err() != nil && c.timeout <= 0 {
+					err = nil // interrupted
+				}
 			}
-			err = t.follow(ctx)
-			if ctx.Err() != nil && c.timeout <= 0 {
-				return nil // interrupted
-			}
-			return err
+			return cmp.Or(err, t.incomplete(tenant))
 		}),
 	}
 	o.add(cmd)
@@ -58,7 +59,7 @@ they are settled, in order, and leaves none out.`,
 
 // follower prints the end of a tenant's events.
 type follower struct {
-	cli    *cli
+	eventPrinter
 	store  store
 	tenant string
 	of     events
@@ -89,7 +90,7 @@ func (f *follower) printLast(ctx context.Context, n int) error {
 			continue
 		}
 		for _, e := range found[max(0, len(found)-n):] {
-			if err := f.cli.printEvent(f.tenant, e); err != nil {
+			if err := f.print(f.tenant, e); err != nil {
 				return err
 			}
 		}
@@ -128,7 +129,7 @@ func (f *follower) catchUp(ctx context.Context, update engine.TailUpdate) error 
 	o.after = max(f.shown, f.o.after)
 	for e, err := range upTo(update.Mark, f.of.readAll(ctx, o)) {
 		if err == nil {
-			err = f.cli.printEvent(f.tenant, e)
+			err = f.print(f.tenant, e)
 		}
 		if err != nil {
 			return err

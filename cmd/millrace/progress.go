@@ -38,6 +38,14 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
+// say prints a line that stays.
+func (p *progress) say(text string) {
+	p.end()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.view.Print(text)
+}
+
 // follow shows a line from time to time, also while nothing proceeds, until stop is called.
 func (p *progress) follow(line func() string) (stop func()) {
 	over := make(chan struct{})

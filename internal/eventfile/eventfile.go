@@ -1,4 +1,5 @@
-// Package eventfile reads events from NDJSON files: one JSON object in each line, plain or compressed by gzip.
+// Package eventfile reads events from NDJSON files: one JSON object in each line, plain or compressed by gzip. A line stands for an
+// event, or for an event that could not be read when the file was written.
 package eventfile
 
 import (
@@ -11,9 +12,11 @@ import (
 	"io"
 	"iter"
 	"os"
+	"time"
 	"unicode/utf8"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
@@ -28,6 +31,26 @@ type Record struct {
 	Line int
 }
 
+// Unreadable stands in a file in place of an event that could not be read. It is the member unreadable of an object without other
+// members, so that no program takes the line for an event.
+type Unreadable struct {
+	Tenant   string    `json:"tenant,omitempty"`
+	Position int64     `json:"position"`
+	Stream   string    `json:"stream"`
+	Version  int64     `json:"version"`
+	Type     string    `json:"type"`
+	Time     time.Time `json:"time"`
+	Reason   string    `json:"reason"`
+}
+
+// LeftOutError is yielded for a line with an Unreadable. Later lines follow.
+type LeftOutError struct{ Unreadable }
+
+func (e *LeftOutError) Error() string {
+	return fmt.Sprintf("event %d (%s of stream %s, version %d) could not be read when the file was written: %s",
+		e.Position, excerpt.Of(e.Type), excerpt.Quoted(e.Stream), e.Version, e.Reason)
+}
+
 // line is one line of a file. The bodies are kept as they are, so that no number becomes a float. Other members are ignored, such
 // as the position and the version of an exported event: the store assigns new ones.
 type line struct {
@@ -40,6 +63,7 @@ type line struct {
 	Headers       map[string]string `json:"headers"`
 	CausationID   string            `json:"causationId"`
 	CorrelationID string            `json:"correlationId"`
+	Unreadable    *Unreadable       `json:"unreadable"`
 }
 
 // Open reads a file. Errors have the file's name and the number of the line.
@@ -55,12 +79,15 @@ func Open(path string) iter.Seq2[Record, error] {
 			if err != nil {
 				err = fmt.Errorf("read %s: %w", path, err)
 			}
-			if !yield(r, err) || err != nil {
+			if !yield(r, err) || ends(err) {
 				return
 			}
 		}
 	}
 }
+
+// ends reports whether no line is read after an error.
+func ends(err error) bool { return err != nil && !errors.As(err, new(*LeftOutError)) }
 
 // Read reads line by line and ignores empty lines. Errors have the line's number, from 1.
 func Read(from io.Reader) iter.Seq2[Record, error] {
@@ -82,7 +109,7 @@ func Read(from io.Reader) iter.Seq2[Record, error] {
 			if r.Line = number; err != nil {
 				err = fmt.Errorf("line %d: %w", number, err)
 			}
-			if !yield(r, err) || err != nil {
+			if !yield(r, err) || ends(err) {
 				return
 			}
 		}
@@ -114,6 +141,9 @@ func parse(text []byte) (Record, error) {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
 		return Record{}, fmt.Errorf("not a JSON object with stream, type and body: %w", err)
+	}
+	if l.Unreadable != nil {
+		return Record{}, &LeftOutError{*l.Unreadable}
 	}
 	if l.Stream == "" {
 		return Record{}, errors.New("stream is missing or empty")

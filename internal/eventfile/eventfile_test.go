@@ -3,6 +3,7 @@ package eventfile
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +76,26 @@ func TestBadLineIsNamedByItsNumber(t *testing.T) {
 		}
 		if failed == nil || !strings.Contains(failed.Error(), test.says) {
 			t.Errorf("%s: %v, want %q", name, failed, test.says)
+		}
+	}
+}
+
+func TestEventThatTheWriterCouldNotReadIsNamedAndTheOthersAreRead(t *testing.T) {
+	t.Parallel()
+	good := `{"stream":"a","type":"T","body":1}` + "\n"
+	const leftOut = `{"unreadable":{"position":7,"stream":"a","version":2,"type":"T","time":"2026-01-09T08:49:50Z","reason":"too long"}}` + "\n"
+	path := filepath.Join(t.TempDir(), "all.ndjson")
+	if err := os.WriteFile(path, []byte(good+leftOut+good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for r, err := range Open(path) {
+		got = append(got, fmt.Sprint(r.Line, r.Stream, err))
+	}
+	want := []string{"1a<nil>", `2read ` + path + `: line 2: event 7 (T of stream "a", version 2) could not be read when the file was written: too long`, "3a<nil>"}
+	for i := range want {
+		if i >= len(got) || strings.ReplaceAll(got[i], " ", "") != strings.ReplaceAll(want[i], " ", "") {
+			t.Fatalf("read %q, want %q", got, want)
 		}
 	}
 }

@@ -32,7 +32,7 @@ type Pages struct {
 	Read func(from int64, limit int) (Page, error)
 }
 
-// Each yields events until yield returns false.
+// Each yields events until yield returns false. An event that cannot be read is yielded with the reason.
 func (p Pages) Each(yield func(event.Envelope, error) bool) error {
 	for limit := PageEvents; ; {
 		page, err := p.Read(p.From, limit)
@@ -40,10 +40,7 @@ func (p Pages) Each(yield func(event.Envelope, error) bool) error {
 			return err
 		}
 		for _, e := range page.Events {
-			if e.Unreadable != nil {
-				return e.Unreadable
-			}
-			if !yield(e, nil) {
+			if !yield(e, e.Unreadable) {
 				return nil
 			}
 		}

@@ -92,7 +92,7 @@ var layers = []layer{
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
 	{"internal/console", nil},
-	{"internal/eventfile", []string{"internal/valid", "event/..."}},
+	{"internal/eventfile", []string{"internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/report", []string{".", "internal/console", "projection/..."}},
 	{"internal/program", []string{"pgstore/...", "internal/console", "internal/pgtest"}},
 	{"cmd/...", []string{".", "storecopy", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
