@@ -18,7 +18,8 @@ type DeadLetters interface {
 	List(ctx context.Context, page DeadLetterPage) ([]DeadLetter, error)
 	// Get returns a dead letter in any state, and its event. It returns ErrDeadLetterNotFound if the projection has no dead
 	// letter with that id. If the event is gone, it returns the dead letter and ErrEventGone. If the store cannot read the event, it
-	// returns the dead letter and an *event.UnreadableError.
+	// returns the dead letter, the event without its body, and an *event.UnreadableError. If the read fails otherwise, it returns
+	// the dead letter and the error.
 	Get(ctx context.Context, id int64) (DeadLetter, event.Envelope, error)
 	// Count counts dead letters in these states. Without states it counts parked and replaying ones.
 	Count(ctx context.Context, filter DeadLetterFilter, states ...DeadLetterState) (int64, error)

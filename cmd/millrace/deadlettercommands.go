@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -49,9 +50,15 @@ func (l *letterCommand) resolve(ctx context.Context, c *cli, s store, args []str
 		return nil, misuse("--all excludes ids, --stream, --type and --error")
 	}
 	targets, err := c.targets(ctx, s, args[:1])
+	if err != nil || len(ids) == 0 {
+		return targets, err
+	}
+	// Their events are not read: commands work on dead letters whose events cannot be read, too.
+	page := projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: ids}, States: letterStates, Limit: len(ids)}
+	found, err := s.DeadLetters(targets[0]).List(ctx, page)
 	for i := 0; err == nil && i < len(ids); i++ {
-		if _, _, err = s.DeadLetters(targets[0]).Get(ctx, ids[i]); errors.Is(err, projection.ErrEventGone) {
-			err = nil
+		if !slices.ContainsFunc(found, func(l projection.DeadLetter) bool { return l.ID == ids[i] }) {
+			err = fmt.Errorf("dead letter %d of %s: %w", ids[i], targets[0], projection.ErrDeadLetterNotFound)
 		}
 	}
 	return targets, err

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,15 +46,17 @@ func (f *letterFilter) addStates(cmd *cobra.Command) {
 	completeFlag(cmd, "state", oneOf("parked", "replaying", "resolved", "discarded"))
 }
 
+var letterStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved,
+	projection.DeadLetterDiscarded}
+
 // chosen returns the states of the flags.
 func (f *letterFilter) chosen() (states []projection.DeadLetterState, err error) {
 	for _, s := range f.states {
-		switch state := projection.DeadLetterState(s); state {
-		case projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded:
-			states = append(states, state)
-		default:
+		state := projection.DeadLetterState(s)
+		if !slices.Contains(letterStates, state) {
 			return nil, misuse("--state must be parked, replaying, resolved or discarded: %q", s)
 		}
+		states = append(states, state)
 	}
 	return states, nil
 }
@@ -184,8 +188,9 @@ func describeError(l projection.DeadLetter) string {
 
 type shownJSON struct {
 	DeadLetter letterRow `json:"deadLetter"`
-	// Event is absent if the event is gone.
-	Event *eventJSON `json:"event,omitempty"`
+	// Event is absent if the event is gone, or cannot be read. Then Unreadable is the reason.
+	Event      *eventJSON `json:"event,omitempty"`
+	Unreadable string     `json:"unreadable,omitempty"`
 }
 
 func (c *cli) showDeadLetterCommand() *cobra.Command {
@@ -207,20 +212,27 @@ func (c *cli) showDeadLetterCommand() *cobra.Command {
 				return err
 			}
 			l, e, err := s.DeadLetters(full(tenant, args[0])).Get(ctx, ids[0])
-			if err != nil && !errors.Is(err, projection.ErrEventGone) {
+			if l.ID == 0 {
 				return err
 			}
 			shown := shownJSON{DeadLetter: letterOf(l)}
-			if err == nil {
+			switch {
+			case err == nil:
 				of := eventOf(tenant, e)
 				shown.Event = &of
+			case errors.Is(err, projection.ErrEventGone):
+				err = nil
+			case e.Unreadable != nil:
+				shown.Unreadable, err = reasonOf(e.Unreadable), nil
+			default:
+				shown.Unreadable = err.Error()
 			}
-			return c.print(shown, func() error { return c.printLetter(l, shown.Event) })
+			return cmp.Or(c.print(shown, func() error { return c.printLetter(l, shown) }), err)
 		}),
 	}
 }
 
-func (c *cli) printLetter(l projection.DeadLetter, e *eventJSON) error {
+func (c *cli) printLetter(l projection.DeadLetter, shown shownJSON) error {
 	lines := []string{
 		fmt.Sprintf("dead letter %d of %s: %s", l.ID, report.Name(l.Projection), l.State),
 		fmt.Sprintf("event: position %d, %s version %d, type %s", l.Position, l.Stream, l.Version, l.Type),
@@ -235,9 +247,12 @@ func (c *cli) printLetter(l projection.DeadLetter, e *eventJSON) error {
 		}
 	}
 	lines = append(lines, "error: "+describeError(l))
-	if e == nil {
+	switch e := shown.Event; {
+	case shown.Unreadable != "":
+		lines = append(lines, "body: it cannot be read: "+shown.Unreadable)
+	case e == nil:
 		lines = append(lines, "body: the event is gone")
-	} else {
+	default:
 		lines = append(lines, "body: "+compact(e.Body))
 		if len(e.Headers) > 0 {
 			lines = append(lines, "headers: "+compact(e.Headers))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"database/sql"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -101,4 +102,60 @@ func TestExportWithoutEventsThatCannotBeReadSaysSo(t *testing.T) {
 	if out := p.must(t, done, "events", "tail", "--tenant", "copy"); strings.Count(out, "\n") != 2 || !strings.Contains(out, "s0@1  T  1") || !strings.Contains(out, "s1@1  T  4") {
 		t.Errorf("imported %q", out)
 	}
+}
+
+// The event of a dead letter cannot be read, for the server cannot print its body, or the file is damaged there.
+func TestDeadLetterWhoseEventCannotBeReadIsShown(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		p.startNode(t)
+		p.must(t, done, "events", "append", "order-1", "Poison", "12")
+		p.must(t, done, "events", "append", "order-2", "Poison", "12")
+		p.await(t, `^2\n$`, "dead-letters", "count", "totals")
+		status, reason := done, "body: it cannot be read: ERROR: the text is too long (SQLSTATE 54000)\n"
+		if p.name == "postgres" {
+			conn, err := pgx.Connect(t.Context(), p.at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = conn.Close(t.Context()) }()
+			pgtest.MakeUnreadable(t, conn, 1, 1, "54000")
+		} else {
+			db, err := sql.Open("sqlite", p.at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Exec("update millrace_events set body = '13' where position = 1"); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+			status, reason = failed, "the event at position 1 does not match its checksum"
+		}
+		out := p.must(t, status, "dead-letters", "show", "totals", "1")
+		for _, want := range []string{"dead letter 1 of totals: parked\n", "event: position 1, order-1 version 1, type Poison\n", "error: division by zero\n", reason} {
+			if !strings.Contains(out, want) {
+				t.Errorf("printed %q, want %q", out, want)
+			}
+		}
+		if out := p.must(t, status, "dead-letters", "show", "totals", "1", "--json"); !strings.Contains(out, `"error":"division by zero"`) || !strings.Contains(out, `,"unreadable":"`) {
+			t.Error(out)
+		}
+		if out := p.must(t, done, "dead-letters", "show", "totals", "2"); !strings.Contains(out, "body: 12\n") {
+			t.Error(out)
+		}
+		if p.name == "postgres" {
+			if out := p.must(t, failed, "dead-letters", "replay", "totals", "1"); !strings.Contains(out, "1 event failed again") {
+				t.Error(out)
+			}
+		}
+		if out := p.must(t, misused, "dead-letters", "discard", "totals", "1", "7", "--yes"); !strings.Contains(out, "dead letter 7 of default/totals: ") {
+			t.Error(out)
+		}
+		if out := p.must(t, done, "dead-letters", "discard", "totals", "1", "--yes"); out != "totals: discarded 1 event\n" {
+			t.Error(out)
+		}
+	})
 }

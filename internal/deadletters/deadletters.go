@@ -127,7 +127,7 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 	}
 	e := page.Events[0]
 	if e.Unreadable != nil {
-		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, e.Unreadable)
+		return letter, e, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, e.Unreadable)
 	}
 	return letter, e, nil
 }

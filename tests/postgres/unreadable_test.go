@@ -1,10 +1,14 @@
 package postgres_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -29,8 +33,28 @@ func TestEventThatCannotBeReadIsParked(t *testing.T) {
 			t.Errorf("dead letters of %s: %+v", name, letters)
 		}
 	}
+	replayUnreadable(b, "live")
 	unreadable.Repair()
 	for _, name := range []string{"live", "behind"} {
 		b.Verify(name, 5)
+	}
+}
+
+// replayUnreadable replays, shows and lists a dead letter whose event cannot be read.
+func replayUnreadable(b *kit.Bundle, name string) {
+	b.T.Helper()
+	letters := b.Store.DeadLetters(millrace.ProjectionID{Name: name})
+	result, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 10)
+	if err != nil || result.Done != 0 || result.Failed != 1 {
+		b.T.Errorf("replayed: %+v, %v", result, err)
+	}
+	listed := b.DeadLettersOf(name)
+	if len(listed) != 1 || listed[0].State != projection.DeadLetterParked || listed[0].Replays != 1 {
+		b.T.Fatalf("listed: %+v", listed)
+	}
+	var unreadable *event.UnreadableError
+	letter, e, err := letters.Get(b.Ctx, listed[0].ID)
+	if !errors.As(err, &unreadable) || unreadable.Position != 5 || letter.ID != listed[0].ID || e.Position != 5 || e.Body != nil || e.Time.IsZero() {
+		b.T.Errorf("got %+v, %+v, %v", letter, e, err)
 	}
 }
