@@ -3,6 +3,7 @@ package runbook_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,7 @@ var _ = add(map[string]func(s *scenario){
 	"many-events-fail-and-are-tried-again":                  manyFailures,
 	"events-were-skipped":                                   skippedEvents,
 	"an-event-ends-every-process":                           deadlyEvent,
+	"an-event-cannot-be-read":                               unreadableEvent,
 	"a-handler-does-not-return":                             handlerDoesNotReturn,
 })
 
@@ -213,4 +215,22 @@ func handlerDoesNotReturn(s *scenario) {
 	stop()
 	s.node(soon("shop-1"), totals(nil))
 	s.follow()
+}
+
+// unreadableEvent damages the second of three events, whose body is outside of the table.
+func unreadableEvent(s *scenario) {
+	s.database()
+	s.append("", "OrderPlaced", "OrderPlaced", "OrderPlaced")
+	s.sql(`alter table millrace_default.events alter column body set storage external;
+		update millrace_default.events set body = to_jsonb(repeat('x', 5000)) where global_seq = 2`)
+	var toast string
+	s.must(s.store.Pool().QueryRow(s.ctx, "select reltoastrelid::regclass::text from pg_class where oid = 'millrace_default.events'::regclass").Scan(&toast))
+	s.sql(fmt.Sprintf(`set allow_system_table_mods = on; update pg_class set relkind = 'r' where oid = '%[1]s'::regclass;
+		delete from %[1]s; update pg_class set relkind = 't' where oid = '%[1]s'::regclass`, toast))
+	s.sql("vacuum " + toast) // until then its readers see what was deleted
+	s.node(soon("shop-1"), totals(nil))
+	s.reaches("", 3)
+	for range 4 {
+		s.follow()
+	}
 }
