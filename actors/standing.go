@@ -27,6 +27,8 @@ type standing struct {
 
 type standingFault struct {
 	err error
+	// first and last are when the first and the last fault were met, counted as since.
+	first, last time.Duration
 	// top is the highest position at which a fault was met. After a fault the position falls to the checkpoint, and rises again.
 	top int64
 }
@@ -44,7 +46,11 @@ func (s *standing) changed(status machine.Status, rose bool, now time.Duration) 
 	case rose, runs && !waits:
 		*s = standing{}
 	case status.Faulty:
-		s.fault = &standingFault{err: status.Reason, top: top}
+		fault := standingFault{err: status.Reason, first: now, last: now, top: top}
+		if s.fault != nil {
+			fault.first = s.fault.first
+		}
+		s.fault = &fault
 	case !runs && status.Phase != machine.Starting:
 		s.fault = nil // events could be read: it waits for something else, which its reason names
 	}
@@ -64,20 +70,22 @@ type Standstill struct {
 }
 
 // standstill says why a projection does not move that has not moved for a long time. It returns an empty reason if the projection
-// is in a state that has a reason of its own.
-func (e *ProjectionEntry) standstill(fault *standingFault) (reason string, fails bool) {
+// is in a state that has a reason of its own. A fault fails if it is met for StandsLong, unless a handler has run for as long since
+// the last one.
+func (e *ProjectionEntry) standstill(fault *standingFault, now time.Duration) (reason string, fails bool) {
+	handles := !e.Busy.IsZero() && !e.Queued && !e.Reading && e.Phase != machine.Starting
 	switch {
 	case e.Phase == machine.Failed, e.Phase == machine.MissingObject:
 		return "", false
-	case fault != nil:
-		return fault.err.Error(), true
+	case fault != nil && (!handles || now-fault.last < StandsLong):
+		return fault.err.Error(), now-fault.first >= StandsLong
 	case e.Phase == machine.Waiting:
 		return "", false
 	case e.Queued:
 		return "it waits for a slot, since the node is busy", false
 	case e.Reading:
 		return "a read of its events does not end", true
-	case !e.Busy.IsZero() && e.Phase != machine.Starting:
+	case handles:
 		return "its handler has not returned", false
 	}
 	return "it makes no progress, and no error is known", true
@@ -96,7 +104,7 @@ func (r *Registry) standstill(p *registered) (s Standstill, stands bool) {
 	if time.Since(s.Since) < StandsLong {
 		return s, false
 	}
-	s.Reason, s.Fails = p.ProjectionEntry.standstill(p.standing.fault)
+	s.Reason, s.Fails = p.ProjectionEntry.standstill(p.standing.fault, time.Since(r.made))
 	return s, s.Reason != ""
 }
 

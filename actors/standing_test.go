@@ -62,6 +62,49 @@ func TestProjectionThatDoesNotMoveAlthoughEventsWaitIsReported(t *testing.T) {
 	}
 }
 
+// A handler that runs for long after a fault that has passed is no finding. Faults that go on are one, also while a handler runs.
+func TestLongHandlerAfterAFaultIsNoFinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, id := connectedRegistry(), projection.ID{Tenant: "acme", Name: "p", Partition: 1}
+		show := func(phase machine.Phase, busy bool) {
+			r.publish(id, func(e *ProjectionEntry) {
+				e.Status = machine.Status{Phase: phase, Position: 5, Mark: 6}
+				if phase == machine.Waiting {
+					e.Status.Reason, e.Status.Faulty = errors.New("the server went away"), true
+				}
+				if e.Busy = (time.Time{}); busy {
+					e.Busy = time.Now()
+				}
+			})
+		}
+		expect := func(when, reason string, finding bool) {
+			t.Helper()
+			s, _ := r.Standstill(id)
+			if !strings.Contains(s.Reason, reason) || s.Fails != finding || (len(r.Summary().Standing) == 1) != finding {
+				t.Errorf("%s: %+v", when, s)
+			}
+		}
+		show(machine.Live, true)
+		<-time.After(2 * StandsLong) // the handler runs for long, and its commit fails
+		expect("before the fault", "handler has not returned", false)
+		show(machine.Waiting, false)
+		expect("at the fault", "went away", false)
+		<-time.After(5 * time.Second)
+		show(machine.Live, true)
+		for range 10 {
+			expect("after the fault", "", false)
+			<-time.After(StandsLong / 5)
+		}
+		expect("long after the fault", "handler has not returned", false)
+		for range 4 { // each attempt fails
+			show(machine.Waiting, false)
+			<-time.After(StandsLong / 3)
+			show(machine.Live, true)
+		}
+		expect("after many faults", "went away", true)
+	})
+}
+
 // Without a fault, it depends on what the projection does whether a person should look at it.
 func TestStandstillWithoutAFaultHasAReason(t *testing.T) {
 	for reason, test := range map[string]struct {
