@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -46,7 +47,8 @@ type Tick struct {
 // narrowed. Failures are counted, and retries are delayed, across calls. The runtime must not be running meanwhile. Each call
 // connects to the database and registers a node, so a Tick costs far more than a batch of a running Runtime.
 //
-// Tick returns an error that wraps projection.ErrFailed while the projection has failed and was not resumed. The partitions of
+// Tick returns an error that wraps projection.ErrFailed while the projection has failed and was not resumed. If it fails in this call,
+// errors.Is and errors.As find the error of its handler. The partitions of
 // a projection are separate: id names one of them. Replays of dead letters need a running Runtime.
 func (r *Runtime) Tick(ctx context.Context, id ProjectionID) (Tick, error) {
 	id = engine.FullID(id)
@@ -208,7 +210,7 @@ func (s *stepper) wait(ctx context.Context) error {
 	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
 	defer look.Stop()
 	defer ask.Stop()
-	for {
+	for late := false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -226,7 +228,12 @@ func (s *stepper) wait(ctx context.Context) error {
 			if row.Owner == s.runtime.running().Node.ID {
 				row.Owner = ""
 			}
-			if t, failed := standing(row); t.State != "" || failed != nil || err != nil {
+			t, failed := standing(row)
+			if failed != nil && !late {
+				late = true // its entry, which has the error itself, follows the row
+				continue
+			}
+			if t.State != "" || failed != nil || err != nil {
 				return err
 			}
 		}
@@ -257,13 +264,15 @@ func (s *stepper) result(before, after engine.ProjectionRow) (Tick, error) {
 		return Tick{State: TickProcessed, Processed: n}, nil
 	}
 	t, err := standing(after)
-	if t.State != "" || err != nil {
+	failed := State(s.seen.Phase) == StateFailed
+	switch {
+	case failed && s.seen.Reason != nil && t.State == "":
+		return t, fmt.Errorf("%w: %w", projection.ErrFailed, usercode.ForCaller(s.seen.Reason))
+	case t.State != "" || err != nil:
 		return t, err
-	}
-	switch State(s.seen.Phase) {
-	case StateFailed:
-		return t, failure(text(s.seen.Reason))
-	case StateMissingObject:
+	case failed:
+		return t, projection.ErrFailed
+	case State(s.seen.Phase) == StateMissingObject:
 		return Tick{State: TickWaiting, Reason: text(s.seen.Reason)}, nil
 	}
 	return Tick{State: TickIdle}, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/tenancy"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -75,8 +76,8 @@ func (a *Admin) Resume(ctx context.Context, id ProjectionID) error {
 
 // WaitFor returns when the projection has handled, parked or skipped all events up to position that it selects, on whatever node
 // it runs. If id names a partition, WaitFor waits for that partition, otherwise for all of them. After an append it waits until
-// the read model has the appended events. It returns early with projection.ErrPaused, with projection.ErrFailed and the reason,
-// with projection.ErrUnknownProjection, projection.ErrRetired or projection.ErrUnknownTenant, or with ctx's error. If another
+// the read model has the appended events. It returns early with projection.ErrPaused, with projection.ErrFailed and the reason (on
+// the node that runs the projection, errors.Is and errors.As find the error of its handler), with projection.ErrUnknownProjection, projection.ErrRetired or projection.ErrUnknownTenant, or with ctx's error. If another
 // version has replaced the projection, WaitFor waits for that version.
 //
 // After a crash or a failover that lost commits, positions are assigned again. Until this node has noticed that, usually well
@@ -86,7 +87,7 @@ func (a *Admin) WaitFor(ctx context.Context, id ProjectionID, position int64) er
 	id = engine.FullID(id)
 	err := a.waitFor(ctx, id, position)
 	if err != nil {
-		return fmt.Errorf("wait for %s to reach %d: %w", id, position, err)
+		return fmt.Errorf("wait for %s to reach %d: %w", id, position, usercode.ForCaller(err))
 	}
 	return nil
 }

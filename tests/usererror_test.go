@@ -187,6 +187,58 @@ func TestUsersCodeGetsTheErrorThatItReturned(t *testing.T) {
 	})
 }
 
+// asked is an error that only its methods recognize.
+type asked struct{ errs map[error]bool }
+
+func (*asked) Error() string          { return "no such account" }
+func (a *asked) Is(target error) bool { return a.errs[target] }
+func (*asked) As(target any) bool {
+	of, ok := target.(**nilError)
+	if ok {
+		*of = &nilError{"of asked"}
+	}
+	return ok
+}
+
+// WaitFor and Tick return the error itself, unless its methods do not work.
+func TestCallersGetTheErrorThatStoppedTheProjection(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		errGone := errors.New("the account is gone")
+		own := fmt.Errorf("event failed: %w", &asked{map[error]bool{errGone: true}})
+		for name, call := range map[string]func(b *kit.Bundle, p millrace.Projection) error{
+			"WaitFor": func(b *kit.Bundle, p millrace.Projection) error {
+				return b.Running(millrace.Config{}, p).WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, 1)
+			},
+			"Tick": func(b *kit.Bundle, p millrace.Projection) error {
+				_, err := b.Runtime(millrace.Config{}, p).Tick(b.Ctx, millrace.ProjectionID{Name: "p"})
+				return err
+			},
+		} {
+			returned := func(handlers error) error {
+				b := kind.New(t)
+				b.Append("s", 1)
+				return call(b, millrace.Projection{Name: "p", FailureHandler: func(context.Context, projection.Failure) projection.Action { return projection.ActionStop },
+					Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error { return handlers })})
+			}
+			err := returned(own)
+			var as *nilError
+			if !errors.Is(err, projection.ErrFailed) || !errors.Is(err, errGone) || !errors.Is(err, own) || !errors.As(err, &as) || as.field != "of asked" ||
+				!strings.Contains(err.Error(), "event failed: no such account") {
+				t.Errorf("%s returned %v", name, err)
+			}
+			for text, broken := range brokenErrors() {
+				if !strings.Contains(text, "Is panicked") && !strings.Contains(text, "As ended") {
+					continue
+				}
+				err := returned(broken)
+				if !errors.Is(err, projection.ErrFailed) || errors.Is(err, errGone) || errors.As(err, new(*asked)) {
+					t.Errorf("%s returned %v for an error whose methods do not work: %s", name, err, text)
+				}
+			}
+		}
+	})
+}
+
 // seeing is a core that shows the errors of failed events.
 type seeing struct{ see func(by string, err error) }
 

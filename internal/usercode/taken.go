@@ -43,3 +43,11 @@ func Open(err error) error {
 	}
 	return usererror.Open(err)
 }
+
+// ForCaller is Open for the callers of the library, who get nothing of an error whose methods panic or end the goroutine.
+func ForCaller(err error) error {
+	if usererror.Bad(err) {
+		return err
+	}
+	return Open(err)
+}
