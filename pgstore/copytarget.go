@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/transfer"
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
@@ -290,8 +291,20 @@ func withIDs(sql string, added transfer.IDs) string {
 // eventColumns are the columns of transfer.Events, without the slot, which the server computes.
 var eventColumns = []string{"global_seq", "stream_id", "stream_version", "type", "body", "headers", "causation_id", "correlation_id", "created_at"}
 
+// mostPrinted is how many bytes the body of a copied event may have as PostgreSQL prints it. PostgreSQL prints at most 1 GB, and could
+// not read a larger one again. Events of earlier builds may have more than an append allows.
+const mostPrinted = 256 << 20
+
 // insertEvents inserts events with their positions. COPY takes the values of identity columns.
 func insertEvents(ctx context.Context, tx pgx.Tx, tenant *Tenant, rows []transfer.Row) error {
+	for _, row := range rows {
+		for column, what := range map[int]string{5: "body", 6: "headers"} {
+			text, _ := row[column].(string)
+			if err := valid.Printed(what, []byte(text), mostPrinted); err != nil {
+				return fmt.Errorf("the event at position %v: %w", row[0], err)
+			}
+		}
+	}
 	i := -1
 	_, err := tx.CopyFrom(ctx, pgx.Identifier{tenant.schema, "events"}, eventColumns, pgx.CopyFromFunc(func() ([]any, error) {
 		if i++; i == len(rows) {
@@ -355,5 +368,8 @@ func (r copyReader) Page(ctx context.Context, table transfer.Table, name string,
 		}
 		page.Add(row)
 	}
-	return page.Rows, rows.Err()
+	if len(page.Rows) > 0 {
+		return page.Rows, nil // if the read failed, the next page begins at the row that cannot be read
+	}
+	return nil, rows.Err()
 }

@@ -155,8 +155,11 @@ func copyTenant(ctx context.Context, source transfer.Source, target transfer.Tar
 func pages(ctx context.Context, reader transfer.Reader, table transfer.Table, tenant string, after transfer.Row, fn func([]transfer.Row) error) error {
 	for {
 		rows, err := reader.Page(ctx, table, tenant, after)
-		if err != nil || len(rows) == 0 {
-			return err
+		if err != nil {
+			return fmt.Errorf("after %s: %w", keyOf(table, after), err)
+		}
+		if len(rows) == 0 {
+			return nil
 		}
 		if err := fn(rows); err != nil {
 			return err

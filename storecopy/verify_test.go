@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
@@ -79,15 +82,45 @@ func TestReportIsThatOfBothStores(t *testing.T) {
 	}
 }
 
-// An event that does not match its checksum must not be copied to another store.
+// An event that does not match its checksum must not be copied to another store. The error names it, and nothing is opened.
 func TestChangedEventIsNotCopied(t *testing.T) {
 	t.Parallel()
-	source := newSource(t)
-	if _, err := source.Append(testContext(t), "s", event.Any, event.Event{Type: "T", Body: []byte("1")}); err != nil {
-		t.Fatal(err)
+	ctx := testContext(t)
+	source, target := newSource(t), newTarget(t)
+	acme := must(source.CreateTenant(ctx, "acme"))(t)
+	for range 3 {
+		must(acme.Append(ctx, "s", event.Any, happened))(t)
 	}
-	sqlite(t, source, `update millrace_events set body = '2'`)
-	if _, err := run(testContext(t), source.CopySource(), newTarget(t).CopyTarget(nil, nil), keepAll()); !errors.Is(err, sqlitestore.ErrCorrupt) {
+	sqlite(t, source, `update millrace_events set body = '2' where position = 2`)
+	for range 2 { // a repeated call does not pass it either
+		_, err := Run(ctx, source, target, keepAll())
+		if !errors.Is(err, sqlitestore.ErrCorrupt) || !strings.Contains(err.Error(), `tenant "acme": copy events: `) || !strings.Contains(err.Error(), "the event at position 2 ") {
+			t.Errorf("error %v", err)
+		}
+	}
+	mustBeRefused(t, target, "acme")
+	noError(t, Cancel(ctx, source, target))
+}
+
+// An event of the target that cannot be read when the stores are compared is named.
+func TestEventOfTheTargetThatCannotBeReadIsNamed(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	source, target := newSource(t), newTarget(t)
+	must(source.Append(ctx, "s", event.Any, happened, happened, happened))(t)
+	must(Run(ctx, source, target, keepAll()))(t)
+	pgtest.MakeUnreadable(t, target.Pool(), 3, 3, "54000")
+	_, err := Verify(ctx, source, target)
+	if err == nil || !strings.Contains(err.Error(), `tenant "default": read events of the target: after position 2: ERROR: the text is too long`) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// mustBeRefused checks that a tenant of the target takes no appends, since its copy is not complete.
+func mustBeRefused(t *testing.T, target *pgstore.Store, name string) {
+	t.Helper()
+	tenant := must(target.ForTenant(name))(t)
+	if _, err := tenant.Append(testContext(t), "s", event.Any, happened); !errors.Is(err, projection.ErrTenantCopying) {
+		t.Errorf("an append to the target: %v", err)
 	}
 }
