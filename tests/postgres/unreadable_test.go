@@ -40,6 +40,31 @@ func TestEventThatCannotBeReadIsParked(t *testing.T) {
 	}
 }
 
+// A rebuild parks what it cannot read, applies the other events, and ends.
+func TestRebuildParksAnEventThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := kit.Postgres.New(t)
+	rt := b.Running(kit.Quick, b.Rebuildable("p"))
+	b.Append("s", 5)
+	b.MustCatchUp(rt, "p")
+	unreadable := pgtest.MakeUnreadable(t, b.Store.(kit.PgStore).Pool(), 3, 3, "54000")
+	for range 2 {
+		b.Must(rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{}))
+		b.Reaches(rt, "p", 5)
+		if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != 3 {
+			t.Errorf("parked are %+v", letters)
+		}
+	}
+	unreadable.Repair()
+	b.Verify("p", 3)
+	if result := <-b.Replaying("p"); result.Done != 1 {
+		t.Errorf("replayed: %+v", result)
+	}
+	if applied := b.Positions("p"); len(applied) != 5 {
+		t.Errorf("applied are %v", applied)
+	}
+}
+
 // replayUnreadable replays, shows and lists a dead letter whose event cannot be read.
 func replayUnreadable(b *kit.Bundle, name string) {
 	b.T.Helper()
