@@ -59,8 +59,8 @@ func newBatchTx(s *Store, lease engine.Lease, batch engine.Batch, timeout time.D
 		}}
 }
 
-// finishTime bounds the statements after the handler.
-const finishTime = 10 * time.Second
+// beginTime bounds how long a batch waits for another process that writes. finishTime bounds the statements after the handler.
+const beginTime, finishTime = 10 * time.Second, 10 * time.Second
 
 // run runs the transaction. If it shared its commit with appends, and nothing was committed, run repeats it without them before
 // anything counts as a failure of the handler.
@@ -104,9 +104,9 @@ func (b *batchTx) begin(ctx context.Context) (t *transaction, err error) {
 		return nil, err
 	}
 	if b.fresh {
-		t, err = b.store.writer.openFresh(ctx)
+		t, err = b.store.writer.openFresh(ctx, beginTime)
 	} else {
-		t, err = b.store.writer.open(ctx)
+		t, err = b.store.writer.open(ctx, beginTime)
 	}
 	if err != nil {
 		return nil, err

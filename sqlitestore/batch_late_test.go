@@ -355,7 +355,7 @@ func TestTransactionThatWasLentIsNotCommittedLater(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 1)
 	ctx := testContext(t)
-	tx := must(b.store.writer.open(ctx))(t)
+	tx := must(b.store.writer.open(ctx, 0))(t)
 	tx.lend(ctx)
 	_, err := tx.ExecContext(ctx, "insert into model (position) values (1)")
 	noError(t, err)

@@ -14,7 +14,7 @@ func TestStatementThatBeginsAfterTheInterruptIsInterrupted(t *testing.T) {
 	const long = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 30000000) select count(*) from n"
 	store := newStore(t)
 	ctx, cancel := context.WithCancel(testContext(t))
-	tx := must(store.writer.open(ctx))(t)
+	tx := must(store.writer.open(ctx, 0))(t)
 	defer tx.end()
 	cancel()
 	noError(t, tx.onConn(func(c *conn) error {
@@ -33,7 +33,7 @@ func TestInterruptsEndWithTheirTransaction(t *testing.T) {
 	store := newStore(t)
 	for range 100 {
 		ctx, cancel := context.WithCancel(testContext(t))
-		tx := must(store.writer.open(ctx))(t)
+		tx := must(store.writer.open(ctx, 0))(t)
 		cancel()
 		tx.end()
 		mustExec(t, store, "update millrace_probe set probes = probes + 1")

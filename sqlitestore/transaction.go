@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
 )
@@ -18,12 +19,19 @@ type transaction struct {
 	loan    *loan
 }
 
-// open waits for the connection and begins a transaction. end must follow.
-func (w *writer) open(ctx context.Context) (*transaction, error) {
+// open waits for the connection and begins a transaction. It waits for other processes for at most busy, if that is not 0. end must
+// follow.
+func (w *writer) open(ctx context.Context, busy time.Duration) (*transaction, error) {
 	if err := w.take(ctx); err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	t, err := w.begin(ctx, ctx)
+	waiting := ctx
+	if busy > 0 {
+		limited, cancel := context.WithTimeout(ctx, busy)
+		defer cancel()
+		waiting = limited
+	}
+	t, err := w.begin(waiting, ctx)
 	if err != nil {
 		w.give()
 		return nil, err
@@ -32,9 +40,9 @@ func (w *writer) open(ctx context.Context) (*transaction, error) {
 }
 
 // openFresh is open on a connection that no function of a user has had.
-func (w *writer) openFresh(ctx context.Context) (*transaction, error) {
+func (w *writer) openFresh(ctx context.Context, busy time.Duration) (*transaction, error) {
 	for {
-		t, err := w.open(ctx)
+		t, err := w.open(ctx, busy)
 		if err != nil || t.loan.lends == 0 {
 			return t, err
 		}
@@ -216,7 +224,7 @@ func (t *transaction) forget() {
 
 // transact runs fn in a transaction, which it commits if fn returns nil.
 func (w *writer) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	t, err := w.open(ctx)
+	t, err := w.open(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -229,7 +237,7 @@ func (w *writer) transact(ctx context.Context, fn func(tx *sql.Tx) error) error 
 
 // lend is transact for a function of the user, which cannot end the transaction.
 func (w *writer) lend(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	t, err := w.open(ctx)
+	t, err := w.open(ctx, 0)
 	if err != nil {
 		return err
 	}
