@@ -368,7 +368,7 @@ func (b *batchTx) begin(ctx context.Context) error {
 	tx, restore, err := b.beginOn(ctx, conn.Conn())
 	if err != nil {
 		leased.release()
-		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
+		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, blocked(storeFault(err)))
 	}
 	b.begun = begun{leased: leased, tx: tx, restore: restore}
 	return nil

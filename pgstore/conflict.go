@@ -37,6 +37,16 @@ func (b *batchTx) conflict(ctx context.Context, conn *pgx.Conn, met, err error) 
 	return &marked
 }
 
+// blocked marks the fault of a transaction that could not begin, since it waited too long for the batches of others to end.
+func blocked(fault *engine.Fault) *engine.Fault {
+	if !pgerr.Is(fault, pgerr.LockNotAvailable) {
+		return fault
+	}
+	marked := *fault
+	marked.Conflict, marked.Blocked = true, true
+	return &marked
+}
+
 var number = regexp.MustCompile(`\d+`)
 
 // deadlocked returns the pids in the detail of a deadlock. Each line names the process that waits, what for, and last the process

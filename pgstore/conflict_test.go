@@ -79,3 +79,36 @@ func TestBatchTakesTheLocksThatKeepItApartInOneOrder(t *testing.T) {
 		t.Error(sql.String())
 	}
 }
+
+// A batch that waits too long for a batch from which it is kept apart is a conflict, also for the side that was never a victim.
+func TestBeginThatWaitsForAnotherBatchIsAConflict(t *testing.T) {
+	t.Parallel()
+	store := modelStore(t)
+	owners := owning(t, store, "p", "q")
+	runs := func(i int, h batchFunc, timeout time.Duration, apart ...int32) error {
+		events, err := owners[i].pending()
+		noError(t, err)
+		batch := engine.Batch{Events: events, To: events[len(events)-1].Position, Apart: apart}
+		return store.port().apply(h, engine.ApplyOptions{Timeout: timeout})(testContext(t), owners[i].lease, batch)
+	}
+	called := func(context.Context, pgx.Tx, []event.Envelope) error {
+		t.Error("the handler was called")
+		return nil
+	}
+	rolledBack := errors.New("on purpose")
+	for keeps, o := range owners {
+		var apart [2][]int32
+		apart[keeps] = []int32{owners[1-keeps].lease.Row}
+		err := runs(0, func(context.Context, pgx.Tx, []event.Envelope) error {
+			err := runs(1, called, time.Second, apart[1]...)
+			var fault *engine.Fault
+			if !errors.As(err, &fault) || fault.Class != engine.Infrastructure || !fault.Conflict || !fault.Blocked {
+				t.Errorf("%s keeps apart: %v, %+v", o.lease.ID, err, fault)
+			}
+			return rolledBack
+		}, time.Minute, apart[0]...)
+		if !errors.Is(err, rolledBack) {
+			t.Error(err)
+		}
+	}
+}

@@ -53,9 +53,11 @@ type Fault struct {
 	Returned bool
 	// Conflict reports that a batch was rolled back because of other transactions: a deadlock, a wait for a lock or a serialization
 	// failure. A smaller batch meets fewer of them. Rivals are the other projections whose batches were in the deadlock, as far as
-	// they are known.
+	// they are known. Blocked reports a Conflict before the handler was called: the batch waited too long for another one to end. A
+	// smaller batch would wait as well.
 	Conflict bool
 	Rivals   []Rival
+	Blocked  bool
 	Err      error
 }
 

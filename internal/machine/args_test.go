@@ -173,7 +173,8 @@ func (a args) fault() *engine.Fault {
 	if !known {
 		panic("class " + a["class"])
 	}
-	f := &engine.Fault{Class: class, Unreachable: a["unreachable"] != "", Probe: a["probe"] != "", Position: a.num("pos", 0), Conflict: a["conflict"] != "", Err: err}
+	f := &engine.Fault{Class: class, Unreachable: a["unreachable"] != "", Probe: a["probe"] != "", Position: a.num("pos", 0),
+		Conflict: a["conflict"] != "" || a["blocked"] != "", Blocked: a["blocked"] != "", Err: err}
 	if row := a.num("rival", 0); row != 0 {
 		f.Rivals = []engine.Rival{{ID: projection.ID{Tenant: "t", Name: "other"}, Row: int32(row)}}
 	}

@@ -16,7 +16,7 @@ import (
 // failed decides what to do about a batch that failed.
 func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 	switch {
-	case f.Class == engine.LeaseLost, len(batch.Events) == 0: // no handler was called without events
+	case f.Class == engine.LeaseLost, len(batch.Events) == 0 && !f.Blocked: // no handler was called without events
 		s.fault(f)
 		return
 	case outage:
@@ -59,11 +59,13 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 	}
 }
 
-// conflict narrows a batch that was rolled back because of other transactions, and waits for a random time, so that two projections
-// do not meet again at once. Nothing is counted.
+// conflict narrows a batch that was rolled back because of other transactions, unless its handler was not called. It waits for a
+// random time, so that two projections do not meet again at once. Nothing is counted.
 func (s *step) conflict(batch engine.Batch, f *engine.Fault) {
 	s.Faults.InARow++
-	s.Sizer.Conflicted(len(batch.Events))
+	if !f.Blocked {
+		s.Sizer.Conflicted(len(batch.Events))
+	}
 	if len(f.Rivals) > 0 {
 		s.Faults.Conflicts = s.Faults.Conflicts.Met(f.Rivals, s.now)
 		s.log(zap.WarnLevel, "projection is kept apart from others after a deadlock", zap.NamedError("reason", s.Faults.Conflicts.Reason()))
