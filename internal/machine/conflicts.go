@@ -36,14 +36,17 @@ func (c *Conflicts) Met(rivals []engine.Rival, now time.Time) *Conflicts {
 		return c
 	}
 	var list []apart
-	for _, r := range rivals[:min(len(rivals), mostApart)] {
-		list = append(list, apart{Rival: r, until: now.Add(apartFor)})
+	add := func(a apart) {
+		if len(list) < mostApart && !slices.ContainsFunc(list, func(b apart) bool { return b.Row == a.Row }) {
+			list = append(list, a)
+		}
+	}
+	for _, r := range rivals {
+		add(apart{Rival: r, until: now.Add(apartFor)})
 	}
 	if c != nil {
 		for _, a := range c.apart {
-			if len(list) < mostApart && !slices.ContainsFunc(rivals, func(r engine.Rival) bool { return r.Row == a.Row }) {
-				list = append(list, a)
-			}
+			add(a)
 		}
 	}
 	return newConflicts(list)

@@ -31,6 +31,10 @@ func TestProjectionsAreKeptApartForSomeTimeAfterADeadlock(t *testing.T) {
 	if again := both.Met(rival(7), now.Add(time.Minute)).At(now.Add(apartFor + time.Second)); !slices.Equal(again.Rows(), []int32{7}) {
 		t.Errorf("another deadlock with the first prolongs to %v", again.Rows())
 	}
+	twice := first.Met(append(rival(7), rival(7)...), now)
+	if rows := twice.Rows(); !slices.Equal(rows, []int32{7}) || twice.Reason().Error() != first.Reason().Error() {
+		t.Errorf("a rival that is named twice: %v, %v", rows, twice.Reason())
+	}
 	for row := range int32(40) {
 		both = both.Met(rival(row+100), now)
 	}

@@ -66,11 +66,8 @@ func (s *step) conflict(batch engine.Batch, f *engine.Fault) {
 	if !f.Blocked {
 		s.Sizer.Conflicted(len(batch.Events))
 	}
-	if len(f.Rivals) > 0 {
-		s.Faults.Conflicts = s.Faults.Conflicts.Met(f.Rivals, s.now)
-		s.log(zap.WarnLevel, "projection is kept apart from others after a deadlock", zap.NamedError("reason", s.Faults.Conflicts.Reason()))
-	}
-	s.tryAgain(f)
+	s.Faults.Conflicts = s.Faults.Conflicts.Met(f.Rivals, s.now)
+	s.tryAgain(f, zap.NamedError("apart", s.Faults.Conflicts.Reason()))
 	s.State = EventWait{Reason: f, Until: s.now.Add(time.Duration(s.jitter * float64(backoff.Delay(conflictPolicy(), s.Faults.InARow, 0))))}
 }
 

@@ -146,7 +146,7 @@ func (s *step) fault(f *engine.Fault) {
 	}
 }
 
-func (s *step) tryAgain(f *engine.Fault) {
-	s.log(zap.WarnLevel, "fault not counted, retrying", zap.Stringer("class", f.Class),
-		zap.Int("attempt", s.Faults.InARow), zap.Error(f.Err))
+func (s *step) tryAgain(f *engine.Fault, more ...zap.Field) {
+	s.log(zap.WarnLevel, "fault not counted, retrying", append(more, zap.Stringer("class", f.Class),
+		zap.Int("attempt", s.Faults.InARow), zap.Error(f.Err))...)
 }
