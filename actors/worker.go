@@ -149,16 +149,18 @@ func (w *worker) batchTask(job machine.Job) task {
 			return in.release, nil
 		}
 	}
-	limit := w.def.Timeout + 5*w.deps.Timing.QueryTimeout
-	if len(job.(machine.Apply).Run.Apart) > 0 {
-		limit += w.def.Timeout // it waits for batches of others
-	}
-	return task{limit, wait, func(ctx context.Context) machine.Result {
+	return task{w.attemptLimit(), wait, func(ctx context.Context) machine.Result {
 		if in != nil {
 			defer in.drop()
 		}
 		return w.batch(ctx, job.(machine.Apply).Run, in, yielded)
 	}}
+}
+
+// attemptLimit limits a batch, a delivery or a replay. Its handler has Timeout, after the store waited for batches of others for half of
+// it at most.
+func (w *worker) attemptLimit() time.Duration {
+	return w.def.Timeout + w.def.Timeout/2 + 5*w.deps.Timing.QueryTimeout
 }
 
 // opening returns the opening of a machine.Apply that calls the handler without further steps, else nil.
@@ -175,7 +177,7 @@ func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
 	query, read, store := w.deps.Timing.QueryTimeout, w.readSlot, w.deps.Store
 	switch job := job.(type) {
 	case machine.Command:
-		return task{w.def.Timeout + 5*query, w.batchSlot, func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) }}
+		return task{w.attemptLimit(), w.batchSlot, func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) }}
 	case machine.Record:
 		// This also runs at the end of the runtime, when no batch may begin any more: the event has failed, and its failure
 		// must be recorded.

@@ -181,15 +181,21 @@ const afterDeadline = askTime + usercode.Grace + time.Second
 // lockWait is how long the statements of the handler wait for a lock.
 func (b *batchTx) lockWait() time.Duration { return b.opts.timeout / 2 }
 
+// beginWait is how long the begin waits for each of the locks of announce, so that it waits for half of the timeout in all.
+func (b *batchTx) beginWait() time.Duration {
+	return b.lockWait() / time.Duration(1+len(b.apart))
+}
+
 // setUpSQL and finishSQL are not in files because several statements in one round trip take no parameters. Indexes and
-// locks: those of the functions of the fence. first is selected before the announcement and the check of the fence.
-func (b *batchTx) setUpSQL(lockWait time.Duration, first string) string {
-	wait, most := milliseconds(lockWait), milliseconds(b.opts.timeout+afterDeadline)
+// locks: those of the functions of the fence. first is selected before the announcement and the check of the fence. wait is for each
+// of their locks.
+func (b *batchTx) setUpSQL(wait time.Duration, first string) string {
+	most := milliseconds(b.opts.timeout + afterDeadline)
 	var sql strings.Builder
 	sql.WriteString(b.store.server.unbounded)
 	sql.Grow(setUpBytes)
 	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
-		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", wait, most, most, b.name)
+		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", milliseconds(wait), most, most, b.name)
 	if b.store.server.watchesClients {
 		sql.WriteString("set local client_connection_check_interval = 1000; ")
 	}
@@ -202,6 +208,9 @@ func (b *batchTx) setUpSQL(lockWait time.Duration, first string) string {
 	sql.WriteString("select " + first)
 	b.announce(&sql)
 	sql.WriteString(b.fence.begin)
+	if wait != b.lockWait() {
+		fmt.Fprintf(&sql, "; set local lock_timeout = %d", milliseconds(b.lockWait()))
+	}
 	return sql.String()
 }
 
@@ -378,7 +387,7 @@ func (b *batchTx) begin(ctx context.Context) error {
 // Behind a pooler that gives each transaction another session, it reads the session's settings each time, which costs one
 // round trip more.
 func (b *batchTx) beginOn(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
-	begin, setUp := queries.Text("begin_batch"), b.setUpSQL(b.lockWait(), "")
+	begin, setUp := queries.Text("begin_batch"), b.setUpSQL(b.beginWait(), "")
 	if b.store.server.pooling.Lends {
 		restore, err = b.store.sessions.Begin(ctx, conn, begin)
 	} else {

@@ -72,6 +72,9 @@ func TestBatchTakesTheLocksThatKeepItApartInOneOrder(t *testing.T) {
 	store := newStore(t)
 	b := beginsUnder(store, engine.Lease{Row: 5}, batchOptions{timeout: time.Minute})
 	b.apart = []int32{3, 9}
+	if text := b.setUpSQL(b.beginWait(), ""); !strings.HasPrefix(text, store.server.unbounded+"set local lock_timeout = 10000;") || !strings.HasSuffix(text, "; set local lock_timeout = 30000") {
+		t.Errorf("the wait for three locks is not half of the timeout in all: %s", text)
+	}
 	var sql strings.Builder
 	b.announce(&sql)
 	if parts := strings.Split(sql.String(), ", "); len(parts) != 7 || !strings.HasPrefix(parts[0], "pg_advisory_xact_lock(") || parts[1] != "3)" ||

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -80,6 +79,5 @@ func (b *batchTx) pass(next *batchTx) {
 // beginSQL returns the statements that begin the batch in the message that ends another one. The locks that the session was left
 // with are released by a query that is needed anyway, since each query is planned.
 func (b *batchTx) beginSQL() string {
-	return fmt.Sprintf("%s; %s; set local lock_timeout = %d", queries.Text("begin_batch"),
-		b.setUpSQL(min(openingWait, b.lockWait()), session.Unlock+", "), milliseconds(b.lockWait()))
+	return queries.Text("begin_batch") + "; " + b.setUpSQL(min(openingWait, b.lockWait()), session.Unlock+", ")
 }
