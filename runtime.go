@@ -147,7 +147,11 @@ type scope struct {
 // run starts the actors, calls while, and stops the actors after while has returned. If the actors end before that, run
 // cancels the context of while. Without a scope it runs all projections.
 func (r *Runtime) run(ctx context.Context, only *scope, while func(ctx context.Context) error) error {
-	if err := r.checkTenants(ctx); err != nil {
+	err := r.store.NotWithin(ctx)
+	if err == nil {
+		err = r.checkTenants(ctx)
+	}
+	if err != nil {
 		r.refused(err)
 		return err
 	}

@@ -89,7 +89,7 @@ func classify(err error) *engine.Fault {
 		switch {
 		case errors.Is(err, ErrNotMigrated):
 			fault.Class = engine.Configuration
-		case errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl), errors.Is(err, ErrWithinTx):
+		case errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
 			// The handler is at fault, even if the connection failed afterwards.
 		case errors.As(err, &pgErr):
 			fault.Class = classOf(pgErr)

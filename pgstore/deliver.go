@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -42,12 +41,6 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 	return b.run(ctx, func(context.Context, pgx.Tx) error { return nil })
 }
 
-// Fault implements delivery.Store. An acknowledgement within a transaction is a fault of the handler.
-func (deliveries) Fault(err error) *engine.Fault {
-	if errors.Is(err, ErrWithinTx) {
-		return classify(err)
-	}
-	return storeFault(err)
-}
+func (deliveries) Fault(err error) *engine.Fault { return storeFault(err) }
 
 func (deliveries) HandlerClass(err error) engine.Class { return returnedClass(err) }

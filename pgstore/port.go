@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"context"
 	"reflect"
 
 	"github.com/jackc/pgx/v5"
@@ -37,6 +38,8 @@ func (s port) ConnectionWaits() engine.ConnectionWaits {
 	stat := s.pool.Stat()
 	return engine.ConnectionWaits{Count: stat.EmptyAcquireCount(), Duration: stat.EmptyAcquireWaitTime(), GivenUp: stat.CanceledAcquireCount()}
 }
+
+func (s port) NotWithin(ctx context.Context) error { return s.notWithin(ctx) }
 
 func (s port) ValidTenant(name string) error {
 	_, err := s.ForTenant(name)

@@ -8,8 +8,12 @@ import (
 
 // ErrWithinTx is returned by a call that writes to a store, if its context is that of a transaction of the same store: of a
 // handler, its middleware, a hook, InTx, or a TenantStep. The call would commit without the transaction, so a batch that is
-// repeated would repeat it. AppendTx appends in the transaction. OutsideTx allows to write without it. Reads are allowed, and so are
+// repeated would repeat it. So would a run of a Runtime, or a Tick. AppendTx appends in the transaction. OutsideTx allows to write without it. Reads are allowed, and so are
 // writes to another store, or by another Store of the same database: these commit without the transaction as well.
+//
+// A handler that returns ErrWithinTx stops its projection: it is counted against no event, since no event can be handled before the
+// program is repaired. The projection tries again every 15 s, and when it is resumed. An action that the handler requests, as by Park,
+// is carried out.
 var ErrWithinTx = within.ErrWithinTx
 
 // OutsideTx returns a context for writes that must commit without the transaction of a handler, whatever becomes of it. A batch

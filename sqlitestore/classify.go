@@ -64,7 +64,7 @@ func classify(err error) *engine.Fault {
 		case errors.Is(err, ErrNotMigrated), errors.Is(err, ErrSchemaTooNew), errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeignFile),
 			errors.Is(err, ErrMoved), errors.Is(err, ErrReplaced), errors.Is(err, ErrForeignObject):
 			fault.Class = engine.Configuration
-		case errors.Is(err, ErrTxControl), errors.Is(err, ErrWithinTx):
+		case errors.Is(err, ErrTxControl):
 			fault.Class = engine.HandlerFault
 		case errors.As(err, &failed):
 			fault.Class, fault.Err = classOf(failed), damaged(err)

@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
@@ -46,13 +45,6 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 	})
 }
 
-// Fault implements delivery.Store. An acknowledgement within InTx fails, because it would wait for itself. That is a
-// fault of the handler.
-func (deliveries) Fault(err error) *engine.Fault {
-	if errors.Is(err, ErrWithinTx) {
-		return classify(err)
-	}
-	return storeFault(err)
-}
+func (deliveries) Fault(err error) *engine.Fault { return storeFault(err) }
 
 func (deliveries) HandlerClass(err error) engine.Class { return returnedClass(err) }

@@ -56,9 +56,9 @@ func TestAcknowledgementWaitsForTheTransactionInProgress(t *testing.T) {
 	}
 }
 
-// An acknowledgement within a transaction of the store would wait for itself. It fails at once, and counts against its
-// event: only a change of the handler helps.
-func TestAcknowledgementWithinATransactionIsTheHandlersFault(t *testing.T) {
+// An acknowledgement within a transaction of the store would wait for itself. It fails at once, and is counted against no event: only a
+// change of the handler helps.
+func TestAcknowledgementWithinATransactionStopsTheProjection(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 3)
 	err := b.deliver(func(ctx context.Context, d engine.Delivery) error {
@@ -73,7 +73,7 @@ func TestAcknowledgementWithinATransactionIsTheHandlersFault(t *testing.T) {
 	if !errors.As(err, &partial) || partial.To != 1 || !errors.Is(err, ErrWithinTx) {
 		t.Fatalf("%v", err)
 	}
-	if fault := classify(partial.Err); fault.Class != engine.HandlerFault || fault.Position != 2 {
+	if fault := classify(partial.Err); fault.Class != engine.Configuration {
 		t.Errorf("%+v", fault)
 	}
 	if n := one[int](t, b.store, "select count(*) from model"); n != 0 || b.checkpoint() != 1 {

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"context"
 	"database/sql"
 	"reflect"
 
@@ -41,6 +42,8 @@ func (s port) ConnectionWaits() engine.ConnectionWaits {
 	waits.Duration += readers.WaitDuration
 	return waits
 }
+
+func (s port) NotWithin(ctx context.Context) error { return s.notWithin(ctx) }
 
 func (s port) ValidTenant(name string) error {
 	_, err := s.ForTenant(name)

@@ -26,7 +26,10 @@ var allowedWithin = strings.Fields(`
 	Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
 
 // writing are calls of all methods that write. The projections p and p@2 are there, and the tenant x.
-func writing(b *kit.Bundle, admin *millrace.Admin) map[string]func(ctx context.Context) error {
+func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
+	admin, err := millrace.NewAdmin(b.Store)
+	b.Must(err)
+	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "new", Handler: b.Store.Batch(kit.Nothing)})
 	p2 := millrace.ProjectionID{Name: "p@2"}
 	other, err := b.Store.ForTenant("x")
 	b.Must(err)
@@ -76,15 +79,19 @@ func writing(b *kit.Bundle, admin *millrace.Admin) map[string]func(ctx context.C
 		"Admin.Resume":       func(ctx context.Context) error { return admin.Resume(ctx, p) },
 		"Admin.ResumeTenant": func(ctx context.Context) error { return admin.ResumeTenant(ctx, "x") },
 		"Admin.Swap":         func(ctx context.Context) error { return admin.Swap(ctx, p2, millrace.SwapOptions{}) },
+		"Runtime.Tick": func(ctx context.Context) error {
+			_, err := rt.Tick(ctx, millrace.ProjectionID{Name: "new"})
+			return err
+		},
+		"Runtime.Run":          rt.Run,
+		"Runtime.RunUntilIdle": func(ctx context.Context) error { _, err := rt.RunUntilIdle(ctx); return err },
 	}
 }
 
 // Each method of the stores is listed here, as a method that writes or as one that is allowed.
 func TestEveryMethodIsKnownToWriteOrNot(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		admin, err := millrace.NewAdmin(b.Store)
-		b.Must(err)
-		known := append(slices.Collect(maps.Keys(writing(b, admin))), allowedWithin...)
+		known := append(slices.Collect(maps.Keys(writing(b))), allowedWithin...)
 		types := maps.Clone(b.Kind.Types)
 		types["DeadLetters"], types["Admin"] = reflect.TypeFor[projection.DeadLetters](), reflect.TypeFor[*millrace.Admin]()
 		for name, of := range types {
@@ -97,28 +104,56 @@ func TestEveryMethodIsKnownToWriteOrNot(t *testing.T) {
 	})
 }
 
-// transactions run a function with the context of a transaction, by the place of the function.
-func transactions(b *kit.Bundle, do func(ctx context.Context)) map[string]func() {
-	run := func(p millrace.Projection) func() { return func() { b.Idle(p) } }
+// transactions run a function with the context of a transaction of a store, by the place of the function. The function is called at
+// least once: a batch may be repeated. What the projections have recorded shows each event once.
+func transactions(b *kit.Bundle, do func(ctx context.Context, store kit.Store)) map[string]func() {
+	own := func(ctx context.Context) { do(ctx, b.Store) }
+	run := func(p millrace.Projection) func() {
+		return func() {
+			b.Idle(p)
+			b.Verify(p.Name)
+		}
+	}
+	each := func(name string) kit.EventFunc {
+		return func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+			own(ctx)
+			return tx.Record(ctx, name, e)
+		}
+	}
 	around := func(next millrace.Call) millrace.Call {
 		return func(ctx context.Context, events []event.Envelope) error {
-			do(ctx)
+			own(ctx)
 			return next(ctx, events)
 		}
 	}
 	return map[string]func(){
 		"InTx": func() {
-			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, _ kit.Tx) error { do(ctx); return nil }))
+			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, _ kit.Tx) error { own(ctx); return nil }))
 		},
-		"batch": run(millrace.Projection{Name: "batch", Handler: b.Store.Batch(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
-			do(ctx)
-			return nil
+		"batch": run(millrace.Projection{Name: "batch", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			own(ctx)
+			return tx.Record(ctx, "batch", events...)
 		})}),
-		"event": run(millrace.Projection{Name: "event", Handler: b.Store.Each(func(ctx context.Context, _ kit.Tx, _ event.Envelope) error {
-			do(ctx)
-			return nil
-		})}),
-		"middleware": run(millrace.Projection{Name: "middleware", Handler: b.Store.Batch(kit.Nothing), Middleware: []millrace.Middleware{around}}),
+		"event":      run(millrace.Projection{Name: "event", Handler: b.Store.Each(each("event"))}),
+		"typed":      run(millrace.Projection{Name: "typed", Handler: b.Store.Counted(each("typed"))}),
+		"middleware": run(millrace.Projection{Name: "middleware", Handler: b.Store.Batch(kit.Record("middleware")), Middleware: []millrace.Middleware{around}}),
+		"append middleware": func() {
+			var store kit.Store
+			appending := false
+			store = b.Around(func(next event.AppendFunc) event.AppendFunc {
+				return func(ctx context.Context, a event.Appending) (event.Appended, error) {
+					if !appending { // and no append of do
+						appending = true
+						do(ctx, store)
+					}
+					return next(ctx, a)
+				}
+			})
+			tx, err := store.Begin(b.Ctx)
+			b.Must(err)
+			_, _, err = store.AppendTx(b.Ctx, tx, "s", event.Any, kit.SomeEvents(1)...)
+			b.Must(errors.Join(err, tx.Rollback(b.Ctx)))
+		},
 	}
 }
 
@@ -127,40 +162,45 @@ func TestWritesWithTheContextOfATransactionAreRefused(t *testing.T) {
 		_, err := b.Store.CreateTenant(b.Ctx, "x")
 		b.Must(err)
 		b.Append("s", 2)
-		admin, err := millrace.NewAdmin(b.Store)
-		b.Must(err)
 		calls := 0 // by one goroutine at a time
-		do := func(ctx context.Context) {
+		do := func(ctx context.Context, store kit.Store) {
 			calls++
 			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 			defer cancel()
-			for method, call := range writing(b, admin) {
+			of := *b
+			of.Store = store
+			for method, call := range writing(&of) {
 				if err := call(ctx); !errors.Is(err, projection.ErrWithinTx) {
 					t.Errorf("%s: %v", method, err)
 				}
 			}
-			if events := b.Collect(b.Store.ReadAll(ctx, kit.ReadOptions{})); len(events) != 2 {
+			if events := b.Collect(store.ReadAll(ctx, kit.ReadOptions{})); len(events) != 2 {
 				t.Errorf("%d events", len(events))
 			}
 		}
-		hook := b.Store.Hook(func(ctx context.Context, _ kit.Tx) error { do(ctx); return nil })
+		hook := b.Store.Hook(func(ctx context.Context, _ kit.Tx) error { do(ctx, b.Store); return nil })
 		first := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing), Reset: hook}
-		second := millrace.Projection{Name: "p", Version: 2, Handler: b.Store.Batch(kit.Nothing), Drop: hook, Reset: hook, Swap: hook}
-		b.Idle(first, second)
-		for place, run := range transactions(b, do) {
+		second := millrace.Projection{Name: "p", Version: 2, Handler: b.Store.Batch(kit.Nothing), Swap: hook}
+		third := millrace.Projection{Name: "p", Version: 3, Handler: b.Store.Batch(kit.Nothing), Drop: hook}
+		b.Idle(first, second, third)
+		mustCall := func(place string, run func()) {
 			before := calls
-			run()
-			if calls == before {
+			if run(); calls == before {
 				t.Errorf("%s: not called", place)
 			}
 		}
-		rt := b.Running(kit.Quick, first, second)
+		for place, run := range transactions(b, do) {
+			mustCall(place, run)
+		}
+		rt := b.Running(kit.Quick, first, second, third)
 		b.Reaches(rt, "p@2", 2)
-		before := calls
-		b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
+		mustCall("Reset", func() { b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{})) })
 		b.Reaches(rt, "p", 2)
-		if calls != before+1 {
-			t.Errorf("the hook Reset ran %d times", calls-before)
+		mustCall("Drop", func() { b.Must(rt.DropVersion(b.Ctx, millrace.ProjectionID{Name: "p@3"})) })
+		mustCall("Swap", func() { b.Must(rt.Swap(b.Ctx, millrace.ProjectionID{Name: "p@2"}, millrace.SwapOptions{})) })
+		b.Reaches(rt, "p@2", 2)
+		if n := len(b.All(b.Store)); n != 2 {
+			t.Errorf("%d events", n)
 		}
 	})
 }

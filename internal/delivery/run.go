@@ -194,8 +194,9 @@ func (d *delivery) failure(err error) *engine.Fault {
 	if named := projection.FailedPosition(err); named != 0 && named != next {
 		err = fmt.Errorf("failed at position %d, the first event that is not done: %w", next, err)
 	}
-	class := d.store.HandlerClass(err)
-	return &engine.Fault{Class: class, Probe: class == engine.Unclear, Position: next, Stack: usercode.StackOf(err), Err: err, Returned: true}
+	fault := engine.ReturnedFault(d.store.HandlerClass(err), err)
+	fault.Position = next
+	return fault
 }
 
 // done records that the first n events are done. If the last of them was rejected, letter is its dead letter.
@@ -235,9 +236,6 @@ func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 	}
 	if err != nil {
 		fault := d.store.Fault(err)
-		if fault.Class == engine.HandlerFault && d.next < len(d.batch.Events) {
-			fault.Position = d.batch.Events[d.next].Position // the store refused what the handler did with this event
-		}
 		d.stop(fault)
 		return fault
 	}

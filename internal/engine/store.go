@@ -29,6 +29,8 @@ type Store interface {
 	ConnectionWaits() ConnectionWaits
 	// Pooled reports whether a pooler in transaction mode stands between the store and the server.
 	Pooled() bool
+	// NotWithin returns projection.ErrWithinTx if ctx is the context of a transaction of the store.
+	NotWithin(ctx context.Context) error
 	// ValidTenant returns an error if no tenant can have that name.
 	ValidTenant(name string) error
 	// Apply returns the Run of a projection whose handler takes TxType.

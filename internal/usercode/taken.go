@@ -17,7 +17,7 @@ var (
 	_ = usererror.RecognizeType[*backoff.PermanentError]()
 	_ = usererror.RecognizeErrors(context.Canceled, context.DeadlineExceeded, ErrGoexit, projection.ErrHandlerPanic,
 		projection.ErrTenantArchived, projection.ErrTenantDropping, projection.ErrTenantCopying, projection.ErrIncarnationChanged,
-		projection.ErrLeaseLost, projection.ErrMissingObject, projection.ErrProcessDied)
+		projection.ErrLeaseLost, projection.ErrWithinTx, projection.ErrMissingObject, projection.ErrProcessDied)
 )
 
 // Take takes an error of a user apart. The result has a *usererror.Failure, whose methods are no code of the user. A

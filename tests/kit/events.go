@@ -10,6 +10,14 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
+// Counted is the body of the events of Bundle.Append.
+type Counted struct {
+	I int `json:"i"`
+}
+
+// EventType implements event.Typed.
+func (Counted) EventType() string { return "counted" }
+
 // SomeEvents returns n events with the bodies 0 to n-1.
 func SomeEvents(n int) []event.Event {
 	events := make([]event.Event, n)

@@ -182,6 +182,10 @@ func (PgStore) Each(f EventFunc) millrace.Handler {
 	return pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return f(ctx, PgTx{tx}, e) })
 }
 
+func (PgStore) Counted(f EventFunc) millrace.Handler {
+	return pgstore.Route(pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[Counted]) error { return f(ctx, PgTx{tx}, e.Envelope) }))
+}
+
 func (PgStore) Hook(f HookFunc) millrace.Hook {
 	return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error { return f(ctx, PgTx{tx}) })
 }

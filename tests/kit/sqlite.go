@@ -204,6 +204,12 @@ func (SQLiteStore) Each(f EventFunc) millrace.Handler {
 	return sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error { return f(ctx, SQLiteTx{tx}, e) })
 }
 
+func (SQLiteStore) Counted(f EventFunc) millrace.Handler {
+	return sqlitestore.Route(sqlitestore.On(func(ctx context.Context, tx *sql.Tx, e event.Of[Counted]) error {
+		return f(ctx, SQLiteTx{tx}, e.Envelope)
+	}))
+}
+
 func (SQLiteStore) Hook(f HookFunc) millrace.Hook {
 	return sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error { return f(ctx, SQLiteTx{tx}) })
 }

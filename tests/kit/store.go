@@ -91,6 +91,8 @@ type Store interface {
 	DeadLetters(id projection.ID) projection.DeadLetters
 	Batch(f BatchFunc) millrace.Handler
 	Each(f EventFunc) millrace.Handler
+	// Counted is Each for the events of Bundle.Append, by a handler with a Go type of theirs.
+	Counted(f EventFunc) millrace.Handler
 	Hook(f HookFunc) millrace.Hook
 	// Numbers returns the columns of a query of one row, which are integers. It runs outside of every transaction of the store.
 	Numbers(ctx context.Context, query string) ([]int64, error)
