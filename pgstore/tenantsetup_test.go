@@ -43,6 +43,25 @@ func (c *calls) counting(n int, step TenantStep) TenantStep {
 	}
 }
 
+// A step's context is that of the transaction that creates the tenant.
+func TestStepMayNotWriteOutsideOfItsTransaction(t *testing.T) {
+	t.Parallel()
+	var store *Store
+	var errs []error
+	store = migrated(t, setUpStore(t, pgtest.Database(t), func(ctx context.Context, _ pgx.Tx, tenant string) error {
+		if tenant == "x" {
+			_, appended := store.Append(ctx, "s", event.Any, someEvents(1)...)
+			_, created := store.CreateTenant(ctx, "y")
+			errs = append(errs, appended, created, store.InTx(ctx, func(context.Context, pgx.Tx) error { return nil }))
+		}
+		return nil
+	}))
+	must(store.CreateTenant(testContext(t), "x"))(t)
+	if len(errs) != 3 || !slices.EqualFunc(errs, slices.Repeat([]error{ErrWithinTx}, 3), errors.Is) {
+		t.Error(errs)
+	}
+}
+
 // setUpStore opens a store of the database with these steps.
 func setUpStore(t testing.TB, dsn string, steps ...TenantStep) *Store {
 	t.Helper()

@@ -40,7 +40,8 @@ type DeadLetters interface {
 	// Purge deletes dead letters that were resolved or discarded at least endedFor ago, at most limit of them, the oldest
 	// first. It returns how many it deleted.
 	Purge(ctx context.Context, filter DeadLetterFilter, endedFor time.Duration, limit int) (deleted int64, err error)
-	// Wait waits for a command as Replay and Discard do. command is CommandResult.Command of their results.
+	// Wait waits for a command as Replay and Discard do. command is CommandResult.Command of their results. With the context of a
+	// transaction of the store, it returns ErrWithinTx if the command has not ended, as the calls that write do.
 	Wait(ctx context.Context, command int64) (CommandResult, error)
 	// Cancel ends a command. command is CommandResult.Command of the result of Replay or Discard. Completed work stays, and
 	// a replay in progress finishes first. Wait, Replay and Discard then return the result so far. If a process crashes

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -63,6 +65,31 @@ func TestOutsideTxCommitsWithoutTheTransaction(t *testing.T) {
 		b.Must(appends(within))
 		if n := len(b.All(b.Store)); n != want {
 			t.Errorf("%d events, want %d", n, want)
+		}
+	})
+}
+
+// Within a transaction, a command that has ended has its result, and no other one is waited for: in a file it cannot end meanwhile.
+func TestCommandIsNotWaitedForWithinATransaction(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		d := newDrawer(b, 1)
+		d.park(d.at["a"][0], false)
+		command := d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
+		wait := func() (result projection.CommandResult, err error) {
+			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, _ kit.Tx) error {
+				ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+				defer cancel()
+				result, err = d.letters().Wait(ctx, command)
+				return nil
+			}))
+			return result, err
+		}
+		if _, err := wait(); !errors.Is(err, projection.ErrWithinTx) || !errors.Is(err, projection.ErrCommandPending) {
+			t.Errorf("a command that has not ended: %v", err)
+		}
+		d.replay(command)
+		if result, err := wait(); err != nil || result.Done != 1 {
+			t.Errorf("a command that has ended: %+v, %v", result, err)
 		}
 	})
 }

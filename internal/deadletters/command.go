@@ -84,7 +84,7 @@ func (d *DeadLetters) runUnowned(ctx context.Context, parts []Part) error {
 }
 
 // wait polls for the result of a command, also during an outage of the database. It runs a command that calls no
-// handler itself if no node owns the lease.
+// handler itself if no node owns the lease. Within a transaction it does not wait: the command may need what the transaction holds.
 func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	result := projection.CommandResult{Command: command}
 	var unowned error
@@ -100,9 +100,14 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 				return false, err
 			}
 		default:
-			if result, ended = Result(command, parts); !ended {
-				unowned = d.runUnowned(ctx, parts)
+			result, ended = Result(command, parts)
+			if ended {
+				return true, nil
 			}
+			if err := d.store.NotWithin(ctx); err != nil {
+				return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, err)
+			}
+			unowned = d.runUnowned(ctx, parts)
 		}
 		return ended, nil
 	})

@@ -36,6 +36,8 @@ type Store interface {
 	Known(ctx context.Context, id projection.ID) error
 	// Read is that of engine.Store.
 	Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error)
+	// NotWithin is that of engine.Store.
+	NotWithin(ctx context.Context) error
 	// Fault classifies the error of a statement of the store.
 	Fault(err error) *engine.Fault
 }
