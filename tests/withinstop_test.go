@@ -48,8 +48,11 @@ func TestHandlerThatWritesOutsideOfItsTransactionParksNothing(t *testing.T) {
 		rt := b.Runtime(kit.Quick, projections...)
 		stop := b.Start(rt)
 		for _, p := range projections {
-			b.Is(rt, p.Name, millrace.StateFailed)
-			status := b.Status(rt, p.Name)
+			var status millrace.ProjectionStatus
+			b.Eventually(p.Name+" stops", func() bool {
+				status = b.Status(rt, p.Name)
+				return status.State == millrace.StateFailed || status.Parked > 0
+			})
 			if status.Parked+int64(status.Attempts) != 0 || !strings.Contains(status.Reason, projection.ErrWithinTx.Error()) {
 				t.Errorf("%s: %+v", p.Name, status)
 			}
