@@ -211,7 +211,11 @@ func (s sound) read(store *Store) (string, error) {
 func (s sound) project(store *Store) (string, error) {
 	ctx := context.Background()
 	lease := engine.Lease{Owner: "node-1", Epoch: 3, Row: 1, ID: projection.ID{Tenant: projection.DefaultTenant, Name: "model"}, Incarnation: incarnation}
-	page, err := store.port().Read(ctx, lease.ID.Tenant, engine.ReadRange{UpTo: lastPosition, Limit: 50})
+	_, head, err := store.tenant.head(ctx)
+	if err != nil {
+		return "", err
+	}
+	page, err := store.port().Read(ctx, lease.ID.Tenant, engine.ReadRange{UpTo: head, Limit: 50})
 	if err != nil || len(page.Events) == 0 {
 		return "", err
 	}

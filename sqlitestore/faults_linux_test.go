@@ -154,11 +154,12 @@ func (w *workload) projectOnce(ctx context.Context) error { return w.projectNext
 // projectNext handles the next events, in a batch of the projection "model".
 func (w *workload) projectNext(ctx context.Context, handle handlerFunc) error {
 	lease := engine.Lease{Owner: "node-1", Epoch: 3, ID: projection.ID{Tenant: projection.DefaultTenant, Name: "model"}, Incarnation: incarnation}
-	err := w.store.DB().QueryRowContext(ctx, "select id, checkpoint from millrace_leases").Scan(&lease.Row, &lease.Checkpoint)
+	var head int64
+	err := w.store.DB().QueryRowContext(ctx, "select l.id, l.checkpoint, t.head from millrace_leases l, millrace_tenants t").Scan(&lease.Row, &lease.Checkpoint, &head)
 	if err != nil {
 		return err
 	}
-	page, err := w.store.port().Read(ctx, lease.ID.Tenant, engine.ReadRange{After: lease.Checkpoint, UpTo: lastPosition, Limit: 4})
+	page, err := w.store.port().Read(ctx, lease.ID.Tenant, engine.ReadRange{After: lease.Checkpoint, UpTo: head, Limit: 4})
 	if err != nil || len(page.Events) == 0 {
 		return err
 	}

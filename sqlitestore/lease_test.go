@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
@@ -283,6 +284,7 @@ func TestAdvanceMovesCheckpointsUnderTheirFences(t *testing.T) {
 	ensured(t, store, "a", "b", "c", "d", "idle")
 	connect(t, store, node)
 	leases := claimAll(t, store, node)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(20)...)
 	mustExec(t, store, "update millrace_leases set crash_count = 2, checkpoint = 10")
 	for i := range leases {
 		leases[i].Checkpoint = 10

@@ -200,10 +200,28 @@ func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engi
 	if err != nil {
 		return engine.Page{}, err
 	}
-	row, _, err := t.head(ctx)
+	page, err := t.readSettled(ctx, r)
 	if err != nil {
 		return engine.Page{}, failed(err, "read events of tenant %q after %d", tenant, r.After)
 	}
+	return page, nil
+}
+
+// readSettled is readPage for a range that was settled. If the tenant's last event is below the end of the range now, a backup was
+// restored into the open file. Then a page would report positions as read that later events get. The head is read after the page, so
+// that a restore between the two is noticed.
+func (t *Tenant) readSettled(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
+	row, _, err := t.head(ctx)
+	if err != nil {
+		return engine.Page{}, err
+	}
 	page, err := t.readPage(ctx, row, r)
-	return page, failed(err, "read events of tenant %q after %d", tenant, r.After)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	now, head, err := t.head(ctx)
+	if err == nil && (now != row || head < r.UpTo) {
+		err = fmt.Errorf("the last event is at %d, below %d: %w: %w", head, r.UpTo, errEventsGone, projection.ErrIncarnationChanged)
+	}
+	return page, err
 }

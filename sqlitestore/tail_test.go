@@ -70,7 +70,7 @@ func TestReadsAreNotPlannedAnew(t *testing.T) {
 	read := func(round int64) {
 		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 		for _, types := range [][]string{nil, {"T"}} {
-			r := engine.ReadRange{After: round, UpTo: 1000, Limit: int(10 + round), Types: types}
+			r := engine.ReadRange{After: round, UpTo: round + 1, Limit: int(10 + round), Types: types}
 			must(store.port().Read(ctx, projection.DefaultTenant, r))(t)
 			r.Share = partition.Share{Range: partition.Range{To: 5}}
 			must(store.port().Read(ctx, projection.DefaultTenant, r))(t)
