@@ -35,7 +35,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	conn := &conn{driverConn: base.(driverConn), prepared: make(map[string]driverStmt), kept: keptStmts{idle: make(map[string]idleStmt)}}
 	if c.writes {
-		conn.loan = newLoan(base)
+		conn.loan, conn.log, conn.at = newLoan(base), c.at.log(), c.at
 		conn.RegisterCommitHook(conn.loan.mayCommit)
 		conn.RegisterRollbackHook(conn.loan.rolledBack)
 	}
@@ -69,6 +69,10 @@ type conn struct {
 	kept     keptStmts
 	// loan guards the transactions of a connection that writes. It is nil for other connections.
 	loan *loan
+	// log are the files of the write-ahead log that a connection that writes has opened. The first connection to a new file opens
+	// them in its first transaction.
+	log logFiles
+	at  *location
 }
 
 // ownTexts are the texts of the store's statements.
@@ -174,6 +178,10 @@ func (c *conn) Close() error {
 		c.loan.close()
 		c.RegisterCommitHook(nil)
 		c.RegisterRollbackHook(nil)
+		if c.at.indexedElsewhere(c.log) {
+			staleIndexes.Store(c.at.path, nil)
+			return err
+		}
 	}
 	return errors.Join(err, c.driverConn.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"modernc.org/sqlite"
 
@@ -18,7 +19,8 @@ var (
 	// which a file is opened, so two names have two logs, and the file is damaged. These are hard links, a mount of the file
 	// alone, and a file that was renamed while a process had it open. Symbolic links are no further names.
 	ErrSeveralNames = errors.New("the file may be used by several names")
-	// ErrReplaced is returned by all calls that write, after the file was removed, renamed or replaced. Nothing was written.
+	// ErrReplaced is returned by all calls that write, after the file, its write-ahead log (-wal) or the log's index (-shm) was
+	// removed, renamed or replaced. Nothing was written.
 	// To restore a backup, first stop all processes that have the file open.
 	ErrReplaced = errors.New("the file was removed or replaced while it was open")
 )
@@ -61,6 +63,9 @@ func oneName(path string, opts Options) error {
 // openLocation opens the file and marks it, before SQLite uses it. It creates the file if it does not exist.
 func openLocation(path string) (*location, error) {
 	p := &location{path: path}
+	if _, stale := staleIndexes.Load(path); stale {
+		return nil, fmt.Errorf("%s%s: %w; end this process first", path, logSuffixes[1], ErrReplaced)
+	}
 	if !sqlite.OFDLockingEnabled() {
 		return p, nil
 	}
@@ -115,6 +120,18 @@ func (p *location) markQueue(queue *os.File) error {
 	return err
 }
 
+// indexedElsewhere reports whether another process has made a new index of the log, since the one that a connection has opened was
+// removed.
+func (p *location) indexedElsewhere(opened logFiles) bool {
+	index := len(logSuffixes) - 1
+	now, err := os.Stat(p.path + logSuffixes[index])
+	return err == nil && opened[index] != nil && !os.SameFile(opened[index], now)
+}
+
+// staleIndexes has the paths of files whose connections this process keeps open for ever. SQLite would move the log into the file when
+// it closes the last one, by an index that does not fit the log any more. It would also use that index for new connections.
+var staleIndexes sync.Map
+
 // opened is called when SQLite has opened the file, and perhaps created it.
 func (p *location) opened() (err error) {
 	if p.handle == nil {
@@ -129,11 +146,41 @@ func (p *location) check() error {
 	if p == nil || p.file == nil {
 		return nil
 	}
-	now, err := os.Stat(p.path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(p.file, now) {
-		return fmt.Errorf("%s: %w", p.path, ErrReplaced)
+	return unchanged(p.path, p.file)
+}
+
+// unchanged returns ErrReplaced if another file has the path by now.
+func unchanged(path string, file fs.FileInfo) error {
+	now, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(file, now) {
+		return fmt.Errorf("%s: %w", path, ErrReplaced)
 	}
 	return err
+}
+
+// logSuffixes are those of the write-ahead log and its index. SQLite keeps both while a connection is open.
+var logSuffixes = [...]string{"-wal", "-shm"}
+
+// logFiles are the write-ahead log and its index. A file that does not exist is nil.
+type logFiles [len(logSuffixes)]fs.FileInfo
+
+// log returns the files of the log that the path has now.
+func (p *location) log() (log logFiles) {
+	for i, suffix := range logSuffixes {
+		log[i], _ = os.Stat(p.path + suffix)
+	}
+	return log
+}
+
+// checkLog returns ErrReplaced if the files that a connection has opened as its log are no longer beside the file. Another process
+// would not see what the connection writes, and would overwrite it.
+func (p *location) checkLog(opened logFiles) error {
+	for i, suffix := range logSuffixes {
+		if err := unchanged(p.path+suffix, opened[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // close closes the handle. SQLite has closed the file.

@@ -117,6 +117,50 @@ func TestFileThatIsReplacedTakesNoMoreWrites(t *testing.T) {
 	}
 }
 
+func TestFileWhoseLogIsRemovedTakesNoMoreWrites(t *testing.T) {
+	t.Parallel()
+	for _, suffix := range logSuffixes {
+		t.Run(suffix, func(t *testing.T) {
+			t.Parallel()
+			store := newStore(t)
+			mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
+			noError(t, os.Remove(store.path+suffix))
+			_, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
+			if !errors.Is(err, ErrReplaced) || !strings.Contains(err.Error(), store.path+suffix) {
+				t.Errorf("append: %v", err)
+			}
+			// SQLite still has the removed log open, and moves it into the file.
+			store.Close()
+			if n := len(all(t, openStore(t, store.path, Options{}).tenant)); n != 3 {
+				t.Errorf("%d events, want 3", n)
+			}
+		})
+	}
+}
+
+// Another process has made a new index, since the index of this process was removed, and may have written to the log.
+func TestLogThatAnotherProcessIndexedIsNotMovedIntoTheFile(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
+	noError(t, errors.Join(os.Remove(store.path+"-shm"), os.WriteFile(store.path+"-shm", nil, 0o600)))
+	content := must(os.ReadFile(store.path))(t)
+	store.Close()
+	if got := must(os.ReadFile(store.path))(t); !slices.Equal(got, content) {
+		t.Error("Close has written to the file")
+	}
+	if _, err := Open(testContext(t), store.path, Options{}); !errors.Is(err, ErrReplaced) {
+		t.Errorf("open again in this process: %v", err)
+	}
+	next := newPath(t)
+	for _, suffix := range []string{"", "-wal"} {
+		noError(t, os.WriteFile(next+suffix, must(os.ReadFile(store.path+suffix))(t), 0o600))
+	}
+	if n := len(all(t, openStore(t, next, Options{}).tenant)); n != 3 {
+		t.Errorf("%d events, want 3", n)
+	}
+}
+
 // A backup takes the place of a file while a process has it open. The log beside the file is still that of the process.
 func TestBackupIsNotOpenedWithTheLogOfTheFileBefore(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	sqlite3 "modernc.org/sqlite/lib"
@@ -17,6 +18,7 @@ type transaction struct {
 	// session keeps the connection until the end, also if a function of the user ended the transaction.
 	session *sql.Conn
 	loan    *loan
+	log     logFiles
 }
 
 // open waits for the connection and begins a transaction. It waits for other processes for at most busy, if that is not 0. end must
@@ -68,7 +70,7 @@ func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
-	if err := w.checkBegun(ctx, t.Tx); err != nil {
+	if err := t.checkBegun(ctx); err != nil {
 		t.release()
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
@@ -76,14 +78,18 @@ func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 }
 
 // checkBegun returns why a transaction that has just begun must not write.
-func (w *writer) checkBegun(ctx context.Context, tx *sql.Tx) error {
-	if err := w.at.check(); err != nil {
+func (t *transaction) checkBegun(ctx context.Context) error {
+	at := t.writer.at
+	if err := at.check(); err != nil {
 		return err
 	}
-	if err := resync(w.at.path); err != nil {
+	if err := at.checkLog(t.log); err != nil {
 		return err
 	}
-	return w.checkCommitted(ctx, tx)
+	if err := resync(at.path); err != nil {
+		return err
+	}
+	return t.writer.checkCommitted(ctx, t.Tx)
 }
 
 func (w *writer) tryBegin(ctx, txCtx context.Context) (*transaction, error) {
@@ -95,7 +101,10 @@ func (w *writer) tryBegin(ctx, txCtx context.Context) (*transaction, error) {
 	// The loan ends statements when txCtx ends. database/sql would also roll back, at any moment.
 	if t.Tx, err = session.BeginTx(context.WithoutCancel(txCtx), nil); err == nil {
 		err = t.onConn(func(c *conn) error {
-			t.loan = c.loan
+			if slices.Contains(c.log[:], nil) {
+				c.log = w.at.log()
+			}
+			t.loan, t.log = c.loan, c.log
 			t.loan.bind(txCtx)
 			return nil
 		})
