@@ -99,7 +99,7 @@ func (e *examination) run(ctx context.Context) (err error) {
 		return nil
 	}
 	defer func() { _ = e.conn.Close(context.WithoutCancel(ctx)) }()
-	for _, check := range []func(context.Context) error{e.server, e.pooler, e.listener, e.schemas} {
+	for _, check := range []func(context.Context) error{e.server, e.pooler, e.listener, e.rows, e.schemas} {
 		if err := check(ctx); err != nil {
 			if errors.Is(err, errNothingElse) {
 				return nil

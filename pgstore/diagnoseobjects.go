@@ -18,6 +18,16 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
+// rows checks that the role sees all rows of the store.
+func (e *examination) rows(ctx context.Context) error {
+	hidden, err := e.texts(ctx, "look for row-level security", "hidden_rows", e.opts.Schema, storeTables)
+	if err == nil && len(hidden) > 0 {
+		e.add("permissions", hiddenAdvice, "row-level security hides rows of %s from the role %q", someOf(hidden), e.config.ConnConfig.User)
+		return errNothingElse
+	}
+	return err
+}
+
 // schemas checks the control schema, the schemas of the tenants, and what goes on in them.
 func (e *examination) schemas(ctx context.Context) error {
 	var version int
@@ -124,6 +134,12 @@ func (e *examination) privileges(ctx context.Context, schemas []string) error {
 	return err
 }
 
+// storeTables are all tables of the store.
+var storeTables = slices.Concat(slices.Sorted(maps.Keys(indexesOf(ownMigrations.control))), ownTables)
+
+// hiddenAdvice says what to do about row-level security on the store's tables.
+const hiddenAdvice = "disable row-level security for these tables, or create a policy for the role that hides nothing: using (true)"
+
 var (
 	tableBody    = regexp.MustCompile(`(?ms)^create (?:unlogged )?table \{(?:control|tenant)\}\.(\w+) \((.*?)^\)`)
 	keyColumn    = regexp.MustCompile(`(?m)^\s+(\w+) [^\n]*?\b(?:primary key|unique)\b`)
@@ -157,8 +173,9 @@ func (e *examination) indexes(ctx context.Context, schemas []string) error {
 	rows, _ := e.conn.Query(ctx, e.control.sql("diagnose_indexes"), schemas)
 	var schema, table, definition string
 	_, err := pgx.ForEachRow(rows, []any{&schema, &table, &definition}, func() error {
-		if m := indexColumns.FindStringSubmatch(definition); m != nil {
-			found[key(schema, table, strings.ReplaceAll(m[1], `"`, ""))]++
+		// With quote_all_identifiers the method is quoted too.
+		if m := indexColumns.FindStringSubmatch(strings.ReplaceAll(definition, `"`, "")); m != nil {
+			found[key(schema, table, m[1])]++
 		}
 		return nil
 	})
@@ -261,7 +278,7 @@ func (e *examination) connections(ctx context.Context, _ []string) error {
 		return fmt.Errorf("count the nodes: %w", err)
 	}
 	before := time.Now()
-	var server time.Time
+	var server int64 // microseconds, since a time as text depends on DateStyle
 	if err := e.conn.QueryRow(ctx, queries.Text("diagnose_connections")).Scan(&most, &open, &ofDatabase, &ofRole, &server); err != nil {
 		var failed *pgconn.PgError
 		if errors.As(err, &failed) {
@@ -269,7 +286,7 @@ func (e *examination) connections(ctx context.Context, _ []string) error {
 		}
 		return err
 	}
-	e.clock(server, before, time.Now())
+	e.clock(time.UnixMicro(server), before, time.Now())
 	const advice = "lower pool_max_conns, raise the limit (max_connections), or put a pooler in between"
 	if open*10 > most*9 {
 		e.add("connections", advice, "%d connections are open, and the server accepts %d", open, most)

@@ -41,7 +41,7 @@ var coldStatements = map[string][]string{
 	"it runs once in a swap, for the rows of two versions or for the events between their checkpoints": {"has_events", "lock_versions"},
 	"it reads a table of one row": {"begin_read", "check_incarnation", "incarnation", "make_incarnation", "probe_space", "probe_write"},
 	"it reads the catalog, locks or sessions of the server": {"end_previous_session", "end_zombie_batches", "lock_holders", "deadlock_rivals", "locked_events", "oldest_snapshot",
-		"extensions_outside", "foreign_objects", "incarnation_persistence", "missing_privilege", "schema_exists"},
+		"extensions_outside", "foreign_objects", "hidden_rows", "incarnation_persistence", "missing_privilege", "schema_exists"},
 	"it runs when a program migrates or creates tenants, and reads or writes a row for each tenant or version": {"complete_tenants", "control_version",
 		"create_schema", "insert_tenant", "insert_tenants", "max_tenant_setup", "migration_lock", "migration_lock_shared", "other_tenants_exist", "outdated_tenants",
 		"record_version", "require_control_version", "require_tenant_version", "schema_versions"},

@@ -28,6 +28,7 @@ var requiredSettings = []struct{ name, value, reason string }{
 	{"server_encoding", "UTF8", "create the database with encoding 'UTF8'"},
 	{"client_encoding", "UTF8", "set it in the DSN"},
 	{"standard_conforming_strings", "on", "quoting depends on it"},
+	{"session_replication_role", "origin", "foreign keys and triggers would not work, and a dropped tenant would leave rows behind"},
 }
 
 // durabilitySettings are on unless the owner of the server accepts that a crash loses committed events, for instance in
@@ -85,6 +86,20 @@ func (f serverFacts) checkTimes(mode pgx.QueryExecMode) error {
 	asText := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
 	if style := f.settings[dateStyle]; asText && !strings.HasPrefix(style, "ISO") {
 		return fmt.Errorf("%s is %q, but must be \"ISO\" where default_query_exec_mode is %q: set one of them in the DSN", dateStyle, style, mode)
+	}
+	return nil
+}
+
+// checkRows returns an error if row-level security hides rows of the store from the role. Projections whose rows are hidden would
+// stand still as if they did not exist, and events whose rows are hidden would be skipped.
+func (s *Store) checkRows(ctx context.Context) error {
+	rows, _ := s.pool.Query(ctx, queries.Text("hidden_rows"), pgx.QueryExecModeExec, s.opts.Schema, storeTables)
+	hidden, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for row-level security: %w", err)
+	case len(hidden) > 0:
+		return fmt.Errorf("row-level security hides rows of %s from the role: %s", someOf(hidden), hiddenAdvice)
 	}
 	return nil
 }

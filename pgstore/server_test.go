@@ -38,6 +38,7 @@ func TestUnsuitableServerIsRefusedWithTheReason(t *testing.T) {
 		`server_encoding is "LATIN1"`:               factsWith("server_encoding", "LATIN1"),
 		`client_encoding is "WIN1252"`:              factsWith("client_encoding", "WIN1252"),
 		`standard_conforming_strings is "off", but`: factsWith("standard_conforming_strings", "off"),
+		`session_replication_role is "replica"`:     factsWith("session_replication_role", "replica"),
 	} {
 		err := f.check()
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -67,6 +68,7 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 	dsn := pgtest.Database(t)
 	for setting, value := range map[string]string{
 		"default_transaction_read_only": "on", "default_transaction_isolation": "repeatable read", "client_encoding": "LATIN1",
+		"session_replication_role": "replica",
 	} {
 		bad := must(pgtest.WithSetting(dsn, setting, value))(t)
 		store, err := Open(testContext(t), bad, Options{})

@@ -204,6 +204,9 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	if err := s.checkRows(ctx); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	if facts.version >= 170000 {
 		s.server.unbounded = withoutTransactionTimeout
 	}

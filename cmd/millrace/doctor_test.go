@@ -96,6 +96,18 @@ var brokenDatabases = map[string]struct {
 		c.exec("do $$ begin execute format('alter database %I set default_transaction_isolation = serializable', current_database()); end $$")
 		return nil
 	}},
+	"no_foreign_keys": {"settings", `session_replication_role is "replica"`, func(c *clinic) []string {
+		c.exec("do $$ begin execute format('alter database %I set session_replication_role = replica', current_database()); end $$")
+		return nil
+	}},
+	"hidden_rows": {"permissions", "hides rows of millrace.tenants, millrace_default.events", func(c *clinic) []string {
+		c.exec(`create role {app} login; grant usage on schema millrace, millrace_default to {app};
+			grant select, insert, update, delete on all tables in schema millrace, millrace_default to {app};
+			alter table millrace.tenants enable row level security; alter table millrace_default.events enable row level security;
+			create policy part on millrace_default.events using (stream_id <> 'hidden') with check (true);
+			alter table millrace.leases enable row level security; create policy whole on millrace.leases using (true)`)
+		return []string{"--database-url", c.as("{app}")}
+	}},
 	"no_schema": {"schema", "does not exist", func(c *clinic) []string { return []string{"--schema", "other"} }},
 	"no_tenant_schema": {"tenants", "the schemas of tenants are gone: default", func(c *clinic) []string {
 		c.exec("drop schema millrace_default cascade")
@@ -246,6 +258,11 @@ func TestDoctorFindsNothingOnASoundDatabase(t *testing.T) {
 	p.await(t, `globex/totals +1 +live`, "projections", "list", "--all-tenants")
 	if found := examine(t, p.flags...); len(found) > 0 {
 		t.Errorf("found %+v", found)
+	}
+	for setting, value := range map[string]string{"DateStyle": "German, DMY", "quote_all_identifiers": "on"} {
+		if found := examine(t, "--database-url", c.with(setting, value)); len(found) > 0 {
+			t.Errorf("%s = %s: found %+v", setting, value, found)
+		}
 	}
 	if out := p.must(t, done, "doctor"); out != "nothing is wrong\n" {
 		t.Error(out)

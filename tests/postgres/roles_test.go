@@ -250,3 +250,29 @@ func (b *bundle) forbidden() (statements []string) {
 	}
 	return statements
 }
+
+// Row-level security hides rows without an error. A projection whose row is hidden would stand still as if it did not exist.
+func TestOpenRefusesHiddenRows(t *testing.T) {
+	t.Parallel()
+	owner, b := newRoles(t, func(*bundle) {})
+	tenant, err := owner.CreateTenant(b.Ctx, "acme")
+	b.Must(err)
+	for _, table := range []string{"millrace.leases", tenant.EventsSchema() + ".events"} {
+		for _, step := range []struct{ sql, refused string }{
+			{"alter table " + table + " enable row level security", "row-level security hides rows of " + table},
+			{"create policy whole on " + table + " using (true)", ""},
+			{"create policy part on " + table + " as restrictive using (false)", "row-level security hides rows of " + table},
+			{"alter table " + table + " disable row level security", ""},
+		} {
+			_, err := owner.Pool().Exec(b.Ctx, step.sql)
+			b.Must(err)
+			store, err := pgstore.Open(b.Ctx, b.dsn, pgstore.Options{})
+			if err == nil {
+				store.Close()
+			}
+			if (err != nil) != (step.refused != "") || err != nil && !strings.Contains(err.Error(), step.refused) {
+				t.Errorf("after %q: error %v, want one with %q", step.sql, err, step.refused)
+			}
+		}
+	}
+}
