@@ -193,6 +193,13 @@ func (r *operation) carryOut(ctx context.Context) {
 	waiting, stop := context.WithCancel(r.deps.accept)
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
+	if r.deps.Definitions[r.op.ID.Name] == nil {
+		// The projection was renamed after the search had found the operation.
+		r.log.Info("operation has a name that this node does not register, leaving it to another node")
+		for faults := 1; !r.giveBack(ctx) && pause(waiting, FaultDelay(faults)); faults++ {
+		}
+		return
+	}
 	for faults := 1; ; faults++ {
 		err := r.try(ctx, waiting)
 		if errors.Is(err, engine.ErrNotStill) && pause(waiting, holdMost) {
@@ -225,12 +232,13 @@ func (r *operation) carryOut(ctx context.Context) {
 	}
 }
 
-// giveBack leaves the operation to another node.
-func (r *operation) giveBack(ctx context.Context) {
+// giveBack leaves the operation to another node, and reports whether it did.
+func (r *operation) giveBack(ctx context.Context) bool {
 	err := r.step(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.deps.Store.ReleaseOperation(ctx, r.op) })
 	if err != nil {
 		r.log.Warn("releasing an operation failed", zap.Error(err))
 	}
+	return err == nil
 }
 
 // try takes the steps of the operation once.

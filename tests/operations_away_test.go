@@ -3,6 +3,7 @@ package tests_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,6 +40,58 @@ func TestOperationOfAProjectionThatWasRenamedAwayFromItsNode(t *testing.T) {
 		b.Reaches(rt, "q", 5)
 		b.Verify("p")
 	}, kit.SeveralNodes)
+}
+
+// renamedTake is a store whose runtimes take one operation whatever its name is, as if its projection was renamed between the search
+// for operations and the take.
+type renamedTake struct {
+	kit.Store
+	once *atomic.Bool
+}
+
+func (s renamedTake) Engine() engine.Store { return renamedTakeEngine{s.Store.Engine(), s.once} }
+
+type renamedTakeEngine struct {
+	engine.Store
+	once *atomic.Bool
+}
+
+func (e renamedTakeEngine) TakeOperation(ctx context.Context, node engine.Node, running []int64) (*engine.Operation, error) {
+	if e.once.Load() {
+		return e.Store.TakeOperation(ctx, node, running)
+	}
+	node.Projections = append(slices.Clone(node.Projections), "q")
+	o, err := e.Store.TakeOperation(ctx, node, running)
+	e.once.Store(o != nil)
+	return o, err
+}
+
+// A node that has taken an operation under a name that it does not register leaves it to another node.
+func TestOperationOfAProjectionThatIsRenamedWhileANodeTakesIt(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		renamed := b.Rebuildable("q")
+		b.Idle(renamed)
+		id := millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "q"}
+		number, err := b.Store.Engine().InsertOperation(b.Ctx, engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"q"}})
+		b.Must(err)
+		config := kit.Quick
+		config.Store = renamedTake{b.Store, new(atomic.Bool)}
+		stop := b.Start(b.Runtime(config, b.Rebuildable("p")))
+		b.Eventually("the node leaves the operation", func() bool {
+			o, err := b.Store.Engine().Operation(b.Ctx, number)
+			return err == nil && o.Epoch > 0 && o.Node == ""
+		})
+		if !b.Kind.Meets(kit.SeveralNodes) {
+			stop()
+		}
+		b.Start(b.Another(kit.Quick, renamed))
+		b.Eventually("the rebuild has ended", func() bool {
+			o, err := b.Store.Engine().Operation(b.Ctx, number)
+			return err == nil && !o.EndedAt.IsZero() && o.Err() == nil
+		})
+		stop()
+	})
 }
 
 // A swap that is cancelled while it waits for the version ends on its node as well, which would look at the version for as long as
