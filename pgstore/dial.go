@@ -69,8 +69,15 @@ func primaryOnly(config *pgx.ConnConfig) {
 	}
 }
 
-// takesWrites returns an error if the session is read-only. The other hosts of the DSN are tried next.
+// takesWrites returns an error if the session is read-only, or would misread what is written. The other hosts of the DSN are
+// tried next. A role or a database may have got its settings after Open.
 func takesWrites(ctx context.Context, conn *pgconn.PgConn) error {
+	for _, required := range requiredSettings {
+		// The server reports some settings by itself.
+		if value := conn.ParameterStatus(required.name); value != "" && value != required.value && required.misreads {
+			return required.differs(value)
+		}
+	}
 	result := conn.ExecParams(ctx, queries.Text("ping"), nil, nil, nil, nil).Read()
 	switch {
 	case result.Err != nil:

@@ -21,14 +21,25 @@ const oldestServer = 140000
 // handler may take longer would fail each time.
 const withoutTransactionTimeout = "set local transaction_timeout = 0; "
 
-// requiredSettings are the settings without which the store does not work.
-var requiredSettings = []struct{ name, value, reason string }{
-	{"default_transaction_read_only", "off", "nothing could be appended"},
-	{"default_transaction_isolation", "read committed", "an append must see what another append that it waited for has written; set it for the role or in the DSN"},
-	{"server_encoding", "UTF8", "create the database with encoding 'UTF8'"},
-	{"client_encoding", "UTF8", "set it in the DSN"},
-	{"standard_conforming_strings", "on", "quoting depends on it"},
-	{"session_replication_role", "origin", "foreign keys and triggers would not work, and a dropped tenant would leave rows behind"},
+// requiredSetting is a setting without which the store does not work. If it misreads, a session with another value stores other
+// texts than those that it is sent.
+type requiredSetting struct {
+	name, value, reason string
+	misreads            bool
+}
+
+// differs is the error about another value.
+func (r requiredSetting) differs(value string) error {
+	return fmt.Errorf("%s is %q, but must be %q: %s", r.name, value, r.value, r.reason)
+}
+
+var requiredSettings = []requiredSetting{
+	{name: "default_transaction_read_only", value: "off", reason: "nothing could be appended"},
+	{name: "default_transaction_isolation", value: "read committed", reason: "an append must see what another append that it waited for has written; set it for the role or in the DSN"},
+	{name: "server_encoding", value: "UTF8", reason: "create the database with encoding 'UTF8'", misreads: true},
+	{name: "client_encoding", value: "UTF8", reason: "set it in the DSN", misreads: true},
+	{name: "standard_conforming_strings", value: "on", reason: "quoting depends on it", misreads: true},
+	{name: "session_replication_role", value: "origin", reason: "foreign keys and triggers would not work, and a dropped tenant would leave rows behind"},
 }
 
 // durabilitySettings are on unless the owner of the server accepts that a crash loses committed events, for instance in
@@ -74,7 +85,7 @@ func (f serverFacts) check() error {
 	}
 	for _, required := range requiredSettings {
 		if value := f.settings[required.name]; value != required.value {
-			return fmt.Errorf("%s is %q, but must be %q: %s", required.name, value, required.value, required.reason)
+			return required.differs(value)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -77,6 +78,33 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 			t.Errorf("%s = %s is accepted", setting, value)
 		} else if !strings.Contains(err.Error(), setting) || !strings.Contains(err.Error(), value) {
 			t.Errorf("%s = %s: error %v", setting, value, err)
+		}
+	}
+}
+
+// Sessions in another encoding would store other characters than those appended. A role or a database may get a default after Open.
+func TestSessionsInAnotherEncodingAreRefusedAfterOpen(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	store := must(Open(ctx, pgtest.Database(t), Options{}))(t)
+	t.Cleanup(store.Close)
+	noError(t, store.Migrate(ctx))
+	database := pgx.Identifier{store.pool.Config().ConnConfig.Database}.Sanitize()
+	greeting := event.Event{Type: "Greeted", Body: []byte(`{"text": "Grüße"}`)}
+	for setting, value := range map[string]string{"client_encoding": "LATIN1", "standard_conforming_strings": "off"} {
+		mustExec(t, store, fmt.Sprintf("alter database %s set %s = '%s'", database, setting, value))
+		store.pool.Reset()
+		if _, err := store.Append(ctx, "s", event.Any, greeting); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s is %q", setting, value)) {
+			t.Errorf("%s = %s: error %v", setting, value, err)
+		}
+		conn := must(pgx.Connect(ctx, store.pool.Config().ConnString()))(t)
+		must(conn.Exec(ctx, fmt.Sprintf("alter database %s reset %s", database, setting)))(t)
+		noError(t, conn.Close(ctx))
+		must(store.Append(ctx, "s", event.Any, greeting))(t)
+	}
+	for e, err := range store.ReadStream(ctx, "s", 1) {
+		if noError(t, err); string(e.Body) != string(greeting.Body) {
+			t.Errorf("read %s, want %s", e.Body, greeting.Body)
 		}
 	}
 }
