@@ -184,6 +184,8 @@ type operation struct {
 	swapsWaiting *atomic.Int64
 	// crashes counts the runs of the hook that ended with their node or connection, when the last one ended so.
 	crashes int
+	// fault is the error of the last run that did so on this node.
+	fault error
 }
 
 // carryOut tries until the operation has ended, or until another node, or no node, may carry it out.
@@ -281,7 +283,7 @@ func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error 
 		return err
 	}
 	if others >= crashesMost {
-		err = engine.EndsOperation(fmt.Errorf("%d runs of its hook ended with their nodes or connections", others))
+		err = engine.EndsOperation(r.crashed(others))
 	} else {
 		err = r.deps.Store.RunOperation(ctx, r.op, run)
 	}
@@ -289,7 +291,7 @@ func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error 
 		return nil
 	}
 	if r.unclear(ctx, err) {
-		r.crashes = others + 1
+		r.crashes, r.fault = others+1, err
 		return err
 	}
 	returned := r.step(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.deps.Store.HookReturned(ctx, r.op, number) })
@@ -297,6 +299,14 @@ func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error 
 		r.log.Warn("recording that the hook of an operation returned failed", zap.Error(returned))
 	}
 	return err
+}
+
+// crashed is the failure of an operation after that many runs of its hook that did not return as far as the store knows.
+func (r *operation) crashed(runs int) error {
+	if r.fault != nil {
+		return fmt.Errorf("%d runs of its hook met faults of the server or ended with their nodes, the last one: %v", runs, r.fault)
+	}
+	return fmt.Errorf("%d runs of its hook ended with their nodes or connections", runs)
 }
 
 // unclear reports whether the hook may have caused a fault of the server or of the connection.

@@ -2,8 +2,11 @@ package tests_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,6 +136,48 @@ func TestHookThatEndsItsProcess(t *testing.T) {
 		}
 		b.Append("s", 1)
 		b.Applied(rt, 21, "p")
+	})
+}
+
+// unendable is a store that fails to record the failure of an operation once, as in an outage.
+type unendable struct {
+	kit.Store
+	once *atomic.Bool
+}
+
+func (s unendable) Engine() engine.Store { return unendableEngine{s.Store.Engine(), s.once} }
+
+type unendableEngine struct {
+	engine.Store
+	once *atomic.Bool
+}
+
+func (e unendableEngine) FailOperation(ctx context.Context, o engine.Operation, reason error) error {
+	if e.once.CompareAndSwap(false, true) {
+		return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("no space left")}
+	}
+	return e.Store.FailOperation(ctx, o, reason)
+}
+
+// The failure of an operation names the fault that each run of its hook met, also if the outage kept it from being recorded at first.
+func TestHookThatMeetsAnOutageInEachRun(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		full := b.Rebuildable("p")
+		var last atomic.Value
+		full.Reset = b.Store.Hook(func(ctx context.Context, tx kit.Tx) error {
+			err := b.Kind.Outages["disk full"](ctx, tx)
+			last.Store(err.Error())
+			return err
+		})
+		config := kit.Quick
+		config.Store = unendable{b.Store, new(atomic.Bool)}
+		rt := b.Running(config, full)
+		b.Reaches(rt, "p", 5)
+		err := rt.Rebuild(b.Ctx, p, millrace.ResetOptions{})
+		if err == nil || !strings.Contains(err.Error(), "5 runs of its hook") || !strings.Contains(err.Error(), last.Load().(string)) {
+			t.Errorf("the rebuild returned %v", err)
+		}
 	})
 }
 
