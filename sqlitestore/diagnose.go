@@ -22,6 +22,9 @@ const (
 	largeLog = 64 << 20
 )
 
+// restoreAdvice says what to do about a damaged file. A log that stays behind would damage the backup.
+const restoreAdvice = "move the file and all files beside it (-wal, -shm) away, and restore it from a backup"
+
 // Diagnose examines a file and returns what is wrong. It also works on a store that Open cannot open. It reads the whole file.
 // To check that writes work, it writes a row of its own, and a temporary file beside the file. An error means that the
 // examination is incomplete.
@@ -45,7 +48,7 @@ func Diagnose(ctx context.Context, path string, opts Options) ([]projection.Find
 	case errors.Is(err, ErrReplaced):
 		e.add("file", "end all processes that have the file open, and restore it again", "%v", err)
 	case errors.Is(err, ErrCorrupt):
-		e.add("file", "restore the file from a backup", "%v", err)
+		e.add("file", restoreAdvice, "%v", err)
 	case err != nil:
 		e.add("permissions", "let the program read and write the file, the files beside it, and its folder", "%v", err)
 	}
@@ -79,7 +82,7 @@ func (e *examination) run(ctx context.Context) error {
 		return fmt.Errorf("check the file: %w", err)
 	}
 	if !slices.Equal(faults, []string{"ok"}) {
-		e.add("file", "restore the file from a backup", "the file is damaged: %s", strings.Join(faults, "; "))
+		e.add("file", restoreAdvice, "the file is damaged: %s", strings.Join(faults, "; "))
 		return nil
 	}
 	version, err := schemaVersion(ctx, e.store.readers)

@@ -20,7 +20,7 @@ var (
 	// ErrForeignFile is returned if the file is not a store of this library: it is the database of another program, or
 	// not a database.
 	ErrForeignFile = errors.New("the file exists and is not a store of millrace")
-	// ErrCorrupt is returned if the file is damaged. Restore it from a backup.
+	// ErrCorrupt is returned if the file is damaged. Move it and all files beside it away, and restore it from a backup.
 	ErrCorrupt = errors.New("the file is damaged")
 	// ErrNetworkFile is returned if the file is on a network file system, whose locks and shared memory are not
 	// reliable. Not all network file systems are recognised.

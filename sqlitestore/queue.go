@@ -34,7 +34,7 @@ type fileQueue struct {
 
 // openQueue opens the lock file of the queue of a store's file.
 func openQueue(path string) (*fileQueue, error) {
-	file, err := os.OpenFile(path+queueSuffix, os.O_RDWR|os.O_CREATE, 0o666)
+	file, err := filelock.OpenBeside(path, queueSuffix)
 	return &fileQueue{file: file}, err
 }
 

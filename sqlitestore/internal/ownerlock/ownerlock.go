@@ -36,8 +36,10 @@ type Lock struct {
 	beat time.Time
 }
 
+const suffix = "-owner"
+
 // Name returns the name of the lock file of a store's file.
-func Name(path string) string { return path + "-owner" }
+func Name(path string) string { return path + suffix }
 
 // Acquire waits until it has the lock of a store's file, or ctx ends. If ctx ends first, the error wraps ErrOwned and names
 // the process that has the lock.
@@ -58,7 +60,7 @@ func Acquire(ctx context.Context, path string) (*Lock, error) {
 // TryAcquire returns the lock of a store's file, or ErrOwned if another runtime has it.
 func TryAcquire(path string) (*Lock, error) {
 	for {
-		lock, err := tryOnce(Name(path))
+		lock, err := tryOnce(path)
 		switch {
 		case errors.Is(err, errReplaced):
 			continue
@@ -74,8 +76,8 @@ func TryAcquire(path string) (*Lock, error) {
 // errReplaced is returned if another file has the name of the locked file, or none has it.
 var errReplaced = errors.New("replaced")
 
-func tryOnce(name string) (_ *Lock, err error) {
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+func tryOnce(path string) (_ *Lock, err error) {
+	file, err := filelock.OpenBeside(path, suffix)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +89,7 @@ func tryOnce(name string) (_ *Lock, err error) {
 	if err := filelock.Lock(file); err != nil {
 		return nil, err
 	}
-	if err := inPlace(file, name); err != nil {
+	if err := inPlace(file, Name(path)); err != nil {
 		return nil, err
 	}
 	return &Lock{file: file, beat: time.Now()}, note(file)
