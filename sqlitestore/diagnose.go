@@ -46,7 +46,7 @@ func Diagnose(ctx context.Context, path string, opts Options) ([]projection.Find
 	case errors.Is(err, ErrForeignObject):
 		e.add("schema", "drop them with another program, for instance sqlite3", "%v", err)
 	case errors.Is(err, ErrReplaced):
-		e.add("file", "end all processes that have the file open, and restore it again", "%v", err)
+		e.add("file", "end all processes that have the file open, gracefully; if a backup was restored meanwhile, restore it again", "%v", err)
 	case errors.Is(err, ErrCorrupt):
 		e.add("file", restoreAdvice, "%v", err)
 	case err != nil:

@@ -216,9 +216,13 @@ func (s *Store) damaged(err error) error {
 	return err
 }
 
-// damaged adds ErrCorrupt to an error by which SQLite reports damage, and ErrMoved to one about a file that was moved.
-// Other errors are returned unchanged.
+// damaged adds ErrCorrupt to an error by which SQLite reports damage, ErrMoved to one about a file that was moved, and ErrReplaced to
+// one about a log that is shorter than its index says. Other errors are returned unchanged.
 func damaged(err error) error {
+	var failed *sqlite.Error
+	if errors.As(err, &failed) && failed.Code() == sqlite3.SQLITE_IOERR_SHORT_READ && !errors.Is(err, ErrReplaced) {
+		return fmt.Errorf("%w: its write-ahead log was removed or cut off: %w", ErrReplaced, err)
+	}
 	if is(err, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) && !errors.Is(err, ErrForeignFile) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}

@@ -129,6 +129,14 @@ func TestFileWhoseLogIsRemovedTakesNoMoreWrites(t *testing.T) {
 			if !errors.Is(err, ErrReplaced) || !strings.Contains(err.Error(), store.path+suffix) {
 				t.Errorf("append: %v", err)
 			}
+			if suffix == "-wal" { // the index says that there is a log
+				if _, err := Open(testContext(t), store.path, Options{}); !errors.Is(err, ErrReplaced) {
+					t.Errorf("open: %v", err)
+				}
+				if found := must(Diagnose(testContext(t), store.path, Options{}))(t); len(found) != 1 || !strings.Contains(found[0].Advice, "end all processes") {
+					t.Errorf("found %+v", found)
+				}
+			}
 			// SQLite still has the removed log open, and moves it into the file.
 			store.Close()
 			if n := len(all(t, openStore(t, store.path, Options{}).tenant)); n != 3 {
