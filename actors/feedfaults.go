@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"errors"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // repairedEvery is how often a feed polls that its configuration has stopped.
@@ -37,7 +39,11 @@ func (f *feed) failed(ctx actor.Context, err error) {
 		ctx.Send(sub.pid, &messages.TailFailed{Err: err})
 	}
 	if !f.faults.misconfigured {
-		f.log.Error("feed stopped by its configuration, retrying", zap.Error(err))
+		level := zap.ErrorLevel
+		if errors.Is(err, projection.ErrUnknownTenant) {
+			level = zap.InfoLevel // it was dropped, and this node does not know it yet
+		}
+		f.log.Log(level, "feed stopped by its configuration, retrying", zap.Error(err))
 	}
 	f.faults = feedFaults{waiting: true, misconfigured: true}
 	f.polls.next = f.deps.After(ctx, repairedEvery, f.goOn)

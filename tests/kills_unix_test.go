@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -141,22 +142,21 @@ func (h *herd) end() {
 	h.group.Wait()
 }
 
-// harass kills and freezes processes at random.
-func (h *herd) harass(random *rand.Rand, d time.Duration) (kills, freezes int) {
+// harass kills and freezes processes at random, and counts that.
+func (h *herd) harass(random *rand.Rand, d time.Duration, kills, freezes *int) {
 	for until := time.Now().Add(d); time.Now().Before(until) && h.Ctx.Err() == nil; {
 		i := random.IntN(len(h.running))
 		if random.IntN(3) > 0 {
 			h.signal(i, syscall.SIGKILL)
-			kills++
+			*kills++
 		} else {
 			h.signal(i, syscall.SIGSTOP)
 			kit.Pass(h.Ctx, time.Duration(random.IntN(600))*time.Millisecond)
 			h.signal(i, syscall.SIGCONT)
-			freezes++
+			*freezes++
 		}
 		kit.Pass(h.Ctx, time.Duration(random.IntN(500))*time.Millisecond)
 	}
-	return kills, freezes
 }
 
 // Processes die and freeze at any time, while events fail, are parked and replayed, and one event ends every process that
@@ -172,12 +172,21 @@ func TestKilledAndFrozenProcessesLoseNothing(t *testing.T) {
 		h := newHerd(b, 3, mended)
 		stop := b.Flow()
 		deadly := b.MustAppend(b.Store, "deadly", event.Any, event.Event{Type: deadlyType}).Positions[0]
-		for i := range 3 {
-			b.MustAppend(b.Store, fmt.Sprint("s", i), event.Any, event.Event{Type: poisonType})
+		// In each round the streams of new poison events are parked, and then replayed.
+		const longest = 40 * time.Second
+		var kills, freezes int
+		for left := *killsFor; left > 0 && ctx.Err() == nil; left -= longest {
+			if err := os.Remove(mended); !errors.Is(err, fs.ErrNotExist) {
+				b.Must(err)
+			}
+			for i := range 3 {
+				b.MustAppend(b.Store, fmt.Sprint("s", i), event.Any, event.Event{Type: poisonType})
+			}
+			h.harass(random, min(left, longest)/2, &kills, &freezes)
+			b.Must(os.WriteFile(mended, nil, 0o600))
+			h.harass(random, min(left, longest)/2, &kills, &freezes)
 		}
-		kills, freezes := h.harass(random, *killsFor)
 		b.Eventually("the deadly event is parked", func() bool { return len(b.DeadLettersOf("deadly")) > 0 })
-		b.Must(os.WriteFile(mended, nil, 0o600))
 		head := stop()
 		h.end()
 

@@ -2,8 +2,12 @@ package postgres_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/pgtest"
@@ -56,4 +60,27 @@ func TestDropTakesTheLeasesOfADeadNode(t *testing.T) {
 	b.RunUntilIdle(b.Runtime(slow, p))
 	b.exec("update millrace.leases set owner = gen_random_uuid()")
 	b.InTime("the drop ends", func() { b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{})) })
+}
+
+// A node that was frozen or away while a tenant was dropped polls the events that are gone. No person is needed.
+func TestFeedOfADroppedTenantLogsNoError(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	tenant := b.Tenants(2)[1]
+	config := slow
+	logger, logs := kit.Logs()
+	config.Logger = logger
+	rt := b.Running(config, b.Recorders("p")...)
+	b.AllLive(rt, 2)
+	// The drop does not notify the node. An event does, which was appended before.
+	b.exec(fmt.Sprintf(`do $$ begin
+		drop schema %[1]s cascade;
+		delete from millrace.projections where tenant = '%[2]s';
+		delete from millrace.tenants where tenant = '%[2]s';
+		perform pg_notify('millrace_wake', '%[2]s');
+	end $$`, pgx.Identifier{tenant.(interface{ EventsSchema() string }).EventsSchema()}.Sanitize(), tenant.Name()))
+	b.Eventually("the feed meets the drop", func() bool { return logs.FilterMessageSnippet("feed stopped").Len() > 0 })
+	if errs := logs.FilterLevelExact(zap.ErrorLevel).All(); len(errs) > 0 {
+		t.Errorf("logged %+v", errs)
+	}
 }
