@@ -29,17 +29,42 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err := c.at.check(); err != nil {
 		return nil, err
 	}
+	if c.at != nil {
+		indexesMu.Lock()
+		defer indexesMu.Unlock()
+	}
 	base, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	conn := &conn{driverConn: base.(driverConn), prepared: make(map[string]driverStmt), kept: keptStmts{idle: make(map[string]idleStmt)}}
+	conn := &conn{driverConn: base.(driverConn), prepared: make(map[string]driverStmt), kept: keptStmts{idle: make(map[string]idleStmt)}, at: c.at}
+	if c.at != nil {
+		if err := conn.openLog(ctx); err != nil {
+			return nil, errors.Join(err, base.Close())
+		}
+	}
 	if c.writes {
-		conn.loan, conn.log, conn.at = newLoan(base), c.at.log(), c.at
+		conn.loan = newLoan(base)
 		conn.RegisterCommitHook(conn.loan.mayCommit)
 		conn.RegisterRollbackHook(conn.loan.rolledBack)
 	}
 	return conn, nil
+}
+
+// openLog makes SQLite open the log, and finds out which files it has opened. indexesMu is held.
+func (c *conn) openLog(ctx context.Context) error {
+	rows, err := c.driverConn.QueryContext(ctx, queries.Text("schema_version"), nil)
+	if err != nil {
+		return err
+	}
+	if err := rows.Close(); err != nil {
+		return err
+	}
+	if c.index, err = enterIndex(c.at); err != nil {
+		return err
+	}
+	c.log = c.index.log(c.at)
+	return nil
 }
 
 // driverConn is what a connection of modernc.org/sqlite implements.
@@ -71,8 +96,9 @@ type conn struct {
 	loan *loan
 	// log are the files of the write-ahead log that a connection that writes has opened. The first connection to a new file opens
 	// them in its first transaction.
-	log logFiles
-	at  *location
+	log   logFiles
+	at    *location
+	index *logIndex
 }
 
 // ownTexts are the texts of the store's statements.
@@ -178,10 +204,16 @@ func (c *conn) Close() error {
 		c.loan.close()
 		c.RegisterCommitHook(nil)
 		c.RegisterRollbackHook(nil)
-		if c.at.indexedElsewhere(c.log) {
-			staleIndexes.Store(c.at.path, nil)
-			return err
-		}
 	}
+	if c.index == nil {
+		return errors.Join(err, c.driverConn.Close())
+	}
+	indexesMu.Lock()
+	defer indexesMu.Unlock()
+	// SQLite would move the log into the file when it closes the last connection, by an index that does not fit the log any more.
+	if c.at.indexedElsewhere(c.log) {
+		return err
+	}
+	defer leaveIndex(c.index)
 	return errors.Join(err, c.driverConn.Close())
 }

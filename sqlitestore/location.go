@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"modernc.org/sqlite"
 
@@ -63,8 +62,8 @@ func oneName(path string, opts Options) error {
 // openLocation opens the file and marks it, before SQLite uses it. It creates the file if it does not exist.
 func openLocation(path string) (*location, error) {
 	p := &location{path: path}
-	if _, stale := staleIndexes.Load(path); stale {
-		return nil, fmt.Errorf("%s%s: %w; end this process first", path, logSuffixes[1], ErrReplaced)
+	if err := checkIndex(path); err != nil {
+		return nil, err
 	}
 	if !sqlite.OFDLockingEnabled() {
 		return p, nil
@@ -127,10 +126,6 @@ func (p *location) indexedElsewhere(opened logFiles) bool {
 	now, err := os.Stat(p.path + logSuffixes[index])
 	return err == nil && opened[index] != nil && !os.SameFile(opened[index], now)
 }
-
-// staleIndexes has the paths of files whose connections this process keeps open for ever. SQLite would move the log into the file when
-// it closes the last one, by an index that does not fit the log any more. It would also use that index for new connections.
-var staleIndexes sync.Map
 
 // opened is called when SQLite has opened the file, and perhaps created it.
 func (p *location) opened() (err error) {

@@ -102,7 +102,9 @@ func (w *writer) tryBegin(ctx, txCtx context.Context) (*transaction, error) {
 	if t.Tx, err = session.BeginTx(context.WithoutCancel(txCtx), nil); err == nil {
 		err = t.onConn(func(c *conn) error {
 			if slices.Contains(c.log[:], nil) {
-				c.log = w.at.log()
+				indexesMu.Lock()
+				c.log = c.index.log(w.at)
+				indexesMu.Unlock()
 			}
 			t.loan, t.log = c.loan, c.log
 			t.loan.bind(txCtx)
