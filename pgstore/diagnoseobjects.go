@@ -202,12 +202,20 @@ func (e *examination) indexes(ctx context.Context, schemas []string) error {
 	return nil
 }
 
-// sequences checks that positions are given out one by one. A session that keeps numbers would give an event a lower position than
-// events that are visible.
+// sequences checks that positions are given out one by one, above those that projections have handled. A session that keeps numbers
+// would give an event a lower position than events that are visible, and so would a sequence that was set back.
 func (e *examination) sequences(ctx context.Context, schemas []string) error {
 	cached, err := e.texts(ctx, "read the sequences", "diagnose_sequences", schemas)
-	if err == nil && len(cached) > 0 {
+	if err != nil {
+		return err
+	}
+	if len(cached) > 0 {
 		e.add("sequences", "run alter sequence … cache 1 now: projections skip events otherwise", "sequences of positions have a cache: %s", someOf(cached))
+	}
+	back, err := e.texts(ctx, "compare the sequences with the checkpoints", "diagnose_positions", schemas)
+	if err == nil && len(back) > 0 {
+		e.add("sequences", "stop appending, set them to the highest position or checkpoint, then rebuild the read models: projections skip new events otherwise",
+			"sequences of positions are below a checkpoint: %s", someOf(back))
 	}
 	return err
 }

@@ -142,6 +142,19 @@ var brokenDatabases = map[string]struct {
 		c.exec("alter sequence millrace_default.events_global_seq_seq cache 20")
 		return nil
 	}},
+	"sequence_set_back": {"sequences", "below a checkpoint: millrace_default.events_global_seq_seq", func(c *clinic) []string {
+		c.exec(`insert into millrace_default.events (stream_id, stream_version, type, body) select 'order-1', n, 'OrderPlaced', '{}' from generate_series(1, 3) n;
+			insert into millrace.projections (tenant, name) values ('default', 'totals');
+			insert into millrace.leases (id, checkpoint, free_since) select id, 3, clock_timestamp() + interval '1 day' from millrace.projections;
+			select setval('millrace_default.events_global_seq_seq', 2)`)
+		return nil
+	}},
+	"sequence_never_called": {"sequences", "below a checkpoint: millrace_default.events_global_seq_seq", func(c *clinic) []string {
+		c.exec(`insert into millrace_default.events (global_seq, stream_id, stream_version, type, body) overriding system value values (9, 'order-1', 1, 'OrderPlaced', '{}');
+			insert into millrace.projections (tenant, name) values ('default', 'totals');
+			insert into millrace.leases (id, checkpoint, free_since) select id, 9, clock_timestamp() + interval '1 day' from millrace.projections`)
+		return nil
+	}},
 	"wrong_session": {"listener", "did not arrive", func(c *clinic) []string { return []string{"--session-url", c.server.DSN("postgres")} }},
 	"large_pool":    {"connections", "pools of 500 connections on 1 nodes, with their session connections, need up to 501, but the server accepts", func(c *clinic) []string { return []string{"--database-url", c.with("pool_max_conns", "500")} }},
 	"role_limit": {"connections", "the role accepts 2", func(c *clinic) []string {
@@ -166,7 +179,7 @@ var brokenDatabases = map[string]struct {
 		c.exec(`insert into millrace.projections (tenant, name) select 'default', 'p' || n from generate_series(1, 2000) n;
 			insert into millrace.leases (id, free_since) select id, clock_timestamp() + interval '1 day' from millrace.projections`)
 		for range 40 {
-			c.exec("update millrace.leases set checkpoint = checkpoint + 1")
+			c.exec("update millrace.leases set checkpoint = checkpoint")
 		}
 		return nil
 	}},
