@@ -303,11 +303,16 @@ func (r *Runtime) tenants(ctx context.Context) ([]engine.Tenant, error) {
 	return r.store.Tenants(ctx, r.config.Tenants)
 }
 
-// checkTenants returns an error if the store was not migrated or has no tenant of that name, since retries would not
-// help.
+// checkTenants returns an error if the store was not migrated, was moved, or has no tenant of that name, since retries would
+// not help.
 func (r *Runtime) checkTenants(ctx context.Context) error {
 	all, err := r.tenants(ctx)
 	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
+	defer cancel()
+	if err := r.store.Runnable(ctx); err != nil {
 		return err
 	}
 	for _, name := range r.config.Tenants {

@@ -26,13 +26,14 @@ func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Tenants implements engine.Store. It returns ErrMoved for a file that was moved, so that no runtime starts.
 func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, error) {
 	tenants, err := s.readTenants(ctx, names)
-	if err == nil {
-		err = s.notMoved(ctx)
-	}
 	return tenants, failed(err, "list tenants")
+}
+
+// Runnable implements engine.Store. It returns ErrMoved for a file that was moved.
+func (s port) Runnable(ctx context.Context) error {
+	return failed(s.notMoved(ctx), "examine whether the file was moved")
 }
 
 // State returns the state of the tenant. It returns projection.ErrUnknownTenant if there is no such tenant.

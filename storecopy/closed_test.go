@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/transfer"
 	"github.com/millrace-go/millrace/pgstore"
@@ -83,6 +84,13 @@ func mustBeClosed(t testing.TB, source *sqlitestore.Store) {
 	for _, err := range source.ReadAll(ctx, sqlitestore.ReadOptions{}) {
 		noError(t, err)
 	}
+	admin := must(millrace.NewAdmin(source))(t)
+	for _, p := range must(admin.Status(ctx, millrace.StatusFilter{}))(t).Projections {
+		if p.State == millrace.StateLive {
+			t.Errorf("%s is %s in a closed file", p.ID, p.State)
+		}
+	}
+	must(admin.Summary(ctx))(t)
 	sqlite(t, source, `create table if not exists of_the_user (n integer)`)
 	if after := len(must(source.Tenants(ctx))(t)); after != before {
 		t.Errorf("%d tenants became %d", before, after)

@@ -361,6 +361,12 @@ func TestDoctorFindsBrokenFiles(t *testing.T) {
 			if !strings.HasPrefix(out, `{"tenants":[{"tenant":"default","head":1,"rows":{`) {
 				t.Error(out)
 			}
+			for _, read := range []string{"projections list", "projections status", "tenants list", "check", "dead-letters list"} {
+				place{flags: []string{"--file", path}}.must(t, done, strings.Fields(read)...)
+			}
+			if again := (place{}).must(t, done, "copy", "--database-url", dsn, "--file", path, "--yes", "--json"); again != out {
+				t.Errorf("a repeated copy: %s", again)
+			}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

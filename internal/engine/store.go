@@ -74,6 +74,8 @@ type Store interface {
 	// OnWake registers fn, which is called after each append made through this store in this process, with the tenant and the
 	// position of its last event, or UnknownPosition. remove ends that.
 	OnWake(fn func(tenant string, position int64)) (remove func())
+	// Runnable returns why no runtime can run on the store, although the store can be read.
+	Runnable(ctx context.Context) error
 	// Tenants lists the tenants of these names, or all of the store if names is nil, sorted by name.
 	Tenants(ctx context.Context, names []string) ([]Tenant, error)
 	// SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not
