@@ -46,8 +46,8 @@ type Projection struct {
 	// of path.Match: "eu-*" selects every tenant whose name begins with "eu-", now and later. "*" matches no slash.
 	// ExactTenant returns the entry for a name that contains *, ?, [ or a backslash. Default: all tenants of the runtime.
 	//
-	// If no running node runs the projection for a tenant any more, its checkpoint stays, and its state is
-	// StateNotOwned.
+	// If no running node registers the projection for a tenant any more, its checkpoint stays, and its state is
+	// StateUnregistered.
 	Tenants []string
 	// Types selects events by type. It must be empty if the handler selects them, as pgstore.On does. Default: all events.
 	Types []string

@@ -3,8 +3,17 @@
 -- as a superuser: psql -v ON_ERROR_STOP=1 -1 -f roles.sql. Run it before the first Migrate or later: the last statement makes
 -- millrace_owner the owner of what Migrate has made. If Options.Schema is not millrace, write its name there. Then give both
 -- roles passwords.
-create role millrace_owner login;
-create role millrace_app login;
+do $$
+begin
+    -- Another database of the server may have them already.
+    if to_regrole('millrace_owner') is null then
+        create role millrace_owner login;
+    end if;
+    if to_regrole('millrace_app') is null then
+        create role millrace_app login;
+    end if;
+end
+$$;
 
 -- The owner makes schemas: the control schema, and one for each tenant.
 do $$

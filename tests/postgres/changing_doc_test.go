@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -79,8 +80,8 @@ func newTotals(t *testing.T) (*bundle, millrace.Projection) {
 // TestChangesOfTheDocument changes a projection by the code and the SQL of docs/changing.md.
 func TestChangesOfTheDocument(t *testing.T) {
 	t.Parallel()
-	sql := sqlOf(t, "changing.md", "## Beside", 4)
-	if sql[0] != viewSQL || sql[1] != showSQL || sql[3] != dropSQL {
+	sql := sqlOf(t, "changing.md", "## Beside", 5)
+	if sql[0] != viewSQL || sql[1] != showSQL || sql[4] != dropSQL {
 		t.Errorf("docs/changing.md has other SQL: %q", sql)
 	}
 	b, version1 := newTotals(t)
@@ -118,5 +119,39 @@ func TestVersionIsGivenUpAsTheDocumentShows(t *testing.T) {
 	b.Idle(sums()) // no living node registers totals any more
 	if n := value[int](b, "select n from totals"); n != 4 {
 		t.Errorf("the renamed projection has counted %d events, want 4", n)
+	}
+}
+
+// The role that runs owns no view, so that its hook calls a function of the role that migrates.
+func TestRoleThatRunsSwapsByTheFunctionOfTheDocument(t *testing.T) {
+	t.Parallel()
+	owner, b := newRoles(t, func(*bundle) {})
+	app := value[string](b, "select current_user::text")
+	show := strings.ReplaceAll(sqlOf(t, "changing.md", "## Beside", 5)[2], "millrace_app", app)
+	b.Must(owner.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "create table totals_1 as select 0 as n; create view totals as select * from totals_1;"+
+			"create table totals_2 as select 0 as n; "+show, pgx.QueryExecModeSimpleProtocol)
+		return err
+	}))
+	version1 := millrace.Projection{Name: "totals", Handler: pgstore.Batch(writeTotals)}
+	b.Append("order-1", 3)
+	b.Idle(version1)
+	hook := showSQL
+	version2 := totals2()
+	version2.Swap = pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, hook)
+		return err
+	})
+	rt := b.Runtime(millrace.Config{}, version1, version2)
+	stop := b.Start(rt)
+	defer stop()
+	b.Reaches(rt, "totals@2", b.Head())
+	if err := swapAll(b.Ctx, rt.Admin); err == nil || !strings.Contains(err.Error(), "42501") {
+		t.Errorf("a swap by a role that owns no view: %v", err)
+	}
+	hook = "select show_totals_2()"
+	b.Must(swapAll(b.Ctx, rt.Admin))
+	if n := value[int](b, "select n from totals"); n != 6 {
+		t.Errorf("readers see %d, want 6", n)
 	}
 }
