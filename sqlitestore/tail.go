@@ -221,7 +221,7 @@ func (t *Tenant) readSettled(ctx context.Context, r engine.ReadRange) (engine.Pa
 	}
 	now, head, err := t.head(ctx)
 	if err == nil && (now != row || head < r.UpTo) {
-		err = fmt.Errorf("the last event is at %d, below %d: %w: %w", head, r.UpTo, errEventsGone, projection.ErrIncarnationChanged)
+		err = fmt.Errorf("the last event is at %d, below %d: %w: %w", head, r.UpTo, projection.ErrEventGone, projection.ErrIncarnationChanged)
 	}
 	return page, err
 }

@@ -57,7 +57,7 @@ var SQLite = &Kind{
 			return nil
 		},
 		"read only": func(ctx context.Context, tx Tx) error {
-			return errors.Join(tx.Exec(ctx, "pragma query_only = 1"), tx.Exec(ctx, "insert into strict values (1)"))
+			return errors.Join(tx.Exec(ctx, "pragma query_only = 1"), tx.Exec(ctx, "insert into strict values (1)"), tx.Exec(ctx, "pragma query_only = 0"))
 		},
 	},
 }
