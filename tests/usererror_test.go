@@ -207,7 +207,14 @@ func TestCallersGetTheErrorThatStoppedTheProjection(t *testing.T) {
 		own := fmt.Errorf("event failed: %w", &asked{map[error]bool{errGone: true}})
 		for name, call := range map[string]func(b *kit.Bundle, p millrace.Projection) error{
 			"WaitFor": func(b *kit.Bundle, p millrace.Projection) error {
-				return b.Running(millrace.Config{}, p).WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, 1)
+				rt := b.Running(millrace.Config{}, p)
+				var err error
+				// The row may say that the projection failed before this node does.
+				b.Eventually("the node knows the error", func() bool {
+					err = rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, 1)
+					return errors.As(err, new(*projection.HandlerError))
+				})
+				return err
 			},
 			"Tick": func(b *kit.Bundle, p millrace.Projection) error {
 				_, err := b.Runtime(millrace.Config{}, p).Tick(b.Ctx, millrace.ProjectionID{Name: "p"})

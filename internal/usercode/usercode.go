@@ -77,7 +77,10 @@ func Within(ctx context.Context, limit time.Duration, late func() error, fn func
 	var cause error
 	select {
 	case <-call.done:
-		return Result{Err: call.err}
+		if call.err == nil || ctx.Err() == nil {
+			return Result{Err: call.err}
+		}
+		cause = context.Cause(ctx) // it ended first
 	case <-deadline.C:
 		cause = late()
 	case <-ctx.Done():
