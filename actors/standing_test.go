@@ -72,7 +72,8 @@ func TestLongHandlerAfterAFaultIsNoFinding(t *testing.T) {
 				if phase == machine.Waiting {
 					e.Status.Reason, e.Status.Faulty = errors.New("the server went away"), true
 				}
-				if e.Busy = (time.Time{}); busy {
+				e.Busy = time.Time{}
+				if busy {
 					e.Busy = time.Now()
 				}
 			})

@@ -60,10 +60,11 @@ func (c *conn) openLog(ctx context.Context) error {
 	if err := rows.Close(); err != nil {
 		return err
 	}
-	if c.index, err = enterIndex(c.at); err != nil {
+	index, err := enterIndex(c.at)
+	if err != nil {
 		return err
 	}
-	c.log = c.index.log(c.at)
+	c.index, c.log = index, index.log(c.at)
 	return nil
 }
 
@@ -211,7 +212,7 @@ func (c *conn) Close() error {
 	indexesMu.Lock()
 	defer indexesMu.Unlock()
 	// SQLite would move the log into the file when it closes the last connection, by an index that does not fit the log any more.
-	if c.at.indexedElsewhere(c.log) {
+	if c.index.replaced(c.at.path) {
 		return err
 	}
 	defer leaveIndex(c.index)

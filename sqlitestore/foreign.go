@@ -16,8 +16,8 @@ import (
 // are refused as well.
 var ErrForeignObject = errors.New("the store's tables have objects of another program")
 
-// checkObjects returns ErrForeignObject if the file has foreign objects. It lists them if the schema differs from the one that
-// a transaction of the store last found without them.
+// checkObjects returns ErrForeignObject if the file has foreign objects. It looks for them only if the schema has changed since
+// checkCommitted found none.
 func (w *writer) checkObjects(ctx context.Context, q querier) (version int64, err error) {
 	version, err = number(ctx, q, "schema_version")
 	if err == nil && version != w.checkedSchema.Load() {

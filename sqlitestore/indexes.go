@@ -37,11 +37,12 @@ func findIndex(file fs.FileInfo) *logIndex {
 // enterIndex counts a connection that was opened. indexesMu is held.
 func enterIndex(at *location) (*logIndex, error) {
 	file := at.file
-	if file == nil {
-		var err error
-		if file, err = os.Stat(at.path); err != nil {
+	if file == nil { // it is not known yet which file SQLite has opened
+		found, err := os.Stat(at.path)
+		if err != nil {
 			return nil, err
 		}
+		file = found
 	}
 	i := findIndex(file)
 	if i == nil {
@@ -62,12 +63,17 @@ func leaveIndex(i *logIndex) {
 // log returns the files of the log that a connection which was just opened uses.
 func (i *logIndex) log(at *location) logFiles {
 	log := at.log()
-	last := len(log) - 1
 	if i.index == nil {
-		i.index = log[last]
+		i.index = log[indexFile]
 	}
-	log[last] = i.index
+	log[indexFile] = i.index
 	return log
+}
+
+// replaced reports whether another process has made a new index, after the one of this process was removed.
+func (i *logIndex) replaced(path string) bool {
+	now, err := os.Stat(path + logSuffixes[indexFile])
+	return err == nil && i.index != nil && !os.SameFile(i.index, now)
 }
 
 // checkIndex returns ErrReplaced if this process still uses an index that another process has replaced.
@@ -78,14 +84,8 @@ func checkIndex(path string) error {
 	if err != nil {
 		return nil // there is no file, or opening it says why not
 	}
-	i := findIndex(file)
-	if i == nil || i.index == nil {
-		return nil
-	}
-	index := path + logSuffixes[len(logSuffixes)-1]
-	now, err := os.Stat(index)
-	if err == nil && !os.SameFile(i.index, now) {
-		return fmt.Errorf("%s: %w; end this process first", index, ErrReplaced)
+	if i := findIndex(file); i != nil && i.replaced(path) {
+		return fmt.Errorf("%s%s: %w; end this process first", path, logSuffixes[indexFile], ErrReplaced)
 	}
 	return nil
 }

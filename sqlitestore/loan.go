@@ -40,8 +40,7 @@ type lentTx struct {
 	// failed is the error of the last statement that failed while the transaction was lent. cause is that of the statement that
 	// ended the transaction, if that failed.
 	failed, cause error
-	// looked reports that the transaction ran a statement that may have changed the file's header, and defined that it ran one that
-	// may have changed the schema.
+	// looked reports that a statement may have changed the file's header. defined reports that one may have changed the schema.
 	looked, defined, noted bool
 	// appending counts the appends that have begun in the transaction and have not ended.
 	appending int

@@ -119,14 +119,6 @@ func (p *location) markQueue(queue *os.File) error {
 	return err
 }
 
-// indexedElsewhere reports whether another process has made a new index of the log, since the one that a connection has opened was
-// removed.
-func (p *location) indexedElsewhere(opened logFiles) bool {
-	index := len(logSuffixes) - 1
-	now, err := os.Stat(p.path + logSuffixes[index])
-	return err == nil && opened[index] != nil && !os.SameFile(opened[index], now)
-}
-
 // opened is called when SQLite has opened the file, and perhaps created it.
 func (p *location) opened() (err error) {
 	if p.handle == nil {
@@ -155,6 +147,9 @@ func unchanged(path string, file fs.FileInfo) error {
 
 // logSuffixes are those of the write-ahead log and its index. SQLite keeps both while a connection is open.
 var logSuffixes = [...]string{"-wal", "-shm"}
+
+// indexFile is the place of the index among them.
+const indexFile = 1
 
 // logFiles are the write-ahead log and its index. A file that does not exist is nil.
 type logFiles [len(logSuffixes)]fs.FileInfo

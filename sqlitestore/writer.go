@@ -66,7 +66,7 @@ type waitingAppend struct {
 	done   chan struct{}
 	result event.Appended
 	err    error
-	// alone reports that the append must not share a transaction: it has shared one that failed.
+	// alone reports that the append needs a transaction of its own, since a shared one failed.
 	alone bool
 	// back has an element after the append shared a transaction that failed. The append waits again then.
 	back chan struct{}
@@ -210,7 +210,7 @@ func (w *writer) append(ctx context.Context, a *waitingAppend) (event.Appended, 
 			}
 			return event.Appended{}, err
 		}
-		// A transaction has taken the append. It has a result when that transaction ends, unless it shared one that failed.
+		// A transaction has taken the append, and answers it at its end. If a shared transaction fails, the append waits again.
 		select {
 		case <-a.done:
 			return a.result, a.err

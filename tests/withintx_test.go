@@ -88,7 +88,7 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 	}
 }
 
-// Each method of the stores is listed here, as a method that writes or as one that is allowed.
+// The lists have each method of the stores: it writes, or it is allowed.
 func TestEveryMethodIsKnownToWriteOrNot(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		known := append(slices.Collect(maps.Keys(writing(b))), allowedWithin...)
