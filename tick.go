@@ -210,7 +210,7 @@ func (s *stepper) wait(ctx context.Context) error {
 	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
 	defer look.Stop()
 	defer ask.Stop()
-	for late := false; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -226,14 +226,12 @@ func (s *stepper) wait(ctx context.Context) error {
 				continue
 			}
 			if row.Owner == s.runtime.running().Node.ID {
+				if row.Halted {
+					continue // its entry, which has the error itself, follows the row
+				}
 				row.Owner = ""
 			}
-			t, failed := standing(row)
-			if failed != nil && !late {
-				late = true // its entry, which has the error itself, follows the row
-				continue
-			}
-			if t.State != "" || failed != nil || err != nil {
+			if t, failed := standing(row); t.State != "" || failed != nil || err != nil {
 				return err
 			}
 		}
