@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,8 +21,10 @@ var errInterrupted = errors.New("interrupted by the test")
 // faults interrupts calls that change a store.
 type faults struct {
 	calls []string
-	// at is the call that fails, counted from 0. If answered is set, it has its effect, and only its answer is lost.
+	// at is the call that fails, counted from 0, or from the first call of the name since. If answered is set, it has its effect, and only its
+	// answer is lost.
 	at       int
+	since    string
 	answered bool
 }
 
@@ -29,9 +32,12 @@ type faults struct {
 func never() *faults { return &faults{at: -1} }
 
 func (f *faults) call(name string, effect func() error) error {
-	n := len(f.calls)
 	f.calls = append(f.calls, name)
-	if n != f.at {
+	from := 0
+	if f.since != "" {
+		from = slices.Index(f.calls, f.since)
+	}
+	if from < 0 || len(f.calls)-1-from != f.at {
 		return effect()
 	}
 	if f.answered {
