@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -31,61 +32,7 @@ func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired eng
 // unknown returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
 // projection.
 func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error {
-	var tenant, found bool
-	retired := engine.Retired{Tenant: id.Tenant, Name: id.Name}
-	err := q.QueryRow(ctx, s.control.sql("projection_exists"), pgx.QueryExecModeExec, id.Tenant, id.Name, id.Partition).
-		Scan(&tenant, &found, &retired.Reason, &retired.Successor)
-	switch {
-	case err != nil:
-		return s.missing(err)
-	case !tenant:
-		return projection.ErrUnknownTenant
-	case retired.Reason != "":
-		return &retired
-	case !found:
-		return projection.ErrUnknownProjection
-	}
-	return nil
-}
-
-// PauseEnded implements engine.Store. An expired heartbeat alone takes the lease away, unlike in Claim, where a node
-// that was cut off itself does not trust heartbeats. In Claim, that rule prevents a takeover of all leases after an
-// outage of all nodes. Here no node takes over, because the projection is paused. An owner that is alive after all
-// cannot commit under its old epoch. It also stopped its deliveries before the server's clock ended its lease.
-func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
-	id = engine.FullID(id)
-	stopped, free, err := s.stopEnded(ctx, id, []string{id.Name}, nil)
-	if err == nil && !stopped {
-		err = projection.ErrResumed
-	}
-	return free && err == nil, err
-}
-
-// stopEnded reports whether all partitions of projections are stopped, by an operation or, without one, by a pause, and
-// whether all of their leases are free. It frees the leases of dead owners.
-func (s *Store) stopEnded(ctx context.Context, id projection.ID, names []string, operation *int64) (stopped, free bool, err error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("pause_ended"), id.Tenant, names, operation)
-	var isStopped, isFree bool
-	var of int64
-	var began time.Time
-	var taken []int64
-	stopped, free = true, true
-	partitions, err := pgx.ForEachRow(rows, []any{&isStopped, &isFree, &of, &began}, func() error {
-		if stopped, free = stopped && isStopped, free && isFree; of != 0 {
-			taken = append(taken, of)
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return false, false, storeFault(err)
-	case partitions.RowsAffected() == 0:
-		return false, false, cmp.Or(s.unknown(ctx, s.pool, id), projection.ErrUnknownProjection)
-	}
-	if len(taken) > 0 {
-		s.endZombieBatches(ctx, taken, began)
-	}
-	return stopped, free, nil
+	return s.missing(control.Unknown(s.on(ctx, q), id))
 }
 
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // DeadLetters returns the dead letters of a projection, of all its partitions unless id names one.
 func (s *Store) DeadLetters(id projection.ID) projection.DeadLetters {
-	return deadletters.Of(letterStore{port{s}}, id)
+	return deadletters.Of(letterStore{s.port()}, id)
 }
 
 // letterStore implements deadletters.Store.
@@ -69,5 +70,5 @@ func letterArgs(id projection.ID, filter projection.DeadLetterFilter, states []p
 }
 
 func filterArgs(filter projection.DeadLetterFilter) []any {
-	return []any{filter.IDs, nullable(filter.Stream), nullable(filter.Type), nullable(filter.Error)}
+	return []any{filter.IDs, store.OrNull(filter.Stream), store.OrNull(filter.Type), store.OrNull(filter.Error)}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -93,11 +94,7 @@ func (d *drawer) run(h batchFunc, b engine.Batch) error {
 // give inserts a command and does not wait for it.
 func (d *drawer) give(kind string, filter projection.DeadLetterFilter, limit int) (command int64) {
 	d.t.Helper()
-	c := d.store.control
-	args := append([]any{d.lease.ID.Tenant, d.lease.ID.Name, d.lease.ID.Partition, kind}, filterArgs(filter)...)
-	err := d.store.durable(testContext(d.t), "give", func(tx pgx.Tx) error {
-		return tx.QueryRow(testContext(d.t), c.sql("insert_command"), append(args, limit, c.controlChannel)...).Scan(&command, new(int))
-	})
+	command, err := d.port().Insert(testContext(d.t), d.lease.ID, deadletters.Kind(kind), filter, limit)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -209,7 +206,7 @@ func (d *drawer) state() string {
 
 // held runs write in a transaction whose commit is held back, as that of a session whose client is gone, until commit is
 // called.
-func (d *drawer) held(sql string, args ...any) (commit func()) {
+func (d *drawer) held(write func(tx store.Tx)) (commit func()) {
 	d.t.Helper()
 	ctx := testContext(d.t)
 	conn := strange(d.t, d.store)
@@ -217,8 +214,9 @@ func (d *drawer) held(sql string, args ...any) (commit func()) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if _, err := tx.Exec(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...); err != nil {
-		d.t.Fatal(err)
+	t := d.store.on(ctx, tx)
+	if write(t); t.flush() != nil {
+		d.t.Fatal(t.err)
 	}
 	return func() {
 		d.t.Helper()

@@ -4,12 +4,11 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// The function that begins a replay checks the lease itself: the lease may be lost after the first half of the fence.
-func TestFunctionThatBeginsAReplayChecksTheLease(t *testing.T) {
+// The fence is checked in the message that begins the transaction, and holds the lease until the commit.
+func TestReplayIsBegunUnderTheLease(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 2)
 	d.park(d.at["a"][0], false)
@@ -17,15 +16,11 @@ func TestFunctionThatBeginsAReplayChecksTheLease(t *testing.T) {
 	lost := d.lease
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
 	before := d.state()
-	begin := func(l engine.Lease) error {
-		_, err := d.store.pool.Exec(testContext(t), "select millrace.begin_replay($1, $2, $3, $4, 0)", l.Row, l.Owner, l.Epoch, command)
-		return failed(err, "begin a replay")
-	}
-	if err := begin(lost); !errors.Is(err, projection.ErrLeaseLost) || d.state() != before {
+	if _, err := d.port().BeginReplay(testContext(t), lost, command, 0); !errors.Is(err, projection.ErrLeaseLost) || d.state() != before {
 		t.Errorf("under a lost lease: %v, and it was\n%s\nand is\n%s", err, before, d.state())
 	}
-	if err := begin(d.lease); err != nil || d.state() == before {
-		t.Errorf("under the lease: %v", err)
+	if d.begin(command, 0) == nil || d.state() == before {
+		t.Error("under the lease nothing began")
 	}
 }
 

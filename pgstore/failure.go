@@ -2,9 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,34 +10,6 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// RecordFailure implements engine.Store. Its transaction is not that of the batch, which was rolled back.
-func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure, retry time.Duration) (first time.Time, err error) {
-	doing := fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position)
-	args := []any{f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject), orNull(retry.Seconds())}
-	err = s.change(ctx, doing, "record_failure", lease, args, &first)
-	return first, err
-}
-
-func (s port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, attempts int) error {
-	return s.change(ctx, fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position), "begin_attempt", lease, []any{position, attempts})
-}
-
-func (s port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("set the failure of %s", lease.ID), "set_failed", lease, []any{nullable(excerpt.Storable(reason))})
-}
-
-func (s port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), "halt", lease, []any{excerpt.Storable(reason)})
-}
-
-// nullable returns nil for an empty string.
-func nullable(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
 
 func (s port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
 	err := s.moveOver(ctx, lease, letter.Position, "park_events", parkOneArgs(lease, letter, stream)...)

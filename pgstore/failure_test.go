@@ -76,7 +76,10 @@ func TestClaimWaitsForAHaltInProgress(t *testing.T) {
 	o := newOwner(t, 3)
 	ctx := testContext(t)
 	noError(t, o.store.port().durable(ctx, "halt", func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, o.store.control.sql("halt"), o.lease.Row, o.lease.Owner, o.lease.Epoch, "bad"); err != nil {
+		if _, err := tx.Exec(ctx, o.store.control.sql("lock_lease"), o.lease.Row); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, o.store.control.sql("halt"), o.lease.Row, "bad"); err != nil {
 			return err
 		}
 		claimed, err := claimNow(ctx, o)

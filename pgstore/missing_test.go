@@ -349,7 +349,7 @@ func TestFrozenOwnerDoesNotKeepItsLeaseLocked(t *testing.T) {
 	o := newOwner(t, 0)
 	var next *owner
 	err := o.store.durable(testContext(t), "be frozen", func(tx pgx.Tx) error {
-		_, err := tx.Exec(testContext(t), o.store.control.sql("schedule_replay"), o.lease.Row, o.lease.Owner, o.lease.Epoch, 1, 1)
+		_, err := tx.Exec(testContext(t), o.store.control.sql("lock_lease"), o.lease.Row)
 		if err != nil {
 			return err
 		}

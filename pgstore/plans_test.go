@@ -32,8 +32,11 @@ var (
 
 // coldStatements are the files of the statements that are not hot, by the reason why.
 var coldStatements = map[string][]string{
-	"it is a part of others": {"lease_columns", "old_commands", "earlier_name", "elsewhere"},
-	"it reads no table of the store": {"begin_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",
+	"it is a part of others": {"lease_columns", "earlier_name", "elsewhere"},
+	"it runs once for a command or an operation, and reads one row by its primary key, or the few rows of one projection": {"check_lease", "lock_lease", "check_operation", "count_failed_replay", "count_replay",
+		"count_unparked", "delete_old_commands", "delete_old_operations", "end_discard", "end_replay", "first_of_stream", "has_open_command", "letter_projections", "open_discards",
+		"park_again", "release_streams", "set_replaying", "state_of_tenant", "try_stream", "unblock_streams"},
+	"it reads no table of the store": {"notify", "transaction_began", "begin_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",
 		"notify_wake", "ping", "plan_for_arguments", "reset_session", "server_facts", "session_lock", "waits_for_lock"},
 	"it runs when an operator asks for a diagnosis, and reads the catalog or a row for each tenant, node or session": {"diagnose_connections", "diagnose_indexes",
 		"diagnose_leases", "diagnose_listen", "diagnose_nodes", "diagnose_notify", "diagnose_positions", "diagnose_prepared", "diagnose_privileges",
@@ -46,7 +49,7 @@ var coldStatements = map[string][]string{
 		"create_schema", "insert_tenant", "insert_tenants", "max_tenant_setup", "migration_lock", "migration_lock_shared", "other_tenants_exist", "outdated_tenants",
 		"record_version", "require_control_version", "require_tenant_version", "schema_versions"},
 	"it runs when the number of partitions changes, for the rows of one projection: TestResplitReadsOnlyItsProjection": {"continue_replays", "count_parked",
-		"delete_partitions", "discard_of_partitions", "event_slots", "insert_partition", "lock_partitions", "mark_dead_letters_tried", "mark_stream_tried",
+		"delete_partitions", "event_slots", "insert_partition", "lock_partitions", "mark_dead_letters_tried", "mark_stream_tried",
 		"mark_streams_tried", "move_commands", "move_dead_letters", "move_parked_streams", "open_replays", "release_partition_numbers"},
 	"it runs when projections are renamed or forgotten, for the names of their tenants: TestRenameReadsOnlyItsTenants": {"names_of_tenants", "lock_projections",
 		"rename_projections", "restore_names", "retire_names", "notify_tenants", "delete_projections"},

@@ -53,29 +53,6 @@ func (s *Store) beginDurable() pgx.TxOptions {
 	return pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
 }
 
-// fenced is durable in a transaction that begins with the first half of the fence.
-func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx pgx.Tx) error) error {
-	begin := pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded + "select " + s.control.checkLease(lease)}
-	return failed(s.inTx(ctx, begin, fn), "%s", doing)
-}
-
-// change runs a fenced statement that changes or returns one row, which it scans into results. The statement's first
-// arguments are those of the lease. Without a row the error is projection.ErrLeaseLost.
-func (s *Store) change(ctx context.Context, doing, statement string, lease engine.Lease, args []any, results ...any) error {
-	return s.fenced(ctx, doing, lease, func(tx pgx.Tx) error {
-		done, err := runOne(ctx, tx, s.control.sql(statement), leaseArgs(lease, args...), results...)
-		if err == nil && !done {
-			err = projection.ErrLeaseLost
-		}
-		return err
-	})
-}
-
-// leaseArgs returns the first arguments of a statement that checks a lease, and more.
-func leaseArgs(lease engine.Lease, more ...any) []any {
-	return append([]any{lease.Row, lease.Owner, lease.Epoch}, more...)
-}
-
 // runOne runs a statement that changes or returns at most one row. It scans a returned row into results, and reports
 // whether there was one.
 func runOne(ctx context.Context, q querier, sql string, args []any, results ...any) (bool, error) {
@@ -86,6 +63,7 @@ func runOne(ctx context.Context, q querier, sql string, args []any, results ...a
 
 // querier is the pool, a connection or a transaction.
 type querier interface {
+	batchSender
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
@@ -93,7 +71,6 @@ type querier interface {
 // executor is a transaction, or a connection inside of one.
 type executor interface {
 	querier
-	batchSender
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 

@@ -7,8 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/rename"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -143,8 +145,10 @@ func (s port) Create(ctx context.Context, p engine.NewProjection) error {
 
 // endOperationOf ends the open operation of a projection that no longer exists, if there is one.
 func (s *Store) endOperationOf(ctx context.Context, tx executor, id projection.ID, reason error) error {
-	_, err := tx.Exec(ctx, s.control.sql("end_operations_of"), id.Tenant, id.Name, string(engine.FailureOf(reason)), reason.Error(), s.control.controlChannel)
-	return err
+	return s.on(ctx, tx).run(func(tx store.Tx) error {
+		_, err := control.EndOperationOf(tx, id, reason)
+		return err
+	})
 }
 
 // namesOf returns the names of the projections of these tenants, except those that are being dropped or copied.

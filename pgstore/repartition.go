@@ -9,9 +9,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/resplit"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -132,8 +134,10 @@ func (r *replacement) slots(ctx context.Context) (map[int64]int32, error) {
 // replace inserts the new partitions, moves what belongs to the old ones, and deletes these.
 func (r *replacement) replace(ctx context.Context, parts []resplit.New) error {
 	c, old := r.store.control, r.old.Rows()
+	if err := r.store.on(ctx, r.tx).run(func(tx store.Tx) error { return control.DiscardOf(tx, old) }); err != nil {
+		return fmt.Errorf("run the open discards: %w", err)
+	}
 	var insert pgx.Batch
-	insert.Queue(c.sql("discard_of_partitions"), old)
 	insert.Queue(c.sql("release_partition_numbers"), old)
 	rows, slots := make([]int32, len(parts)), make([]partition.Range, len(parts))
 	for i, p := range parts {

@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -23,7 +25,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			d.park(b, false)
 			command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 			r := d.begin(command, 0)
-			commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
+			commit := d.held(func(tx store.Tx) { control.Resolve(tx, d.lease.Row, r) })
 			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
 				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.DeadLetter)
@@ -52,7 +54,7 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	d.park(b, false)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
 	gone := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
+	commit := d.held(func(tx store.Tx) { control.Resolve(tx, d.lease.Row, r) })
 	d.must(d.within(commit, func() error {
 		n, err := d.port().Discard(testContext(t), d.lease, gone)
 		if n != 1 {
@@ -73,7 +75,7 @@ func TestStreamOfBlockedEventsStaysParked(t *testing.T) {
 	a := d.at["a"]
 	d.park(a[0], true)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
-	commit := d.held(d.store.control.sql("resolve_dead_letter"), d.lease.Row, r.DeadLetter, r.Command)
+	commit := d.held(func(tx store.Tx) { control.Resolve(tx, d.lease.Row, r) })
 	d.must(d.within(commit, func() error { return d.run(write, d.batch(a[1], a[1])) }))
 	d.mustHave([]int64{a[1]}, "a")
 	d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
@@ -91,7 +93,7 @@ func TestDiscardWithoutAnOwnerFencesZombies(t *testing.T) {
 		command := d.give("discard", projection.DeadLetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
 		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
-			if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+			if done, err := d.port().RunIfUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 				t.Errorf("%s: carried out %v, %v", name, done, err)
 			}
 			return nil
@@ -112,13 +114,13 @@ func TestDiscardWithoutAnOwnerFencesZombies(t *testing.T) {
 	// While a living node holds the lease, nothing is discarded in that way. No dead letter is discarded twice.
 	session := must(d.port().Connect(testContext(t), d.node))(t)
 	command := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); done || err != nil {
+	if done, err := d.port().RunIfUnowned(testContext(t), d.lease.Row, command); done || err != nil {
 		t.Errorf("carried out %v, %v", done, err)
 	}
 	d.mustHave(a[:1], "a")
 	noError(t, errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))))
 	for range 2 {
-		if done, err := d.store.runUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+		if done, err := d.port().RunIfUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 			t.Errorf("carried out %v, %v", done, err)
 		}
 	}
@@ -147,7 +149,11 @@ func TestReplayThatIsBegunWhileItsCommandIsCancelled(t *testing.T) {
 	d.park(at, false)
 	d.connect()
 	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
-	commit := d.held(d.store.control.sql("begin_replay"), d.lease.Row, d.lease.Owner, d.lease.Epoch, command, 0)
+	commit := d.held(func(tx store.Tx) {
+		tx.Exec("lock_command", command)
+		tx.Exec("set_replaying", command, nil, at-1, d.one(at).ID)
+		tx.Exec("begin_replay", d.one(at).ID, command, 0)
+	})
 	d.must(d.within(commit, func() error { return d.letters().Cancel(testContext(t), command) }))
 	if ended, _ := d.outcome(command); ended || d.one(at).State != projection.DeadLetterReplaying {
 		t.Errorf("ended: %v, %+v", ended, d.one(at))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -71,9 +72,9 @@ func (s *Store) lockAll(ctx context.Context, q executor, r engine.Reset) (*parti
 		return nil, projection.ErrDelivers
 	}
 	if operation == 0 {
-		return set, s.alreadyOpen(ctx, q, r.ID)
+		return set, control.AlreadyOpen(s.on(ctx, q), r.ID)
 	}
-	open, err := s.operation(ctx, q, "operation", operation)
+	open, err := control.ReadOperation(s.on(ctx, q), "operation", operation)
 	if err == nil {
 		err = engine.AlreadyOpen(open)
 	}
@@ -83,7 +84,7 @@ func (s *Store) lockAll(ctx context.Context, q executor, r engine.Reset) (*parti
 // stillPartitions locks the partitions of an operation's projections, and returns those of its own projection. It returns
 // engine.ErrNotStill unless the operation holds all of them and none has an owner.
 func (s *Store) stillPartitions(ctx context.Context, q executor, o engine.Operation) (*partitionSet, error) {
-	if err := s.active(ctx, q, o.ID.Tenant); err != nil {
+	if err := control.Active(s.on(ctx, q), o.ID.Tenant); err != nil {
 		return nil, err
 	}
 	set := &partitionSet{store: s, q: q, id: o.ID}

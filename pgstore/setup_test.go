@@ -171,8 +171,6 @@ func together(n int, fn func(i int) error) error {
 }
 
 // port returns the part of the store that a runtime uses.
-func (s *Store) port() port { return port{s} }
-
 // wakeCount counts the wakes of tenants from now on.
 func wakeCount(t testing.TB, store *Store) func(tenant string) int {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
-//go:embed queries/*.sql
+//go:embed queries/*.sql control/*.sql
 var queryFiles embed.FS
 
 // queries are the statements as they stand in their files.
@@ -35,8 +35,7 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 	c := controlSchema{name: name, quoted: sqltext.Name(name), statements: make(map[string][]string), wakeChannel: name + "_wake",
 		controlChannel: controlChannel(name), batchClass: int32(lockKey("millrace batch " + name))}
 	for statement, text := range queries {
-		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns"), "{old_commands}", queries.Text("old_commands"),
-			"{earlier}", queries.Text("earlier_name"), "{elsewhere}", queries.Text("elsewhere")))
+		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns"), "{earlier}", queries.Text("earlier_name"), "{elsewhere}", queries.Text("elsewhere")))
 	}
 	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
 	for _, stream := range []string{"append_any", "append_new", "append_exact"} {

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -34,7 +35,7 @@ func projectionFilterArgs(f engine.ProjectionFilter) []any {
 	for _, id := range f.IDs {
 		tenants, names, partitions = append(tenants, id.Tenant), append(names, id.Name), append(partitions, id.Partition)
 	}
-	args := []any{anyOf(f.Tenants), anyOf(f.Names), tenants, names, partitions, anyOf(f.States), orNull(f.Owner), orNull(f.NotOwner), f.Parked, nil, nil, nil, orNull(f.Limit)}
+	args := []any{anyOf(f.Tenants), anyOf(f.Names), tenants, names, partitions, anyOf(f.States), store.OrNull(f.Owner), store.OrNull(f.NotOwner), f.Parked, nil, nil, nil, store.OrNull(f.Limit)}
 	if f.After != (projection.ID{}) {
 		args[9], args[10], args[11] = f.After.Tenant, f.After.Name, f.After.Partition
 	}
@@ -47,14 +48,6 @@ func anyOf(items []string) any {
 		return nil
 	}
 	return items
-}
-
-// orNull returns v, or null if it is the zero value.
-func orNull[T comparable](v T) any {
-	if v == *new(T) {
-		return nil
-	}
-	return v
 }
 
 func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {

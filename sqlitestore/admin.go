@@ -1,12 +1,10 @@
 package sqlitestore
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
-	"errors"
-	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -33,77 +31,7 @@ func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired eng
 // unknownProjection returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is
 // no such projection.
 func unknownProjection(ctx context.Context, q querier, id projection.ID) error {
-	var tenant, found bool
-	retired := engine.Retired{Tenant: id.Tenant, Name: id.Name}
-	_, err := runOne(ctx, q, "projection_exists", []any{id.Tenant, id.Name, id.Partition}, &tenant, &found, &retired.Reason, &retired.Successor)
-	switch {
-	case err != nil:
-		return err
-	case !tenant:
-		return projection.ErrUnknownTenant
-	case retired.Reason != "":
-		return &retired
-	case !found:
-		return projection.ErrUnknownProjection
-	}
-	return nil
-}
-
-// PauseEnded implements engine.Store. It writes only if a dead owner has a lease.
-func (s port) PauseEnded(ctx context.Context, id projection.ID) (free bool, err error) {
-	id = engine.FullID(id)
-	stopped, free, err := s.stopEnded(ctx, id, []string{id.Name}, nil)
-	switch {
-	case errors.Is(err, projection.ErrUnknownProjection), errors.Is(err, projection.ErrRetired), errors.Is(err, projection.ErrUnknownTenant):
-		return false, err // not a fault of the store, which the caller would retry
-	case err != nil:
-		return false, failed(err, "wait for the pause of %s", id)
-	case !stopped:
-		return false, projection.ErrResumed
-	}
-	return free, nil
-}
-
-// stopEnded reports whether all partitions of projections are stopped, by an operation or, without one, by a pause, and
-// whether all of their leases are free. It frees the leases of dead owners.
-func (s *Store) stopEnded(ctx context.Context, id projection.ID, names []string, operation *int64) (stopped, free bool, err error) {
-	stopped, free, dead, err := s.stopState(ctx, s.readers, id, names, operation)
-	if err != nil || !stopped || !dead {
-		return stopped, free, err
-	}
-	err = s.transact(ctx, func(tx *sql.Tx) error {
-		living, err := s.livingOwner(ctx, tx)
-		if err == nil {
-			err = execute(ctx, tx, "free_paused", id.Tenant, list(names), operation, living, time.Now().UnixMicro())
-		}
-		if err == nil {
-			stopped, free, _, err = s.stopState(ctx, tx, id, names, operation)
-		}
-		return err
-	})
-	return stopped, free, err
-}
-
-// stopState reports whether all partitions of projections are stopped, whether their leases are free, and whether any has a
-// dead owner.
-func (s *Store) stopState(ctx context.Context, q querier, id projection.ID, names []string, operation *int64) (stopped, free, dead bool, err error) {
-	living, err := s.livingOwner(ctx, q)
-	if err != nil {
-		return false, false, false, err
-	}
-	var isStopped bool
-	var owner string
-	partitions := 0
-	stopped, free = true, true
-	err = each(ctx, q, "pause_state", []any{id.Tenant, list(names), operation}, []any{&isStopped, &owner}, func() error {
-		partitions++
-		stopped, free, dead = stopped && isStopped, free && owner == "", dead || owner != "" && owner != living
-		return nil
-	})
-	if err == nil && partitions == 0 {
-		err = cmp.Or(unknownProjection(ctx, q, id), projection.ErrUnknownProjection)
-	}
-	return stopped, free, dead, err
+	return control.Unknown(&controlTx{ctx: ctx, q: q}, id)
 }
 
 func (s port) Retired(ctx context.Context, tenants, names []string) (retired []*engine.Retired, err error) {

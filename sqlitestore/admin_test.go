@@ -17,7 +17,7 @@ import (
 func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	s, ctx, node := port{store}, testContext(t), newNode("p")
+	s, ctx, node := store.port(), testContext(t), newNode("p")
 	newTenant(t, store, "a")
 	must(s.Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
 	must(s.Ensure(ctx, newProjections("a", "p", "q")))(t)
@@ -73,7 +73,7 @@ func TestResumeCountsTheAttemptsOfAHaltedProjectionAnew(t *testing.T) {
 	mustExec(t, store, "update millrace_projections set failed_reason = 'why', halted = name = 'halted', attempts = 3, crash_attempts = 2, failing_position = 5, failing_since = 6")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantRun} {
 		for _, name := range []string{"halted", "failed"} {
-			noError(t, port{store}.SetDesiredState(testContext(t), projection.ID{Name: name}, wanted))
+			noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: name}, wanted))
 		}
 		got := must(texts(store, `select halted || ' ' || attempts || ' ' || crash_attempts || ' ' || failing_position || ' ' || coalesce(failing_since, '') || ' ' || coalesce(failed_reason, '')
 			from millrace_projections order by id`))(t)
@@ -88,14 +88,14 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
-	s, ctx, node := port{store}, testContext(t), newNode("p", "q")
+	s, ctx, node := store.port(), testContext(t), newNode("p", "q")
 	id := projection.ID{Name: "p"}
 	must(s.Ensure(ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 3}, {Tenant: projection.DefaultTenant, Name: "q"}}))(t)
 	session := connect(t, store, node)
 	leases := claimAll(t, store, node)
 	ended := func() bool {
 		t.Helper()
-		free, again := must(port{other}.PauseEnded(ctx, id))(t), must(s.PauseEnded(ctx, id))(t)
+		free, again := must(other.port().PauseEnded(ctx, id))(t), must(s.PauseEnded(ctx, id))(t)
 		if free != again {
 			t.Errorf("the owner says %v, another process says %v", again, free)
 		}

@@ -17,7 +17,7 @@ import (
 // not archived. If ctx ends later, the tenant is archived nevertheless. Inserts by SQL into the tables of the store are
 // not refused.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	return tenancy.Archive(ctx, port{s}, name, func() error {
+	return tenancy.Archive(ctx, s.port(), name, func() error {
 		return s.changeTenant(ctx, name, func(tx *sql.Tx, t tenantRow) error {
 			if t.state == projection.TenantDropping {
 				return projection.ErrTenantDropping

@@ -37,7 +37,7 @@ func living(t testing.TB, store *Store) string {
 func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	ctx, port, tenant := testContext(t), port{store}, projection.DefaultTenant
+	ctx, port, tenant := testContext(t), store.port(), projection.DefaultTenant
 	owner := living(t, store)
 	rows := []int32{addProjection(t, store, tenant, "a", uuid.NewString()), addProjection(t, store, tenant, "b", owner), addProjection(t, store, tenant, "c", "")}
 	newTenant(t, store, "other")
@@ -153,8 +153,8 @@ func TestChangesOfTenantsAreAnnounced(t *testing.T) {
 		do   func() error
 	}{
 		{"create", func() error { return store.CreateTenants(ctx, "acme", "acme") }},
-		{"pause", func() error { return port{store}.SetTenantDesired(ctx, "acme", engine.WantPause) }},
-		{"resume", func() error { return port{store}.SetTenantDesired(ctx, "acme", engine.WantRun) }},
+		{"pause", func() error { return store.port().SetTenantDesired(ctx, "acme", engine.WantPause) }},
+		{"resume", func() error { return store.port().SetTenantDesired(ctx, "acme", engine.WantRun) }},
 		{"archive", func() error { return store.ArchiveTenant(ctx, "acme") }},
 		{"unarchive", func() error { return store.UnarchiveTenant(ctx, "acme") }},
 	} {

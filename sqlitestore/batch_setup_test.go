@@ -40,8 +40,6 @@ func newBatcherOf(t testing.TB, store *Store, name string) *batcher {
 	return b
 }
 
-func (s *Store) port() port { return port{s} }
-
 type handlerFunc = func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error
 
 // pending returns a batch of what the checkpoint has not reached, at most limit events.

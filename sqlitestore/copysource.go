@@ -12,6 +12,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/transfer"
 	"github.com/millrace-go/millrace/projection"
@@ -65,7 +66,7 @@ func (s copySource) Closable(ctx context.Context) error { return noOperation(ctx
 
 // noOperation returns projection.ErrOperationOpen if an operation is open. A copy does not have operations.
 func noOperation(ctx context.Context, q querier) error {
-	open, err := readOperation(ctx, q, "any_operation")
+	open, err := control.ReadOperation((&controlTx{ctx: ctx, q: q}), "any_operation")
 	switch {
 	case errors.Is(err, projection.ErrOperationNotFound):
 		return nil

@@ -7,12 +7,13 @@ import (
 
 	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // DeadLetters returns the dead letters of a projection, of all its partitions unless id names one.
 func (s *Store) DeadLetters(id projection.ID) projection.DeadLetters {
-	return deadletters.Of(letterStore{port{s}}, id)
+	return deadletters.Of(letterStore{s.port()}, id)
 }
 
 // letterStore implements deadletters.Store.
@@ -82,7 +83,7 @@ func letterArgs(id projection.ID, filter projection.DeadLetterFilter, states []p
 
 // filterArgs returns the arguments of a filter, in which null means any.
 func filterArgs(filter projection.DeadLetterFilter) []any {
-	args := []any{nil, orNull(filter.Stream), orNull(filter.Type), orNull(filter.Error)}
+	args := []any{nil, store.OrNull(filter.Stream), store.OrNull(filter.Type), store.OrNull(filter.Error)}
 	if filter.IDs != nil {
 		args[0] = list(filter.IDs)
 	}

@@ -143,7 +143,7 @@ func (e *examination) tenants(ctx context.Context) error {
 
 // writes checks whether the file can be written to, and its disk has room.
 func (e *examination) writes(ctx context.Context) error {
-	err := port{e.store}.Probe(ctx)
+	err := e.store.port().Probe(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return err

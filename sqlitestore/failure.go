@@ -3,52 +3,16 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// RecordFailure implements engine.Store. Its transaction is not that of the batch, which was rolled back.
-func (s port) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure, retry time.Duration) (first time.Time, err error) {
-	doing := fmt.Sprintf("record a failure of %s at %d", lease.ID, f.Event.Position)
-	now := time.Now()
-	var next any
-	if retry > 0 {
-		next = now.Add(retry).UnixMicro()
-	}
-	args := []any{f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject), now.UnixMicro(), next}
-	var micros int64
-	if err := s.change(ctx, doing, "record_failure", lease, args, &micros); err != nil {
-		return first, err
-	}
-	return time.UnixMicro(micros), nil
-}
-
-func (s port) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, attempts int) error {
-	doing := fmt.Sprintf("begin an attempt of %s at %d", lease.ID, position)
-	return s.change(ctx, doing, "begin_attempt", lease, []any{position, attempts, time.Now().UnixMicro()})
-}
-
-func (s port) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("set the failure of %s", lease.ID), "set_failed", lease, []any{nullable(excerpt.Storable(reason)), lease.Epoch})
-}
-
-func (s port) Halt(ctx context.Context, lease engine.Lease, reason string) error {
-	return s.change(ctx, fmt.Sprintf("halt %s", lease.ID), "halt", lease, []any{excerpt.Storable(reason)})
-}
-
-// nullable returns nil for an empty string.
-func nullable(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}
 
 func (s port) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
 	e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Version: letter.Version, Type: letter.Type}
@@ -85,9 +49,10 @@ func (s *Store) settleDeadLetters(ctx context.Context, tx *sql.Tx, lease engine.
 		}
 	}
 	if r := batch.Replay; r != nil {
-		if err := resolve(ctx, tx, lease, r); err != nil {
-			return fmt.Errorf("resolve dead letter %d: %w", r.DeadLetter, err)
-		}
+		return s.on(ctx, tx).run(func(tx store.Tx) error {
+			control.Resolve(tx, lease.Row, r)
+			return nil
+		})
 	}
 	return nil
 }

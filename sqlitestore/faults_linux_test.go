@@ -383,7 +383,7 @@ func TestCommitAfterAFailedSyncOfAnotherProcessSurvives(t *testing.T) {
 				return err
 			})
 		},
-		"probe": func(w *workload) error { return port{w.store}.Probe(testContext(t)) },
+		"probe": func(w *workload) error { return w.store.port().Probe(testContext(t)) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -22,18 +22,6 @@ func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn
 	return failed(err, "%s", doing)
 }
 
-// change runs a fenced statement that changes or returns one row, which it scans into results. The statement's first
-// argument is the lease's row. If there is no row, the error is projection.ErrLeaseLost.
-func (s *Store) change(ctx context.Context, doing, statement string, lease engine.Lease, args []any, results ...any) error {
-	return s.fenced(ctx, doing, lease, func(tx *sql.Tx) error {
-		done, err := runOne(ctx, tx, statement, append([]any{lease.Row}, args...), results...)
-		if err == nil && !done {
-			err = projection.ErrLeaseLost
-		}
-		return err
-	})
-}
-
 // checkLease returns projection.ErrLeaseLost unless the lease is held under its epoch, at any checkpoint.
 func checkLease(ctx context.Context, tx *sql.Tx, lease engine.Lease) error {
 	_, err := checkpointOf(ctx, tx, lease)

@@ -286,7 +286,7 @@ func TestVersionBelowZeroIsNamed(t *testing.T) {
 	store.migrated.Store(false)
 	database(t, store.path, "pragma user_version = -1")
 	_, appendErr := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
-	_, versionsErr := port{store}.SchemaVersions(testContext(t))
+	_, versionsErr := store.port().SchemaVersions(testContext(t))
 	for what, err := range map[string]error{"migrate": store.Migrate(testContext(t)), "append": appendErr, "versions": versionsErr} {
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "user_version is -1") {
 			t.Errorf("%s: %v", what, err)

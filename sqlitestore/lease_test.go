@@ -20,7 +20,7 @@ import (
 // ensured makes projections of the default tenant, and returns their rows.
 func ensured(t testing.TB, store *Store, names ...string) (rows []int32) {
 	t.Helper()
-	must(port{store}.Ensure(testContext(t), newProjections(projection.DefaultTenant, names...)))(t)
+	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, names...)))(t)
 	for _, name := range names {
 		rows = append(rows, one[int32](t, store, "select id from millrace_projections where tenant = 1 and name = ?1", name))
 	}
@@ -47,13 +47,13 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	store := newStore(t)
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	noError(t, store.CreateTenants(testContext(t), "b", "archived", "paused"))
-	noError(t, errors.Join(store.ArchiveTenant(testContext(t), "archived"), port{store}.SetTenantDesired(testContext(t), "paused", engine.WantPause)))
+	noError(t, errors.Join(store.ArchiveTenant(testContext(t), "archived"), store.port().SetTenantDesired(testContext(t), "paused", engine.WantPause)))
 	var list []engine.NewProjection
 	for _, tenant := range []string{projection.DefaultTenant, "b", "none", "archived", "paused"} {
 		list = append(list, engine.NewProjection{Tenant: tenant, Name: "p"}, engine.NewProjection{Tenant: tenant, Name: "q", Partitions: 3})
 	}
 	noError(t, together(8, func(i int) error {
-		_, err := port{[]*Store{store, other}[i%2]}.Ensure(testContext(t), list)
+		_, err := []*Store{store, other}[i%2].port().Ensure(testContext(t), list)
 		return err
 	}))
 	got := must(texts(store, `select t.name || ' ' || p.name || ' ' || group_concat(p.partition || ' of ' || p.partitions || ' from ' || slot_from || ' to ' || slot_to, ', ')
@@ -94,7 +94,7 @@ func texts(store *Store, query string, args ...any) (list []string, err error) {
 func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	ctx, s := testContext(t), port{store}
+	ctx, s := testContext(t), store.port()
 	names := []string{"dead", "free", "held", "not asked for", "paused", "suspended"}
 	rows := ensured(t, store, names[:5]...)
 	newTenant(t, store, "other")
@@ -149,14 +149,14 @@ func TestLeaseHasFailuresParkedStreamsAndCommands(t *testing.T) {
 		crash_position = 3, parked = 4, tenant_suspended = 1 where id = ?1`, row)
 	mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) values (?1, 's')", row)
 	mustExec(t, store, "insert into millrace_commands (projection, kind, max_events, created_at) values (?1, 'replay', 1, 0)", row)
-	l := must(port{store}.Leases(testContext(t), []int32{row}))(t)[0]
+	l := must(store.port().Leases(testContext(t), []int32{row}))(t)[0]
 	if l.Failed != "halted" || !l.Halted || l.CrashPosition != 3 || l.CrashAttempts != 2 || !l.FailingSince.Equal(time.UnixMicro(7_000_000)) || l.Parked != 4 ||
 		!l.ParkedStreams || !l.HasCommands || l.Desired.Runs() || l.Owner != "" {
 		t.Errorf("the lease is %+v", l)
 	}
 	mustExec(t, store, "update millrace_commands set ended_at = 1")
 	mustExec(t, store, "update millrace_projections set halted = 0")
-	if l := must(port{store}.Leases(testContext(t), []int32{row}))(t)[0]; l.HasCommands || l.Failed != "" {
+	if l := must(store.port().Leases(testContext(t), []int32{row}))(t)[0]; l.HasCommands || l.Failed != "" {
 		t.Errorf("an ended command and a failure of another epoch count: %+v", l)
 	}
 }
@@ -164,7 +164,7 @@ func TestLeaseHasFailuresParkedStreamsAndCommands(t *testing.T) {
 func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	s, tenants := port{store}, []string{projection.DefaultTenant, "a1", "a2", "b"}
+	s, tenants := store.port(), []string{projection.DefaultTenant, "a1", "a2", "b"}
 	noError(t, store.CreateTenants(testContext(t), tenants[1:]...))
 	for _, tenant := range tenants {
 		must(s.Ensure(testContext(t), newProjections(tenant, "p", "q", "unknown")))(t)
@@ -207,7 +207,7 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 func TestReleaseFreesLeasesThatAreHeldAndAnnouncesIt(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	ctx, s, node := testContext(t), port{store}, newNode("a", "b", "c")
+	ctx, s, node := testContext(t), store.port(), newNode("a", "b", "c")
 	ensured(t, store, "a", "b", "c")
 	session := connect(t, store, node)
 	leases := claimAll(t, store, node)
@@ -249,7 +249,7 @@ func TestReleaseFreesLeasesThatAreHeldAndAnnouncesIt(t *testing.T) {
 func TestReleaseTakesBackAttemptsThatWereCountedInAdvance(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	ctx, s, node := testContext(t), port{store}, newNode("a", "b", "c")
+	ctx, s, node := testContext(t), store.port(), newNode("a", "b", "c")
 	rows := ensured(t, store, "a", "b", "c")
 	connect(t, store, node)
 	leases := claimAll(t, store, node)
@@ -280,7 +280,7 @@ func TestReleaseTakesBackAttemptsThatWereCountedInAdvance(t *testing.T) {
 func TestAdvanceMovesCheckpointsUnderTheirFences(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	ctx, s, node := testContext(t), port{store}, newNode("a", "b", "c", "d", "idle")
+	ctx, s, node := testContext(t), store.port(), newNode("a", "b", "c", "d", "idle")
 	ensured(t, store, "a", "b", "c", "d", "idle")
 	connect(t, store, node)
 	leases := claimAll(t, store, node)
@@ -317,7 +317,7 @@ func TestAdvanceThatDoesNotCommitMovesNothing(t *testing.T) {
 	mustExec(t, store, "create table refused (of integer references refused (of) deferrable initially deferred)")
 	mustExec(t, store, "create trigger millrace_leases_update_closed after update on millrace_leases begin insert into refused values (1); end")
 	must(store.writer.db.Exec("pragma foreign_keys = on"))(t)
-	moved, err := port{store}.Advance(testContext(t), []engine.Advance{{Lease: lease, To: 1}})
+	moved, err := store.port().Advance(testContext(t), []engine.Advance{{Lease: lease, To: 1}})
 	if err == nil || len(moved) != 0 {
 		t.Errorf("moved %v, error %v", moved, err)
 	}
@@ -364,7 +364,7 @@ func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
 	if err != nil || len(missing) != 2 || len(left.Retired)+len(left.Waiting) != 0 {
 		t.Fatal(missing, left, err)
 	}
-	must(port{store}.Ensure(ctx, newProjections(projection.DefaultTenant, "totals", "x", "totals@3x")))(t)
+	must(store.port().Ensure(ctx, newProjections(projection.DefaultTenant, "totals", "x", "totals@3x")))(t)
 	mustExec(t, store, "insert into millrace_retired_projections (tenant, name, reason, successor, retired_at) select id, 'averages', 'renamed', 'x', 0 from millrace_tenants")
 	noError(t, store.transact(ctx, func(tx *sql.Tx) error { return insertProjections(ctx, tx, missing) }))
 	if rows := one[string](t, store, "select group_concat(name, ' ' order by name) from millrace_projections"); rows != "totals totals@3x x" {

@@ -104,7 +104,7 @@ func TestFileThatIsReplacedTakesNoMoreWrites(t *testing.T) {
 				"connection":  fresh.PingContext(ctx),
 				"transaction": store.InTx(ctx, func(context.Context, *sql.Tx) error { return nil }),
 				"heartbeat":   session.Heartbeat(ctx, &engine.NodeSummary{}),
-				"probe":       port{store}.Probe(ctx),
+				"probe":       store.port().Probe(ctx),
 			} {
 				if !errors.Is(err, ErrReplaced) || !strings.Contains(err.Error(), store.path) {
 					t.Errorf("%s: %v", what, err)
@@ -212,7 +212,7 @@ func childReopens(path string) error {
 		if err = errors.Join(err, openErr); err != nil {
 			return err
 		}
-		err = port{other}.Probe(ctx)
+		err = other.port().Probe(ctx)
 		other.Close()
 		_, diagnoseErr := Diagnose(ctx, path, Options{})
 		if err = errors.Join(err, diagnoseErr, visit(ctx, path)); err != nil {

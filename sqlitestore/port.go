@@ -5,12 +5,16 @@ import (
 	"database/sql"
 	"reflect"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // port implements engine.Store, the part of a store that a runtime uses. The methods are documented there. Comments
 // here say what is specific to SQLite.
-type port struct{ *Store }
+type port struct {
+	*Store
+	control.Plane
+}
 
 var _ engine.Store = port{}
 
@@ -19,8 +23,10 @@ func (s *Store) Engine() engine.Store {
 	if s == nil {
 		return nil
 	}
-	return port{s}
+	return s.port()
 }
+
+func (s *Store) port() port { return port{s, control.On(controller{s})} }
 
 func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
 

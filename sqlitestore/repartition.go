@@ -8,9 +8,11 @@ import (
 	"sort"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/resplit"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -124,22 +126,7 @@ func (r *replacement) slotsOf(ctx context.Context, positions []int64) (map[int64
 
 // discard runs the open discards of the old partitions.
 func (r *replacement) discard(ctx context.Context) error {
-	type open struct {
-		row int32
-		id  int64
-	}
-	var commands []open
-	var c open
-	err := each(ctx, r.tx, "open_discards", []any{r.oldRows}, []any{&c.row, &c.id}, func() error {
-		commands = append(commands, c)
-		return nil
-	})
-	for _, c := range commands {
-		if err == nil {
-			_, err = discard(ctx, r.tx, c.row, c.id)
-		}
-	}
-	return err
+	return r.store.on(ctx, r.tx).run(func(tx store.Tx) error { return control.DiscardOf(tx, r.old.Rows()) })
 }
 
 // insert inserts the new partitions and their leases.

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"math"
 	"slices"
@@ -11,8 +10,10 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -27,14 +28,14 @@ func TestCommandWithoutALivingOwnerFencesZombies(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
 	row := ensured(t, store, "p")[0]
 	node := newNode("p")
-	session := must(port{store}.Connect(ctx, node))(t)
+	session := must(store.port().Connect(ctx, node))(t)
 	b := &batcher{t: t, store: store, lease: claimAll(t, store, node)[0]}
 	park := func() {
 		t.Helper()
 		e := b.pending(1).Events[0]
 		letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: "bad", Attempts: 1}
-		noError(t, port{store}.Park(ctx, b.lease, letter, false))
-		b.lease = must(port{store}.Leases(ctx, []int32{row}))(t)[0]
+		noError(t, store.port().Park(ctx, b.lease, letter, false))
+		b.lease = must(store.port().Leases(ctx, []int32{row}))(t)[0]
 	}
 	park()
 	letters := store.DeadLetters(b.lease.ID)
@@ -45,7 +46,7 @@ func TestCommandWithoutALivingOwnerFencesZombies(t *testing.T) {
 	if !errors.Is(err, projection.ErrCommandPending) {
 		t.Fatalf("the owner lives: %+v, %v", waiting, err)
 	}
-	if done, err := store.runUnowned(ctx, row, waiting.Command); done || err != nil || stateOf(t, store, row).epoch != b.lease.Epoch {
+	if done, err := store.port().RunIfUnowned(ctx, row, waiting.Command); done || err != nil || stateOf(t, store, row).epoch != b.lease.Epoch {
 		t.Fatalf("the owner lives: run %v, %v, %+v", done, err, stateOf(t, store, row))
 	}
 	park()
@@ -119,14 +120,14 @@ func TestStatementsForManyDeadLettersUseTheirIndexes(t *testing.T) {
 		for statement, wants := range map[string][]string{
 			"parked_streams":       {"search millrace_parked_streams using primary key (projection=? and stream_id=?)"},
 			"next_command":         {"millrace_commands_ended (projection=? and ended_at=?)", "search s using primary key (projection=?)"},
-			"open_command":         {"search c using integer primary key", "millrace_commands_root (root=?)"},
+			"release_stream_of":    {"millrace_dead_letters_stream (projection=? and stream_id=?)"},
+			"open_command":         {"search d using integer primary key", "search c using integer primary key", "millrace_commands_root (root=?)"},
 			"first_of_stream":      {"millrace_dead_letters_stream (projection=? and stream_id=?)"},
 			"next_dead_letter":     {"millrace_dead_letters_parked (projection=? and position>? and position<?)", "search s using primary key (projection=? and stream_id=?)"},
 			"discard_dead_letters": {"millrace_dead_letters_parked (projection=? and position>? and position<?)", "integer primary key"},
 			"release_streams":      {"using primary key (projection=? and stream_id=?)", "millrace_dead_letters_stream (projection=? and stream_id=?)"},
 			"unblock_streams":      {"millrace_dead_letters_stream (projection=? and stream_id=?)", "using integer primary key"},
 			"resolve_dead_letter":  {"using integer primary key"},
-			"positions_of_ids":     {"search d using integer primary key"},
 			"due_replays":          {"millrace_dead_letters_due (projection=? and replays=?)", "millrace_dead_letters_stream (projection=? and stream_id=? and position<?)"},
 			"dead_letters":         {"sqlite_autoindex_millrace_dead_letters_1 (projection=? and position>?)"},
 			"dead_letters_newest":  {"sqlite_autoindex_millrace_dead_letters_1 (projection=? and position<?)"},
@@ -162,7 +163,7 @@ func TestReplayOfManyDeadLettersCostsAsMuchAsOfFew(t *testing.T) {
 		for range cap(steps) {
 			begin := time.Now()
 			r := must(b.store.port().BeginReplay(testContext(t), b.lease, command, 0))(t)
-			noError(t, b.store.transact(testContext(t), func(tx *sql.Tx) error { return resolve(testContext(t), tx, b.lease, r) }))
+			noError(t, controller{b.store}.Tx(testContext(t), func(tx store.Tx) error { control.Resolve(tx, b.lease.Row, r); return nil }))
 			steps = append(steps, time.Since(begin))
 		}
 		return median(steps)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -68,9 +69,9 @@ func (s *Store) allPartitions(ctx context.Context, tx *sql.Tx, r engine.Reset) (
 	case delivering && !r.Redeliver:
 		return nil, projection.ErrDelivers
 	case operation == 0:
-		return set, alreadyOpen(ctx, tx, r.ID)
+		return set, control.AlreadyOpen(s.on(ctx, tx), r.ID)
 	}
-	open, err := readOperation(ctx, tx, "operation", operation)
+	open, err := control.ReadOperation(s.on(ctx, tx), "operation", operation)
 	if err == nil {
 		err = engine.AlreadyOpen(open)
 	}
@@ -80,7 +81,7 @@ func (s *Store) allPartitions(ctx context.Context, tx *sql.Tx, r engine.Reset) (
 // stillPartitions returns the partitions of an operation's own projection. It returns engine.ErrNotStill unless the operation
 // holds all of its projections and none has an owner. Nothing else writes during the transaction.
 func (s *Store) stillPartitions(ctx context.Context, tx *sql.Tx, o engine.Operation) (*partitionSet, error) {
-	if _, err := activeTenant(ctx, tx, o.ID.Tenant); err != nil {
+	if err := control.Active(s.on(ctx, tx), o.ID.Tenant); err != nil {
 		return nil, err
 	}
 	set := &partitionSet{store: s, tx: tx, id: o.ID}

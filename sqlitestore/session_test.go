@@ -31,7 +31,7 @@ func newNode(projections ...string) engine.Node {
 // connect returns a session, which is closed when the test ends.
 func connect(t testing.TB, store *Store, node engine.Node) *nodeSession {
 	t.Helper()
-	session := must(port{store}.Connect(testContext(t), node))(t).(*nodeSession)
+	session := must(store.port().Connect(testContext(t), node))(t).(*nodeSession)
 	t.Cleanup(func() { noError(t, session.Close(testContext(t))) })
 	return session
 }
@@ -76,7 +76,7 @@ func rowsOf(free []engine.LeaseRef) (rows []int32) {
 // claimAll claims all leases that the node can claim.
 func claimAll(t testing.TB, store *Store, node engine.Node) []engine.Lease {
 	t.Helper()
-	s := port{store}
+	s := store.port()
 	return must(s.Claim(testContext(t), node, rowsOf(must(s.Free(testContext(t), node, true, true))(t)), true))(t)
 }
 
@@ -95,11 +95,11 @@ func TestSessionsOfOneFileStandByForEachOther(t *testing.T) {
 			t.Parallel()
 			store := newStore(t)
 			other := second(t, store)
-			must(port{store}.Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
+			must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 			a, b := newNode("p"), newNode("p")
 			owner := connect(t, store, a)
 			standby := connect(t, other, b)
-			if n := len(claimAll(t, other, b)) + len(must(port{other}.Claim(testContext(t), b, []int32{1}, true))(t)); n != 0 {
+			if n := len(claimAll(t, other, b)) + len(must(other.port().Claim(testContext(t), b, []int32{1}, true))(t)); n != 0 {
 				t.Errorf("the standby claimed %d leases", n)
 			}
 			leases := claimAll(t, store, a)
@@ -125,16 +125,16 @@ func TestSessionsOfOneFileStandByForEachOther(t *testing.T) {
 func TestOwnerThatConnectsAgainKeepsItsLeases(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	must(port{store}.Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
+	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 	node := newNode("p")
 	session := connect(t, store, node)
 	claimAll(t, store, node)
 	noError(t, session.Close(testContext(t)))
 	connect(t, store, node)
-	if owned := must(port{store}.Owned(testContext(t), node))(t); len(owned) != 1 || owned[0].Epoch != 1 {
+	if owned := must(store.port().Owned(testContext(t), node))(t); len(owned) != 1 || owned[0].Epoch != 1 {
 		t.Errorf("the node owns %+v", owned)
 	}
-	if free := must(port{store}.Free(testContext(t), node, true, true))(t); len(free) != 0 {
+	if free := must(store.port().Free(testContext(t), node, true, true))(t); len(free) != 0 {
 		t.Errorf("its own leases look free: %+v", free)
 	}
 }
@@ -147,14 +147,14 @@ func childOwns(path string) error {
 		return err
 	}
 	node := newNode("p")
-	if _, err := (port{store}).Connect(ctx, node); err != nil {
+	if _, err := store.port().Connect(ctx, node); err != nil {
 		return err
 	}
-	free, err := port{store}.Free(ctx, node, true, true)
+	free, err := store.port().Free(ctx, node, true, true)
 	if err != nil {
 		return err
 	}
-	leases, err := port{store}.Claim(ctx, node, rowsOf(free), true)
+	leases, err := store.port().Claim(ctx, node, rowsOf(free), true)
 	fmt.Println(node.ID, len(leases), err)
 	select {}
 }
@@ -162,7 +162,7 @@ func childOwns(path string) error {
 func TestKilledProcessIsFollowedByTheNodeThatStandsBy(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	must(port{store}.Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
+	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 	cmd := child(testContext(t), "own", store.path)
 	out := must(cmd.StdoutPipe())(t)
 	noError(t, cmd.Start())
@@ -176,7 +176,7 @@ func TestKilledProcessIsFollowedByTheNodeThatStandsBy(t *testing.T) {
 	node := newNode("p")
 	standby := connect(t, store, node)
 	waitWithout(t, standby)
-	row := must(port{store}.Projections(testContext(t), engine.ProjectionFilter{}))(t)[0]
+	row := must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t)[0]
 	if row.State != "elsewhere" || row.Owner != id || !row.OwnerAlive || row.NotOwned != 0 {
 		t.Errorf("while the owner lives: %+v", row)
 	}
@@ -207,15 +207,15 @@ func TestNoticesArriveInOrderInThisProcessAndFromOthers(t *testing.T) {
 	store := newStore(t)
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	ctx := testContext(t)
-	must(port{store}.Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
+	must(store.port().Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
 	session := connect(t, store, newNode("p", "q"))
 	want := []engine.Notice{{Control: true, Row: 1}, {Control: true, Row: 2}, {Control: true, Tenant: projection.DefaultTenant}, {Control: true, Row: 1}}
 	for _, from := range []*Store{store, other, store} {
 		noError(t, errors.Join(
-			port{from}.SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantPause),
-			port{from}.SetDesiredState(ctx, projection.ID{Name: "q"}, engine.WantPause),
-			port{from}.SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause),
-			port{from}.SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantRun)))
+			from.port().SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantPause),
+			from.port().SetDesiredState(ctx, projection.ID{Name: "q"}, engine.WantPause),
+			from.port().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause),
+			from.port().SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantRun)))
 		var got []engine.Notice
 		for range want {
 			got = append(got, must(session.Next(ctx))(t))
@@ -230,10 +230,10 @@ func TestNoticesArriveInOrderInThisProcessAndFromOthers(t *testing.T) {
 func TestNoticeOfThisProcessArrivesWithoutAPoll(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	must(port{store}.Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
+	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 	session := connect(t, store, newNode("p"))
 	session.next = time.Now().Add(time.Hour)
-	noError(t, port{store}.SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+	noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
 	next(t, session, func(n engine.Notice) bool { return n.Row == 1 })
 }
 
@@ -279,7 +279,7 @@ func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {
 			if err := ends(ctx, session); err == nil || !strings.Contains(err.Error(), "removed") {
 				t.Errorf("the session continues: %v", err)
 			}
-			if free := must(port{store}.Free(testContext(t), a, true, true))(t); len(free) != 0 {
+			if free := must(store.port().Free(testContext(t), a, true, true))(t); len(free) != 0 {
 				t.Errorf("the previous owner finds %+v", free)
 			}
 			if leases := claimAll(t, store, b); len(leases) != 1 || leases[0].Epoch != 2 {
@@ -300,7 +300,7 @@ func TestNoticeIsNotLostWhenAContextEnds(t *testing.T) {
 	session := connect(t, store, newNode("p"))
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	for i := range 20 {
-		noError(t, port{other}.SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+		noError(t, other.port().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
 		mustAppend(t, other.tenant, "s", event.Any, someEvents(1)...)
 		// The context ends somewhere within the poll.
 		session.next = time.Now()
@@ -334,6 +334,6 @@ func TestOldNoticesAreDeleted(t *testing.T) {
 	}
 	session := connect(t, store, newNode("p"))
 	waitWithout(t, session)
-	noError(t, port{store}.SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+	noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
 	next(t, session, func(n engine.Notice) bool { return n.Row != 0 })
 }

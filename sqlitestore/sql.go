@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/sqlfile"
 )
 
-//go:embed queries/*.sql
+//go:embed queries/*.sql control/*.sql
 var queryFiles embed.FS
 
 // queries are the statements of the files, by name.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -60,7 +61,7 @@ func projectionFilterArgs(f engine.ProjectionFilter) []any {
 	if limit == 0 {
 		limit = -1
 	}
-	args := []any{anyOf(tenants), anyOf(f.Names), ids, anyOf(f.States), orNull(f.Owner), orNull(f.NotOwner), f.Parked}
+	args := []any{anyOf(tenants), anyOf(f.Names), ids, anyOf(f.States), store.OrNull(f.Owner), store.OrNull(f.NotOwner), f.Parked}
 	return append(append(args, after...), limit)
 }
 
@@ -70,14 +71,6 @@ func anyOf(items []string) any {
 		return nil
 	}
 	return list(items)
-}
-
-// orNull returns v, or null if it is the zero value.
-func orNull[T comparable](v T) any {
-	if v == *new(T) {
-		return nil
-	}
-	return v
 }
 
 // missing returns ErrNotMigrated if err is about a file without tables. Other errors are returned unchanged.

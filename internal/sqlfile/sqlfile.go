@@ -10,12 +10,14 @@ import (
 // Queries are statements by name, without comments.
 type Queries map[string]string
 
-// Load returns the statements of queries/*.sql, each under the name of its file. It panics if there are none.
+// Load returns the statements of queries/*.sql and control/*.sql, each under the name of its file. It panics if there are none.
 func Load(files fs.FS) Queries {
 	found, err := fs.Glob(files, "queries/*.sql")
 	if err != nil || len(found) == 0 {
 		panic("there are no statements in queries/*.sql")
 	}
+	shared, _ := fs.Glob(files, "control/*.sql")
+	found = append(found, shared...)
 	queries := make(Queries, len(found))
 	for _, file := range found {
 		raw, err := fs.ReadFile(files, file)

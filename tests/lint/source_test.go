@@ -58,7 +58,8 @@ var (
 	ownSQL = []string{"cmd/demo/...", "cmd/bench/...", "examples/...", "internal/pgtest/...", "tests/kit", "tests/upgrade/service"}
 	// composed are the files of the store whose statements are put together; all others stand in queries. text.go of guard
 	// recognises the statements of users.
-	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/internal/session/restore.go", "pgstore/session.go", "pgstore/internal/guard/text.go"}
+	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/internal/session/restore.go", "pgstore/session.go", "pgstore/tx.go",
+		"pgstore/internal/guard/text.go"}
 )
 
 // mayHoldSQL reports whether a Go file may contain SQL.

@@ -29,7 +29,7 @@ var (
 // statementFiles reads the statements of pgstore, and its migrations.
 var statementFiles = sync.OnceValues(func() ([]statementFile, error) {
 	var files []statementFile
-	for _, pattern := range []string{"queries/*.sql", "internal/*/queries/*.sql", "migrations/*/*.sql"} {
+	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "internal/*/queries/*.sql", "migrations/*/*.sql"} {
 		found, err := filepath.Glob(filepath.Join("../../pgstore", pattern))
 		if err != nil {
 			return nil, err

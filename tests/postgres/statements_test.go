@@ -32,7 +32,7 @@ var (
 	once = []string{"session_settings"}
 	// polled are repeated until what they wait for has happened, or at an interval of their own, once for all projections of a
 	// node. They are listed without a number.
-	polled = []string{"pause_ended", "command_status", "open_operations"}
+	polled = []string{"stop_state", "command_parts", "open_operations"}
 	// versioned are sent to some versions of the server, as part of a message with others.
 	versioned = []string{"set local transaction_timeout = ?", "set local client_connection_check_interval = ?"}
 )

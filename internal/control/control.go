@@ -1,0 +1,50 @@
+// Package control is the control plane of a runtime, over the transactions of any store: failures, dead letters and their commands, and
+// operations. Its flows are here, and the statements, by their names, in each store.
+package control
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Plane implements parts of engine.Store and deadletters.Store.
+type Plane struct{ db store.Control }
+
+// On returns the control plane of a store.
+func On(db store.Control) Plane { return Plane{db} }
+
+// failed classifies the error of a statement, and adds what was being done. It returns nil if err is nil.
+func (p Plane) failed(err error, doing string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), p.db.Fault(err))
+}
+
+// fenced runs fn under the fence of a lease.
+func (p Plane) fenced(ctx context.Context, lease engine.Lease, fn func(tx store.Tx) error, doing string, args ...any) error {
+	return p.failed(p.db.Fenced(ctx, lease, fn), doing, args...)
+}
+
+// Unknown returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
+// projection.
+func Unknown(v store.View, id projection.ID) error {
+	var tenant, found bool
+	retired := engine.Retired{Tenant: id.Tenant, Name: id.Name}
+	_, err := v.One("projection_exists", []any{id.Tenant, id.Name, id.Partition}, &tenant, &found, &retired.Reason, &retired.Successor)
+	switch {
+	case err != nil:
+		return err
+	case !tenant:
+		return projection.ErrUnknownTenant
+	case retired.Reason != "":
+		return &retired
+	case !found:
+		return projection.ErrUnknownProjection
+	}
+	return nil
+}

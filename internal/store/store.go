@@ -1,0 +1,67 @@
+// Package store is the port of package control to a database: transactions that run statements by their names. Each store has
+// one file for each statement, with the same name, arguments and columns.
+//
+// Arguments and results are plain Go values, which a store encodes: numbers, texts, booleans, time.Time, time.Duration, slices of
+// numbers and texts, and pointers for what may be null. A nil pointer or slice is null. A null time scans as the zero time.
+// A statement reads the clock of the store itself: clock_timestamp() in PostgreSQL, :now in SQLite.
+package store
+
+import (
+	"context"
+
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Control runs functions in transactions. fn may run twice, so it sets its results anew each time, and does nothing else that
+// stays: a session may have lost its prepared statements.
+type Control interface {
+	// Tx runs fn in a transaction and commits it durably.
+	Tx(ctx context.Context, fn func(Tx) error) error
+	// Fenced is Tx in a transaction that holds a lease. It returns projection.ErrLeaseLost if the lease is lost, and
+	// projection.ErrIncarnationChanged. Until the commit, no other node claims the lease.
+	Fenced(ctx context.Context, lease engine.Lease, fn func(Tx) error) error
+	// View runs fn without a transaction: each statement reads what is committed when it begins.
+	View(ctx context.Context, fn func(View) error) error
+	// ViewIn is View in the incarnation of a lease. It returns projection.ErrIncarnationChanged if it ended.
+	ViewIn(ctx context.Context, lease engine.Lease, fn func(View) error) error
+	// Fault returns the error of a statement with its class.
+	Fault(err error) *engine.Fault
+}
+
+// View runs statements that read.
+type View interface {
+	// One runs a statement that returns or changes at most one row, and scans a returned row into results. It reports whether
+	// there was one.
+	One(statement string, args []any, results ...any) (bool, error)
+	// Each scans each row of a statement into results and calls fn, which must not use the transaction.
+	Each(statement string, args, results []any, fn func() error) error
+}
+
+// Tx is a transaction. After an error of one of its calls, all later ones return that error, and nothing is committed.
+//
+// Exec, Must, Later, Lock, Notify and EndBatches need not wait for the database. Their errors are those of the next One or
+// Each, or of the commit. They run in the order of the calls, each as a statement of its own that sees what is committed
+// when it begins.
+type Tx interface {
+	View
+	Exec(statement string, args ...any)
+	// Must is Exec of a statement that changes a row. If it changes none, the error is otherwise.
+	Must(otherwise error, statement string, args ...any)
+	// Later is One for the last result of a transaction: results are set after the commit, if there was a row.
+	Later(statement string, args []any, results ...any)
+	// Lock takes the structural locks of tenants. What follows sees the commits of the previous holders.
+	Lock(tenants ...string)
+	// Notify notifies the nodes after the commit.
+	Notify(n engine.Notice)
+	// EndBatches ends the sessions, after the commit, in which batches of these leases are left that began before this
+	// transaction. They cannot commit any more, but may hold locks on read models.
+	EndBatches(rows ...int32)
+}
+
+// OrNull returns null for the zero value, as an argument of a statement.
+func OrNull[T comparable](v T) any {
+	if v == *new(T) {
+		return nil
+	}
+	return v
+}

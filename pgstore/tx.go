@@ -1,0 +1,304 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// controller implements store.Control.
+type controller struct{ store *Store }
+
+var _ store.Control = controller{}
+
+func (c controller) Fault(err error) *engine.Fault { return storeFault(err) }
+
+func (c controller) Tx(ctx context.Context, fn func(store.Tx) error) error {
+	return c.run(ctx, nil, fn)
+}
+
+// Fenced checks the lease at the beginning without a lock: other nodes can claim it from a node that is frozen
+// meanwhile. The last message locks the lease, before what else is in it, and checks it again.
+func (c controller) Fenced(ctx context.Context, lease engine.Lease, fn func(store.Tx) error) error {
+	return c.run(ctx, &lease, fn)
+}
+
+// maxDeadlocks is how often a transaction begins that the server ends because of deadlocks. A frozen owner that continues, and a command
+// that runs without it, lock the lease and the command in different orders.
+const maxDeadlocks = 3
+
+// run runs fn in a transaction, under the fence of a lease if there is one. The messages are: the beginning, one for each One and
+// Each with all that was queued before, and the commit with the rest.
+func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) error) error {
+	check := "true"
+	if lease != nil {
+		check = c.store.control.checkLease(*lease)
+	}
+	var t *transaction
+	once := func(conn *pgx.Conn) (err error) {
+		t = c.store.on(ctx, conn)
+		t.lease = lease
+		defer func() {
+			if status := conn.PgConn().TxStatus(); status != 'I' && !conn.IsClosed() {
+				_, _ = conn.Exec(context.WithoutCancel(ctx), "rollback") // otherwise the pool closes the connection
+			}
+		}()
+		if _, err := conn.PgConn().Exec(ctx, queries.Text("begin_durable")+"; "+c.store.server.unbounded+"select "+check).ReadAll(); err != nil {
+			return err
+		}
+		if err := fn(t); err != nil {
+			return err
+		}
+		return t.commit()
+	}
+	err := c.store.repeatably(ctx, once)
+	for try := 1; try < maxDeadlocks && pgerr.Is(err, pgerr.Deadlock); try++ {
+		err = c.store.repeatably(ctx, once)
+	}
+	if err == nil && len(t.taken) > 0 {
+		c.store.endZombieBatches(ctx, wide(t.taken), t.began)
+	}
+	return err
+}
+
+func (c controller) View(ctx context.Context, fn func(store.View) error) error {
+	return c.store.repeatably(ctx, func(conn *pgx.Conn) error { return fn(c.store.on(ctx, conn)) })
+}
+
+// ViewIn reads the incarnation in the message of the first statement, in its session.
+func (c controller) ViewIn(ctx context.Context, lease engine.Lease, fn func(store.View) error) error {
+	var in engine.Incarnation
+	err := c.store.repeatably(ctx, func(conn *pgx.Conn) error {
+		t := c.store.on(ctx, conn)
+		t.Later("incarnation", nil, &in)
+		if err := fn(t); err != nil {
+			return err
+		}
+		return t.flush()
+	})
+	if pgerr.Is(err, pgerr.NoIncarnation) || err == nil && in != lease.Incarnation {
+		return projection.ErrIncarnationChanged
+	}
+	return err
+}
+
+// transaction implements store.Tx on a connection, or on a transaction of a user: what is queued goes out with the next
+// statement whose rows are needed.
+type transaction struct {
+	ctx    context.Context
+	store  *Store
+	q      querier
+	queued []statement
+	// lease is what the last message locks and checks, nil for nothing.
+	lease *engine.Lease
+	// checked reports whether something queued may fail after the server ran it, so that the commit must wait.
+	checked bool
+	reading bool
+	err     error
+	taken   []int32
+	began   time.Time
+}
+
+type statement struct {
+	sql  string
+	args []any
+	read func(rows pgx.Rows) error
+}
+
+// on returns a transaction of package control on a connection or transaction. The caller calls flush in the end.
+func (s *Store) on(ctx context.Context, q querier) *transaction {
+	return &transaction{ctx: ctx, store: s, q: q}
+}
+
+// run runs fn in a transaction that the caller commits.
+func (t *transaction) run(fn func(store.Tx) error) error {
+	if err := fn(t); err != nil {
+		return err
+	}
+	return t.flush()
+}
+
+var errReading = errors.New("the transaction is used while rows of a statement are read")
+
+func (t *transaction) add(sql string, args []any, read func(rows pgx.Rows) error) {
+	if t.reading && t.err == nil {
+		t.err = errReading
+	}
+	t.queued = append(t.queued, statement{sql, args, read})
+}
+
+func (t *transaction) Exec(statement string, args ...any) { t.Later(statement, args) }
+
+func (t *transaction) Later(statement string, args []any, results ...any) {
+	t.add(t.store.control.sql(statement), args, func(rows pgx.Rows) error {
+		_, err := oneRow(rows, results)
+		return err
+	})
+}
+
+func (t *transaction) Must(otherwise error, statement string, args ...any) {
+	t.checked = true
+	t.add(t.store.control.sql(statement), args, func(rows pgx.Rows) error {
+		changed, err := oneRow(rows, nil)
+		if err == nil && !changed {
+			err = otherwise
+		}
+		return err
+	})
+}
+
+func (t *transaction) One(statement string, args []any, results ...any) (found bool, err error) {
+	t.add(t.store.control.sql(statement), args, func(rows pgx.Rows) (err error) {
+		found, err = oneRow(rows, results)
+		return err
+	})
+	err = t.flush()
+	return found && err == nil, err
+}
+
+func (t *transaction) Each(statement string, args, results []any, fn func() error) error {
+	t.add(t.store.control.sql(statement), args, func(rows pgx.Rows) error {
+		t.reading = true
+		defer func() { t.reading = false }()
+		_, err := pgx.ForEachRow(rows, scanned(results), fn)
+		return err
+	})
+	return t.flush()
+}
+
+func (t *transaction) Lock(tenants ...string) { t.Exec("lock_tenants", tenants) }
+
+func (t *transaction) Notify(n engine.Notice) {
+	t.Exec("notify", t.store.control.controlChannel, payload(n))
+}
+
+func (t *transaction) EndBatches(rows ...int32) {
+	if t.taken = append(t.taken, rows...); t.began.IsZero() {
+		t.Later("transaction_began", nil, &t.began)
+	}
+}
+
+// payload returns the text of a notice about leases, as session.Next reads it.
+func payload(n engine.Notice) string {
+	row := strconv.Itoa(int(n.Row))
+	switch {
+	case n.Tenant != "":
+		return "tenant " + n.Tenant
+	case n.Nodes:
+		return "nodes"
+	case n.Operations:
+		return "operations"
+	case n.Commanded:
+		return "command " + row
+	case n.Row != 0:
+		return row
+	}
+	return "free"
+}
+
+// flush sends what is queued in one message and reads the results.
+func (t *transaction) flush() error {
+	queued := t.queued
+	t.queued, t.checked = nil, false
+	if t.err != nil || len(queued) == 0 {
+		return t.err
+	}
+	var err error
+	if len(queued) == 1 {
+		err = readRows(queued[0].read)(t.q.Query(t.ctx, queued[0].sql, queued[0].args...))
+	} else {
+		err = t.send(queued)
+	}
+	if t.err == nil { // otherwise the transaction was used while rows were read
+		t.err = err
+	}
+	return t.err
+}
+
+func (t *transaction) send(queued []statement) (err error) {
+	var batch pgx.Batch
+	for _, s := range queued {
+		batch.Queue(s.sql, s.args...)
+	}
+	results := t.q.SendBatch(t.ctx, &batch)
+	defer func() { err = errors.Join(err, results.Close()) }()
+	for _, s := range queued {
+		if err := readRows(s.read)(results.Query()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readRows(read func(pgx.Rows) error) func(pgx.Rows, error) error {
+	return func(rows pgx.Rows, err error) error {
+		if err == nil {
+			err = read(rows)
+		}
+		return err
+	}
+}
+
+// commit commits, in one message with what is queued. If a result must be checked first, the commit is a message of its own.
+func (t *transaction) commit() error {
+	if l := t.lease; l != nil {
+		last := t.queued
+		t.queued = nil
+		t.Exec("lock_lease", l.Row)
+		t.Exec("check_lease", l.Row, l.Owner, l.Epoch, int64(l.Incarnation))
+		t.queued = append(t.queued, last...)
+	}
+	if t.checked {
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
+	var tag pgconn.CommandTag
+	t.add("commit", nil, func(rows pgx.Rows) (err error) {
+		rows.Close()
+		tag = rows.CommandTag()
+		return rows.Err()
+	})
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if tag.String() != "COMMIT" {
+		return pgx.ErrTxCommitRollback
+	}
+	return nil
+}
+
+// oneRow scans the row of a statement, if it returned one, and reports whether it returned or changed one.
+func oneRow(rows pgx.Rows, results []any) (bool, error) {
+	tag, err := pgx.ForEachRow(rows, fill(rows, scanned(results)), func() error { return nil })
+	return err == nil && tag.RowsAffected() > 0, err
+}
+
+// fill ignores the columns of a statement whose results the caller does not want.
+func fill(rows pgx.Rows, results []any) []any {
+	for len(results) < len(rows.FieldDescriptions()) {
+		results = append(results, nil)
+	}
+	return results
+}
+
+// scanned returns results that scan null as the zero time.
+func scanned(results []any) []any {
+	scanned := make([]any, len(results))
+	for i, r := range results {
+		if at, ok := r.(*time.Time); ok {
+			r = orZero{at}
+		}
+		scanned[i] = r
+	}
+	return scanned
+}
