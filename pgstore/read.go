@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
@@ -30,6 +31,16 @@ type ReadOptions struct {
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := ReadOptions{Stream: stream, After: math.MinInt64}
 	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
+}
+
+// Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version is the
+// state in which it was. Stream returns projection.ErrUnknownTenant if there is no such tenant.
+func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
+	info, err := control.On(controller{store: t.store, tenant: t}).Stream(ctx, t.name, id)
+	if err != nil {
+		return event.StreamInfo{}, t.failed(ctx, "describe stream", id, err)
+	}
+	return info, nil
 }
 
 // ReadAll reads events in global order, to the end.

@@ -46,6 +46,7 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"head", in.sql("head"), nil, 1},
 		{"heads", must(store.headsStatement([]string{in.name}))(t), nil, 1},
 		{"age after the middle", in.sql("next_event_age"), []any{last / 2}, 1},
+		{"description of a stream", in.sql("stream"), []any{in.name, "s77"}, 1},
 		{"version", in.sql("stream_version"), []any{"s77"}, 1},
 		{"copied events", in.sql("copied_events"), []any{last / 2, page}, page},
 		{"copied streams", in.sql("copied_streams"), []any{"s5", page}, page},

@@ -15,8 +15,11 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// controller implements store.Control.
-type controller struct{ store *Store }
+// controller implements store.Control. Statements on the schema of a tenant need tenant.
+type controller struct {
+	store  *Store
+	tenant *Tenant
+}
 
 var _ store.Control = controller{}
 
@@ -45,7 +48,7 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 	}
 	var t *transaction
 	once := func(conn *pgx.Conn) (err error) {
-		t = c.store.on(ctx, conn)
+		t = c.on(ctx, conn)
 		t.lease = lease
 		defer func() {
 			if status := conn.PgConn().TxStatus(); status != 'I' && !conn.IsClosed() {
@@ -71,14 +74,20 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 }
 
 func (c controller) View(ctx context.Context, fn func(store.View) error) error {
-	return c.store.repeatably(ctx, func(conn *pgx.Conn) error { return fn(c.store.on(ctx, conn)) })
+	return c.store.repeatably(ctx, func(conn *pgx.Conn) error { return fn(c.on(ctx, conn)) })
+}
+
+func (c controller) on(ctx context.Context, q querier) *transaction {
+	t := c.store.on(ctx, q)
+	t.tenant = c.tenant
+	return t
 }
 
 // ViewIn reads the incarnation in the message of the first statement, in its session.
 func (c controller) ViewIn(ctx context.Context, lease engine.Lease, fn func(store.View) error) error {
 	var in engine.Incarnation
 	err := c.store.repeatably(ctx, func(conn *pgx.Conn) error {
-		t := c.store.on(ctx, conn)
+		t := c.on(ctx, conn)
 		t.Later("incarnation", nil, &in)
 		if err := fn(t); err != nil {
 			return err
@@ -96,6 +105,7 @@ func (c controller) ViewIn(ctx context.Context, lease engine.Lease, fn func(stor
 type transaction struct {
 	ctx    context.Context
 	store  *Store
+	tenant *Tenant // nil: statements on the control schema alone
 	q      querier
 	queued []statement
 	// lease is what the last message locks and checks, nil for nothing.
@@ -136,10 +146,21 @@ func (t *transaction) add(sql string, args []any, read func(rows pgx.Rows) error
 	t.queued = append(t.queued, statement{sql, args, read})
 }
 
+// sql returns a statement. A cache of prepared statements is too small for those of many tenants, so they are not prepared.
+func (t *transaction) sql(statement string) (sql string) {
+	if t.tenant == nil {
+		return t.store.control.sql(statement)
+	}
+	return t.tenant.sql(statement)
+}
+
+// unprepared reports whether statements must not be prepared.
+func (t *transaction) unprepared() bool { return t.tenant != nil }
+
 func (t *transaction) Exec(statement string, args ...any) { t.Later(statement, args) }
 
 func (t *transaction) Later(statement string, args []any, results ...any) {
-	t.add(t.store.control.sql(statement), args, func(rows pgx.Rows) error {
+	t.add(t.sql(statement), args, func(rows pgx.Rows) error {
 		_, err := oneRow(rows, results)
 		return err
 	})
@@ -147,7 +168,7 @@ func (t *transaction) Later(statement string, args []any, results ...any) {
 
 func (t *transaction) Must(otherwise error, statement string, args ...any) {
 	t.checked = true
-	t.add(t.store.control.sql(statement), args, func(rows pgx.Rows) error {
+	t.add(t.sql(statement), args, func(rows pgx.Rows) error {
 		changed, err := oneRow(rows, nil)
 		if err == nil && !changed {
 			err = otherwise
@@ -157,7 +178,7 @@ func (t *transaction) Must(otherwise error, statement string, args ...any) {
 }
 
 func (t *transaction) One(statement string, args []any, results ...any) (found bool, err error) {
-	t.add(t.store.control.sql(statement), args, func(rows pgx.Rows) (err error) {
+	t.add(t.sql(statement), args, func(rows pgx.Rows) (err error) {
 		found, err = oneRow(rows, results)
 		return err
 	})
@@ -166,7 +187,7 @@ func (t *transaction) One(statement string, args []any, results ...any) (found b
 }
 
 func (t *transaction) Each(statement string, args, results []any, fn func() error) error {
-	t.add(t.store.control.sql(statement), args, func(rows pgx.Rows) error {
+	t.add(t.sql(statement), args, func(rows pgx.Rows) error {
 		t.reading = true
 		defer func() { t.reading = false }()
 		_, err := pgx.ForEachRow(rows, scanned(results), fn)
@@ -213,9 +234,12 @@ func (t *transaction) flush() error {
 		return t.err
 	}
 	var err error
-	if len(queued) == 1 {
+	switch {
+	case t.unprepared():
+		err = t.sendUnprepared(queued)
+	case len(queued) == 1:
 		err = readRows(queued[0].read)(t.q.Query(t.ctx, queued[0].sql, queued[0].args...))
-	} else {
+	default:
 		err = t.send(queued)
 	}
 	if t.err == nil { // otherwise the transaction was used while rows were read
@@ -233,6 +257,16 @@ func (t *transaction) send(queued []statement) (err error) {
 	defer func() { err = errors.Join(err, results.Close()) }()
 	for _, s := range queued {
 		if err := readRows(s.read)(results.Query()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sendUnprepared sends each statement in a message of its own: batches of the driver prepare their statements.
+func (t *transaction) sendUnprepared(queued []statement) error {
+	for _, s := range queued {
+		if err := readRows(s.read)(t.q.Query(t.ctx, s.sql, append([]any{pgx.QueryExecModeExec}, s.args...)...)); err != nil {
 			return err
 		}
 	}

@@ -45,7 +45,7 @@ func TestControlTransactionIsRolledBack(t *testing.T) {
 	d := newDrawer(t, 1)
 	d.store = openStore(t, d.store.pool.Config().ConnString(), Options{}, connections(1))
 	pid := one[int](t, d.store, "select pg_backend_pid()")
-	c := controller{d.store}
+	c := controller{store: d.store}
 	before := d.state()
 	for name, fn := range map[string]func(tx store.Tx) error{
 		"must": func(tx store.Tx) error {
@@ -90,7 +90,7 @@ func TestLeaseThatIsClaimedDuringATransactionIsLost(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	ctx := testContext(t)
-	err := controller{o.store}.Fenced(ctx, o.lease, func(tx store.Tx) error {
+	err := controller{store: o.store}.Fenced(ctx, o.lease, func(tx store.Tx) error {
 		if _, err := tx.One("next_command", []any{o.lease.Row, false}, new(int64), new(bool), new(int64), new(bool)); err != nil {
 			return err
 		}
@@ -135,7 +135,7 @@ func TestControlTransactionIsRepeatedAfterADeadlock(t *testing.T) {
 	both.Add(2)
 	noError(t, together(2, func(i int) error {
 		first := sync.OnceFunc(both.Done)
-		return controller{d.store}.Tx(ctx, func(tx store.Tx) error {
+		return controller{store: d.store}.Tx(ctx, func(tx store.Tx) error {
 			tries.Add(1)
 			if _, err := tx.One("end_discard", []any{commands[i], int64(i)}); err != nil {
 				return err

@@ -30,6 +30,16 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
 }
 
+// Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in which it
+// was. Stream returns projection.ErrUnknownTenant if there is no such tenant.
+func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
+	info, err := t.store.port().Plane.Stream(ctx, t.name, id)
+	if err != nil {
+		return event.StreamInfo{}, t.failed("describe stream", id, err)
+	}
+	return info, nil
+}
+
 // ReadAll reads events in global order, to the end.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the

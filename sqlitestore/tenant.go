@@ -40,6 +40,11 @@ func (s *Store) ReadStream(ctx context.Context, stream string, fromVersion int64
 	return s.tenant.ReadStream(ctx, stream, fromVersion)
 }
 
+// Stream is Tenant.Stream for projection.DefaultTenant.
+func (s *Store) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
+	return s.tenant.Stream(ctx, id)
+}
+
 // ReadAll is Tenant.ReadAll for projection.DefaultTenant.
 func (s *Store) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
 	return s.tenant.ReadAll(ctx, opts)

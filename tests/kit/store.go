@@ -124,6 +124,7 @@ type Tenant interface {
 	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error)
 	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
+	Stream(ctx context.Context, id string) (event.StreamInfo, error)
 	ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error]
 }
 
