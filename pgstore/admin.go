@@ -32,7 +32,9 @@ func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired eng
 // unknown returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
 // projection.
 func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error {
-	return s.missing(control.Unknown(s.on(ctx, q), id))
+	t := s.on(ctx, q)
+	t.plain = true
+	return s.missing(control.Unknown(t, id))
 }
 
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
@@ -42,6 +43,9 @@ const maxDeadlocks = 3
 // run runs fn in a transaction, under the fence of a lease if there is one. The messages are: the beginning, one for each One and
 // Each with all that was queued before, and the commit with the rest.
 func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) error) error {
+	if err := c.store.notWithin(ctx); err != nil {
+		return err
+	}
 	check := "true"
 	if lease != nil {
 		check = c.store.control.checkLease(*lease)
@@ -52,7 +56,9 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 		t.lease = lease
 		defer func() {
 			if status := conn.PgConn().TxStatus(); status != 'I' && !conn.IsClosed() {
-				_, _ = conn.Exec(context.WithoutCancel(ctx), "rollback") // otherwise the pool closes the connection
+				ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+				defer cancel()
+				_, _ = conn.Exec(ending, "rollback") // otherwise the pool closes the connection
 			}
 		}()
 		if _, err := conn.PgConn().Exec(ctx, queries.Text("begin_durable")+"; "+c.store.server.unbounded+"select "+check).ReadAll(); err != nil {
@@ -106,6 +112,8 @@ type transaction struct {
 	ctx    context.Context
 	store  *Store
 	tenant *Tenant // nil: statements on the control schema alone
+	// plain is set where nothing repeats a statement that the session has lost.
+	plain  bool
 	q      querier
 	queued []statement
 	// lease is what the last message locks and checks, nil for nothing.
@@ -155,7 +163,7 @@ func (t *transaction) sql(statement string) (sql string) {
 }
 
 // unprepared reports whether statements must not be prepared.
-func (t *transaction) unprepared() bool { return t.tenant != nil }
+func (t *transaction) unprepared() bool { return t.tenant != nil || t.plain }
 
 func (t *transaction) Exec(statement string, args ...any) { t.Later(statement, args) }
 
@@ -254,7 +262,11 @@ func (t *transaction) send(queued []statement) (err error) {
 		batch.Queue(s.sql, s.args...)
 	}
 	results := t.q.SendBatch(t.ctx, &batch)
-	defer func() { err = errors.Join(err, results.Close()) }()
+	defer func() {
+		if closed := results.Close(); err == nil {
+			err = closed
+		}
+	}()
 	for _, s := range queued {
 		if err := readRows(s.read)(results.Query()); err != nil {
 			return err
@@ -325,14 +337,27 @@ func fill(rows pgx.Rows, results []any) []any {
 	return results
 }
 
-// scanned returns results that scan null as the zero time.
+// scanned returns results that scan null as the zero time, and microseconds as durations: the text of an interval depends on the session's
+// IntervalStyle.
 func scanned(results []any) []any {
 	scanned := make([]any, len(results))
 	for i, r := range results {
-		if at, ok := r.(*time.Time); ok {
+		switch at := r.(type) {
+		case *time.Time:
 			r = orZero{at}
+		case *time.Duration:
+			r = micros{at}
 		}
 		scanned[i] = r
 	}
 	return scanned
+}
+
+// micros scans a number of microseconds.
+type micros struct{ *time.Duration }
+
+// ScanInt64 implements pgtype.Int64Scanner.
+func (m micros) ScanInt64(v pgtype.Int8) error {
+	*m.Duration = time.Duration(v.Int64) * time.Microsecond
+	return nil
 }

@@ -1,14 +1,17 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
@@ -217,5 +220,85 @@ func TestControlWorksInEveryMode(t *testing.T) {
 			}
 			noError(t, d.port().CancelOperation(testContext(t), d.lease.ID))
 		})
+	}
+}
+
+// A flow with the context of a transaction of the store would commit without it, and is refused.
+func TestControlTransactionIsRefusedWithinATransaction(t *testing.T) {
+	t.Parallel()
+	d := newDrawer(t, 1)
+	noError(t, d.store.InTx(testContext(t), func(ctx context.Context, _ pgx.Tx) error {
+		c, nothing := controller{store: d.store}, func(store.Tx) error { return nil }
+		for name, err := range map[string]error{"Tx": c.Tx(ctx, nothing), "Fenced": c.Fenced(ctx, d.lease, nothing)} {
+			if !errors.Is(err, ErrWithinTx) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		return nil
+	}))
+}
+
+// The error of a statement is in the text once.
+func TestErrorOfAControlTransactionIsShownOnce(t *testing.T) {
+	t.Parallel()
+	d := newDrawer(t, 1)
+	err := controller{store: d.store}.Tx(testContext(t), func(tx store.Tx) error {
+		tx.Exec("halt", d.lease.Row, "bad")
+		tx.Exec("insert_command", nil, []int32{d.lease.Row}, "no such kind", nil, nil, nil, nil, 1)
+		return nil
+	})
+	if err == nil || strings.Count(err.Error(), "SQLSTATE") != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+// An operation that ends while Hold runs holds nothing: nothing would let the projections run again.
+func TestOperationThatEndsDuringHoldHoldsNothing(t *testing.T) {
+	t.Parallel()
+	o := newOwner(t, 1)
+	ctx, s := testContext(t), o.store.port()
+	number, err := s.InsertOperation(ctx, engine.NewOperation{ID: o.lease.ID, Kind: engine.OperationDrop, Holds: []string{o.lease.ID.Name}})
+	noError(t, err)
+	op, err := s.Operation(ctx, number)
+	noError(t, err)
+	held, ended := make(chan error, 1), make(chan error, 1)
+	noError(t, pgx.BeginFunc(ctx, o.store.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "select from millrace.projections where id = $1 for update", o.lease.Row); err != nil {
+			return err
+		}
+		go func() {
+			_, err := s.Hold(ctx, op, op.Holds)
+			held <- err
+		}()
+		waitBlocked(t, o.store, 1)
+		go func() { ended <- s.FailOperation(ctx, op, errBad) }()
+		select {
+		case err := <-ended:
+			ended <- err
+		case <-time.After(time.Second):
+		}
+		return nil
+	}))
+	noError(t, errors.Join(<-held, <-ended))
+	if by := one[int64](t, o.store, "select coalesce(held_by, 0) from millrace.projections"); by != 0 {
+		t.Errorf("operation %d ended, and holds the projection", by)
+	}
+}
+
+// The style in which a session writes intervals does not matter.
+func TestControlReadsIntervalsInEveryStyle(t *testing.T) {
+	t.Parallel()
+	d := newDrawer(t, 1)
+	d.park(d.at["a"][0], false)
+	url := d.store.pool.Config().ConnString()
+	for _, style := range []string{"iso_8601", "sql_standard", "postgres_verbose"} {
+		d.store = openStore(t, url, Options{}, func(c *pgxpool.Config) {
+			c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
+			c.ConnConfig.RuntimeParams["intervalstyle"] = style
+		})
+		policy := projection.ReplayPolicy{Interval: time.Hour, MaxReplays: -1, Factor: 2, Cap: 100 * time.Hour}
+		if scheduled, next, err := d.port().ScheduleReplay(testContext(t), d.lease, policy); scheduled || next <= 0 || err != nil {
+			t.Errorf("%s: scheduled %v, %v, %v", style, scheduled, next, err)
+		}
 	}
 }

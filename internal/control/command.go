@@ -198,7 +198,12 @@ func (c *command) choose(tx store.Tx) (*letterAt, error) {
 	}
 	c.inStream = &l.stream
 	tx.Exec("try_stream", c.row, l.stream, c.id)
-	return c.first(tx, l.stream)
+	first, err := c.first(tx, l.stream)
+	if err != nil || first != nil {
+		return first, err
+	}
+	c.inStream = nil // it was released meanwhile
+	return &l, nil
 }
 
 // first returns the first dead letter of a stream, or nil if there is none.
