@@ -29,7 +29,7 @@ const fleetNodes = 4
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{Store: newStore(t)}
-	for _, table := range []string{"leases", "projections", "dead_letters", "nodes", "parked_streams", "commands", "retired_projections", "operations"} {
+	for _, table := range []string{"leases", "projections", "dead_letters", "nodes", "parked_streams", "commands", "retired_projections", "operations", "aliases"} {
 		// Otherwise the server may analyse at any time.
 		mustExec(t, f.Store, "alter table millrace."+table+" set (autovacuum_enabled = off)")
 	}
@@ -126,6 +126,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 	mustExec(t, f.Store, "update millrace.projections set parked = 9901 where id = $1", l.Row)
 	mustExec(t, f.Store, "update millrace.commands set dead_letter_ids = array[$1::bigint] where id <= 2", last)
 	fillOperations(t, f)
+	mustExec(t, f.Store, "insert into millrace.aliases (tenant, name, stream_id) select t, 'a' || n, 's' from unnest($1::text[]) t, generate_series(1, 200) n", f.tenants)
 	// One projection has nearly all parked events, and these have none.
 	without, unowned := l.Row+5, l.Row+6
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", unowned)
@@ -155,6 +156,9 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"park", c.sql("park_events"), []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5, 1, true}, 1},
 		{"park behind", c.sql("park_events"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0, 2, false}, 1},
 		{"parked_streams", c.sql("parked_streams"), []any{l.Row, []string{"s1", "s2", "other"}}, 2},
+		{"alias", c.sql("alias"), []any{"t1", "a77"}, 1},
+		{"insert_alias", c.sql("insert_alias"), []any{"t1", "new", "s"}, 1},
+		{"insert_alias of one that exists", c.sql("insert_alias"), []any{"t1", "a77", "s"}, 0},
 		{"next_command", c.sql("next_command"), []any{l.Row, false}, 1},
 		{"next_command of one without", c.sql("next_command"), []any{without, true}, 1},
 		{"open_command", c.sql("open_command"), []any{1, l.Row}, 1},

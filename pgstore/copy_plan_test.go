@@ -22,15 +22,16 @@ func TestCopyReadsPagesByTheirKeys(t *testing.T) {
 		`insert into millrace.parked_streams (projection_id, stream_id) select p.id, 's' || n from millrace.projections p, generate_series(1, $3::int) n where $1::int + $2::int > 0`,
 		`insert into millrace.commands (projection_id, kind, max_events, ended_at) select p.id, 'replay', 1, now() from millrace.projections p, generate_series(1, $3::int) n where $1::int + $2::int > 0`,
 		`insert into millrace.retired_projections (tenant, name, reason) select 't' || n, 'r' || m, 'forgotten' from generate_series(1, $1::int) n, generate_series(1, $2::int) m where $3::int > 0`,
+		`insert into millrace.aliases (tenant, name, stream_id) select 't' || n, 'a' || m, 's' from generate_series(1, $1::int) n, generate_series(1, $2::int) m where $3::int > 0`,
 	} {
 		mustExec(t, store, insert, tenants, projections, rows)
 	}
-	mustExec(t, store, "vacuum analyze millrace.projections, millrace.leases, millrace.dead_letters, millrace.parked_streams, millrace.commands, millrace.retired_projections")
+	mustExec(t, store, "vacuum analyze millrace.projections, millrace.leases, millrace.dead_letters, millrace.parked_streams, millrace.commands, millrace.retired_projections, millrace.aliases")
 	last := one[int64](t, store, "select max(id) from millrace.projections where tenant = 't100'")
 	tables := map[string]string{"projections": "projections", "dead letters": "dead_letters", "parked streams": "parked_streams", "commands": "commands",
-		"retired projections": "retired_projections"}
+		"retired projections": "retired_projections", "aliases": "aliases"}
 	for _, table := range transfer.Tables {
-		if !table.OfProjections() {
+		if !table.InControl() {
 			continue
 		}
 		after := table.After()

@@ -257,7 +257,7 @@ func (t copyTarget) insert(ctx context.Context, tx pgx.Tx, table transfer.Table,
 		return insertEvents(ctx, tx, tenant, rows)
 	}
 	args := []any{pgx.QueryExecModeExec}
-	if table.OfNames() {
+	if table.OfTenant() {
 		args = append(args, tenant.name)
 	}
 	for i, column := range table.Columns {
@@ -351,7 +351,7 @@ func (r copyReader) Page(ctx context.Context, table transfer.Table, name string,
 		return nil, err
 	}
 	args := []any{pgx.QueryExecModeExec}
-	if table.OfProjections() {
+	if table.InControl() {
 		args = append(args, name)
 	}
 	args = append(append(args, after...), transfer.PageRows)

@@ -41,7 +41,7 @@ func TestIndexesOfTheMigrationsAreKnown(t *testing.T) {
 		table, columns string
 	}{
 		{control, "tenants", "tenant"}, {control, "tenants", "schema_name"}, {control, "leases", "id"}, {control, "leases", "owner"},
-		{control, "parked_streams", "projection_id, stream_id"}, {control, "operations", "tenant, name"},
+		{control, "parked_streams", "projection_id, stream_id"}, {control, "operations", "tenant, name"}, {control, "aliases", "tenant, name"},
 		{tenant, "events", "global_seq"}, {tenant, "events", "stream_id, stream_version"}, {tenant, "streams", "stream_id"},
 		{tenant, "append_keys", "created_at"}, {tenant, "append_keys", "key"}, {tenant, "append_results", "key"},
 	} {

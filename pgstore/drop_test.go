@@ -43,6 +43,7 @@ func furnished(t *testing.T, store *Store, name string) *Tenant {
 	mustExec(t, store, "insert into millrace.parked_streams (projection_id, stream_id) select id, 's' from millrace.projections where tenant = $1", name)
 	mustExec(t, store, "insert into millrace.commands (projection_id, kind, max_events) select id, 'replay', 1 from millrace.projections where tenant = $1", name)
 	mustExec(t, store, "insert into millrace.retired_projections (tenant, name, reason) values ($1, 'gone', 'forgotten')", name)
+	must(tenant.Alias(testContext(t), "alias"))(t)
 	mustExec(t, store, `insert into millrace.operations (tenant, name, kind, holds, options) values ($1, 'p', 'rebuild', '{p}', '')`, name)
 	return tenant
 }
@@ -69,7 +70,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 	other := furnished(t, store, "other")
 	rows := func() string {
 		return one[string](t, store, `select concat((select count(*) from millrace.leases), (select count(*) from millrace.dead_letters),
-			(select count(*) from millrace.parked_streams), (select count(*) from millrace.commands), (select count(*) from millrace.retired_projections), (select count(*) from millrace.operations), (select count(*) from millrace.projections),
+			(select count(*) from millrace.parked_streams), (select count(*) from millrace.commands), (select count(*) from millrace.retired_projections), (select count(*) from millrace.aliases), (select count(*) from millrace.operations), (select count(*) from millrace.projections),
 			(select count(*) from pg_class), (select count(*) from pg_proc), (select count(*) from pg_type), (select count(*) from pg_trigger))`)
 	}
 	before := rows()

@@ -26,7 +26,7 @@ type planned struct {
 }
 
 var (
-	controlTables = []string{"leases", "projections", "dead_letters", "parked_streams", "commands", "retired_projections", "operations"}
+	controlTables = []string{"leases", "projections", "dead_letters", "parked_streams", "commands", "retired_projections", "operations", "aliases"}
 	tenantTables  = []string{"streams", "events", "append_keys", "append_results"}
 )
 
@@ -60,7 +60,7 @@ var coldStatements = map[string][]string{
 	"it runs when a tenant is archived, brought back or dropped": {"close_tenant", "delete_tenant", "drop_schema", "limit_lock_wait", "lock_tables",
 		"lockable_tables", "open_tenant", "table_exists", "tenant_dependents", "tenant_lock_holders"},
 	"it runs when a store is copied, once for each tenant or page: TestCopyReadsPagesByTheirKeys": {"begin_copy", "begin_copy_write", "cancel_copy", "check_copy", "clear_copied",
-		"clear_events", "continue_positions", "copied_commands", "copied_dead_letters", "copied_parked_streams", "copied_part", "copied_projections", "copied_retired_projections", "copy_commands",
+		"clear_events", "continue_positions", "copied_aliases", "copied_commands", "copied_dead_letters", "copied_parked_streams", "copied_part", "copied_projections", "copied_retired_projections", "copy_aliases", "copy_commands",
 		"copy_dead_letters", "copy_keys", "copy_parked_streams", "copy_projections", "copy_retired_projections", "copy_state", "copy_streams", "copy_tenants", "delete_copied_parts", "delete_copy",
 		"end_copy", "id_sequences", "lock_id_tables", "open_copy", "rebuild_projections", "reserve_copy_ids", "set_copied_part", "set_tenant_copy", "tenant_contents", "tenant_copy",
 		"verify_copy"},

@@ -112,7 +112,7 @@ type transaction struct {
 	ctx    context.Context
 	store  *Store
 	tenant *Tenant // nil: statements on the control schema alone
-	// plain is set where nothing repeats a statement that the session has lost.
+	// plain is set where nothing repeats a statement that the session has lost, such as in a transaction of the user.
 	plain  bool
 	q      querier
 	queued []statement

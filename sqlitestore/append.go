@@ -108,13 +108,18 @@ func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appendi
 // appendWithin runs an append in a transaction of the caller. An error means that nothing was appended, and the whole transaction
 // may be over.
 func (s *Store) appendWithin(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
+	return s.within(ctx, tx, func() error { return inSavepoint(ctx, tx, a) })
+}
+
+// within runs fn in a transaction of the caller, which no other call of within uses meanwhile.
+func (s *Store) within(ctx context.Context, tx *sql.Tx, fn func() error) error {
 	defer s.appending.lock(tx)()
 	if _, lent := s.appended.Load(tx); !lent { // a connection of the caller's own
 		if _, err := s.writer.checkObjects(ctx, tx); err != nil {
 			return err
 		}
 	}
-	return inSavepoint(ctx, tx, a)
+	return fn()
 }
 
 // streamState is the state that an append needs. lifecycle is the state of the tenant. key is the key of an earlier append

@@ -91,8 +91,25 @@ func (s copySource) Close(ctx context.Context, c transfer.Copy) error {
 		if err := execute(ctx, tx, "begin_copy", c.ID, c.From, c.To); err != nil {
 			return err
 		}
-		return forEachTable(ctx, tx, "close_table", "{message}", "'"+strings.ReplaceAll(closedPrefix+c.To, "'", "''")+"'")
+		return closeTables(ctx, tx, c)
 	})
+}
+
+func closeTables(ctx context.Context, tx *sql.Tx, c transfer.Copy) error {
+	return forEachTable(ctx, tx, "close_table", "{message}", "'"+strings.ReplaceAll(closedPrefix+c.To, "'", "''")+"'")
+}
+
+// closeNewTables closes the tables of a migration if the file was moved before.
+func closeNewTables(ctx context.Context, tx *sql.Tx) error {
+	var c transfer.Copy
+	moved, err := runOne(ctx, tx, "copy_begun", nil, &c.ID, &c.From, &c.To)
+	if err != nil || !moved {
+		return err
+	}
+	if err := forEachTable(ctx, tx, "open_table"); err != nil {
+		return err
+	}
+	return closeTables(ctx, tx, c)
 }
 
 func (s copySource) Open(ctx context.Context) error {

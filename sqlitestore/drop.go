@@ -72,7 +72,7 @@ func (s *Store) endDrop(ctx context.Context, name string, row int32, most time.D
 
 // deletions delete rows of a tenant, in this order. Commands are inserted as long as their projection exists, and are
 // deleted in the transaction that deletes it.
-var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_dead_letters", "delete_parked_streams",
+var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_aliases", "delete_dead_letters", "delete_parked_streams",
 	"delete_commands", "delete_operations", "delete_leases", "delete_projections",
 	"delete_retired_projections"}
 

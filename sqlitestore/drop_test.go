@@ -40,6 +40,7 @@ func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
 	mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) select id, 's'"+own, name)
 	mustExec(t, store, "insert into millrace_commands (projection, kind, max_events, created_at) select id, 'replay', 1, 0"+own, name)
 	mustExec(t, store, "insert into millrace_retired_projections (tenant, name, reason, retired_at) select id, 'gone', 'forgotten', 0 from millrace_tenants where name = ?1", name)
+	must(tenant.Alias(testContext(t), "alias"))(t)
 	mustExec(t, store, `insert into millrace_operations (tenant, name, kind, holds, options, requested_at)
 		select id, 'p', 'rebuild', '["p"]', '', 0 from millrace_tenants where name = ?1`, name)
 	return tenant
@@ -371,5 +372,31 @@ func TestDropThatMakesNoSenseIsRefused(t *testing.T) {
 	noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
 	if names := must(store.Tenants(ctx))(t); fmt.Sprint(names) != "[default]" {
 		t.Errorf("tenants %q", names)
+	}
+}
+
+// An older program drops a tenant and leaves its aliases. The next drop deletes them, and no others.
+func TestDropDeletesAliasesThatAnOlderProgramLeft(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ctx := testContext(t)
+	const aliases = 2*deletedTogether + 1
+	for _, name := range []string{"a", "left", "b", "left too", "acme", "c"} {
+		tenant := must(store.CreateTenant(ctx, name))(t)
+		noError(t, store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			for i := range aliases {
+				if _, err := tenant.AliasTx(ctx, tx, fmt.Sprint(i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	mustExec(t, store, "delete from millrace_tenants where name like 'left%'")
+	noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+	for name, want := range map[string]int{"a": aliases, "b": aliases, "c": aliases, "": 0} {
+		if n := one[int](t, store, "select count(*) from millrace_aliases a left join millrace_tenants t on t.id = a.tenant where coalesce(t.name, '') = ?", name); n != want {
+			t.Errorf("tenant %q has %d aliases, want %d", name, n, want)
+		}
 	}
 }

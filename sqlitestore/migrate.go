@@ -77,6 +77,9 @@ func (s *Store) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.St
 	if _, err := tx.ExecContext(ctx, next.SQL); err != nil {
 		return fmt.Errorf("migration %s: %w", next.Name, err)
 	}
+	if err := closeNewTables(ctx, tx); err != nil {
+		return err
+	}
 	return setHeader(ctx, tx, "set_user_version", "{version}", version+1)
 }
 

@@ -59,7 +59,8 @@ func mustBeClosed(t testing.TB, source *sqlitestore.Store) {
 	_, appended := source.Append(ctx, "s", event.Any, happened)
 	_, keyed := source.Append(ctx, "s", event.Any.WithKey("closed"), happened)
 	_, created := source.CreateTenant(ctx, "new")
-	calls := map[string]error{"append": appended, "keyed append": keyed, "create a tenant": created, "archive": source.ArchiveTenant(ctx, "acme")}
+	_, alias := source.Alias(ctx, "closed")
+	calls := map[string]error{"append": appended, "keyed append": keyed, "create a tenant": created, "make an alias": alias, "archive": source.ArchiveTenant(ctx, "acme")}
 	calls["append in a transaction"] = source.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, _, err := source.AppendTx(ctx, tx, "s", event.Any, happened)
 		return err
@@ -69,7 +70,7 @@ func mustBeClosed(t testing.TB, source *sqlitestore.Store) {
 		`delete from millrace_events`, `update millrace_leases set checkpoint = 0`, `update millrace_projections set desired_state = 'run'`,
 		`insert into millrace_nodes (id, projections, tenants, filters, started_at) values ('n', '[]', '[]', '[]', 0)`,
 		`delete from millrace_dead_letters`, `delete from millrace_commands`, `insert into millrace_notices (tenant) values ('acme')`,
-		`delete from millrace_append_keys`, `update millrace_parked_streams set last_command = 0`,
+		`delete from millrace_append_keys`, `delete from millrace_aliases`, `update millrace_parked_streams set last_command = 0`,
 	} {
 		calls[statement] = source.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, statement)

@@ -16,6 +16,7 @@ var expectedRows = map[string]string{
 	"tenant":  `select json_array(name, state, paused) from millrace_tenants where name = ?1`,
 	"streams": `select json_array(stream_id, version) from millrace_streams where tenant = {id} order by stream_id`,
 	"keys":    `select json_array(key, stream_id, first_version, last_version, created_at) from millrace_append_keys where tenant = {id} order by key`,
+	"aliases": `select json_array(name, stream_id, created_at) from millrace_aliases where tenant = {id} order by name`,
 	"projections": `select json_array(p.id, name, partition, partitions, slot_from, slot_to,
 			(select json_group_array(json_array(value ->> 0, value ->> 1, min(value ->> 2, {last}))) from json_each(passed)),
 			token, desired_state, (select state <> 'active' or paused from millrace_tenants where id = tenant),
@@ -41,6 +42,8 @@ var copiedRows = map[string]string{
 	"streams": `select jsonb_build_array(stream_id, version)::text from {schema}.streams where $1 <> '' order by stream_id`,
 	"keys": `select jsonb_build_array(k.key, stream_id, first_version, last_version, (extract(epoch from created_at) * 1000000)::bigint)::text
 		from {schema}.append_keys k full join {schema}.append_results r on r.key = k.key where $1 <> '' order by k.key`,
+	"aliases": `select jsonb_build_array(name, stream_id, (extract(epoch from created_at) * 1000000)::bigint)::text
+		from millrace.aliases where tenant = $1 order by name`,
 	"projections": `select jsonb_build_array(p.id, name, partition, partitions, slot_from, slot_to,
 			(select coalesce(jsonb_agg(jsonb_build_array(passed_from[i], passed_to[i], passed_upto[i]) order by i), '[]') from generate_series(1, cardinality(passed_from)) i),
 			token, desired_state, suspended::int, failed_reason, failed_epoch, halted::int, skipped, parked, failing_position, attempts, crash_position,

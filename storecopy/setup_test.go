@@ -176,6 +176,9 @@ func (f *filler) events(tenant string, n int) {
 	sqlite(f, f.source, `delete from millrace_events where tenant = (select id from millrace_tenants where name = ?1)
 		and (position % 17 = 3 or position > (select head - 3 from millrace_tenants where name = ?1))`, tenant)
 	sqlite(f, f.source, `update millrace_append_keys set created_at = created_at - ?`, f.Int64N(1e9))
+	for i := range 3 {
+		must(t.Alias(testContext(f), fmt.Sprint(excerptOf(f.name()), i)))(f)
+	}
 }
 
 func excerptOf(s string) string { return s[:min(len(s), 40)] }

@@ -10,9 +10,6 @@ import (
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
-// maxStreamBytes is the maximum length of a stream's id, which is indexed.
-const maxStreamBytes = 500
-
 // Append is a valid append. Its events are columns, with one element for each event.
 type Append struct {
 	Stream   string
@@ -26,16 +23,11 @@ type Append struct {
 
 // NewAppend checks the arguments of an append. Its errors name the event.
 func NewAppend(stream string, expected event.Expected, events []event.Event) (Append, error) {
-	switch {
-	case stream == "":
-		return Append{}, errors.New("the stream's id must not be empty")
-	case len(stream) > maxStreamBytes:
-		return Append{}, fmt.Errorf("the stream's id must be at most %d bytes: %d bytes", maxStreamBytes, len(stream))
-	case len(events) == 0:
-		return Append{}, errors.New("events must not be empty")
-	}
-	if err := valid.Text("stream", stream); err != nil {
+	if err := valid.ID("the stream's id", stream); err != nil {
 		return Append{}, err
+	}
+	if len(events) == 0 {
+		return Append{}, errors.New("events must not be empty")
 	}
 	if err := expected.Validate(); err != nil {
 		return Append{}, err

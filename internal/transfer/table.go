@@ -58,6 +58,8 @@ var (
 	Streams = Table{"streams", 1, columns(Text, "stream", Integer, "version")}
 	// Keys are the idempotency keys of appends.
 	Keys = Table{"keys", 1, columns(Text, "key", "stream", Integer, "first_version", "last_version", "created_at")}
+	// Aliases are the ids of streams by names.
+	Aliases = Table{"aliases", 1, columns(Text, "name", "stream", Integer, "created_at")}
 	// Projections have the states of projections and of their leases. This table and those below have the ids of the
 	// source.
 	Projections = Table{"projections", 1, columns(Integer, "id", Text, "name", Integer, "partition", "partitions", "slot_from", "slot_to",
@@ -79,7 +81,7 @@ var (
 		Integer, "after_position", "done", "failed", "current_dead_letter", "created_at", "ended_at")}
 
 	// Tables lists all tables, in the order in which they are copied.
-	Tables = []Table{Events, Streams, Keys, Projections, RetiredProjections, DeadLetters, ParkedStreams, Commands}
+	Tables = []Table{Events, Streams, Keys, Aliases, Projections, RetiredProjections, DeadLetters, ParkedStreams, Commands}
 )
 
 // columns returns columns from kinds and names. A kind applies to all names up to the next kind.
@@ -96,11 +98,13 @@ func columns(list ...any) (columns []Column) {
 	return columns
 }
 
-// OfProjections reports whether the rows belong to the tenant's projections.
-func (t Table) OfProjections() bool { return t.Keys == 2 || t.OfNames() }
+// InControl reports whether the rows are in the control schema of a target in PostgreSQL, where statements select by tenant.
+func (t Table) InControl() bool { return t.Keys == 2 || t.OfTenant() }
 
-// OfNames reports whether the rows have names of projections, which are unique within a tenant.
-func (t Table) OfNames() bool { return t.Name == Projections.Name || t.Name == RetiredProjections.Name }
+// OfTenant reports whether the rows have names that are unique within a tenant: their tables have the tenant.
+func (t Table) OfTenant() bool {
+	return t.Name == Aliases.Name || t.Name == Projections.Name || t.Name == RetiredProjections.Name
+}
 
 // ParseKey returns the key of a row that was marshalled as JSON.
 func (t Table) ParseKey(text string) (Row, error) {

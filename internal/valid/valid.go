@@ -22,6 +22,20 @@ func Text(what, s string) error {
 	return nil
 }
 
+// maxIDBytes limits the ids and aliases of streams, which are indexed.
+const maxIDBytes = 500
+
+// ID returns an error if no stream can have that id or alias. The error begins with the text in what.
+func ID(what, id string) error {
+	switch {
+	case id == "":
+		return fmt.Errorf("%s must not be empty", what)
+	case len(id) > maxIDBytes:
+		return fmt.Errorf("%s must be at most %d bytes: %d bytes", what, maxIDBytes, len(id))
+	}
+	return Text(what, id)
+}
+
 // maxTenantBytes limits the names of tenants.
 const maxTenantBytes = 200
 

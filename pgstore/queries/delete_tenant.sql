@@ -1,6 +1,6 @@
 -- Deletes a tenant with its projections and all that belongs to them, and notifies the nodes over channel $2. $1
 -- tenant, which is locked. A command that is inserted meanwhile makes it fail with a violation of a foreign key.
--- Indexes: projections_tenant_name_partition_key, and of each other table the one by projection. Locks: the deleted
+-- Tables that refer to tenants with "on delete cascade" lose its rows. Indexes: projections_tenant_name_partition_key, and of each other table the one by projection. Locks: the deleted
 -- rows, and the queue of notifications during the commit.
 with p as (
     select id from {control}.projections where tenant = $1::text

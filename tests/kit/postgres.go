@@ -198,6 +198,14 @@ func (t pgTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected e
 	return t.Tenant.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
 }
 
+func (s PgStore) AliasTx(ctx context.Context, tx Tx, name string) (string, error) {
+	return s.Store.AliasTx(ctx, tx.(PgTx).Tx, name)
+}
+
+func (t pgTenant) AliasTx(ctx context.Context, tx Tx, name string) (string, error) {
+	return t.Tenant.AliasTx(ctx, tx.(PgTx).Tx, name)
+}
+
 func (s PgStore) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
 	return s.Store.ReadAll(ctx, pgstore.ReadOptions(opts))
 }

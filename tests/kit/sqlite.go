@@ -182,6 +182,14 @@ func (t sqliteTenant) AppendTx(ctx context.Context, tx Tx, stream string, expect
 	return t.Tenant.AppendTx(ctx, tx.(SQLiteTx).Tx, stream, expected, events...)
 }
 
+func (s SQLiteStore) AliasTx(ctx context.Context, tx Tx, name string) (string, error) {
+	return s.Store.AliasTx(ctx, tx.(SQLiteTx).Tx, name)
+}
+
+func (t sqliteTenant) AliasTx(ctx context.Context, tx Tx, name string) (string, error) {
+	return t.Tenant.AliasTx(ctx, tx.(SQLiteTx).Tx, name)
+}
+
 func (s SQLiteStore) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
 	return s.Store.ReadAll(ctx, sqlitestore.ReadOptions(opts))
 }

@@ -125,6 +125,8 @@ type Tenant interface {
 	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error)
 	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
 	Stream(ctx context.Context, id string) (event.StreamInfo, error)
+	Alias(ctx context.Context, name string) (id string, err error)
+	AliasTx(ctx context.Context, tx Tx, name string) (id string, err error)
 	ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error]
 }
 

@@ -1,0 +1,6 @@
+-- Gives stream $3 the alias $2 in tenant $1, if the tenant is active and the alias is free. Indexes: tenants_pkey, aliases_pkey.
+-- Locks: the tenant's row FOR SHARE, so that it stays active until the commit. It waits for an open transaction that has inserted
+-- the same alias.
+insert into {control}.aliases (tenant, name, stream_id)
+select t.tenant, $2::text, $3::text from {control}.tenants t where t.tenant = $1::text and t.state = 'active' for share
+    on conflict do nothing
