@@ -190,11 +190,14 @@ func run(ctx context.Context, dir string, packages map[string][]string, tests []
 }
 
 // event is a line of what go test -json prints.
-type event struct{ Action, Test, Output string }
+type event struct{ Action, Package, Test, Output string }
 
-// failures returns which tests failed by the output of go test -json, and the output's text.
+// failures returns which tests failed by the output of go test -json, and the output's text. If a process panicked, the tests that
+// it ran at that time failed too.
 func failures(output string) (failed []string, _ string) {
 	var text strings.Builder
+	type test struct{ in, name string }
+	running, panicked := make(map[test]bool), make(map[string]bool) // panicked are packages
 	for line := range strings.Lines(output) {
 		var e event
 		if json.Unmarshal([]byte(line), &e) != nil {
@@ -202,9 +205,21 @@ func failures(output string) (failed []string, _ string) {
 			continue
 		}
 		text.WriteString(e.Output)
-		name, _, _ := strings.Cut(e.Test, "/")
-		if e.Action == "fail" && name != "" {
+		name, _, sub := strings.Cut(e.Test, "/")
+		switch {
+		case e.Action == "fail" && name != "":
 			failed = append(failed, name)
+		case e.Action == "run" && !sub:
+			running[test{e.Package, name}] = true
+		case strings.HasPrefix(e.Output, "panic: ") || strings.HasPrefix(e.Output, "fatal error: "):
+			panicked[e.Package] = true
+		case name != "" && !sub && (e.Action == "pass" || e.Action == "skip"):
+			delete(running, test{e.Package, name})
+		}
+	}
+	for of := range running {
+		if panicked[of.in] {
+			failed = append(failed, of.name)
 		}
 	}
 	slices.Sort(failed)
@@ -238,4 +253,22 @@ func copyModule(to, from string) error {
 		}
 		return os.WriteFile(filepath.Join(to, relative), content, info.Mode().Perm())
 	})
+}
+
+func TestTestsOfAProcessThatPanickedFailed(t *testing.T) {
+	const ran = `{"Action":"run","Package":"a","Test":"TestPassed"}
+{"Action":"run","Package":"a","Test":"TestRan"}
+{"Action":"run","Package":"b","Test":"TestOfB"}
+{"Action":"pass","Package":"a","Test":"TestPassed"}
+{"Action":"run","Package":"a","Test":"TestRan/sub"}
+`
+	const panics = `{"Action":"output","Package":"a","Test":"TestRan/sub","Output":"panic: boom [recovered, repanicked]\n"}
+{"Action":"fail","Package":"a"}
+`
+	if failed, _ := failures(ran + `{"Action":"fail","Package":"a"}`); len(failed) != 0 {
+		t.Errorf("without a panic %v failed", failed)
+	}
+	if failed, text := failures(ran + panics); !slices.Equal(failed, []string{"TestRan"}) || !strings.HasPrefix(text, "panic: boom") {
+		t.Errorf("%v failed, and the text is %q", failed, text)
+	}
 }
