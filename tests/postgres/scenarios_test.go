@@ -57,6 +57,16 @@ func countAppends(t *testing.T, counts *statementCounts) {
 	c.during("AppendTx within InTx", inTx(event.NoStream, nil))
 	c.during("AppendTx within InTx with a version conflict", inTx(event.NoStream, event.ErrVersionConflict))
 	c.during("AppendTx within InTx with a key", inTx(event.Any.WithKey("k5"), nil))
+	alias := func() {
+		_, err := c.tapped.Alias(c.Ctx, "name")
+		c.Must(err)
+	}
+	c.during("alias of a new name", alias)
+	c.during("alias of a name again", alias)
+	c.during("describe a stream", func() {
+		_, err := c.tapped.Stream(c.Ctx, "a")
+		c.Must(err)
+	})
 	read := func(iterate func(yield func(event.Envelope, error) bool)) func() {
 		return func() {
 			for _, err := range iterate {
