@@ -7,9 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // onConn runs fn on a connection of the pool. If the connection leads to a standby, it is closed.
@@ -111,18 +109,5 @@ func queryPlanned[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], s
 		found, err = queryAfter(ctx, conn, queries.Text("plan_for_arguments"), nil, scan, s.control.sql(statement), args...)
 		return err
 	})
-	return found, err
-}
-
-// queryIn reads rows in the incarnation of a lease. The error is projection.ErrIncarnationChanged if the incarnation ended.
-func queryIn[T any](ctx context.Context, s *Store, lease engine.Lease, scan pgx.RowToFunc[T], statement string, args ...any) (found []T, err error) {
-	var in engine.Incarnation
-	err = s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
-		found, err = queryAfter(ctx, conn, s.control.sql("incarnation"), &in, scan, s.control.sql(statement), args...)
-		return err
-	})
-	if pgerr.Is(err, pgerr.NoIncarnation) || err == nil && in != lease.Incarnation {
-		return nil, projection.ErrIncarnationChanged
-	}
 	return found, err
 }
