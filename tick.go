@@ -225,17 +225,25 @@ func (s *stepper) wait(ctx context.Context) error {
 			if err != nil && s.runtime.store.Classify(err).Class == engine.Infrastructure {
 				continue
 			}
-			if row.Owner == s.runtime.running().Node.ID {
-				if row.Halted {
-					continue // its entry, which has the error itself, follows the row
-				}
+			own := row.Owner == s.runtime.running().Node.ID
+			if own {
 				row.Owner = ""
 			}
-			if t, failed := standing(row); t.State != "" || failed != nil || err != nil {
+			t, failed := standing(row)
+			switch {
+			case own && failed != nil, own && t.State == TickWaiting && !s.waits():
+				// Its entry follows the row. It has the error itself, and the row of a projection that fails says first that it waits.
+			case t.State != "" || failed != nil || err != nil:
 				return err
 			}
 		}
 	}
+}
+
+// waits reports whether the projection runs here, and waits before it does anything more.
+func (s *stepper) waits() bool {
+	entry, here := s.runtime.running().Registry.Get(s.id)
+	return here && entry.Busy.IsZero() && !entry.Queued && State(entry.Phase) == StateWaiting
 }
 
 // rests reports whether the projection runs here and has nothing to do now. A short wait after a fault of the database is part of

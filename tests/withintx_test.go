@@ -19,9 +19,9 @@ import (
 // allowedWithin are the methods that may be called with the context of a transaction: they read, append to the transaction, or do
 // nothing with a context.
 var allowedWithin = strings.Fields(`
-	Store.AppendTx Store.Close Store.CopySource Store.CopyTarget Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
-	Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Tenants
-	Tenant.AppendTx Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State
+	Store.AliasTx Store.AppendTx Store.Close Store.CopySource Store.CopyTarget Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
+	Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Tenants
+	Tenant.AliasTx Tenant.AppendTx Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
 	Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
 
@@ -45,6 +45,8 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 	}
 	return map[string]func(ctx context.Context) error{
 		"Store.Append": append1(b.Store), "Tenant.Append": append1(other), "Store.InTx": inTx, "Tenant.InTx": inTx,
+		"Store.Alias":           func(ctx context.Context) error { _, err := b.Store.Alias(ctx, "within"); return err },
+		"Tenant.Alias":          func(ctx context.Context) error { _, err := other.Alias(ctx, "within"); return err },
 		"Store.Migrate":         b.Store.Migrate,
 		"Store.CreateTenant":    func(ctx context.Context) error { _, err := b.Store.CreateTenant(ctx, "x"); return err },
 		"Store.CreateTenants":   func(ctx context.Context) error { _, err := b.Store.CreateTenants(ctx, []string{"x"}); return err },

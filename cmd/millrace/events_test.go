@@ -120,7 +120,7 @@ func TestMigrationsOfOtherToolsAreThoseOfMigrateUp(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	p := place{"postgres", dsn, []string{"--database-url", dsn}}
-	if out := p.must(t, foundSomething, "migrate", "status"); out != "the store is at version 0, this program at 1\n" {
+	if out := p.must(t, foundSomething, "migrate", "status"); out != "the store is at version 0, this program at 2\n" {
 		t.Error(out)
 	}
 	conn, err := pgx.Connect(t.Context(), dsn)
