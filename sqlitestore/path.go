@@ -62,14 +62,11 @@ func resolvePath(path string) (string, error) {
 // followLinks returns the path of an existing file without symbolic links. Links of Linux below /proc may lead to another file
 // than the path that they show. Then SQLite would use the wrong file, so this is an error.
 func followLinks(path string) (string, error) {
-	target, err := filepath.EvalSymlinks(path)
-	named, missing := os.Stat(path)
-	switch {
-	case missing != nil && err != nil:
+	named, err := os.Stat(path) // first, since another process may create the file meanwhile
+	if err != nil {
 		return "", err
-	case missing != nil:
-		return "", missing
 	}
+	target, err := filepath.EvalSymlinks(path)
 	if err == nil {
 		var found fs.FileInfo
 		if found, err = os.Stat(target); err == nil && os.SameFile(named, found) {
