@@ -32,9 +32,7 @@ func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired eng
 // unknown returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
 // projection.
 func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error {
-	t := s.on(ctx, q)
-	t.plain = true
-	return s.missing(control.Unknown(t, id))
+	return s.missing(control.Unknown(s.onPlainly(ctx, q), id))
 }
 
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {

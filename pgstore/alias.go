@@ -18,19 +18,18 @@ import (
 //
 // It returns projection.ErrUnknownTenant if there is no such tenant. If the alias is free and the tenant takes no appends, it returns
 // projection.ErrTenantArchived, ErrTenantCopying or ErrTenantDropping.
-func (t *Tenant) Alias(ctx context.Context, name string) (id string, err error) {
-	if err = t.store.notWithin(ctx); err == nil {
-		id, err = t.store.port().Plane.Alias(ctx, t.name, name)
+func (t *Tenant) Alias(ctx context.Context, name string) (string, error) {
+	if err := t.store.notWithin(ctx); err != nil {
+		return "", t.store.aliasFailed(name, err)
 	}
+	id, err := t.store.port().Plane.Alias(ctx, t.name, name)
 	return id, t.store.aliasFailed(name, err)
 }
 
 // AliasTx is Alias in a transaction of the caller. Others that ask for the same new alias wait until it ends. After a rollback the
 // alias is free.
 func (t *Tenant) AliasTx(ctx context.Context, tx pgx.Tx, name string) (string, error) {
-	in := t.store.on(ctx, tx)
-	in.plain = true
-	id, err := control.AliasIn(in, t.name, name)
+	id, err := control.AliasIn(t.store.onPlainly(ctx, tx), t.name, name)
 	return id, t.store.aliasFailed(name, err)
 }
 

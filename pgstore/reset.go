@@ -84,9 +84,7 @@ func (s *Store) lockAll(ctx context.Context, q executor, r engine.Reset) (*parti
 // stillPartitions locks the partitions of an operation's projections, and returns those of its own projection. It returns
 // engine.ErrNotStill unless the operation holds all of them and none has an owner.
 func (s *Store) stillPartitions(ctx context.Context, q executor, o engine.Operation) (*partitionSet, error) {
-	t := s.on(ctx, q)
-	t.plain = true
-	if err := control.Active(t, o.ID.Tenant); err != nil {
+	if err := control.Active(s.onPlainly(ctx, q), o.ID.Tenant); err != nil {
 		return nil, err
 	}
 	set := &partitionSet{store: s, q: q, id: o.ID}

@@ -46,9 +46,9 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 	if err := c.store.notWithin(ctx); err != nil {
 		return err
 	}
-	check := "true"
+	begin := c.store.beginDurable().BeginQuery
 	if lease != nil {
-		check = c.store.control.checkLease(*lease)
+		begin += "select " + c.store.control.checkLease(*lease)
 	}
 	var t *transaction
 	once := func(conn *pgx.Conn) (err error) {
@@ -61,7 +61,7 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 				_, _ = conn.Exec(ending, "rollback") // otherwise the pool closes the connection
 			}
 		}()
-		if _, err := conn.PgConn().Exec(ctx, queries.Text("begin_durable")+"; "+c.store.server.unbounded+"select "+check).ReadAll(); err != nil {
+		if _, err := conn.PgConn().Exec(ctx, begin).ReadAll(); err != nil {
 			return err
 		}
 		if err := fn(t); err != nil {
@@ -112,8 +112,7 @@ type transaction struct {
 	ctx    context.Context
 	store  *Store
 	tenant *Tenant // nil: statements on the control schema alone
-	// plain is set where nothing repeats a statement that the session has lost, such as in a transaction of the user.
-	plain  bool
+	plain  bool    // as onPlainly says
 	q      querier
 	queued []statement
 	// lease is what the last message locks and checks, nil for nothing.
@@ -135,6 +134,14 @@ type statement struct {
 // on returns a transaction of package control on a connection or transaction. The caller calls flush in the end.
 func (s *Store) on(ctx context.Context, q querier) *transaction {
 	return &transaction{ctx: ctx, store: s, q: q}
+}
+
+// onPlainly is on where nothing repeats a statement that the session has lost, such as in a transaction of the user. So none is
+// prepared.
+func (s *Store) onPlainly(ctx context.Context, q querier) *transaction {
+	t := s.on(ctx, q)
+	t.plain = true
+	return t
 }
 
 // run runs fn in a transaction that the caller commits.
@@ -211,7 +218,8 @@ func (t *transaction) Notify(n engine.Notice) {
 }
 
 func (t *transaction) EndBatches(rows ...int32) {
-	if t.taken = append(t.taken, rows...); t.began.IsZero() {
+	t.taken = append(t.taken, rows...)
+	if t.began.IsZero() {
 		t.Later("transaction_began", nil, &t.began)
 	}
 }

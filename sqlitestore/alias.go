@@ -13,21 +13,23 @@ import (
 //
 // It returns projection.ErrUnknownTenant if there is no such tenant. If the alias is free and the tenant takes no appends, it returns
 // projection.ErrTenantArchived or ErrTenantDropping.
-func (t *Tenant) Alias(ctx context.Context, name string) (id string, err error) {
-	if err = t.store.notWithin(ctx); err == nil {
-		id, err = t.store.port().Plane.Alias(ctx, t.name, name)
+func (t *Tenant) Alias(ctx context.Context, name string) (string, error) {
+	if err := t.store.notWithin(ctx); err != nil {
+		return "", t.aliasFailed(name, err)
 	}
+	id, err := t.store.port().Plane.Alias(ctx, t.name, name)
 	return id, t.aliasFailed(name, err)
 }
 
 // AliasTx is Alias in a transaction of the caller, as in AppendTx. After a rollback the alias is free.
 func (t *Tenant) AliasTx(ctx context.Context, tx *sql.Tx, name string) (id string, err error) {
-	if err = t.store.ready(ctx); err == nil {
-		err = t.store.within(ctx, tx, func() (err error) {
-			id, err = control.AliasIn(t.store.on(ctx, tx), t.name, name)
-			return err
-		})
+	if err := t.store.ready(ctx); err != nil {
+		return "", t.aliasFailed(name, err)
 	}
+	err = t.store.within(ctx, tx, func() (err error) {
+		id, err = control.AliasIn(t.store.on(ctx, tx), t.name, name)
+		return err
+	})
 	return id, t.aliasFailed(name, err)
 }
 

@@ -105,9 +105,11 @@ func (p Plane) RunUnowned(ctx context.Context, part deadletters.Part) error {
 func (p Plane) RunIfUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, unownedTime)
 	defer cancel()
-	err = p.db.Tx(ctx, func(tx store.Tx) (err error) {
+	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		var kind deadletters.Kind
-		if done, err = tx.One("fence_unowned", []any{row, command}, &kind); err != nil || !done {
+		free, err := tx.One("fence_unowned", []any{row, command}, &kind)
+		done = free
+		if err != nil || !free {
 			return err
 		}
 		if kind == deadletters.Replay {

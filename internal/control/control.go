@@ -1,5 +1,5 @@
-// Package control is the control plane of a runtime, over the transactions of any store: failures, dead letters and their commands, and
-// operations. Its flows are here, and the statements, by their names, in each store.
+// Package control is the control plane of a runtime, over the transactions of any store: failures, dead letters and their commands,
+// operations, aliases and descriptions of streams. Its flows are here, and the statements, by their names, in each store.
 package control
 
 import (
