@@ -68,7 +68,9 @@ var processFaults = []fault{
 		strike: func(s *strike) error {
 			return s.repeat(0, 1, func() error {
 				s.spare.start()
-				err := until(s.ctx, 30*time.Second, "the spare node is registered", func() bool { return s.registered(s.spare.current()) })
+				err := until(s.ctx, 30*time.Second, "the spare node owns a lease", func() bool {
+					return s.registered(s.spare.current()) && s.owned(s.spare.current()) > 0
+				})
 				s.wait(500 * time.Millisecond)
 				return errors.Join(err, s.spare.stop())
 			})
