@@ -168,8 +168,11 @@ func TestStopReachesAChildSuspendedByItsFailure(t *testing.T) {
 
 func TestStopChildrenInHandleFailureLeadsToTerminated(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		parent, child := r.family(panicAt("bad"), stopEveryFailure())
-		r.send(child, "bad", "queued")
+		gate := make(chan struct{})
+		parent, child := r.family(all(holdAt("hold", gate), panicAt("bad")), stopEveryFailure())
+		r.send(child, "hold", "bad", "queued")
+		r.expect("child got hold")
+		close(gate)
 		r.expect("child got bad", "child stopping", "child stopped", "parent saw child terminated")
 		r.stop(parent)
 		r.expect("parent stopping", "parent stopped")

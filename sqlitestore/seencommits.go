@@ -12,7 +12,9 @@ const headsShare = 20
 
 // seenCommits is what a session has seen of the commits of other connections, including those of this process.
 type seenCommits struct {
-	version int64
+	// version is the number of data_version on that connection. A connection whose statement is interrupted is replaced.
+	version    int64
+	connection any
 	// notices and heads report whether there may be notices, and heads, that the session has not read.
 	notices, heads bool
 	// tenants are the heads as they were read last. They are read again after that time.
@@ -31,9 +33,18 @@ func (c *seenCommits) begin(ctx context.Context, db *sql.DB) error {
 
 // poll finds out whether another connection has committed since the last call.
 func (c *seenCommits) poll(ctx context.Context, db *sql.DB) error {
-	version, err := number(ctx, db, "data_version")
-	if err == nil && version != c.version {
-		c.version, c.notices, c.heads = version, true, true
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var connection any
+	if err := conn.Raw(func(driver any) error { connection = driver; return nil }); err != nil {
+		return err
+	}
+	version, err := number(ctx, conn, "data_version")
+	if err == nil && (version != c.version || connection != c.connection) {
+		c.version, c.connection, c.notices, c.heads = version, connection, true, true
 	}
 	return err
 }

@@ -317,6 +317,24 @@ func TestNoticeIsNotLostWhenAContextEnds(t *testing.T) {
 	}
 }
 
+// Numbers of data_version can be compared on one connection only: that of a new connection may be the same by chance.
+func TestNoticeIsNotLostWithTheConnection(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	ensured(t, store, "p")
+	session := connect(t, store, newNode("p"))
+	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
+	waitWithout(t, session)
+	for range 4 {
+		noError(t, other.port().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+		mustAppend(t, other.tenant, "s", event.Any, someEvents(1)...)
+		session.db.SetMaxIdleConns(0)
+		session.db.SetMaxIdleConns(1)
+		next(t, session, func(n engine.Notice) bool { return n.Row != 0 })
+		next(t, session, func(n engine.Notice) bool { return !n.Control })
+	}
+}
+
 func TestOldNoticesAreDeleted(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
