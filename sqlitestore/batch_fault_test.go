@@ -60,6 +60,10 @@ func replaced(fail func(ctx context.Context, tx *sql.Tx) error) func(ctx context
 	}
 }
 
+// damagedIndex reads a table of the handler's that is damaged: its index of texts lacks a row. The transaction goes on.
+var damagedIndex = statements("create virtual table texts using fts5 (a, content = 'strict')", "insert into strict values (5)",
+	"insert into texts (texts, rank) values ('integrity-check', 1)")
+
 // full fills the disk: SQLite rolls the transaction back.
 var full = statements("pragma max_page_count = 1", "insert into big values (zeroblob(10000000))")
 
@@ -79,6 +83,8 @@ var misdeeds = map[string]misdeed{
 	"full disk":                {full, engine.Unclear, "full", nil, false},
 	"full disk, hidden":        {hidden(full), engine.Unclear, "full", nil, false},
 	"full disk, swallowed":     {swallowed(full), engine.Unclear, "returned no error, but a statement of its transaction failed", nil, false},
+	"damaged index":            {damagedIndex, engine.Configuration, "malformed", ErrCorrupt, false},
+	"damaged index, hidden":    {replaced(damagedIndex), engine.Configuration, "malformed", ErrCorrupt, false},
 	"read only":                {statements("pragma query_only = 1", "insert into strict values (1)"), engine.HandlerFault, "query_only was left on", ErrTxControl, false},
 	"read only, replaced":      {replaced(statements("pragma query_only = 1", "insert into strict values (1)")), engine.HandlerFault, "boom", ErrTxControl, false},
 	"archived tenant":          {func(context.Context, *sql.Tx) error { return projection.ErrTenantArchived }, engine.MissingObject, "archived", nil, true},

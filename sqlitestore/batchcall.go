@@ -65,6 +65,7 @@ func handlerFault(ctx context.Context, err error, t *transaction) error {
 		if !errors.Is(err, noted) {
 			fault.Err = errors.Join(err, noted)
 		}
+		fault.Err = damaged(fault.Err)
 	}
 	if is(noted, sqlite3.SQLITE_READONLY) {
 		if left := t.checkLeft(ctx); errors.Is(left, ErrTxControl) {
