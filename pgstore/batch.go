@@ -16,7 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
@@ -47,7 +49,9 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 
 // settler returns the function that settles the dead letters of a batch. In a function of its own, lease is copied only if there are any.
 func (s port) settler(lease engine.Lease, batch engine.Batch) func(context.Context, *pgx.Conn) error {
-	return func(ctx context.Context, conn *pgx.Conn) error { return s.settleDeadLetters(ctx, conn, lease, batch) }
+	return func(ctx context.Context, conn *pgx.Conn) error {
+		return s.on(ctx, conn).run(func(tx store.Tx) error { control.Settle(tx, lease, batch); return nil })
+	}
 }
 
 type batchOptions struct {

@@ -2,12 +2,13 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -30,12 +31,13 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 	b := newBatchTx(s.Store, lease, step.To, batchOptions{timeout: finishTime, durable: true})
 	if rejected != nil || len(step.BlockedByStream) > 0 || step.Replay != nil { // it costs a round trip
 		b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error {
-			if rejected != nil {
-				if _, err := conn.Exec(ctx, s.control.sql("park_events"), parkOneArgs(lease, *rejected, false)...); err != nil {
-					return fmt.Errorf("park a rejected event: %w", err)
+			return s.on(ctx, conn).run(func(tx store.Tx) error {
+				if rejected != nil {
+					control.ParkFailed(tx, lease.Row, *rejected, false)
 				}
-			}
-			return s.settleDeadLetters(ctx, conn, lease, step)
+				control.Settle(tx, lease, step)
+				return nil
+			})
 		}
 	}
 	return b.run(ctx, func(context.Context, pgx.Tx) error { return nil })

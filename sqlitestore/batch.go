@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -52,7 +54,8 @@ func newBatchTx(s *Store, lease engine.Lease, batch engine.Batch, timeout time.D
 	return &batchTx{store: s, id: lease.ID, what: "a batch", upTo: batch.To, fresh: batch.Fresh, timeout: timeout,
 		check: func(ctx context.Context, tx *sql.Tx) error { return checkFence(ctx, tx, lease) },
 		change: func(ctx context.Context, tx *sql.Tx) error {
-			if err := s.settleDeadLetters(ctx, tx, lease, batch); err != nil {
+			settle := func(tx store.Tx) error { control.Settle(tx, lease, batch); return nil }
+			if err := s.on(ctx, tx).run(settle); err != nil {
 				return err
 			}
 			return advance(ctx, tx, lease, batch.To)

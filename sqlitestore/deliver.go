@@ -3,12 +3,12 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"time"
 
-	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -35,13 +35,13 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 		if err := advance(ctx, tx, lease, step.To); err != nil {
 			return err
 		}
-		if rejected != nil {
-			e := event.Envelope{Position: rejected.Position, Stream: rejected.Stream, Version: rejected.Version, Type: rejected.Type}
-			if err := parkEvents(ctx, tx, lease, []event.Envelope{e}, *rejected, false); err != nil {
-				return fmt.Errorf("park a rejected event: %w", err)
+		return s.on(ctx, tx).run(func(tx store.Tx) error {
+			if rejected != nil {
+				control.ParkFailed(tx, lease.Row, *rejected, false)
 			}
-		}
-		return s.settleDeadLetters(ctx, tx, lease, step)
+			control.Settle(tx, lease, step)
+			return nil
+		})
 	})
 }
 

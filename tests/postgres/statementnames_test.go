@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,12 +47,9 @@ var statementFiles = sync.OnceValues(func() ([]statementFile, error) {
 			files = append(files, newStatementFile(name, string(raw)))
 		}
 	}
-	// The longest sequence of statements first.
+	// The longest sequence of statements first. Of files with the same text, that with the shorter name.
 	slices.SortFunc(files, func(a, b statementFile) int {
-		if n := len(b.statements) - len(a.statements); n != 0 {
-			return n
-		}
-		return b.literal - a.literal
+		return cmp.Or(len(b.statements)-len(a.statements), b.literal-a.literal, len(a.name)-len(b.name))
 	})
 	return files, nil
 })
