@@ -83,6 +83,10 @@ func TestAppendWaitsForNoQueueOfBatches(t *testing.T) {
 	if len(before) < projections*batches/2 || atOnce < len(before)*2/3 {
 		t.Errorf("of %d appends, %d waited for one batch only", len(before), atOnce)
 	}
+	// Each append waits for the writer once. If several batches ran at once, each of them would wait, too.
+	if waits := store.port().ConnectionWaits().Count; waits > projections*batches*3/2 {
+		t.Errorf("%d waits for the writer while %d appends waited", waits, projections*batches)
+	}
 }
 
 // While appends never pause, a batch waits for few groups of them.
