@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/sqlfile"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
@@ -14,8 +15,19 @@ import (
 //go:embed queries/*.sql control/*.sql
 var queryFiles embed.FS
 
-// queries are the statements as they stand in their files.
-var queries = sqlfile.Load(queryFiles)
+// queries are the statements as they stand in their files, without macros.
+var queries = sqlfile.Load(queryFiles).Share(control.Statements, macros.Expand)
+
+// macros are those of the statements that both stores share. {control} is filled for each store.
+var macros = sqlfile.Macros{
+	"control":    "{control}",
+	"projection": "projection_id",
+	"now":        "clock_timestamp()",
+	"in":         "= any(%s)",
+	"tenant_id":  "%s",
+	"living":     "exists (select from {control}.nodes n where n.id = %s and n.expires_at > clock_timestamp())",
+	"lock":       "%s",
+}
 
 // controlSchema is the control schema: the statements of a store, and the names that are derived from the schema's.
 type controlSchema struct {

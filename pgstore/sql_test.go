@@ -17,7 +17,7 @@ import (
 func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
 	t.Parallel()
 	var files []string
-	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "internal/*/queries/*.sql"} {
+	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "../internal/control/sql/*.sql", "internal/*/queries/*.sql"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatal(pattern, found, err)

@@ -6,8 +6,11 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/internal/sqlfile"
 )
@@ -16,7 +19,31 @@ import (
 var queryFiles embed.FS
 
 // queries are the statements of the files, by name.
-var queries = sqlfile.Load(queryFiles)
+var queries = sqlfile.Load(queryFiles).Share(control.Statements, translated)
+
+// macros are those of the statements that both stores share.
+var macros = sqlfile.Macros{
+	"control":    "{control}",
+	"projection": "projection",
+	"now":        ":now",
+	"in":         "in (select value from json_each(%s))",
+	"tenant_id":  "(select id from millrace_tenants where name = %s)",
+	"living":     "(%s is :living)",
+	"lock":       "",
+}
+
+var (
+	casts      = regexp.MustCompile(`::[a-z]+(\[\])?`)
+	parameters = regexp.MustCompile(`\$([0-9]+)`)
+)
+
+// translated returns a shared statement for SQLite, which has no schemas and no casts to types of PostgreSQL.
+func translated(shared string) (string, error) {
+	text, err := macros.Expand(shared)
+	text = strings.ReplaceAll(text, "{control}.", "millrace_")
+	text = casts.ReplaceAllString(text, "")
+	return parameters.ReplaceAllString(text, "?$1"), err
+}
 
 //go:embed migrations
 var migrationFiles embed.FS

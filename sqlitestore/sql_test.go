@@ -7,11 +7,16 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/millrace-go/millrace/internal/sqlfile"
 )
 
 func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
 	t.Parallel()
-	files := append(must(filepath.Glob("queries/*.sql"))(t), must(filepath.Glob("control/*.sql"))(t)...)
+	var files []string
+	for _, folder := range folders {
+		files = append(files, must(filepath.Glob(folder+"/*.sql"))(t)...)
+	}
 	for _, file := range files {
 		header := comment(t, strings.TrimSuffix(filepath.Base(file), ".sql"))
 		for _, what := range []string{"lock", "index"} {
@@ -25,14 +30,18 @@ func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
 	}
 }
 
+// folders are those of the statements.
+var folders = []string{"queries", "control", "../internal/control/sql"}
+
 // comment returns the comment of a statement in lower case.
 func comment(t *testing.T, statement string) string {
 	t.Helper()
-	raw, err := os.ReadFile("queries/" + statement + ".sql")
-	if err != nil {
-		raw = must(os.ReadFile("control/" + statement + ".sql"))(t)
+	var file string
+	for _, folder := range folders {
+		if raw, err := os.ReadFile(folder + "/" + statement + ".sql"); err == nil {
+			file = strings.ToLower(string(raw))
+		}
 	}
-	file := strings.ToLower(string(raw))
 	if queries.Text(statement) == "" {
 		return file
 	}
@@ -83,4 +92,27 @@ func explain(t *testing.T, store *Store, statement string) string {
 	}
 	noError(t, rows.Err())
 	return plan.String()
+}
+
+// The arguments of a shared statement keep their numbers. The time and the living node come after them.
+func TestSharedStatementsAreWrittenForSQLite(t *testing.T) {
+	t.Parallel()
+	for shared, want := range map[string]string{
+		"select c.{projection} from {control}.commands c where c.id = $1::bigint and c.type = $2::text": "select c.projection from millrace_commands c where c.id = ?1 and c.type = ?2",
+		"select 1 where {now} < $2::timestamptz - $1::interval and {now} > 0":                           "select 1 where ?3 < ?2 - ?1 and ?3 > 0",
+		"select {living l.owner}, {now}, $1::uuid, {living l.node}":                                     "select (l.owner is ?3), ?2, ?1, (l.node is ?3)",
+		"select 1 where a {in $1::text[]} and b = {tenant_id $2::text} {lock for no key update of a}": "select 1 where a in (select value from json_each(?1)) " +
+			"and b = (select id from millrace_tenants where name = ?2) ",
+		"select sum(a)::bigint, ($11::integer > 0)::integer, b {in o.holds}": "select sum(a), (?11 > 0), b in (select value from json_each(o.holds))",
+	} {
+		text, err := translated(shared)
+		statements := sqlfile.Queries{"a": text}
+		numberNames(statements)
+		if got := statements.Text("a"); err != nil || got != want {
+			t.Errorf("%s: got %q, want %q (%v)", shared, got, want, err)
+		}
+	}
+	if _, err := translated("select {nothing}"); err == nil {
+		t.Error("an unknown macro is not noticed")
+	}
 }

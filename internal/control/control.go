@@ -1,15 +1,22 @@
 // Package control is the control plane of a runtime, over the transactions of any store: failures, dead letters and their commands,
-// operations, aliases and descriptions of streams. Its flows are here, and the statements, by their names, in each store.
+// operations, aliases and descriptions of streams. Its flows are here, with the statements that are one text for both stores. Other
+// statements are in each store, under the same name.
 package control
 
 import (
 	"context"
+	"embed"
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
+
+// Statements are the statements that are one text for both stores: see sqlfile.Macros.
+//
+//go:embed sql/*.sql
+var Statements embed.FS
 
 // Plane implements parts of engine.Store and deadletters.Store.
 type Plane struct{ db store.Control }

@@ -3,6 +3,7 @@ package sqlfile
 
 import (
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 )
@@ -12,13 +13,18 @@ type Queries map[string]string
 
 // Load returns the statements of queries/*.sql and control/*.sql, each under the name of its file. It panics if there are none.
 func Load(files fs.FS) Queries {
-	found, err := fs.Glob(files, "queries/*.sql")
-	if err != nil || len(found) == 0 {
+	queries := load(files, "queries")
+	if len(queries) == 0 {
 		panic("there are no statements in queries/*.sql")
 	}
-	shared, _ := fs.Glob(files, "control/*.sql")
-	found = append(found, shared...)
-	queries := make(Queries, len(found))
+	maps.Copy(queries, load(files, "control"))
+	return queries
+}
+
+// load returns the statements of a folder.
+func load(files fs.FS, folder string) Queries {
+	queries := make(Queries)
+	found, _ := fs.Glob(files, folder+"/*.sql")
 	for _, file := range found {
 		raw, err := fs.ReadFile(files, file)
 		if err != nil {
@@ -29,7 +35,7 @@ func Load(files fs.FS) Queries {
 	return queries
 }
 
-// Text returns the statement of queries/name.sql. It panics if there is no such file.
+// Text returns the statement of the file name.sql. It panics if there is no such file.
 func (q Queries) Text(name string) string {
 	text, ok := q[name]
 	if !ok {

@@ -20,6 +20,8 @@ type statementFile struct {
 }
 
 var (
+	// macro is one with an argument, in which there may be placeholders.
+	macro       = regexp.MustCompile(`\{\w+ (?:[^{}]|\{\w+\})*\}`)
 	placeholder = regexp.MustCompile(`( ?)\\\{(\w+)\\\}( ?)`)
 	// parts are the placeholders that are filled with one of several files.
 	parts  = []string{"stream", "expire"}
@@ -30,7 +32,7 @@ var (
 // statementFiles reads the statements of pgstore, and its migrations.
 var statementFiles = sync.OnceValues(func() ([]statementFile, error) {
 	var files []statementFile
-	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "internal/*/queries/*.sql", "migrations/*/*.sql"} {
+	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "../internal/control/sql/*.sql", "internal/*/queries/*.sql", "migrations/*/*.sql"} {
 		found, err := filepath.Glob(filepath.Join("../../pgstore", pattern))
 		if err != nil {
 			return nil, err
@@ -56,6 +58,7 @@ var statementFiles = sync.OnceValues(func() ([]statementFile, error) {
 
 func newStatementFile(name, sql string) statementFile {
 	f := statementFile{name: name}
+	sql = macro.ReplaceAllString(sql, "{macro}")
 	for _, s := range splitStatements(sql) {
 		pattern := regexp.QuoteMeta(s)
 		f.literal += len(placeholder.ReplaceAllString(pattern, ""))
