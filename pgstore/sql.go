@@ -20,13 +20,14 @@ var queries = sqlfile.Load(queryFiles).Share(control.Statements, macros.Expand)
 
 // macros are those of the statements that both stores share. {control} is filled for each store.
 var macros = sqlfile.Macros{
-	"control":    "{control}",
-	"projection": "projection_id",
-	"now":        "clock_timestamp()",
-	"in":         "= any(%s)",
-	"tenant_id":  "%s",
-	"living":     "exists (select from {control}.nodes n where n.id = %s and n.expires_at > clock_timestamp())",
-	"lock":       "%s",
+	"control":     "{control}",
+	"projection":  "projection_id",
+	"now":         "clock_timestamp()",
+	"in":          "= any(%s)",
+	"tenant_id":   "%s",
+	"tenant_name": "tenant",
+	"living":      "exists (select from {control}.nodes n where n.id = %s and n.expires_at > clock_timestamp())",
+	"lock":        "%s",
 }
 
 // controlSchema is the control schema: the statements of a store, and the names that are derived from the schema's.

@@ -23,13 +23,14 @@ var queries = sqlfile.Load(queryFiles).Share(control.Statements, translated)
 
 // macros are those of the statements that both stores share.
 var macros = sqlfile.Macros{
-	"control":    "{control}",
-	"projection": "projection",
-	"now":        ":now",
-	"in":         "in (select value from json_each(%s))",
-	"tenant_id":  "(select id from millrace_tenants where name = %s)",
-	"living":     "(%s is :living)",
-	"lock":       "",
+	"control":     "{control}",
+	"projection":  "projection",
+	"now":         ":now",
+	"in":          "in (select value from json_each(%s))",
+	"tenant_id":   "(select id from millrace_tenants where name = %s)",
+	"tenant_name": "name",
+	"living":      "(%s is :living)",
+	"lock":        "",
 }
 
 var (

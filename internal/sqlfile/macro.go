@@ -11,13 +11,14 @@ type Macros map[string]string
 
 // macros are the macros of shared statements, and whether they take an argument.
 var macros = map[string]bool{
-	"control":    false, // {control}.leases: a table of the control plane
-	"projection": false, // d.{projection}: the column with the row of a projection
-	"now":        false, // the time
-	"in":         true,  // name {in $1::text[]}: whether a value is in a list
-	"tenant_id":  true,  // {tenant_id $1::text}: what the tables, except that of tenants, have for the tenant of this name
-	"living":     true,  // {living l.owner}: whether a node is alive
-	"lock":       true,  // {lock for share}: at the end of a select, the lock of its rows
+	"control":     false, // {control}.leases: a table of the control plane
+	"projection":  false, // d.{projection}: the column with the row of a projection
+	"now":         false, // the time
+	"in":          true,  // name {in $1::text[]}: whether a value is in a list
+	"tenant_id":   true,  // {tenant_id $1::text}: what the tables, except that of tenants, have for the tenant of this name
+	"tenant_name": false, // t.{tenant_name}: the column with the name of a tenant, in the table of tenants
+	"living":      true,  // {living l.owner}: whether a node is alive
+	"lock":        true,  // {lock for share}: at the end of a select, the lock of its rows
 }
 
 // Share adds the statements of sql/*.sql, each of which is one text for all stores. expand writes a statement for this store. It

@@ -8,7 +8,7 @@ import (
 )
 
 var texts = Macros{"control": "c", "projection": "projection_id", "now": "now()", "in": "= any(%s)", "tenant_id": "(select id of %s)",
-	"living": "(%s lives or %s)", "lock": ""}
+	"tenant_name": "name", "living": "(%s lives or %s)", "lock": ""}
 
 func TestMacrosAreExpanded(t *testing.T) {
 	for text, want := range map[string]string{
@@ -18,6 +18,7 @@ func TestMacrosAreExpanded(t *testing.T) {
 		"a < {now} and b > {now}":                 "a < now() and b > now()",
 		"a {in $1::text[]}":                       "a = any($1::text[])",
 		"a = {tenant_id $1::text}":                "a = (select id of $1::text)",
+		"t.{tenant_name} = $1":                    "t.name = $1",
 		"not {living l.owner}":                    "not (l.owner lives or l.owner)",
 		"select 1 {lock for share of o}":          "select 1 ",
 		"a {in (select h from {control}.o)} or b": "a = any((select h from c.o)) or b",

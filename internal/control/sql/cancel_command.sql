@@ -6,6 +6,5 @@ update {control}.commands as c
    set max_events = c.done + c.failed,
        ended_at = case when c.current_stream is null and c.current_dead_letter is null then {now} end
  where (c.id = $1::bigint or c.root = $1::bigint) and c.ended_at is null
-   and exists (select 1 from {control}.projections p
-                where p.id = c.{projection} and p.tenant = {tenant_id $2::text} and p.name = $3::text)
+   and (select p.tenant = {tenant_id $2::text} and p.name = $3::text from {control}.projections p where p.id = c.{projection})
 returning {projection}, ended_at is not null
