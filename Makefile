@@ -26,7 +26,7 @@ TEST = -vet=off $(RACE) -timeout 20m
 # The packages that take the longest begin first, so that none runs alone at the end.
 LONGEST = ./tests ./tests/chaos ./tests/postgres
 
-.PHONY: help release test conformance chaos kills takeover plans protections versions mutate postgres lint demo bench performance
+.PHONY: help release test conformance chaos kills takeover plans protections versions lines mutate postgres lint demo bench performance
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -61,6 +61,9 @@ versions: ## run the tests that depend on the server, on other versions of Postg
 
 release: ## keep the library's source at a commit, for the tests of upgrades: make release COMMIT=e0e8d97
 	git archive $(COMMIT) -- go.mod go.sum LICENSE $(RELEASED) | bzip2 -9 > tests/upgrade/testdata/$(COMMIT).tar.bz2
+
+lines: ## count the lines of Go by package, without tests, commands and test kits: make lines [COMMIT=e0e8d97]
+	@tools/lines.sh $(COMMIT)
 
 mutate: ## change one operator of the pure packages at a time, and see that a test fails: make mutate [PURE=internal/machine]
 	tools/mutate.sh $(PURE)
