@@ -154,6 +154,24 @@ func TestOperationWaitsUntilItsProjectionsStandStill(t *testing.T) {
 	})
 }
 
+// An operation holds none but the projections that it names: it lets no others run again at its end.
+func TestOperationHoldsOnlyWhatItNames(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		b.Idle(b.Rebuildable("p"), b.Rebuildable("other"))
+		o := newOperator(b)
+		op := o.take()
+		if free, err := o.port.Hold(b.Ctx, op, []string{"p", "other"}); free || err != nil {
+			t.Errorf("the hold returned %v, %v", free, err)
+		}
+		for name, held := range map[string]bool{"p": true, "other": false} {
+			if rows, err := o.port.Projections(b.Ctx, engine.ProjectionFilter{Names: []string{name}}); err != nil || rows[0].Held != held {
+				t.Errorf("%s: %+v, %v", name, rows, err)
+			}
+		}
+	})
+}
+
 // When a projection is renamed, its open operation continues under the new name.
 func TestOperationOfARenamedProjection(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
