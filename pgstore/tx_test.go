@@ -219,7 +219,21 @@ func TestControlWorksInEveryMode(t *testing.T) {
 				t.Error(err)
 			}
 			noError(t, d.port().CancelOperation(testContext(t), d.lease.ID))
+			d.keepsOperationsForADay()
 		})
+	}
+}
+
+// keepsOperationsForADay checks that a new operation deletes those that ended longer than a day ago, and no others.
+func (d *drawer) keepsOperationsForADay() {
+	d.t.Helper()
+	for _, c := range []struct{ hours, left int }{{23, 2}, {2, 2}, {25, 1}} {
+		mustExec(d.t, d.store, "update millrace.operations set ended_at = ended_at - make_interval(hours => $1)", c.hours)
+		must(d.port().InsertOperation(testContext(d.t), engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}}))(d.t)
+		if left := one[int](d.t, d.store, "select count(*) from millrace.operations"); left != c.left {
+			d.t.Errorf("%d hours later there are %d operations, want %d", c.hours, left, c.left)
+		}
+		noError(d.t, d.port().CancelOperation(testContext(d.t), d.lease.ID))
 	}
 }
 
