@@ -49,9 +49,12 @@ func (m Macros) Expand(text string) (string, error) {
 	}
 	name, argument, argued := strings.Cut(macro, " ")
 	takes, known := macros[name]
+	expanded, has := m[name]
 	switch {
 	case !known:
 		return "", fmt.Errorf("there is no macro {%s}", name)
+	case !has:
+		return "", fmt.Errorf("the store has no text for the macro {%s}", name)
 	case takes && !argued:
 		return "", fmt.Errorf("the macro {%s} needs an argument", name)
 	case argued && !takes:
@@ -62,7 +65,7 @@ func (m Macros) Expand(text string) (string, error) {
 		return "", err
 	}
 	after, err = m.Expand(after)
-	return before + strings.ReplaceAll(m[name], "%s", argument) + after, err
+	return before + strings.ReplaceAll(expanded, "%s", argument) + after, err
 }
 
 // cutMacro cuts a text that begins after a brace at the brace that closes it.

@@ -38,6 +38,9 @@ func TestMacrosAreExpanded(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
+	if _, err := (Macros{"now": "now()"}).Expand("select {projection}"); err == nil {
+		t.Error("a macro without a text is not noticed")
+	}
 	for macro := range maps.Keys(macros) {
 		if _, tested := texts[macro]; !tested {
 			t.Errorf("the macro {%s} is not tested", macro)
