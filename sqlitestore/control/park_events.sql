@@ -2,7 +2,8 @@
 -- stream may have been released since the caller checked, by a replay whose answer was lost. Then its first event is marked as
 -- not blocked. If the checkpoint was set back, an event that was parked before is parked again. With ?6, an event that is still
 -- parked is not changed. ?2 to ?5 positions, streams, versions and types (JSON), ?7 error, ?8 stack, ?9 attempts, :now. Lock: that
--- of the file's writer. Indexes: the primary keys, and those of dead letters by position and by stream.
+-- of the file's writer. Indexes: the primary keys, and those of dead letters by position and by stream. It scans the
+-- lists.
 with streams as materialized (select key, value from json_each(?3)), versions as materialized (select key, value from json_each(?4)),
 types as materialized (select key, value from json_each(?5)),
 e as materialized (select p.value as position, streams.value as stream, versions.value as version, types.value as type
