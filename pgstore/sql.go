@@ -24,6 +24,7 @@ var macros = sqlfile.Macros{
 	"projection":  "projection_id",
 	"now":         "clock_timestamp()",
 	"in":          "= any(%s)",
+	"rows":        "unnest(%s) as list(value)",
 	"tenant_id":   "%s",
 	"tenant_name": "tenant",
 	"living":      "exists (select from {control}.nodes n where n.id = %s and n.expires_at > clock_timestamp())",

@@ -27,6 +27,7 @@ var macros = sqlfile.Macros{
 	"projection":  "projection",
 	"now":         ":now",
 	"in":          "in (select value from json_each(%s))",
+	"rows":        "json_each(%s) as list",
 	"tenant_id":   "(select id from millrace_tenants where name = %s)",
 	"tenant_name": "name",
 	"living":      "(%s is :living)",
