@@ -36,7 +36,6 @@ func operationStatements(f *fleet, l engine.Lease) []planned {
 		{"begin_version", c.sql("begin_version"), []any{"t1", "new@2", names("new"), false}, 1},
 		{"succeeds", c.sql("succeeds"), []any{"t1", "p1"}, 1},
 		{"operation_rows", c.sql("operation_rows"), []any{"t150", names("p2")}, 1},
-		{"lock_held", c.sql("lock_held"), []any{"t150", names("p2"), holding, "p2"}, 1},
 		{"begin_hook", c.sql("begin_hook"), []any{holding, 1, 7}, 1},
 		{"hook_returned", c.sql("hook_returned"), []any{holding, 7}, 1},
 		{"note_operation", c.sql("note_operation"), []any{holding, 1, "bad"}, 1},
@@ -44,9 +43,9 @@ func operationStatements(f *fleet, l engine.Lease) []planned {
 		{"release_holds", c.sql("release_holds"), []any{holding}, 1},
 		{"rename_operations", c.sql("rename_operations"), []any{names("t150"), names("p2"), names("new")}, 1},
 		{"end_operation_of", c.sql("end_operation_of"), []any{"t150", "p2", "unknown", "bad"}, 1},
-		{"lock_all", c.sql("lock_all"), []any{"t150", "p2"}, 1},
+		{"lock_with_leases", c.sql("lock_with_leases"), []any{"t150", names("p2")}, 1},
 		{"delivers", c.sql("delivers"), []any{"t150", "p2"}, 1},
-		{"reset_projections", c.sql("reset_projections"), []any{rows, 0, 0, 100}, 1},
-		{"reset_leases", c.sql("reset_leases"), []any{rows, 0, c.controlChannel, "t1", 100}, 1},
+		{"reset_projections", c.sql("reset_projections"), []any{rows, 0, 100}, 1},
+		{"reset_leases", c.sql("reset_leases"), []any{rows, 0, 100}, 1},
 	}
 }

@@ -27,7 +27,7 @@ func (s *Store) Engine() engine.Store {
 	return s.port()
 }
 
-func (s *Store) port() port { return port{s, control.On(controller{store: s})} }
+func (s *Store) port() port { return port{s, control.On(controller{s})} }
 
 func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
 

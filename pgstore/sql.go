@@ -80,6 +80,9 @@ func (c *controlSchema) add(name, text string) {
 // sql returns a statement on the control schema. It panics if there is none of that name.
 func (c *controlSchema) sql(name string) string { return c.inTenant(name, "") }
 
+// onTenant reports whether a statement is on the schema of a tenant.
+func (c *controlSchema) onTenant(name string) bool { return len(c.statements[name]) > 1 }
+
 // sql returns a statement on the tenant's schema. Statements differ between tenants, so they must not go through the
 // driver's cache of prepared statements, which is too small for many tenants; see preparedTenants.
 func (t *Tenant) sql(name string) string { return t.store.control.inTenant(name, t.quoted) }

@@ -44,6 +44,7 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"stream", in.sql("read_stream"), []any{"s77", 2, page, 0}, 4},
 		{"types of a stream", in.sql("read_stream_types"), []any{"s77", 2, page, 0, []string{"T7"}}, 4},
 		{"head", in.sql("head"), nil, 1},
+		{"head of a tenant", in.sql("head_of_tenant"), []any{in.name}, 1},
 		{"heads", must(store.headsStatement([]string{in.name}))(t), nil, 1},
 		{"age after the middle", in.sql("next_event_age"), []any{last / 2}, 1},
 		{"description of a stream", in.sql("stream"), []any{in.name, "s77"}, 1},

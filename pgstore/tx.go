@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,11 +17,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// controller implements store.Control. Statements on the schema of a tenant need tenant.
-type controller struct {
-	store  *Store
-	tenant *Tenant
-}
+// controller implements store.Control.
+type controller struct{ store *Store }
 
 var _ store.Control = controller{}
 
@@ -52,7 +50,7 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 	}
 	var t *transaction
 	once := func(conn *pgx.Conn) (err error) {
-		t = c.on(ctx, conn)
+		t = c.store.on(ctx, conn)
 		t.lease = lease
 		defer func() {
 			if status := conn.PgConn().TxStatus(); status != 'I' && !conn.IsClosed() {
@@ -73,27 +71,34 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 	for try := 1; try < maxDeadlocks && pgerr.Is(err, pgerr.Deadlock); try++ {
 		err = c.store.repeatably(ctx, once)
 	}
-	if err == nil && len(t.taken) > 0 {
-		c.store.endZombieBatches(ctx, wide(t.taken), t.began)
+	if err == nil {
+		t.endTaken()
+	}
+	return err
+}
+
+// Change implements store.Control as changeTenant does.
+func (c controller) Change(ctx context.Context, tenant string, fn func(store.Tx, projection.TenantState) error) error {
+	var t *transaction
+	err := c.store.changeTenant(ctx, tenant, splitLockWait, func(ctx context.Context, tx pgx.Tx, row tenantRow) error {
+		t = c.store.on(ctx, tx)
+		return t.run(func(tx store.Tx) error { return fn(tx, row.state) })
+	})
+	if err == nil {
+		t.endTaken()
 	}
 	return err
 }
 
 func (c controller) View(ctx context.Context, fn func(store.View) error) error {
-	return c.store.repeatably(ctx, func(conn *pgx.Conn) error { return fn(c.on(ctx, conn)) })
-}
-
-func (c controller) on(ctx context.Context, q querier) *transaction {
-	t := c.store.on(ctx, q)
-	t.tenant = c.tenant
-	return t
+	return c.store.repeatably(ctx, func(conn *pgx.Conn) error { return fn(c.store.on(ctx, conn)) })
 }
 
 // ViewIn reads the incarnation in the message of the first statement, in its session.
 func (c controller) ViewIn(ctx context.Context, lease engine.Lease, fn func(store.View) error) error {
 	var in engine.Incarnation
 	err := c.store.repeatably(ctx, func(conn *pgx.Conn) error {
-		t := c.on(ctx, conn)
+		t := c.store.on(ctx, conn)
 		t.Later("incarnation", nil, &in)
 		if err := fn(t); err != nil {
 			return err
@@ -111,8 +116,7 @@ func (c controller) ViewIn(ctx context.Context, lease engine.Lease, fn func(stor
 type transaction struct {
 	ctx    context.Context
 	store  *Store
-	tenant *Tenant // nil: statements on the control schema alone
-	plain  bool    // as onPlainly says
+	plain  bool // as onPlainly says
 	q      querier
 	queued []statement
 	// lease is what the last message locks and checks, nil for nothing.
@@ -129,6 +133,8 @@ type statement struct {
 	sql  string
 	args []any
 	read func(rows pgx.Rows) error
+	// plain statements are not prepared.
+	plain bool
 }
 
 // on returns a transaction of package control on a connection or transaction. The caller calls flush in the end.
@@ -154,28 +160,30 @@ func (t *transaction) run(fn func(store.Tx) error) error {
 
 var errReading = errors.New("the transaction is used while rows of a statement are read")
 
-func (t *transaction) add(sql string, args []any, read func(rows pgx.Rows) error) {
+// add queues a statement. One on the schema of a tenant is not prepared: the cache of prepared statements is too small for those
+// of many tenants.
+func (t *transaction) add(name string, args []any, read func(rows pgx.Rows) error) {
 	if t.reading && t.err == nil {
 		t.err = errReading
 	}
-	t.queued = append(t.queued, statement{sql, args, read})
-}
-
-// sql returns a statement. A cache of prepared statements is too small for those of many tenants, so they are not prepared.
-func (t *transaction) sql(statement string) (sql string) {
-	if t.tenant == nil {
-		return t.store.control.sql(statement)
+	s := statement{args: args, read: read, plain: t.plain}
+	if c := &t.store.control; c.onTenant(name) {
+		tenant, err := t.store.ForTenant(args[0].(string))
+		if err != nil {
+			t.err = errors.Join(t.err, err)
+			return
+		}
+		s.sql, s.plain = tenant.sql(name), true
+	} else {
+		s.sql = c.sql(name)
 	}
-	return t.tenant.sql(statement)
+	t.queued = append(t.queued, s)
 }
-
-// unprepared reports whether statements must not be prepared.
-func (t *transaction) unprepared() bool { return t.tenant != nil || t.plain }
 
 func (t *transaction) Exec(statement string, args ...any) { t.Later(statement, args) }
 
 func (t *transaction) Later(statement string, args []any, results ...any) {
-	t.add(t.sql(statement), args, func(rows pgx.Rows) error {
+	t.add(statement, args, func(rows pgx.Rows) error {
 		_, err := oneRow(rows, results)
 		return err
 	})
@@ -183,7 +191,7 @@ func (t *transaction) Later(statement string, args []any, results ...any) {
 
 func (t *transaction) Must(otherwise error, statement string, args ...any) {
 	t.checked = true
-	t.add(t.sql(statement), args, func(rows pgx.Rows) error {
+	t.add(statement, args, func(rows pgx.Rows) error {
 		changed, err := oneRow(rows, nil)
 		if err == nil && !changed {
 			err = otherwise
@@ -193,7 +201,7 @@ func (t *transaction) Must(otherwise error, statement string, args ...any) {
 }
 
 func (t *transaction) One(statement string, args []any, results ...any) (found bool, err error) {
-	t.add(t.sql(statement), args, func(rows pgx.Rows) (err error) {
+	t.add(statement, args, func(rows pgx.Rows) (err error) {
 		found, err = oneRow(rows, results)
 		return err
 	})
@@ -202,7 +210,7 @@ func (t *transaction) One(statement string, args []any, results ...any) (found b
 }
 
 func (t *transaction) Each(statement string, args, results []any, fn func() error) error {
-	t.add(t.sql(statement), args, func(rows pgx.Rows) error {
+	t.add(statement, args, func(rows pgx.Rows) error {
 		t.reading = true
 		defer func() { t.reading = false }()
 		_, err := pgx.ForEachRow(rows, scanned(results), fn)
@@ -221,6 +229,13 @@ func (t *transaction) EndBatches(rows ...int32) {
 	t.taken = append(t.taken, rows...)
 	if t.began.IsZero() {
 		t.Later("transaction_began", nil, &t.began)
+	}
+}
+
+// endTaken does after the commit what EndBatches says.
+func (t *transaction) endTaken() {
+	if len(t.taken) > 0 {
+		t.store.endZombieBatches(t.ctx, wide(t.taken), t.began)
 	}
 }
 
@@ -251,7 +266,7 @@ func (t *transaction) flush() error {
 	}
 	var err error
 	switch {
-	case t.unprepared():
+	case slices.ContainsFunc(queued, func(s statement) bool { return s.plain }):
 		err = t.sendUnprepared(queued)
 	case len(queued) == 1:
 		err = readRows(queued[0].read)(t.q.Query(t.ctx, queued[0].sql, queued[0].args...))
@@ -317,11 +332,11 @@ func (t *transaction) commit() error {
 		}
 	}
 	var tag pgconn.CommandTag
-	t.add("commit", nil, func(rows pgx.Rows) (err error) {
+	t.queued = append(t.queued, statement{sql: "commit", read: func(rows pgx.Rows) error {
 		rows.Close()
 		tag = rows.CommandTag()
 		return rows.Err()
-	})
+	}})
 	if err := t.flush(); err != nil {
 		return err
 	}

@@ -3,13 +3,15 @@
 //
 // Arguments and results are plain Go values, which a store encodes: numbers, texts, booleans, time.Time, time.Duration, slices of
 // numbers and texts, and pointers for what may be null. A nil pointer or slice is null. A null time scans as the zero time.
-// A statement reads the clock of the store itself: clock_timestamp() in PostgreSQL, :now in SQLite.
+// A statement reads the clock of the store itself: clock_timestamp() in PostgreSQL, :now in SQLite. A statement on the events of
+// a tenant has the tenant's name as its first argument.
 package store
 
 import (
 	"context"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // Control runs functions in transactions. fn may run twice, so it sets its results anew each time, and does nothing else that
@@ -20,6 +22,10 @@ type Control interface {
 	// Fenced is Tx in a transaction that holds a lease. It returns projection.ErrLeaseLost if the lease is lost, and
 	// projection.ErrIncarnationChanged. Until the commit, no other node claims the lease.
 	Fenced(ctx context.Context, lease engine.Lease, fn func(Tx) error) error
+	// Change is Tx under the structural lock of a tenant. fn gets the tenant's state, never projection.TenantPaused. If another
+	// transaction keeps a lock for long, this one releases its own, so that others run in between, and begins again until ctx
+	// ends. It returns projection.ErrUnknownTenant.
+	Change(ctx context.Context, tenant string, fn func(Tx, projection.TenantState) error) error
 	// View runs fn without a transaction: each statement reads what is committed when it begins.
 	View(ctx context.Context, fn func(View) error) error
 	// ViewIn is View in the incarnation of a lease. It returns projection.ErrIncarnationChanged if it ended.
@@ -47,7 +53,7 @@ type Tx interface {
 	Exec(statement string, args ...any)
 	// Must is Exec of a statement that changes a row. If it changes none, the error is otherwise.
 	Must(otherwise error, statement string, args ...any)
-	// Later is One for the last result of a transaction: results are set after the commit, if there was a row.
+	// Later is One whose results are set, if there was a row, when the next One or Each returns, or after the commit.
 	Later(statement string, args []any, results ...any)
 	// Lock takes the structural locks of tenants. What follows sees the commits of the previous holders.
 	Lock(tenants ...string)

@@ -69,7 +69,7 @@ var layers = []layer{
 	{"internal/transfer", []string{"projection/..."}},
 	{"internal/machine", []string{"observe", "internal/backoff", "internal/partition", "internal/engine", "projection/...", "event/..."}},
 	{"internal/deadletters", []string{"internal/backoff", "internal/excerpt", "internal/valid", "internal/engine", "projection/...", "event/..."}},
-	{"internal/store", []string{"internal/engine"}},
+	{"internal/store", []string{"internal/engine", "projection/..."}},
 	{"internal/control", []string{"internal/store", "internal/deadletters", "internal/excerpt", "internal/engine", "internal/valid", "projection/...", "event/..."}},
 	{"internal/delivery", []string{"internal/usercode", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{"internal/tenancy", []string{"internal/backoff", "internal/engine", "projection/..."}},

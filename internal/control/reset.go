@@ -1,0 +1,98 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Reset implements engine.Store. Its locks are the structural lock of the tenant, under which partitions and operations change, and
+// those of all rows of the projection and their leases. So it waits for commits of batches in progress, and what it reads then
+// stays until its own commit. The new epoch ends the batches that run.
+func (p Plane) Reset(ctx context.Context, r engine.Reset) (result engine.ResetResult, err error) {
+	r.ID = engine.FullID(r.ID)
+	err = p.change(ctx, r.ID.Tenant, func(tx store.Tx) error {
+		if r.Incarnation != 0 {
+			tx.Exec("check_incarnation", int64(r.Incarnation))
+		}
+		all, err := lockForReset(tx, r)
+		if err == nil {
+			err = all.reset(tx, r.ID.Tenant, r.Position, &result)
+		}
+		return err
+	})
+	return result, p.failed(err, "reset %s to %d", r.ID, r.Position)
+}
+
+// Delivers implements engine.Store.
+func (p Plane) Delivers(ctx context.Context, id projection.ID) (delivers bool, err error) {
+	id = engine.FullID(id)
+	err = p.db.View(ctx, func(v store.View) error {
+		_, err := v.One("delivers", []any{id.Tenant, id.Name}, &delivers)
+		return err
+	})
+	return delivers, p.failed(err, "find out whether %s delivers", id)
+}
+
+// lockForReset locks all partitions of a projection. It returns an error if the projection must not be reset.
+func lockForReset(tx store.Tx, r engine.Reset) (partitions, error) {
+	all, err := lockPartitions(tx, r.ID.Tenant, r.ID.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(all) == 0:
+		return nil, cmp.Or(Unknown(tx, r.ID), projection.ErrUnknownProjection)
+	case slices.ContainsFunc(all, func(l locked) bool { return l.delivers }) && !r.Redeliver:
+		return nil, projection.ErrDelivers
+	}
+	for _, l := range all {
+		if l.heldBy == 0 {
+			continue
+		}
+		open, err := ReadOperation(tx, "operation", l.heldBy)
+		if err == nil {
+			err = engine.AlreadyOpen(open)
+		}
+		return nil, err
+	}
+	return all, AlreadyOpen(tx, r.ID)
+}
+
+// reset sets the checkpoints to a position. What the partitions know about events above it is forgotten, and their dead letters
+// are resolved. In the end it ends the sessions in which batches of dead owners still run.
+func (all partitions) reset(tx store.Tx, tenant string, position int64, result *engine.ResetResult) error {
+	*result = engine.ResetResult{Lowest: all[0].checkpoint, Position: position}
+	var living, dead []int32
+	for _, l := range all {
+		result.Lowest, result.Highest = min(result.Lowest, l.checkpoint), max(result.Highest, l.checkpoint)
+		result.Epoch = max(result.Epoch, l.epoch+1)
+		switch {
+		case l.living:
+			living = append(living, l.row)
+		case l.dead:
+			dead = append(dead, l.row)
+		}
+	}
+	if position < result.Highest {
+		if _, err := tx.One("head_of_tenant", []any{tenant}, &result.Head); err != nil {
+			return err
+		}
+	}
+	rows := all.rows()
+	tx.Later("count_parked_above", []any{rows, position}, &result.Resolved)
+	tx.Exec("resolve_above", rows, position)
+	tx.Exec("end_living_replays", living)
+	tx.Exec("release_all_streams", rows)
+	tx.Exec("count_parked", rows)
+	tx.Exec("reset_projections", rows, position, result.Head)
+	tx.Exec("reset_leases", rows, position, result.Epoch)
+	tx.Notify(engine.Notice{Control: true, Tenant: tenant})
+	if len(dead) > 0 {
+		tx.EndBatches(dead...)
+	}
+	return nil
+}

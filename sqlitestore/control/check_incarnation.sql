@@ -1,0 +1,2 @@
+-- Has no statement, since a file has one incarnation. In PostgreSQL it raises unless the server is in the incarnation. Locks nothing. Needs no
+-- index.
