@@ -43,7 +43,7 @@ func operationStatements(f *fleet, l engine.Lease) []planned {
 		{"release_holds", c.sql("release_holds"), []any{holding}, 1},
 		{"rename_operations", c.sql("rename_operations"), []any{names("t150"), names("p2"), names("new")}, 1},
 		{"end_operation_of", c.sql("end_operation_of"), []any{"t150", "p2", "unknown", "bad"}, 1},
-		{"lock_with_leases", c.sql("lock_with_leases"), []any{"t150", names("p2")}, 1},
+		{"lock_partitions", c.sql("lock_partitions"), []any{"t150", names("p2")}, 1},
 		{"delivers", c.sql("delivers"), []any{"t150", "p2"}, 1},
 		{"reset_projections", c.sql("reset_projections"), []any{rows, 0, 100}, 1},
 		{"reset_leases", c.sql("reset_leases"), []any{rows, 0, 100}, 1},

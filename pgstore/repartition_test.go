@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,8 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -72,6 +75,16 @@ func TestPreviousOwnerCannotCommitAfterAResplit(t *testing.T) {
 	}
 }
 
+// inTest runs changes of tenants in a transaction of the test.
+type inTest struct {
+	controller
+	tx *transaction
+}
+
+func (c inTest) Change(_ context.Context, _ string, fn func(store.Tx, projection.TenantState) error) error {
+	return c.tx.run(func(tx store.Tx) error { return fn(tx, projection.TenantActive) })
+}
+
 // Among many projections, a re-split reads the rows of its own, and no table from end to end.
 func TestResplitReadsOnlyItsProjection(t *testing.T) {
 	t.Parallel()
@@ -93,8 +106,7 @@ func TestResplitReadsOnlyItsProjection(t *testing.T) {
 		mustExec(t, f.Store, "analyze millrace."+table)
 	}
 	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
-		_, err := f.resplit(testContext(t), tx, id, 4)
-		return err
+		return control.On(inTest{controller{f.Store}, f.on(testContext(t), tx)}).Repartition(testContext(t), id, 4)
 	})
 	for _, table := range controlTables {
 		if r := read[table]; r.Scans != 0 || r.Rows > 100*each {

@@ -7,19 +7,6 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-// passedText returns the text of millrace_projections.passed: a list of [from, to, position].
-func passedText(passed []partition.Passed) string {
-	list := make([][3]int64, len(passed))
-	for i, p := range passed {
-		list[i] = [3]int64{int64(p.From), int64(p.To), p.Position}
-	}
-	text, err := json.Marshal(list)
-	if err != nil {
-		panic(err) // numbers are always encoded
-	}
-	return string(text)
-}
-
 // passedFrom reads the text of millrace_projections.passed.
 func passedFrom(text string) ([]partition.Passed, error) {
 	if text == "[]" {

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,19 @@ import (
 
 	"github.com/millrace-go/millrace/internal/partition"
 )
+
+// passedText returns passed slots as insert_partition.sql writes them.
+func passedText(passed []partition.Passed) string {
+	list := make([][3]int64, len(passed))
+	for i, p := range passed {
+		list[i] = [3]int64{int64(p.From), int64(p.To), p.Position}
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // numbers are always encoded
+	}
+	return string(text)
+}
 
 func TestPassedSlotsAreReadAsTheyWereWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

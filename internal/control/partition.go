@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/resplit"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -22,12 +24,10 @@ func (p Plane) change(ctx context.Context, tenant string, fn func(tx store.Tx) e
 type partitions []locked
 
 type locked struct {
-	row               int32
-	name              string
-	checkpoint, epoch int64
-	// living reports whether a living node holds the lease, dead whether a dead one does.
-	living, dead bool
-	delivers     bool
+	resplit.Old
+	name     string
+	epoch    int64
+	delivers bool
 	// heldBy is the operation for which the partition stands still, 0 for none.
 	heldBy int64
 }
@@ -35,17 +35,42 @@ type locked struct {
 // lockPartitions locks all partitions of projections of a tenant, and their leases, until the commit.
 func lockPartitions(tx store.Tx, tenant string, names ...string) (all partitions, err error) {
 	var l locked
-	err = tx.Each("lock_with_leases", []any{tenant, names}, []any{&l.row, &l.name, &l.checkpoint, &l.epoch, &l.living, &l.dead, &l.delivers, &l.heldBy}, func() error {
-		all = append(all, l)
+	var from, to []int32
+	var upto []int64
+	var living, dead bool
+	columns := []any{&l.Row, &l.name, &l.From, &l.To, &from, &to, &upto, &l.Checkpoint, &l.epoch, &l.CrashCount, &l.Skipped, &l.Halted,
+		&l.Failing.Position, &l.Failing.Attempts, &l.Crashed.Position, &l.Crashed.Attempts, &living, &dead, &l.delivers, &l.heldBy}
+	err = tx.Each("lock_partitions", []any{tenant, names}, columns, func() error {
+		next := l
+		next.Passed = make([]partition.Passed, len(upto))
+		for i := range upto {
+			next.Passed[i] = partition.Passed{Range: partition.Range{From: from[i], To: to[i]}, Position: upto[i]}
+		}
+		switch {
+		case living:
+			next.Owner = resplit.LivingOwner
+		case dead:
+			next.Owner = resplit.DeadOwner
+		}
+		all = append(all, next)
 		return nil
 	})
 	return all, err
 }
 
+// old returns the partitions as those that others replace.
+func (all partitions) old() resplit.Partitions {
+	old := make([]resplit.Old, len(all))
+	for i, l := range all {
+		old[i] = l.Old
+	}
+	return resplit.Of(old)
+}
+
 func (all partitions) rows() []int32 {
 	rows := make([]int32, len(all))
 	for i, l := range all {
-		rows[i] = l.row
+		rows[i] = l.Row
 	}
 	return rows
 }
@@ -62,7 +87,7 @@ func stillPartitions(tx store.Tx, o engine.Operation) (own partitions, err error
 	}
 	still := true
 	for _, l := range all {
-		still = still && l.heldBy == o.Number && !l.living && !l.dead
+		still = still && l.heldBy == o.Number && l.Owner == resplit.NoOwner
 		if l.name == o.ID.Name {
 			own = append(own, l)
 		}

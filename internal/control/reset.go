@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/resplit"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -65,16 +66,16 @@ func lockForReset(tx store.Tx, r engine.Reset) (partitions, error) {
 // reset sets the checkpoints to a position. What the partitions know about events above it is forgotten, and their dead letters
 // are resolved. In the end it ends the sessions in which batches of dead owners still run.
 func (all partitions) reset(tx store.Tx, tenant string, position int64, result *engine.ResetResult) error {
-	*result = engine.ResetResult{Lowest: all[0].checkpoint, Position: position}
+	*result = engine.ResetResult{Lowest: all[0].Checkpoint, Position: position}
 	var living, dead []int32
 	for _, l := range all {
-		result.Lowest, result.Highest = min(result.Lowest, l.checkpoint), max(result.Highest, l.checkpoint)
+		result.Lowest, result.Highest = min(result.Lowest, l.Checkpoint), max(result.Highest, l.Checkpoint)
 		result.Epoch = max(result.Epoch, l.epoch+1)
-		switch {
-		case l.living:
-			living = append(living, l.row)
-		case l.dead:
-			dead = append(dead, l.row)
+		switch l.Owner {
+		case resplit.LivingOwner:
+			living = append(living, l.Row)
+		case resplit.DeadOwner:
+			dead = append(dead, l.Row)
 		}
 	}
 	if position < result.Highest {
