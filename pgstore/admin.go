@@ -1,9 +1,7 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,22 +10,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// SetDesiredState implements engine.Store. It returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if
-// there is no such projection.
-func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired engine.DesiredState) error {
-	id = engine.FullID(id)
-	return s.durable(ctx, fmt.Sprintf("set the desired state of %s", id), func(tx pgx.Tx) error {
-		if err := s.lockTenants(ctx, tx, id.Tenant); err != nil {
-			return err
-		}
-		changed, err := tx.Exec(ctx, s.control.sql("set_desired_state"), id.Tenant, id.Name, desired, s.control.controlChannel)
-		if err == nil && changed.RowsAffected() == 0 {
-			err = cmp.Or(s.unknown(ctx, tx, id), projection.ErrUnknownProjection)
-		}
-		return err
-	})
-}
 
 // unknown returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
 // projection.

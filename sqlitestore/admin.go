@@ -2,31 +2,11 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
-
-// SetDesiredState implements engine.Store. It returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if
-// there is no such projection.
-func (s port) SetDesiredState(ctx context.Context, id projection.ID, desired engine.DesiredState) error {
-	id = engine.FullID(id)
-	err := s.transact(ctx, func(tx *sql.Tx) error {
-		rows, err := column[int32](ctx, tx, "set_desired_state", id.Tenant, id.Name, desired)
-		if err == nil && len(rows) == 0 {
-			err = unknownProjection(ctx, tx, id)
-		}
-		for _, row := range rows {
-			if err == nil {
-				err = s.announce(ctx, tx, engine.Notice{Control: true, Row: row})
-			}
-		}
-		return err
-	})
-	return failed(err, "set the desired state of %s", id)
-}
 
 // unknownProjection returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is
 // no such projection.
