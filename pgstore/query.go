@@ -51,14 +51,6 @@ func (s *Store) beginDurable() pgx.TxOptions {
 	return pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
 }
 
-// runOne runs a statement that changes or returns at most one row. It scans a returned row into results, and reports
-// whether there was one.
-func runOne(ctx context.Context, q querier, sql string, args []any, results ...any) (bool, error) {
-	rows, _ := q.Query(ctx, sql, args...)
-	tag, err := pgx.ForEachRow(rows, results, func() error { return nil })
-	return err == nil && tag.RowsAffected() == 1, err
-}
-
 // querier is the pool, a connection or a transaction.
 type querier interface {
 	batchSender

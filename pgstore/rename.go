@@ -98,7 +98,14 @@ func (s port) Forget(ctx context.Context, id projection.ID) error {
 		if err := s.endOperationOf(ctx, tx, id, projection.ErrUnknownProjection); err != nil {
 			return err
 		}
-		return s.deleteProjections(ctx, tx, id.Tenant, locked.rows, change)
+		err = s.on(ctx, tx).run(func(tx store.Tx) error {
+			control.DeleteProjections(tx, locked.rows)
+			return nil
+		})
+		if err == nil {
+			_, err = s.changeNames(ctx, tx, map[string]rename.Change{id.Tenant: change})
+		}
+		return err
 	})
 	if err == nil {
 		s.endZombiesOf(ctx, locked)

@@ -7,8 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/rename"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -46,7 +48,10 @@ func TestRenameReadsOnlyItsTenants(t *testing.T) {
 				err = fmt.Errorf("locked %+v", locked)
 			}
 			if err == nil {
-				_, err = tx.Exec(ctx, f.control.sql("delete_projections"), locked.rows)
+				err = f.on(ctx, tx).run(func(tx store.Tx) error {
+					control.DeleteProjections(tx, locked.rows)
+					return nil
+				})
 			}
 			return err
 		},

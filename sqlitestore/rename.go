@@ -6,8 +6,10 @@ import (
 	"database/sql"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/rename"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -72,7 +74,14 @@ func (s port) Forget(ctx context.Context, id projection.ID) error {
 		if err := s.endOperationOf(ctx, tx, id, projection.ErrUnknownProjection); err != nil {
 			return err
 		}
-		return s.deleteProjections(ctx, tx, id.Tenant, held.rows, change)
+		err = s.on(ctx, tx).run(func(tx store.Tx) error {
+			control.DeleteProjections(tx, held.rows)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return s.changeNames(ctx, tx, map[string]rename.Change{id.Tenant: change})
 	})
 	return failed(err, "forget %s", id)
 }

@@ -70,7 +70,7 @@ var layers = []layer{
 	{"internal/machine", []string{"observe", "internal/backoff", "internal/partition", "internal/engine", "projection/...", "event/..."}},
 	{"internal/deadletters", []string{"internal/backoff", "internal/excerpt", "internal/valid", "internal/engine", "projection/...", "event/..."}},
 	{"internal/store", []string{"internal/engine", "projection/..."}},
-	{"internal/control", []string{"internal/store", "internal/partition", "internal/resplit", "internal/deadletters", "internal/excerpt", "internal/engine", "internal/valid", "projection/...", "event/..."}},
+	{"internal/control", []string{"internal/store", "internal/partition", "internal/resplit", "internal/rename", "internal/versions", "internal/deadletters", "internal/excerpt", "internal/engine", "internal/valid", "projection/...", "event/..."}},
 	{"internal/delivery", []string{"internal/usercode", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{"internal/tenancy", []string{"internal/backoff", "internal/engine", "projection/..."}},
 	{"internal/rename", []string{"internal/excerpt", "internal/engine", "projection/..."}},
