@@ -177,8 +177,8 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"outcome", c.sql("command_parts"), []any{1, "t1", "p1"}, 1},
 		{"lock_command", c.sql("lock_command"), []any{1}, 1},
 		{"cancel", c.sql("cancel_command"), []any{1, "t1", "p1"}, 1},
-		{"purge", c.sql("purge_dead_letters"), []any{"t1", "p1", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 10},
-		{"count_dead_letters", c.sql("count_dead_letters"), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil}, 1},
+		{"purge", c.sql("purge_dead_letters"), []any{"t1", "p1", 0, nil, nil, nil, nil, time.Duration(0), 10}, 10},
+		{"count_dead_letters", c.sql("count_dead_letters"), []any{"t1", "p1", 0, nil, nil, nil, nil, []string{"parked"}}, 1},
 		{"claim of nothing", c.sql("claim"), []any{l.Owner, ids, true, []string{}}, 0},
 		{"orders", c.sql("desired_states"), []any{ids}, 1},
 		{"orders_of_node", c.sql("desired_states_of_node"), []any{l.Owner}, 1},
@@ -196,8 +196,9 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"set_failed", c.sql("set_failed"), []any{l.Row, "bad", l.Epoch}, 1},
 		{"mark_dead", c.sql("mark_dead"), []any{l.Owner, c.controlChannel, time.Now()}, 0},
 		{"announce_drain", c.sql("announce_drain"), []any{l.Owner, c.controlChannel}, 1},
-		{"dead_letters", c.deadLetters(false), []any{"t1", "p1", 0, []string{"parked"}, nil, nil, nil, nil, 5_000, many}, many},
-		{"dead_letters of one without", c.deadLetters(true), []any{"t1", "p4", 0, []string{"parked"}, nil, nil, nil, nil, 1_000_000, many}, 0},
+		{"dead_letters", c.sql("dead_letters"), []any{"t1", "p1", 0, nil, nil, nil, nil, []string{"parked"}, 5_000, many}, many},
+		{"dead_letters_newest of one without", c.sql("dead_letters_newest"), []any{"t1", "p4", 0, nil, nil, nil, nil, []string{"parked"}, 1_000_000, many}, 0},
+		{"dead_letters_of_ids", c.sql("dead_letters_of_ids"), []any{"t1", "p1", 0, []int64{replaying, last}, nil, nil, nil, []string{"parked"}, 0, many, 1}, 1},
 		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, 1_000_000, `{"states": {"live": 1}}`}, 1},
 		{"register", c.sql("register"), []any{l.Owner, f.names, []string{}, []string{}, []string{}, 1, 1_000_000, "name"}, 1},
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
@@ -220,7 +221,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"tenant_setup", c.sql("tenant_setup"), []any{"t1"}, 1},
 		{"set_tenant_version", c.sql("set_tenant_version"), []any{"t1", 1}, 1},
 		{"set_tenant_setup", c.sql("set_tenant_setup"), []any{"t1", 1}, 1},
-		{"purge of nothing", c.sql("purge_dead_letters"), []any{"t1", "p4", 0, []string{"resolved"}, nil, nil, nil, nil, 0.0, 10}, 0},
+		{"purge of nothing", c.sql("purge_dead_letters"), []any{"t1", "p4", 0, nil, nil, nil, nil, time.Duration(0), 10}, 0},
 	}...)
 }
 
@@ -355,16 +356,16 @@ func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
 		if analyzed {
 			mustExec(t, f.Store, "vacuum analyze millrace.dead_letters, millrace.projections")
 		}
-		for sql, beyond := range map[string]int64{f.control.deadLetters(false): 5000, f.control.deadLetters(true): 5000} {
+		for _, statement := range []string{"dead_letters", "dead_letters_newest"} {
 			read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
-				tag, err := tx.Exec(testContext(t), sql, "t1", "split", 0, []string{"parked"}, nil, nil, nil, nil, beyond, 100)
+				tag, err := tx.Exec(testContext(t), f.control.sql(statement), "t1", "split", 0, nil, nil, nil, nil, []string{"parked"}, 5000, 100)
 				if tag.RowsAffected() != 100 {
 					t.Errorf("%d letters on a page of 100", tag.RowsAffected())
 				}
 				return err
 			})
 			if read["dead_letters"].Rows > partitions*100+100 || read["dead_letters"].Scans > 0 {
-				t.Errorf("analyzed %v: %+v", analyzed, read["dead_letters"])
+				t.Errorf("%s, analyzed %v: %+v", statement, analyzed, read["dead_letters"])
 			}
 		}
 	}

@@ -134,7 +134,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 
 func (d *drawer) outcome(command int64) (ended bool, o projection.CommandResult) {
 	d.t.Helper()
-	parts, err := letterStore{d.port()}.Parts(testContext(d.t), d.lease.ID, command)
+	parts, err := d.port().Parts(testContext(d.t), d.lease.ID, command)
 	if err != nil || len(parts) == 0 {
 		d.t.Fatal(len(parts), err)
 	}

@@ -80,7 +80,7 @@ func TestDiscardThatFailsChangesNothing(t *testing.T) {
 	fillDeadLetters(t, b.store, b.lease.Row, 4, 1)
 	mustExec(t, b.store, `create trigger millrace_commands_update_closed before update of done on millrace_commands begin select raise(abort, 'no'); end`)
 	before := must(texts(b.store, "select id || state || blocked_by_stream from millrace_dead_letters union all select stream_id from millrace_parked_streams union all select parked from millrace_projections"))(t)
-	command := must(letterStore{b.store.port()}.Insert(testContext(t), b.lease.ID, "discard", allLetters, 10))(t)
+	command := must(b.store.port().Insert(testContext(t), b.lease.ID, "discard", allLetters, 10))(t)
 	if n, err := b.store.port().Discard(testContext(t), b.lease, command); err == nil {
 		t.Errorf("discarded %d", n)
 	}
@@ -158,7 +158,7 @@ func TestReplayOfManyDeadLettersCostsAsMuchAsOfFew(t *testing.T) {
 		b := newBatcher(t, 1)
 		fillDeadLetters(t, b.store, b.lease.Row, parked, parked/20)
 		mustExec(t, b.store, "delete from millrace_parked_streams")
-		command := must(letterStore{b.store.port()}.Insert(testContext(t), b.lease.ID, "replay", allLetters, math.MaxInt))(t)
+		command := must(b.store.port().Insert(testContext(t), b.lease.ID, "replay", allLetters, math.MaxInt))(t)
 		steps := make([]time.Duration, 0, 100)
 		for range cap(steps) {
 			begin := time.Now()
@@ -187,7 +187,7 @@ func TestTextsOfFailuresFitWhateverTheyContain(t *testing.T) {
 	e := b.pending(1).Events[0]
 	noError(t, b.store.port().Park(ctx, b.lease, projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: "x", Attempts: 1}, false))
 	b.lease.Checkpoint = e.Position
-	command := must(letterStore{b.store.port()}.Insert(ctx, b.lease.ID, "replay", allLetters, 10))(t)
+	command := must(b.store.port().Insert(ctx, b.lease.ID, "replay", allLetters, 10))(t)
 	r := must(b.store.port().BeginReplay(ctx, b.lease, command, 0))(t)
 	failed := engine.FailedReplay{Replay: *r, Attempt: 2, Err: errors.New("a\x00b\xff after"), Stack: strings.Repeat("s\x00", 100_000), Halt: "h\x00alt"}
 	noError(t, b.store.port().FailReplay(ctx, b.lease, failed))

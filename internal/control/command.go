@@ -40,7 +40,7 @@ func (p Plane) Insert(ctx context.Context, id projection.ID, kind deadletters.Ki
 
 // commandArgs returns the arguments of insert_command.sql. root is the first row of the command, nil in that row.
 func commandArgs(root *int64, rows []int32, kind deadletters.Kind, f projection.DeadLetterFilter, limit int) []any {
-	return []any{root, rows, string(kind), f.IDs, store.OrNull(f.Stream), store.OrNull(f.Type), store.OrNull(f.Error), limit}
+	return append(append([]any{root, rows, string(kind)}, filterArgs(f)...), limit)
 }
 
 // commanded is the notice that a projection has commands.
