@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -28,7 +30,7 @@ import (
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	return tenancy.Archive(ctx, s.port(), name, func() error {
 		return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
-			if err := t.changing(); err != nil || t.state == projection.TenantArchived {
+			if changes, err := control.Becomes(t.state, projection.TenantArchived); !changes {
 				return err
 			}
 			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived, ""); err != nil {
@@ -44,7 +46,7 @@ func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 // not archived.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
-		if err := t.changing(); err != nil || t.state == projection.TenantActive {
+		if changes, err := control.Becomes(t.state, projection.TenantActive); !changes {
 			return err
 		}
 		if err := execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema)); err != nil {
@@ -64,9 +66,12 @@ func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState, co
 		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState), "{copy}", sqltext.String(copyID)))
 }
 
+// setTenantState sets the state of a tenant under its structural lock.
 func (s *Store) setTenantState(ctx context.Context, tx pgx.Tx, name string, state projection.TenantState) error {
-	_, err := tx.Exec(ctx, s.control.sql("set_tenant_state"), pgx.QueryExecModeExec, name, string(state), s.control.controlChannel)
-	return err
+	return s.onPlainly(ctx, tx).run(func(tx store.Tx) error {
+		control.SetState(tx, name, state)
+		return nil
+	})
 }
 
 const (

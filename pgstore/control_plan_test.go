@@ -185,10 +185,11 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"stop_state", c.sql("stop_state"), []any{"t1", []string{"p1"}, nil}, 1},
 		{"free_stopped", c.sql("free_stopped"), []any{"t1", []string{"p1"}, nil}, 0},
 		{"set_desired_state", c.sql("set_desired_state"), []any{"t1", "p1", "pause"}, 1},
-		{"suspension_ended", c.sql("suspension_ended"), []any{"t1"}, 1},
+		{"suspension", c.sql("suspension"), []any{"t1"}, 1},
+		{"free_suspended", c.sql("free_suspended"), []any{"t1"}, 0},
 		{"let_leases_sleep", c.sql("let_leases_sleep"), []any{"t1"}, 0},
-		{"set_tenant_paused", c.sql("set_tenant_paused"), []any{"t1", true, c.controlChannel}, 1},
-		{"set_tenant_state", c.sql("set_tenant_state"), []any{"t1", "archived", c.controlChannel}, 1},
+		{"set_tenant_state", c.sql("set_tenant_state"), []any{"t1", "archived", nil}, 1},
+		{"suspend_projections", c.sql("suspend_projections"), []any{"t1"}, 0},
 		{"lock_tenants", c.sql("lock_tenants"), []any{f.tenants[:5]}, 1},
 		{"count_skip", c.sql("count_skip"), []any{l.Row}, 1},
 		{"clear_failure", c.sql("clear_failure"), []any{l.Row}, 1},
@@ -235,7 +236,7 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	node := f.nodes[0]
 	// The leases of sleeping tenants are free.
 	for _, tenant := range f.tenants[100:] {
-		mustExec(t, f.Store, f.control.sql("set_tenant_paused"), tenant, true, f.control.controlChannel)
+		noError(t, f.Store.port().SetTenantDesired(testContext(t), tenant, engine.WantPause))
 		mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.projections where tenant = $1)", tenant)
 		mustExec(t, f.Store, f.control.sql("let_leases_sleep"), tenant)
 	}

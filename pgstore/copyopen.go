@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/transfer"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -58,11 +60,11 @@ func (t copyTarget) endTenant(ctx context.Context, tx pgx.Tx, tenant *Tenant, fr
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, t.control.sql("set_tenant_paused"), pgx.QueryExecModeExec, from.Name, from.Paused, t.control.controlChannel)
-	if err != nil {
-		return err
-	}
-	return t.setTenantState(ctx, tx, from.Name, from.State)
+	return t.onPlainly(ctx, tx).run(func(tx store.Tx) error {
+		control.SetPaused(tx, from.Name, from.Paused)
+		control.SetState(tx, from.Name, from.State)
+		return nil
+	})
 }
 
 // Cancel implements transfer.Target. After an interruption the copy may continue, and copies the removed rows again.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -57,8 +58,8 @@ func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropO
 func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (row int32, err error) {
 	err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
 		row = t.id
-		if t.state == projection.TenantDropping {
-			return nil
+		if changes, err := control.Becomes(t.state, projection.TenantDropping); !changes {
+			return err
 		}
 		if err := s.notNeeded(ctx, tx, t.schema, opts); err != nil {
 			return err

@@ -82,6 +82,8 @@ func mayRead(statement string) int64 {
 		// With very many other projections the index of the projection's dead letters looks cheap: TestReplayOfOneDeadLetterReadsNoOthers
 		// has one projection, and is strict.
 		return lettersOfOne + 200
+	case "suspend_projections": // the 100 projections of a tenant, and their leases
+		return 400
 	case "orders_of_node": // all leases of a node: each, and its projection
 		return 2*int64(*planLeases)/fleetNodes + 1
 	case "release": // many leases of a node are found by their owner

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -39,16 +39,8 @@ type tenantRow struct {
 	state  projection.TenantState
 }
 
-// changing returns an error if the tenant is being dropped or copied, so that its state must not change.
-func (t tenantRow) changing() error {
-	switch t.state {
-	case projection.TenantDropping:
-		return projection.ErrTenantDropping
-	case projection.TenantCopying:
-		return projection.ErrTenantCopying
-	}
-	return nil
-}
+// changing returns an error if the tenant is being dropped or copied.
+func (t tenantRow) changing() error { return control.Changing(t.state) }
 
 // lockTenant takes the structural lock of a tenant, until the transaction ends, and returns the tenant as the previous
 // holder left it.
@@ -61,48 +53,4 @@ func (s *Store) lockTenant(ctx context.Context, tx executor, name string) (t ten
 		err = projection.ErrUnknownTenant
 	}
 	return t, err
-}
-
-func (s port) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
-	return s.durable(ctx, fmt.Sprintf("set the desired state of tenant %q", tenant), func(tx pgx.Tx) error {
-		row, err := s.lockTenant(ctx, tx, tenant)
-		if err == nil {
-			err = row.changing()
-		}
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(ctx, s.control.sql("set_tenant_paused"), pgx.QueryExecModeExec, tenant, !desired.Runs(), s.control.controlChannel)
-		return err
-	})
-}
-
-// SuspensionEnded implements engine.Store. As in PauseEnded, an expired heartbeat alone takes a lease away.
-func (s port) SuspensionEnded(ctx context.Context, tenant string) (free bool, err error) {
-	var suspended bool
-	var held int
-	var taken []int64
-	var began int64 // microseconds, since a time as text depends on DateStyle
-	err = s.pool.QueryRow(ctx, s.control.sql("suspension_ended"), pgx.QueryExecModeExec, tenant).Scan(&suspended, &held, &taken, &began)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return false, projection.ErrUnknownTenant
-	case err != nil:
-		return false, storeFault(err)
-	case !suspended:
-		return false, projection.ErrResumed
-	}
-	if len(taken) > 0 {
-		s.endZombieBatches(ctx, taken, time.UnixMicro(began))
-	}
-	if held > 0 {
-		return false, nil
-	}
-	return true, s.durable(ctx, fmt.Sprintf("let the leases of tenant %q sleep", tenant), func(tx pgx.Tx) error {
-		if err := s.lockTenants(ctx, tx, tenant); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, s.control.sql("let_leases_sleep"), pgx.QueryExecModeExec, tenant)
-		return err
-	})
 }

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/tenancy"
@@ -18,25 +17,15 @@ import (
 // not refused.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	return tenancy.Archive(ctx, s.port(), name, func() error {
-		return s.changeTenant(ctx, name, func(tx *sql.Tx, t tenantRow) error {
-			if t.state == projection.TenantDropping {
-				return projection.ErrTenantDropping
-			}
-			return execute(ctx, tx, "set_tenant_state", t.id, projection.TenantArchived)
-		})
+		_, err := s.setTenantState(ctx, name, projection.TenantArchived)
+		return err
 	})
 }
 
 // UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
 // those that are paused. It does not change a tenant that is not archived.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
-	err := s.changeTenant(ctx, name, func(tx *sql.Tx, t tenantRow) error {
-		if t.state == projection.TenantDropping {
-			return projection.ErrTenantDropping
-		}
-		return execute(ctx, tx, "set_tenant_state", t.id, projection.TenantActive)
-	})
-	if err != nil {
+	if _, err := s.setTenantState(ctx, name, projection.TenantActive); err != nil {
 		return fmt.Errorf("unarchive tenant %q: %w", name, err)
 	}
 	return nil

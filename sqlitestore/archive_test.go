@@ -131,7 +131,7 @@ func TestAppendsThatWaitForAnArchivingAreRefused(t *testing.T) {
 			defer store.writer.mu.Unlock()
 			return len(store.writer.waiting) == cap(results)
 		})
-		return execute(ctx, tx, "set_tenant_state", 1, projection.TenantArchived)
+		return execute(ctx, tx, "set_tenant_state", projection.DefaultTenant, projection.TenantArchived, nil)
 	}))
 	for range cap(results) {
 		if err := <-results; !errors.Is(err, projection.ErrTenantArchived) {

@@ -37,22 +37,13 @@ const (
 // DropTenant returns projection.ErrUnknownTenant if there is no such tenant.
 func (s *Store) DropTenant(ctx context.Context, name, confirm string, _ DropOptions) error {
 	err := tenancy.Drop(ctx, s.port(), name, confirm,
-		func() (int32, error) { return s.beginDrop(ctx, name) },
+		func() (int32, error) { return s.setTenantState(ctx, name, projection.TenantDropping) },
 		func(row int32) error { return s.endDrop(ctx, name, row, deletionTime) })
 	if err != nil {
 		return err
 	}
 	s.log.Info("tenant dropped", zap.String("tenant", name))
 	return nil
-}
-
-// beginDrop commits that the tenant is being dropped. From then on it has no new events.
-func (s *Store) beginDrop(ctx context.Context, name string) (row int32, err error) {
-	err = s.changeTenant(ctx, name, func(tx *sql.Tx, t tenantRow) error {
-		row = t.id
-		return execute(ctx, tx, "set_tenant_state", t.id, projection.TenantDropping)
-	})
-	return row, err
 }
 
 // endDrop removes everything of a tenant, after its projections have stopped. A transaction runs for about the time

@@ -136,7 +136,7 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 	for done := false; !done; steps++ {
 		const events = 220
 		acme := furnished(t, store, "acme", events)
-		row := must(store.beginDrop(ctx, acme.name))(t)
+		row := must(store.setTenantState(ctx, acme.name, projection.TenantDropping))(t)
 		for range steps {
 			noError(t, store.transact(ctx, func(tx *sql.Tx) (err error) {
 				done, err = store.deleteSome(ctx, tx, acme.name, row, 0)
@@ -186,7 +186,7 @@ func TestPageThatADropInterruptsIsAnError(t *testing.T) {
 	} {
 		acme := furnished(t, store, "acme", 300)
 		pages := acme.pages(ctx, "read_all", 0, nil, func(tenant, _ int64, limit int) []any {
-			noError(t, during(must(store.beginDrop(ctx, "acme"))(t)))
+			noError(t, during(must(store.setTenantState(ctx, "acme", projection.TenantDropping))(t)))
 			return []any{tenant << positionBits, tenant<<positionBits + lastPosition, limit}
 		})
 		if page, err := pages.Read(0, 1000); !errors.Is(err, want) {
@@ -315,7 +315,7 @@ func TestAppendsToOthersRunDuringADrop(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	acme := furnished(t, store, "acme", 5000)
-	row := must(store.beginDrop(ctx, acme.name))(t)
+	row := must(store.setTenantState(ctx, acme.name, projection.TenantDropping))(t)
 	done := make(chan error, 1)
 	go func() { done <- store.endDrop(ctx, acme.name, row, 0) }()
 	deleting := func() bool { return one[int](t, store, "select count(*) from millrace_tenants where deleting") > 0 }

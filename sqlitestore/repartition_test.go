@@ -192,7 +192,7 @@ func TestResplitsAreRefusedByName(t *testing.T) {
 	store := newStore(t)
 	newTenant(t, store, "leaving")
 	addProjection(t, store, "leaving", "p", "")
-	must(store.beginDrop(testContext(t), "leaving"))(t)
+	must(store.setTenantState(testContext(t), "leaving", projection.TenantDropping))(t)
 	for id, want := range map[projection.ID]error{
 		{Name: "q"}:                    projection.ErrUnknownProjection,
 		{Tenant: "none", Name: "p"}:    projection.ErrUnknownTenant,

@@ -178,8 +178,10 @@ func TestPauseOfATenantIsIndependentOfItsProjections(t *testing.T) {
 		reach("p")
 		rests("", "q")
 		for _, of := range []func(context.Context, string) error{control.PauseTenant, control.ResumeTenant} {
-			if err := of(b.Ctx, "none"); !errors.Is(err, projection.ErrUnknownTenant) {
-				t.Errorf("a tenant that does not exist: %v", err)
+			for _, name := range []string{"none", "no\nname"} { // no tenant can have the second one
+				if err := of(b.Ctx, name); !errors.Is(err, projection.ErrUnknownTenant) {
+					t.Errorf("a tenant %q that does not exist: %v", name, err)
+				}
 			}
 		}
 	})

@@ -1,0 +1,160 @@
+package control
+
+import (
+	"context"
+	"errors"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// SetTenantDesired implements engine.Store. The structural lock orders it with other changes of the tenant's state.
+func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
+	err := p.db.Tx(ctx, func(tx store.Tx) error {
+		_, state, err := lockTenant(tx, tenant)
+		if err == nil {
+			err = Changing(state)
+		}
+		if err == nil {
+			SetPaused(tx, tenant, !desired.Runs())
+		}
+		return err
+	})
+	return p.failed(err, "set the desired state of tenant %q", tenant)
+}
+
+// SetTenantState sets the state of a tenant without a schema of its own, and returns the tenant's row. The structural lock
+// orders it with other changes.
+func (p Plane) SetTenantState(ctx context.Context, tenant string, to projection.TenantState) (row int32, err error) {
+	err = p.db.Tx(ctx, func(tx store.Tx) error {
+		var from projection.TenantState
+		row, from, err = lockTenant(tx, tenant)
+		if err != nil {
+			return err
+		}
+		changes, err := Becomes(from, to)
+		if changes {
+			SetState(tx, tenant, to)
+		}
+		return err
+	})
+	return row, err
+}
+
+// lockTenant takes the structural lock of a tenant, and returns its row and its state, which is never TenantPaused.
+func lockTenant(tx store.Tx, tenant string) (row int32, state projection.TenantState, err error) {
+	tx.Lock(tenant)
+	found, err := tx.One("state_of_tenant", []any{tenant}, &row, &state)
+	if err == nil && !found {
+		err = projection.ErrUnknownTenant
+	}
+	return row, state, err
+}
+
+// Active takes the structural lock of a tenant, and returns an error if the tenant is archived, being dropped or being
+// copied. A paused tenant is active.
+func Active(tx store.Tx, tenant string) error {
+	_, state, err := lockTenant(tx, tenant)
+	if err != nil {
+		return err
+	}
+	return closed[state]
+}
+
+// closed are the errors for tenants that are not active.
+var closed = map[projection.TenantState]error{
+	projection.TenantArchived: projection.ErrTenantArchived,
+	projection.TenantDropping: projection.ErrTenantDropping,
+	projection.TenantCopying:  projection.ErrTenantCopying,
+}
+
+// Changing returns an error if a tenant in that state is being dropped or copied, so that nothing of it must change.
+func Changing(state projection.TenantState) error {
+	if state == projection.TenantArchived {
+		return nil
+	}
+	return closed[state]
+}
+
+// Becomes reports whether the state of a tenant changes from one to another. Any tenant may be dropped.
+func Becomes(from, to projection.TenantState) (changes bool, err error) {
+	if from == to {
+		return false, nil
+	}
+	if to != projection.TenantDropping {
+		err = Changing(from)
+	}
+	return err == nil, err
+}
+
+// SetPaused sets whether a tenant is paused. The caller holds the tenant's structural lock.
+func SetPaused(tx store.Tx, tenant string, paused bool) { setTenant(tx, tenant, nil, paused) }
+
+// SetState sets the state of a tenant. The caller holds the tenant's structural lock.
+func SetState(tx store.Tx, tenant string, state projection.TenantState) {
+	setTenant(tx, tenant, string(state), nil)
+}
+
+// setTenant sets the state of a tenant, or whether it is paused, suspends its projections or ends their suspension, and
+// notifies the nodes.
+func setTenant(tx store.Tx, tenant string, state, paused any) {
+	tx.Exec("set_tenant_state", tenant, state, paused)
+	tx.Exec("suspend_projections", tenant)
+	tx.Notify(engine.Notice{Control: true, Tenant: tenant})
+}
+
+// SuspensionEnded implements engine.Store. As in PauseEnded, an expired heartbeat alone takes a lease away. While only living
+// nodes have leases, it writes nothing. Before it reports that all leases are free, it locks them and so waits for claims in
+// progress: later ones see that the projections are suspended, which the structural lock keeps so until the commit.
+func (p Plane) SuspensionEnded(ctx context.Context, tenant string) (free bool, err error) {
+	var living, dead bool
+	err = p.db.View(ctx, func(v store.View) error {
+		living, dead, err = suspension(v, tenant)
+		return err
+	})
+	if err == nil && (!living || dead) {
+		free, err = p.freeSuspended(ctx, tenant)
+	}
+	if errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrResumed) {
+		return false, err // not a fault of the store, which the caller would retry
+	}
+	return free, p.failed(err, "free the leases of tenant %q", tenant)
+}
+
+// freeSuspended frees the leases of dead owners of a suspended tenant, and reports whether all of its leases are free.
+func (p Plane) freeSuspended(ctx context.Context, tenant string) (free bool, err error) {
+	err = p.db.Tx(ctx, func(tx store.Tx) error {
+		tx.Lock(tenant)
+		taken, err := column[int32](tx, "free_suspended", tenant)
+		if err != nil {
+			return err
+		}
+		living, dead, err := suspension(tx, tenant)
+		free = err == nil && !living && !dead
+		if free {
+			tx.Exec("let_leases_sleep", tenant)
+		}
+		if len(taken) > 0 {
+			tx.EndBatches(taken...)
+		}
+		return err
+	})
+	return free && err == nil, err
+}
+
+// suspension reports whether living and dead nodes have leases of a tenant. It returns projection.ErrResumed unless the tenant is
+// suspended.
+func suspension(v store.View, tenant string) (living, dead bool, err error) {
+	var suspended bool
+	found, err := v.One("suspension", []any{tenant}, &suspended, &living, &dead)
+	switch {
+	case err != nil:
+		return false, false, err
+	case !found:
+		return false, false, projection.ErrUnknownTenant
+	case !suspended:
+		return false, false, projection.ErrResumed
+	}
+	return living, dead, nil
+}

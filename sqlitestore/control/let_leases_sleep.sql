@@ -1,0 +1,1 @@
+-- No lease of a file sleeps. Needs no index, locks nothing.
