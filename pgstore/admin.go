@@ -6,16 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/projection"
 )
-
-// unknown returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
-// projection.
-func (s *Store) unknown(ctx context.Context, q querier, id projection.ID) error {
-	return s.missing(control.Unknown(s.onPlainly(ctx, q), id))
-}
 
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
 	sql, of := s.control.sql("desired_states"), any(rows)

@@ -41,7 +41,7 @@ func operationStatements(f *fleet, l engine.Lease) []planned {
 		{"note_operation", c.sql("note_operation"), []any{holding, 1, "bad"}, 1},
 		{"end_operation", c.sql("end_operation"), []any{holding, 1, "failed", "bad"}, 1},
 		{"release_holds", c.sql("release_holds"), []any{holding}, 1},
-		{"rename_operations", c.sql("rename_operations"), []any{names("t150"), names("p2"), names("new")}, 1},
+		{"rename_operations", c.sql("rename_operations"), []any{"t150", "p2", "new"}, 1},
 		{"end_operation_of", c.sql("end_operation_of"), []any{"t150", "p2", "unknown", "bad"}, 1},
 		{"lock_partitions", c.sql("lock_partitions"), []any{"t150", names("p2")}, 1},
 		{"delivers", c.sql("delivers"), []any{"t150", "p2"}, 1},

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/rename"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -28,35 +26,32 @@ func TestRenameReadsOnlyItsTenants(t *testing.T) {
 	for _, table := range append(slices.Clone(controlTables), "tenants") {
 		mustExec(t, f.Store, "analyze millrace."+table)
 	}
-	ctx := testContext(t)
-	for doing, do := range map[string]func(tx pgx.Tx) error{
-		"rename": func(tx pgx.Tx) error {
-			names, err := f.namesOf(ctx, tx, []string{"t1", "t2"})
-			if err != nil {
-				return err
-			}
-			changes := rename.Unused([]engine.Rename{{Tenant: "t1", From: "p1", To: "q1"}, {Tenant: "t2", From: "p2", To: "q2"}}, names, nil)
-			if len(changes) != 2 {
-				t.Errorf("changes: %+v", changes)
-			}
-			_, err = f.changeNames(ctx, tx, changes)
-			return err
+	row := one[int32](t, f.Store, "select id from millrace.projections where tenant = 't1' and name = 'p1'")
+	rows := []int32{row}
+	for doing, statements := range map[string]map[string][]any{
+		"rename": {
+			"names_of_tenants":   {[]string{"t1", "t2"}},
+			"lock_projections":   {[]string{"t1", "t2"}, []string{"p1", "p2"}},
+			"rename_projection":  {"t1", "p1", "q1", rows},
+			"rename_operations":  {"t1", "p1", "q1"},
+			"end_living_replays": {rows},
+			"fence_renamed":      {rows, []int32{}},
+			"restore_name":       {"t1", "was p1"},
+			"retire_name":        {"t1", "p1", "renamed", "q1"},
 		},
-		"forget": func(tx pgx.Tx) error {
-			locked, err := f.lockProjections(ctx, tx, []string{"t1"}, []string{"p1"})
-			if err == nil && len(locked.rows) != 1 {
-				err = fmt.Errorf("locked %+v", locked)
-			}
-			if err == nil {
-				err = f.on(ctx, tx).run(func(tx store.Tx) error {
-					control.DeleteProjections(tx, locked.rows)
-					return nil
-				})
-			}
-			return err
-		},
+		"forget": {"lock_projections": {[]string{"t1"}, []string{"p1"}}},
 	} {
-		read := readBy(t, f.Store, "select", do)
+		read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
+			return f.on(testContext(t), tx).run(func(tx store.Tx) error {
+				for statement, args := range statements {
+					tx.Exec(statement, args...)
+				}
+				if doing == "forget" {
+					control.DeleteProjections(tx, rows)
+				}
+				return nil
+			})
+		})
 		for _, table := range controlTables {
 			if r := read[table]; r.Scans != 0 && table != "operations" || r.Rows > 2000 { // there are no operations
 				t.Errorf("%s: %s: %+v", doing, table, r)

@@ -154,22 +154,6 @@ func filterArrays(filters map[string]engine.TenantFilter) (filtered, entries []s
 	return filtered, entries
 }
 
-// filtersFrom returns the filters in the columns of nodes. It returns nil if there are none.
-func filtersFrom(filtered, entries []string) map[string]engine.TenantFilter {
-	byName := make(map[string][]string)
-	for i, name := range filtered {
-		byName[name] = append(byName[name], entries[i])
-	}
-	var filters map[string]engine.TenantFilter
-	for name, entries := range byName {
-		if filters == nil {
-			filters = make(map[string]engine.TenantFilter)
-		}
-		filters[name] = engine.NewTenantFilter(entries)
-	}
-	return filters
-}
-
 func (s *nodeSession) lockKey() int64 {
 	return lockKey("millrace node " + s.store.control.name + " " + s.node.ID)
 }
@@ -186,7 +170,7 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 		if known {
 			member = s.members[member.ID]
 		} else {
-			member.Filters = filtersFrom(filtered, filters)
+			member.Filters = engine.FiltersOf(filtered, filters)
 		}
 		alive[member.ID] = member
 		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Name: member.Name, Locked: locked, Beat: time.UnixMicro(beat)})

@@ -51,20 +51,16 @@ func anyOf(items []string) any {
 }
 
 func (s port) Nodes(ctx context.Context) ([]engine.NodeRow, error) {
-	list, err := s.nodes(ctx, s.pool)
-	return list, failed(s.missing(err), "list nodes")
-}
-
-func (s *Store) nodes(ctx context.Context, q querier) ([]engine.NodeRow, error) {
-	rows, _ := q.Query(ctx, s.control.sql("nodes"))
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
+	rows, _ := s.pool.Query(ctx, s.control.sql("nodes"))
+	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n engine.NodeRow, err error) {
 		var silent float64
 		var summary []byte
 		var filtered, filters []string
 		err = row.Scan(&n.ID, &n.Name, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt, &silent, &n.Leases, &summary)
-		n.Filters, n.Silent, n.Summary = filtersFrom(filtered, filters), seconds(silent), engine.DecodeSummary(summary)
+		n.Filters, n.Silent, n.Summary = engine.FiltersOf(filtered, filters), seconds(silent), engine.DecodeSummary(summary)
 		return n, err
 	})
+	return list, failed(s.missing(err), "list nodes")
 }
 
 func (s port) Overview(ctx context.Context, patience time.Duration, byTenant []string) (engine.Overview, error) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -38,9 +37,6 @@ type tenantRow struct {
 	schema string
 	state  projection.TenantState
 }
-
-// changing returns an error if the tenant is being dropped or copied.
-func (t tenantRow) changing() error { return control.Changing(t.state) }
 
 // lockTenant takes the structural lock of a tenant, until the transaction ends, and returns the tenant as the previous
 // holder left it.

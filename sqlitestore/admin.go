@@ -3,16 +3,8 @@ package sqlitestore
 import (
 	"context"
 
-	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/projection"
 )
-
-// unknownProjection returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is
-// no such projection.
-func unknownProjection(ctx context.Context, q querier, id projection.ID) error {
-	return control.Unknown(&controlTx{ctx: ctx, q: q}, id)
-}
 
 func (s port) Retired(ctx context.Context, tenants, names []string) (retired []*engine.Retired, err error) {
 	var r engine.Retired

@@ -61,7 +61,7 @@ func (s port) withoutUsed(ctx context.Context, projections []engine.NewProjectio
 func isRenamed(p engine.NewProjection) bool { return p.RenamedFrom != "" }
 
 // insertProjections inserts the rows and leases of those projections that still have none.
-func insertProjections(ctx context.Context, tx *sql.Tx, missing []engine.NewProjection) error {
+func insertProjections(ctx context.Context, tx querier, missing []engine.NewProjection) error {
 	last, err := number(ctx, tx, "last_projection")
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func insertProjections(ctx context.Context, tx *sql.Tx, missing []engine.NewProj
 }
 
 // setBegin sets where a projection begins that was inserted with ids above last. The head of the tenant is settled.
-func setBegin(ctx context.Context, tx *sql.Tx, p engine.NewProjection, last int64) error {
+func setBegin(ctx context.Context, tx querier, p engine.NewProjection, last int64) error {
 	var tenant, head int64
 	var deleting bool
 	found, err := runOne(ctx, tx, "tenant_head", []any{p.Tenant}, &tenant, &head, &deleting)

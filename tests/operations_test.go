@@ -3,6 +3,8 @@ package tests_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +64,45 @@ func (o operatorNode) unchanged(events int64) {
 	if len(o.Positions("p")) != int(events) || rows[0].Checkpoint != events {
 		o.T.Errorf("the checkpoint is %d, and the rows are %v", rows[0].Checkpoint, o.Positions("p"))
 	}
+}
+
+// The error about an operation that was taken over names the operation and the epoch on every store, whatever its node does with it.
+func TestLostOperationIsNamedWithItsEpoch(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		b.Idle(b.Rebuildable("p"))
+		o := newOperator(b)
+		op := o.take()
+		b.Must(o.port.ReleaseOperation(b.Ctx, op))
+		o.take()
+		_, held := o.port.Hold(b.Ctx, op, op.Holds)
+		_, begun := o.port.BeginHook(b.Ctx, op, 1)
+		number, since := fmt.Sprintf("operation %d ", op.Number), fmt.Sprintf("was ended or taken over since epoch %d", op.Epoch)
+		for doing, err := range map[string]error{"hold": held, "begin the hook": begun, "fail": o.port.FailOperation(b.Ctx, op, errors.New("bad")), "run": o.run(op, nothing)} {
+			if !errors.Is(err, projection.ErrLeaseLost) || !strings.Contains(err.Error(), number) || !strings.Contains(err.Error(), since) {
+				t.Errorf("%s: %v, want %q and %q", doing, err, number, since)
+			}
+		}
+	})
+}
+
+// A node that carries out the first operation takes the second one.
+func TestNodeTakesTheNextOperation(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("s", 5)
+		b.Idle(b.Rebuildable("p"), b.Rebuildable("q"))
+		o := newOperator(b)
+		o.node.Projections = []string{"p", "q"}
+		second, err := o.port.InsertOperation(b.Ctx, engine.NewOperation{ID: millrace.ProjectionID{Name: "q"}, Kind: engine.OperationRebuild, Holds: []string{"q"}})
+		b.Must(err)
+		first := o.take()
+		if first.ID.Name != "p" {
+			t.Fatalf("took %s first", first)
+		}
+		if op, err := o.port.TakeOperation(b.Ctx, o.node, []int64{first.Number}); err != nil || op == nil || op.Number != second {
+			t.Errorf("took %v, %v, want that of q", op, err)
+		}
+	})
 }
 
 // A node that took an operation under an earlier epoch can neither commit nor end it, and cannot hold its projections.

@@ -116,6 +116,23 @@ func TestProjectionFromTheEndHandlesEveryLaterEvent(t *testing.T) {
 	})
 }
 
+// Of an archived tenant nothing is created, whether the name is free or not.
+func TestCreateInAnArchivedTenantIsRefusedFirst(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Idle(b.Recorders("p")...)
+		b.Must(b.Store.ArchiveTenant(b.Ctx, projection.DefaultTenant))
+		for _, name := range []string{"p", "free"} {
+			if err := admin(b).Create(b.Ctx, id(name), projection.Start{}); !errors.Is(err, projection.ErrTenantArchived) || errors.Is(err, projection.ErrExists) {
+				t.Errorf("create %s: %v", name, err)
+			}
+		}
+		b.Must(b.Store.UnarchiveTenant(b.Ctx, projection.DefaultTenant))
+		if err := admin(b).Create(b.Ctx, id("p"), projection.Start{}); !errors.Is(err, projection.ErrExists) {
+			t.Errorf("create what exists: %v", err)
+		}
+	})
+}
+
 func TestCreateBringsARetiredNameBack(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 4)

@@ -136,17 +136,6 @@ func DeleteProjections(tx store.Tx, rows []int32) {
 	tx.Exec("delete_partitions", rows)
 }
 
-// namesOf returns the names of a tenant's projections. The caller holds the structural lock, under which they change.
-func namesOf(tx store.Tx, tenant string) (rename.Names, error) {
-	names := make(map[string]rename.Names)
-	var r engine.Retired
-	err := tx.Each("names_of_tenants", []any{[]string{tenant}}, []any{&r.Tenant, &r.Name, &r.Reason, &r.Successor}, func() error {
-		rename.Add(names, r)
-		return nil
-	})
-	return names[tenant], err
-}
-
 // changeNames retires and restores names of a tenant, and notifies the nodes.
 func changeNames(tx store.Tx, tenant string, change rename.Change) {
 	for _, name := range change.Restored {

@@ -100,3 +100,20 @@ func ValidateTenants(entries []string, validTenant func(name string) error) erro
 	}
 	return nil
 }
+
+// FiltersOf returns the filters of projections. names and entries are in pairs, with one for each entry of a filter. It returns nil
+// if there are none.
+func FiltersOf(names, entries []string) map[string]TenantFilter {
+	byName := make(map[string][]string)
+	for i, name := range names {
+		byName[name] = append(byName[name], entries[i])
+	}
+	var filters map[string]TenantFilter
+	for name, entries := range byName {
+		if filters == nil {
+			filters = make(map[string]TenantFilter)
+		}
+		filters[name] = NewTenantFilter(entries)
+	}
+	return filters
+}

@@ -3,13 +3,13 @@
 -- Indexes: tenants by name, projections by tenant, the primary key of retired names, and that of open operations. Locks
 -- nothing.
 select t.name, p.name, '', ''
-from json_each(?1) r cross join millrace_tenants t on t.name = r.value and t.state <> 'dropping'
+from json_each(?1) r cross join millrace_tenants t on t.name = r.value and t.state in ('active', 'archived')
 cross join millrace_projections p on p.tenant = t.id
 union all
 select t.name, x.name, x.reason, coalesce(x.successor, '')
-from json_each(?1) r cross join millrace_tenants t on t.name = r.value and t.state <> 'dropping'
+from json_each(?1) r cross join millrace_tenants t on t.name = r.value and t.state in ('active', 'archived')
 cross join millrace_retired_projections x on x.tenant = t.id
 union all
 select t.name, o.name, 'operation', o.kind
-from json_each(?1) r cross join millrace_tenants t on t.name = r.value and t.state <> 'dropping'
+from json_each(?1) r cross join millrace_tenants t on t.name = r.value and t.state in ('active', 'archived')
 cross join millrace_operations o on o.tenant = t.id and o.ended_at is null

@@ -3,7 +3,7 @@
 -- leases FOR UPDATE. So it waits for commits of batches, but not for handlers, which hold neither. Indexes:
 -- projections_tenant_name_partition_key, leases_pkey, nodes_pkey.
 select p.id, coalesce(l.owner::text, ''), coalesce(n.expires_at > clock_timestamp(), false) as alive,
-       l.owner is not null and not coalesce(n.expires_at > clock_timestamp(), false) as dead, transaction_timestamp()
+       l.owner is not null and not coalesce(n.expires_at > clock_timestamp(), false) as dead
   from unnest($1::text[], $2::text[]) as r (tenant, name)
   join {control}.projections p on p.tenant = r.tenant and p.name = r.name
   join {control}.leases l on l.id = p.id

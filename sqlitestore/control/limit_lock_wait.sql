@@ -1,0 +1,1 @@
+-- The file has one writer, so no transaction waits for locks. Needs no index.
