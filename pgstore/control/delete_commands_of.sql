@@ -1,2 +1,0 @@
--- Deletes the commands of the projections $1. Index: commands_projection_id_ended_at_idx. Locks: the rows.
-delete from {control}.commands where projection_id = any($1::integer[])

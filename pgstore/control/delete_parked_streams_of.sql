@@ -1,2 +1,0 @@
--- Deletes the parked streams of the projections $1. Index: parked_streams_pkey. Locks: the rows.
-delete from {control}.parked_streams where projection_id = any($1::integer[])

@@ -1,3 +1,0 @@
--- Moves the dead letters $1 to the partition $2. Index: dead_letters_pkey. Locks: the rows FOR UPDATE until the commit, and the row of
--- the partition FOR KEY SHARE, which the caller has inserted.
-update {control}.dead_letters d set projection_id = $2::integer where d.id = any($1::bigint[])

@@ -1,3 +1,0 @@
--- Moves those of the parked streams $2 that are in the partitions $1 to the partition $3. Index: parked_streams_pkey. Locks: the rows
--- FOR UPDATE until the commit, and the row of the partition FOR KEY SHARE, which the caller has inserted.
-update {control}.parked_streams s set projection_id = $3::integer where s.projection_id = any($1::integer[]) and s.stream_id = any($2::text[])

@@ -1,6 +1,0 @@
--- Releases the streams of the partitions $1 that have no parked events any more. Indexes: parked_streams_pkey, that of dead_letters by
--- stream. Locks: the rows FOR UPDATE until the commit.
-delete from {control}.parked_streams s
- where s.projection_id = any($1::integer[])
-   and not exists (select from {control}.dead_letters d
-                    where d.projection_id = s.projection_id and d.stream_id = s.stream_id and d.state in ('parked', 'replaying'))

@@ -1,7 +1,0 @@
--- Sets the checkpoints of the partitions $1, which the caller has locked, to $2, and takes the leases away. The new epoch
--- $3 is higher than all of theirs: no owner can commit any more. Index: leases_pkey. Locks: the rows FOR NO KEY UPDATE until the
--- commit.
-update {control}.leases
-   set checkpoint = $2::bigint, epoch = $3::bigint, crash_count = 0, owner = null,
-       free_since = case when owner is null then free_since else clock_timestamp() end
- where id = any($1::integer[])
