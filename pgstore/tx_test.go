@@ -149,8 +149,9 @@ func TestControlTransactionIsRepeatedAfterADeadlock(t *testing.T) {
 			return nil
 		})
 	}))
-	if n := tries.Load(); n != 3 {
-		t.Errorf("%d tries, want one more than transactions", n)
+	// The transaction that began anew may lock its first row before the other one wakes up, and meet it again.
+	if n := tries.Load(); n < 3 {
+		t.Errorf("%d tries, want more than transactions", n)
 	}
 }
 
