@@ -131,7 +131,7 @@ func TestAppendsThatWaitForAnArchivingAreRefused(t *testing.T) {
 			defer store.writer.mu.Unlock()
 			return len(store.writer.waiting) == cap(results)
 		})
-		return execute(ctx, tx, "set_tenant_state", projection.DefaultTenant, projection.TenantArchived, nil)
+		return execute(ctx, tx, "set_tenant_state", projection.DefaultTenant, projection.TenantArchived)
 	}))
 	for range cap(results) {
 		if err := <-results; !errors.Is(err, projection.ErrTenantArchived) {

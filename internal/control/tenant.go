@@ -89,17 +89,19 @@ func Becomes(from, to projection.TenantState) (changes bool, err error) {
 }
 
 // SetPaused sets whether a tenant is paused. The caller holds the tenant's structural lock.
-func SetPaused(tx store.Tx, tenant string, paused bool) { setTenant(tx, tenant, nil, paused) }
+func SetPaused(tx store.Tx, tenant string, paused bool) {
+	tx.Exec("set_tenant_paused", tenant, paused)
+	suspend(tx, tenant)
+}
 
 // SetState sets the state of a tenant. The caller holds the tenant's structural lock.
 func SetState(tx store.Tx, tenant string, state projection.TenantState) {
-	setTenant(tx, tenant, string(state), nil)
+	tx.Exec("set_tenant_state", tenant, string(state))
+	suspend(tx, tenant)
 }
 
-// setTenant sets the state of a tenant, or whether it is paused, suspends its projections or ends their suspension, and
-// notifies the nodes.
-func setTenant(tx store.Tx, tenant string, state, paused any) {
-	tx.Exec("set_tenant_state", tenant, state, paused)
+// suspend suspends the projections of a tenant or ends their suspension, after its state has changed, and notifies the nodes.
+func suspend(tx store.Tx, tenant string) {
 	tx.Exec("suspend_projections", tenant)
 	tx.Notify(engine.Notice{Control: true, Tenant: tenant})
 }

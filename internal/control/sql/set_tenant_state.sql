@@ -1,3 +1,2 @@
--- Sets the state $2 of tenant $1, which is locked, and whether it is paused, $3; null keeps what it is. Index: tenants_pkey.
--- Lock: the row.
-update {control}.tenants set state = coalesce($2::text, state), paused = coalesce($3::boolean, paused) where {tenant_name} = $1::text
+-- Sets the state $2 of tenant $1, which is locked. Only the role that migrates may. Index: tenants_pkey. Lock: the row.
+update {control}.tenants set state = $2::text where {tenant_name} = $1::text
