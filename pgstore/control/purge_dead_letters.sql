@@ -1,6 +1,6 @@
 -- Deletes dead letters that ended at least $8 ago, the oldest first, at most $9, and returns their ids. $1 to $7 as in
--- count_dead_letters.sql. Indexes: projections_tenant_name_partition_key, dead_letters_projection_id_ended_at_idx.
--- Locks: the rows until the commit.
+-- count_dead_letters.sql. One that is parked again meanwhile stays. Indexes: projections_tenant_name_partition_key,
+-- dead_letters_projection_id_ended_at_idx. Locks: the rows until the commit.
 with old as (
     select d.id
       from {control}.projections p cross join lateral (
@@ -13,5 +13,5 @@ with old as (
      where p.tenant = $1::text and p.name = $2::text and ($3::integer = 0 or p.partition = $3::integer)
      order by d.ended_at limit $9::bigint
 )
-delete from {control}.dead_letters d using old where d.id = old.id
+delete from {control}.dead_letters d using old where d.id = old.id and d.state in ('resolved', 'discarded')
 returning d.id
