@@ -36,7 +36,7 @@
 //	examine.go                classifies the error (../pgstore/classify.go), and probes the server if needed (prober.go)
 //	../internal/machine       decides: batch.go narrows the batch, failure.go counts the attempt, decide.go applies the policy
 //	worker.go                 records the attempt, calls the FailureHandler, and parks, skips or halts
-//	../pgstore/failure.go     writes the dead letter and advances the checkpoint in one transaction
+//	../internal/control       writes the dead letter and advances the checkpoint in one transaction (park.go)
 //	command.go                takes the steps of replays and discards
 //	../supervisor/gate.go     holds back what failed because the server is unreachable
 package actors
