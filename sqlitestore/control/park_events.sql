@@ -7,7 +7,8 @@
 with streams as materialized (select key, value from json_each(?3)), versions as materialized (select key, value from json_each(?4)),
 types as materialized (select key, value from json_each(?5)),
 e as materialized (select p.value as position, streams.value as stream, versions.value as version, types.value as type
-from json_each(?2) p join streams using (key) join versions using (key) join types using (key))
+from json_each(?2) p cross join streams on streams.key = p.key cross join versions on versions.key = p.key
+cross join types on types.key = p.key)
 insert into millrace_dead_letters
 (projection, position, stream_id, version, type, blocked_by_stream, error, stack, attempts, first_failed_at, last_failed_at)
 select p.id, e.position, e.stream, e.version, e.type,
