@@ -365,7 +365,7 @@ func TestDoctorFindsBrokenFiles(t *testing.T) {
 				place{flags: []string{"--file", path}}.must(t, done, strings.Fields(read)...)
 			}
 			if again := (place{}).must(t, done, "copy", "--database-url", dsn, "--file", path, "--yes", "--json"); again != out {
-				t.Errorf("a repeated copy: %s", again)
+				t.Errorf("a repeated copy says %s, and the first one %s", again, out)
 			}
 		}},
 	} {

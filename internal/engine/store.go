@@ -79,7 +79,7 @@ type Store interface {
 	// Tenants lists the tenants of these names, or all of the store if names is nil, sorted by name.
 	Tenants(ctx context.Context, names []string) ([]Tenant, error)
 	// SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not
-	// change. It returns projection.ErrTenantDropping while the tenant is being dropped.
+	// change. It returns projection.ErrTenantDropping or projection.ErrTenantCopying while the tenant is being dropped or copied.
 	SetTenantDesired(ctx context.Context, tenant string, desired DesiredState) error
 	// SuspensionEnded reports whether all leases of a tenant that is paused, archived or being dropped are free. It frees the
 	// leases of dead owners. It returns projection.ErrResumed if the tenant's projections may run again.

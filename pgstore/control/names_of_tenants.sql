@@ -1,6 +1,6 @@
 -- Returns the names of the projections of the tenants $1, the retired names with their reasons and successors, and the names
--- with open operations, with the reason "operation" and the kind. Tenants that are being dropped or copied are left out. The
--- caller holds the structural lock of the tenants. Indexes: tenants_pkey, projections_tenant_name_partition_key,
+-- with open operations, with the reason "operation" and the kind. Tenants that are being dropped or copied are left out. They
+-- change under the structural lock of the tenants alone. Indexes: tenants_pkey, projections_tenant_name_partition_key,
 -- retired_projections_pkey, operations_open_idx. Locks nothing.
 select t.tenant, n.name, n.reason, n.successor
   from {control}.tenants t

@@ -1,5 +1,5 @@
 -- Returns the names of the projections of the tenants ?1, a JSON array, the retired names with their reasons and successors,
--- and the names with open operations, with the reason "operation" and the kind. Tenants that are being dropped are left out.
+-- and the names with open operations, with the reason "operation" and the kind. Tenants that are being dropped or copied are left out.
 -- Indexes: tenants by name, projections by tenant, the primary key of retired names, and that of open operations. Locks
 -- nothing.
 select t.name, p.name, '', ''
