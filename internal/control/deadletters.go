@@ -50,7 +50,7 @@ func (p Plane) Count(ctx context.Context, id projection.ID, filter projection.De
 	return n, err
 }
 
-// Purge implements deadletters.Store. It is one statement, and dead letters that have ended do not change.
+// Purge implements deadletters.Store. It is one statement.
 func (p Plane) Purge(ctx context.Context, id projection.ID, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (deleted int64, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		letters, err := column[int64](tx, "purge_dead_letters", append(letterArgs(id, filter), endedFor, limit)...)

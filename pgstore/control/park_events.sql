@@ -1,4 +1,4 @@
--- Parks events of projection $1: one that failed or, with $6, those that are blocked by an earlier event of their stream. That
+-- Parks an event of projection $1 that failed. With $6 it parks events that are blocked by an earlier event of their stream. That
 -- stream may have been released since the caller checked, by a replay whose answer was lost. Then its first event is marked as
 -- not blocked. If the checkpoint was set back, an event that was parked before is parked again. With $6, an event that is still
 -- parked is not changed. $2 to $5 positions, streams, versions and types, $7 error, $8 stack, $9 attempts. Indexes:

@@ -1,6 +1,6 @@
 -- Deletes dead letters that ended at least $8 ago, the oldest first, at most $9, and returns their ids. $1 to $7 as in
--- count_dead_letters.sql. One that is parked again meanwhile stays. Indexes: projections_tenant_name_partition_key,
--- dead_letters_projection_id_ended_at_idx. Locks: the rows until the commit.
+-- count_dead_letters.sql. It does not delete a dead letter that is parked again meanwhile. Indexes:
+-- projections_tenant_name_partition_key, dead_letters_projection_id_ended_at_idx. Locks: the rows until the commit.
 with old as (
     select d.id
       from {control}.projections p cross join lateral (
