@@ -80,9 +80,6 @@ const (
 	// dropLockWait bounds one wait for a lock on one of a tenant's tables. It is much shorter than deadlock_timeout, 1 s by
 	// default: if an append, which locks tables in another order, waits for the drop, then the drop gives up first.
 	dropLockWait = 50 * time.Millisecond
-	// splitLockWait bounds one wait for a row of a projection or lease. It is less than the server's deadlock_timeout. So if a batch
-	// and a change of partitions or names wait for each other, the change gives up first.
-	splitLockWait = 500 * time.Millisecond
 )
 
 // changeTenant calls change in a transaction under the tenant's structural lock, and commits it. If other transactions
@@ -118,7 +115,7 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 		case ctx.Err() == nil:
 			return s.lacking(ctx, t.schema, tenant.absent(ctx, err))
 		}
-		if wait != splitLockWait { // a re-split does not wait for locks on the tenant's tables
+		if wait != control.LockWait { // a re-split does not wait for locks on the tenant's tables
 			vacuumed = &t.schema
 		}
 		if ended := delays.Wait(ctx); ended != nil {

@@ -54,7 +54,7 @@ var coldStatements = map[string][]string{
 		"delete_partition_leases", "delete_partitions", "event_slots", "insert_lease", "insert_partition", "mark_dead_letters_tried", "mark_stream_tried",
 		"mark_streams_tried", "parked_streams_of_partitions", "move_commands", "move_dead_letters", "move_parked_streams", "open_replays", "release_partition_numbers"},
 	"it runs when projections are renamed or forgotten, for the names of their tenants: TestRenameReadsOnlyItsTenants": {"names_of_tenants", "lock_projections",
-		"rename_projection", "fence_renamed"},
+		"rename_projection", "end_living_attempts", "fence_renamed"},
 	"it runs when a projection is created that does not begin at the first event":            {"check_incarnation", "end_without_gap", "first_since"},
 	"it runs when a user resets a projection, and reads the parked dead letters of its rows": {"count_parked_above", "resolve_above", "release_all_streams"},
 	"it reads all tenants or nodes, and returns them":                                        {"list_peers", "members", "nodes", "tenants"},

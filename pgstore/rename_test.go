@@ -30,14 +30,15 @@ func TestRenameReadsOnlyItsTenants(t *testing.T) {
 	rows := []int32{row}
 	for doing, statements := range map[string]map[string][]any{
 		"rename": {
-			"names_of_tenants":   {[]string{"t1", "t2"}},
-			"lock_projections":   {[]string{"t1", "t2"}, []string{"p1", "p2"}},
-			"rename_projection":  {"t1", "p1", "q1", rows},
-			"rename_operations":  {"t1", "p1", "q1"},
-			"end_living_replays": {rows},
-			"fence_renamed":      {rows, []int32{}},
-			"restore_name":       {"t1", "was p1"},
-			"retire_name":        {"t1", "p1", "renamed", "q1"},
+			"names_of_tenants":    {[]string{"t1", "t2"}},
+			"lock_projections":    {[]string{"t1", "t2"}, []string{"p1", "p2"}},
+			"rename_projection":   {"t1", "p1", "q1"},
+			"rename_operations":   {"t1", "p1", "q1"},
+			"end_living_attempts": {rows},
+			"end_living_replays":  {rows},
+			"fence_renamed":       {rows, []int32{}},
+			"restore_name":        {"t1", "was p1"},
+			"retire_name":         {"t1", "p1", "renamed", "q1"},
 		},
 		"forget": {"lock_projections": {[]string{"t1"}, []string{"p1"}}},
 	} {

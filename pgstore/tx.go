@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -80,7 +81,7 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 // Change implements store.Control as changeTenant does.
 func (c controller) Change(ctx context.Context, tenant string, fn func(store.Tx, projection.TenantState) error) error {
 	var t *transaction
-	err := c.store.changeTenant(ctx, tenant, splitLockWait, func(ctx context.Context, tx pgx.Tx, row tenantRow) error {
+	err := c.store.changeTenant(ctx, tenant, control.LockWait, func(ctx context.Context, tx pgx.Tx, row tenantRow) error {
 		t = c.store.on(ctx, tx)
 		return t.run(func(tx store.Tx) error { return fn(tx, row.state) })
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/valid"
@@ -67,9 +68,9 @@ func (s *Store) createTenants(ctx context.Context, names []string) error {
 
 // createOne creates a tenant, unless it exists, and announces it.
 func (s *Store) createOne(ctx context.Context, tx *sql.Tx, name string) error {
-	existing, err := lookUpTenant(ctx, tx, name)
+	_, state, err := control.LockTenant(s.on(ctx, tx), name)
 	switch {
-	case err == nil && existing.state == projection.TenantDropping:
+	case err == nil && state == projection.TenantDropping:
 		return fmt.Errorf("tenant %q: %w", name, projection.ErrTenantDropping)
 	case !errors.Is(err, projection.ErrUnknownTenant):
 		return err

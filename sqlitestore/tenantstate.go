@@ -61,21 +61,6 @@ func (s *Store) readTenants(ctx context.Context, names []string) (tenants []engi
 	return tenants, s.damaged(err)
 }
 
-// tenantRow is a tenant as a transaction sees it. The state is never TenantPaused.
-type tenantRow struct {
-	id    int32
-	state projection.TenantState
-}
-
-// lookUpTenant returns the tenant of a name, or projection.ErrUnknownTenant.
-func lookUpTenant(ctx context.Context, q querier, name string) (t tenantRow, err error) {
-	found, err := runOne(ctx, q, "state_of_tenant", []any{name}, &t.id, &t.state)
-	if err == nil && !found {
-		err = projection.ErrUnknownTenant
-	}
-	return t, err
-}
-
 // setTenantState sets the state of a tenant, and returns the tenant's row.
 func (s *Store) setTenantState(ctx context.Context, name string, state projection.TenantState) (row int32, err error) {
 	if _, err := s.ForTenant(name); err != nil {

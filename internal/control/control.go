@@ -7,6 +7,7 @@ import (
 	"context"
 	"embed"
 	"fmt"
+	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
@@ -17,6 +18,10 @@ import (
 //
 //go:embed sql/*.sql
 var Statements embed.FS
+
+// LockWait bounds one wait of a change for a row of a projection or lease. It is less than the server's deadlock_timeout. So if a batch
+// and a change of partitions or names wait for each other, the change gives up first.
+const LockWait = 500 * time.Millisecond
 
 // Plane implements parts of engine.Store and deadletters.Store.
 type Plane struct{ db store.Control }

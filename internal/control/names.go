@@ -88,10 +88,6 @@ func (p Plane) Rename(ctx context.Context, r engine.Rename) error {
 	return p.failed(err, "rename %s to %q", projection.ID{Tenant: r.Tenant, Name: r.From}, r.To)
 }
 
-// unusedLockWait is how many milliseconds RenameUnused waits for a lock before it gives up. It is less than the deadlock_timeout of a
-// server, so a batch that waits for the rename meanwhile continues.
-const unusedLockWait = 500
-
 // RenameUnused implements engine.Store. It locks nothing while there is nothing to rename. What it reads then is decided again
 // under the structural locks of the tenants.
 func (p Plane) RenameUnused(ctx context.Context, renames []engine.Rename) error {
@@ -106,7 +102,7 @@ func (p Plane) RenameUnused(ctx context.Context, renames []engine.Rename) error 
 	})
 	if err == nil && len(changes) > 0 {
 		err = p.db.Tx(ctx, func(tx store.Tx) error {
-			tx.Exec("limit_lock_wait", unusedLockWait, nil)
+			tx.Exec("limit_lock_wait", LockWait.Milliseconds(), nil)
 			tx.Lock(tenants...)
 			changes, err := unusedRenames(tx, tenants, renames)
 			if err != nil {
@@ -150,10 +146,11 @@ func moveNames(tx store.Tx, changes map[string]rename.Change) error {
 	}
 	for _, tenant := range changed {
 		for _, m := range changes[tenant].Moves {
-			tx.Exec("rename_projection", tenant, m.From, m.To, owned.living)
+			tx.Exec("rename_projection", tenant, m.From, m.To)
 			tx.Exec("rename_operations", tenant, m.From, m.To)
 		}
 	}
+	tx.Exec("end_living_attempts", owned.living)
 	tx.Exec("end_living_replays", owned.living)
 	tx.Exec("fence_renamed", owned.rows, owned.dead)
 	for _, tenant := range changed {

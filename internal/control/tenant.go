@@ -12,7 +12,7 @@ import (
 // SetTenantDesired implements engine.Store. The structural lock orders it with other changes of the tenant's state.
 func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
 	err := p.db.Tx(ctx, func(tx store.Tx) error {
-		_, state, err := lockTenant(tx, tenant)
+		_, state, err := LockTenant(tx, tenant)
 		if err == nil {
 			err = Changing(state)
 		}
@@ -29,7 +29,7 @@ func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engi
 func (p Plane) SetTenantState(ctx context.Context, tenant string, to projection.TenantState) (row int32, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		var from projection.TenantState
-		row, from, err = lockTenant(tx, tenant)
+		row, from, err = LockTenant(tx, tenant)
 		if err != nil {
 			return err
 		}
@@ -42,8 +42,8 @@ func (p Plane) SetTenantState(ctx context.Context, tenant string, to projection.
 	return row, err
 }
 
-// lockTenant takes the structural lock of a tenant, and returns its row and its state, which is never TenantPaused.
-func lockTenant(tx store.Tx, tenant string) (row int32, state projection.TenantState, err error) {
+// LockTenant takes the structural lock of a tenant, and returns its row and its state, which is never TenantPaused.
+func LockTenant(tx store.Tx, tenant string) (row int32, state projection.TenantState, err error) {
 	tx.Lock(tenant)
 	found, err := tx.One("state_of_tenant", []any{tenant}, &row, &state)
 	if err == nil && !found {
@@ -55,7 +55,7 @@ func lockTenant(tx store.Tx, tenant string) (row int32, state projection.TenantS
 // Active takes the structural lock of a tenant, and returns an error if the tenant is archived, being dropped or being
 // copied. A paused tenant is active.
 func Active(tx store.Tx, tenant string) error {
-	_, state, err := lockTenant(tx, tenant)
+	_, state, err := LockTenant(tx, tenant)
 	if err != nil {
 		return err
 	}
