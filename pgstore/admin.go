@@ -36,4 +36,4 @@ func (s port) Retired(ctx context.Context, tenants, names []string) ([]*engine.R
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-func (s port) Abandoned() int64 { return s.abandoned.Load() }
+func (s port) Abandoned() int64 { return s.handling.abandoned.Load() }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -82,6 +83,11 @@ type batchTx struct {
 	slot engine.Slot
 	// begun is the open transaction.
 	begun
+	// back is held while the batch is sent back. deadlock has the other projections in the deadlock for which it was, nil if it was not.
+	// onItsWay reports that the request to cancel its statement may still reach the session.
+	back     sync.Mutex
+	deadlock []engine.Rival
+	onItsWay bool
 	// afterHandler is called in the transaction after the handler returned, unless it is nil.
 	afterHandler func(ctx context.Context, conn *pgx.Conn) error
 }
@@ -133,15 +139,16 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	guarded := guard.New(b.tx)
 	marked, ended := within.Mark(ctx, b.store)
 	defer ended()
-	err := b.call(marked, leased, restore.PID, guarded, fn)
+	err := b.store.handling.during(b, func() error { return b.call(marked, leased, restore.PID, guarded, fn) })
 	if noted := guarded.Fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
 		err = engine.IgnoredFault(classify(noted).Class.OfHandler(), noted)
 	}
+	err = b.sentBack(guarded.Fault(), err)
 	if err != nil {
 		switch {
 		case leased.abandoned:
-		case classify(err).Class == engine.Interrupted:
-			closeHard(ctx, conn.Conn()) // its statement cache may be the cause
+		case b.onItsWay, classify(err).Class == engine.Interrupted: // for the latter, the statement cache may be the cause
+			closeHard(ctx, conn.Conn())
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
 			err = b.conflict(ctx, conn.Conn(), guarded.Fault(), b.store.namingExtensions(ctx, conn, b.id.Tenant, err))

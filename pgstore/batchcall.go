@@ -39,7 +39,7 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 	r := usercode.Within(ctx, b.opts.timeout, late, func(ctx context.Context) error { return fn(ctx, tx) })
 	if r.Abandoned {
 		leased.abandon()
-		b.store.abandoned.Add(1)
+		b.store.handling.abandoned.Add(1)
 	}
 	switch {
 	case r.Cause == nil:

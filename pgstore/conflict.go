@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,11 +29,14 @@ func (b *batchTx) conflict(ctx context.Context, conn *pgx.Conn, met, err error) 
 	marked.Conflict = true
 	var pgErr *pgconn.PgError
 	if errors.As(met, &pgErr) && pgErr.Code == pgerr.Deadlock && !conn.IsClosed() {
-		rivals, failed := b.rivals(ctx, conn, deadlocked(pgErr.Detail))
+		found, failed := b.rivals(ctx, conn, deadlocked(pgErr.Detail))
 		if failed != nil {
 			b.store.log.Debug("finding the other projections in a deadlock failed", zap.Stringer("projection", b.id), zap.Error(failed))
 		}
-		marked.Rivals = rivals
+		b.sendBack(ctx, found)
+		for _, r := range found {
+			marked.Rivals = append(marked.Rivals, r.Rival)
+		}
 	}
 	return &marked
 }
@@ -64,18 +68,20 @@ func deadlocked(detail string) (pids []int32) {
 	return pids
 }
 
+// met is another projection in a deadlock. waits reports whether its batch waits for a lock.
+type met struct {
+	engine.Rival
+	waits bool
+}
+
 // rivals returns the other projections whose batches run in these sessions. It is called at once after the rollback, while they still
 // run.
-func (b *batchTx) rivals(ctx context.Context, conn *pgx.Conn, pids []int32) (rivals []engine.Rival, err error) {
+func (b *batchTx) rivals(ctx context.Context, conn *pgx.Conn, pids []int32) ([]met, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
 	rows, _ := conn.Query(ctx, b.store.control.sql("deadlock_rivals"), pgx.QueryExecModeExec, pids, int64(uint32(b.store.control.batchClass)))
-	var r engine.Rival
-	_, err = pgx.ForEachRow(rows, []any{&r.Row, &r.ID.Tenant, &r.ID.Name, &r.ID.Partition}, func() error {
-		if r.ID != b.id {
-			rivals = append(rivals, r)
-		}
-		return nil
+	rivals, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (m met, err error) {
+		return m, row.Scan(&m.Row, &m.ID.Tenant, &m.ID.Name, &m.ID.Partition, &m.waits)
 	})
-	return rivals, err
+	return slices.DeleteFunc(rivals, func(m met) bool { return m.ID == b.id }), err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
 func TestDeadlockNamesTheProcessesInAnyLanguage(t *testing.T) {
@@ -64,6 +66,59 @@ func TestDeadlockOfTwoBatchesNamesTheOtherProjection(t *testing.T) {
 	}
 	if other := owners[1-victim].lease; !fault.Conflict || len(fault.Rivals) != 1 || fault.Rivals[0] != (engine.Rival{ID: other.ID, Row: other.Row}) {
 		t.Errorf("%+v, want %v", fault, other.ID)
+	}
+}
+
+// Of two batches that deadlock, one goes on. A batch that waits for it is sent back, also if it was in no deadlock itself.
+func TestBatchThatWaitsBehindADeadlockIsSentBack(t *testing.T) {
+	t.Parallel()
+	store := modelStore(t)
+	mustExec(t, store, "create table public.cells (id int primary key, n int); insert into public.cells select g, 0 from generate_series(0, 3) g")
+	owners := owning(t, store, "p", "q", "waits for p", "waits for q")
+	write := func(ctx context.Context, tx pgx.Tx, id int) error {
+		_, err := tx.Exec(ctx, "update public.cells set n = n + 1 where id = $1", id)
+		return err
+	}
+	var held sync.WaitGroup
+	held.Add(2)
+	var errs [4]error
+	_ = together(4, func(i int) error {
+		errs[i] = owners[i].apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			if i >= 2 {
+				held.Wait()
+				return write(ctx, tx, i)
+			}
+			if err := errors.Join(write(ctx, tx, i), write(ctx, tx, i+2)); err != nil {
+				return err
+			}
+			held.Done()
+			held.Wait()
+			if err := write(ctx, tx, 1-i); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "select pg_sleep(0.5)") // the winner still runs when the others are sent back
+			return err
+		}, engine.ApplyOptions{Timeout: time.Minute})
+		return nil
+	})
+	winner := 0
+	if errs[0] != nil {
+		winner = 1
+	}
+	if errs[winner] != nil || errs[1-winner] == nil || errs[2+1-winner] != nil {
+		t.Fatal(errs)
+	}
+	var fault *engine.Fault
+	if err := errs[2+winner]; !errors.As(err, &fault) || !fault.Conflict || !pgerr.Is(err, pgerr.QueryCanceled) {
+		t.Fatalf("not sent back: %v", err)
+	}
+	for _, o := range owners[:2] {
+		if !slices.Contains(fault.Rivals, engine.Rival{ID: o.lease.ID, Row: o.lease.Row}) {
+			t.Errorf("%s is not kept apart from %s: %v", owners[2+winner].lease.ID, o.lease.ID, fault.Rivals)
+		}
+	}
+	if err := owners[2+winner].apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error { return write(ctx, tx, 2) }, engine.ApplyOptions{Timeout: time.Minute}); err != nil {
+		t.Errorf("the next attempt: %v", err)
 	}
 }
 

@@ -121,8 +121,7 @@ type Store struct {
 	sessions session.Pooled
 	// middleware is around all appends, nil if there is none.
 	middleware *eventlog.Middleware
-	// abandoned counts the handlers that did not return.
-	abandoned atomic.Int64
+	handling   handling
 	// warned reports whether warnOfExtensions has run.
 	warned atomic.Bool
 
