@@ -30,7 +30,7 @@ func (a *Admin) Rename(ctx context.Context, id ProjectionID, name string) error 
 	if err := validRename(id, name); err != nil {
 		return fmt.Errorf("rename %s: %w", id, err)
 	}
-	return a.store.Rename(ctx, rename)
+	return a.plane.Rename(ctx, rename)
 }
 
 func validRename(id ProjectionID, name string) error {
@@ -61,7 +61,7 @@ func (a *Admin) Forget(ctx context.Context, id ProjectionID) error {
 	if err := whole(id); err != nil {
 		return fmt.Errorf("forget %s: %w", id, err)
 	}
-	return a.store.Forget(ctx, id)
+	return a.plane.Forget(ctx, id)
 }
 
 // Create creates a projection in one tenant, which begins where start says. It is for names that were forgotten, renamed or

@@ -86,13 +86,13 @@ func (a *Admin) CancelOperation(ctx context.Context, id ProjectionID) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	return a.store.CancelOperation(ctx, id)
+	return a.plane.CancelOperation(ctx, id)
 }
 
 func (a *Admin) openOperation(ctx context.Context, id ProjectionID) (engine.Operation, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	return a.store.OpenOperation(ctx, id)
+	return a.plane.OpenOperation(ctx, id)
 }
 
 // operate requests an operation and waits for its end. If this runtime knows the projection, but its rows do not exist yet, it
@@ -102,7 +102,7 @@ func (a *Admin) operate(ctx context.Context, o engine.NewOperation) error {
 	err := a.existing(ctx, o.ID, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, a.timeout)
 		defer cancel()
-		number, err = a.store.InsertOperation(ctx, o)
+		number, err = a.plane.InsertOperation(ctx, o)
 		return err
 	})
 	if err != nil {
@@ -121,7 +121,7 @@ func (a *Admin) operationEnded(ctx context.Context, tenant string, number int64)
 		switch {
 		case errors.Is(err, projection.ErrOperationNotFound):
 			return false, cmp.Or(a.inactive(ctx, tenant), err)
-		case err != nil && (ctx.Err() != nil || a.store.Classify(err).Class == engine.Infrastructure):
+		case err != nil && (ctx.Err() != nil || a.plane.Classify(err).Class == engine.Infrastructure):
 			return false, nil
 		case err != nil:
 			return false, fmt.Errorf("%w: %w", projection.ErrOperationPending, err)
@@ -138,7 +138,7 @@ func (a *Admin) operationEnded(ctx context.Context, tenant string, number int64)
 func (a *Admin) readOperation(ctx context.Context, number int64) (engine.Operation, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	return a.store.Operation(ctx, number)
+	return a.plane.Operation(ctx, number)
 }
 
 // pendingBecause describes how far an open operation is.

@@ -65,7 +65,7 @@ func (a *Admin) reset(ctx context.Context, id ProjectionID, position int64, opts
 	}
 	var done engine.ResetResult
 	err := a.existing(ctx, id, func() (err error) {
-		done, err = a.store.Reset(ctx, request)
+		done, err = a.plane.Reset(ctx, request)
 		return err
 	})
 	if err != nil {
@@ -112,7 +112,7 @@ func (a *Admin) mayRedeliver(ctx context.Context, id ProjectionID, opts ResetOpt
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	delivers, err := a.store.Delivers(ctx, id)
+	delivers, err := a.plane.Delivers(ctx, id)
 	if err == nil && delivers {
 		err = projection.ErrDelivers
 	}

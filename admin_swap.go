@@ -94,7 +94,7 @@ func later(id ProjectionID) error {
 func (a *Admin) versions(ctx context.Context, id ProjectionID) (state versions.State, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	return a.store.Versions(ctx, id, nil)
+	return a.plane.Versions(ctx, id, nil)
 }
 
 // Unswapped returns, in order, the tenants in which readers still use an earlier version of the projection. Each ID names the

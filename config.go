@@ -117,7 +117,7 @@ func processName() string {
 }
 
 // validate returns an error about the first invalid field of a configuration that has its defaults.
-func (c Config) validate(store engine.Store) error {
+func (c Config) validate(database engine.Database) error {
 	for _, field := range []struct {
 		name  string
 		value time.Duration
@@ -142,7 +142,7 @@ func (c Config) validate(store engine.Store) error {
 	if c.FailureDetection > c.LeaseDuration {
 		return fmt.Errorf("Config.FailureDetection (%v) must be at most Config.LeaseDuration (%v)", c.FailureDetection, c.LeaseDuration)
 	}
-	pool := store.Connections()
+	pool := database.Connections()
 	switch {
 	case c.MaxBatches < 0:
 		return fmt.Errorf("Config.MaxBatches must not be negative: %d", c.MaxBatches)
@@ -160,7 +160,7 @@ func (c Config) validate(store engine.Store) error {
 	}
 	seen := make(map[string]bool, len(c.Tenants))
 	for _, t := range c.Tenants {
-		if err := store.ValidTenant(t); err != nil {
+		if err := database.ValidTenant(t); err != nil {
 			return fmt.Errorf("Config.Tenants: %w", err)
 		}
 		if seen[t] {

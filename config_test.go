@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
@@ -23,11 +24,11 @@ import (
 
 // stubStore is a store that is asked only what New and Register ask.
 type stubStore struct {
-	engine.Store
+	store.Driver
 	connections int
 }
 
-func (s stubStore) Engine() engine.Store                                        { return s }
+func (s stubStore) Engine() store.Driver                                        { return s }
 func (stubStore) Name() string                                                  { return "*pgstore.Store" }
 func (stubStore) TxType() reflect.Type                                          { return reflect.TypeFor[pgx.Tx]() }
 func (s stubStore) DefaultBatches() int                                         { return 0 }

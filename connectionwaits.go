@@ -12,13 +12,13 @@ const waitsEvery = time.Second
 
 // reportWaits reports the waits for connections of the store until stop is called. Without a callback it does nothing. The
 // callback has a goroutine of its own.
-func reportWaits(store engine.Store, callback func(observe.ConnectionWaits)) (stop func()) {
+func reportWaits(database engine.Database, callback func(observe.ConnectionWaits)) (stop func()) {
 	if callback == nil {
 		return func() {}
 	}
-	before := store.ConnectionWaits()
+	before := database.ConnectionWaits()
 	report := func() {
-		now := store.ConnectionWaits()
+		now := database.ConnectionWaits()
 		if now.Count > before.Count || now.GivenUp > before.GivenUp {
 			callback(observe.ConnectionWaits{Count: now.Count - before.Count, Duration: now.Duration - before.Duration, GivenUp: now.GivenUp - before.GivenUp})
 		}

@@ -13,7 +13,7 @@ import (
 
 // countedStore is a store of which only the waits are asked.
 type countedStore struct {
-	engine.Store
+	engine.Database
 	waits atomic.Int64
 	asked atomic.Int64
 }

@@ -8,12 +8,21 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 )
 
 // Store is where events, checkpoints and leases are kept. *pgstore.Store is a Store.
 type Store interface {
 	// Engine is for package millrace.
-	Engine() engine.Store
+	Engine() store.Driver
+}
+
+// driverOf returns the driver of a store, nil if there is none.
+func driverOf(s Store) store.Driver {
+	if s == nil {
+		return nil
+	}
+	return s.Engine()
 }
 
 // Handler is what a projection does with its events. Packages of stores make handlers that get a transaction of the store:
@@ -33,7 +42,7 @@ func (h handler) Engine() engine.Handler { return engine.Handler(h) }
 
 // handle returns the projection's handler within its middleware, with the event types that it handles. It returns an error if
 // the store cannot run the handler.
-func (p Projection) handle(store engine.Store, outer []Middleware) (engine.Handler, error) {
+func (p Projection) handle(database engine.Database, outer []Middleware) (engine.Handler, error) {
 	if p.Handler == nil {
 		return engine.Handler{}, errors.New("Projection.Handler must be set")
 	}
@@ -43,8 +52,8 @@ func (p Projection) handle(store engine.Store, outer []Middleware) (engine.Handl
 		return h, fmt.Errorf("Projection.Handler: %w", h.Err)
 	case h.Apply == nil && h.Deliver == nil:
 		return h, errors.New("Projection.Handler must be made by a constructor such as Deliver or pgstore.Each")
-	case h.Apply != nil && h.Tx != store.TxType():
-		return h, fmt.Errorf("its handler takes %v, but %s gives %v", h.Tx, store.Name(), store.TxType())
+	case h.Apply != nil && h.Tx != database.TxType():
+		return h, fmt.Errorf("its handler takes %v, but %s gives %v", h.Tx, database.Name(), database.TxType())
 	case h.Types != nil && len(p.Types) > 0:
 		return h, fmt.Errorf("Projection.Types must be empty: the handler handles the types %q", h.Types)
 	case h.Deliver != nil && p.AsyncCommit:

@@ -15,13 +15,13 @@ type Hook interface {
 
 // hookFor returns the hook of that field of a Projection, or an error if the store cannot run it. Run is nil if the field is
 // not set.
-func hookFor(field string, hook Hook, store engine.Store) (engine.Hook, error) {
+func hookFor(field string, hook Hook, database engine.Database) (engine.Hook, error) {
 	if hook == nil {
 		return engine.Hook{}, nil
 	}
 	h := hook.Engine()
-	if h.Tx != store.TxType() {
-		return h, fmt.Errorf("%s takes %v, but %s gives %v", field, h.Tx, store.Name(), store.TxType())
+	if h.Tx != database.TxType() {
+		return h, fmt.Errorf("%s takes %v, but %s gives %v", field, h.Tx, database.Name(), database.TxType())
 	}
 	return h, nil
 }

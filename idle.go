@@ -94,7 +94,7 @@ func (w *idleWait) wait(ctx context.Context) error {
 		for len(ask) > 0 && err == nil {
 			n := min(idleSlice, len(ask))
 			err = w.inDatabase(ctx, ask[:n])
-			if err != nil && ctx.Err() == nil && w.runtime.store.Classify(err).Class == engine.Infrastructure {
+			if err != nil && ctx.Err() == nil && w.runtime.plane.Classify(err).Class == engine.Infrastructure {
 				err = nil // the projections stay pending
 			}
 			ask = ask[n:]

@@ -25,5 +25,5 @@ func (a *Admin) Repartition(ctx context.Context, id ProjectionID, n int) error {
 	case n < 1 || n > partition.Most:
 		return fmt.Errorf("repartition %s: the number of partitions must be from 1 to %d: %d", engine.FullID(id), partition.Most, n)
 	}
-	return a.existing(ctx, id, func() error { return a.store.Repartition(ctx, id, n) })
+	return a.existing(ctx, id, func() error { return a.plane.Repartition(ctx, id, n) })
 }

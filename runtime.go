@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/observing"
@@ -39,20 +40,17 @@ type Runtime struct {
 // New returns a Runtime. It does nothing until Run is called.
 func New(config Config) (*Runtime, error) {
 	config = config.withDefaults()
-	var store engine.Store
-	if config.Store != nil {
-		store = config.Store.Engine()
-	}
-	if store == nil {
+	driver := driverOf(config.Store)
+	if driver == nil {
 		return nil, errors.New("new runtime: Config.Store must be set")
 	}
-	if err := config.validate(store); err != nil {
+	if err := config.validate(driver); err != nil {
 		return nil, fmt.Errorf("new runtime: %w", err)
 	}
 	config.Logger = shortErrors(config.Logger)
 	config.Observer = observing.Guarded(config.Observer, config.Logger)
 	r := &Runtime{config: config, definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
-	r.Admin = &Admin{store: store, timeout: config.QueryTimeout, patience: config.LeaseDuration, runtime: r}
+	r.Admin = &Admin{store: driver, plane: control.On(driver), timeout: config.QueryTimeout, patience: config.LeaseDuration, runtime: r}
 	return r, nil
 }
 
@@ -213,7 +211,7 @@ func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 	c := r.config
 	deps := &actors.Deps{
 		System: actors.NewSystem(c.Logger),
-		Store:  r.store,
+		Store:  actors.StoreOf(r.store),
 		Log:    c.Logger,
 		Node:   r.node(only),
 		Timing: actors.Timing{

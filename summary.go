@@ -85,7 +85,7 @@ func (s *Summary) countNotOwned(nodes []engine.NodeRow, counts []engine.NotOwned
 }
 
 // add adds the nodes, and the summaries of the living ones.
-func (s *Summary) add(ctx context.Context, store engine.Store, nodes []engine.NodeRow) error {
+func (s *Summary) add(ctx context.Context, lists engine.Lists, nodes []engine.NodeRow) error {
 	var lagging []engine.LaggingProjection
 	var tenants []engine.LaggingTenant
 	var held []engine.HeldTenant
@@ -113,7 +113,7 @@ func (s *Summary) add(ctx context.Context, store engine.Store, nodes []engine.No
 	slices.SortStableFunc(s.Standing, func(a, b Standstill) int { return a.Since.Compare(b.Since) })
 	s.addLaggingTenants(tenants)
 	slices.SortStableFunc(lagging, func(a, b engine.LaggingProjection) int { return cmp.Compare(b.Behind(), a.Behind()) })
-	return s.addLagging(ctx, store, lagging[:min(engine.MaxSummarized, len(lagging))])
+	return s.addLagging(ctx, lists, lagging[:min(engine.MaxSummarized, len(lagging))])
 }
 
 // addLaggingTenants adds the tenants that are furthest behind, each once.
@@ -133,7 +133,7 @@ func (s *Summary) addLaggingTenants(reported []engine.LaggingTenant) {
 }
 
 // addLagging adds lagging projections, from the summaries of their nodes and from their rows.
-func (s *Summary) addLagging(ctx context.Context, store engine.Store, lagging []engine.LaggingProjection) error {
+func (s *Summary) addLagging(ctx context.Context, lists engine.Lists, lagging []engine.LaggingProjection) error {
 	filter := engine.ProjectionFilter{IDs: make([]ProjectionID, len(lagging))}
 	for i, l := range lagging {
 		filter.IDs[i] = l.ID
@@ -141,7 +141,7 @@ func (s *Summary) addLagging(ctx context.Context, store engine.Store, lagging []
 	if len(lagging) == 0 {
 		return nil
 	}
-	rows, err := store.Projections(ctx, filter)
+	rows, err := lists.Projections(ctx, filter)
 	if err != nil {
 		return err
 	}

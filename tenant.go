@@ -19,10 +19,10 @@ import (
 // returns projection.ErrResumed. A handler must not pause its own tenant, since PauseTenant would wait for the handler.
 func (a *Admin) PauseTenant(ctx context.Context, tenant string) error {
 	tenant = fullTenant(tenant)
-	if err := a.store.SetTenantDesired(ctx, tenant, engine.WantPause); err != nil {
+	if err := a.plane.SetTenantDesired(ctx, tenant, engine.WantPause); err != nil {
 		return err
 	}
-	if err := tenancy.Stopped(ctx, a.store, func() (bool, error) { return a.store.SuspensionEnded(ctx, tenant) }); err != nil {
+	if err := tenancy.Stopped(ctx, a.plane, func() (bool, error) { return a.plane.SuspensionEnded(ctx, tenant) }); err != nil {
 		return fmt.Errorf("wait for the pause of tenant %q: %w", tenant, err)
 	}
 	return nil
@@ -31,7 +31,7 @@ func (a *Admin) PauseTenant(ctx context.Context, tenant string) error {
 // ResumeTenant ends the pause of a tenant. Projections that are paused themselves stay paused, and those of an archived tenant
 // do not run.
 func (a *Admin) ResumeTenant(ctx context.Context, tenant string) error {
-	return a.store.SetTenantDesired(ctx, fullTenant(tenant), engine.WantRun)
+	return a.plane.SetTenantDesired(ctx, fullTenant(tenant), engine.WantRun)
 }
 
 // fullTenant returns the name of a tenant. Empty means projection.DefaultTenant.

@@ -222,7 +222,7 @@ func (s *stepper) wait(ctx context.Context) error {
 			}
 		case <-ask.C:
 			row, err := s.runtime.tickRow(ctx, s.id)
-			if err != nil && s.runtime.store.Classify(err).Class == engine.Infrastructure {
+			if err != nil && s.runtime.plane.Classify(err).Class == engine.Infrastructure {
 				continue
 			}
 			own := row.Owner == s.runtime.running().Node.ID

@@ -61,7 +61,7 @@ func isLater(later, id ProjectionID) bool {
 }
 
 // hooks returns the hooks of the projection, or an error if the store cannot run one of them.
-func (p Projection) hooks(store engine.Store) (hooks engine.Hooks, err error) {
+func (p Projection) hooks(database engine.Database) (hooks engine.Hooks, err error) {
 	for _, h := range []struct {
 		field string
 		hook  Hook
@@ -71,7 +71,7 @@ func (p Projection) hooks(store engine.Store) (hooks engine.Hooks, err error) {
 		if h.hook != nil && h.later && p.Version <= 1 {
 			return hooks, fmt.Errorf("%s must not be set: it is for Projection.Version from 2 on, which is %d", h.field, p.Version)
 		}
-		if *h.to, err = hookFor(h.field, h.hook, store); err != nil {
+		if *h.to, err = hookFor(h.field, h.hook, database); err != nil {
 			return hooks, err
 		}
 	}

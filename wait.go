@@ -29,7 +29,7 @@ func (a *Admin) Pause(ctx context.Context, id ProjectionID) error {
 	if err := a.setDesiredState(ctx, id, engine.WantPause); err != nil {
 		return err
 	}
-	if err := tenancy.Stopped(ctx, a.store, func() (free bool, err error) { return a.store.PauseEnded(ctx, id) }); err != nil {
+	if err := tenancy.Stopped(ctx, a.plane, func() (free bool, err error) { return a.plane.PauseEnded(ctx, id) }); err != nil {
 		return fmt.Errorf("wait for the pause of %s: %w", engine.FullID(id), err)
 	}
 	return nil
@@ -44,7 +44,7 @@ func whole(id ProjectionID) error {
 }
 
 func (a *Admin) setDesiredState(ctx context.Context, id ProjectionID, desired engine.DesiredState) error {
-	return a.existing(ctx, id, func() error { return a.store.SetDesiredState(ctx, engine.FullID(id), desired) })
+	return a.existing(ctx, id, func() error { return a.plane.SetDesiredState(ctx, engine.FullID(id), desired) })
 }
 
 // existing calls change. If this runtime knows the projection, but its rows do not exist yet since the tenant is new, existing
@@ -108,7 +108,7 @@ func (a *Admin) waitFor(ctx context.Context, id ProjectionID, position int64) er
 		case errors.As(err, &retired) && retired.ByVersion():
 			id.Name = retired.Successor
 			continue
-		case err != nil && a.store.Classify(err).Class != engine.Infrastructure:
+		case err != nil && a.plane.Classify(err).Class != engine.Infrastructure:
 			return err
 		case err == nil && len(rows) == 0:
 			// Its rows are about to be made, if the tenant exists and is not archived.

@@ -9,13 +9,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
 )
 
 // history is a store with events at all positions from 1 on. reading, unless it is nil, is called in each read.
 type history struct {
-	engine.Store
+	engine.Events
 	reading func(ctx context.Context, r engine.ReadRange)
 }
 
@@ -31,13 +32,9 @@ func (h *history) Read(ctx context.Context, _ string, r engine.ReadRange) (engin
 	return page, ctx.Err()
 }
 
-func (h *history) Classify(err error) *engine.Fault {
-	return &engine.Fault{Class: engine.Infrastructure, Err: err}
-}
-
 // newAhead returns a worker without an actor.
 func newAhead(t *testing.T, store *history, apply engine.Run) *worker {
-	deps := &Deps{System: NewSystem(zap.NewNop()), Store: store, Log: zap.NewNop(), Timing: Timing{QueryTimeout: time.Minute},
+	deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: store, Plane: control.On(outage{})}, Log: zap.NewNop(), Timing: Timing{QueryTimeout: time.Minute},
 		Limiter: NewLimiter(Limits{Connections: 10, Batches: 2, Log: zap.NewNop()})}
 	deps.Init()
 	t.Cleanup(deps.Wait)

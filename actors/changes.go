@@ -85,7 +85,7 @@ func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
 	}
 	var leases []engine.Lease
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
-		leases, err = n.deps.Store.Leases(ctx, rows)
+		leases, err = n.deps.Ownership.Leases(ctx, rows)
 		return err
 	}, func(ctx actor.Context, err error) {
 		if err != nil {

@@ -47,7 +47,7 @@ func (n *node) advance(ctx actor.Context) {
 	c.requests, c.moving = nil, true
 	var rows map[int32]bool
 	n.query(ctx, func(ctx context.Context) (err error) {
-		rows, err = n.deps.Store.Advance(ctx, advances)
+		rows, err = n.deps.Ownership.Advance(ctx, advances)
 		return err
 	}, func(ctx actor.Context, err error) {
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // claims is a store in which the leases of one projection of many tenants can be claimed. It notes what was called.
 type claims struct {
-	engine.Store
+	engine.Ownership
 	wanted        int
 	counts, owned int
 	claims        []int
@@ -48,7 +48,7 @@ func (s *claims) Claim(_ context.Context, node engine.Node, rows []int32, _ bool
 // newClaim returns a node of one projection, and its search, which found n free leases.
 func newClaim(n int) (*node, *claims, *claim) {
 	store := &claims{wanted: n}
-	deps := &Deps{Store: store, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
+	deps := &Deps{Store: Store{Ownership: store}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
 		Node: engine.Node{ID: "a", Projections: []string{"p"}, LeaseDuration: time.Hour}, Timing: Timing{QueryTimeout: time.Minute}}
 	deps.Init()
 	deps.Registry.publishSession(func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, time.Now() })

@@ -55,23 +55,23 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step
 		return r, nil, err
 	}
 	defer release()
-	store := w.deps.Store
+	plane := w.deps.Plane
 	switch s := step.(type) {
 	case machine.ScheduleReplay:
 		var found machine.Scheduled
-		found.Found, found.Next, err = store.ScheduleReplay(ctx, r.Row, w.def.Replay)
+		found.Found, found.Next, err = plane.ScheduleReplay(ctx, r.Row, w.def.Replay)
 		next, following = r.Scheduled(found)
 	case machine.FindCommand:
 		var found engine.ReplayQueue
-		found, err = store.NextCommand(ctx, r.Row, s.Discards)
+		found, err = plane.NextCommand(ctx, r.Row, s.Discards)
 		next, following = r.Found(found)
 	case machine.Discard:
 		var discarded int64
-		discarded, err = store.Discard(ctx, r.Row, s.Command)
+		discarded, err = plane.Discard(ctx, r.Row, s.Command)
 		next, following = r.Discarded(discarded)
 	case machine.BeginReplay:
 		var replay *engine.Replay
-		replay, err = store.BeginReplay(ctx, r.Row, s.Command, s.Unfinished)
+		replay, err = plane.BeginReplay(ctx, r.Row, s.Command, s.Unfinished)
 		next, following = r.Begun(replay)
 	case machine.EndReplay:
 		err = w.endReplay(ctx, r.Row, s)
@@ -87,10 +87,10 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step
 func (w *worker) endReplay(ctx context.Context, row engine.Lease, e machine.EndReplay) error {
 	failed := engine.FailedReplay{Replay: e.Replay, Attempt: e.Attempt, Err: e.Fault.Err, Stack: e.Fault.Stack}
 	if e.Action == projection.ActionSkip {
-		return w.deps.Store.SkipReplay(ctx, row, failed)
+		return w.deps.Plane.SkipReplay(ctx, row, failed)
 	}
 	if e.Halt != nil {
 		failed.Halt = e.Halt.Error()
 	}
-	return w.deps.Store.FailReplay(ctx, row, failed)
+	return w.deps.Plane.FailReplay(ctx, row, failed)
 }

@@ -12,8 +12,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/observe"
 )
 
@@ -32,10 +34,25 @@ type Timing struct {
 	ReplayRest time.Duration
 }
 
+// Store is what the actors use of a store.
+type Store struct {
+	Plane     control.Plane
+	Ownership engine.Ownership
+	Events    engine.Events
+	Lists     engine.Lists
+	Health    engine.Health
+	Changes   engine.Changes
+}
+
+// StoreOf returns what the actors use of a store.
+func StoreOf(d store.Driver) Store {
+	return Store{Plane: control.On(d), Ownership: d, Events: d, Lists: d, Health: d, Changes: d}
+}
+
 // Deps is what all actors of a runtime share.
 type Deps struct {
+	Store
 	System      *actor.ActorSystem
-	Store       engine.Store
 	Log         *zap.Logger
 	Node        engine.Node
 	Timing      Timing

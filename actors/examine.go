@@ -37,7 +37,7 @@ func (w *worker) examine(ctx context.Context, err error) finding {
 	if partial := partialOf(err); err == nil || partial != nil && partial.Err == nil {
 		return finding{}
 	}
-	fault := *w.deps.Store.Classify(err)
+	fault := *w.deps.Plane.Classify(err)
 	if fault.Class == engine.Unclear {
 		failed := w.deps.Probe(ctx)
 		if ctx.Err() != nil {

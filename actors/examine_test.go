@@ -10,8 +10,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -39,7 +41,10 @@ func TestFailureHandlerThatGivesNoAnswerIsLoggedAndLeavesTheDecisionToThePolicy(
 }
 
 // classified is a store whose server works.
-type classified struct{ engine.Store }
+type classified struct {
+	engine.Health
+	store.Control
+}
 
 func (classified) Probe(context.Context) error { return nil }
 
@@ -63,7 +68,7 @@ func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
 		"while the server is unreachable":     {engine.Fault{Class: engine.Infrastructure, Returned: true, Unreachable: true}, false},
 		"a request of the handler":            {engine.Fault{Class: engine.HandlerFault, Err: projection.Skip(errors.New("unwanted"))}, false},
 	} {
-		deps := &Deps{System: NewSystem(zap.NewNop()), Store: classified{}, Timing: Timing{QueryTimeout: time.Minute}}
+		deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Health: classified{}, Plane: control.On(classified{})}, Timing: Timing{QueryTimeout: time.Minute}}
 		deps.Init()
 		w := worker{deps: deps, def: &engine.Definition{}}
 		w.def.Breaker.IsOutage = func(error) bool { return true }
@@ -83,8 +88,8 @@ type unreachable struct{ classified }
 func (unreachable) Probe(context.Context) error { return errors.New("away") }
 
 func TestFaultThatMayBeTheServersIsProbed(t *testing.T) {
-	for store, away := range map[engine.Store]bool{classified{}: false, unreachable{}: true} {
-		deps := &Deps{System: NewSystem(zap.NewNop()), Store: store, Timing: Timing{QueryTimeout: time.Minute}}
+	for health, away := range map[engine.Health]bool{classified{}: false, unreachable{}: true} {
+		deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Health: health, Plane: control.On(classified{})}, Timing: Timing{QueryTimeout: time.Minute}}
 		deps.Init()
 		w := worker{deps: deps, def: &engine.Definition{}}
 		found := w.examine(t.Context(), &engine.Fault{Class: engine.Unclear, Probe: true, Err: errors.New("unclear")})

@@ -87,7 +87,7 @@ func (f *feed) Start(ctx actor.Context) {
 
 // newTail returns a tail that holds a slot during each of its reads, and none while it waits for open transactions.
 func (f *feed) newTail() engine.Tail {
-	tail := f.deps.Store.Tail(f.tenant)
+	tail := f.deps.Events.Tail(f.tenant)
 	tail.ReadWithin(f.readSlot)
 	return tail
 }

@@ -27,7 +27,7 @@ type feedFaults struct {
 
 // failed is called after a poll that failed. The supervisor answers when the server can be reached.
 func (f *feed) failed(ctx actor.Context, err error) {
-	fault := f.deps.Store.Classify(err)
+	fault := f.deps.Plane.Classify(err)
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err, Polling: true} })
 	f.forget()
 	if fault.Class != engine.Configuration {

@@ -109,7 +109,7 @@ func (n *node) readHeads(ctx actor.Context) {
 	marks, began := n.deps.Feeds.marks(tenants), time.Now()
 	var heads engine.Heads
 	n.query(ctx, func(ctx context.Context) (err error) {
-		heads, err = n.deps.Store.Heads(ctx, tenants)
+		heads, err = n.deps.Events.Heads(ctx, tenants)
 		return err
 	}, func(ctx actor.Context, err error) {
 		h.reading = false

@@ -50,10 +50,10 @@ func (n *node) release(ctx actor.Context) {
 	n.deps.Own(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 		defer cancel()
-		err := n.deps.Store.Release(ctx, advances)
+		err := n.deps.Ownership.Release(ctx, advances)
 		for retry := 0; err != nil && retry < releaseRetries && ctx.Err() == nil; retry++ {
 			// It may have been one connection. Leases that the previous try released are skipped.
-			err = n.deps.Store.Release(ctx, advances)
+			err = n.deps.Ownership.Release(ctx, advances)
 		}
 		n.deps.call(self, func(ctx actor.Context) { n.released(ctx, advances, err) })
 	})
@@ -94,7 +94,7 @@ func (n *node) retire(ctx actor.Context, key engine.LeaseKey) {
 func (n *node) releaseAll(ctx actor.Context) {
 	n.carryOut(ctx, n.table.Close())
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
-		return n.deps.Store.AnnounceDrain(ctx, n.deps.Node)
+		return n.deps.Ownership.AnnounceDrain(ctx, n.deps.Node)
 	}, func(_ actor.Context, err error) {
 		if err != nil {
 			n.log.Debug("announcing the drain failed", zap.Error(err))
@@ -131,7 +131,7 @@ func (n *node) readOrders(ctx actor.Context) {
 	n.orders.reading = true
 	var orders map[int32]engine.Orders
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
-		orders, err = n.deps.Store.Orders(ctx, n.deps.Node, rows)
+		orders, err = n.deps.Ownership.Orders(ctx, n.deps.Node, rows)
 		return err
 	}, func(ctx actor.Context, err error) {
 		n.orders.reading = false
@@ -194,7 +194,7 @@ func (n *node) readLeases(ctx actor.Context) {
 	n.leases.requests, n.leases.reading = nil, true
 	var leases []engine.Lease
 	n.query(ctx, func(ctx context.Context) (err error) {
-		leases, err = n.deps.Store.Leases(ctx, rows)
+		leases, err = n.deps.Ownership.Leases(ctx, rows)
 		return err
 	}, func(ctx actor.Context, err error) {
 		n.leasesSeen(ctx, leases)

@@ -147,7 +147,7 @@ func (l *listener) end(ctx context.Context, session engine.Session) {
 func (l *listener) connect(ctx context.Context) (engine.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(l.deps.Timing.QueryTimeout, max(time.Second, l.deps.Node.LeaseDuration)))
 	defer cancel()
-	return l.deps.Store.Connect(ctx, l.deps.Node)
+	return l.deps.Ownership.Connect(ctx, l.deps.Node)
 }
 
 // serve waits for notifications. In between it sends heartbeats and checks the other nodes. It returns when the connection is

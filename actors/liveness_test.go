@@ -13,8 +13,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -145,7 +147,7 @@ func surround(t *testing.T) *outside {
 			}
 			return nil
 		}}}
-	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: o.store, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(Limits{Connections: 2, Batches: 1, BatchesPerTenant: 1}),
+	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: o.store, Plane: control.On(outage{})}, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(Limits{Connections: 2, Batches: 1, BatchesPerTenant: 1}),
 		Timing: Timing{HeartbeatInterval: time.Hour, PollInterval: time.Hour, ReconcileInterval: time.Hour, AdvanceInterval: time.Hour, QueryTimeout: time.Minute}}
 	o.deps.Init()
 	o.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now() })
@@ -242,7 +244,7 @@ func receive[T any](o *outside, from chan T) T {
 
 // memory is a store of one tenant in memory.
 type memory struct {
-	engine.Store
+	engine.Events
 	mu     sync.Mutex
 	events []event.Envelope // only those that concern the projection
 }
@@ -277,7 +279,10 @@ func read(all []event.Envelope, r engine.ReadRange) engine.Page {
 	return page
 }
 
-func (m *memory) Classify(err error) *engine.Fault {
+// outage takes every error for one of the infrastructure.
+type outage struct{ store.Control }
+
+func (outage) Classify(err error) *engine.Fault {
 	return &engine.Fault{Class: engine.Infrastructure, Err: err}
 }
 

@@ -108,7 +108,7 @@ func (o *operator) take(ctx actor.Context) {
 		o.deps.Registry.operatorStep(searching, o.deps.Timing.QueryTimeout)
 		defer o.deps.Registry.operatorStep(searching, 0)
 		return o.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
-			taken, err = o.deps.Store.TakeOperation(ctx, o.deps.Node, running)
+			taken, err = o.deps.Plane.TakeOperation(ctx, o.deps.Node, running)
 			return err
 		})
 	}, func(ctx actor.Context, err error) {
@@ -209,7 +209,7 @@ func (r *operation) carryOut(ctx context.Context) {
 		}
 		failure := r.failure(ctx, err)
 		if failure != nil {
-			err = r.step(ctx, func(ctx context.Context) error { return r.deps.Store.FailOperation(ctx, r.op, failure) })
+			err = r.step(ctx, func(ctx context.Context) error { return r.deps.Plane.FailOperation(ctx, r.op, failure) })
 		}
 		switch {
 		case err == nil && failure == nil:
@@ -218,13 +218,13 @@ func (r *operation) carryOut(ctx context.Context) {
 		case err == nil:
 			r.log.Error("operation failed", zap.Error(failure))
 			return
-		case r.deps.Store.Classify(err).Class == engine.LeaseLost:
+		case r.deps.Plane.Classify(err).Class == engine.LeaseLost:
 			r.log.Info("operation was ended or taken over meanwhile")
 			return
 		}
 		if waiting.Err() == nil {
 			r.log.Warn("operation is tried again", zap.Error(err))
-			_ = r.step(ctx, func(ctx context.Context) error { return r.deps.Store.NoteOperation(ctx, r.op, err.Error()) })
+			_ = r.step(ctx, func(ctx context.Context) error { return r.deps.Plane.NoteOperation(ctx, r.op, err.Error()) })
 			r.place.leave()
 		}
 		if !pause(waiting, FaultDelay(faults)) {
@@ -236,7 +236,7 @@ func (r *operation) carryOut(ctx context.Context) {
 
 // giveBack leaves the operation to another node, and reports whether it did.
 func (r *operation) giveBack(ctx context.Context) bool {
-	err := r.step(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.deps.Store.ReleaseOperation(ctx, r.op) })
+	err := r.step(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.deps.Plane.ReleaseOperation(ctx, r.op) })
 	if err != nil {
 		r.log.Warn("releasing an operation failed", zap.Error(err))
 	}
@@ -269,7 +269,7 @@ func (r *operation) try(ctx, waiting context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if run.Hook.Run == nil {
-		return r.deps.Store.RunOperation(ctx, r.op, run)
+		return r.deps.Changes.RunOperation(ctx, r.op, run)
 	}
 	return r.runHook(ctx, run)
 }
@@ -278,14 +278,14 @@ func (r *operation) try(ctx, waiting context.Context) error {
 // may be the cause, for instance by a statement that ends its server.
 func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error {
 	number := rand.Int64()
-	others, err := r.deps.Store.BeginHook(ctx, r.op, number)
+	others, err := r.deps.Plane.BeginHook(ctx, r.op, number)
 	if err != nil {
 		return err
 	}
 	if others >= crashesMost {
 		err = engine.EndsOperation(r.crashed(others))
 	} else {
-		err = r.deps.Store.RunOperation(ctx, r.op, run)
+		err = r.deps.Changes.RunOperation(ctx, r.op, run)
 	}
 	if err == nil {
 		return nil
@@ -294,7 +294,7 @@ func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error 
 		r.crashes, r.fault = others+1, err
 		return err
 	}
-	returned := r.step(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.deps.Store.HookReturned(ctx, r.op, number) })
+	returned := r.step(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.deps.Plane.HookReturned(ctx, r.op, number) })
 	if returned != nil {
 		r.log.Warn("recording that the hook of an operation returned failed", zap.Error(returned))
 	}
@@ -311,7 +311,7 @@ func (r *operation) crashed(runs int) error {
 
 // unclear reports whether the hook may have caused a fault of the server or of the connection.
 func (r *operation) unclear(ctx context.Context, err error) bool {
-	class := r.deps.Store.Classify(err).Class
+	class := r.deps.Plane.Classify(err).Class
 	return (class == engine.Unclear || class == engine.Interrupted) && ctx.Err() == nil
 }
 
@@ -339,7 +339,7 @@ func (r *operation) standStill(ctx, waiting context.Context, run *engine.Operati
 func (r *operation) hold(ctx, waiting context.Context, names []string) error {
 	return backoff.Poll(waiting, holdFirst, holdMost, func() (free bool, err error) {
 		err = r.step(ctx, func(ctx context.Context) (err error) {
-			free, err = r.deps.Store.Hold(ctx, r.op, names)
+			free, err = r.deps.Plane.Hold(ctx, r.op, names)
 			return err
 		})
 		return free, err
@@ -360,7 +360,7 @@ func (r *operation) failure(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	switch r.deps.Store.Classify(err).Class {
+	switch r.deps.Plane.Classify(err).Class {
 	case engine.Infrastructure, engine.LeaseLost:
 		return nil
 	case engine.Unclear, engine.Interrupted:

@@ -59,7 +59,7 @@ func (d *Deps) probe() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(d.life, min(d.Timing.QueryTimeout, probeLimit))
-		err := d.Store.Probe(ctx)
+		err := d.Health.Probe(ctx)
 		cancel()
 		for _, answer := range asked {
 			answer(err)

@@ -13,7 +13,7 @@ import (
 
 // probed is a store whose probes take a second. answer gets their number.
 type probed struct {
-	engine.Store
+	engine.Health
 	begun, running, most atomic.Int64
 	answer               func(n int64) error
 }
@@ -35,7 +35,7 @@ type numbered int64
 func (numbered) Error() string { return "number" }
 
 func probing(store *probed, test func(d *Deps)) {
-	d := &Deps{Store: store, Timing: Timing{QueryTimeout: 10 * time.Second}}
+	d := &Deps{Store: Store{Health: store}, Timing: Timing{QueryTimeout: 10 * time.Second}}
 	d.life, d.giveUp = context.WithCancelCause(context.Background())
 	test(d)
 	d.Wait()

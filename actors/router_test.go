@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/observe"
@@ -16,15 +17,14 @@ import (
 
 // pollable is a store of one tenant. Each poll begins with a value of begin, and settles up to head, as it is at that moment.
 type pollable struct {
-	engine.Store
+	engine.Events
 	begin chan struct{}
 	head  atomic.Int64
 	polls atomic.Int64 // that were called
 }
 
-func (p *pollable) Tail(string) engine.Tail      { return p }
-func (p *pollable) ReadWithin(engine.ReadSlot)   {}
-func (p *pollable) Classify(error) *engine.Fault { return &engine.Fault{Class: engine.Infrastructure} }
+func (p *pollable) Tail(string) engine.Tail    { return p }
+func (p *pollable) ReadWithin(engine.ReadSlot) {}
 
 func (p *pollable) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	p.polls.Add(1)
@@ -39,7 +39,7 @@ func (p *pollable) Poll(ctx context.Context) (engine.TailUpdate, error) {
 // polledFeed starts a feed with a subscriber, and reports its polls as they end.
 func polledFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.Read) {
 	store, ended = &pollable{begin: make(chan struct{})}, make(chan observe.Read, 10)
-	deps = &Deps{Store: store, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
+	deps = &Deps{Store: Store{Events: store, Plane: control.On(outage{})}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
 		Observer: observe.Observer{EventsRead: func(r observe.Read) { ended <- r }}}
 	deps.Init()
 	feed := mustSpawn(t, deps, deps.System.Root, NewFeed(deps, "a"))

@@ -115,7 +115,7 @@ func (n *node) reconcileAgain(ctx actor.Context) {
 		c.unowned = c.unowned || len(c.ensure.made) > 0
 		return n.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
 			began := time.Now()
-			c.free, err = n.deps.Store.Free(ctx, n.deps.Node, c.trustHeartbeats, c.unowned)
+			c.free, err = n.deps.Ownership.Free(ctx, n.deps.Node, c.trustHeartbeats, c.unowned)
 			c.took = time.Since(began)
 			return err
 		})
@@ -181,9 +181,9 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 // claim reads the owned leases, claims what the balance says, and reads the orders. What it reads and claims is reported at once.
 // The owned leases are read before any is claimed: a node that starts owns none, and they would all be read twice.
 func (n *node) claim(ctx context.Context, c *claim) (err error) {
-	store, node := n.deps.Store, n.deps.Node
+	own, node := n.deps.Ownership, n.deps.Node
 	if c.readOwned {
-		owned, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Lease, error) { return store.Owned(ctx, node) })
+		owned, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Lease, error) { return own.Owned(ctx, node) })
 		if err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (n *node) claim(ctx context.Context, c *claim) (err error) {
 		}
 	}
 	if c.readOrders {
-		c.orders, err = oneStatement(ctx, n, func(ctx context.Context) (map[int32]engine.Orders, error) { return store.Orders(ctx, node, nil) })
+		c.orders, err = oneStatement(ctx, n, func(ctx context.Context) (map[int32]engine.Orders, error) { return own.Orders(ctx, node, nil) })
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func oneStatement[T any](ctx context.Context, n *node, statement func(ctx contex
 // changes, since then its share is another.
 func (n *node) claimShare(ctx context.Context, c *claim) error {
 	tenants, names := restricted(c.members)
-	counts, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Want, error) { return n.deps.Store.Counts(ctx, tenants, names) })
+	counts, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Want, error) { return n.deps.Ownership.Counts(ctx, tenants, names) })
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (n *node) claimShare(ctx context.Context, c *claim) error {
 	c.drain = plan.Release
 	for wanted := range slices.Chunk(plan.Claim, claimMost) {
 		leases, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Lease, error) {
-			return n.deps.Store.Claim(ctx, n.deps.Node, wanted, c.trustHeartbeats)
+			return n.deps.Ownership.Claim(ctx, n.deps.Node, wanted, c.trustHeartbeats)
 		})
 		if err != nil {
 			return err
@@ -336,7 +336,7 @@ func (n *node) searched(ctx actor.Context, c *claim, err error) {
 // ping finds out whether the pool works. A wait for a slot, or a slow statement, does not show that.
 func (n *node) ping(ctx actor.Context) {
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
-		n.deps.Registry.poolWorks(n.deps.Store.Ping(ctx))
+		n.deps.Registry.poolWorks(n.deps.Health.Ping(ctx))
 		return nil
 	}, func(actor.Context, error) {})
 }

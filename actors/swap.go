@@ -94,12 +94,12 @@ func (s swapping) look(ctx context.Context) (state versions.State, err error) {
 		if err := s.stillOpen(ctx); err != nil {
 			return err
 		}
-		if state, err = s.deps.Store.Versions(ctx, s.op.ID, s.types); err != nil || state.InUse() {
+		if state, err = s.deps.Plane.Versions(ctx, s.op.ID, s.types); err != nil || state.InUse() {
 			return err
 		}
 		ready := state.Ready(s.options.AllowParked)
 		if errors.Is(ready, projection.ErrPaused) {
-			ready = cmp.Or(engine.InactiveTenant(ctx, s.deps.Store, s.op.ID.Tenant), ready)
+			ready = cmp.Or(engine.InactiveTenant(ctx, s.deps.Lists, s.op.ID.Tenant), ready)
 		}
 		return engine.EndsOperation(ready)
 	})
@@ -109,7 +109,7 @@ func (s swapping) look(ctx context.Context) (state versions.State, err error) {
 // stillOpen returns projection.ErrLeaseLost if the operation has ended or was taken over. Otherwise a swap that was cancelled would
 // wait for its version until the limit.
 func (s swapping) stillOpen(ctx context.Context) error {
-	o, err := s.deps.Store.Operation(ctx, s.op.Number)
+	o, err := s.deps.Plane.Operation(ctx, s.op.Number)
 	if err == nil && (o.Epoch != s.op.Epoch || !o.EndedAt.IsZero()) {
 		err = projection.ErrLeaseLost
 	}

@@ -121,13 +121,13 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, n.deps.Timing.QueryTimeout/2)
 	defer cancel()
 	for renames := range slices.Chunk(e.renames, ensureMost) {
-		if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error { return n.deps.Store.RenameUnused(ctx, renames) }); err != nil {
+		if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error { return n.deps.Plane.RenameUnused(ctx, renames) }); err != nil {
 			return err
 		}
 	}
 	var listed []engine.Tenant
 	if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
-		listed, err = n.deps.Store.Tenants(ctx, e.names)
+		listed, err = n.deps.Lists.Tenants(ctx, e.names)
 		return err
 	}); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 		projections, rows, tenants := n.firstTenants(fresh, e.atOnce)
 		if rows > 0 {
 			if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error {
-				left, err := n.deps.Store.Ensure(ctx, projections)
+				left, err := n.deps.Changes.Ensure(ctx, projections)
 				e.left.Retired, e.left.Waiting = append(e.left.Retired, left.Retired...), append(e.left.Waiting, left.Waiting...)
 				return e.hooksFailed(err)
 			}); err != nil {

@@ -145,7 +145,7 @@ type fed struct {
 func (o *outside) feed(tenant string) *fed {
 	f := &fed{outside: o, polls: make(chan func() engine.TailUpdate, 1000)}
 	spawned := make(chan *actor.PID)
-	o.deps.Store = tails{o.store, f.polls, new(atomic.Int64)}
+	o.deps.Events = tails{o.store, f.polls, new(atomic.Int64)}
 	o.in(func(ctx actor.Context) { spawned <- mustSpawn(o.t, o.deps, ctx, NewFeed(o.deps, tenant)) })
 	f.read(0, 1)
 	f.pid = <-spawned

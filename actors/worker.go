@@ -174,7 +174,7 @@ func (w *worker) opening(job machine.Job) engine.Opening {
 
 // statementTask returns the task of any other job.
 func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
-	query, read, store := w.deps.Timing.QueryTimeout, w.readSlot, w.deps.Store
+	query, read, plane := w.deps.Timing.QueryTimeout, w.readSlot, w.deps.Plane
 	switch job := job.(type) {
 	case machine.Command:
 		return task{w.attemptLimit(), w.batchSlot, func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) }}
@@ -183,21 +183,21 @@ func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
 		// must be recorded.
 		slot := func(context.Context) (func(), error) { return read(w.deps.life) }
 		return task{query, slot, func(ctx context.Context) machine.Result {
-			first, err := store.RecordFailure(ctx, row, job.Failure, job.Retry)
+			first, err := plane.RecordFailure(ctx, row, job.Failure, job.Retry)
 			return w.result(machine.Recorded{First: first}, err)
 		}}
 	case machine.Note:
 		return task{query, read, func(ctx context.Context) machine.Result {
-			_, err := store.RecordFailure(ctx, row, job.Failure, job.Retry)
+			_, err := plane.RecordFailure(ctx, row, job.Failure, job.Retry)
 			return w.result(machine.OK{}, err)
 		}}
 	case machine.Publicize:
 		return task{query, read, func(ctx context.Context) machine.Result {
-			return w.result(machine.OK{}, store.SetFailed(ctx, row, job.Reason))
+			return w.result(machine.OK{}, plane.SetFailed(ctx, row, job.Reason))
 		}}
 	case machine.Halt:
 		return task{query, read, func(ctx context.Context) machine.Result {
-			return w.result(machine.OK{}, store.Halt(ctx, row, job.Reason.Error()))
+			return w.result(machine.OK{}, plane.Halt(ctx, row, job.Reason.Error()))
 		}}
 	case machine.Move:
 		slot := w.batchSlot
@@ -256,7 +256,7 @@ func (w *worker) result(ok machine.Result, err error) machine.Result {
 
 // fault classifies the error of a statement, and keeps its text unchanged.
 func (w *worker) fault(err error) *engine.Fault {
-	fault := *w.deps.Store.Classify(err)
+	fault := *w.deps.Plane.Classify(err)
 	if _, is := err.(*engine.Fault); !is {
 		fault.Err = err
 	}
@@ -298,11 +298,11 @@ func (w *worker) cutShort(cause error) {
 func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) error {
 	f := job.Failure
 	if job.Action == projection.ActionSkip {
-		return w.deps.Store.Skip(ctx, row, f.Event.Position)
+		return w.deps.Plane.Skip(ctx, row, f.Event.Position)
 	}
 	letter := projection.DeadLetter{Position: f.Event.Position, Stream: f.Event.Stream, Version: f.Event.Version, Type: f.Event.Type,
 		Error: f.Err.Error(), Stack: f.Stack, Attempts: f.Attempt}
-	return w.deps.Store.Park(ctx, row, letter, job.Action == projection.ActionParkStream)
+	return w.deps.Plane.Park(ctx, row, letter, job.Action == projection.ActionParkStream)
 }
 
 // batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch.
@@ -331,11 +331,11 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
 		case machine.FindParked:
 			var parked map[string]bool
-			if parked, err = w.deps.Store.ParkedStreams(ctx, run.Row, s.Streams); err == nil {
+			if parked, err = w.deps.Plane.ParkedStreams(ctx, run.Row, s.Streams); err == nil {
 				run, step = run.Found(parked)
 			}
 		case machine.BeginAttempt:
-			if err = w.deps.Store.BeginAttempt(ctx, run.Row, s.Attempt.Position, s.Attempt.Attempt); err == nil {
+			if err = w.deps.Plane.BeginAttempt(ctx, run.Row, s.Attempt.Position, s.Attempt.Attempt); err == nil {
 				run, step = run.Begun()
 			}
 		case machine.ApplyBatch:
@@ -369,7 +369,7 @@ const readLimit = 3
 func (w *worker) read(ctx context.Context, in engine.Incarnation, r engine.ReadRange) (engine.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, readLimit*w.deps.Timing.QueryTimeout)
 	defer cancel()
-	page, err := w.deps.Store.Read(ctx, w.id.Tenant, r)
+	page, err := w.deps.Events.Read(ctx, w.id.Tenant, r)
 	if err == nil && page.Incarnation != in {
 		err = projection.ErrIncarnationChanged
 	}

@@ -22,7 +22,7 @@ func (t *Tenant) Alias(ctx context.Context, name string) (string, error) {
 	if err := t.store.notWithin(ctx); err != nil {
 		return "", t.store.aliasFailed(name, err)
 	}
-	id, err := t.store.port().Plane.Alias(ctx, t.name, name)
+	id, err := t.store.plane().Alias(ctx, t.name, name)
 	return id, t.store.aliasFailed(name, err)
 }
 

@@ -28,7 +28,7 @@ import (
 // second longer than the server's deadlock_timeout, after which the server cancels an autovacuum. ArchiveTenant needs the
 // role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	return tenancy.Archive(ctx, s.port(), name, func() error {
+	return tenancy.Archive(ctx, s.plane(), name, func() error {
 		return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
 			if changes, err := control.Becomes(t.state, projection.TenantArchived); !changes {
 				return err

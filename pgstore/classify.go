@@ -80,8 +80,6 @@ func classOf(err *pgconn.PgError) engine.Class {
 	return engine.HandlerFault
 }
 
-func (s port) Classify(err error) *engine.Fault { return classify(err) }
-
 // classify returns the fault behind err, or nil for nil.
 func classify(err error) *engine.Fault {
 	return engine.Classify(err, func(fault *engine.Fault) bool {
@@ -93,6 +91,9 @@ func classify(err error) *engine.Fault {
 			// The handler is at fault, even if the connection failed afterwards.
 		case errors.As(err, &pgErr):
 			fault.Class = classOf(pgErr)
+			if fault.Class == engine.MissingObject && pgErr.Code != pgerr.InsufficientPrivilege {
+				fault.Missing = ErrNotMigrated
+			}
 			if means := meaning[pgErr.Code]; means != nil {
 				fault.Err = fmt.Errorf("%w: %w", means, err)
 			}
@@ -105,15 +106,8 @@ func classify(err error) *engine.Fault {
 	})
 }
 
-// storeFault classifies the error of a statement of the store. Classes that would count against a handler become
-// Configuration for missing objects, and Infrastructure otherwise.
-func storeFault(err error) *engine.Fault {
-	missing := ErrNotMigrated
-	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
-		missing = nil
-	}
-	return classify(err).OfStore(missing)
-}
+// storeFault classifies the error of a statement of the store.
+func storeFault(err error) *engine.Fault { return classify(err).OfStore() }
 
 // failed adds what was being done to the error of a statement of the store. It returns nil if err is nil.
 func failed(err error, doing string, args ...any) error {

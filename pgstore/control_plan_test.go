@@ -237,7 +237,7 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	node := f.nodes[0]
 	// The leases of sleeping tenants are free.
 	for _, tenant := range f.tenants[100:] {
-		noError(t, f.Store.port().SetTenantDesired(testContext(t), tenant, engine.WantPause))
+		noError(t, f.Store.plane().SetTenantDesired(testContext(t), tenant, engine.WantPause))
 		mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.projections where tenant = $1)", tenant)
 		mustExec(t, f.Store, f.control.sql("let_leases_sleep"), tenant)
 	}

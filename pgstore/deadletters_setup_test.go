@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
@@ -48,7 +49,7 @@ func (d *drawer) append(stream string) int64 {
 	return at
 }
 
-func (d *drawer) port() port { return d.store.port() }
+func (d *drawer) plane() control.Plane { return d.store.plane() }
 
 func (d *drawer) letters() projection.DeadLetters { return d.store.DeadLetters(d.lease.ID) }
 
@@ -69,7 +70,7 @@ func (d *drawer) letter(position int64) projection.DeadLetter {
 
 func (d *drawer) park(position int64, stream bool) {
 	d.t.Helper()
-	d.must(d.port().Park(testContext(d.t), d.lease, d.letter(position), stream))
+	d.must(d.plane().Park(testContext(d.t), d.lease, d.letter(position), stream))
 }
 
 // batch returns a batch up to a position. Events after the checkpoint are handled, except the blocked ones.
@@ -88,13 +89,13 @@ func (d *drawer) batch(to int64, behind ...int64) engine.Batch {
 }
 
 func (d *drawer) run(h batchFunc, b engine.Batch) error {
-	return d.port().apply(h, engine.ApplyOptions{})(testContext(d.t), d.lease, b)
+	return d.store.port().apply(h, engine.ApplyOptions{})(testContext(d.t), d.lease, b)
 }
 
 // give inserts a command and does not wait for it.
 func (d *drawer) give(kind string, filter projection.DeadLetterFilter, limit int) (command int64) {
 	d.t.Helper()
-	command, err := d.port().Insert(testContext(d.t), d.lease.ID, deadletters.Kind(kind), filter, limit)
+	command, err := d.plane().Insert(testContext(d.t), d.lease.ID, engine.CommandKind(kind), filter, limit)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func (d *drawer) give(kind string, filter projection.DeadLetterFilter, limit int
 
 func (d *drawer) begin(command, mine int64) *engine.Replay {
 	d.t.Helper()
-	r, err := d.port().BeginReplay(testContext(d.t), d.lease, command, mine)
+	r, err := d.plane().BeginReplay(testContext(d.t), d.lease, command, mine)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 			return applied
 		}
 		if slices.Contains(poison, r.Position) {
-			d.must(d.port().FailReplay(testContext(d.t), d.lease, failedReplay(*r, errBad, "")))
+			d.must(d.plane().FailReplay(testContext(d.t), d.lease, failedReplay(*r, errBad, "")))
 			continue
 		}
 		d.must(d.run(write, d.again(r)))
@@ -134,7 +135,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 
 func (d *drawer) outcome(command int64) (ended bool, o projection.CommandResult) {
 	d.t.Helper()
-	parts, err := d.port().Parts(testContext(d.t), d.lease.ID, command)
+	parts, err := d.plane().Parts(testContext(d.t), d.lease.ID, command)
 	if err != nil || len(parts) == 0 {
 		d.t.Fatal(len(parts), err)
 	}

@@ -16,7 +16,7 @@ func TestReplayIsBegunUnderTheLease(t *testing.T) {
 	lost := d.lease
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
 	before := d.state()
-	if _, err := d.port().BeginReplay(testContext(t), lost, command, 0); !errors.Is(err, projection.ErrLeaseLost) || d.state() != before {
+	if _, err := d.plane().BeginReplay(testContext(t), lost, command, 0); !errors.Is(err, projection.ErrLeaseLost) || d.state() != before {
 		t.Errorf("under a lost lease: %v, and it was\n%s\nand is\n%s", err, before, d.state())
 	}
 	if d.begin(command, 0) == nil || d.state() == before {

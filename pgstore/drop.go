@@ -40,7 +40,7 @@ type DropOptions struct {
 // DropTenant returns projection.ErrUnknownTenant if there is no such tenant. It needs the role that owns the
 // tenant's schema.
 func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropOptions) error {
-	err := tenancy.Drop(ctx, s.port(), name, confirm,
+	err := tenancy.Drop(ctx, s.plane(), name, confirm,
 		func() (int32, error) { return s.beginDrop(ctx, name, opts) },
 		func(row int32) error { return s.endDrop(ctx, name, row, opts) })
 	if err != nil {

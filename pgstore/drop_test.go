@@ -186,7 +186,7 @@ func TestDropIsRefusedAgainBeforeItsLastStep(t *testing.T) {
 	}
 	for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "CreateTenant": must2(store.CreateTenant(ctx, "acme")),
 		"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"), "unarchive": store.UnarchiveTenant(ctx, "acme"),
-		"pause": store.port().SetTenantDesired(ctx, "acme", engine.WantPause)} {
+		"pause": store.plane().SetTenantDesired(ctx, "acme", engine.WantPause)} {
 		if !errors.Is(err, projection.ErrTenantDropping) {
 			t.Errorf("%s while the tenant is being dropped: %v", what, err)
 		}

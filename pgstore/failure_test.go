@@ -20,7 +20,7 @@ func TestFirstFailureOfAnEventIsKeptWhileItFails(t *testing.T) {
 	o := newOwner(t, 3)
 	fail := func(position int64, attempt int) time.Time {
 		t.Helper()
-		first, err := o.store.port().RecordFailure(testContext(t), o.lease, projection.Failure{Event: event.Envelope{Position: position}, Attempt: attempt, Err: errors.New("bad")}, time.Second)
+		first, err := o.store.plane().RecordFailure(testContext(t), o.lease, projection.Failure{Event: event.Envelope{Position: position}, Attempt: attempt, Err: errors.New("bad")}, time.Second)
 		if err != nil || first.IsZero() {
 			t.Fatal(first, err)
 		}
@@ -43,27 +43,27 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	ctx := testContext(t)
-	must(o.store.port().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}, time.Second))(t)
-	noError(t, o.store.port().Halt(ctx, o.lease, "bad\x00 event"))
-	noError(t, o.store.port().SetFailed(ctx, o.lease, ""))
-	noError(t, o.store.port().SetFailed(ctx, o.lease, "something else"))
+	must(o.store.plane().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}, time.Second))(t)
+	noError(t, o.store.plane().Halt(ctx, o.lease, "bad\x00 event"))
+	noError(t, o.store.plane().SetFailed(ctx, o.lease, ""))
+	noError(t, o.store.plane().SetFailed(ctx, o.lease, "something else"))
 	next := claimAs(t, o.store, projection.DefaultTenant)
 	if !next.lease.Halted || next.lease.Failed == "" || next.lease.FailingSince.IsZero() {
 		t.Errorf("the next owner claimed %+v", next.lease)
 	}
-	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantPause))
+	noError(t, o.store.plane().SetDesiredState(ctx, o.lease.ID, engine.WantPause))
 	next.refresh()
 	if l := next.lease; !l.Halted || l.Failed != excerpt.Storable("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
 		t.Errorf("it is not halted any more: %+v", l)
 	}
-	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
+	noError(t, o.store.plane().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if l := next.lease; l.Halted || l.Failed != "" || l.Attempts != 0 || l.FailingPosition != 0 || !l.FailingSince.IsZero() {
 		t.Errorf("after it was resumed: %+v", l)
 	}
 	// One that is not halted keeps its attempts.
-	must(o.store.port().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, time.Second))(t)
-	noError(t, o.store.port().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
+	must(o.store.plane().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, time.Second))(t)
+	noError(t, o.store.plane().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if next.lease.Attempts != 2 {
 		t.Errorf("%d attempts after a resumption, want 2", next.lease.Attempts)
@@ -117,7 +117,7 @@ func TestEventIsParkedAgainIfTheCheckpointWasSetBack(t *testing.T) {
 			d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
 		},
 		"discarded": func(d *drawer, _ int64) {
-			_, err := d.port().Discard(testContext(d.t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 10))
+			_, err := d.plane().Discard(testContext(d.t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 10))
 			d.must(err)
 		},
 		"being replayed": func(d *drawer, _ int64) { d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0) },
@@ -172,7 +172,7 @@ func TestParkedStreamIsUnchangedIfTheCheckpointWasSetBack(t *testing.T) {
 		}
 	}
 	// A discarded event comes back as the head, and is blocked by no other.
-	_, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{IDs: []int64{head.ID}}, 1))
+	_, err := d.plane().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{IDs: []int64{head.ID}}, 1))
 	d.must(err)
 	d.setBack(0)
 	d.must(d.run(write, d.batch(a[2], a...)))
@@ -214,8 +214,8 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 	o := newOwner(t, 3)
 	ctx, port := testContext(t), o.store.port()
 	long := strings.Repeat("€", 1<<20)
-	must(port.RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New(long)}, time.Second))(t)
-	noError(t, port.SetFailed(ctx, o.lease, long))
+	must(port.plane().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New(long)}, time.Second))(t)
+	noError(t, port.plane().SetFailed(ctx, o.lease, long))
 	longest := func(what string) {
 		t.Helper()
 		n := one[int](t, o.store, `select greatest((select max(greatest(octet_length(failed_reason), octet_length(last_error))) from millrace.projections),
@@ -225,7 +225,7 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 		}
 	}
 	longest("a reason")
-	noError(t, port.Park(ctx, o.lease, projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: long, Stack: long, Attempts: 1}, false))
-	noError(t, port.Halt(ctx, o.lease, long))
+	noError(t, port.plane().Park(ctx, o.lease, projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: long, Stack: long, Attempts: 1}, false))
+	noError(t, port.plane().Halt(ctx, o.lease, long))
 	longest("a dead letter and a halt")
 }

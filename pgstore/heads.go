@@ -22,7 +22,7 @@ import (
 // statement with 5,000 tenants ran out of lock memory.
 const headsSlice = 250
 
-// Heads implements engine.Store. Each slice of tenants is a transaction of its own.
+// Heads implements engine.Events. Each slice of tenants is a transaction of its own.
 func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
 	for slice := range slices.Chunk(tenants, headsSlice) {

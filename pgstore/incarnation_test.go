@@ -145,17 +145,19 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 		return nil
 	}, engine.DeliverOptions{})
 	for name, write := range map[string]func() error{
-		"apply":          func() error { return port.apply(write, engine.ApplyOptions{})(ctx, lease, batch) },
-		"deliver":        func() error { return delivered(ctx, lease, batch) },
-		"park":           func() error { return port.Park(ctx, lease, letter, false) },
-		"skip":           func() error { return port.Skip(ctx, lease, failed.Position) },
-		"begin attempt":  func() error { return port.BeginAttempt(ctx, lease, failed.Position, 1) },
-		"halt":           func() error { return port.Halt(ctx, lease, "bad") },
-		"set failed":     func() error { return port.SetFailed(ctx, lease, "bad") },
-		"fail replay":    func() error { return port.FailReplay(ctx, lease, failedReplay(engine.Replay{}, errors.New("bad"), "")) },
-		"record failure": func() error { _, err := port.RecordFailure(ctx, lease, failure, 0); return err },
-		"discard":        func() error { _, err := port.Discard(ctx, lease, 1); return err },
-		"begin replay":   func() error { _, err := port.BeginReplay(ctx, lease, 1, 0); return err },
+		"apply":         func() error { return port.apply(write, engine.ApplyOptions{})(ctx, lease, batch) },
+		"deliver":       func() error { return delivered(ctx, lease, batch) },
+		"park":          func() error { return port.plane().Park(ctx, lease, letter, false) },
+		"skip":          func() error { return port.plane().Skip(ctx, lease, failed.Position) },
+		"begin attempt": func() error { return port.plane().BeginAttempt(ctx, lease, failed.Position, 1) },
+		"halt":          func() error { return port.plane().Halt(ctx, lease, "bad") },
+		"set failed":    func() error { return port.plane().SetFailed(ctx, lease, "bad") },
+		"fail replay": func() error {
+			return port.plane().FailReplay(ctx, lease, failedReplay(engine.Replay{}, errors.New("bad"), ""))
+		},
+		"record failure": func() error { _, err := port.plane().RecordFailure(ctx, lease, failure, 0); return err },
+		"discard":        func() error { _, err := port.plane().Discard(ctx, lease, 1); return err },
+		"begin replay":   func() error { _, err := port.plane().BeginReplay(ctx, lease, 1, 0); return err },
 	} {
 		err := write()
 		if !errors.Is(err, projection.ErrIncarnationChanged) || port.Classify(err).Class != engine.Infrastructure {
@@ -249,8 +251,8 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 		},
 		"heads":          func() error { _, err := port.Heads(testContext(t), []string{projection.DefaultTenant}); return err },
 		"leases":         func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
-		"parked streams": func() error { _, err := port.ParkedStreams(testContext(t), lease, []string{"a"}); return err },
-		"next command":   func() error { _, err := port.NextCommand(testContext(t), lease, false); return err },
+		"parked streams": func() error { _, err := port.plane().ParkedStreams(testContext(t), lease, []string{"a"}); return err },
+		"next command":   func() error { _, err := port.plane().NextCommand(testContext(t), lease, false); return err },
 		"tail":           func() error { _, err := f.tail.Poll(testContext(t)); return err },
 	} {
 		if err := read(); !errors.Is(err, projection.ErrNotPrimary) {

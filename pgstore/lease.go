@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-// Ensure implements engine.Store. Nearly always, all rows exist, and nothing is written or locked.
+// Ensure implements engine.Changes. Nearly always, all rows exist, and nothing is written or locked.
 func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) (engine.LeftOut, error) {
 	missing, left, err := s.withoutRows(ctx, s.pool, projections)
 	if err != nil || len(missing) == 0 {
@@ -141,7 +141,7 @@ func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Wan
 	return counts, failed(err, "count leases")
 }
 
-// Claim implements engine.Store. It commits synchronously and skips rows that another transaction has locked. Then it
+// Claim implements engine.Ownership. It commits synchronously and skips rows that another transaction has locked. Then it
 // ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks on read
 // models. Without the right to do so, their time-outs end them.
 func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) ([]engine.Lease, error) {
@@ -197,7 +197,7 @@ func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	return failed(err, "announce drain")
 }
 
-// Owned implements engine.Store. It includes the leases of a claim whose answer was lost.
+// Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
 func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, "owned_leases", node.ID)
 	return leases, failed(err, "list owned leases")
@@ -282,7 +282,7 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 	})
 }
 
-// Advance implements engine.Store in one statement. It need not be durable: after a crash, the same events are passed
+// Advance implements engine.Ownership in one statement. It need not be durable: after a crash, the same events are passed
 // over again.
 func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))

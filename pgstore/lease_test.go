@@ -107,10 +107,10 @@ func TestDeadLetterHasTheFailureAndNoPayload(t *testing.T) {
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
 		failure := projection.Failure{Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}
-		must(o.store.port().RecordFailure(testContext(t), o.lease, failure, time.Second))(t)
+		must(o.store.plane().RecordFailure(testContext(t), o.lease, failure, time.Second))(t)
 	}
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad\x00 byte \xff", Stack: "a\x00b", Attempts: 2}
-	noError(t, o.store.port().Park(testContext(t), o.lease, letter, false))
+	noError(t, o.store.plane().Park(testContext(t), o.lease, letter, false))
 	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{})
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)
@@ -162,7 +162,7 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	claimed(t, store, alive, true, rows[2])
 	mustExec(t, store, "update millrace.leases set crash_count = 2, checkpoint = 7 where id = any($1)", rows[:3])
 	mustExec(t, store, "update millrace.projections set failed_reason = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
-	noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause))
+	noError(t, store.plane().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause))
 	for unowned, want := range map[bool][]int32{true: rows[:2], false: rows[:1]} {
 		var found []int32
 		for _, l := range must(store.port().Free(testContext(t), engine.Node{Projections: names}, true, unowned))(t) {
@@ -331,7 +331,7 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
-		noError(t, store.port().SetDesiredState(testContext(t), id, wanted))
+		noError(t, store.plane().SetDesiredState(testContext(t), id, wanted))
 		if notified := heard(t, listener); !slices.Equal(notified, []engine.Notice{{Control: true, Row: row}}) {
 			t.Errorf("%s was notified as %v", wanted, notified)
 		}
@@ -362,7 +362,7 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 	for unknown, want := range map[projection.ID]error{
 		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant,
 	} {
-		if err := store.port().SetDesiredState(testContext(t), unknown, engine.WantPause); !errors.Is(err, want) {
+		if err := store.plane().SetDesiredState(testContext(t), unknown, engine.WantPause); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}

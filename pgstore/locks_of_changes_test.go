@@ -18,13 +18,13 @@ func TestSuspensionDoesNotWaitForLivingOwners(t *testing.T) {
 	present(t, store, node)
 	claimed(t, store, node, true, rows[:1]...)
 	claimed(t, store, aNode(), true, rows[1:]...)
-	noError(t, store.port().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
+	noError(t, store.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
 	commit := must(store.pool.Begin(ctx))(t)
 	_, err := commit.Exec(ctx, "select from millrace.leases where id = $1 for no key update", rows[0])
 	noError(t, err)
 	began := time.Now()
 	time.AfterFunc(2*time.Second, func() { _ = commit.Rollback(ctx) })
-	if free, err := store.port().SuspensionEnded(ctx, projection.DefaultTenant); free || err != nil {
+	if free, err := store.plane().SuspensionEnded(ctx, projection.DefaultTenant); free || err != nil {
 		t.Error(free, err)
 	}
 	if took := time.Since(began); took > time.Second {
@@ -46,7 +46,7 @@ func TestPurgeLeavesADeadLetterThatIsParkedAgainMeanwhile(t *testing.T) {
 	noError(t, err)
 	done := make(chan error)
 	go func() {
-		_, err := d.port().Purge(ctx, d.lease.ID, projection.DeadLetterFilter{}, 0, 10)
+		_, err := d.plane().Purge(ctx, d.lease.ID, projection.DeadLetterFilter{}, 0, 10)
 		done <- err
 	}()
 	waitBlocked(t, d.store, 1)

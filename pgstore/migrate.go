@@ -304,7 +304,7 @@ func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string,
 	return err
 }
 
-// SchemaVersions implements engine.Store.
+// SchemaVersions implements engine.Health.
 func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
 	v := engine.SchemaVersions{Newest: len(ownMigrations.control)}
 	var err error

@@ -139,7 +139,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 			_, err := store.DeadLetters(id).Purge(ctx, all, time.Hour, 10)
 			return err
 		},
-		"SetWanted": func(id projection.ID) error { return store.port().SetDesiredState(ctx, id, engine.WantRun) },
+		"SetWanted": func(id projection.ID) error { return store.plane().SetDesiredState(ctx, id, engine.WantRun) },
 	}
 	unknown := map[string]func(id projection.ID) error{
 		"Get": func(id projection.ID) error {

@@ -78,7 +78,7 @@ func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 	var took []time.Duration
 	for range 50 {
 		begin := time.Now()
-		if scheduled, _, err := d.port().ScheduleReplay(testContext(t), l, policy); err != nil || scheduled {
+		if scheduled, _, err := d.plane().ScheduleReplay(testContext(t), l, policy); err != nil || scheduled {
 			t.Fatal(scheduled, err) // since commands are open
 		}
 		took = append(took, time.Since(begin))

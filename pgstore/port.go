@@ -8,26 +8,27 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 )
 
-// port implements engine.Store, the part of a store that a runtime uses. The methods are documented there. Comments
-// here say what is peculiar to PostgreSQL.
-type port struct {
-	*Store
-	control.Plane
-}
+// port implements store.Driver, the part of a store that a runtime uses. The methods are documented there. Comments
+// here say what is specific to PostgreSQL.
+type port struct{ *Store }
 
-var _ engine.Store = port{}
+var _ store.Driver = port{}
 
 // Engine is called by package millrace.
-func (s *Store) Engine() engine.Store {
+func (s *Store) Engine() store.Driver {
 	if s == nil {
 		return nil
 	}
 	return s.port()
 }
 
-func (s *Store) port() port { return port{s, control.On(controller{s})} }
+func (s *Store) port() port { return port{s} }
+
+// plane returns the control plane of the store.
+func (s *Store) plane() control.Plane { return control.On(s.port()) }
 
 func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
 
@@ -39,7 +40,7 @@ func (s port) Connections() int { return int(s.pool.Config().MaxConns) }
 
 func (s port) DefaultBatches() int { return 0 }
 
-// ConnectionWaits implements engine.Store. Waits include those for connections that the pool opens, while it is not full.
+// ConnectionWaits implements engine.Database. Waits include those for connections that the pool opens, while it is not full.
 func (s port) ConnectionWaits() engine.ConnectionWaits {
 	stat := s.pool.Stat()
 	return engine.ConnectionWaits{Count: stat.EmptyAcquireCount(), Duration: stat.EmptyAcquireWaitTime(), GivenUp: stat.CanceledAcquireCount()}

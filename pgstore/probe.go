@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
-// Probe implements engine.Store. It writes to the control schema and to a temporary file. It dials a connection,
+// Probe implements engine.Health. It writes to the control schema and to a temporary file. It dials a connection,
 // because batches that wait for the probe may use all connections of the pool. If the server has no connection left, it
 // takes one of the pool.
 //

@@ -7,13 +7,13 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 )
 
-// Create implements engine.Store. Where the projection begins is determined before the transaction, which may wait for locks.
+// Create implements engine.Changes. Where the projection begins is determined before the transaction, which may wait for locks.
 func (s port) Create(ctx context.Context, p engine.NewProjection) error {
 	begins, err := s.beginsOf(ctx, []engine.NewProjection{p})
 	if err != nil {
 		return failed(err, "find where %s begins", p.ID())
 	}
-	return s.Plane.Create(ctx, p, func(tx store.Tx) error {
+	return s.plane().Create(ctx, p, func(tx store.Tx) error {
 		if begins.in != 0 {
 			tx.Exec("check_incarnation", int64(begins.in))
 		}

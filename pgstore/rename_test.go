@@ -75,7 +75,7 @@ func TestRenameCountsTheDeathOfAnOwner(t *testing.T) {
 		mustExec(t, store, "update millrace.dead_letters set state = 'replaying', open_replays = 1")
 	}
 	to := func(from, name string) {
-		noError(t, store.port().Rename(ctx, engine.Rename{Tenant: projection.DefaultTenant, From: from, To: name}))
+		noError(t, store.plane().Rename(ctx, engine.Rename{Tenant: projection.DefaultTenant, From: from, To: name}))
 	}
 	node := aNode()
 	claimed(t, store, node, true, ensured(t, store, "p")...) // the node is not registered, and so it is dead
@@ -102,10 +102,10 @@ func TestTenantsThatAreBeingCopiedAreNotRenamed(t *testing.T) {
 	store, ctx := newStore(t), testContext(t)
 	ensured(t, store, "p")
 	mustExec(t, store, "update millrace.tenants set state = 'copying'")
-	noError(t, store.port().RenameUnused(ctx, []engine.Rename{{Tenant: projection.DefaultTenant, From: "p", To: "q"}}))
+	noError(t, store.plane().RenameUnused(ctx, []engine.Rename{{Tenant: projection.DefaultTenant, From: "p", To: "q"}}))
 	for doing, err := range map[string]error{
-		"rename": store.port().Rename(ctx, engine.Rename{Tenant: projection.DefaultTenant, From: "p", To: "q"}),
-		"forget": store.port().Forget(ctx, projection.ID{Tenant: projection.DefaultTenant, Name: "p"}),
+		"rename": store.plane().Rename(ctx, engine.Rename{Tenant: projection.DefaultTenant, From: "p", To: "q"}),
+		"forget": store.plane().Forget(ctx, projection.ID{Tenant: projection.DefaultTenant, Name: "p"}),
 	} {
 		if fault := classify(err); err == nil || fault.Class != engine.Configuration {
 			t.Errorf("%s: %v", doing, err)

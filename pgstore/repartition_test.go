@@ -21,7 +21,7 @@ var projectionP = projection.ID{Name: "p"}
 
 func resplitInto(t testing.TB, store *Store, n int) {
 	t.Helper()
-	noError(t, store.port().Repartition(testContext(t), projectionP, n))
+	noError(t, store.plane().Repartition(testContext(t), projectionP, n))
 }
 
 func TestResplitReplacesAllRowsAndKeepsTheToken(t *testing.T) {
@@ -49,10 +49,10 @@ func TestResplitReplacesAllRowsAndKeepsTheToken(t *testing.T) {
 			t.Errorf("%d rows have another token", n)
 		}
 	}
-	if err := o.store.port().Repartition(testContext(t), projection.ID{Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownProjection) {
+	if err := o.store.plane().Repartition(testContext(t), projection.ID{Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownProjection) {
 		t.Error(err)
 	}
-	if err := o.store.port().Repartition(testContext(t), projection.ID{Tenant: "x", Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownTenant) {
+	if err := o.store.plane().Repartition(testContext(t), projection.ID{Tenant: "x", Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownTenant) {
 		t.Error(err)
 	}
 }
@@ -77,7 +77,7 @@ func TestPreviousOwnerCannotCommitAfterAResplit(t *testing.T) {
 
 // inTest runs changes of tenants in a transaction of the test.
 type inTest struct {
-	controller
+	port
 	tx *transaction
 }
 
@@ -106,7 +106,7 @@ func TestResplitReadsOnlyItsProjection(t *testing.T) {
 		mustExec(t, f.Store, "analyze millrace."+table)
 	}
 	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
-		return control.On(inTest{controller{f.Store}, f.on(testContext(t), tx)}).Repartition(testContext(t), id, 4)
+		return control.On(inTest{f.port(), f.on(testContext(t), tx)}).Repartition(testContext(t), id, 4)
 	})
 	for _, table := range controlTables {
 		if r := read[table]; r.Scans != 0 || r.Rows > 100*each {

@@ -28,7 +28,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			commit := d.held(func(tx store.Tx) { control.Resolve(tx, d.lease.Row, r) })
 			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
-				again, err = d.port().BeginReplay(testContext(t), d.lease, command, r.DeadLetter)
+				again, err = d.plane().BeginReplay(testContext(t), d.lease, command, r.DeadLetter)
 				return err
 			}))
 			if again == nil || again.Position != b {
@@ -56,7 +56,7 @@ func TestReplayThatCommitsLateIsNotDiscarded(t *testing.T) {
 	gone := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
 	commit := d.held(func(tx store.Tx) { control.Resolve(tx, d.lease.Row, r) })
 	d.must(d.within(commit, func() error {
-		n, err := d.port().Discard(testContext(t), d.lease, gone)
+		n, err := d.plane().Discard(testContext(t), d.lease, gone)
 		if n != 1 {
 			t.Errorf("discarded %d letters, want 1", n)
 		}
@@ -93,7 +93,7 @@ func TestDiscardWithoutAnOwnerFencesZombies(t *testing.T) {
 		command := d.give("discard", projection.DeadLetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
 		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
-			if done, err := d.port().RunIfUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+			if done, err := d.plane().RunIfUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 				t.Errorf("%s: carried out %v, %v", name, done, err)
 			}
 			return nil
@@ -112,15 +112,15 @@ func TestDiscardWithoutAnOwnerFencesZombies(t *testing.T) {
 	}
 	d.mustHave(a[:1], "a")
 	// While a living node holds the lease, nothing is discarded in that way. No dead letter is discarded twice.
-	session := must(d.port().Connect(testContext(t), d.node))(t)
+	session := must(d.store.port().Connect(testContext(t), d.node))(t)
 	command := d.give("discard", projection.DeadLetterFilter{All: true}, 10)
-	if done, err := d.port().RunIfUnowned(testContext(t), d.lease.Row, command); done || err != nil {
+	if done, err := d.plane().RunIfUnowned(testContext(t), d.lease.Row, command); done || err != nil {
 		t.Errorf("carried out %v, %v", done, err)
 	}
 	d.mustHave(a[:1], "a")
 	noError(t, errors.Join(session.Deregister(testContext(t)), session.Close(testContext(t))))
 	for range 2 {
-		if done, err := d.port().RunIfUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
+		if done, err := d.plane().RunIfUnowned(testContext(t), d.lease.Row, command); !done || err != nil {
 			t.Errorf("carried out %v, %v", done, err)
 		}
 	}
@@ -134,7 +134,7 @@ func TestDiscardWithoutAnOwnerFencesZombies(t *testing.T) {
 // connect gives the owner a session, so that it counts as alive.
 func (d *drawer) connect() {
 	d.t.Helper()
-	session, err := d.port().Connect(testContext(d.t), d.node)
+	session, err := d.store.port().Connect(testContext(d.t), d.node)
 	if err != nil {
 		d.t.Fatal(err)
 	}

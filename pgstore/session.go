@@ -38,7 +38,7 @@ type nodeSession struct {
 
 func (s *nodeSession) Pooled() bool { return s.pooled }
 
-// Connect implements engine.Store. It also takes the node's session lock.
+// Connect implements engine.Ownership. It also takes the node's session lock.
 func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	conn, err := s.dial(ctx, s.opts.SessionDSN)
 	if err != nil {

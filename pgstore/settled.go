@@ -20,7 +20,7 @@ import (
 // settleFor is how long Settle waits for the appends in progress. Nearly all of them end within milliseconds.
 const settleFor = 250 * time.Millisecond
 
-// Settle implements engine.Store. It reads no events. A tenant whose head was handled already is settled. For all others
+// Settle implements engine.Events. It reads no events. A tenant whose head was handled already is settled. For all others
 // it scans the locks, at most every scanInterval, until the transactions that the first scan found have ended.
 func (s port) Settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
 	settled, err := s.settle(ctx, heads, tenants)
@@ -103,7 +103,7 @@ func (s *Store) settledFloors(ctx context.Context, tenants []string) (map[string
 	return floors, err
 }
 
-// Ages implements engine.Store. Each slice of positions is a transaction of its own.
+// Ages implements engine.Events. Each slice of positions is a transaction of its own.
 func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]time.Duration, error) {
 	ages := make(map[engine.TenantPosition]time.Duration, len(after))
 	for slice := range slices.Chunk(after, headsSlice) {

@@ -85,7 +85,7 @@ func (s port) Overview(ctx context.Context, patience time.Duration, byTenant []s
 	return found[0], nil
 }
 
-// OldestSnapshot implements engine.Store. It leaves out its own session.
+// OldestSnapshot implements engine.Lists. It leaves out its own session.
 func (s port) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err error) {
 	var age float64
 	err = s.pool.QueryRow(ctx, s.control.sql("oldest_snapshot"), pgx.QueryExecModeExec).Scan(&snapshot.PID, &age)

@@ -223,7 +223,7 @@ func (t *tail) scan(ctx context.Context) (changed bool, err error) {
 // maxPosition is beyond every position.
 const maxPosition = int64(1)<<62 - 1
 
-// readPage implements engine.Store.Read for the tenant.
+// readPage implements engine.Events.Read for the tenant.
 func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
 	sql, args := t.sql("read_tail"), [][]byte{wire.Int(r.After), wire.Int(r.UpTo), wire.Int(int64(r.Limit))}
 	slots := r.Share.Slots()

@@ -16,7 +16,7 @@ func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, err
 	return tenants, failed(err, "list tenants")
 }
 
-// Runnable implements engine.Store. Every database whose tenants can be listed is runnable.
+// Runnable implements engine.Health. Every database whose tenants can be listed is runnable.
 func (s port) Runnable(context.Context) error { return nil }
 
 // State returns the state of the tenant. It returns projection.ErrUnknownTenant if there is no such tenant.

@@ -18,21 +18,16 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// controller implements store.Control.
-type controller struct{ store *Store }
+func (s port) Classify(err error) *engine.Fault { return classify(err) }
 
-var _ store.Control = controller{}
-
-func (c controller) Fault(err error) *engine.Fault { return storeFault(err) }
-
-func (c controller) Tx(ctx context.Context, fn func(store.Tx) error) error {
-	return c.run(ctx, nil, fn)
+func (s port) Tx(ctx context.Context, fn func(store.Tx) error) error {
+	return s.run(ctx, nil, fn)
 }
 
 // Fenced checks the lease at the beginning without a lock: other nodes can claim it from a node that is frozen
 // meanwhile. The last message locks the lease, before what else is in it, and checks it again.
-func (c controller) Fenced(ctx context.Context, lease engine.Lease, fn func(store.Tx) error) error {
-	return c.run(ctx, &lease, fn)
+func (s port) Fenced(ctx context.Context, lease engine.Lease, fn func(store.Tx) error) error {
+	return s.run(ctx, &lease, fn)
 }
 
 // maxDeadlocks is how often a transaction begins that the server ends because of deadlocks. A frozen owner that continues, and a command
@@ -41,17 +36,17 @@ const maxDeadlocks = 3
 
 // run runs fn in a transaction, under the fence of a lease if there is one. The messages are: the beginning, one for each One and
 // Each with all that was queued before, and the commit with the rest.
-func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) error) error {
-	if err := c.store.notWithin(ctx); err != nil {
+func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) error) error {
+	if err := s.notWithin(ctx); err != nil {
 		return err
 	}
-	begin := c.store.beginDurable().BeginQuery
+	begin := s.beginDurable().BeginQuery
 	if lease != nil {
-		begin += "select " + c.store.control.checkLease(*lease)
+		begin += "select " + s.control.checkLease(*lease)
 	}
 	var t *transaction
 	once := func(conn *pgx.Conn) (err error) {
-		t = c.store.on(ctx, conn)
+		t = s.on(ctx, conn)
 		t.lease = lease
 		defer func() {
 			if status := conn.PgConn().TxStatus(); status != 'I' && !conn.IsClosed() {
@@ -68,9 +63,9 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 		}
 		return t.commit()
 	}
-	err := c.store.repeatably(ctx, once)
+	err := s.repeatably(ctx, once)
 	for try := 1; try < maxDeadlocks && pgerr.Is(err, pgerr.Deadlock); try++ {
-		err = c.store.repeatably(ctx, once)
+		err = s.repeatably(ctx, once)
 	}
 	if err == nil {
 		t.endTaken()
@@ -79,10 +74,10 @@ func (c controller) run(ctx context.Context, lease *engine.Lease, fn func(store.
 }
 
 // Change implements store.Control as changeTenant does.
-func (c controller) Change(ctx context.Context, tenant string, fn func(store.Tx, projection.TenantState) error) error {
+func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, projection.TenantState) error) error {
 	var t *transaction
-	err := c.store.changeTenant(ctx, tenant, control.LockWait, func(ctx context.Context, tx pgx.Tx, row tenantRow) error {
-		t = c.store.on(ctx, tx)
+	err := s.changeTenant(ctx, tenant, control.LockWait, func(ctx context.Context, tx pgx.Tx, row tenantRow) error {
+		t = s.on(ctx, tx)
 		return t.run(func(tx store.Tx) error { return fn(tx, row.state) })
 	})
 	if err == nil {
@@ -91,15 +86,15 @@ func (c controller) Change(ctx context.Context, tenant string, fn func(store.Tx,
 	return err
 }
 
-func (c controller) View(ctx context.Context, fn func(store.View) error) error {
-	return c.store.repeatably(ctx, func(conn *pgx.Conn) error { return fn(c.store.on(ctx, conn)) })
+func (s port) View(ctx context.Context, fn func(store.View) error) error {
+	return s.repeatably(ctx, func(conn *pgx.Conn) error { return fn(s.on(ctx, conn)) })
 }
 
 // ViewIn reads the incarnation in the message of the first statement, in its session.
-func (c controller) ViewIn(ctx context.Context, lease engine.Lease, fn func(store.View) error) error {
+func (s port) ViewIn(ctx context.Context, lease engine.Lease, fn func(store.View) error) error {
 	var in engine.Incarnation
-	err := c.store.repeatably(ctx, func(conn *pgx.Conn) error {
-		t := c.store.on(ctx, conn)
+	err := s.repeatably(ctx, func(conn *pgx.Conn) error {
+		t := s.on(ctx, conn)
 		t.Later("incarnation", nil, &in)
 		if err := fn(t); err != nil {
 			return err

@@ -29,14 +29,14 @@ func TestControlTransactionIsRepeatedAfterDeallocate(t *testing.T) {
 	d.park(d.at["b"][0], false)
 	command := d.give("replay", projection.DeadLetterFilter{All: true}, 10)
 	first := d.begin(command, 0)
-	d.must(d.port().FailReplay(testContext(t), d.lease, failedReplay(*first, errBad, "")))
+	d.must(d.plane().FailReplay(testContext(t), d.lease, failedReplay(*first, errBad, "")))
 	mustExec(t, d.store, "deallocate all")
 	second := d.begin(command, 0)
 	if second == nil || second.Position == first.Position || second.Begun != 1 {
 		t.Errorf("begun %+v", second)
 	}
 	mustExec(t, d.store, "deallocate all")
-	d.must(d.port().FailReplay(testContext(t), d.lease, failedReplay(*second, errBad, "")))
+	d.must(d.plane().FailReplay(testContext(t), d.lease, failedReplay(*second, errBad, "")))
 	if l := d.one(second.Position); l.Replays != 1 {
 		t.Errorf("%+v", l)
 	}
@@ -48,7 +48,7 @@ func TestControlTransactionIsRolledBack(t *testing.T) {
 	d := newDrawer(t, 1)
 	d.store = openStore(t, d.store.pool.Config().ConnString(), Options{}, connections(1))
 	pid := one[int](t, d.store, "select pg_backend_pid()")
-	c := controller{store: d.store}
+	c := d.store.port()
 	before := d.state()
 	for name, fn := range map[string]func(tx store.Tx) error{
 		"must": func(tx store.Tx) error {
@@ -93,7 +93,7 @@ func TestLeaseThatIsClaimedDuringATransactionIsLost(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	ctx := testContext(t)
-	err := controller{store: o.store}.Fenced(ctx, o.lease, func(tx store.Tx) error {
+	err := o.store.port().Fenced(ctx, o.lease, func(tx store.Tx) error {
 		if _, err := tx.One("next_command", []any{o.lease.Row, false}, new(int64), new(bool), new(int64), new(bool)); err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func TestTransactionUnderALeaseWaitsForAClaimInProgress(t *testing.T) {
 		if _, err := claim.Exec(ctx, "update millrace.leases set epoch = epoch + 1 where id = $1", o.lease.Row); err != nil {
 			return err
 		}
-		go func() { ended <- o.store.port().Halt(ctx, o.lease, "bad") }()
+		go func() { ended <- o.store.plane().Halt(ctx, o.lease, "bad") }()
 		waitBlocked(t, o.store, 1)
 		return nil
 	}))
@@ -138,7 +138,7 @@ func TestControlTransactionIsRepeatedAfterADeadlock(t *testing.T) {
 	both.Add(2)
 	noError(t, together(2, func(i int) error {
 		first := sync.OnceFunc(both.Done)
-		return controller{store: d.store}.Tx(ctx, func(tx store.Tx) error {
+		return d.store.port().Tx(ctx, func(tx store.Tx) error {
 			tries.Add(1)
 			if _, err := tx.One("end_discard", []any{commands[i], int64(i)}); err != nil {
 				return err
@@ -197,29 +197,29 @@ func TestControlWorksInEveryMode(t *testing.T) {
 			if r == nil || r.Position != a[0] {
 				t.Fatalf("begun %+v", r)
 			}
-			d.must(d.port().FailReplay(testContext(t), d.lease, failedReplay(*r, errBad, "")))
-			d.must(d.port().SkipReplay(testContext(t), d.lease, failedReplay(*d.begin(command, 0), errBad, "")))
+			d.must(d.plane().FailReplay(testContext(t), d.lease, failedReplay(*r, errBad, "")))
+			d.must(d.plane().SkipReplay(testContext(t), d.lease, failedReplay(*d.begin(command, 0), errBad, "")))
 			if r := d.begin(command, 0); r != nil {
 				t.Errorf("there is more to replay: %+v", r)
 			}
-			if n, err := d.port().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 10)); n != 1 || err != nil {
+			if n, err := d.plane().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 10)); n != 1 || err != nil {
 				t.Errorf("discarded %d, %v", n, err)
 			}
 			d.mustHave(nil)
 			policy := projection.ReplayPolicy{Interval: time.Hour, MaxReplays: -1, Factor: 2, Cap: 100 * time.Hour}
-			if scheduled, next, err := d.port().ScheduleReplay(testContext(t), d.lease, policy); scheduled || next != 0 || err != nil {
+			if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy); scheduled || next != 0 || err != nil {
 				t.Errorf("scheduled %v, %v, %v", scheduled, next, err)
 			}
-			number, err := d.port().InsertOperation(testContext(t), engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}})
+			number, err := d.plane().InsertOperation(testContext(t), engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}})
 			noError(t, err)
-			o, err := d.port().Operation(testContext(t), number)
+			o, err := d.plane().Operation(testContext(t), number)
 			if err != nil || !slices.Equal(o.Holds, []string{"p"}) || o.RequestedAt.IsZero() || !o.EndedAt.IsZero() {
 				t.Errorf("%+v, %v", o, err)
 			}
-			if _, err := d.port().Hold(testContext(t), o, o.Holds); err != nil {
+			if _, err := d.plane().Hold(testContext(t), o, o.Holds); err != nil {
 				t.Error(err)
 			}
-			noError(t, d.port().CancelOperation(testContext(t), d.lease.ID))
+			noError(t, d.plane().CancelOperation(testContext(t), d.lease.ID))
 			d.keepsOperationsForADay()
 		})
 	}
@@ -230,11 +230,11 @@ func (d *drawer) keepsOperationsForADay() {
 	d.t.Helper()
 	for _, c := range []struct{ hours, left int }{{23, 2}, {2, 2}, {25, 1}} {
 		mustExec(d.t, d.store, "update millrace.operations set ended_at = ended_at - make_interval(hours => $1)", c.hours)
-		must(d.port().InsertOperation(testContext(d.t), engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}}))(d.t)
+		must(d.plane().InsertOperation(testContext(d.t), engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}}))(d.t)
 		if left := one[int](d.t, d.store, "select count(*) from millrace.operations"); left != c.left {
 			d.t.Errorf("%d hours later there are %d operations, want %d", c.hours, left, c.left)
 		}
-		noError(d.t, d.port().CancelOperation(testContext(d.t), d.lease.ID))
+		noError(d.t, d.plane().CancelOperation(testContext(d.t), d.lease.ID))
 	}
 }
 
@@ -243,7 +243,7 @@ func TestControlTransactionIsRefusedWithinATransaction(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)
 	noError(t, d.store.InTx(testContext(t), func(ctx context.Context, _ pgx.Tx) error {
-		c, nothing := controller{store: d.store}, func(store.Tx) error { return nil }
+		c, nothing := d.store.port(), func(store.Tx) error { return nil }
 		for name, err := range map[string]error{"Tx": c.Tx(ctx, nothing), "Fenced": c.Fenced(ctx, d.lease, nothing)} {
 			if !errors.Is(err, ErrWithinTx) {
 				t.Errorf("%s: %v", name, err)
@@ -257,7 +257,7 @@ func TestControlTransactionIsRefusedWithinATransaction(t *testing.T) {
 func TestErrorOfAControlTransactionIsShownOnce(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)
-	err := controller{store: d.store}.Tx(testContext(t), func(tx store.Tx) error {
+	err := d.store.port().Tx(testContext(t), func(tx store.Tx) error {
 		tx.Exec("halt", d.lease.Row, "bad")
 		tx.Exec("insert_command", nil, []int32{d.lease.Row}, "no such kind", nil, nil, nil, nil, 1)
 		return nil
@@ -272,9 +272,9 @@ func TestOperationThatEndsDuringHoldHoldsNothing(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	ctx, s := testContext(t), o.store.port()
-	number, err := s.InsertOperation(ctx, engine.NewOperation{ID: o.lease.ID, Kind: engine.OperationDrop, Holds: []string{o.lease.ID.Name}})
+	number, err := s.plane().InsertOperation(ctx, engine.NewOperation{ID: o.lease.ID, Kind: engine.OperationDrop, Holds: []string{o.lease.ID.Name}})
 	noError(t, err)
-	op, err := s.Operation(ctx, number)
+	op, err := s.plane().Operation(ctx, number)
 	noError(t, err)
 	held, ended := make(chan error, 1), make(chan error, 1)
 	noError(t, pgx.BeginFunc(ctx, o.store.pool, func(tx pgx.Tx) error {
@@ -282,11 +282,11 @@ func TestOperationThatEndsDuringHoldHoldsNothing(t *testing.T) {
 			return err
 		}
 		go func() {
-			_, err := s.Hold(ctx, op, op.Holds)
+			_, err := s.plane().Hold(ctx, op, op.Holds)
 			held <- err
 		}()
 		waitBlocked(t, o.store, 1)
-		go func() { ended <- s.FailOperation(ctx, op, errBad) }()
+		go func() { ended <- s.plane().FailOperation(ctx, op, errBad) }()
 		select {
 		case err := <-ended:
 			ended <- err
@@ -312,7 +312,7 @@ func TestControlReadsIntervalsInEveryStyle(t *testing.T) {
 			c.ConnConfig.RuntimeParams["intervalstyle"] = style
 		})
 		policy := projection.ReplayPolicy{Interval: time.Hour, MaxReplays: -1, Factor: 2, Cap: 100 * time.Hour}
-		if scheduled, next, err := d.port().ScheduleReplay(testContext(t), d.lease, policy); scheduled || next <= 0 || err != nil {
+		if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy); scheduled || next <= 0 || err != nil {
 			t.Errorf("%s: scheduled %v, %v, %v", style, scheduled, next, err)
 		}
 	}

@@ -25,7 +25,7 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 	session, id := connect(t, store, node), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select p.id from millrace_projections p join millrace_tenants t on t.id = p.tenant where t.name = 'a' and p.name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
-		noError(t, s.SetDesiredState(ctx, id, wanted))
+		noError(t, s.plane().SetDesiredState(ctx, id, wanted))
 		if n := must(session.Next(ctx))(t); n != (engine.Notice{Control: true, Row: row}) {
 			t.Errorf("%s was announced as %+v", wanted, n)
 		}
@@ -59,7 +59,7 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 	for unknown, want := range map[projection.ID]error{
 		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant,
 	} {
-		if err := s.SetDesiredState(ctx, unknown, engine.WantPause); !errors.Is(err, want) {
+		if err := s.plane().SetDesiredState(ctx, unknown, engine.WantPause); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestResumeCountsTheAttemptsOfAHaltedProjectionAnew(t *testing.T) {
 	mustExec(t, store, "update millrace_projections set failed_reason = 'why', halted = name = 'halted', attempts = 3, crash_attempts = 2, failing_position = 5, failing_since = 6")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantRun} {
 		for _, name := range []string{"halted", "failed"} {
-			noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: name}, wanted))
+			noError(t, store.plane().SetDesiredState(testContext(t), projection.ID{Name: name}, wanted))
 		}
 		got := must(texts(store, `select halted || ' ' || attempts || ' ' || crash_attempts || ' ' || failing_position || ' ' || coalesce(failing_since, '') || ' ' || coalesce(failed_reason, '')
 			from millrace_projections order by id`))(t)
@@ -95,7 +95,7 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 	leases := claimAll(t, store, node)
 	ended := func() bool {
 		t.Helper()
-		free, again := must(other.port().PauseEnded(ctx, id))(t), must(s.PauseEnded(ctx, id))(t)
+		free, again := must(other.plane().PauseEnded(ctx, id))(t), must(s.plane().PauseEnded(ctx, id))(t)
 		if free != again {
 			t.Errorf("the owner says %v, another process says %v", again, free)
 		}
@@ -103,11 +103,11 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 	}
 	for id, want := range map[projection.ID]error{id: projection.ErrResumed, {Name: "r"}: projection.ErrUnknownProjection} {
 		// Such an error must not be taken for an outage, which is waited for.
-		if _, err := s.PauseEnded(ctx, id); !errors.Is(err, want) || s.Classify(err).Class == engine.Infrastructure {
+		if _, err := s.plane().PauseEnded(ctx, id); !errors.Is(err, want) || s.Classify(err).Class == engine.Infrastructure {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	noError(t, s.SetDesiredState(ctx, id, engine.WantPause))
+	noError(t, s.plane().SetDesiredState(ctx, id, engine.WantPause))
 	if ended() {
 		t.Error("the pause ended while the node has leases")
 	}

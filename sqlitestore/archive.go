@@ -16,7 +16,7 @@ import (
 // not archived. If ctx ends later, the tenant is archived nevertheless. Inserts by SQL into the tables of the store are
 // not refused.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	return tenancy.Archive(ctx, s.port(), name, func() error {
+	return tenancy.Archive(ctx, s.plane(), name, func() error {
 		_, err := s.setTenantState(ctx, name, projection.TenantArchived)
 		return err
 	})

@@ -42,17 +42,17 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	rows := []int32{addProjection(t, store, tenant, "a", uuid.NewString()), addProjection(t, store, tenant, "b", owner), addProjection(t, store, tenant, "c", "")}
 	newTenant(t, store, "other")
 	other := addProjection(t, store, "other", "a", uuid.NewString())
-	if _, err := port.SuspensionEnded(ctx, tenant); !errors.Is(err, projection.ErrResumed) {
+	if _, err := port.plane().SuspensionEnded(ctx, tenant); !errors.Is(err, projection.ErrResumed) {
 		t.Errorf("a tenant that runs: %v", err)
 	}
-	if _, err := port.SuspensionEnded(ctx, "none"); !errors.Is(err, projection.ErrUnknownTenant) {
+	if _, err := port.plane().SuspensionEnded(ctx, "none"); !errors.Is(err, projection.ErrUnknownTenant) {
 		t.Errorf("a tenant that does not exist: %v", err)
 	}
-	ended := func() bool { return must(port.SuspensionEnded(ctx, tenant))(t) }
+	ended := func() bool { return must(port.plane().SuspensionEnded(ctx, tenant))(t) }
 	suspended := func() int {
 		return one[int](t, store, "select count(*) from millrace_projections where suspended")
 	}
-	noError(t, port.SetTenantDesired(ctx, tenant, engine.WantPause))
+	noError(t, port.plane().SetTenantDesired(ctx, tenant, engine.WantPause))
 	if ended() {
 		t.Error("it ended while a lease is held")
 	}
@@ -76,7 +76,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	if !ended() {
 		t.Error("it does not end")
 	}
-	noError(t, port.SetTenantDesired(ctx, tenant, engine.WantRun))
+	noError(t, port.plane().SetTenantDesired(ctx, tenant, engine.WantRun))
 	if n := suspended(); n != 0 {
 		t.Errorf("%d projections are suspended after the tenant was resumed", n)
 	}
@@ -153,8 +153,8 @@ func TestChangesOfTenantsAreAnnounced(t *testing.T) {
 		do   func() error
 	}{
 		{"create", func() error { return store.CreateTenants(ctx, "acme", "acme") }},
-		{"pause", func() error { return store.port().SetTenantDesired(ctx, "acme", engine.WantPause) }},
-		{"resume", func() error { return store.port().SetTenantDesired(ctx, "acme", engine.WantRun) }},
+		{"pause", func() error { return store.plane().SetTenantDesired(ctx, "acme", engine.WantPause) }},
+		{"resume", func() error { return store.plane().SetTenantDesired(ctx, "acme", engine.WantRun) }},
 		{"archive", func() error { return store.ArchiveTenant(ctx, "acme") }},
 		{"unarchive", func() error { return store.UnarchiveTenant(ctx, "acme") }},
 	} {

@@ -126,19 +126,19 @@ func TestEventsAreParkedAndSkippedWithTheirCheckpoint(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 4)
 	ctx := testContext(t)
-	first := must(b.store.port().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New("bad")}, 0))(t)
-	if again := must(b.store.port().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, 0))(t); !again.Equal(first) {
+	first := must(b.store.plane().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New("bad")}, 0))(t)
+	if again := must(b.store.plane().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, 0))(t); !again.Equal(first) {
 		t.Errorf("it failed first at %v, then at %v", first, again)
 	}
-	noError(t, b.store.port().BeginAttempt(ctx, b.lease, 1, 3))
+	noError(t, b.store.plane().BeginAttempt(ctx, b.lease, 1, 3))
 	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: "bad \x00 event", Stack: "here", Attempts: 3}
-	noError(t, b.store.port().Park(ctx, b.lease, letter, true))
+	noError(t, b.store.plane().Park(ctx, b.lease, letter, true))
 	b.holds(0, 1)
-	if err := b.store.port().Park(ctx, b.lease, letter, true); !errors.Is(err, projection.ErrLeaseLost) {
+	if err := b.store.plane().Park(ctx, b.lease, letter, true); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("parked at another checkpoint: %v", err)
 	}
 	b.lease.Checkpoint = 1
-	noError(t, b.store.port().Skip(ctx, b.lease, 2))
+	noError(t, b.store.plane().Skip(ctx, b.lease, 2))
 	b.holds(0, 2)
 	b.lease.Checkpoint = 2
 	blocked := b.pending(10)
@@ -172,10 +172,10 @@ func TestWritesOfAProjectionNeedItsLease(t *testing.T) {
 	b := newBatcher(t, 2)
 	mustExec(t, b.store, "update millrace_leases set epoch = 4")
 	ctx, p := testContext(t), b.store.port()
-	_, recorded := p.RecordFailure(ctx, b.lease, projection.Failure{Err: errors.New("bad")}, 0)
+	_, recorded := p.plane().RecordFailure(ctx, b.lease, projection.Failure{Err: errors.New("bad")}, 0)
 	for what, err := range map[string]error{
-		"record a failure": recorded, "attempt": p.BeginAttempt(ctx, b.lease, 1, 1), "park": p.Park(ctx, b.lease, projection.DeadLetter{Position: 1}, false),
-		"skip": p.Skip(ctx, b.lease, 1), "halt": p.Halt(ctx, b.lease, "why"), "fail": p.SetFailed(ctx, b.lease, "why"),
+		"record a failure": recorded, "attempt": p.plane().BeginAttempt(ctx, b.lease, 1, 1), "park": p.plane().Park(ctx, b.lease, projection.DeadLetter{Position: 1}, false),
+		"skip": p.plane().Skip(ctx, b.lease, 1), "halt": p.plane().Halt(ctx, b.lease, "why"), "fail": p.plane().SetFailed(ctx, b.lease, "why"),
 	} {
 		if !errors.Is(err, projection.ErrLeaseLost) || classify(err).Class != engine.LeaseLost {
 			t.Errorf("%s: %v", what, err)
@@ -193,16 +193,16 @@ func TestHaltIsKeptAndAFailureIsNot(t *testing.T) {
 	state := func() string {
 		return one[string](t, b.store, "select coalesce(failed_reason, 'none') || ' ' || halted || ' ' || coalesce(failed_epoch, 0) from millrace_projections")
 	}
-	noError(t, p.SetFailed(ctx, b.lease, "waiting"))
+	noError(t, p.plane().SetFailed(ctx, b.lease, "waiting"))
 	if state() != "waiting 0 3" {
 		t.Error(state())
 	}
-	noError(t, p.SetFailed(ctx, b.lease, ""))
+	noError(t, p.plane().SetFailed(ctx, b.lease, ""))
 	if state() != "none 0 3" {
 		t.Error(state())
 	}
-	noError(t, p.Halt(ctx, b.lease, strings.Repeat("x", 100_000)))
-	noError(t, p.SetFailed(ctx, b.lease, ""))
+	noError(t, p.plane().Halt(ctx, b.lease, strings.Repeat("x", 100_000)))
+	noError(t, p.plane().SetFailed(ctx, b.lease, ""))
 	if s := state(); !strings.HasSuffix(s, " 1 3") || !strings.HasPrefix(s, "xxx") || len(s) > 20_000 {
 		t.Errorf("%.100s, %d bytes", s, len(s))
 	}

@@ -54,8 +54,6 @@ func classOf(err *sqlite.Error) engine.Class {
 	return engine.HandlerFault
 }
 
-func (s port) Classify(err error) *engine.Fault { return classify(err) }
-
 // classify returns the fault behind err, or nil for nil.
 func classify(err error) *engine.Fault {
 	return engine.Classify(err, func(fault *engine.Fault) bool {
@@ -68,8 +66,11 @@ func classify(err error) *engine.Fault {
 			fault.Class = engine.HandlerFault
 		case errors.As(err, &failed):
 			fault.Class, fault.Err = classOf(failed), damaged(err)
-			if errors.Is(fault.Err, ErrMoved) {
+			switch {
+			case errors.Is(fault.Err, ErrMoved):
 				fault.Class = engine.Configuration
+			case fault.Class == engine.MissingObject:
+				fault.Missing = ErrNotMigrated
 			}
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
 			fault.Class = engine.Unclear
@@ -96,9 +97,8 @@ func returnedClass(err error) engine.Class {
 	return engine.HandlerFault
 }
 
-// storeFault classifies the error of a statement of the store. Classes that would count against a handler become
-// Configuration for missing objects, and Infrastructure otherwise.
-func storeFault(err error) *engine.Fault { return classify(err).OfStore(ErrNotMigrated) }
+// storeFault classifies the error of a statement of the store.
+func storeFault(err error) *engine.Fault { return classify(err).OfStore() }
 
 // failed adds what was being done to the error of a statement of the store. It returns nil if err is nil.
 func failed(err error, doing string, args ...any) error {

@@ -36,7 +36,7 @@ const (
 //
 // DropTenant returns projection.ErrUnknownTenant if there is no such tenant.
 func (s *Store) DropTenant(ctx context.Context, name, confirm string, _ DropOptions) error {
-	err := tenancy.Drop(ctx, s.port(), name, confirm,
+	err := tenancy.Drop(ctx, s.plane(), name, confirm,
 		func() (int32, error) { return s.setTenantState(ctx, name, projection.TenantDropping) },
 		func(row int32) error { return s.endDrop(ctx, name, row, deletionTime) })
 	if err != nil {

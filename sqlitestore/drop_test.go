@@ -99,7 +99,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 	for i, state := range []func(acme *Tenant) error{
 		func(*Tenant) error { return nil },
 		func(acme *Tenant) error { return store.ArchiveTenant(ctx, acme.name) },
-		func(acme *Tenant) error { return store.port().SetTenantDesired(ctx, acme.name, engine.WantPause) },
+		func(acme *Tenant) error { return store.plane().SetTenantDesired(ctx, acme.name, engine.WantPause) },
 	} {
 		acme := furnished(t, store, "acme", 30)
 		if full := rowsOfTables(t, store); i == 0 {
@@ -157,7 +157,7 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 		}
 		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "CreateTenant": must2(store.CreateTenant(ctx, "acme")),
 			"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"), "unarchive": store.UnarchiveTenant(ctx, "acme"),
-			"pause": store.port().SetTenantDesired(ctx, "acme", engine.WantPause)} {
+			"pause": store.plane().SetTenantDesired(ctx, "acme", engine.WantPause)} {
 			if !errors.Is(err, projection.ErrTenantDropping) {
 				t.Errorf("%s after %d transactions: %v", what, steps, err)
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Heads implements engine.Store. One statement reads all of them.
+// Heads implements engine.Events. One statement reads all of them.
 func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error), Incarnation: incarnation}
 	if err := s.headsOf(ctx, tenants, heads.Positions); err != nil {
@@ -35,7 +35,7 @@ func (s port) headsOf(ctx context.Context, tenants []string, positions map[strin
 	return rows.Err()
 }
 
-// Settle implements engine.Store. The file has one writer, so the head is settled.
+// Settle implements engine.Events. The file has one writer, so the head is settled.
 func (s port) Settle(_ context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
 	settled := make(map[string]engine.Settled, len(tenants))
 	for _, tenant := range tenants {
@@ -46,7 +46,7 @@ func (s port) Settle(_ context.Context, heads engine.Heads, tenants []string) (m
 	return settled, nil
 }
 
-// Ages implements engine.Store. One statement reads all of them.
+// Ages implements engine.Events. One statement reads all of them.
 func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]time.Duration, error) {
 	rows := make([][]any, len(after))
 	for i, p := range after {

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/versions"
 )
 
-// Ensure implements engine.Store. Nearly always, all rows exist, and nothing is written.
+// Ensure implements engine.Changes. Nearly always, all rows exist, and nothing is written.
 func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) (engine.LeftOut, error) {
 	missing, left, err := s.withoutRows(ctx, s.readers, projections)
 	if err != nil || len(missing) == 0 {
@@ -150,7 +150,7 @@ func (s *Store) withoutRows(ctx context.Context, q querier, projections []engine
 	return missing, left, err
 }
 
-// Free implements engine.Store. A node that does not own the file finds no leases. For the owner of the file, all
+// Free implements engine.Ownership. A node that does not own the file finds no leases. For the owner of the file, all
 // leases of other nodes are free, since no other node is alive.
 func (s port) Free(ctx context.Context, node engine.Node, _, unowned bool) (free []engine.LeaseRef, err error) {
 	var l engine.LeaseRef
@@ -173,7 +173,7 @@ func (s port) Counts(ctx context.Context, tenants, names []string) (counts []eng
 	return counts, failed(err, "count leases")
 }
 
-// Claim implements engine.Store in one transaction. Batches of dead owners have ended with their processes, or are refused
+// Claim implements engine.Ownership in one transaction. Batches of dead owners have ended with their processes, or are refused
 // by the fence.
 func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
@@ -192,7 +192,7 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool)
 	return claimed, nil
 }
 
-// AnnounceDrain implements engine.Store. No other node takes a share: a standby takes over when this node has ended.
+// AnnounceDrain implements engine.Ownership. No other node takes a share: a standby takes over when this node has ended.
 func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	owner, err := s.livingOwner(ctx, s.readers)
 	if err == nil && owner == node.ID {
@@ -201,7 +201,7 @@ func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	return failed(err, "announce drain")
 }
 
-// Owned implements engine.Store. It includes the leases of a claim whose answer was lost.
+// Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
 func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := queryLeases(ctx, s.readers, nil, node.ID)
 	return leases, failed(err, "list owned leases")
@@ -231,7 +231,7 @@ func queryLeases(ctx context.Context, q querier, rows []int32, owner string) (le
 	return leases, err
 }
 
-// Release implements engine.Store in one transaction. All advances have one owner.
+// Release implements engine.Ownership in one transaction. All advances have one owner.
 func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
@@ -279,7 +279,7 @@ func moves(advances []engine.Advance) string {
 	return list(rows)
 }
 
-// Advance implements engine.Store in one statement. All advances have one owner.
+// Advance implements engine.Ownership in one statement. All advances have one owner.
 func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {

@@ -47,7 +47,7 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	store := newStore(t)
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	noError(t, store.CreateTenants(testContext(t), "b", "archived", "paused"))
-	noError(t, errors.Join(store.ArchiveTenant(testContext(t), "archived"), store.port().SetTenantDesired(testContext(t), "paused", engine.WantPause)))
+	noError(t, errors.Join(store.ArchiveTenant(testContext(t), "archived"), store.plane().SetTenantDesired(testContext(t), "paused", engine.WantPause)))
 	var list []engine.NewProjection
 	for _, tenant := range []string{projection.DefaultTenant, "b", "none", "archived", "paused"} {
 		list = append(list, engine.NewProjection{Tenant: tenant, Name: "p"}, engine.NewProjection{Tenant: tenant, Name: "q", Partitions: 3})
@@ -99,7 +99,7 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	rows := ensured(t, store, names[:5]...)
 	newTenant(t, store, "other")
 	must(s.Ensure(ctx, newProjections("other", "suspended")))(t)
-	noError(t, s.SetTenantDesired(ctx, "other", engine.WantPause))
+	noError(t, s.plane().SetTenantDesired(ctx, "other", engine.WantPause))
 	rows = append(rows, one[int32](t, store, "select max(id) from millrace_projections"))
 	gone, node := newNode("p"), newNode("p")
 	before := connect(t, store, gone)
@@ -110,7 +110,7 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	mustExec(t, store, "update millrace_leases set crash_count = 2, checkpoint = 7 where id <= ?1", rows[2])
 	mustExec(t, store, `update millrace_projections set failed_reason = 'why', failed_epoch = 0, attempts = 3, failing_position = 8, failing_since = 1000000, last_error = 'bad',
 		passed = '[[0,10,5],[10,20,9]]' where id = ?1`, rows[1])
-	noError(t, s.SetDesiredState(ctx, projection.ID{Name: "paused"}, engine.WantPause))
+	noError(t, s.plane().SetDesiredState(ctx, projection.ID{Name: "paused"}, engine.WantPause))
 	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[4] + 1000})
 	id := func(i int) projection.ID { return engine.FullID(projection.ID{Name: names[i]}) }
 	all := partition.Share{Range: partition.All}
@@ -186,7 +186,7 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	if got, want := found(), []string{"a1 p", "a1 q", "a2 p", "a2 q", "b q"}; !slices.Equal(got, want) {
 		t.Errorf("free are %v, want %v", got, want)
 	}
-	noError(t, errors.Join(s.SetTenantDesired(testContext(t), "a1", engine.WantPause), s.SetDesiredState(testContext(t), projection.ID{Tenant: "a2", Name: "p"}, engine.WantPause)))
+	noError(t, errors.Join(s.plane().SetTenantDesired(testContext(t), "a1", engine.WantPause), s.plane().SetDesiredState(testContext(t), projection.ID{Tenant: "a2", Name: "p"}, engine.WantPause)))
 	mustExec(t, store, "update millrace_leases set owner = ?1 where id in (select id from millrace_projections where name = 'q')", "a dead node")
 	if got, want := found(), []string{"a2 q", "b q"}; !slices.Equal(got, want) {
 		t.Errorf("free are %v, want %v", got, want)

@@ -122,7 +122,7 @@ func (s *Store) ready(ctx context.Context) error {
 	return nil
 }
 
-// SchemaVersions implements engine.Store. All tenants have the tables of the file.
+// SchemaVersions implements engine.Health. All tenants have the tables of the file.
 func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
 	version, err := schemaVersion(ctx, s.readers)
 	return engine.SchemaVersions{Found: int(version), Newest: len(ownMigrations)}, failed(err, "compare the versions of the schema")

@@ -7,26 +7,27 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 )
 
-// port implements engine.Store, the part of a store that a runtime uses. The methods are documented there. Comments
+// port implements store.Driver, the part of a store that a runtime uses. The methods are documented there. Comments
 // here say what is specific to SQLite.
-type port struct {
-	*Store
-	control.Plane
-}
+type port struct{ *Store }
 
-var _ engine.Store = port{}
+var _ store.Driver = port{}
 
 // Engine is called by package millrace.
-func (s *Store) Engine() engine.Store {
+func (s *Store) Engine() store.Driver {
 	if s == nil {
 		return nil
 	}
 	return s.port()
 }
 
-func (s *Store) port() port { return port{s, control.On(controller{s})} }
+func (s *Store) port() port { return port{s} }
+
+// plane returns the control plane of the store.
+func (s *Store) plane() control.Plane { return control.On(s.port()) }
 
 func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
 
@@ -34,14 +35,14 @@ func (s port) TxType() reflect.Type { return reflect.TypeFor[*sql.Tx]() }
 
 func (s port) Pooled() bool { return false }
 
-// Connections implements engine.Store. One batch runs at a time, beside the reads.
+// Connections implements engine.Database. One batch runs at a time, beside the reads.
 func (s port) Connections() int { return 1 + s.opts.Readers }
 
-// DefaultBatches implements engine.Store. Batches that wait for the writer are no faster, and appends would wait for
+// DefaultBatches implements engine.Database. Batches that wait for the writer are no faster, and appends would wait for
 // them.
 func (s port) DefaultBatches() int { return 1 }
 
-// ConnectionWaits implements engine.Store. It counts waits for the file's writer and for readers, within this process.
+// ConnectionWaits implements engine.Database. It counts waits for the file's writer and for readers, within this process.
 func (s port) ConnectionWaits() engine.ConnectionWaits {
 	waits, readers := s.writer.waits.Waits(), s.readers.Stats()
 	waits.Count += readers.WaitCount

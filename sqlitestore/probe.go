@@ -15,7 +15,7 @@ import (
 // room.
 const probeBytes = 512 << 10
 
-// Probe implements engine.Store. It writes to the file over a connection of its own, and to another file in its folder. A
+// Probe implements engine.Health. It writes to the file over a connection of its own, and to another file in its folder. A
 // transaction in progress is no error: the file can be written to.
 func (s port) Probe(ctx context.Context) error {
 	err := s.probeSpace()

@@ -33,7 +33,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 // Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in which it
 // was. Stream returns projection.ErrUnknownTenant if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
-	info, err := t.store.port().Plane.Stream(ctx, t.name, id)
+	info, err := t.store.plane().Stream(ctx, t.name, id)
 	if err != nil {
 		return event.StreamInfo{}, t.failed("describe stream", id, err)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func (s port) Create(ctx context.Context, p engine.NewProjection) error {
-	return s.Plane.Create(ctx, p, func(tx store.Tx) error {
+	return s.plane().Create(ctx, p, func(tx store.Tx) error {
 		return insertProjections(ctx, tx.(*controlTx).q, []engine.NewProjection{p})
 	})
 }

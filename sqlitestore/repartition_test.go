@@ -103,7 +103,7 @@ func TestResplitsKeepWhatBelongsToEachStream(t *testing.T) {
 			}
 			before := handled(t, storedParts(t, store, name), streams)
 			n := rapid.IntRange(1, 7).Draw(rt, "partitions")
-			noError(t, store.port().Repartition(testContext(t), projection.ID{Name: name}, n))
+			noError(t, store.plane().Repartition(testContext(t), projection.ID{Name: name}, n))
 			parts := storedParts(t, store, name)
 			if after := handled(t, parts, streams); !slices.Equal(before, after) || len(parts) != n {
 				rt.Fatalf("streams were handled up to %v, then %v in %d partitions of %d", before, after, len(parts), n)
@@ -167,7 +167,7 @@ func parted(t testing.TB, store *Store, n int) (rows []int) {
 
 func resplitInto(t testing.TB, store *Store, n int) (rows []int) {
 	t.Helper()
-	noError(t, store.port().Repartition(testContext(t), projection.ID{Name: "p"}, n))
+	noError(t, store.plane().Repartition(testContext(t), projection.ID{Name: "p"}, n))
 	for _, p := range storedParts(t, store, "p") {
 		rows = append(rows, p.row)
 	}
@@ -198,7 +198,7 @@ func TestResplitsAreRefusedByName(t *testing.T) {
 		{Tenant: "none", Name: "p"}:    projection.ErrUnknownTenant,
 		{Tenant: "leaving", Name: "p"}: projection.ErrTenantDropping,
 	} {
-		if err := store.port().Repartition(testContext(t), id, 2); !errors.Is(err, want) || !strings.Contains(err.Error(), id.Name) {
+		if err := store.plane().Repartition(testContext(t), id, 2); !errors.Is(err, want) || !strings.Contains(err.Error(), id.Name) {
 			t.Errorf("%v: %v", id, err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestResplitCountsTheDeathOfAnOwner(t *testing.T) {
 	for i, owner := range []string{"dead", living(t, store)} {
 		name := fmt.Sprint("p", i)
 		addProjection(t, store, projection.DefaultTenant, name, owner)
-		noError(t, store.port().Repartition(testContext(t), projection.ID{Name: name}, 2))
+		noError(t, store.plane().Repartition(testContext(t), projection.ID{Name: name}, 2))
 		const crashes = "select sum(crash_count) from millrace_leases join millrace_projections using (id) where name = ?1 and owner is null"
 		if n := one[int](t, store, crashes, name); n != []int{2, 0}[i] {
 			t.Errorf("owner %s: %d crashes in two partitions", owner, n)

@@ -34,7 +34,7 @@ func TestCommandWithoutALivingOwnerFencesZombies(t *testing.T) {
 		t.Helper()
 		e := b.pending(1).Events[0]
 		letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: "bad", Attempts: 1}
-		noError(t, store.port().Park(ctx, b.lease, letter, false))
+		noError(t, store.plane().Park(ctx, b.lease, letter, false))
 		b.lease = must(store.port().Leases(ctx, []int32{row}))(t)[0]
 	}
 	park()
@@ -46,7 +46,7 @@ func TestCommandWithoutALivingOwnerFencesZombies(t *testing.T) {
 	if !errors.Is(err, projection.ErrCommandPending) {
 		t.Fatalf("the owner lives: %+v, %v", waiting, err)
 	}
-	if done, err := store.port().RunIfUnowned(ctx, row, waiting.Command); done || err != nil || stateOf(t, store, row).epoch != b.lease.Epoch {
+	if done, err := store.plane().RunIfUnowned(ctx, row, waiting.Command); done || err != nil || stateOf(t, store, row).epoch != b.lease.Epoch {
 		t.Fatalf("the owner lives: run %v, %v, %+v", done, err, stateOf(t, store, row))
 	}
 	park()
@@ -80,8 +80,8 @@ func TestDiscardThatFailsChangesNothing(t *testing.T) {
 	fillDeadLetters(t, b.store, b.lease.Row, 4, 1)
 	mustExec(t, b.store, `create trigger millrace_commands_update_closed before update of done on millrace_commands begin select raise(abort, 'no'); end`)
 	before := must(texts(b.store, "select id || state || blocked_by_stream from millrace_dead_letters union all select stream_id from millrace_parked_streams union all select parked from millrace_projections"))(t)
-	command := must(b.store.port().Insert(testContext(t), b.lease.ID, "discard", allLetters, 10))(t)
-	if n, err := b.store.port().Discard(testContext(t), b.lease, command); err == nil {
+	command := must(b.store.plane().Insert(testContext(t), b.lease.ID, "discard", allLetters, 10))(t)
+	if n, err := b.store.plane().Discard(testContext(t), b.lease, command); err == nil {
 		t.Errorf("discarded %d", n)
 	}
 	after := must(texts(b.store, "select id || state || blocked_by_stream from millrace_dead_letters union all select stream_id from millrace_parked_streams union all select parked from millrace_projections"))(t)
@@ -89,7 +89,7 @@ func TestDiscardThatFailsChangesNothing(t *testing.T) {
 		t.Errorf("it was\n%v\nand is\n%v", before, after)
 	}
 	mustExec(t, b.store, "drop trigger millrace_commands_update_closed")
-	if n, err := b.store.port().Discard(testContext(t), b.lease, command); n != 4 || err != nil {
+	if n, err := b.store.plane().Discard(testContext(t), b.lease, command); n != 4 || err != nil {
 		t.Errorf("without the fault: discarded %d, %v", n, err)
 	}
 }
@@ -158,12 +158,12 @@ func TestReplayOfManyDeadLettersCostsAsMuchAsOfFew(t *testing.T) {
 		b := newBatcher(t, 1)
 		fillDeadLetters(t, b.store, b.lease.Row, parked, parked/20)
 		mustExec(t, b.store, "delete from millrace_parked_streams")
-		command := must(b.store.port().Insert(testContext(t), b.lease.ID, "replay", allLetters, math.MaxInt))(t)
+		command := must(b.store.plane().Insert(testContext(t), b.lease.ID, "replay", allLetters, math.MaxInt))(t)
 		steps := make([]time.Duration, 0, 100)
 		for range cap(steps) {
 			begin := time.Now()
-			r := must(b.store.port().BeginReplay(testContext(t), b.lease, command, 0))(t)
-			noError(t, controller{b.store}.Tx(testContext(t), func(tx store.Tx) error { control.Resolve(tx, b.lease.Row, r); return nil }))
+			r := must(b.store.plane().BeginReplay(testContext(t), b.lease, command, 0))(t)
+			noError(t, b.store.port().Tx(testContext(t), func(tx store.Tx) error { control.Resolve(tx, b.lease.Row, r); return nil }))
 			steps = append(steps, time.Since(begin))
 		}
 		return median(steps)
@@ -185,12 +185,12 @@ func TestTextsOfFailuresFitWhateverTheyContain(t *testing.T) {
 	b := newBatcher(t, 2)
 	ctx := testContext(t)
 	e := b.pending(1).Events[0]
-	noError(t, b.store.port().Park(ctx, b.lease, projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: "x", Attempts: 1}, false))
+	noError(t, b.store.plane().Park(ctx, b.lease, projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: "x", Attempts: 1}, false))
 	b.lease.Checkpoint = e.Position
-	command := must(b.store.port().Insert(ctx, b.lease.ID, "replay", allLetters, 10))(t)
-	r := must(b.store.port().BeginReplay(ctx, b.lease, command, 0))(t)
+	command := must(b.store.plane().Insert(ctx, b.lease.ID, "replay", allLetters, 10))(t)
+	r := must(b.store.plane().BeginReplay(ctx, b.lease, command, 0))(t)
 	failed := engine.FailedReplay{Replay: *r, Attempt: 2, Err: errors.New("a\x00b\xff after"), Stack: strings.Repeat("s\x00", 100_000), Halt: "h\x00alt"}
-	noError(t, b.store.port().FailReplay(ctx, b.lease, failed))
+	noError(t, b.store.plane().FailReplay(ctx, b.lease, failed))
 	letters := must(b.store.DeadLetters(b.lease.ID).List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "after"}}))(t)
 	if len(letters) != 1 || letters[0].Error != "a�b� after" || len(letters[0].Stack) > excerpt.MaxStorable || !strings.HasPrefix(letters[0].Stack, "s�s�") {
 		t.Errorf("%+v", letters)

@@ -44,7 +44,7 @@ type nodeSession struct {
 	summary summaryWriter
 }
 
-// Connect implements engine.Store. It takes the owner lock if no other runtime has it. Otherwise the session stands by.
+// Connect implements engine.Ownership. It takes the owner lock if no other runtime has it. Otherwise the session stands by.
 func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	db, err := openReaders(s.writer.at, Options{Readers: 1})
 	if err != nil {

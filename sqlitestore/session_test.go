@@ -212,10 +212,10 @@ func TestNoticesArriveInOrderInThisProcessAndFromOthers(t *testing.T) {
 	want := []engine.Notice{{Control: true, Row: 1}, {Control: true, Row: 2}, {Control: true, Tenant: projection.DefaultTenant}, {Control: true, Row: 1}}
 	for _, from := range []*Store{store, other, store} {
 		noError(t, errors.Join(
-			from.port().SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantPause),
-			from.port().SetDesiredState(ctx, projection.ID{Name: "q"}, engine.WantPause),
-			from.port().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause),
-			from.port().SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantRun)))
+			from.plane().SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantPause),
+			from.plane().SetDesiredState(ctx, projection.ID{Name: "q"}, engine.WantPause),
+			from.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause),
+			from.plane().SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantRun)))
 		var got []engine.Notice
 		for range want {
 			got = append(got, must(session.Next(ctx))(t))
@@ -233,7 +233,7 @@ func TestNoticeOfThisProcessArrivesWithoutAPoll(t *testing.T) {
 	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 	session := connect(t, store, newNode("p"))
 	session.next = time.Now().Add(time.Hour)
-	noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+	noError(t, store.plane().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
 	next(t, session, func(n engine.Notice) bool { return n.Row == 1 })
 }
 
@@ -300,7 +300,7 @@ func TestNoticeIsNotLostWhenAContextEnds(t *testing.T) {
 	session := connect(t, store, newNode("p"))
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	for i := range 20 {
-		noError(t, other.port().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+		noError(t, other.plane().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
 		mustAppend(t, other.tenant, "s", event.Any, someEvents(1)...)
 		// The context ends somewhere within the poll.
 		session.next = time.Now()
@@ -326,7 +326,7 @@ func TestNoticeIsNotLostWithTheConnection(t *testing.T) {
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	waitWithout(t, session)
 	for range 4 {
-		noError(t, other.port().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+		noError(t, other.plane().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
 		mustAppend(t, other.tenant, "s", event.Any, someEvents(1)...)
 		session.db.SetMaxIdleConns(0)
 		session.db.SetMaxIdleConns(1)
@@ -352,6 +352,6 @@ func TestOldNoticesAreDeleted(t *testing.T) {
 	}
 	session := connect(t, store, newNode("p"))
 	waitWithout(t, session)
-	noError(t, store.port().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
+	noError(t, store.plane().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
 	next(t, session, func(n engine.Notice) bool { return n.Row != 0 })
 }

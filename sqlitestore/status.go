@@ -84,7 +84,7 @@ func (s *Store) missing(ctx context.Context, err error) error {
 	return err
 }
 
-// Nodes implements engine.Store. Nodes that stand by have no row.
+// Nodes implements engine.Lists. Nodes that stand by have no row.
 func (s port) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
 	living, seen, err := s.lastOwner(ctx, s.readers)
 	if err != nil {
@@ -157,7 +157,7 @@ func (s port) Overview(ctx context.Context, patience time.Duration, byTenant []s
 	return o, nil
 }
 
-// OldestSnapshot implements engine.Store. A file has no list of its transactions.
+// OldestSnapshot implements engine.Lists. A file has no list of its transactions.
 func (s port) OldestSnapshot(context.Context) (engine.Snapshot, error) {
 	return engine.Snapshot{}, nil
 }

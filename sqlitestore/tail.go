@@ -158,7 +158,7 @@ func (r *tailRows) Next(values []driver.Value) error {
 	return nil
 }
 
-// readPage implements engine.Store.Read for the tenant with that number.
+// readPage implements engine.Events.Read for the tenant with that number.
 func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange) (engine.Page, error) {
 	first := tenant << positionBits
 	args := []any{first + min(max(r.After, 0), lastPosition), first + min(max(r.UpTo, 0), lastPosition), int64(r.Limit)}

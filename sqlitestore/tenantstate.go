@@ -27,7 +27,7 @@ func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, err
 	return tenants, failed(err, "list tenants")
 }
 
-// Runnable implements engine.Store. It returns ErrMoved for a file that was moved.
+// Runnable implements engine.Health. It returns ErrMoved for a file that was moved.
 func (s port) Runnable(ctx context.Context) error {
 	return failed(s.notMoved(ctx), "examine whether the file was moved")
 }
@@ -66,5 +66,5 @@ func (s *Store) setTenantState(ctx context.Context, name string, state projectio
 	if _, err := s.ForTenant(name); err != nil {
 		return 0, err
 	}
-	return s.port().SetTenantState(ctx, name, state)
+	return s.plane().SetTenantState(ctx, name, state)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -36,7 +37,7 @@ func TestOpenOperationIsNotLost(t *testing.T) {
 	must(source.Append(ctx, "s", event.Any, happened))(t)
 	idle(t, source, sqlitestore.Batch(inFile), 1)
 	id := millrace.ProjectionID{Name: "p"}
-	must(source.Engine().InsertOperation(ctx, engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"p"}}))(t)
+	must(control.On(source.Engine()).InsertOperation(ctx, engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"p"}}))(t)
 	opts := Options{Projections: map[string]ReadModel{"p": Keep}}
 	if _, err := Run(ctx, source, target, opts); !errors.Is(err, projection.ErrOperationOpen) {
 		t.Fatalf("the copy returned %v", err)

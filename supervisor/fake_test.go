@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
@@ -23,7 +24,7 @@ import (
 
 // fake is a store without a database. It counts what it is asked, and can be unreachable.
 type fake struct {
-	engine.Store // methods that are not called
+	store.Driver // methods that are not called
 
 	node    engine.Node
 	tenants []string
@@ -112,11 +113,12 @@ func (f *fake) Tenants(context.Context, []string) (tenants []engine.Tenant, err 
 func (f *fake) Ensure(context.Context, []engine.NewProjection) (engine.LeftOut, error) {
 	return engine.LeftOut{}, f.here()
 }
-func (f *fake) TakeOperation(context.Context, engine.Node, []int64) (*engine.Operation, error) {
-	return nil, f.here()
-}
-func (f *fake) AnnounceDrain(context.Context, engine.Node) error      { return f.here() }
-func (f *fake) SetFailed(context.Context, engine.Lease, string) error { return f.here() }
+
+// The control plane has no rows here.
+func (f *fake) View(context.Context, func(store.View) error) error               { return f.here() }
+func (f *fake) Fenced(context.Context, engine.Lease, func(store.Tx) error) error { return f.here() }
+
+func (f *fake) AnnounceDrain(context.Context, engine.Node) error { return f.here() }
 func (f *fake) Connect(context.Context, engine.Node) (engine.Session, error) {
 	return fakeSession{f}, f.here()
 }
@@ -352,7 +354,7 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
 	observed := &seen{leases: make(map[projection.ID][]observe.LeaseChange)}
-	deps := &actors.Deps{Observer: observed.observer(), System: actors.NewSystem(log), Store: f, Log: log, Node: f.node, Definitions: definitions,
+	deps := &actors.Deps{Observer: observed.observer(), System: actors.NewSystem(log), Store: actors.StoreOf(f), Log: log, Node: f.node, Definitions: definitions,
 		Limiter: actors.NewLimiter(actors.Limits{Connections: 16}),
 		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, PollInterval: 20 * time.Millisecond,
 			ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second, ReplayRest: time.Millisecond}}

@@ -86,7 +86,7 @@ func (g *gate) probe(ctx actor.Context) {
 	var leases []engine.Lease
 	g.deps.Run(ctx, 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
 		if err = g.deps.Probe(ctx); err == nil {
-			leases, err = g.deps.Store.Owned(ctx, g.deps.Node)
+			leases, err = g.deps.Ownership.Owned(ctx, g.deps.Node)
 		}
 		return err
 	}, func(ctx actor.Context, err error) {

@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
@@ -284,7 +283,7 @@ func (w *lettersWorld) play() {
 		for w.model.checkpoint < w.model.events[len(w.model.events)-1].Position {
 			w.step()
 		}
-		w.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, math.MaxInt32)
+		w.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, math.MaxInt32)
 		w.model.commands = append(w.model.commands, &modelCommand{replay: true, most: math.MaxInt32, letters: map[int64]bool{}, streams: map[string]bool{}})
 		for len(w.model.commands) > 0 {
 			w.work(false, "")
@@ -333,7 +332,7 @@ func (w *lettersWorld) step() {
 	}
 	var aside machine.ParkedStreams
 	if w.Lease.ParkedStreams {
-		parked, err := w.Port.ParkedStreams(w.Ctx, w.Lease, []string{"a", "b", "c"})
+		parked, err := w.Plane().ParkedStreams(w.Ctx, w.Lease, []string{"a", "b", "c"})
 		w.must(err)
 		aside = machine.ParkedStreams{Streams: parked, Room: w.policy.Room(w.Lease.Parked)}
 	}
@@ -364,7 +363,7 @@ func (w *lettersWorld) step() {
 	}
 	e := handled[0]
 	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: errBad.Error(), Attempts: 1}
-	w.must(w.Port.Park(w.Ctx, w.Lease, letter, w.model.poison[e.Position] == projection.ActionParkStream))
+	w.must(w.Plane().Park(w.Ctx, w.Lease, letter, w.model.poison[e.Position] == projection.ActionParkStream))
 	w.sizing.Succeeded()
 	w.model.pass(e.Position)
 }
@@ -389,9 +388,9 @@ func (w *lettersWorld) command(replay bool) {
 		filter.Error = c.text
 	}
 	filter.All = len(c.positions) == 0 && c.stream == "" && c.text == ""
-	kind := deadletters.Discard
+	kind := engine.DiscardCommand
 	if replay {
-		kind = deadletters.Replay
+		kind = engine.ReplayCommand
 	}
 	c.id = w.give(kind, filter, int(c.most))
 	w.model.commands = append(w.model.commands, c)
@@ -399,7 +398,7 @@ func (w *lettersWorld) command(replay bool) {
 
 // work runs the next command. how is what happens to a replay that has begun.
 func (w *lettersWorld) work(paused bool, how string) {
-	queue, err := w.Port.NextCommand(w.Ctx, w.Lease, paused)
+	queue, err := w.Plane().NextCommand(w.Ctx, w.Lease, paused)
 	w.must(err)
 	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !c.replay })
 	if i < 0 {
@@ -413,7 +412,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 	}
 	c := w.model.commands[i]
 	if !c.replay {
-		n, err := w.Port.Discard(w.Ctx, w.Lease, queue.Command.ID)
+		n, err := w.Plane().Discard(w.Ctx, w.Lease, queue.Command.ID)
 		if w.must(err); n != w.model.discard(c) {
 			w.t.Fatalf("%d letters discarded", n)
 		}
@@ -447,7 +446,7 @@ func (w *lettersWorld) work(paused bool, how string) {
 		} else if err := w.run(w.handle, batch); !errors.Is(err, errBad) {
 			w.t.Fatalf("a replay that is to fail: %v", err)
 		}
-		w.must(w.Port.FailReplay(w.Ctx, w.Lease, failedReplay(*r, cause)))
+		w.must(w.Plane().FailReplay(w.Ctx, w.Lease, failedReplay(*r, cause)))
 		w.model.fails(c, position, cause)
 		w.mine = 0
 	default:

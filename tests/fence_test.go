@@ -69,15 +69,15 @@ func leasedWrites(h *kit.Holder) map[string]func(l engine.Lease) error {
 	failure := projection.Failure{Projection: h.Lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: kit.ErrOnPurpose}
 	return map[string]func(l engine.Lease) error{
 		"record a failure": func(l engine.Lease) error {
-			_, err := h.Port.RecordFailure(h.Ctx, l, failure, 0)
+			_, err := h.Plane().RecordFailure(h.Ctx, l, failure, 0)
 			return err
 		},
-		"begin an attempt": func(l engine.Lease) error { return h.Port.BeginAttempt(h.Ctx, l, 1, 1) },
-		"park":             func(l engine.Lease) error { return h.Port.Park(h.Ctx, l, letterAt(1), false) },
-		"park a stream":    func(l engine.Lease) error { return h.Port.Park(h.Ctx, l, letterAt(1), true) },
-		"skip":             func(l engine.Lease) error { return h.Port.Skip(h.Ctx, l, 1) },
-		"halt":             func(l engine.Lease) error { return h.Port.Halt(h.Ctx, l, "bad") },
-		"set as failed":    func(l engine.Lease) error { return h.Port.SetFailed(h.Ctx, l, "bad") },
+		"begin an attempt": func(l engine.Lease) error { return h.Plane().BeginAttempt(h.Ctx, l, 1, 1) },
+		"park":             func(l engine.Lease) error { return h.Plane().Park(h.Ctx, l, letterAt(1), false) },
+		"park a stream":    func(l engine.Lease) error { return h.Plane().Park(h.Ctx, l, letterAt(1), true) },
+		"skip":             func(l engine.Lease) error { return h.Plane().Skip(h.Ctx, l, 1) },
+		"halt":             func(l engine.Lease) error { return h.Plane().Halt(h.Ctx, l, "bad") },
+		"set as failed":    func(l engine.Lease) error { return h.Plane().SetFailed(h.Ctx, l, "bad") },
 	}
 }
 
@@ -151,16 +151,16 @@ func TestWritesUnderTheLeaseAreMade(t *testing.T) {
 		if h.Refresh(); h.Lease.Failed != "bad" || h.Lease.Halted {
 			t.Errorf("after it was set as failed: %+v", h.Lease)
 		}
-		b.Must(h.Port.SetFailed(b.Ctx, h.Lease, ""))
+		b.Must(h.Plane().SetFailed(b.Ctx, h.Lease, ""))
 		b.Must(writes["park"](h.Lease))
 		if h.Refresh(); h.Lease.Attempts != 0 || h.Lease.Checkpoint != 1 || h.Lease.Parked != 1 || h.Lease.ParkedStreams {
 			t.Errorf("after parking: %+v", h.Lease)
 		}
-		b.Must(h.Port.Skip(b.Ctx, h.Lease, 2))
+		b.Must(h.Plane().Skip(b.Ctx, h.Lease, 2))
 		if h.Refresh(); h.Lease.Checkpoint != 2 {
 			t.Errorf("after skipping: %+v", h.Lease)
 		}
-		b.Must(h.Port.Park(b.Ctx, h.Lease, letterAt(3), true))
+		b.Must(h.Plane().Park(b.Ctx, h.Lease, letterAt(3), true))
 		if h.Refresh(); h.Lease.Checkpoint != 3 || h.Lease.Parked != 2 || !h.Lease.ParkedStreams {
 			t.Errorf("after parking a stream: %+v", h.Lease)
 		}
@@ -216,13 +216,13 @@ func TestClaimTakesOnlyFreeLeasesThatShouldRun(t *testing.T) {
 		if l := next.Lease; l.Epoch != h.Lease.Epoch+1 || l.Checkpoint != 3 || l.Owner != next.Node.ID || l.CrashCount != 0 {
 			t.Errorf("the next owner claimed %+v after %+v", l, h.Lease)
 		}
-		b.Must(h.Port.SetDesiredState(b.Ctx, next.Lease.ID, engine.WantPause))
+		b.Must(h.Plane().SetDesiredState(b.Ctx, next.Lease.ID, engine.WantPause))
 		b.Must(h.Port.Release(b.Ctx, []engine.Advance{{Lease: next.Lease}}))
 		h.Node = next.Node
 		if n := claim(); n != 0 {
 			t.Errorf("claimed %d leases that are paused", n)
 		}
-		b.Must(h.Port.SetDesiredState(b.Ctx, next.Lease.ID, engine.WantRun))
+		b.Must(h.Plane().SetDesiredState(b.Ctx, next.Lease.ID, engine.WantRun))
 		if n := claim(); n != 1 {
 			t.Errorf("claimed %d leases after the pause", n)
 		}

@@ -18,8 +18,8 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 		for _, tenant := range []string{projection.DefaultTenant, "a", "b"} {
 			b.Ensure(engine.NewProjection{Tenant: tenant, Name: "p", Partitions: 1}, engine.NewProjection{Tenant: tenant, Name: "q", Partitions: 1})
 		}
-		b.Must(port.SetDesiredState(b.Ctx, projection.ID{Tenant: "a", Name: "q"}, engine.WantPause))
-		b.Must(port.SetDesiredState(b.Ctx, projection.ID{Tenant: "b", Name: "p"}, engine.WantPause))
+		b.Must(b.Plane().SetDesiredState(b.Ctx, projection.ID{Tenant: "a", Name: "q"}, engine.WantPause))
+		b.Must(b.Plane().SetDesiredState(b.Ctx, projection.ID{Tenant: "b", Name: "p"}, engine.WantPause))
 		for _, test := range []struct {
 			named, filtered []string
 			want            map[engine.Want]bool

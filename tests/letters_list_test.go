@@ -42,11 +42,11 @@ func TestDeadLettersAreListedByFilterAndPage(t *testing.T) {
 			}
 		}
 		// b[3] is resolved, a[1] and a[2] are discarded, b[0] is being replayed.
-		d.replay(d.give(deadletters.Replay, projection.DeadLetterFilter{IDs: []int64{ids[b[3]]}}, 1))
-		if n, err := d.Port.Discard(d.Ctx, d.Lease, d.give(deadletters.Discard, projection.DeadLetterFilter{Stream: "a"}, 2)); n != 2 || err != nil {
+		d.replay(d.give(engine.ReplayCommand, projection.DeadLetterFilter{IDs: []int64{ids[b[3]]}}, 1))
+		if n, err := d.Plane().Discard(d.Ctx, d.Lease, d.give(engine.DiscardCommand, projection.DeadLetterFilter{Stream: "a"}, 2)); n != 2 || err != nil {
 			t.Errorf("discarded %d, %v", n, err)
 		}
-		d.begin(d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 1), 0)
+		d.begin(d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 1), 0)
 
 		is := func(states ...projection.DeadLetterState) []projection.DeadLetterState { return states }
 		for name, s := range map[string]struct {
@@ -205,8 +205,8 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 		a, b := d.at["a"], d.at["b"]
 		d.park(a[0], true)
 		d.park(b[0], false)
-		command := d.give(deadletters.Replay, projection.DeadLetterFilter{Stream: "b"}, 10)
-		gone := d.give(deadletters.Discard, projection.DeadLetterFilter{Stream: "b"}, 10)
+		command := d.give(engine.ReplayCommand, projection.DeadLetterFilter{Stream: "b"}, 10)
+		gone := d.give(engine.DiscardCommand, projection.DeadLetterFilter{Stream: "b"}, 10)
 		replay := d.begin(command, 0)
 		lost := d.Lease
 		d.claim()
@@ -214,20 +214,20 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 		ctx := d.Ctx
 		due := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Second}}.WithDefaults().Replay
 		writes := map[string]func(l engine.Lease) error{
-			"park with its stream": func(l engine.Lease) error { return d.Port.Park(ctx, l, d.letter(d.at["c"][0]), true) },
+			"park with its stream": func(l engine.Lease) error { return d.Plane().Park(ctx, l, d.letter(d.at["c"][0]), true) },
 			"a batch with events behind": func(l engine.Lease) error {
 				return d.runAs(l, d.write, engine.Batch{BlockedByStream: d.batch(a[1], a[1]).BlockedByStream, To: a[1]})
 			},
 			"begin a replay": func(l engine.Lease) error {
-				_, err := d.Port.BeginReplay(ctx, l, command, 0)
+				_, err := d.Plane().BeginReplay(ctx, l, command, 0)
 				return err
 			},
 			"the batch of a replay": func(l engine.Lease) error {
 				return d.runAs(l, d.write, d.again(replay))
 			},
-			"fail a replay": func(l engine.Lease) error { return d.Port.FailReplay(ctx, l, failedReplay(*replay, errBad)) },
+			"fail a replay": func(l engine.Lease) error { return d.Plane().FailReplay(ctx, l, failedReplay(*replay, errBad)) },
 			"discard": func(l engine.Lease) error {
-				_, err := d.Port.Discard(ctx, l, gone)
+				_, err := d.Plane().Discard(ctx, l, gone)
 				return err
 			},
 		}
@@ -237,7 +237,7 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if done, _, err := d.Port.ScheduleReplay(ctx, lost, due); done || !errors.Is(err, projection.ErrLeaseLost) {
+		if done, _, err := d.Plane().ScheduleReplay(ctx, lost, due); done || !errors.Is(err, projection.ErrLeaseLost) {
 			t.Errorf("scheduled %v, %v", done, err)
 		}
 		if after := d.state(); after != before {
@@ -256,7 +256,7 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 			}
 		}
 		d.begin(command, 0) // which ends it
-		if done, _, err := d.Port.ScheduleReplay(ctx, d.Lease, due); !done || err != nil {
+		if done, _, err := d.Plane().ScheduleReplay(ctx, d.Lease, due); !done || err != nil {
 			t.Errorf("scheduled %v, %v", done, err)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -21,7 +20,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 		d := newDrawer(k, 2)
 		at := d.at["a"][0]
 		d.park(at, false)
-		command := d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
+		command := d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 		for owner := 1; owner <= 3; owner++ {
 			r := d.begin(command, 0)
 			if r == nil || r.Position != at || r.Begun != owner || r.Deadly() != (owner == 3) || d.one(at).State != projection.DeadLetterReplaying {
@@ -37,7 +36,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 				d.claim()
 				continue
 			}
-			d.must(d.Port.FailReplay(d.Ctx, d.Lease, failedReplay(*r, projection.ErrProcessDied)))
+			d.must(d.Plane().FailReplay(d.Ctx, d.Lease, failedReplay(*r, projection.ErrProcessDied)))
 		}
 		d.mustHave([]int64{at})
 		if l := d.one(at); l.State != projection.DeadLetterParked || l.Attempts != 5 || l.Replays != 1 || l.Error != projection.ErrProcessDied.Error() {
@@ -50,7 +49,7 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 			t.Errorf("ended: %v, %+v", ended, o)
 		}
 		// The next command begins anew.
-		if r := d.begin(d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10), 0); r == nil || r.Begun != 1 {
+		if r := d.begin(d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10), 0); r == nil || r.Begun != 1 {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -70,7 +69,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 		d.mustHave(parked, "a", "c")
 		// Stream a is replayed whole and in order, whichever dead letter was selected. Its third replay fails. Each owner
 		// makes one replay.
-		command := d.give(deadletters.Replay, projection.DeadLetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
+		command := d.give(engine.ReplayCommand, projection.DeadLetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
 		wants := []int64{b[0], a[1], a[2], a[3]}
 		for i, at := range wants {
 			for owner := 1; owner <= 2; owner++ {
@@ -81,7 +80,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 				if owner == 2 && i < 3 {
 					d.must(d.run(d.write, d.again(r)))
 				} else if owner == 2 {
-					d.must(d.Port.FailReplay(d.Ctx, d.Lease, failedReplay(*r, errBad)))
+					d.must(d.Plane().FailReplay(d.Ctx, d.Lease, failedReplay(*r, errBad)))
 				}
 				d.claim()
 			}
@@ -102,7 +101,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 		for range 3 {
 			d.add("c")
 		}
-		command = d.give(deadletters.Replay, projection.DeadLetterFilter{Stream: "c"}, 6)
+		command = d.give(engine.ReplayCommand, projection.DeadLetterFilter{Stream: "c"}, 6)
 		if r := d.begin(command, 0); r.Position != c[0] {
 			t.Errorf("%+v", r)
 		}
@@ -114,7 +113,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 		parked = slices.Concat(c[6:], a[3:])
 		slices.Sort(parked)
 		d.mustHave(parked, "a", "c")
-		d.replay(d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 100))
+		d.replay(d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 100))
 		d.mustHave(nil)
 		for _, at := range [][]int64{a, c} {
 			applied := slices.DeleteFunc(d.applied(), func(p int64) bool { return !slices.Contains(at, p) })
@@ -145,13 +144,13 @@ func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 			t.Errorf("the next owner gets %+v", d.Lease)
 		}
 		for _, paused := range []bool{true, false} {
-			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, paused)
+			queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, paused)
 			if err != nil || queue.Command == nil || paused && queue.Command.Replay || queue.Parked != 1 || !queue.ParkedStreams {
 				t.Errorf("paused: %v: it finds %+v, %v", paused, queue, err)
 			}
 		}
 		for {
-			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, false)
+			queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +159,7 @@ func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 			}
 			if queue.Command.Replay {
 				d.replay(queue.Command.ID)
-			} else if _, err := d.Port.Discard(d.Ctx, d.Lease, queue.Command.ID); err != nil {
+			} else if _, err := d.Plane().Discard(d.Ctx, d.Lease, queue.Command.ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -175,10 +174,10 @@ func TestAutomaticReplaysMayHaveAnyLimit(t *testing.T) {
 		d.Must(d.Store.Age(d.Ctx, time.Hour))
 		for _, most := range []int{math.MaxInt, projection.NoLimit} {
 			policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: most}}.WithDefaults().Replay
-			if scheduled, _, err := d.Port.ScheduleReplay(d.Ctx, d.Lease, policy); err != nil || !scheduled {
+			if scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy); err != nil || !scheduled {
 				t.Errorf("at most %d: scheduled %v, %v", most, scheduled, err)
 			}
-			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, false)
+			queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, false)
 			d.Must(err)
 			d.Must(d.letters().Cancel(d.Ctx, queue.Command.ID))
 		}
@@ -192,14 +191,14 @@ func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 		policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}}.WithDefaults().Replay
 		schedule := func() (due int64) {
 			t.Helper()
-			scheduled, _, err := d.Port.ScheduleReplay(d.Ctx, d.Lease, policy)
+			scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !scheduled {
 				return 0
 			}
-			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, false)
+			queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, false)
 			if err != nil || queue.Command == nil {
 				t.Fatal("nothing to do: ", err)
 			}
@@ -211,7 +210,7 @@ func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 		}
 		next := func(poison ...int64) []int64 {
 			t.Helper()
-			queue, err := d.Port.NextCommand(d.Ctx, d.Lease, false)
+			queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, false)
 			if err != nil || queue.Command == nil {
 				t.Fatal("nothing to do: ", err)
 			}
@@ -266,7 +265,7 @@ func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 		}
 		// If a command replays a stream up to its limit, the automatic replayer continues the stream.
 		policy.Error = ""
-		d.replay(d.give(deadletters.Replay, projection.DeadLetterFilter{Stream: "a"}, 2))
+		d.replay(d.give(engine.ReplayCommand, projection.DeadLetterFilter{Stream: "a"}, 2))
 		older(24 * time.Hour)
 		for _, want := range []int64{a[2], b[0]} { // which has an interval as long as two replays made it
 			if due := schedule(); due != want {
@@ -292,7 +291,7 @@ func TestReplayAndItsDeadLetterAreOneTransaction(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		d := newDrawer(k, 2)
 		d.park(d.at["a"][0], true)
-		command := d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
+		command := d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 		r := d.begin(command, 0)
 		d.Must(d.Store.Quarantine(d.Ctx))
 		before := d.state()
@@ -378,7 +377,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 				}
 				carriedOut := func() (command int64) {
 					t.Helper()
-					queue, err := d.Port.NextCommand(d.Ctx, d.Lease, true) // also while no handler may be called
+					queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, true) // also while no handler may be called
 					if err != nil || queue.Command == nil || !queue.Command.Replay {
 						t.Fatalf("to be done: %+v, %v", queue.Command, err)
 					}
@@ -388,14 +387,14 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 					return queue.Command.ID
 				}
 				// The command is ended by the owner of the lease, which is alive.
-				command := d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
+				command := d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 				d.begin(command, 0)
 				cancel(command)
 				carriedOut()
 				mustBeParked(command, "its owner lives")
 				// The command is ended by the next owner, after a death before or after the cancellation.
 				for _, before := range []bool{true, false} {
-					command = d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
+					command = d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 					if r := d.begin(command, 0); r.Begun != 1 {
 						t.Errorf("%+v", r)
 					}
@@ -413,7 +412,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 					mustBeParked(command, "its owner died")
 				}
 				// A replay in progress finishes, and no other begins.
-				command = d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
+				command = d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 				r := d.begin(command, 0)
 				cancel(command)
 				d.must(d.run(d.write, d.again(r)))
@@ -423,7 +422,7 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 				}
 				if parked = parked[1:]; whole {
 					// If no node holds the lease any more, the command ends at once.
-					command = d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
+					command = d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 					d.begin(command, 0)
 					d.End()
 					d.Must(d.letters().Cancel(d.Ctx, command))

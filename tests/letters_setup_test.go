@@ -91,7 +91,7 @@ func (d *drawer) letter(position int64) projection.DeadLetter {
 
 func (d *drawer) park(position int64, stream bool) {
 	d.T.Helper()
-	d.must(d.Port.Park(d.Ctx, d.Lease, d.letter(position), stream))
+	d.must(d.Plane().Park(d.Ctx, d.Lease, d.letter(position), stream))
 }
 
 // batch returns a batch up to a position. Events after the checkpoint are handled, except the blocked ones.
@@ -134,7 +134,7 @@ func (d *drawer) runAs(lease engine.Lease, h kit.BatchFunc, b engine.Batch) erro
 }
 
 // give starts a command and does not wait for it.
-func (d *drawer) give(kind deadletters.Kind, filter projection.DeadLetterFilter, limit int) int64 {
+func (d *drawer) give(kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) int64 {
 	d.T.Helper()
 	command, err := d.letters().(*deadletters.DeadLetters).Start(d.Ctx, kind, filter, limit)
 	d.Must(err)
@@ -143,7 +143,7 @@ func (d *drawer) give(kind deadletters.Kind, filter projection.DeadLetterFilter,
 
 func (d *drawer) begin(command, lastBegun int64) *engine.Replay {
 	d.T.Helper()
-	r, err := d.Port.BeginReplay(d.Ctx, d.Lease, command, lastBegun)
+	r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, command, lastBegun)
 	d.Must(err)
 	return r
 }
@@ -162,7 +162,7 @@ func (d *drawer) replay(command int64, poison ...int64) (applied []int64) {
 			return applied
 		}
 		if slices.Contains(poison, r.Position) {
-			d.must(d.Port.FailReplay(d.Ctx, d.Lease, failedReplay(*r, errBad)))
+			d.must(d.Plane().FailReplay(d.Ctx, d.Lease, failedReplay(*r, errBad)))
 			continue
 		}
 		d.must(d.run(d.write, d.again(r)))
@@ -205,7 +205,7 @@ func (d *drawer) mustHave(parked []int64, streams ...string) {
 func (d *drawer) parkedStreams() (streams []string) {
 	d.T.Helper()
 	all := []string{"a", "b", "c"}
-	parked, err := d.Port.ParkedStreams(d.Ctx, d.Lease, all)
+	parked, err := d.Plane().ParkedStreams(d.Ctx, d.Lease, all)
 	d.Must(err)
 	return slices.DeleteFunc(all, func(s string) bool { return !parked[s] })
 }

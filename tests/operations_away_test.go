@@ -3,7 +3,6 @@ package tests_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,7 +23,7 @@ func TestOperationOfAProjectionThatWasRenamedAwayFromItsNode(t *testing.T) {
 		b.Idle(b.Rebuildable("p"))
 		o := newOperator(b)
 		op := o.take()
-		if free, err := o.port.Hold(b.Ctx, op, op.Holds); !free || err != nil {
+		if free, err := o.Plane().Hold(b.Ctx, op, op.Holds); !free || err != nil {
 			t.Fatalf("the hold returned %v, %v", free, err)
 		}
 		admin, err := millrace.NewAdmin(b.Store)
@@ -34,7 +33,7 @@ func TestOperationOfAProjectionThatWasRenamedAwayFromItsNode(t *testing.T) {
 		renamed.Name = "q"
 		rt := b.Running(kit.Quick, renamed)
 		b.Eventually("the rebuild has ended", func() bool {
-			ended, err := o.port.Operation(b.Ctx, op.Number)
+			ended, err := o.Plane().Operation(b.Ctx, op.Number)
 			return err == nil && !ended.EndedAt.IsZero() && ended.Err() == nil
 		})
 		b.Reaches(rt, "q", 5)
@@ -42,28 +41,22 @@ func TestOperationOfAProjectionThatWasRenamedAwayFromItsNode(t *testing.T) {
 	}, kit.SeveralNodes)
 }
 
-// renamedTake is a store whose runtimes take one operation whatever its name is, as if its projection was renamed between the search
-// for operations and the take.
-type renamedTake struct {
-	kit.Store
-	once *atomic.Bool
-}
-
-func (s renamedTake) Engine() engine.Store { return renamedTakeEngine{s.Store.Engine(), s.once} }
-
-type renamedTakeEngine struct {
-	engine.Store
-	once *atomic.Bool
-}
-
-func (e renamedTakeEngine) TakeOperation(ctx context.Context, node engine.Node, running []int64) (*engine.Operation, error) {
-	if e.once.Load() {
-		return e.Store.TakeOperation(ctx, node, running)
-	}
-	node.Projections = append(slices.Clone(node.Projections), "q")
-	o, err := e.Store.TakeOperation(ctx, node, running)
-	e.once.Store(o != nil)
-	return o, err
+// renamedTake returns a store whose runtimes take one operation of q as if it was one of p, as if its projection was renamed between the
+// search for operations and the take.
+func renamedTake(s kit.Store) kit.Store {
+	var once atomic.Bool
+	return kit.Tracing(s, func() kit.Trace {
+		return kit.Trace{Row: func(statement string, results []any) {
+			switch statement {
+			case "open_operations":
+				if name := results[2].(*string); *name == "q" && !once.Load() {
+					*name = "p"
+				}
+			case "take_operation":
+				once.Store(once.Load() || *results[0].(*bool))
+			}
+		}}
+	})
 }
 
 // A node that has taken an operation under a name that it does not register leaves it to another node.
@@ -73,13 +66,13 @@ func TestOperationOfAProjectionThatIsRenamedWhileANodeTakesIt(t *testing.T) {
 		renamed := b.Rebuildable("q")
 		b.Idle(renamed)
 		id := millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "q"}
-		number, err := b.Store.Engine().InsertOperation(b.Ctx, engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"q"}})
+		number, err := b.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"q"}})
 		b.Must(err)
 		config := kit.Quick
-		config.Store = renamedTake{b.Store, new(atomic.Bool)}
+		config.Store = renamedTake(b.Store)
 		stop := b.Start(b.Runtime(config, b.Rebuildable("p")))
 		b.Eventually("the node leaves the operation", func() bool {
-			o, err := b.Store.Engine().Operation(b.Ctx, number)
+			o, err := b.Plane().Operation(b.Ctx, number)
 			return err == nil && o.Epoch > 0 && o.Node == ""
 		})
 		if !b.Kind.Meets(kit.SeveralNodes) {
@@ -87,7 +80,7 @@ func TestOperationOfAProjectionThatIsRenamedWhileANodeTakesIt(t *testing.T) {
 		}
 		b.Start(b.Another(kit.Quick, renamed))
 		b.Eventually("the rebuild has ended", func() bool {
-			o, err := b.Store.Engine().Operation(b.Ctx, number)
+			o, err := b.Plane().Operation(b.Ctx, number)
 			return err == nil && !o.EndedAt.IsZero() && o.Err() == nil
 		})
 		stop()
@@ -188,7 +181,7 @@ func TestEarlierVersionRunsBetweenTheTriesOfASwap(t *testing.T) {
 		go func() { swapped <- rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{}) }()
 		for range 2 {
 			b.Eventually("a try of the swap has failed", func() bool {
-				open, err := b.Store.Engine().OpenOperation(b.Ctx, modelID(2))
+				open, err := b.Plane().OpenOperation(b.Ctx, modelID(2))
 				if len(swapped) > 0 {
 					t.Fatalf("the swap ended: %v", <-swapped)
 				}
@@ -209,12 +202,11 @@ func TestOperationOfAReplacedVersion(t *testing.T) {
 		newModel(b, 2)
 		b.Append("a", 20)
 		b.Idle(modelVersions(b, 1, 2)...)
-		port := b.Store.Engine()
-		number, err := port.InsertOperation(b.Ctx, engine.NewOperation{ID: modelID(1), Kind: engine.OperationRebuild, Holds: []string{model}})
+		number, err := b.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: modelID(1), Kind: engine.OperationRebuild, Holds: []string{model}})
 		b.Must(err)
 		rt := b.Running(kit.Quick, modelVersion(b, 2))
 		swap(b, rt, 2)
-		o, err := port.Operation(b.Ctx, number)
+		o, err := b.Plane().Operation(b.Ctx, number)
 		if err != nil || o.EndedAt.IsZero() || !errors.Is(o.Err(), projection.ErrRetired) || !strings.Contains(o.Error, `replaced by "model@2"`) {
 			t.Errorf("the operation ended at %v with %v, %v", o.EndedAt, o.Err(), err)
 		}

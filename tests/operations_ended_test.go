@@ -30,7 +30,7 @@ func slowVersion(b *kit.Bundle, sound *atomic.Bool) millrace.Projection {
 // openOperation returns the open operation of a projection, or one with the number 0.
 func openOperation(b *kit.Bundle, id millrace.ProjectionID) engine.Operation {
 	b.T.Helper()
-	o, err := b.Store.Engine().OpenOperation(b.Ctx, id)
+	o, err := b.Plane().OpenOperation(b.Ctx, id)
 	if !errors.Is(err, projection.ErrOperationNotFound) {
 		b.Must(err)
 	}
@@ -159,7 +159,7 @@ func TestRunsOfAHook(t *testing.T) {
 		o := newOperator(b)
 		begins := func(op engine.Operation, run int64, want int) {
 			t.Helper()
-			if others, err := o.port.BeginHook(b.Ctx, op, run); err != nil || others != want {
+			if others, err := o.Plane().BeginHook(b.Ctx, op, run); err != nil || others != want {
 				t.Errorf("when run %d begins, %d others have not returned, want %d; %v", run, others, want, err)
 			}
 		}
@@ -167,20 +167,20 @@ func TestRunsOfAHook(t *testing.T) {
 		begins(first, 1, 0)
 		begins(first, 1, 0) // its answer was lost
 		second := o.take()
-		if _, err := o.port.BeginHook(b.Ctx, first, 2); !errors.Is(err, projection.ErrLeaseLost) {
+		if _, err := o.Plane().BeginHook(b.Ctx, first, 2); !errors.Is(err, projection.ErrLeaseLost) {
 			t.Errorf("the earlier node begins the hook: %v", err)
 		}
 		begins(second, 1<<62, 1)
-		b.Must(o.port.HookReturned(b.Ctx, second, 1<<62))
+		b.Must(o.Plane().HookReturned(b.Ctx, second, 1<<62))
 		begins(second, 3, 1)
-		b.Must(o.port.HookReturned(b.Ctx, first, 1)) // it was frozen, and lives
-		b.Must(o.port.ReleaseOperation(b.Ctx, first))
+		b.Must(o.Plane().HookReturned(b.Ctx, first, 1)) // it was frozen, and lives
+		b.Must(o.Plane().ReleaseOperation(b.Ctx, first))
 		if open := openOperation(b, p); open.Node != o.node.ID {
 			t.Errorf("the earlier node has released %+v", open)
 		}
 		begins(second, 4, 1)
-		b.Must(o.port.NoteOperation(b.Ctx, second, "tried again"))
-		b.Must(o.port.ReleaseOperation(b.Ctx, second))
+		b.Must(o.Plane().NoteOperation(b.Ctx, second, "tried again"))
+		b.Must(o.Plane().ReleaseOperation(b.Ctx, second))
 		if open := openOperation(b, p); open.Node != "" || open.Error != "tried again" {
 			t.Errorf("the node has not released %+v", open)
 		}
@@ -204,25 +204,15 @@ func TestAgeOfAnOperation(t *testing.T) {
 	})
 }
 
-// aged is a store whose operations were taken for the first time that long ago.
-type aged struct {
-	kit.Store
-	age time.Duration
-}
-
-func (s aged) Engine() engine.Store { return agedEngine{s.Store.Engine(), s.age} }
-
-type agedEngine struct {
-	engine.Store
-	age time.Duration
-}
-
-func (e agedEngine) TakeOperation(ctx context.Context, node engine.Node, running []int64) (*engine.Operation, error) {
-	o, err := e.Store.TakeOperation(ctx, node, running)
-	if o != nil {
-		o.Age += e.age
-	}
-	return o, err
+// aged returns a store whose operations were taken for the first time that long ago.
+func aged(s kit.Store, age time.Duration) kit.Store {
+	return kit.Tracing(s, func() kit.Trace {
+		return kit.Trace{Row: func(statement string, results []any) {
+			if statement == "take_operation" {
+				*results[2].(*time.Duration) += age
+			}
+		}}
+	})
 }
 
 // A node that takes a swap over has only the rest of the time. After that, it swaps a version that is near, and no other.
@@ -232,7 +222,7 @@ func TestCatchUpIsTheTimeOfTheSwap(t *testing.T) {
 		b.Append("a", 2000)
 		var sound atomic.Bool
 		config := kit.Quick
-		config.Store = aged{b.Store, 2 * time.Hour}
+		config.Store = aged(b.Store, 2*time.Hour)
 		rt := b.Running(config, modelVersion(b, 1), slowVersion(b, &sound))
 		b.Reaches(rt, model, 2000)
 		b.InTime("the swap is given up", func() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -20,7 +21,7 @@ import (
 // never does.
 type operatorNode struct {
 	*kit.Bundle
-	port    engine.Store
+	port    store.Driver
 	node    engine.Node
 	session engine.Session
 }
@@ -33,14 +34,14 @@ func newOperator(b *kit.Bundle) operatorNode {
 	o.session, err = o.port.Connect(b.Ctx, o.node)
 	b.Must(err)
 	b.T.Cleanup(func() { _ = o.session.Close(context.Background()) })
-	_, err = o.port.InsertOperation(b.Ctx, engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
+	_, err = o.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
 	b.Must(err)
 	return o
 }
 
 func (o operatorNode) take() engine.Operation {
 	o.T.Helper()
-	op, err := o.port.TakeOperation(o.Ctx, o.node, nil)
+	op, err := o.Plane().TakeOperation(o.Ctx, o.node, nil)
 	o.Must(err)
 	if op == nil {
 		o.T.Fatal("there is no operation to take")
@@ -73,12 +74,12 @@ func TestLostOperationIsNamedWithItsEpoch(t *testing.T) {
 		b.Idle(b.Rebuildable("p"))
 		o := newOperator(b)
 		op := o.take()
-		b.Must(o.port.ReleaseOperation(b.Ctx, op))
+		b.Must(o.Plane().ReleaseOperation(b.Ctx, op))
 		o.take()
-		_, held := o.port.Hold(b.Ctx, op, op.Holds)
-		_, begun := o.port.BeginHook(b.Ctx, op, 1)
+		_, held := o.Plane().Hold(b.Ctx, op, op.Holds)
+		_, begun := o.Plane().BeginHook(b.Ctx, op, 1)
 		number, since := fmt.Sprintf("operation %d ", op.Number), fmt.Sprintf("was ended or taken over since epoch %d", op.Epoch)
-		for doing, err := range map[string]error{"hold": held, "begin the hook": begun, "fail": o.port.FailOperation(b.Ctx, op, errors.New("bad")), "run": o.run(op, nothing)} {
+		for doing, err := range map[string]error{"hold": held, "begin the hook": begun, "fail": o.Plane().FailOperation(b.Ctx, op, errors.New("bad")), "run": o.run(op, nothing)} {
 			if !errors.Is(err, projection.ErrLeaseLost) || !strings.Contains(err.Error(), number) || !strings.Contains(err.Error(), since) {
 				t.Errorf("%s: %v, want %q and %q", doing, err, number, since)
 			}
@@ -93,13 +94,13 @@ func TestNodeTakesTheNextOperation(t *testing.T) {
 		b.Idle(b.Rebuildable("p"), b.Rebuildable("q"))
 		o := newOperator(b)
 		o.node.Projections = []string{"p", "q"}
-		second, err := o.port.InsertOperation(b.Ctx, engine.NewOperation{ID: millrace.ProjectionID{Name: "q"}, Kind: engine.OperationRebuild, Holds: []string{"q"}})
+		second, err := o.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: millrace.ProjectionID{Name: "q"}, Kind: engine.OperationRebuild, Holds: []string{"q"}})
 		b.Must(err)
 		first := o.take()
 		if first.ID.Name != "p" {
 			t.Fatalf("took %s first", first)
 		}
-		if op, err := o.port.TakeOperation(b.Ctx, o.node, []int64{first.Number}); err != nil || op == nil || op.Number != second {
+		if op, err := o.Plane().TakeOperation(b.Ctx, o.node, []int64{first.Number}); err != nil || op == nil || op.Number != second {
 			t.Errorf("took %v, %v, want that of q", op, err)
 		}
 	})
@@ -112,7 +113,7 @@ func TestOperationThatWasTakenOverHasNoEffect(t *testing.T) {
 		b.Idle(b.Rebuildable("p"))
 		o := newOperator(b)
 		first := o.take()
-		free, err := o.port.Hold(b.Ctx, first, first.Holds)
+		free, err := o.Plane().Hold(b.Ctx, first, first.Holds)
 		b.Must(err)
 		if !free {
 			t.Fatal("the projection does not stand still")
@@ -121,7 +122,7 @@ func TestOperationThatWasTakenOverHasNoEffect(t *testing.T) {
 		if second.Epoch <= first.Epoch {
 			t.Fatalf("the epoch is %d after %d", second.Epoch, first.Epoch)
 		}
-		for what, err := range map[string]error{"the transaction": o.run(first, nothing), "the end": o.port.FailOperation(b.Ctx, first, kit.ErrOnPurpose)} {
+		for what, err := range map[string]error{"the transaction": o.run(first, nothing), "the end": o.Plane().FailOperation(b.Ctx, first, kit.ErrOnPurpose)} {
 			if !errors.Is(err, projection.ErrLeaseLost) {
 				t.Errorf("%s of the earlier node returned %v", what, err)
 			}
@@ -144,10 +145,10 @@ func TestOperationThatIsCancelledDuringItsHook(t *testing.T) {
 		b.Idle(b.Rebuildable("p"))
 		o := newOperator(b)
 		op := o.take()
-		if _, err := o.port.Hold(b.Ctx, op, op.Holds); err != nil {
+		if _, err := o.Plane().Hold(b.Ctx, op, op.Holds); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.run(op, func() error { return o.port.CancelOperation(b.Ctx, p) }); !errors.Is(err, projection.ErrLeaseLost) && !errors.Is(err, engine.ErrNotStill) {
+		if err := o.run(op, func() error { return o.Plane().CancelOperation(b.Ctx, p) }); !errors.Is(err, projection.ErrLeaseLost) && !errors.Is(err, engine.ErrNotStill) {
 			t.Errorf("the transaction returned %v", err)
 		}
 		o.unchanged(5)
@@ -162,7 +163,7 @@ func TestOperationThatIsCancelledDuringItsHook(t *testing.T) {
 func TestOperationWaitsUntilItsProjectionsStandStill(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		h := b.Hold(5)
-		_, err := h.Port.InsertOperation(b.Ctx, engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
+		_, err := h.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
 		b.Must(err)
 		o := operatorNode{b, h.Port, h.Node, h.Session}
 		op := o.take()
@@ -170,7 +171,7 @@ func TestOperationWaitsUntilItsProjectionsStandStill(t *testing.T) {
 			t.Errorf("before the hold, the transaction returned %v", err)
 		}
 		for range 2 {
-			if free, err := o.port.Hold(b.Ctx, op, op.Holds); free || err != nil {
+			if free, err := o.Plane().Hold(b.Ctx, op, op.Holds); free || err != nil {
 				t.Fatalf("while an owner lives, the hold returned %v, %v", free, err)
 			}
 		}
@@ -182,7 +183,7 @@ func TestOperationWaitsUntilItsProjectionsStandStill(t *testing.T) {
 			t.Errorf("the owner's orders are %+v, %v", orders, err)
 		}
 		b.Must(h.Port.Release(b.Ctx, []engine.Advance{{Lease: h.Lease, To: h.Lease.Checkpoint}}))
-		if free, err := o.port.Hold(b.Ctx, op, op.Holds); !free || err != nil {
+		if free, err := o.Plane().Hold(b.Ctx, op, op.Holds); !free || err != nil {
 			t.Errorf("after the release, the hold returned %v, %v", free, err)
 		}
 		if leases, err := h.Port.Claim(b.Ctx, h.Node, []int32{h.Lease.Row}, true); len(leases) > 0 || err != nil {
@@ -202,7 +203,7 @@ func TestOperationHoldsOnlyWhatItNames(t *testing.T) {
 		b.Idle(b.Rebuildable("p"), b.Rebuildable("other"))
 		o := newOperator(b)
 		op := o.take()
-		if free, err := o.port.Hold(b.Ctx, op, []string{"p", "other"}); free || err != nil {
+		if free, err := o.Plane().Hold(b.Ctx, op, []string{"p", "other"}); free || err != nil {
 			t.Errorf("the hold returned %v, %v", free, err)
 		}
 		for name, held := range map[string]bool{"p": true, "other": false} {
@@ -220,7 +221,7 @@ func TestOperationOfARenamedProjection(t *testing.T) {
 		b.Idle(b.Rebuildable("p"))
 		o := newOperator(b)
 		op := o.take()
-		if free, err := o.port.Hold(b.Ctx, op, op.Holds); !free || err != nil {
+		if free, err := o.Plane().Hold(b.Ctx, op, op.Holds); !free || err != nil {
 			t.Fatalf("the hold returned %v, %v", free, err)
 		}
 		b.Must(o.session.Deregister(b.Ctx))
@@ -235,7 +236,7 @@ func TestOperationOfARenamedProjection(t *testing.T) {
 		b.Must(o.session.Close(b.Ctx))
 		rt := b.Running(kit.Quick, renamed)
 		b.Eventually("the rebuild has ended", func() bool {
-			ended, err := o.port.Operation(b.Ctx, op.Number)
+			ended, err := o.Plane().Operation(b.Ctx, op.Number)
 			return err == nil && !ended.EndedAt.IsZero() && ended.Err() == nil
 		})
 		b.Reaches(rt, "q", 5)
@@ -253,7 +254,7 @@ func TestOperationOfAForgottenProjection(t *testing.T) {
 		admin, err := millrace.NewAdmin(b.Store)
 		b.Must(err)
 		b.Must(admin.Forget(b.Ctx, p))
-		ended, err := o.port.Operation(b.Ctx, op.Number)
+		ended, err := o.Plane().Operation(b.Ctx, op.Number)
 		if err != nil || ended.EndedAt.IsZero() || !errors.Is(ended.Err(), projection.ErrUnknownProjection) {
 			t.Errorf("the operation is %+v, %v", ended, err)
 		}

@@ -16,69 +16,23 @@ import (
 )
 
 // rebuildSteps are the moments of a rebuild at which its process is killed.
-var rebuildSteps = map[string]rebuildEngine{
-	"rebuild: when it has taken the operation":          {taken: kit.Die},
-	"rebuild: when it has asked the owners to stop":     {holding: kit.Die},
-	"rebuild: when the projection stands still":         {still: kit.Die},
-	"rebuild: in the hook":                              {hook: kit.Die},
-	"rebuild: in the hook, after its writes":            {hooked: kit.Die},
-	"rebuild: when it has committed, before it says so": {committed: kit.Die},
-}
-
-// rebuildEngine calls functions after steps of an operation, nil for none.
-type rebuildEngine struct {
-	engine.Store
-	taken, holding, still, hook, hooked, committed func()
-}
-
-// Engine implements millrace.Store.
-func (e rebuildEngine) Engine() engine.Store { return e }
-
-func call(fn func()) {
-	if fn != nil {
-		fn()
-	}
-}
-
-func (e rebuildEngine) TakeOperation(ctx context.Context, node engine.Node, running []int64) (*engine.Operation, error) {
-	o, err := e.Store.TakeOperation(ctx, node, running)
-	if o != nil {
-		call(e.taken)
-	}
-	return o, err
-}
-
-func (e rebuildEngine) Hold(ctx context.Context, o engine.Operation, names []string) (free bool, err error) {
-	free, err = e.Store.Hold(ctx, o, names)
-	if err == nil {
-		call(e.holding)
-	}
-	if free {
-		call(e.still)
-	}
-	return free, err
-}
-
-func (e rebuildEngine) RunOperation(ctx context.Context, o engine.Operation, run engine.OperationRun) error {
-	hook := run.Hook.Run
-	run.Hook.Run = func(ctx context.Context, tx any) error {
-		call(e.hook)
-		err := hook(ctx, tx)
-		call(e.hooked)
-		return err
-	}
-	err := e.Store.RunOperation(ctx, o, run)
-	if err == nil {
-		call(e.committed)
-	}
-	return err
+var rebuildSteps = map[string]kit.Step{
+	"rebuild: when it has taken the operation":          kit.Taken,
+	"rebuild: when it has asked the owners to stop":     kit.Holding,
+	"rebuild: when the projection stands still":         kit.Held,
+	"rebuild: in the hook":                              kit.Hooks,
+	"rebuild: in the hook, after its writes":            kit.Hooked,
+	"rebuild: when it has committed, before it says so": kit.Committed,
 }
 
 // rebuildingVictim runs the projection p until it dies during the rebuild of it.
-func rebuildingVictim(b *kit.Bundle, step rebuildEngine) {
-	step.Store = b.Store.Engine()
+func rebuildingVictim(b *kit.Bundle, last kit.Step) {
 	config := kit.Quick
-	config.Store = step
+	config.Store = kit.AtSteps(b.Store, func(step kit.Step, _ []string) {
+		if step == last {
+			kit.Die()
+		}
+	})
 	b.Start(b.Runtime(config, b.Rebuildable("p")))
 	<-b.Ctx.Done()
 }
@@ -139,24 +93,17 @@ func TestHookThatEndsItsProcess(t *testing.T) {
 	})
 }
 
-// unendable is a store that fails to record the failure of an operation once, as in an outage.
-type unendable struct {
-	kit.Store
-	once *atomic.Bool
-}
-
-func (s unendable) Engine() engine.Store { return unendableEngine{s.Store.Engine(), s.once} }
-
-type unendableEngine struct {
-	engine.Store
-	once *atomic.Bool
-}
-
-func (e unendableEngine) FailOperation(ctx context.Context, o engine.Operation, reason error) error {
-	if e.once.CompareAndSwap(false, true) {
-		return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("no space left")}
-	}
-	return e.Store.FailOperation(ctx, o, reason)
+// unendable returns a store that fails to record the failure of an operation once, as in an outage.
+func unendable(s kit.Store) kit.Store {
+	var once atomic.Bool
+	return kit.Tracing(s, func() kit.Trace {
+		return kit.Trace{Statement: func(name string, _ []any) error {
+			if name == "end_operation" && once.CompareAndSwap(false, true) {
+				return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("no space left")}
+			}
+			return nil
+		}}
+	})
 }
 
 // The failure of an operation names the fault that each run of its hook met, also if the outage kept it from being recorded at first.
@@ -171,7 +118,7 @@ func TestHookThatMeetsAnOutageInEachRun(t *testing.T) {
 			return err
 		})
 		config := kit.Quick
-		config.Store = unendable{b.Store, new(atomic.Bool)}
+		config.Store = unendable(b.Store)
 		rt := b.Running(config, full)
 		b.Reaches(rt, "p", 5)
 		err := rt.Rebuild(b.Ctx, p, millrace.ResetOptions{})

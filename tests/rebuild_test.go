@@ -111,7 +111,7 @@ func TestPendingRebuild(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- admin.Rebuild(ctx, p, millrace.ResetOptions{}) }()
 			b.Eventually("the operation is open", func() bool {
-				_, err := b.Store.Engine().OpenOperation(b.Ctx, p)
+				_, err := b.Plane().OpenOperation(b.Ctx, p)
 				return err == nil
 			})
 			cancel()

@@ -13,9 +13,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -49,7 +51,8 @@ func TestResplitsProperty(t *testing.T) {
 type splitWorld struct {
 	*rapid.T
 	store   kit.Store
-	port    engine.Store
+	port    store.Driver
+	plane   control.Plane
 	ctx     context.Context
 	tenant  kit.Tenant
 	id      projection.ID
@@ -67,7 +70,7 @@ type splitWorld struct {
 var splitStreams = []string{"s1", "s2", "s3", "s4", "s5", "s6", "e1", "e2", "e3", "e4"}
 
 func newSplitWorld(t *rapid.T, b *kit.Bundle, name string) *splitWorld {
-	w := &splitWorld{T: t, store: b.Store, port: b.Store.Engine(), ctx: b.Ctx, id: projection.ID{Tenant: name, Name: "p of " + name},
+	w := &splitWorld{T: t, store: b.Store, port: b.Store.Engine(), plane: b.Plane(), ctx: b.Ctx, id: projection.ID{Tenant: name, Name: "p of " + name},
 		events: make(map[int64]event.Envelope), limits: make(map[int64]int64)}
 	var err error
 	w.tenant, err = b.Store.CreateTenant(w.ctx, name)
@@ -146,8 +149,8 @@ func (w *splitWorld) play() {
 		"batch":    func(*rapid.T) { w.batch() },
 		"batch 2":  func(*rapid.T) { w.batch() },
 		"work":     func(*rapid.T) { w.obey(w.any(), true, 2) },
-		"replay":   func(*rapid.T) { w.command(deadletters.Replay) },
-		"discard":  func(*rapid.T) { w.command(deadletters.Discard) },
+		"replay":   func(*rapid.T) { w.command(engine.ReplayCommand) },
+		"discard":  func(*rapid.T) { w.command(engine.DiscardCommand) },
 		"takeover": func(*rapid.T) { w.takeOver() },
 		"zombie":   func(*rapid.T) { w.zombie() },
 		"split":    func(*rapid.T) { w.split() },
@@ -178,7 +181,7 @@ func (w *splitWorld) handle(lease engine.Lease, poison bool, limit int) (more bo
 	if len(page.Events) == 0 {
 		return false
 	}
-	parked, err := w.port.ParkedStreams(w.ctx, lease, splitStreams)
+	parked, err := w.plane.ParkedStreams(w.ctx, lease, splitStreams)
 	w.must(err)
 	batch := engine.Batch{To: page.Events[len(page.Events)-1].Position}
 	for _, e := range page.Events {
@@ -191,12 +194,12 @@ func (w *splitWorld) handle(lease engine.Lease, poison bool, limit int) (more bo
 	first := page.Events[0]
 	if poison && !parked[first.Stream] && rapid.Bool().Draw(w.T, "poison") {
 		if rapid.IntRange(0, 3).Draw(w.T, "attempt") == 0 {
-			_, err := w.port.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: first, Attempt: 1, Err: errBad}, time.Second)
+			_, err := w.plane.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: first, Attempt: 1, Err: errBad}, time.Second)
 			w.must(err)
 			return true
 		}
 		letter := projection.DeadLetter{Position: first.Position, Stream: first.Stream, Version: first.Version, Type: first.Type, Error: "bad", Attempts: 1}
-		w.must(w.port.Park(w.ctx, lease, letter, first.Stream[0] == 's'))
+		w.must(w.plane.Park(w.ctx, lease, letter, first.Stream[0] == 's'))
 		return true
 	}
 	w.must(w.apply(lease, batch))
@@ -217,13 +220,13 @@ func (w *splitWorld) letters(id projection.ID, states ...projection.DeadLetterSt
 }
 
 // command gives a command to all partitions.
-func (w *splitWorld) command(kind deadletters.Kind) {
+func (w *splitWorld) command(kind engine.CommandKind) {
 	limit := rapid.SampledFrom([]int{1, 4, 1000, 1000}).Draw(w.T, "limit")
 	parked := positionsOf(w.letters(w.id))
 	switch {
 	case len(parked) == 0:
 		w.Skip("no event is parked")
-	case limit == 1000 && kind == deadletters.Replay:
+	case limit == 1000 && kind == engine.ReplayCommand:
 		w.replay = append(w.replay, parked...)
 	case limit == 1000:
 		w.discard = append(w.discard, parked...)
@@ -235,18 +238,18 @@ func (w *splitWorld) command(kind deadletters.Kind) {
 
 // obey runs a part of the next command of a partition.
 func (w *splitWorld) obey(lease engine.Lease, poison bool, replays int) (more bool) {
-	queue, err := w.port.NextCommand(w.ctx, lease, false)
+	queue, err := w.plane.NextCommand(w.ctx, lease, false)
 	w.must(err)
 	if queue.Command == nil {
 		return false
 	}
 	if !queue.Command.Replay {
-		_, err := w.port.Discard(w.ctx, lease, queue.Command.ID)
+		_, err := w.plane.Discard(w.ctx, lease, queue.Command.ID)
 		w.must(err)
 		return true
 	}
 	for range replays {
-		r, err := w.port.BeginReplay(w.ctx, lease, queue.Command.ID, 0)
+		r, err := w.plane.BeginReplay(w.ctx, lease, queue.Command.ID, 0)
 		w.must(err)
 		if r == nil {
 			return true
@@ -259,7 +262,7 @@ func (w *splitWorld) obey(lease engine.Lease, poison bool, replays int) (more bo
 		case "replay":
 			w.must(w.apply(lease, engine.Batch{Events: []event.Envelope{w.events[r.Position]}, To: lease.Checkpoint, Replay: r}))
 		case "fail":
-			w.must(w.port.FailReplay(w.ctx, lease, failedReplay(*r, errBad)))
+			w.must(w.plane.FailReplay(w.ctx, lease, failedReplay(*r, errBad)))
 		case "interrupt":
 			return true
 		}
@@ -274,16 +277,16 @@ func (w *splitWorld) zombie() {
 	}
 	lease := rapid.SampledFrom(w.zombies).Draw(w.T, "zombie")
 	letter := projection.DeadLetter{Position: lease.Checkpoint + 1, Stream: "s1", Version: 1, Type: "T", Error: "bad", Attempts: 1}
-	_, recorded := w.port.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errBad}, time.Second)
-	_, begun := w.port.BeginReplay(w.ctx, lease, 1, 0)
+	_, recorded := w.plane.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errBad}, time.Second)
+	_, begun := w.plane.BeginReplay(w.ctx, lease, 1, 0)
 	for what, err := range map[string]error{
 		"batch":   w.apply(lease, engine.Batch{To: lease.Checkpoint + 1}),
-		"park":    w.port.Park(w.ctx, lease, letter, true),
-		"skip":    w.port.Skip(w.ctx, lease, lease.Checkpoint+1),
-		"halt":    w.port.Halt(w.ctx, lease, "x"),
+		"park":    w.plane.Park(w.ctx, lease, letter, true),
+		"skip":    w.plane.Skip(w.ctx, lease, lease.Checkpoint+1),
+		"halt":    w.plane.Halt(w.ctx, lease, "x"),
 		"failure": recorded,
 		"replay":  begun,
-		"attempt": w.port.BeginAttempt(w.ctx, lease, lease.Checkpoint+1, 1),
+		"attempt": w.plane.BeginAttempt(w.ctx, lease, lease.Checkpoint+1, 1),
 	} {
 		if !errors.Is(err, projection.ErrLeaseLost) {
 			w.Fatalf("%s of a previous owner: %v", what, err)
@@ -305,7 +308,7 @@ func (w *splitWorld) failing() (positions []int64) {
 func (w *splitWorld) split() {
 	n := rapid.IntRange(1, 8).Draw(w.T, "n")
 	before := w.failing()
-	w.must(w.port.Repartition(w.ctx, w.id, n))
+	w.must(w.plane.Repartition(w.ctx, w.id, n))
 	if len(w.leases) == n {
 		return
 	}
@@ -331,7 +334,7 @@ func (w *splitWorld) check() {
 	w.Helper()
 	letters := w.letters(w.id, deadletters.AllStates...)
 	for _, lease := range w.reload(w.leases...) {
-		streams, err := w.port.ParkedStreams(w.ctx, lease, splitStreams)
+		streams, err := w.plane.ParkedStreams(w.ctx, lease, splitStreams)
 		w.must(err)
 		parked := int64(0)
 		for _, l := range letters {

@@ -33,7 +33,7 @@ func freezing(b *kit.Bundle, step string, version int) *exec.Cmd {
 		_ = process.Wait()
 	})
 	b.Eventually("the version has caught up", func() bool {
-		state, err := b.Store.Engine().Versions(b.Ctx, engine.FullID(modelID(version)), nil)
+		state, err := b.Plane().Versions(b.Ctx, engine.FullID(modelID(version)), nil)
 		return err == nil && !state.Missing
 	})
 	return process

@@ -2,7 +2,6 @@ package tests_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/versions"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -23,7 +21,7 @@ import (
 var swapSteps = []string{
 	"when it takes the operation",
 	"when it looks how far the new version is",
-	"before the earlier version is held",
+	beforeHold,
 	"once the earlier version is held",
 	"once the new version is held",
 	"before the transaction",
@@ -32,66 +30,20 @@ var swapSteps = []string{
 	afterCommit,
 }
 
-const afterCommit = "after the commit"
+const (
+	beforeHold  = "before the earlier version is held"
+	afterCommit = "after the commit"
+)
 
-// dyingSwap is a store whose process is killed, or what else strike does, at a step of a swap.
-type dyingSwap struct {
-	kit.Store
-	step   string
-	strike func()
-}
-
-func (s dyingSwap) Engine() engine.Store { return dyingSwapEngine{s.Store.Engine(), s.step, s.strike} }
-
-type dyingSwapEngine struct {
-	engine.Store
-	step   string
-	strike func()
-}
-
-func (e dyingSwapEngine) at(step string) {
-	if e.step == step {
-		e.strike()
-	}
-}
-
-func (e dyingSwapEngine) TakeOperation(ctx context.Context, node engine.Node, running []int64) (*engine.Operation, error) {
-	o, err := e.Store.TakeOperation(ctx, node, running)
-	if o != nil {
-		e.at("when it takes the operation")
-	}
-	return o, err
-}
-
-func (e dyingSwapEngine) Versions(ctx context.Context, id projection.ID, types []string) (versions.State, error) {
-	e.at("when it looks how far the new version is")
-	return e.Store.Versions(ctx, id, types)
-}
-
-func (e dyingSwapEngine) Hold(ctx context.Context, o engine.Operation, names []string) (bool, error) {
-	e.at("before the earlier version is held")
-	free, err := e.Store.Hold(ctx, o, names)
-	if free {
-		e.at("once the earlier version is held")
-	}
-	if free && len(names) > 1 {
-		e.at("once the new version is held")
-	}
-	return free, err
-}
-
-func (e dyingSwapEngine) RunOperation(ctx context.Context, o engine.Operation, run engine.OperationRun) error {
-	e.at("before the transaction")
-	hook := run.Hook.Run
-	run.Hook.Run = func(ctx context.Context, tx any) error {
-		e.at("before the hook")
-		err := hook(ctx, tx)
-		e.at("after the hook")
-		return err
-	}
-	err := e.Store.RunOperation(ctx, o, run)
-	e.at(afterCommit)
-	return err
+// dyingSwap returns a store whose process is killed, or what else strike does, at a step of a swap.
+func dyingSwap(s kit.Store, step string, strike func()) kit.Store {
+	named := map[kit.Step]string{kit.Taken: swapSteps[0], kit.Looks: swapSteps[1], kit.Holds: swapSteps[2], kit.Held: swapSteps[3],
+		kit.Runs: swapSteps[5], kit.Hooks: swapSteps[6], kit.Hooked: swapSteps[7], kit.Committed: afterCommit}
+	return kit.AtSteps(s, func(at kit.Step, names []string) {
+		if step != "" && named[at] == step || at == kit.Held && len(names) > 1 && step == swapSteps[4] {
+			strike()
+		}
+	})
 }
 
 // versionsWay is the way of a process that runs versions of the model until it is killed, also by itself at a step of a swap.
@@ -118,7 +70,7 @@ func runVersions(b *kit.Bundle, way string) {
 	if at, freezes := strings.CutPrefix(step, frozen); freezes {
 		step, strike = at, sync.OnceFunc(freeze)
 	}
-	config.Store = dyingSwap{b.Store, step, strike}
+	config.Store = dyingSwap(b.Store, step, strike)
 	b.Start(b.Runtime(config, modelVersions(b, run...)...))
 	<-b.Ctx.Done()
 }
@@ -182,7 +134,7 @@ func TestNoReaderMissesARowWhileVersionsAreSwappedAndProcessesKilled(t *testing.
 		old := spawn(b, "", 1)
 		b.Eventually("version 1 runs", func() bool { return living(b, model) })
 		b.Eventually("version 1 has rows", func() bool {
-			_, err := b.Store.Engine().Versions(b.Ctx, modelID(1), nil)
+			_, err := b.Plane().Versions(b.Ctx, modelID(1), nil)
 			return err == nil
 		})
 		r, stopReaders := startReaders(b, 3)
@@ -219,7 +171,7 @@ func swapUnderFire(b *kit.Bundle, old **child, step string, version int, togethe
 	admin, err := millrace.NewAdmin(b.Store)
 	b.Must(err)
 	b.Eventually("the next version has rows", func() bool {
-		_, err := b.Store.Engine().Versions(b.Ctx, modelID(version+1), nil)
+		_, err := b.Plane().Versions(b.Ctx, modelID(version+1), nil)
 		return err == nil
 	})
 	b.Must(admin.WaitFor(b.Ctx, modelID(1), b.Head()+200)) // both run under load

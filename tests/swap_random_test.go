@@ -159,7 +159,7 @@ func TestSwapAfterTheOwnerOfTheEarlierVersionWasKilled(t *testing.T) {
 			return err == nil && s.Count == 20
 		})
 		config := kit.Quick
-		config.Store = dyingSwap{b.Store, "before the earlier version is held", owner.end}
+		config.Store = dyingSwap(b.Store, beforeHold, owner.end)
 		rt := b.Running(config, modelVersion(b, 2))
 		b.Reaches(rt, "model@2", 20)
 		b.Must(rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{}))

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/versions"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -17,7 +18,7 @@ import (
 // operator is a node that carries out an operation step by step.
 type operator struct {
 	*kit.Bundle
-	store   engine.Store
+	store   store.Driver
 	session engine.Session
 	op      engine.Operation
 	hooks   int // how often the hook ran
@@ -34,9 +35,9 @@ func operate(b *kit.Bundle, kind engine.OperationKind) *operator {
 	b.T.Cleanup(o.leave)
 	request, err := engine.NewOperation{ID: engine.FullID(modelID(2)), Kind: kind, Holds: versions.Names(modelID(2))}.Encode(engine.SwapOptions{CatchUp: time.Minute})
 	b.Must(err)
-	_, err = o.store.InsertOperation(b.Ctx, request)
+	_, err = o.Plane().InsertOperation(b.Ctx, request)
 	b.Must(err)
-	taken, err := o.store.TakeOperation(b.Ctx, node, nil)
+	taken, err := o.Plane().TakeOperation(b.Ctx, node, nil)
 	b.Must(err)
 	o.op = *taken
 	return o
@@ -49,7 +50,7 @@ func (o *operator) leave() {
 
 func (o *operator) hold(names ...string) {
 	o.T.Helper()
-	free, err := o.store.Hold(o.Ctx, o.op, names)
+	free, err := o.Plane().Hold(o.Ctx, o.op, names)
 	if !free {
 		o.T.Fatalf("%q do not stand still: %v", names, err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/deadletters"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -74,7 +74,7 @@ func TestCommandIsNotWaitedForWithinATransaction(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		d := newDrawer(b, 1)
 		d.park(d.at["a"][0], false)
-		command := d.give(deadletters.Replay, projection.DeadLetterFilter{All: true}, 10)
+		command := d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 		wait := func() (result projection.CommandResult, err error) {
 			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, _ kit.Tx) error {
 				ctx, cancel := context.WithTimeout(ctx, 20*time.Second)

@@ -6,14 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Insert implements deadletters.Store.
-func (p Plane) Insert(ctx context.Context, id projection.ID, kind deadletters.Kind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
+// Insert inserts a command durably, with a part for each partition, and notifies the owners of the leases. It returns
+// projection.ErrUnknownTenant or projection.ErrUnknownProjection if there is no such projection.
+func (p Plane) Insert(ctx context.Context, id projection.ID, kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Lock(id.Tenant)
 		rows, err := column[int32](tx, "letter_projections", id.Tenant, id.Name, id.Partition)
@@ -39,7 +39,7 @@ func (p Plane) Insert(ctx context.Context, id projection.ID, kind deadletters.Ki
 }
 
 // commandArgs returns the arguments of insert_command.sql. root is the first row of the command, nil in that row.
-func commandArgs(root *int64, rows []int32, kind deadletters.Kind, f projection.DeadLetterFilter, limit int) []any {
+func commandArgs(root *int64, rows []int32, kind engine.CommandKind, f projection.DeadLetterFilter, limit int) []any {
 	return append(append([]any{root, rows, string(kind)}, filterArgs(f)...), limit)
 }
 
@@ -48,8 +48,8 @@ func commanded(row int32) engine.Notice {
 	return engine.Notice{Control: true, Row: row, Commanded: true}
 }
 
-// Cancel implements deadletters.Store.
-func (p Plane) Cancel(ctx context.Context, id projection.ID, command int64) (parts []deadletters.Part, err error) {
+// Cancel ends a command, as far as that needs no owner of a lease, notifies the owners, and returns the parts.
+func (p Plane) Cancel(ctx context.Context, id projection.ID, command int64) (parts []engine.CommandPart, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Exec("lock_command", command)
 		var row int32
@@ -73,8 +73,8 @@ func (p Plane) Cancel(ctx context.Context, id projection.ID, command int64) (par
 	return parts, p.failed(err, "end the command")
 }
 
-// Parts implements deadletters.Store.
-func (p Plane) Parts(ctx context.Context, id projection.ID, command int64) (parts []deadletters.Part, err error) {
+// Parts returns the parts of a command, none if there is no such command.
+func (p Plane) Parts(ctx context.Context, id projection.ID, command int64) (parts []engine.CommandPart, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		parts, err = readParts(v, id, command)
 		return err
@@ -82,8 +82,8 @@ func (p Plane) Parts(ctx context.Context, id projection.ID, command int64) (part
 	return parts, err
 }
 
-func readParts(v store.View, id projection.ID, command int64) (parts []deadletters.Part, err error) {
-	var p deadletters.Part
+func readParts(v store.View, id projection.ID, command int64) (parts []engine.CommandPart, err error) {
+	var p engine.CommandPart
 	row := []any{&p.ID, &p.Row, &p.Ended, &p.Done, &p.Failed, &p.Unowned}
 	err = v.Each("command_parts", []any{command, id.Tenant, id.Name}, row, func() error {
 		parts = append(parts, p)
@@ -95,8 +95,8 @@ func readParts(v store.View, id projection.ID, command int64) (parts []deadlette
 // unownedTime bounds a command without an owner.
 const unownedTime = 10 * time.Second
 
-// RunUnowned implements deadletters.Store.
-func (p Plane) RunUnowned(ctx context.Context, part deadletters.Part) error {
+// RunUnowned runs a part that calls no handler, if no living node owns its lease.
+func (p Plane) RunUnowned(ctx context.Context, part engine.CommandPart) error {
 	_, err := p.RunIfUnowned(ctx, part.Row, part.ID)
 	return err
 }
@@ -106,13 +106,13 @@ func (p Plane) RunIfUnowned(ctx context.Context, row int32, command int64) (done
 	ctx, cancel := context.WithTimeout(ctx, unownedTime)
 	defer cancel()
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
-		var kind deadletters.Kind
+		var kind engine.CommandKind
 		free, err := tx.One("fence_unowned", []any{row, command}, &kind)
 		done = free
 		if err != nil || !free {
 			return err
 		}
-		if kind == deadletters.Replay {
+		if kind == engine.ReplayCommand {
 			return endReplay(tx, row, command)
 		}
 		_, err = Discard(tx, row, command)

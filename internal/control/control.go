@@ -23,18 +23,22 @@ var Statements embed.FS
 // and a change of partitions or names wait for each other, the change gives up first.
 const LockWait = 500 * time.Millisecond
 
-// Plane implements parts of engine.Store and deadletters.Store.
+// Plane is the control plane of a store. In methods on dead letters, the id of a projection selects one partition, or all if its partition
+// is 0. Filters, states and pages are valid there, and have their defaults.
 type Plane struct{ db store.Control }
 
 // On returns the control plane of a store.
 func On(db store.Control) Plane { return Plane{db} }
+
+// Classify returns err as an engine.Fault with its class.
+func (p Plane) Classify(err error) *engine.Fault { return p.db.Classify(err) }
 
 // failed classifies the error of a statement, and adds what was being done. It returns nil if err is nil.
 func (p Plane) failed(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), p.db.Fault(err))
+	return fmt.Errorf("%s: %w", fmt.Sprintf(doing, args...), p.db.Classify(err).OfStore())
 }
 
 // fenced runs fn under the fence of a lease.

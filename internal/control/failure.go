@@ -11,7 +11,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// RecordFailure implements engine.Store. Its transaction is not that of the batch, which was rolled back.
+// RecordFailure writes the attempts at an event, under the lease's fence, and returns when the event failed first. With an attempt of 0 it
+// counts nothing and writes only the error, as the reason of a wait. retry is the delay of the next attempt, 0 if that is not known. Its
+// transaction is not that of the batch, which was rolled back.
 func (p Plane) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure, retry time.Duration) (first time.Time, err error) {
 	args := []any{lease.Row, f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject), store.OrNull(retry)}
 	err = p.fenced(ctx, lease, func(tx store.Tx) error {
@@ -21,7 +23,7 @@ func (p Plane) RecordFailure(ctx context.Context, lease engine.Lease, f projecti
 	return first, err
 }
 
-// BeginAttempt implements engine.Store.
+// BeginAttempt counts an attempt at an event before the handler is called, under the lease's fence.
 func (p Plane) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, attempts int) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		tx.Exec("begin_attempt", lease.Row, position, attempts)
@@ -29,7 +31,8 @@ func (p Plane) BeginAttempt(ctx context.Context, lease engine.Lease, position in
 	}, "begin an attempt of %s at %d", lease.ID, position)
 }
 
-// SetFailed implements engine.Store.
+// SetFailed writes under the lease's fence why a projection waits for a person. An empty reason clears that. It changes nothing about a
+// projection that Halt stopped.
 func (p Plane) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		tx.Exec("set_failed", lease.Row, store.OrNull(excerpt.Storable(reason)), lease.Epoch)
@@ -37,7 +40,7 @@ func (p Plane) SetFailed(ctx context.Context, lease engine.Lease, reason string)
 	}, "set the failure of %s", lease.ID)
 }
 
-// Halt implements engine.Store.
+// Halt writes under the lease's fence that the projection waits until a user resumes it, and why.
 func (p Plane) Halt(ctx context.Context, lease engine.Lease, reason string) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		halt(tx, lease.Row, reason)

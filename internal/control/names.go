@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Create is that of engine.Store. insert inserts the rows of the projection in the transaction that restores its name, unless the
+// Create is that of engine.Changes. insert inserts the rows of the projection in the transaction that restores its name, unless the
 // tenant was created again, or has no earlier version. Names and states of the tenant change under its structural lock alone.
 func (p Plane) Create(ctx context.Context, n engine.NewProjection, insert func(tx store.Tx) error) error {
 	err := p.db.Change(ctx, n.Tenant, func(tx store.Tx, state projection.TenantState) error {
@@ -38,8 +38,9 @@ func (p Plane) Create(ctx context.Context, n engine.NewProjection, insert func(t
 	return p.failed(err, "create %s", n.ID())
 }
 
-// Forget implements engine.Store. After the structural lock it locks the rows of the projection and their leases, so it waits for
-// commits of batches in progress, and no node claims a lease that was free.
+// Forget deletes a projection and all that belongs to it, and retires its name. It returns projection.ErrInUse if a living node registers
+// the projection, or holds its lease. If it was forgotten already, Forget does nothing. After the structural lock it locks the rows of the
+// projection and their leases, so it waits for commits of batches in progress, and no node claims a lease that was free.
 func (p Plane) Forget(ctx context.Context, id projection.ID) error {
 	err := p.change(ctx, id.Tenant, func(tx store.Tx) error {
 		names, err := namesOf(tx, id.Tenant)
@@ -72,7 +73,9 @@ func (p Plane) Forget(ctx context.Context, id projection.ID) error {
 	return p.failed(err, "forget %s", id)
 }
 
-// Rename implements engine.Store. Its locks are those of Forget.
+// Rename gives a projection another name, with all its versions and partitions, in one transaction. Their owners cannot commit any more,
+// and the nodes are notified. The old names are retired, and names that led to them lead to the new ones. It returns projection.ErrExists
+// if a projection has the new name. If the projection has it already, Rename does nothing. Its locks are those of Forget.
 func (p Plane) Rename(ctx context.Context, r engine.Rename) error {
 	err := p.change(ctx, r.Tenant, func(tx store.Tx) error {
 		names, err := namesOf(tx, r.Tenant)
@@ -88,8 +91,9 @@ func (p Plane) Rename(ctx context.Context, r engine.Rename) error {
 	return p.failed(err, "rename %s to %q", projection.ID{Tenant: r.Tenant, Name: r.From}, r.To)
 }
 
-// RenameUnused implements engine.Store. It locks nothing while there is nothing to rename. What it reads then is decided again
-// under the structural locks of the tenants.
+// RenameUnused is Rename for many tenants, in one transaction. It leaves out projections that a living node registers under an old name,
+// and those that cannot be renamed. It locks nothing while there is nothing to rename. What it reads then is decided again under the
+// structural locks of the tenants.
 func (p Plane) RenameUnused(ctx context.Context, renames []engine.Rename) error {
 	tenants := make([]string, len(renames))
 	for i, r := range renames {

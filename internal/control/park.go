@@ -11,12 +11,13 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Park implements engine.Store.
+// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. With stream, the later events of its
+// stream are parked, too.
 func (p Plane) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
 	return p.moveOver(ctx, lease, letter.Position, func(tx store.Tx) { ParkFailed(tx, lease.Row, letter, stream) }, "park")
 }
 
-// Skip implements engine.Store.
+// Skip counts a skipped event and advances the checkpoint to its position, in one fenced transaction.
 func (p Plane) Skip(ctx context.Context, lease engine.Lease, position int64) error {
 	return p.moveOver(ctx, lease, position, func(tx store.Tx) {
 		tx.Exec("count_skip", lease.Row)

@@ -11,9 +11,11 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Reset implements engine.Store. Its locks are the structural lock of the tenant, under which partitions and operations change, and
-// those of all rows of the projection and their leases. So it waits for commits of batches in progress, and what it reads then
-// stays until its own commit. The new epoch ends the batches that run.
+// Reset sets the checkpoints of all partitions of a projection in one transaction, and notifies the nodes. Previous owners cannot commit
+// any more. It forgets what the projection knows about events, and resolves the dead letters above the position. It returns
+// projection.ErrOperationOpen if the projection has an open operation, and projection.ErrDelivers. Its locks are the structural lock of the
+// tenant, under which partitions and operations change, and those of all rows of the projection and their leases. So it waits for commits
+// of batches in progress, and what it reads then stays until its own commit. The new epoch ends the batches that run.
 func (p Plane) Reset(ctx context.Context, r engine.Reset) (result engine.ResetResult, err error) {
 	r.ID = engine.FullID(r.ID)
 	err = p.change(ctx, r.ID.Tenant, func(tx store.Tx) error {
@@ -29,7 +31,7 @@ func (p Plane) Reset(ctx context.Context, r engine.Reset) (result engine.ResetRe
 	return result, p.failed(err, "reset %s to %d", r.ID, r.Position)
 }
 
-// Delivers implements engine.Store.
+// Delivers reports whether the handler of a projection worked outside of a transaction when a node claimed it last.
 func (p Plane) Delivers(ctx context.Context, id projection.ID) (delivers bool, err error) {
 	id = engine.FullID(id)
 	err = p.db.View(ctx, func(v store.View) error {

@@ -9,7 +9,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// SetTenantDesired implements engine.Store. The structural lock orders it with other changes of the tenant's state.
+// SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not change. It returns
+// projection.ErrTenantDropping or projection.ErrTenantCopying while the tenant is being dropped or copied. The structural lock orders it
+// with other changes of the tenant's state.
 func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
 	err := p.db.Tx(ctx, func(tx store.Tx) error {
 		_, state, err := LockTenant(tx, tenant)
@@ -106,9 +108,10 @@ func suspend(tx store.Tx, tenant string) {
 	tx.Notify(engine.Notice{Control: true, Tenant: tenant})
 }
 
-// SuspensionEnded implements engine.Store. As in PauseEnded, an expired heartbeat alone takes a lease away. While only living
-// nodes have leases, it writes nothing. Before it reports that all leases are free, it locks them and so waits for claims in
-// progress: later ones see that the projections are suspended, which the structural lock keeps so until the commit.
+// SuspensionEnded reports whether all leases of a tenant that is paused, archived or being dropped are free. It frees the leases of dead
+// owners. It returns projection.ErrResumed if the tenant's projections may run again. As in PauseEnded, an expired heartbeat alone takes a
+// lease away. While only living nodes have leases, it writes nothing. Before it reports that all leases are free, it locks them and so
+// waits for claims in progress: later ones see that the projections are suspended, which the structural lock keeps so until the commit.
 func (p Plane) SuspensionEnded(ctx context.Context, tenant string) (free bool, err error) {
 	var living, dead bool
 	err = p.db.View(ctx, func(v store.View) error {

@@ -18,15 +18,15 @@ const (
 )
 
 func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
-	return d.command(ctx, Replay, filter, limit)
+	return d.command(ctx, engine.ReplayCommand, filter, limit)
 }
 
 func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
-	return d.command(ctx, Discard, filter, limit)
+	return d.command(ctx, engine.DiscardCommand, filter, limit)
 }
 
 // command starts a command and waits for its result.
-func (d *DeadLetters) command(ctx context.Context, kind Kind, filter projection.DeadLetterFilter, limit int) (_ projection.CommandResult, err error) {
+func (d *DeadLetters) command(ctx context.Context, kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) (_ projection.CommandResult, err error) {
 	defer d.explain(&err, string(kind))
 	command, err := d.Start(ctx, kind, filter, limit)
 	if err != nil {
@@ -36,11 +36,11 @@ func (d *DeadLetters) command(ctx context.Context, kind Kind, filter projection.
 }
 
 // Start starts a command and returns its number. The owners of the leases run it.
-func (d *DeadLetters) Start(ctx context.Context, kind Kind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
+func (d *DeadLetters) Start(ctx context.Context, kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
 	if err := bounded(filter, limit); err != nil {
 		return 0, err
 	}
-	return d.store.Insert(ctx, d.id, kind, filter, limit)
+	return d.plane.Insert(ctx, d.id, kind, filter, limit)
 }
 
 func (d *DeadLetters) Wait(ctx context.Context, command int64) (_ projection.CommandResult, err error) {
@@ -50,7 +50,7 @@ func (d *DeadLetters) Wait(ctx context.Context, command int64) (_ projection.Com
 
 func (d *DeadLetters) Cancel(ctx context.Context, command int64) (err error) {
 	defer d.explain(&err, fmt.Sprintf("cancel command %d on", command))
-	parts, err := d.store.Cancel(ctx, d.id, command)
+	parts, err := d.plane.Cancel(ctx, d.id, command)
 	switch {
 	case err != nil:
 		return err
@@ -61,7 +61,7 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) (err error) {
 }
 
 // Result returns the result of a command so far, by its parts, and whether it has ended.
-func Result(command int64, parts []Part) (result projection.CommandResult, ended bool) {
+func Result(command int64, parts []engine.CommandPart) (result projection.CommandResult, ended bool) {
 	result.Command, ended = command, true
 	for _, part := range parts {
 		result.Done, result.Failed = result.Done+part.Done, result.Failed+part.Failed
@@ -71,12 +71,12 @@ func Result(command int64, parts []Part) (result projection.CommandResult, ended
 }
 
 // runUnowned runs the open parts of a command that call no handler, if no living node owns their leases.
-func (d *DeadLetters) runUnowned(ctx context.Context, parts []Part) error {
+func (d *DeadLetters) runUnowned(ctx context.Context, parts []engine.CommandPart) error {
 	for _, part := range parts {
 		if part.Ended || !part.Unowned {
 			continue
 		}
-		if err := d.store.RunUnowned(ctx, part); err != nil {
+		if err := d.plane.RunUnowned(ctx, part); err != nil {
 			return err
 		}
 	}
@@ -89,11 +89,11 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 	result := projection.CommandResult{Command: command}
 	var unowned error
 	err := backoff.Poll(ctx, firstPoll, lastPoll, func() (ended bool, _ error) {
-		parts, err := d.store.Parts(ctx, d.id, command)
+		parts, err := d.plane.Parts(ctx, d.id, command)
 		switch {
-		case err != nil && d.store.Fault(err).Class == engine.Infrastructure:
+		case err != nil && d.plane.Classify(err).OfStore().Class == engine.Infrastructure:
 		case err != nil:
-			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, d.store.Fault(err))
+			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, d.plane.Classify(err).OfStore())
 		case len(parts) == 0:
 			// The projection may have been renamed, and its commands with it.
 			if d, err = d.renamed(ctx); err != nil {
@@ -123,16 +123,16 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 // renamed returns the dead letters of a projection that was renamed, and otherwise an error: it has no such command. During an
 // outage it returns d.
 func (d *DeadLetters) renamed(ctx context.Context) (*DeadLetters, error) {
-	err := d.store.Known(ctx, d.id)
+	err := d.plane.Known(ctx, d.id)
 	var retired *engine.Retired
 	switch {
 	case errors.As(err, &retired) && retired.Reason == engine.Renamed:
 		id := d.id
 		id.Name = retired.Successor
-		return &DeadLetters{d.store, id}, nil
+		return &DeadLetters{d.plane, d.store, id}, nil
 	case errors.Is(err, projection.ErrRetired):
 		return d, err
-	case err != nil && d.store.Fault(err).Class == engine.Infrastructure:
+	case err != nil && d.plane.Classify(err).OfStore().Class == engine.Infrastructure:
 		return d, nil
 	}
 	return d, projection.ErrCommandNotFound

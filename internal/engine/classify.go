@@ -56,8 +56,8 @@ func (c Class) OfHandler() Class {
 }
 
 // OfStore returns the fault of a statement of the store. Classes that would count against a handler become Configuration
-// for missing objects, with the error missing unless that is nil, and Infrastructure otherwise.
-func (f *Fault) OfStore(missing error) *Fault {
+// for missing objects, with the error Missing unless that is nil, and Infrastructure otherwise.
+func (f *Fault) OfStore() *Fault {
 	if f == nil || !f.Class.MayCount() {
 		return f
 	}
@@ -65,8 +65,8 @@ func (f *Fault) OfStore(missing error) *Fault {
 	own.Class = Infrastructure
 	if f.Class == MissingObject {
 		own.Class = Configuration
-		if missing != nil {
-			own.Err = errors.Join(missing, f.Err)
+		if f.Missing != nil {
+			own.Err = errors.Join(f.Missing, f.Err)
 		}
 	}
 	return &own

@@ -58,7 +58,9 @@ type Fault struct {
 	Conflict bool
 	Rivals   []Rival
 	Blocked  bool
-	Err      error
+	// Missing says what a MissingObject means if the statement was the store's own: the store was not migrated.
+	Missing error
+	Err     error
 }
 
 // Rival is a projection whose batches deadlock with those of another one. Row is the row of its lease.

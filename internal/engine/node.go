@@ -43,7 +43,7 @@ type NewProjection struct {
 // ID returns the projection's ID.
 func (p NewProjection) ID() projection.ID { return projection.ID{Tenant: p.Tenant, Name: p.Name} }
 
-// SwapError is returned by Store.Ensure if hooks failed for some tenants. The other rows were inserted.
+// SwapError is returned by Changes.Ensure if hooks failed for some tenants. The other rows were inserted.
 type SwapError struct {
 	// Tenants has the errors by the names of the tenants.
 	Tenants map[string]error

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -134,51 +133,6 @@ type OperationRun struct {
 	Timeout time.Duration
 	// Types selects the events of the projection, none for all.
 	Types []string
-}
-
-// Operations is the part of Store for operations and resets.
-type Operations interface {
-	// Reset sets the checkpoints of all partitions of a projection in one transaction, and notifies the nodes. Previous owners
-	// cannot commit any more. It forgets what the projection knows about events, and resolves the dead letters above the
-	// position. It returns projection.ErrOperationOpen if the projection has an open operation, and projection.ErrDelivers.
-	Reset(ctx context.Context, r Reset) (ResetResult, error)
-	// Delivers reports whether the handler of a projection worked outside of a transaction when a node claimed it last.
-	Delivers(ctx context.Context, id projection.ID) (bool, error)
-	// InsertOperation inserts an operation durably, and notifies the nodes. It returns projection.ErrOperationOpen, with the
-	// open operation in its text, if the projection has one, and projection.ErrTenantArchived, ErrTenantDropping or
-	// ErrTenantCopying in those states of the tenant.
-	InsertOperation(ctx context.Context, o NewOperation) (number int64, err error)
-	// Operation returns an operation. It returns projection.ErrOperationNotFound if there is none, or if it ended more than a day
-	// ago.
-	Operation(ctx context.Context, number int64) (Operation, error)
-	// OpenOperation returns the open operation of a projection, or projection.ErrOperationNotFound.
-	OpenOperation(ctx context.Context, id projection.ID) (Operation, error)
-	// CancelOperation ends the open operation of a projection, whether it has begun or not. What its node still does for it
-	// cannot commit. It returns projection.ErrOperationNotFound if no operation is open.
-	CancelOperation(ctx context.Context, id projection.ID) error
-	// TakeOperation takes an open operation that the node can carry out and no other living node does, except those in
-	// running. It returns nil if there is none.
-	TakeOperation(ctx context.Context, node Node, running []int64) (*Operation, error)
-	// Hold makes those of the operation's projections stand still that have these names, until the operation ends, and reports
-	// whether their leases are free. It frees the leases of dead owners. It returns projection.ErrLeaseLost if the operation has
-	// ended or was taken over.
-	Hold(ctx context.Context, o Operation, names []string) (free bool, err error)
-	// BeginHook records durably that the hook of an operation begins. run is a number for this run, which the caller chooses at
-	// random. It returns how many other runs have begun and not returned: HookReturned was not called for them. It returns
-	// projection.ErrLeaseLost if the operation has ended or was taken over.
-	BeginHook(ctx context.Context, o Operation, run int64) (others int, err error)
-	// HookReturned forgets a run of the hook, also if the operation was taken over.
-	HookReturned(ctx context.Context, o Operation, run int64) error
-	// RunOperation runs the hook of an operation whose projections stand still, makes the changes of its kind, and ends the
-	// operation, in one transaction. It returns ErrNotStill if the projections do not stand still.
-	RunOperation(ctx context.Context, o Operation, run OperationRun) error
-	// NoteOperation writes why the last try of an operation failed, and lets its projections run until the next one.
-	NoteOperation(ctx context.Context, o Operation, reason string) error
-	// ReleaseOperation lets another node take an operation that its node does not carry out any more, and lets its projections
-	// run meanwhile. It changes nothing if the operation has ended or was taken over.
-	ReleaseOperation(ctx context.Context, o Operation) error
-	// FailOperation ends an operation with an error.
-	FailOperation(ctx context.Context, o Operation, reason error) error
 }
 
 // ErrNotStill is returned by RunOperation if a projection of the operation is not held or has an owner.

@@ -42,3 +42,21 @@ type FailedReplay struct {
 	// Halt is why the projection stops until a user resumes it, empty if it does not.
 	Halt string
 }
+
+// CommandKind is a kind of command for dead letters.
+type CommandKind string
+
+const (
+	ReplayCommand  CommandKind = "replay"
+	DiscardCommand CommandKind = "discard"
+)
+
+// CommandPart is a command for one partition. Row is the row of its lease. Done and Failed are its result so far. Unowned reports
+// that it can run without a handler, and that no living node owns the lease.
+type CommandPart struct {
+	ID           int64
+	Row          int32
+	Ended        bool
+	Done, Failed int64
+	Unowned      bool
+}

@@ -8,8 +8,8 @@ import (
 
 // InactiveTenant returns why the projections of a tenant do not run, although they are not paused: it is archived, being dropped or
 // being copied, or does not exist. It returns nil for a tenant that is active or paused.
-func InactiveTenant(ctx context.Context, s Store, name string) error {
-	tenants, err := s.Tenants(ctx, []string{name})
+func InactiveTenant(ctx context.Context, lists Lists, name string) error {
+	tenants, err := lists.Tenants(ctx, []string{name})
 	switch {
 	case err != nil:
 		return err

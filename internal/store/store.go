@@ -1,4 +1,4 @@
-// Package store is the port of package control to a database: transactions that run statements by their names. Each store has
+// Package store is the port to a database. For package control it has transactions that run statements by their names. Each store has
 // one file for each statement, with the same name, arguments and columns.
 //
 // Arguments and results are plain Go values, which a store encodes: numbers, texts, booleans, time.Time, time.Duration, slices of
@@ -30,8 +30,21 @@ type Control interface {
 	View(ctx context.Context, fn func(View) error) error
 	// ViewIn is View in the incarnation of a lease. It returns projection.ErrIncarnationChanged if it ended.
 	ViewIn(ctx context.Context, lease engine.Lease, fn func(View) error) error
-	// Fault returns the error of a statement with its class.
-	Fault(err error) *engine.Fault
+	// Classify returns err as a Fault with its class.
+	Classify(err error) *engine.Fault
+}
+
+// Driver is what a store does itself: the interfaces of package engine, cut by what uses them, and transactions for package control.
+// Every method is safe for concurrent use and bounded by its context.
+type Driver interface {
+	engine.Database
+	engine.Runner
+	engine.Events
+	engine.Ownership
+	engine.Lists
+	engine.Health
+	engine.Changes
+	Control
 }
 
 // View runs statements that read.

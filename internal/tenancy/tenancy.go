@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // Stopped waits until free reports that the paused projections no longer run. It keeps waiting during an outage of the
 // database.
-func Stopped(ctx context.Context, store engine.Store, free func() (bool, error)) error {
+func Stopped(ctx context.Context, plane control.Plane, free func() (bool, error)) error {
 	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond, func() (bool, error) {
 		free, err := free()
 		switch {
@@ -22,7 +23,7 @@ func Stopped(ctx context.Context, store engine.Store, free func() (bool, error))
 			return free, nil
 		case ctx.Err() != nil:
 			return false, ctx.Err()
-		case store.Classify(err).Class == engine.Infrastructure:
+		case plane.Classify(err).Class == engine.Infrastructure:
 			return false, nil
 		}
 		return false, err
@@ -30,10 +31,10 @@ func Stopped(ctx context.Context, store engine.Store, free func() (bool, error))
 }
 
 // Archive archives a tenant by begin, and waits until nothing of it runs.
-func Archive(ctx context.Context, store engine.Store, name string, begin func() error) error {
+func Archive(ctx context.Context, plane control.Plane, name string, begin func() error) error {
 	err := begin()
 	if err == nil {
-		err = suspended(ctx, store, name)
+		err = suspended(ctx, plane, name)
 	}
 	if err != nil {
 		return fmt.Errorf("archive tenant %q: %w", name, err)
@@ -43,7 +44,7 @@ func Archive(ctx context.Context, store engine.Store, name string, begin func() 
 
 // Drop drops a tenant. begin commits that the tenant is being dropped, and returns the tenant's row, 0 if it did not find
 // the tenant. When nothing of the tenant runs any more, end removes it, unless another tenant has its name by then.
-func Drop(ctx context.Context, store engine.Store, name, confirm string, begin func() (row int32, err error), end func(row int32) error) error {
+func Drop(ctx context.Context, plane control.Plane, name, confirm string, begin func() (row int32, err error), end func(row int32) error) error {
 	switch {
 	case confirm != name:
 		return fmt.Errorf("drop tenant %q: the name was confirmed as %q", name, confirm)
@@ -52,7 +53,7 @@ func Drop(ctx context.Context, store engine.Store, name, confirm string, begin f
 	}
 	row, err := begin()
 	if err == nil {
-		err = suspended(ctx, store, name)
+		err = suspended(ctx, plane, name)
 	}
 	if err == nil {
 		err = end(row)
@@ -67,8 +68,8 @@ func Drop(ctx context.Context, store engine.Store, name, confirm string, begin f
 }
 
 // suspended waits until all leases of a suspended tenant are free.
-func suspended(ctx context.Context, store engine.Store, name string) error {
-	err := Stopped(ctx, store, func() (bool, error) { return store.SuspensionEnded(ctx, name) })
+func suspended(ctx context.Context, plane control.Plane, name string) error {
+	err := Stopped(ctx, plane, func() (bool, error) { return plane.SuspensionEnded(ctx, name) })
 	if err != nil && !errors.Is(err, projection.ErrResumed) && !errors.Is(err, projection.ErrUnknownTenant) {
 		return fmt.Errorf("wait until nothing of it runs: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
@@ -203,7 +204,7 @@ func (s *strike) readAfter(begin func() error) error {
 	set := func(desired engine.DesiredState) (err error) {
 		for _, l := range all {
 			if l.Owner == s.victim.identity() && l.Name != deadly {
-				err = errors.Join(err, s.store.Engine().SetDesiredState(s.ctx, projection.ID{Tenant: l.Tenant, Name: l.Name}, desired))
+				err = errors.Join(err, control.On(s.store.Engine()).SetDesiredState(s.ctx, projection.ID{Tenant: l.Tenant, Name: l.Name}, desired))
 			}
 		}
 		return err

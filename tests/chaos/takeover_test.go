@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -81,7 +82,7 @@ func TestTakeoverTimes(t *testing.T) {
 	ledger := func(i int) projection.ID { return projection.ID{Tenant: tenants[i%len(tenants)], Name: "ledger"} }
 	measure("Pause, from another process", 200*time.Millisecond, func(i int) (time.Duration, error) {
 		took, err := c.setDesiredState(ledger(i), engine.WantPause)
-		return took, errors.Join(err, c.store.Engine().SetDesiredState(c.ctx, ledger(i), engine.WantRun))
+		return took, errors.Join(err, control.On(c.store.Engine()).SetDesiredState(c.ctx, ledger(i), engine.WantRun))
 	})
 	measure("Resume, from another process", 200*time.Millisecond, func(i int) (time.Duration, error) {
 		if _, err := c.setDesiredState(ledger(i), engine.WantPause); err != nil {
@@ -123,7 +124,7 @@ func (c *cluster) takeover(n *node, strike func(n *node) error) (time.Duration, 
 // setDesiredState pauses or resumes a projection, and returns how long it takes until its lease is free or claimed.
 func (c *cluster) setDesiredState(id projection.ID, desired engine.DesiredState) (time.Duration, error) {
 	since := time.Now()
-	if err := c.store.Engine().SetDesiredState(c.ctx, id, desired); err != nil {
+	if err := control.On(c.store.Engine()).SetDesiredState(c.ctx, id, desired); err != nil {
 		return 0, err
 	}
 	var done []time.Time

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -83,6 +84,9 @@ func (b *Bundle) Must(err error) {
 		b.T.Fatal(err)
 	}
 }
+
+// Plane returns the control plane of the store.
+func (b *Bundle) Plane() control.Plane { return control.On(b.Store.Engine()) }
 
 // Append appends n events to a stream of the default tenant.
 func (b *Bundle) Append(stream string, n int) event.Appended {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -19,7 +20,7 @@ import (
 // runtime, so that tests can do what a runtime never does. The lease stays as it is until Refresh.
 type Holder struct {
 	*Bundle
-	Port    engine.Store
+	Port    store.Driver
 	Node    engine.Node
 	Session engine.Session
 	Lease   engine.Lease

@@ -14,72 +14,24 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
-	"github.com/millrace-go/millrace/internal/versions"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// stepped is a store that calls a function at each step of an operation.
-type stepped struct {
-	kit.Store
-	at func(step string)
-}
-
-func (s stepped) Engine() engine.Store { return steppedEngine{s.Store.Engine(), s.at} }
-
-type steppedEngine struct {
-	engine.Store
-	at func(step string)
-}
-
-func (e steppedEngine) TakeOperation(ctx context.Context, node engine.Node, running []int64) (*engine.Operation, error) {
-	o, err := e.Store.TakeOperation(ctx, node, running)
-	if o != nil {
-		e.at("taken")
-	}
-	return o, err
-}
-
-func (e steppedEngine) Versions(ctx context.Context, id projection.ID, types []string) (versions.State, error) {
-	e.at("looks")
-	return e.Store.Versions(ctx, id, types)
-}
-
-func (e steppedEngine) Hold(ctx context.Context, o engine.Operation, names []string) (bool, error) {
-	free, err := e.Store.Hold(ctx, o, names)
-	if free {
-		e.at("held")
-	}
-	return free, err
-}
-
-func (e steppedEngine) RunOperation(ctx context.Context, o engine.Operation, run engine.OperationRun) error {
-	hook := run.Hook.Run
-	run.Hook.Run = func(ctx context.Context, tx any) error {
-		e.at("hook")
-		return hook(ctx, tx)
-	}
-	err := e.Store.RunOperation(ctx, o, run)
-	if err == nil {
-		e.at("committed")
-	}
-	return err
-}
-
 // The server crashes at each step of a rebuild and of a swap. Both end, and each event is applied once.
 func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 	t.Parallel()
 	b, server := private(t, pgtest.Options{Settings: pgtest.AsyncCommits(nil)})
-	var next atomic.Pointer[string] // the step at which the server crashes, once
-	next.Store(new(string))
+	var next atomic.Pointer[kit.Step] // the step at which the server crashes, once
+	next.Store(new(kit.Step))
 	crashed := make(chan error, 1)
 	config := kit.Quick
-	config.Store = stepped{b.Store, func(step string) {
-		if at := next.Load(); *at == step && next.CompareAndSwap(at, new(string)) {
+	config.Store = kit.AtSteps(b.Store, func(step kit.Step, _ []string) {
+		if at := next.Load(); *at == step && next.CompareAndSwap(at, new(kit.Step)) {
 			crashed <- server.CrashBackend(b.Ctx)
 		}
-	}}
+	})
 	shapes := []millrace.Projection{b.Rebuildable("p")}
 	for v := 1; v <= 6; v++ {
 		// After a crash, that many events are handled one by one.
@@ -96,9 +48,9 @@ func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 		b.Reaches(rt, projection.VersionName(p.Name, max(1, p.Version)), 1)
 	}
 	b.exec("checkpoint") // the first crash does not undo the registration
-	crashes := func(doing, step string, id millrace.ProjectionID, request func(id millrace.ProjectionID) error) {
+	crashes := func(doing string, step kit.Step, id millrace.ProjectionID, request func(id millrace.ProjectionID) error) {
 		next.Store(&step)
-		b.InTime(doing+" with a crash when it is "+step, func() {
+		b.InTime(doing+" with a crash when it is "+string(step), func() {
 			err := request(id)
 			for ; err != nil && b.Store.Engine().Classify(err).Class == engine.Infrastructure; err = request(id) {
 				kit.Pass(b.Ctx, 20*time.Millisecond) // the answer to the request was lost
@@ -116,8 +68,8 @@ func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 	}
 	rebuild := func(id millrace.ProjectionID) error { return rt.Rebuild(b.Ctx, id, millrace.ResetOptions{}) }
 	swap := func(id millrace.ProjectionID) error { return rt.Swap(b.Ctx, id, millrace.SwapOptions{}) }
-	for i, step := range []string{"taken", "looks", "held", "hook", "committed"} {
-		if step != "looks" {
+	for i, step := range []kit.Step{kit.Taken, kit.Looks, kit.Held, kit.Hooks, kit.Committed} {
+		if step != kit.Looks {
 			crashes("rebuild", step, millrace.ProjectionID{Name: "p"}, rebuild)
 		}
 		crashes("swap", step, millrace.ProjectionID{Name: projection.VersionName("v", i+2)}, swap)

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"testing"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -12,6 +13,7 @@ func TestChangesRunUnderTheRoleThatRuns(t *testing.T) {
 	t.Parallel()
 	_, b := newRoles(t, rolesMade["in an empty database"])
 	s := b.store.Engine()
+	plane := control.On(s)
 	list := []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 2}, {Tenant: "default", Name: "q", Partitions: 1}, {Tenant: "default", Name: "r", Partitions: 1}}
 	_, err := s.Ensure(b.Ctx, list)
 	b.Must(err)
@@ -21,20 +23,20 @@ func TestChangesRunUnderTheRoleThatRuns(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	check("repartition", s.Repartition(b.Ctx, id, 3))
-	_, err = s.Reset(b.Ctx, engine.Reset{ID: id})
+	check("repartition", plane.Repartition(b.Ctx, id, 3))
+	_, err = plane.Reset(b.Ctx, engine.Reset{ID: id})
 	check("reset", err)
-	check("rename", s.Rename(b.Ctx, engine.Rename{Tenant: "default", From: "q", To: "q2"}))
-	check("rename unused", s.RenameUnused(b.Ctx, []engine.Rename{{Tenant: "default", From: "q2", To: "q3"}}))
-	check("forget", s.Forget(b.Ctx, projection.ID{Tenant: "default", Name: "r"}))
+	check("rename", plane.Rename(b.Ctx, engine.Rename{Tenant: "default", From: "q", To: "q2"}))
+	check("rename unused", plane.RenameUnused(b.Ctx, []engine.Rename{{Tenant: "default", From: "q2", To: "q3"}}))
+	check("forget", plane.Forget(b.Ctx, projection.ID{Tenant: "default", Name: "r"}))
 	check("create", s.Create(b.Ctx, list[2]))
-	check("desired", s.SetDesiredState(b.Ctx, id, engine.WantPause))
-	_, err = s.PauseEnded(b.Ctx, id)
+	check("desired", plane.SetDesiredState(b.Ctx, id, engine.WantPause))
+	_, err = plane.PauseEnded(b.Ctx, id)
 	check("pause ended", err)
-	check("pause", s.SetTenantDesired(b.Ctx, "default", engine.WantPause))
-	_, err = s.SuspensionEnded(b.Ctx, "default")
+	check("pause", plane.SetTenantDesired(b.Ctx, "default", engine.WantPause))
+	_, err = plane.SuspensionEnded(b.Ctx, "default")
 	check("suspension", err)
-	check("resume", s.SetTenantDesired(b.Ctx, "default", engine.WantRun))
+	check("resume", plane.SetTenantDesired(b.Ctx, "default", engine.WantRun))
 	letters := b.store.DeadLetters(id)
 	_, err = letters.Count(b.Ctx, projection.DeadLetterFilter{})
 	check("count", err)
