@@ -106,7 +106,7 @@ func (a *Admin) Unswapped(ctx context.Context, name string) ([]ProjectionID, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	rows, err := a.store.Projections(ctx, engine.ProjectionFilter{Names: versions.Earlier(id)})
+	rows, err := a.plane.Projections(ctx, engine.ProjectionFilter{Names: versions.Earlier(id)})
 	if err != nil {
 		return nil, fmt.Errorf("list tenants to swap: %w", err)
 	}
@@ -154,7 +154,7 @@ func (a *Admin) droppable(ctx context.Context, id ProjectionID) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	nodes, err := a.store.Nodes(ctx)
+	nodes, err := a.plane.Nodes(ctx)
 	if err != nil {
 		return err
 	}

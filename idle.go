@@ -142,7 +142,7 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	rows := make(map[ProjectionID][]engine.ProjectionRow)
 	var now engine.Heads
 	if err := w.deps.Limiter.Read(ctx, func(ctx context.Context) error {
-		list, err := w.runtime.store.Projections(ctx, engine.ProjectionFilter{Tenants: tenants, Names: w.deps.Node.Projections})
+		list, err := w.runtime.plane.Projections(ctx, engine.ProjectionFilter{Tenants: tenants, Names: w.deps.Node.Projections})
 		if err != nil {
 			return err
 		}

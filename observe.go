@@ -116,9 +116,9 @@ func (p *pager) read(ctx context.Context) error {
 // rows returns at most limit rows after one. Some of them may have other states than the filter's.
 func (p *pager) rows(ctx context.Context, after ProjectionID, limit int) ([]engine.ProjectionRow, error) {
 	f := engine.ProjectionFilter{Tenants: p.filter.Tenants, Names: p.filter.Names, Owner: p.filter.Owner, Parked: p.filter.Parked, After: after, Limit: limit}
-	store := p.view.admin.store
+	plane := p.view.admin.plane
 	if len(p.filter.States) == 0 {
-		return store.Projections(ctx, f)
+		return plane.Projections(ctx, f)
 	}
 	// The states of some projections are known better than by their rows.
 	byRow, byID := f, f
@@ -135,11 +135,11 @@ func (p *pager) rows(ctx context.Context, after ProjectionID, limit int) ([]engi
 		}
 		byID.IDs = append(byID.IDs, deps.Registry.In(selected)...)
 	}
-	rows, err := store.Projections(ctx, byRow)
+	rows, err := plane.Projections(ctx, byRow)
 	if err != nil || len(byID.IDs) == 0 {
 		return rows, err
 	}
-	known, err := store.Projections(ctx, byID)
+	known, err := plane.Projections(ctx, byID)
 	if err != nil {
 		return nil, err
 	}

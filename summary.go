@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
@@ -45,16 +46,16 @@ func (a *Admin) summary(ctx context.Context) (s Summary, err error) {
 			}
 		}
 	}
-	return s, s.add(ctx, a.store, nodes)
+	return s, s.add(ctx, a.plane, nodes)
 }
 
 // overview returns the figures of a Summary that no node counts, and the nodes.
 func (a *Admin) overview(ctx context.Context) (s Summary, nodes []engine.NodeRow, err error) {
-	nodes, err = a.store.Nodes(ctx)
+	nodes, err = a.plane.Nodes(ctx)
 	if err != nil {
 		return s, nil, err
 	}
-	o, err := a.store.Overview(ctx, a.patience, registeredForSome(nodes))
+	o, err := a.plane.Overview(ctx, a.patience, registeredForSome(nodes))
 	if err != nil {
 		return s, nil, err
 	}
@@ -85,7 +86,7 @@ func (s *Summary) countNotOwned(nodes []engine.NodeRow, counts []engine.NotOwned
 }
 
 // add adds the nodes, and the summaries of the living ones.
-func (s *Summary) add(ctx context.Context, lists engine.Lists, nodes []engine.NodeRow) error {
+func (s *Summary) add(ctx context.Context, plane control.Plane, nodes []engine.NodeRow) error {
 	var lagging []engine.LaggingProjection
 	var tenants []engine.LaggingTenant
 	var held []engine.HeldTenant
@@ -113,7 +114,7 @@ func (s *Summary) add(ctx context.Context, lists engine.Lists, nodes []engine.No
 	slices.SortStableFunc(s.Standing, func(a, b Standstill) int { return a.Since.Compare(b.Since) })
 	s.addLaggingTenants(tenants)
 	slices.SortStableFunc(lagging, func(a, b engine.LaggingProjection) int { return cmp.Compare(b.Behind(), a.Behind()) })
-	return s.addLagging(ctx, lists, lagging[:min(engine.MaxSummarized, len(lagging))])
+	return s.addLagging(ctx, plane, lagging[:min(engine.MaxSummarized, len(lagging))])
 }
 
 // addLaggingTenants adds the tenants that are furthest behind, each once.
@@ -133,7 +134,7 @@ func (s *Summary) addLaggingTenants(reported []engine.LaggingTenant) {
 }
 
 // addLagging adds lagging projections, from the summaries of their nodes and from their rows.
-func (s *Summary) addLagging(ctx context.Context, lists engine.Lists, lagging []engine.LaggingProjection) error {
+func (s *Summary) addLagging(ctx context.Context, plane control.Plane, lagging []engine.LaggingProjection) error {
 	filter := engine.ProjectionFilter{IDs: make([]ProjectionID, len(lagging))}
 	for i, l := range lagging {
 		filter.IDs[i] = l.ID
@@ -141,7 +142,7 @@ func (s *Summary) addLagging(ctx context.Context, lists engine.Lists, lagging []
 	if len(lagging) == 0 {
 		return nil
 	}
-	rows, err := lists.Projections(ctx, filter)
+	rows, err := plane.Projections(ctx, filter)
 	if err != nil {
 		return err
 	}

@@ -90,7 +90,7 @@ func (r *Runtime) tick(ctx context.Context, id ProjectionID) (Tick, error) {
 func (r *Runtime) tickRow(ctx context.Context, id ProjectionID) (row engine.ProjectionRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
 	defer cancel()
-	rows, err := r.store.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
+	rows, err := r.plane.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
 	if err != nil {
 		return row, err
 	}

@@ -158,7 +158,7 @@ func (v *view) readNodes(ctx context.Context) (err error) {
 	if v.nodes != nil {
 		return nil
 	}
-	nodes, err := v.admin.store.Nodes(ctx)
+	nodes, err := v.admin.plane.Nodes(ctx)
 	if err != nil {
 		return err
 	}

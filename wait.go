@@ -203,7 +203,7 @@ func reachedHere(deps *actors.Deps, row engine.ProjectionRow, position int64) bo
 func (a *Admin) rows(ctx context.Context, id ProjectionID) ([]engine.ProjectionRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	rows, err := a.store.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
+	rows, err := a.plane.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
 	if err != nil {
 		return nil, err
 	}

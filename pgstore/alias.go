@@ -20,17 +20,17 @@ import (
 // projection.ErrTenantArchived, ErrTenantCopying or ErrTenantDropping.
 func (t *Tenant) Alias(ctx context.Context, name string) (string, error) {
 	if err := t.store.notWithin(ctx); err != nil {
-		return "", t.store.aliasFailed(name, err)
+		return "", aliasFailed(name, err)
 	}
 	id, err := t.store.plane().Alias(ctx, t.name, name)
-	return id, t.store.aliasFailed(name, err)
+	return id, aliasFailed(name, err)
 }
 
 // AliasTx is Alias in a transaction of the caller. Others that ask for the same new alias wait until it ends. After a rollback the
 // alias is free.
 func (t *Tenant) AliasTx(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 	id, err := control.AliasIn(t.store.onPlainly(ctx, tx), t.name, name)
-	return id, t.store.aliasFailed(name, err)
+	return id, aliasFailed(name, err)
 }
 
 // Alias is Tenant.Alias for projection.DefaultTenant.
@@ -43,9 +43,9 @@ func (s *Store) AliasTx(ctx context.Context, tx pgx.Tx, name string) (string, er
 	return s.tenant.AliasTx(ctx, tx, name)
 }
 
-func (s *Store) aliasFailed(name string, err error) error {
+func aliasFailed(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("alias %s: %w", excerpt.Quoted(name), s.missing(err))
+	return fmt.Errorf("alias %s: %w", excerpt.Quoted(name), err)
 }

@@ -315,7 +315,7 @@ func TestHeartbeatOfANodeWithoutARowRegistersItAgain(t *testing.T) {
 		}
 		before := lastHeartbeat(t, store, node.ID)
 		noError(t, s.Heartbeat(testContext(t), &engine.NodeSummary{}))
-		nodes := must(store.port().Nodes(testContext(t)))(t)
+		nodes := must(store.plane().Nodes(testContext(t)))(t)
 		if len(nodes) != 1 || !nodes[0].Alive || !nodes[0].HeartbeatAt.After(before) || !nodes[0].Knows("a1", "p") || nodes[0].Knows("b", "p") {
 			t.Errorf("registered are %+v", nodes)
 		}
@@ -386,7 +386,7 @@ func TestStatusShowsForHowLongALeaseHadNoOwner(t *testing.T) {
 	mustExec(t, store, "update millrace.leases set free_since = clock_timestamp() - interval '1 min' where free_since is not null")
 	var before []engine.ProjectionRow
 	for range 2 {
-		list, err := store.port().Projections(testContext(t), engine.ProjectionFilter{Tenants: []string{projection.DefaultTenant}})
+		list, err := store.plane().Projections(testContext(t), engine.ProjectionFilter{Tenants: []string{projection.DefaultTenant}})
 		if err != nil || len(list) != 3 {
 			t.Fatal(list, err)
 		}

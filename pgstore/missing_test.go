@@ -113,7 +113,11 @@ func TestErrorSaysWhyATenantIsAbsent(t *testing.T) {
 	mustExec(t, store, "drop schema millrace cascade")
 	_, tenantsErr := store.Tenants(ctx)
 	_, createErr := store.CreateTenant(ctx, "a")
-	for _, err := range []error{read("table"), tenantsErr, createErr} {
+	_, projectionsErr := store.plane().Projections(ctx, engine.ProjectionFilter{})
+	_, nodesErr := store.plane().Nodes(ctx)
+	_, overviewErr := store.plane().Overview(ctx, 0, nil)
+	_, aliasErr := store.Alias(ctx, "a")
+	for _, err := range []error{read("table"), tenantsErr, createErr, projectionsErr, nodesErr, overviewErr, aliasErr} {
 		if !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), `control schema "millrace"`) {
 			t.Errorf("without a control schema: %v", err)
 		}

@@ -265,7 +265,7 @@ func TestNodesAreListedWithTheirLeases(t *testing.T) {
 	claimed(t, store, leaving, true, rows[2])
 	expire(t, store, silent)
 	noError(t, store.port().AnnounceDrain(testContext(t), leaving))
-	nodes, err := store.port().Nodes(testContext(t))
+	nodes, err := store.plane().Nodes(testContext(t))
 	if err != nil || len(nodes) != 3 {
 		t.Fatal(nodes, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
@@ -84,7 +85,7 @@ func stateOfRow(r engine.ProjectionRow, missingObject bool) string {
 func TestFilterSelectsTheRowsThatMatchPageByPage(t *testing.T) {
 	t.Parallel()
 	store, nodes := mixed(t)
-	all := must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t)
+	all := must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t)
 	if len(all) != 50*(7+3) || !slices.IsSortedFunc(all, func(a, b engine.ProjectionRow) int { return engine.CompareIDs(a.ID, b.ID) }) {
 		t.Fatalf("%d rows, sorted or not", len(all))
 	}
@@ -122,7 +123,7 @@ func TestFilterSelectsTheRowsThatMatchPageByPage(t *testing.T) {
 				}
 			}
 			for {
-				page := must(store.port().Projections(testContext(t), f))(t)
+				page := must(store.plane().Projections(testContext(t), f))(t)
 				for _, r := range page {
 					got = append(got, r.ID)
 				}
@@ -154,7 +155,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 		const patience = 5 * time.Second
 		byTenant, notOwned, overdue := []string{"p1", "none"}, 0, 0
 		want := engine.Overview{Tenants: map[projection.TenantState]int{projection.TenantActive: 39, projection.TenantPaused: 6, projection.TenantArchived: 6}}
-		for _, r := range must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t) {
+		for _, r := range must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t) {
 			want.Parked += r.Parked
 			if !r.OldestParked.IsZero() && (want.OldestParked.IsZero() || r.OldestParked.Before(want.OldestParked)) {
 				want.OldestParked, want.OldestParkedIn = r.OldestParked, r.ID
@@ -185,7 +186,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 		slices.SortFunc(want.NotOwned, func(a, b engine.NotOwned) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Tenant, b.Tenant))
 		})
-		got := must(store.port().Overview(testContext(t), patience, byTenant))(t)
+		got := must(store.plane().Overview(testContext(t), patience, byTenant))(t)
 		late := -overdue // leases whose time ran out meanwhile
 		for i, n := range got.NotOwned {
 			late += n.Overdue
@@ -207,7 +208,7 @@ func TestSummaryIsWrittenAndShortWhateverItsTexts(t *testing.T) {
 	session := present(t, store, node)
 	own := func() *engine.NodeSummary {
 		t.Helper()
-		nodes := must(store.port().Nodes(testContext(t)))(t)
+		nodes := must(store.plane().Nodes(testContext(t)))(t)
 		if len(nodes) != 1 {
 			t.Fatalf("%d nodes", len(nodes))
 		}
@@ -280,7 +281,7 @@ func large(t *testing.T) (store *Store, nodes []engine.Node) {
 func TestStatementsOfStatusReadWhatTheySelect(t *testing.T) {
 	t.Parallel()
 	store, _ := large(t)
-	args := projectionFilterArgs
+	args := control.ProjectionArgs
 	list := store.control.sql("projections")
 	statements := map[string]struct {
 		sql  string
@@ -297,7 +298,7 @@ func TestStatementsOfStatusReadWhatTheySelect(t *testing.T) {
 		"the first page":          {list, args(engine.ProjectionFilter{Limit: 100}), 100, 110, false},
 		"a page in the middle":    {list, args(engine.ProjectionFilter{Limit: 100, After: projection.ID{Tenant: "t5", Name: "p5"}}), 100, 110, false},
 		"parked":                  {list, args(engine.ProjectionFilter{Limit: 100, Parked: true}), 0, 10, true},
-		"overview":                {store.control.sql("overview"), []any{5.0, []string{}}, 1, 20, true},
+		"overview":                {store.control.sql("overview"), []any{5 * time.Second, []string{}}, 1, 20, true},
 		"settled floors":          {store.control.sql("settled_floors"), []any{[]string{"t7", "t8"}}, 2, 20, false},
 	}
 	for _, analyzed := range []bool{false, true} {
@@ -334,11 +335,11 @@ func TestStatusOfOneProjectionIsPlannedForItAfterListsOfAll(t *testing.T) {
 	t.Parallel()
 	store, _ := large(t)
 	for range 8 {
-		if all := must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t); len(all) != *manyProjections {
+		if all := must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t); len(all) != *manyProjections {
 			t.Fatalf("%d rows", len(all))
 		}
 	}
-	must(store.port().Projections(testContext(t), engine.ProjectionFilter{Tenants: []string{"t7"}, Names: []string{"p3"}}))(t)
+	must(store.plane().Projections(testContext(t), engine.ProjectionFilter{Tenants: []string{"t7"}, Names: []string{"p3"}}))(t)
 	const counted = "select coalesce(sum(%s), 0) from pg_prepared_statements where statement like '%%failing_position%%'"
 	custom, generic := one[int](t, store, fmt.Sprintf(counted, "custom_plans")), one[int](t, store, fmt.Sprintf(counted, "generic_plans"))
 	if custom != 9 || generic != 0 {
@@ -364,14 +365,14 @@ func TestStatementsOfSummaryTakeLittleOfAListOfAll(t *testing.T) {
 		return took[0]
 	}
 	summary := func() error {
-		if _, err := store.port().Overview(ctx, 5*time.Second, nil); err != nil {
+		if _, err := store.plane().Overview(ctx, 5*time.Second, nil); err != nil {
 			return err
 		}
-		_, err := store.port().Nodes(ctx)
+		_, err := store.plane().Nodes(ctx)
 		return err
 	}
 	list := measure("a list of all", func() error {
-		_, err := store.port().Projections(ctx, engine.ProjectionFilter{})
+		_, err := store.plane().Projections(ctx, engine.ProjectionFilter{})
 		return err
 	})
 	if took := measure("a summary while nodes run all", summary); took > list/5 {
@@ -383,7 +384,7 @@ func TestStatementsOfSummaryTakeLittleOfAListOfAll(t *testing.T) {
 	if took := measure("a summary while no node is alive", summary); took > list {
 		t.Errorf("it took %v without nodes, and a list of all %v", took, list)
 	}
-	overview := must(store.port().Overview(ctx, 0, nil))(t)
+	overview := must(store.plane().Overview(ctx, 0, nil))(t)
 	notOwned, overdue := 0, 0
 	for _, n := range overview.NotOwned {
 		notOwned, overdue = notOwned+n.Count, overdue+n.Overdue

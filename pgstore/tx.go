@@ -129,8 +129,8 @@ type statement struct {
 	sql  string
 	args []any
 	read func(rows pgx.Rows) error
-	// plain statements are not prepared.
-	plain bool
+	// ofTenant reports whether it is on the schema of a tenant.
+	ofTenant bool
 }
 
 // on returns a transaction of package control on a connection or transaction. The caller calls flush in the end.
@@ -162,18 +162,30 @@ func (t *transaction) add(name string, args []any, read func(rows pgx.Rows) erro
 	if t.reading && t.err == nil {
 		t.err = errReading
 	}
-	s := statement{args: args, read: read, plain: t.plain}
-	if c := &t.store.control; c.onTenant(name) {
+	s := statement{args: args, read: read, ofTenant: t.store.control.onTenant(name)}
+	if plannedAnew[name] {
+		t.queued = append(t.queued, statement{sql: queries.Text("plan_for_arguments"), read: skipRows})
+	}
+	if s.ofTenant {
 		tenant, err := t.store.ForTenant(args[0].(string))
 		if err != nil {
 			t.err = errors.Join(t.err, err)
 			return
 		}
-		s.sql, s.plain = tenant.sql(name), true
+		s.sql = tenant.sql(name)
 	} else {
-		s.sql = c.sql(name)
+		s.sql = t.store.control.sql(name)
 	}
 	t.queued = append(t.queued, s)
+}
+
+// plannedAnew are the statements whose best plan depends on their arguments: see queryPlanned. They are read without a transaction, so the
+// setting ends with their message.
+var plannedAnew = map[string]bool{"projections": true, "overview": true}
+
+func skipRows(rows pgx.Rows) error {
+	rows.Close()
+	return rows.Err()
 }
 
 func (t *transaction) Exec(statement string, args ...any) { t.Later(statement, args) }
@@ -260,14 +272,18 @@ func (t *transaction) flush() error {
 	if t.err != nil || len(queued) == 0 {
 		return t.err
 	}
+	ofTenant := slices.ContainsFunc(queued, func(s statement) bool { return s.ofTenant })
 	var err error
 	switch {
-	case slices.ContainsFunc(queued, func(s statement) bool { return s.plain }):
+	case t.plain || ofTenant:
 		err = t.sendUnprepared(queued)
 	case len(queued) == 1:
 		err = readRows(queued[0].read)(t.q.Query(t.ctx, queued[0].sql, queued[0].args...))
 	default:
 		err = t.send(queued)
+	}
+	if !ofTenant {
+		err = t.store.missing(err)
 	}
 	if t.err == nil { // otherwise the transaction was used while rows were read
 		t.err = err

@@ -16,6 +16,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/migration"
 )
 
@@ -240,7 +241,11 @@ func TestNothingWorksBeforeMigrate(t *testing.T) {
 	var readErr error
 	for _, readErr = range store.ReadAll(ctx, ReadOptions{}) {
 	}
-	for what, err := range map[string]error{"append": appendErr, "tenants": tenantsErr, "create": createErr, "read": readErr} {
+	_, projectionsErr := store.plane().Projections(ctx, engine.ProjectionFilter{})
+	_, nodesErr := store.plane().Nodes(ctx)
+	_, overviewErr := store.plane().Overview(ctx, 0, nil)
+	for what, err := range map[string]error{"append": appendErr, "tenants": tenantsErr, "create": createErr, "read": readErr, "projections": projectionsErr,
+		"nodes": nodesErr, "overview": overviewErr} {
 		if !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), fmt.Sprintf("schema version 0 is older than this program's %d", len(ownMigrations))) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -262,7 +267,8 @@ func TestFileMayBeOneVersionAhead(t *testing.T) {
 		store = openStore(t, path, Options{})
 		_, appendErr := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
 		_, tenantsErr := store.Tenants(testContext(t))
-		for what, err := range map[string]error{"append": appendErr, "tenants": tenantsErr, "migrate": store.Migrate(testContext(t))} {
+		_, projectionsErr := store.plane().Projections(testContext(t), engine.ProjectionFilter{})
+		for what, err := range map[string]error{"append": appendErr, "tenants": tenantsErr, "projections": projectionsErr, "migrate": store.Migrate(testContext(t))} {
 			if !errors.Is(err, want) {
 				t.Errorf("%d ahead: %s: %v", ahead, what, err)
 			}

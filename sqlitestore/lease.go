@@ -44,7 +44,7 @@ func (s port) withoutUsed(ctx context.Context, projections []engine.NewProjectio
 	if !slices.ContainsFunc(projections, isRenamed) {
 		return projections, nil
 	}
-	nodes, err := s.Nodes(ctx)
+	nodes, err := s.plane().Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -57,6 +57,11 @@ func (s port) ValidTenant(name string) error {
 	return err
 }
 
+// OldestSnapshot implements engine.Lists. A file has no list of its transactions.
+func (s port) OldestSnapshot(context.Context) (engine.Snapshot, error) {
+	return engine.Snapshot{}, nil
+}
+
 func (s port) OnWake(fn func(tenant string, position int64)) (remove func()) { return s.wakes.On(fn) }
 
 // incarnation is the same for every file. Checkpoints are in the same file as events, so a power loss cannot separate

@@ -115,6 +115,15 @@ func (s *nodeSession) register(ctx context.Context) error {
 	})
 }
 
+// filterEntries returns the entries of filters, as the column filters of nodes has them.
+func filterEntries(filters map[string]engine.TenantFilter) map[string][]string {
+	entries := make(map[string][]string, len(filters))
+	for name, filter := range filters {
+		entries[name] = filter.Entries()
+	}
+	return entries
+}
+
 // Next implements engine.Session. When the node takes over the file, Next returns a notice that leases have become
 // free.
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {

@@ -176,7 +176,7 @@ func TestKilledProcessIsFollowedByTheNodeThatStandsBy(t *testing.T) {
 	node := newNode("p")
 	standby := connect(t, store, node)
 	waitWithout(t, standby)
-	row := must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t)[0]
+	row := must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t)[0]
 	if row.State != "elsewhere" || row.Owner != id || !row.OwnerAlive || row.NotOwned != 0 {
 		t.Errorf("while the owner lives: %+v", row)
 	}

@@ -87,7 +87,7 @@ func stateOfRow(r engine.ProjectionRow, missingObject bool) string {
 func TestFilterSelectsTheRowsThatMatchPageByPage(t *testing.T) {
 	t.Parallel()
 	store, node := mixed(t)
-	all := must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t)
+	all := must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t)
 	if len(all) != 50*(7+3) || !slices.IsSortedFunc(all, func(a, b engine.ProjectionRow) int { return engine.CompareIDs(a.ID, b.ID) }) {
 		t.Fatalf("%d rows, sorted or not", len(all))
 	}
@@ -126,7 +126,7 @@ func TestFilterSelectsTheRowsThatMatchPageByPage(t *testing.T) {
 				}
 			}
 			for {
-				page := must(store.port().Projections(testContext(t), f))(t)
+				page := must(store.plane().Projections(testContext(t), f))(t)
 				for _, r := range page {
 					got = append(got, r.ID)
 				}
@@ -159,7 +159,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 		byTenant, notOwned, overdue := []string{"p1", "none"}, 0, 0
 		want := engine.Overview{Tenants: map[projection.TenantState]int{projection.TenantActive: 39, projection.TenantPaused: 6, projection.TenantArchived: 6}}
 		owned := 0
-		for _, r := range must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t) {
+		for _, r := range must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t) {
 			want.Parked += r.Parked
 			if !r.OldestParked.IsZero() && (want.OldestParked.IsZero() || r.OldestParked.Before(want.OldestParked)) {
 				want.OldestParked, want.OldestParkedIn = r.OldestParked, r.ID
@@ -194,7 +194,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 		slices.SortFunc(want.NotOwned, func(a, b engine.NotOwned) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Tenant, b.Tenant))
 		})
-		got := must(store.port().Overview(testContext(t), patience, byTenant))(t)
+		got := must(store.plane().Overview(testContext(t), patience, byTenant))(t)
 		late := -overdue // leases whose time ran out meanwhile
 		for i, n := range got.NotOwned {
 			late += n.Overdue
@@ -211,13 +211,13 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 func TestStatusShowsForHowLongALeaseHadNoOwner(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	ctx, s := testContext(t), store.port()
+	ctx := testContext(t)
 	ensured(t, store, "dead", "free", "held")
 	mustExec(t, store, "update millrace_leases set free_since = ?1", time.Now().Add(-time.Minute).UnixMicro())
 	first, second := newNode("dead"), newNode("held")
 	since := func() (list []time.Duration) {
 		t.Helper()
-		for _, p := range must(s.Projections(ctx, engine.ProjectionFilter{}))(t) {
+		for _, p := range must(store.plane().Projections(ctx, engine.ProjectionFilter{}))(t) {
 			if p.OwnerAlive != (p.State == "elsewhere") || p.OwnerAlive && p.NotOwned != 0 {
 				t.Errorf("%+v", p)
 			}
@@ -253,11 +253,11 @@ func TestLeasesThatANodeLeavesHaveNoOwnerFromThenOn(t *testing.T) {
 	claimAll(t, store, node)
 	mustExec(t, store, "update millrace_nodes set started_at = 1")
 	noError(t, session.Deregister(testContext(t)))
-	row := must(store.port().Projections(testContext(t), engine.ProjectionFilter{}))(t)[0]
+	row := must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t)[0]
 	if row.OwnerAlive || row.Owner != node.ID || row.State != "not owned" || row.NotOwned <= 0 || row.NotOwned > 2*time.Minute {
 		t.Errorf("%+v", row)
 	}
-	if nodes := must(store.port().Nodes(testContext(t)))(t); len(nodes) != 0 {
+	if nodes := must(store.plane().Nodes(testContext(t)))(t); len(nodes) != 0 {
 		t.Errorf("a node that was stopped gracefully is listed: %+v", nodes)
 	}
 }
@@ -273,7 +273,7 @@ func TestNodesShowTheOwnerAndWhatItRuns(t *testing.T) {
 	session := connect(t, store, node)
 	connect(t, other, newNode("p")) // stands by
 	claimAll(t, store, node)
-	list := must(other.port().Nodes(testContext(t)))(t)
+	list := must(other.plane().Nodes(testContext(t)))(t)
 	if len(list) != 1 {
 		t.Fatalf("%d nodes", len(list))
 	}
@@ -283,15 +283,15 @@ func TestNodesShowTheOwnerAndWhatItRuns(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	noError(t, store.port().AnnounceDrain(testContext(t), newNode("p"))) // of a node that stands by
-	if n := must(other.port().Nodes(testContext(t)))(t)[0]; n.Draining {
+	if n := must(other.plane().Nodes(testContext(t)))(t)[0]; n.Draining {
 		t.Errorf("another node drains, and not %+v", n)
 	}
 	noError(t, store.port().AnnounceDrain(testContext(t), node))
-	if n := must(other.port().Nodes(testContext(t)))(t)[0]; !n.Draining {
+	if n := must(other.plane().Nodes(testContext(t)))(t)[0]; !n.Draining {
 		t.Errorf("it drains: %+v", n)
 	}
 	noError(t, session.Close(testContext(t)))
-	if list := must(other.port().Nodes(testContext(t)))(t); len(list) != 1 || list[0].ID != node.ID || list[0].Alive || list[0].HeartbeatAt.IsZero() {
+	if list := must(other.plane().Nodes(testContext(t)))(t); len(list) != 1 || list[0].ID != node.ID || list[0].Alive || list[0].HeartbeatAt.IsZero() {
 		t.Errorf("after its end: %+v", list)
 	}
 }
@@ -304,7 +304,7 @@ func TestSummaryIsWrittenAndShortWhateverItsTexts(t *testing.T) {
 	own := func() *engine.NodeSummary {
 		t.Helper()
 		session.summary.work.Wait()
-		nodes := must(store.port().Nodes(testContext(t)))(t)
+		nodes := must(store.plane().Nodes(testContext(t)))(t)
 		if len(nodes) != 1 {
 			t.Fatalf("%d nodes", len(nodes))
 		}
@@ -350,7 +350,7 @@ func TestHeartbeatDoesNotWaitForTheWriter(t *testing.T) {
 	session.summary.work.Wait()
 	noError(t, session.Heartbeat(testContext(t), &engine.NodeSummary{States: map[string]int{"live": 7}}))
 	session.summary.work.Wait()
-	if n := must(store.port().Nodes(testContext(t)))(t)[0]; n.Summary.States["live"] != 7 {
+	if n := must(store.plane().Nodes(testContext(t)))(t)[0]; n.Summary.States["live"] != 7 {
 		t.Errorf("the summary is %+v", n.Summary)
 	}
 }

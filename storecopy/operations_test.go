@@ -71,7 +71,7 @@ func TestReplacedVersionStaysReplaced(t *testing.T) {
 	if _, err := again.RunUntilIdle(ctx); !errors.Is(err, projection.ErrRetired) {
 		t.Errorf("the replaced version: %v", err)
 	}
-	rows := must(target.Engine().Projections(ctx, engine.ProjectionFilter{}))(t)
+	rows := must(control.On(target.Engine()).Projections(ctx, engine.ProjectionFilter{}))(t)
 	if len(rows) != 1 || rows[0].ID.Name != "p@2" {
 		t.Errorf("rows: %+v", rows)
 	}

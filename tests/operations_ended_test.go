@@ -137,7 +137,7 @@ func TestStopWaitsForAHook(t *testing.T) {
 			stop()
 		}()
 		b.Eventually("the leases are released", func() bool {
-			rows, err := b.Store.Engine().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{"q"}})
+			rows, err := b.Plane().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{"q"}})
 			return err == nil && rows[0].Owner == ""
 		})
 		close(done)

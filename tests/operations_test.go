@@ -60,7 +60,7 @@ func nothing() error { return nil }
 // unchanged checks that p has its rows and its checkpoint.
 func (o operatorNode) unchanged(events int64) {
 	o.T.Helper()
-	rows, err := o.port.Projections(o.Ctx, engine.ProjectionFilter{Names: []string{"p"}})
+	rows, err := o.Plane().Projections(o.Ctx, engine.ProjectionFilter{Names: []string{"p"}})
 	o.Must(err)
 	if len(o.Positions("p")) != int(events) || rows[0].Checkpoint != events {
 		o.T.Errorf("the checkpoint is %d, and the rows are %v", rows[0].Checkpoint, o.Positions("p"))
@@ -129,7 +129,7 @@ func TestOperationThatWasTakenOverHasNoEffect(t *testing.T) {
 		}
 		o.unchanged(5)
 		b.Must(o.run(second, nothing))
-		if rows, err := o.port.Projections(b.Ctx, engine.ProjectionFilter{Names: []string{"p"}}); err != nil || rows[0].Checkpoint != 0 || rows[0].Held {
+		if rows, err := o.Plane().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{"p"}}); err != nil || rows[0].Checkpoint != 0 || rows[0].Held {
 			t.Errorf("after the rebuild: %+v, %v", rows, err)
 		}
 		if err := o.run(second, nothing); !errors.Is(err, projection.ErrLeaseLost) {
@@ -207,7 +207,7 @@ func TestOperationHoldsOnlyWhatItNames(t *testing.T) {
 			t.Errorf("the hold returned %v, %v", free, err)
 		}
 		for name, held := range map[string]bool{"p": true, "other": false} {
-			if rows, err := o.port.Projections(b.Ctx, engine.ProjectionFilter{Names: []string{name}}); err != nil || rows[0].Held != held {
+			if rows, err := o.Plane().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{name}}); err != nil || rows[0].Held != held {
 				t.Errorf("%s: %+v, %v", name, rows, err)
 			}
 		}

@@ -199,7 +199,7 @@ func swapUnderFire(b *kit.Bundle, old **child, step string, version int, togethe
 
 // living reports whether a living node registers a projection.
 func living(b *kit.Bundle, name string) bool {
-	nodes, err := b.Store.Engine().Nodes(b.Ctx)
+	nodes, err := b.Plane().Nodes(b.Ctx)
 	b.Must(err)
 	return slices.ContainsFunc(nodes, func(n engine.NodeRow) bool { return n.Alive && slices.Contains(n.Projections, name) })
 }
@@ -225,7 +225,7 @@ func untouched(b *kit.Bundle, last int) {
 			b.T.Errorf("version %d ended with %+v of %d events", v, s, head)
 		}
 	}
-	rows, err := b.Store.Engine().Projections(b.Ctx, engine.ProjectionFilter{})
+	rows, err := b.Plane().Projections(b.Ctx, engine.ProjectionFilter{})
 	b.Must(err)
 	if len(rows) != 1 || rows[0].ID.Name != modelID(last).Name {
 		b.T.Errorf("rows are left: %+v", rows)

@@ -25,7 +25,7 @@ func swap(b *kit.Bundle, rt *millrace.Runtime, version int) {
 // mustRun checks that exactly these versions of the model have rows.
 func mustRun(b *kit.Bundle, tenant string, versions ...int) {
 	b.T.Helper()
-	rows, err := b.Store.Engine().Projections(b.Ctx, engine.ProjectionFilter{Tenants: []string{tenant}})
+	rows, err := b.Plane().Projections(b.Ctx, engine.ProjectionFilter{Tenants: []string{tenant}})
 	b.Must(err)
 	var got []int
 	for _, row := range rows {

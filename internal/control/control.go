@@ -1,6 +1,6 @@
 // Package control is the control plane of a runtime, over the transactions of any store: failures, dead letters and their commands,
-// operations, resets, partitions, versions, names, states of tenants, aliases and descriptions of streams. Its flows are here, with the
-// statements that are one text for both stores. Other statements are in each store, under the same name.
+// operations, resets, partitions, versions, names, states of tenants, lists for a status, aliases and descriptions of streams. Its flows
+// are here, with the statements that are one text for both stores. Other statements are in each store, under the same name.
 package control
 
 import (

@@ -95,17 +95,10 @@ type Ownership interface {
 	Orders(ctx context.Context, node Node, rows []int32) (map[int32]Orders, error)
 }
 
-// Lists reads what status shows. It reads no tenant's tables.
+// Lists reads what status shows, besides the lists of package control.
 type Lists interface {
 	// Tenants lists the tenants of these names, or all of the store if names is nil, sorted by name.
 	Tenants(ctx context.Context, names []string) ([]Tenant, error)
-	// Projections lists the rows that a filter selects, sorted.
-	Projections(ctx context.Context, filter ProjectionFilter) ([]ProjectionRow, error)
-	// Nodes lists the rows of the nodes, the oldest first.
-	Nodes(ctx context.Context) ([]NodeRow, error)
-	// Overview returns the figures that no node counts. patience is how long a projection may have no living owner. Those
-	// of the names in byTenant are counted for each tenant.
-	Overview(ctx context.Context, patience time.Duration, byTenant []string) (Overview, error)
 	// OldestSnapshot returns the transaction in this database with the oldest snapshot.
 	OldestSnapshot(ctx context.Context) (Snapshot, error)
 }

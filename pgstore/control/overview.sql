@@ -1,5 +1,5 @@
 -- Counts what the summaries of living nodes do not count: projections without a living owner, and parked events. $1 is
--- how many seconds a projection may have no living owner. The projections of the names $2 are counted for each tenant.
+-- how long a projection may have no living owner. The projections of the names $2 are counted for each tenant.
 -- It finds owners by index skips from one to the next, and then reads the leases of dead ones and those without an
 -- owner: 0.3 ms if nodes run nearly all of 100,000 projections, some 70 ms if they run none. "offset 0" makes the
 -- planner expect few leases for each dead owner. It scans tenants, and the projections with parked events. Locks
@@ -28,7 +28,7 @@ with recursive owner as (
       from unowned u
 ), not_owned as (
     select u.name, case when u.name = any($2::text[]) then u.tenant else '' end as tenant, count(*) as n,
-           count(*) filter (where u.since < clock_timestamp() - make_interval(secs => $1::float8)) as overdue
+           count(*) filter (where u.since < clock_timestamp() - $1::interval) as overdue
       from unowned u where not u.paused and not u.halted
      group by 1, 2
 ), tenants as (

@@ -1,14 +1,15 @@
 -- Returns the projections that a filter selects, each with its lease, the age of its oldest parked event, and the operation
--- that holds it or is open. ?1 tenants, ?2 names, ?3 exact rows (tenant, name, partition), ?4 states: JSON arrays, null for any. ?5 owner, ?6 not this owner, null
--- for any. ?7 whether with parked events. ?8 to ?10 the row after which the page begins, '' and -1 for the first page. ?11
--- limit, -1 for none. ?12 the living owner of the file, '' for none, and ?13 when the last owner was seen alive. It scans
--- the names of tenants, and reads the projections of the selected ones in the order of the result, until the limit. Indexes:
--- tenants by name, projections by tenant, primary keys, parked dead letters, open operations. Locks nothing.
+-- that holds it or is open. ?1 tenants, ?2 names, ?3 exact rows as JSON arrays of tenant, name and partition, ?4 states, ?5
+-- owner, ?6 not this owner, ?7 whether with parked events, ?8 to ?10 the row after which the page begins, '' and -1 for the
+-- first page, ?11 limit. Null means any. Durations are microseconds. :living is the living owner of the file, '' for none,
+-- and :seen when the last owner was seen alive. It scans the names of tenants, and reads the projections of the selected ones
+-- in the order of the result, until the limit. Indexes: tenants by name, projections by tenant, primary keys, parked dead
+-- letters, open operations. Locks nothing.
 select * from (
     select t.name as of_tenant, p.name, p.partition, p.partitions,
            case when p.suspended or p.desired_state <> 'run' then 'paused'
                 when p.halted then 'failed'
-                when l.owner is not ?12 then 'not owned'
+                when l.owner is not :living then 'not owned'
                 when p.failed_epoch = l.epoch and p.failed_reason <> '' then 'failed'
                 when p.failing_position <= l.checkpoint then 'elsewhere'
                 when p.missing_object then 'missing object'
@@ -20,9 +21,9 @@ select * from (
            coalesce((select n.name from millrace_nodes n where n.id = l.owner), ''), l.epoch, l.checkpoint, p.parked,
            case when p.parked > 0 then (select d.first_failed_at from millrace_dead_letters d
                                         where d.projection = p.id and d.state in ('parked', 'replaying') order by d.position limit 1) end,
-           l.owner is ?12,
-           coalesce(l.free_since, (select case when n.id = l.owner then ?13 else n.started_at end from millrace_nodes n)),
-           p.rebuild_since, p.rebuild_from, p.rebuild_to, coalesce(o.id, 0), coalesce(o.kind, ''), coalesce(o.node, ''), o.requested_at,
+           l.owner is :living,
+           coalesce(:now - coalesce(l.free_since, (select case when n.id = l.owner then :seen else n.started_at end from millrace_nodes n)), 0),
+           p.rebuild_since, coalesce(:now - p.rebuild_since, 0), p.rebuild_from, p.rebuild_to, coalesce(o.id, 0), coalesce(o.kind, ''), coalesce(o.node, ''), o.requested_at,
            o.started_at, coalesce(o.error, ''), p.held_by is not null
     from millrace_tenants t
     cross join millrace_projections p on p.tenant = t.id
@@ -37,4 +38,4 @@ select * from (
       and (?5 is null or l.owner = ?5) and (?6 is null or l.owner is not ?6) and (not ?7 or p.parked > 0))
 where ?4 is null or state in (select value from json_each(?4))
 order by of_tenant, name, partition
-limit ?11
+limit coalesce(?11, -1)
