@@ -29,7 +29,7 @@ import (
 // role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	return tenancy.Archive(ctx, s.plane(), name, func() error {
-		return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
+		return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 			if changes, err := control.Becomes(t.state, projection.TenantArchived); !changes {
 				return err
 			}
@@ -45,7 +45,7 @@ func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 // those that are paused. It waits as ArchiveTenant does, and needs the same role. It does not change a tenant that is
 // not archived.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
-	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
+	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		if changes, err := control.Becomes(t.state, projection.TenantActive); !changes {
 			return err
 		}
@@ -86,7 +86,7 @@ const (
 // hold locks on the tenant's tables for longer than wait, it releases its locks and tries again until ctx ends. Other
 // transactions run in between. It waits longer for a vacuum, so that the server cancels an autovacuum. Transactions that
 // end soon may still insert rows that refer to deleted ones. changeTenant then tries again too, at most 100 times.
-func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duration, change func(ctx context.Context, tx pgx.Tx, t tenantRow) error) error {
+func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duration, change func(ctx context.Context, tx pgx.Tx, t lockedTenant) error) error {
 	tenant, err := s.ForTenant(name)
 	if err != nil {
 		return err
@@ -95,13 +95,13 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 	var vacuumed *string // the schema in which a vacuum may hold the lock
 	delays := backoff.New(10*time.Millisecond, 500*time.Millisecond)
 	for try := 1; ; try++ {
-		var t tenantRow
 		begin := pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
-		err := s.inTx(ctx, begin, func(tx pgx.Tx) (err error) {
+		err := s.inTx(ctx, begin, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, queries.Text("limit_lock_wait"), pgx.QueryExecModeExec, wait.Milliseconds(), vacuumed); err != nil {
 				return err
 			}
-			if t, err = s.lockTenant(ctx, tx, name); err != nil {
+			t, err := tenant.lock(ctx, tx)
+			if err != nil {
 				return err
 			}
 			return change(ctx, tx, t)
@@ -113,16 +113,16 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 		case waits:
 			waited = err
 		case ctx.Err() == nil:
-			return s.lacking(ctx, t.schema, tenant.absent(ctx, err))
+			return s.lacking(ctx, tenant.schema, tenant.absent(ctx, err))
 		}
 		if wait != control.LockWait { // a re-split does not wait for locks on the tenant's tables
-			vacuumed = &t.schema
+			vacuumed = &tenant.schema
 		}
 		if ended := delays.Wait(ctx); ended != nil {
 			if waited != nil {
 				err = fmt.Errorf("%w, after %w", ended, waited)
 			}
-			return s.naming(ctx, t.schema, wait == dropLockWait, err)
+			return s.naming(ctx, tenant.schema, wait == dropLockWait, err)
 		}
 	}
 }

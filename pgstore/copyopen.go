@@ -61,8 +61,7 @@ func (t copyTarget) endTenant(ctx context.Context, tx pgx.Tx, tenant *Tenant, fr
 		return err
 	}
 	return t.onPlainly(ctx, tx).run(func(tx store.Tx) error {
-		control.SetPaused(tx, from.Name, from.Paused)
-		control.SetState(tx, from.Name, from.State)
+		control.Restore(tx, from.Name, from.State, from.Paused)
 		return nil
 	})
 }
@@ -109,7 +108,7 @@ func (t copyTarget) ofCopy(ctx context.Context, c transfer.Copy, name string, fn
 		if err := execScript(ctx, tx, queries.Text("begin_migration")+"; "+t.server.unbounded); err != nil {
 			return err
 		}
-		if _, err := t.lockTenant(ctx, tx, name); err != nil {
+		if _, err := tenant.lock(ctx, tx); err != nil {
 			return err
 		}
 		if id, _, err := t.copyOf(ctx, tx, name); err != nil || id != c.ID {

@@ -146,8 +146,8 @@ func (t copyTarget) Take(ctx context.Context, c transfer.Copy, name string) erro
 	if err != nil {
 		return err
 	}
-	err = t.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, row tenantRow) error {
-		return t.takeEmpty(ctx, tx, tenant, row, c)
+	err = t.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, tenant lockedTenant) error {
+		return t.takeEmpty(ctx, tx, tenant, c)
 	})
 	if errors.Is(err, projection.ErrUnknownTenant) {
 		err = t.locked(ctx, func(tx pgx.Tx) error {
@@ -164,12 +164,12 @@ func (t copyTarget) Take(ctx context.Context, c transfer.Copy, name string) erro
 }
 
 // takeEmpty takes a tenant that exists.
-func (t copyTarget) takeEmpty(ctx context.Context, tx pgx.Tx, tenant *Tenant, row tenantRow, c transfer.Copy) error {
+func (t copyTarget) takeEmpty(ctx context.Context, tx pgx.Tx, tenant lockedTenant, c transfer.Copy) error {
 	id, source, err := t.copyOf(ctx, tx, tenant.name)
 	switch {
 	case err != nil:
 		return err
-	case row.state == projection.TenantDropping:
+	case tenant.state == projection.TenantDropping:
 		return projection.ErrTenantDropping
 	case id == c.ID:
 		return nil
@@ -177,10 +177,10 @@ func (t copyTarget) takeEmpty(ctx context.Context, tx pgx.Tx, tenant *Tenant, ro
 		return fmt.Errorf("%w: %s", transfer.ErrOtherSource, source)
 	}
 	// From now on no append is in progress.
-	if err := t.take(ctx, tx, tenant, c); err != nil {
+	if err := t.take(ctx, tx, tenant.Tenant, c); err != nil {
 		return err
 	}
-	return t.empty(ctx, tx, tenant)
+	return t.empty(ctx, tx, tenant.Tenant)
 }
 
 // take gives a tenant to a copy.

@@ -56,8 +56,8 @@ func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropO
 
 // beginDrop commits that the tenant is being dropped. From then on it has no new events.
 func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (row int32, err error) {
-	err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
-		row = t.id
+	err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
+		row = t.row
 		if changes, err := control.Becomes(t.state, projection.TenantDropping); !changes {
 			return err
 		}
@@ -81,8 +81,8 @@ func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (r
 
 // endDrop removes everything of the tenant with that id, of which nothing runs any more.
 func (s *Store) endDrop(ctx context.Context, name string, id int32, opts DropOptions) error {
-	return s.changeTenant(ctx, name, dropLockWait, func(ctx context.Context, tx pgx.Tx, t tenantRow) error {
-		if t.id != id {
+	return s.changeTenant(ctx, name, dropLockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
+		if t.row != id {
 			return nil // it was created again
 		}
 		if err := s.lockTables(ctx, tx, t.schema); err != nil {

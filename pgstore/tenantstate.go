@@ -2,11 +2,11 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -31,22 +31,15 @@ func (t *Tenant) State(ctx context.Context) (projection.TenantState, error) {
 	return found[0].State, nil
 }
 
-// tenantRow is a tenant under the structural lock. The state is never TenantPaused.
-type tenantRow struct {
-	id     int32
-	schema string
-	state  projection.TenantState
+// lockedTenant is a tenant under the structural lock. The state is never TenantPaused.
+type lockedTenant struct {
+	*Tenant
+	row   int32
+	state projection.TenantState
 }
 
-// lockTenant takes the structural lock of a tenant, until the transaction ends, and returns the tenant as the previous
-// holder left it.
-func (s *Store) lockTenant(ctx context.Context, tx executor, name string) (t tenantRow, err error) {
-	if err := s.lockTenants(ctx, tx, name); err != nil {
-		return t, err
-	}
-	err = tx.QueryRow(ctx, s.control.sql("tenant_state"), pgx.QueryExecModeExec, name).Scan(&t.id, &t.schema, &t.state)
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = projection.ErrUnknownTenant
-	}
-	return t, err
+// lock takes the structural lock of the tenant, until the transaction ends, and returns the tenant as the previous holder left it.
+func (t *Tenant) lock(ctx context.Context, tx pgx.Tx) (lockedTenant, error) {
+	row, state, err := control.LockTenant(t.store.onPlainly(ctx, tx), t.name)
+	return lockedTenant{t, row, state}, err
 }

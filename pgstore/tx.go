@@ -76,9 +76,9 @@ func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) er
 // Change implements store.Control as changeTenant does.
 func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, projection.TenantState) error) error {
 	var t *transaction
-	err := s.changeTenant(ctx, tenant, control.LockWait, func(ctx context.Context, tx pgx.Tx, row tenantRow) error {
+	err := s.changeTenant(ctx, tenant, control.LockWait, func(ctx context.Context, tx pgx.Tx, tenant lockedTenant) error {
 		t = s.on(ctx, tx)
-		return t.run(func(tx store.Tx) error { return fn(tx, row.state) })
+		return t.run(func(tx store.Tx) error { return fn(tx, tenant.state) })
 	})
 	if err == nil {
 		t.endTaken()

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"maps"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -138,6 +138,6 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 }
 
 // checkLeaseOf returns the error of a write under the fence of a lease.
-func checkLeaseOf(store *Store, lease engine.Lease) error {
-	return store.fenced(context.Background(), "check the lease", lease, func(*sql.Tx) error { return nil })
+func checkLeaseOf(s *Store, lease engine.Lease) error {
+	return s.port().Fenced(context.Background(), lease, func(store.Tx) error { return nil })
 }

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -51,9 +51,9 @@ func (s *Store) createTenants(ctx context.Context, names []string) error {
 		return err
 	}
 	for batch := range slices.Chunk(names, createdTogether) {
-		err := s.transact(ctx, func(tx *sql.Tx) error {
+		err := s.port().Tx(ctx, func(tx store.Tx) error {
 			for _, name := range batch {
-				if err := s.createOne(ctx, tx, name); err != nil {
+				if err := createOne(tx, name); err != nil {
 					return err
 				}
 			}
@@ -67,16 +67,15 @@ func (s *Store) createTenants(ctx context.Context, names []string) error {
 }
 
 // createOne creates a tenant, unless it exists, and announces it.
-func (s *Store) createOne(ctx context.Context, tx *sql.Tx, name string) error {
-	_, state, err := control.LockTenant(s.on(ctx, tx), name)
+func createOne(tx store.Tx, name string) error {
+	_, state, err := control.LockTenant(tx, name)
 	switch {
 	case err == nil && state == projection.TenantDropping:
 		return fmt.Errorf("tenant %q: %w", name, projection.ErrTenantDropping)
 	case !errors.Is(err, projection.ErrUnknownTenant):
 		return err
 	}
-	if err := execute(ctx, tx, "insert_tenant", name); err != nil {
-		return err
-	}
-	return s.announce(ctx, tx, engine.Notice{Control: true, Tenant: name})
+	tx.Exec("insert_tenant", name)
+	tx.Notify(engine.Notice{Control: true, Tenant: name})
+	return nil
 }

@@ -10,18 +10,6 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// fenced runs fn in a transaction of the store, if the lease is still held. Nothing else writes during the
-// transaction, so the lease is held until its commit.
-func (s *Store) fenced(ctx context.Context, doing string, lease engine.Lease, fn func(tx *sql.Tx) error) error {
-	err := s.transact(ctx, func(tx *sql.Tx) error {
-		if err := checkLease(ctx, tx, lease); err != nil {
-			return err
-		}
-		return fn(tx)
-	})
-	return failed(err, "%s", doing)
-}
-
 // checkLease returns projection.ErrLeaseLost unless the lease is held under its epoch, at any checkpoint.
 func checkLease(ctx context.Context, tx *sql.Tx, lease engine.Lease) error {
 	_, err := checkpointOf(ctx, tx, lease)

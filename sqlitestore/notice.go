@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 )
 
 // keptNotices is the number of notices that the table keeps. The owner of the file reads them within noticeInterval. If it
@@ -15,11 +16,10 @@ const keptNotices = 10_000
 // announce sends a notice about leases to the node that owns the file, in this process or another, when the transaction
 // commits.
 func (s *Store) announce(ctx context.Context, tx *sql.Tx, n engine.Notice) error {
-	if err := execute(ctx, tx, "insert_notice", n.Tenant, n.Row, n.Commanded, n.Nodes, n.Operations); err != nil {
-		return err
-	}
-	s.sessions.announced = true
-	return execute(ctx, tx, "delete_notices", keptNotices)
+	return s.on(ctx, tx).run(func(tx store.Tx) error {
+		tx.Notify(n)
+		return nil
+	})
 }
 
 // sessions are the sessions of this process with the file.

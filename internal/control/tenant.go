@@ -102,6 +102,12 @@ func SetState(tx store.Tx, tenant string, state projection.TenantState) {
 	suspend(tx, tenant)
 }
 
+// Restore sets the state of a tenant, and whether it is paused. The caller holds the tenant's structural lock.
+func Restore(tx store.Tx, tenant string, state projection.TenantState, paused bool) {
+	tx.Exec("set_tenant_paused", tenant, paused)
+	SetState(tx, tenant, state)
+}
+
 // suspend suspends the projections of a tenant or ends their suspension, after its state has changed, and notifies the nodes.
 func suspend(tx store.Tx, tenant string) {
 	tx.Exec("suspend_projections", tenant)
