@@ -26,17 +26,17 @@ func (t copyTarget) Open(ctx context.Context, c transfer.Copy, from transfer.Ten
 				return fmt.Errorf("copy the read models: %w", err)
 			}
 		}
-		if len(t.rebuilt) > 0 {
-			if _, err := tx.Exec(ctx, t.control.sql("rebuild_projections"), pgx.QueryExecModeExec, from.Name, t.rebuilt); err != nil {
-				return err
+		err := t.onPlainly(ctx, tx).run(func(tx store.Tx) error {
+			if len(t.rebuilt) > 0 {
+				tx.Exec("rebuild_projections", from.Name, t.rebuilt)
 			}
-		}
-		if from.Head > 0 {
-			if _, err := tx.Exec(ctx, t.control.sql("continue_positions"), pgx.QueryExecModeExec, from.Head, tenant.quoted); err != nil {
-				return err
+			if from.Head > 0 {
+				tx.Exec("continue_positions", from.Head, tenant.quoted)
 			}
-		}
-		if _, err := tx.Exec(ctx, t.control.sql("open_copy"), pgx.QueryExecModeExec, c.ID); err != nil {
+			tx.Exec("open_copy", c.ID)
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 		return t.endTenant(ctx, tx, tenant, from)
@@ -45,12 +45,6 @@ func (t copyTarget) Open(ctx context.Context, c transfer.Copy, from transfer.Ten
 
 // endTenant gives a copied tenant the state that it has in the source.
 func (t copyTarget) endTenant(ctx context.Context, tx pgx.Tx, tenant *Tenant, from transfer.Tenant) error {
-	if _, err := tx.Exec(ctx, t.control.sql("delete_copied_parts"), pgx.QueryExecModeExec, from.Name); err != nil {
-		return err
-	}
-	if err := t.setTenantCopy(ctx, tx, from.Name, nil); err != nil {
-		return err
-	}
 	var err error
 	if from.State == projection.TenantArchived {
 		err = t.closeEvents(ctx, tx, tenant.schema, pgerr.TenantArchived, "")
@@ -61,6 +55,8 @@ func (t copyTarget) endTenant(ctx context.Context, tx pgx.Tx, tenant *Tenant, fr
 		return err
 	}
 	return t.onPlainly(ctx, tx).run(func(tx store.Tx) error {
+		tx.Exec("delete_copied_parts", from.Name)
+		tx.Exec("set_tenant_copy", from.Name, nil)
 		control.Restore(tx, from.Name, from.State, from.Paused)
 		return nil
 	})

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/transfer"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -118,10 +120,11 @@ func (t copyTarget) End(ctx context.Context, c transfer.Copy) error {
 
 // exec executes one statement, and commits it synchronously.
 func (t copyTarget) exec(ctx context.Context, statement string, args ...any) error {
-	return t.durable(ctx, "record a copy", func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, t.control.sql(statement), append([]any{pgx.QueryExecModeExec}, args...)...)
-		return err
+	err := t.port().Tx(ctx, func(tx store.Tx) error {
+		tx.Exec(statement, args...)
+		return nil
 	})
+	return failed(err, "record a copy")
 }
 
 func (t copyTarget) Reserve(ctx context.Context, c transfer.Copy, last transfer.IDs) error {
@@ -188,15 +191,11 @@ func (t copyTarget) take(ctx context.Context, tx pgx.Tx, tenant *Tenant, c trans
 	if err := t.closeEvents(ctx, tx, tenant.schema, pgerr.TenantCopying, c.ID); err != nil {
 		return err
 	}
-	if err := t.setTenantState(ctx, tx, tenant.name, projection.TenantCopying); err != nil {
-		return err
-	}
-	return t.setTenantCopy(ctx, tx, tenant.name, &c.ID)
-}
-
-func (t copyTarget) setTenantCopy(ctx context.Context, tx pgx.Tx, tenant string, id *string) error {
-	_, err := tx.Exec(ctx, t.control.sql("set_tenant_copy"), pgx.QueryExecModeExec, tenant, id)
-	return err
+	return t.onPlainly(ctx, tx).run(func(tx store.Tx) error {
+		control.SetState(tx, tenant.name, projection.TenantCopying)
+		tx.Exec("set_tenant_copy", tenant.name, c.ID)
+		return nil
+	})
 }
 
 func (t copyTarget) After(ctx context.Context, table transfer.Table, tenant string) (transfer.Row, int64, error) {
