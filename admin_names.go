@@ -82,7 +82,7 @@ func (a *Admin) Create(ctx context.Context, id ProjectionID, start projection.St
 	if a.knows(id) {
 		partitions = a.runtime.definitions[id.Name].Partitions
 	}
-	return a.store.Create(ctx, engine.NewProjection{Tenant: id.Tenant, Name: id.Name, Partitions: partitions, Start: start})
+	return a.plane.Create(ctx, engine.NewProjection{Tenant: id.Tenant, Name: id.Name, Partitions: partitions, Start: start})
 }
 
 // validRenamedFrom returns an error if no projection can have had the name RenamedFrom.
@@ -148,7 +148,7 @@ func validNames(definitions map[string]*engine.Definition) error {
 // retired returns which of these names are retired in these tenants. It leaves out a name that the runtime is about to give
 // back to its projection because of RenamedFrom.
 func (a *Admin) retired(ctx context.Context, tenants, names []string) ([]*engine.Retired, error) {
-	retired, err := a.store.Retired(ctx, tenants, names)
+	retired, err := a.plane.Retired(ctx, tenants, names)
 	return slices.DeleteFunc(retired, func(r *engine.Retired) bool {
 		successor, _ := ProjectionID{Name: r.Successor}.Version()
 		id := ProjectionID{Tenant: r.Tenant, Name: r.Name}

@@ -56,7 +56,7 @@ func (a *Admin) existing(ctx context.Context, id ProjectionID, change func() err
 		return err
 	}
 	missing := a.runtime.definitions[id.Name].New(id)
-	if _, err := a.store.Ensure(ctx, []engine.NewProjection{missing}); err != nil {
+	if _, err := a.plane.Ensure(ctx, []engine.NewProjection{missing}); err != nil {
 		return err
 	}
 	if err := a.awake(ctx, id.Tenant); err != nil {

@@ -41,12 +41,11 @@ type Store struct {
 	Events    engine.Events
 	Lists     engine.Lists
 	Health    engine.Health
-	Changes   engine.Changes
 }
 
 // StoreOf returns what the actors use of a store.
 func StoreOf(d store.Driver) Store {
-	return Store{Plane: control.On(d), Ownership: d, Events: d, Lists: d, Health: d, Changes: d}
+	return Store{Plane: control.On(d), Ownership: d, Events: d, Lists: d, Health: d}
 }
 
 // Deps is what all actors of a runtime share.

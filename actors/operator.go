@@ -269,7 +269,7 @@ func (r *operation) try(ctx, waiting context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if run.Hook.Run == nil {
-		return r.deps.Changes.RunOperation(ctx, r.op, run)
+		return r.deps.Plane.RunOperation(ctx, r.op, run)
 	}
 	return r.runHook(ctx, run)
 }
@@ -285,7 +285,7 @@ func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error 
 	if others >= crashesMost {
 		err = engine.EndsOperation(r.crashed(others))
 	} else {
-		err = r.deps.Changes.RunOperation(ctx, r.op, run)
+		err = r.deps.Plane.RunOperation(ctx, r.op, run)
 	}
 	if err == nil {
 		return nil

@@ -141,7 +141,7 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 		projections, rows, tenants := n.firstTenants(fresh, e.atOnce)
 		if rows > 0 {
 			if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error {
-				left, err := n.deps.Changes.Ensure(ctx, projections)
+				left, err := n.deps.Plane.Ensure(ctx, projections)
 				e.left.Retired, e.left.Waiting = append(e.left.Retired, left.Retired...), append(e.left.Waiting, left.Waiting...)
 				return e.hooksFailed(err)
 			}); err != nil {

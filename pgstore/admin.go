@@ -25,15 +25,6 @@ func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[i
 	return states, failed(err, "read desired states")
 }
 
-func (s port) Retired(ctx context.Context, tenants, names []string) ([]*engine.Retired, error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("retired_projections"), tenants, names)
-	retired, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*engine.Retired, error) {
-		var r engine.Retired
-		return &r, row.Scan(&r.Tenant, &r.Name, &r.Reason, &r.Successor)
-	})
-	return retired, failed(err, "list retired projections")
-}
-
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (s port) Abandoned() int64 { return s.handling.abandoned.Load() }

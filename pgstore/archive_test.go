@@ -312,9 +312,9 @@ func TestNewLeasesOfASuspendedTenantSleep(t *testing.T) {
 	store := newStore(t)
 	ctx, port := testContext(t), store.port()
 	all := []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 1}, {Tenant: projection.DefaultTenant, Name: "q", Partitions: 2}}
-	must(port.Ensure(ctx, all[:1]))(t)
+	must(port.plane().Ensure(ctx, all[:1]))(t)
 	noError(t, port.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
-	must(port.Ensure(ctx, all))(t)
+	must(port.plane().Ensure(ctx, all))(t)
 	resplitInto(t, store, 3)
 	const asleep = "select count(*) from millrace.leases where asleep"
 	if n := one[int](t, store, asleep); n != 5 {

@@ -88,8 +88,8 @@ type batchTx struct {
 	back     sync.Mutex
 	deadlock []engine.Rival
 	onItsWay bool
-	// afterHandler is called in the transaction after the handler returned, unless it is nil.
-	afterHandler func(ctx context.Context, conn *pgx.Conn) error
+	// beforeHandler and afterHandler are called in the transaction before the handler and after it returned, unless they are nil.
+	beforeHandler, afterHandler func(ctx context.Context, conn *pgx.Conn) error
 }
 
 var batchCounter atomic.Int64
@@ -407,6 +407,9 @@ func (b *batchTx) beginOn(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, resto
 	}
 	if err == nil {
 		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: setUp})
+	}
+	if err == nil && b.beforeHandler != nil {
+		err = b.beforeHandler(ctx, conn)
 	}
 	if err != nil {
 		b.rollback(ctx, conn, restore)

@@ -65,7 +65,7 @@ func claimAs(t testing.TB, store *Store, tenant string) *owner {
 // tryClaim returns nil if another caller is claiming the projection.
 func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
 	o := &owner{t: t, store: store, node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}}
-	if _, err := store.port().Ensure(testContext(t), projectionsOf([]string{tenant}, o.node.Projections...)); err != nil {
+	if _, err := store.plane().Ensure(testContext(t), projectionsOf([]string{tenant}, o.node.Projections...)); err != nil {
 		return nil, err
 	}
 	o.node.Tenants = []string{tenant}

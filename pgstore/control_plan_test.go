@@ -112,7 +112,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		union all select p.id, 1, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p where p.name in ('p2', 'p3')
 		union all select p.id, n, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(2, 97) n
 		where p.tenant = 't2'`)
-	l := f.lease(t)
+	l, fresh := f.lease(t), projectionsOf([]string{"t1", "t2"}, "new")
 	mustExec(t, f.Store, "insert into millrace.parked_streams (projection_id, stream_id) select $1, 's' || n from generate_series(1, 100000) n", l.Row)
 	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, max_events, dead_letter_ids, ended_at)
 		select case when n <= 2 then $1 else $1 + n % 1000 end, case n when 2 then 'discard' else 'replay' end, 1, array[n], case when n > 2 then now() end
@@ -211,10 +211,9 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"claim", c.sql("claim"), []any{l.Owner, []int32{unowned}, true, f.names}, 1},
 		{"free_leases", c.sql("free_leases"), []any{f.names, f.tenants, true, true}, 1},
 		{"due_replays", c.sql("due_replays"), []any{without, 5, ""}, 0},
-		{"missing_projections", c.sql("missing_projections"), []any{[]string{"t1", "t2", "t3", "t4", "t5"}, []string{"p1", "p2", "new", "was p1", "q"},
-			[]string{"", "", "old", "", "p1"}}, 3},
-		{"ensure_projections", c.sql("ensure_projections"), []any{[]string{"t1", "t2"}, []string{"new", "q"}, []int32{0, 0}, []int32{1, 1}, []int32{0, 0}, []int32{1 << 28, 1 << 28},
-			[]string{"new", "q"}, []int32{1, 1}, []string{"old", "p1"}, []int64{0, 0}, []int32{0, 0}}, 1},
+		{"missing_projections", c.sql("missing_projections"), []any{newRows(t, slices.Concat(projectionsOf([]string{"t1", "t2"}, "p1", "p2"), fresh))}, 2},
+		{"insert_projections", c.sql("insert_projections"), []any{newRows(t, fresh)}, 2},
+		{"insert_leases", c.sql("insert_leases"), []any{newRows(t, fresh)}, 0},
 		{"projection_exists", c.sql("projection_exists"), []any{"t1", "p1", 0}, 1},
 		{"retired_projections", c.sql("retired_projections"), []any{[]string{"t1", "t2"}, []string{"p1", "was p1"}}, 2},
 		{"tenant_version", c.sql("tenant_version"), []any{"t1"}, 1},
@@ -294,7 +293,7 @@ func TestAdvancesAreHOT(t *testing.T) {
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
-	must(store.port().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, node.Projections...)))(t)
+	must(store.plane().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, node.Projections...)))(t)
 	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
 	held, err := claimFree(testContext(t), store, node, leases)
 	if err != nil || len(held) != leases {
@@ -348,7 +347,7 @@ func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	const partitions = 4
-	must(f.Store.port().Ensure(testContext(t), []engine.NewProjection{{Tenant: "t1", Name: "split", Partitions: partitions}}))(t)
+	must(f.Store.plane().Ensure(testContext(t), []engine.NewProjection{{Tenant: "t1", Name: "split", Partitions: partitions}}))(t)
 	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select p.id, n, 's', n, 'T', 'bad', 'stack', 5, now(), now()
 		  from generate_series(1, 10000) n join millrace.projections p on p.name = 'split' and p.partition = 1 + n % $1::int`, partitions)

@@ -101,7 +101,7 @@ func TestTokenIsTheEventsOwnAndSurvivesARename(t *testing.T) {
 			t.Errorf("%s: tokens %q", name, tokens)
 		}
 	}
-	must(o.store.port().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, "other")))(t)
+	must(o.store.plane().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, "other")))(t)
 	if n := one[int64](t, o.store, "select count(distinct token) from millrace.projections"); n != 2 {
 		t.Errorf("two projections have %d tokens", n)
 	}

@@ -37,7 +37,7 @@ func furnished(t *testing.T, store *Store, name string) *Tenant {
 		create trigger own after insert on S.totals for each row execute function S.of_events();
 		create sequence S.numbers;
 		create table S.numbered (n int default nextval('S.numbers'))`, "S", schema), pgx.QueryExecModeSimpleProtocol)
-	must(store.port().Ensure(testContext(t), []engine.NewProjection{{Tenant: name, Name: "p"}, {Tenant: name, Name: "q", Partitions: 3}}))(t)
+	must(store.plane().Ensure(testContext(t), []engine.NewProjection{{Tenant: name, Name: "p"}, {Tenant: name, Name: "q", Partitions: 3}}))(t)
 	mustExec(t, store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select id, 1, 's', 1, 'T', 'bad', '', 1, now(), now() from millrace.projections where tenant = $1`, name)
 	mustExec(t, store, "insert into millrace.parked_streams (projection_id, stream_id) select id, 's' from millrace.projections where tenant = $1", name)

@@ -1,11 +1,13 @@
 package pgstore
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strconv"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -22,22 +24,39 @@ func TestRegisteringManyProjectionsComparesNoPairs(t *testing.T) {
 	for i := range many {
 		projections = append(projections, engine.NewProjection{Tenant: fmt.Sprint("t", i%tenants+1), Name: fmt.Sprint("p", i)})
 	}
-	read := func() {
-		if rows := rowsOfPlan(t, store, "ensure_projections", rowArgs(projections, begins{})); rows > 50*many {
-			t.Errorf("%d rows pass through the plan for %d projections:\n%s", rows, many, explain(t, store, store.control.sql("ensure_projections"), rowArgs(projections, begins{})...))
+	read := func(statement string) {
+		args := []any{newRows(t, projections)}
+		if rows := rowsOfPlan(t, store, statement, args); rows > 50*many {
+			t.Errorf("%d rows pass through the plan for %d projections:\n%s", rows, many, explain(t, store, store.control.sql(statement), args...))
 		}
 	}
-	read()
-	if _, err := store.port().Ensure(testContext(t), projections); err != nil {
+	read("missing_projections")
+	read("insert_projections")
+	if _, err := store.plane().Ensure(testContext(t), projections); err != nil {
 		t.Fatal(err)
 	}
 	if n := one[int](t, store, "select count(*) from millrace.leases"); n != many {
 		t.Errorf("%d leases, want %d", n, many)
 	}
+	read("missing_projections")
+	mustExec(t, store, "delete from millrace.leases")
+	read("insert_leases")
 	for i := range projections {
 		projections[i].Name = "next-" + projections[i].Name
 	}
-	read()
+	read("missing_projections")
+	read("insert_projections")
+}
+
+// newRows returns the argument with which projections without partitions are listed and inserted.
+func newRows(t *testing.T, projections []engine.NewProjection) string {
+	t.Helper()
+	rows := make([]map[string]any, len(projections))
+	for i, p := range projections {
+		rows[i] = map[string]any{"place": i, "tenant": p.Tenant, "name": p.Name, "partition": 0, "partitions": 1, "from": 0, "to": 1 << 28,
+			"token": uuid.NewString(), "checkpoint": 0, "key": 0}
+	}
+	return string(must(json.Marshal(rows))(t))
 }
 
 // rowsOfPlan executes a statement, and returns how many rows all nodes of its plan returned or removed in all their loops.

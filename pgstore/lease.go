@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -13,103 +12,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 )
-
-// Ensure implements engine.Changes. Nearly always, all rows exist, and nothing is written or locked.
-func (s port) Ensure(ctx context.Context, projections []engine.NewProjection) (engine.LeftOut, error) {
-	missing, left, err := s.withoutRows(ctx, s.pool, projections)
-	if err != nil || len(missing) == 0 {
-		return left, failed(err, "list new projections")
-	}
-	begins, err := s.beginsOf(ctx, missing)
-	if err != nil {
-		return left, failed(err, "find where new projections begin")
-	}
-	tenants, renamed := make([]string, len(missing)), false
-	for i, p := range missing {
-		tenants[i], renamed = p.Tenant, renamed || p.RenamedFrom != ""
-	}
-	err = s.durable(ctx, "register projections", func(tx pgx.Tx) error {
-		if err := s.lockTenants(ctx, tx, tenants...); err != nil {
-			return err
-		}
-		return s.insertProjections(ctx, tx, missing, begins)
-	})
-	if err == nil {
-		err = s.beginVersions(ctx, engine.LaterVersions(missing), begins)
-	}
-	if renamed {
-		// A node of an earlier release may have created them in the meantime, under their earlier names.
-		var listed error
-		_, left, listed = s.withoutRows(ctx, s.pool, projections)
-		err = cmp.Or(err, failed(listed, "list new projections"))
-	}
-	return left, err
-}
-
-// compiledFrom is the number of new projections above which the server may take ensure_projections.sql for costly and compile it, which
-// takes a second.
-const compiledFrom = 1000
-
-// insertProjections inserts the rows of those projections that still have none. The caller has locked their tenants.
-func (s *Store) insertProjections(ctx context.Context, q executor, missing []engine.NewProjection, begins begins) error {
-	if begins.in != 0 {
-		if _, err := q.Exec(ctx, s.control.sql("check_incarnation"), int64(begins.in)); err != nil {
-			return err
-		}
-	}
-	if len(missing) > compiledFrom {
-		if _, err := q.Exec(ctx, queries.Text("disable_jit")); err != nil {
-			return err
-		}
-	}
-	_, err := q.Exec(ctx, s.control.sql("ensure_projections"), rowArgs(missing, begins)...)
-	if later := engine.LaterVersions(missing); err == nil && len(later) > 0 && len(later) < len(missing) {
-		// The statement did not see the rows of earlier versions that it inserted.
-		_, err = q.Exec(ctx, s.control.sql("ensure_projections"), rowArgs(later, begins)...)
-	}
-	return err
-}
-
-// rowArgs returns the arguments of ensure_projections.sql.
-func rowArgs(projections []engine.NewProjection, begins begins) []any {
-	var tenants, names, bases, renamedFrom []string
-	var numbers, of, from, to, numbersOfVersions, ids []int32
-	var checkpoints []int64
-	for _, p := range projections {
-		base, version := p.ID().Version()
-		at := begins.at[p.ID()]
-		for _, n := range partition.Numbers(p.Partitions) {
-			slots := partition.RangeOf(n, p.Partitions)
-			tenants, names = append(tenants, p.Tenant), append(names, p.Name)
-			numbers, of = append(numbers, int32(n)), append(of, int32(max(1, p.Partitions)))
-			from, to = append(from, slots.From), append(to, slots.To)
-			bases, numbersOfVersions = append(bases, base), append(numbersOfVersions, int32(version))
-			renamedFrom, checkpoints, ids = append(renamedFrom, p.RenamedFrom), append(checkpoints, at.checkpoint), append(ids, at.tenant)
-		}
-	}
-	return []any{tenants, names, numbers, of, from, to, bases, numbersOfVersions, renamedFrom, checkpoints, ids}
-}
-
-// withoutRows returns the projections that have no rows, and apart from them those that must not be created.
-func (s *Store) withoutRows(ctx context.Context, q querier, projections []engine.NewProjection) (missing []engine.NewProjection, left engine.LeftOut, err error) {
-	tenants, names, renamedFrom := make([]string, len(projections)), make([]string, len(projections)), make([]string, len(projections))
-	for i, p := range projections {
-		tenants[i], names[i], renamedFrom[i] = p.Tenant, p.Name, p.RenamedFrom
-	}
-	rows, _ := q.Query(ctx, s.control.sql("missing_projections"), tenants, names, renamedFrom)
-	var place int
-	var reason engine.RetiredReason
-	var successor string
-	_, err = pgx.ForEachRow(rows, []any{&place, &reason, &successor}, func() error {
-		if p := projections[place-1]; reason == "" {
-			missing = append(missing, p)
-		} else {
-			left.Add(p, reason, successor)
-		}
-		return nil
-	})
-	return missing, left, err
-}
 
 // lockTenants takes the structural lock of the tenants. Until the transaction ends, no other transaction changes their
 // projections, partitions or states.

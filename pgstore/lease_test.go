@@ -22,7 +22,7 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "b").Name()}
 	noError(t, together(8, func(int) error {
-		_, err := store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q"))
+		_, err := store.plane().Ensure(testContext(t), projectionsOf(tenants, "p", "q"))
 		return err
 	}))
 	if rows := one[int](t, store, "select count(*) from millrace.projections p join millrace.leases l using (id)"); rows != 4 {
@@ -40,7 +40,7 @@ func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
 			return err
 		}
 		go func() {
-			_, err := store.port().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "gone", "p"))
+			_, err := store.plane().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "gone", "p"))
 			done <- err
 		}()
 		waitBlocked(t, store, 1)
@@ -58,6 +58,7 @@ func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
 func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
 	t.Parallel()
 	store, ctx := newStore(t), testContext(t)
+	mustExec(t, store, "insert into millrace.nodes (id, projections, tenants, session_key, expires_at) values (gen_random_uuid(), '{sums,means}', '{}', 0, 'infinity')")
 	list := []engine.NewProjection{{Tenant: "default", Name: "sums", RenamedFrom: "totals"}, {Tenant: "default", Name: "means", RenamedFrom: "averages"}}
 	var left engine.LeftOut
 	done := make(chan error, 1)
@@ -67,7 +68,7 @@ func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
 		}
 		go func() {
 			var err error
-			left, err = store.port().Ensure(ctx, list)
+			left, err = store.plane().Ensure(ctx, list)
 			done <- err
 		}()
 		waitBlocked(t, store, 1)
@@ -287,7 +288,7 @@ func TestFreeLeasesOfTenantsThatTheFilterExcludesAreNotListed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a1").Name(), newTenant(t, store, "a2").Name(), newTenant(t, store, "b").Name()}
-	must(store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))(t)
+	must(store.plane().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))(t)
 	node := aNode()
 	node.Projections, node.Tenants = []string{"p", "q"}, tenants[1:]
 	node.Filters = map[string]engine.TenantFilter{"p": engine.NewTenantFilter([]string{"a?", "default"})}
@@ -326,7 +327,7 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a").Name()}
-	must(store.port().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))(t)
+	must(store.plane().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))(t)
 	mustExec(t, store, "update millrace.projections set failed_reason = 'why'")
 	listener, id := present(t, store, aNode()), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select id from millrace.projections where tenant = 'a' and name = 'p'")

@@ -128,7 +128,7 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	must(store.port().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "known")))(t)
+	must(store.plane().Ensure(ctx, projectionsOf([]string{projection.DefaultTenant}, "known")))(t)
 	all := projection.DeadLetterFilter{All: true}
 	calls := map[string]func(id projection.ID) error{
 		"List": func(id projection.ID) error {

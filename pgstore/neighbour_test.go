@@ -91,7 +91,7 @@ var nodesMove = []engine.Notice{{Control: true, Nodes: true}}
 // ensured makes the projections of the default tenant and returns the rows of their leases, in the order of the names.
 func ensured(t *testing.T, store *Store, names ...string) []int32 {
 	t.Helper()
-	must(store.port().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, names...)))(t)
+	must(store.plane().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, names...)))(t)
 	rows := make([]int32, len(names))
 	for i, name := range names {
 		rows[i] = one[int32](t, store, "select id from millrace.projections where tenant = $1 and name = $2", projection.DefaultTenant, name)

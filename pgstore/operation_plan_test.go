@@ -33,7 +33,6 @@ func operationStatements(f *fleet, l engine.Lease) []planned {
 		{"hold", c.sql("hold"), []any{open, "t150", names("p3")}, 1},
 		{"is_orphan", c.sql("is_orphan"), []any{free}, 1},
 		{"versions", c.sql("versions"), []any{"t150", []string{"p2", "p2@2"}}, 1},
-		{"begin_version", c.sql("begin_version"), []any{"t1", "new@2", names("new"), false}, 1},
 		{"succeeds", c.sql("succeeds"), []any{"t1", "p1"}, 1},
 		{"operation_rows", c.sql("operation_rows"), []any{"t150", names("p2")}, 1},
 		{"begin_hook", c.sql("begin_hook"), []any{holding, 1, 7}, 1},

@@ -37,11 +37,11 @@ func TestPartitionsOfANewProjectionShareAllSlotsAndOneToken(t *testing.T) {
 	newTenant(t, store, "other")
 	list := []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3}, {Tenant: "other", Name: "p", Partitions: 16}, {Tenant: "other", Name: "q"},
 		{Tenant: "unknown", Name: "p", Partitions: 4}}
-	must(store.port().Ensure(testContext(t), list))(t)
+	must(store.plane().Ensure(testContext(t), list))(t)
 	for i := range list {
 		list[i].Partitions = 7 // a later release has other numbers; the rows that exist stay
 	}
-	must(store.port().Ensure(testContext(t), list))(t)
+	must(store.plane().Ensure(testContext(t), list))(t)
 	for _, want := range []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3}, {Tenant: "other", Name: "p", Partitions: 16}, {Tenant: "other", Name: "q", Partitions: 1}} {
 		rows, next := rowsOf(t, store, want.Tenant, want.Name), int32(0)
 		if len(rows) != want.Partitions {
@@ -88,7 +88,7 @@ func TestReleasesWithDifferentNumbersOfPartitionsDoNotMix(t *testing.T) {
 			for _, tenant := range mine {
 				list = append(list, engine.NewProjection{Tenant: tenant, Name: name, Partitions: 1 + i})
 			}
-			_, err := store.port().Ensure(testContext(t), list)
+			_, err := store.plane().Ensure(testContext(t), list)
 			return err
 		}))
 		for _, tenant := range tenants {
@@ -191,7 +191,7 @@ func TestReadsOfAShareHaveItsEventsOnly(t *testing.T) {
 func TestLeaseHasTheShareOfItsPartition(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	must(store.port().Ensure(testContext(t), []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3}}))(t)
+	must(store.plane().Ensure(testContext(t), []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3}}))(t)
 	mustExec(t, store, `update millrace.projections set passed_from = '{89478485, 100000000}', passed_to = '{90000000, 100000005}', passed_upto = '{500, 70}' where partition = 2`)
 	mustExec(t, store, `update millrace.leases set checkpoint = 70`)
 	leases := must(claimFree(testContext(t), store, engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}, 10))(t)

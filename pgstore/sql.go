@@ -25,6 +25,7 @@ var macros = sqlfile.Macros{
 	"now":         "clock_timestamp()",
 	"in":          "= any(%s)",
 	"rows":        "unnest(%s) as list(value)",
+	"objects":     "jsonb_array_elements(%s) as list(value)",
 	"tenant_id":   "%s",
 	"tenant_name": "tenant",
 	"living":      "exists (select from {control}.nodes n where n.id = %s and n.expires_at > clock_timestamp())",
@@ -49,7 +50,7 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 	c := controlSchema{name: name, quoted: sqltext.Name(name), statements: make(map[string][]string), wakeChannel: name + "_wake",
 		controlChannel: controlChannel(name), batchClass: int32(lockKey("millrace batch " + name))}
 	for statement, text := range queries {
-		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns"), "{earlier}", queries.Text("earlier_name"), "{elsewhere}", queries.Text("elsewhere")))
+		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns")))
 	}
 	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
 	for _, stream := range []string{"append_any", "append_new", "append_exact"} {

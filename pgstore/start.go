@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
@@ -19,21 +20,8 @@ import (
 // open for longer, they begin below its position.
 const settlePatience = time.Second
 
-// begin is where a new projection begins. tenant is the key of the tenant for which the checkpoint was determined, or 0 if the
-// projection begins at the first event. A begin is not valid in another incarnation, or in a tenant that was created again.
-type begin struct {
-	checkpoint int64
-	tenant     int32
-}
-
-// begins has the new projections that do not begin at the first event. in is the incarnation in which their checkpoints are
-// valid, 0 for any.
-type begins struct {
-	at map[projection.ID]begin
-	in engine.Incarnation
-}
-
-func (s port) beginsOf(ctx context.Context, projections []engine.NewProjection) (b begins, err error) {
+// Begins implements store.Control.
+func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (b store.Begins, err error) {
 	var tenants []string
 	for _, p := range projections {
 		if p.BeginsLater() {
@@ -59,7 +47,7 @@ func (s port) beginsOf(ctx context.Context, projections []engine.NewProjection) 
 	if err != nil {
 		return b, err
 	}
-	b = begins{at: make(map[projection.ID]begin), in: in}
+	b = store.Begins{At: make(map[projection.ID]store.Begin), In: in}
 	for _, p := range projections {
 		mark, settled := marks[p.Tenant]
 		if !p.BeginsLater() || !settled {
@@ -69,7 +57,7 @@ func (s port) beginsOf(ctx context.Context, projections []engine.NewProjection) 
 		if err != nil {
 			return b, err
 		}
-		b.at[p.ID()] = begin{at, ids[p.Tenant]}
+		b.At[p.ID()] = store.Begin{Checkpoint: at, Tenant: ids[p.Tenant]}
 	}
 	return b, nil
 }

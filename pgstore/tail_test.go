@@ -456,7 +456,7 @@ func missing(want, got []int64) int {
 
 func setCheckpoint(t *testing.T, store *Store, tenant string, checkpoint int64) {
 	t.Helper()
-	must(store.port().Ensure(testContext(t), projectionsOf([]string{tenant}, "p")))(t)
+	must(store.plane().Ensure(testContext(t), projectionsOf([]string{tenant}, "p")))(t)
 	mustExec(t, store, `update millrace.leases set checkpoint = $2 where id =
 		(select id from millrace.projections where tenant = $1)`, tenant, checkpoint)
 }

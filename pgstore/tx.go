@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -84,6 +85,28 @@ func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, proje
 		t.endTaken()
 	}
 	return err
+}
+
+// Lend announces the transaction as a batch of each of its rows, so that EndBatches finds the session.
+func (s port) Lend(ctx context.Context, l store.Lending) error {
+	runs := false
+	b := newTx(s.Store, l.ID, l.What, batchOptions{timeout: l.Timeout, durable: true})
+	b.fence = fence{rows: l.Rows, begin: "true", end: fmt.Sprintf("%s.check_transaction('%s')", s.control.quoted, b.name)}
+	b.beforeHandler = func(ctx context.Context, conn *pgx.Conn) error {
+		return s.onPlainly(ctx, conn).run(func(tx store.Tx) (err error) {
+			runs, err = l.Before(tx)
+			return err
+		})
+	}
+	if l.After != nil {
+		b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error { return s.on(ctx, conn).run(l.After) }
+	}
+	return b.run(engine.WithProjection(ctx, l.ID), func(ctx context.Context, tx pgx.Tx) error {
+		if !runs {
+			return nil
+		}
+		return l.Hook.Call(ctx, tx)
+	})
 }
 
 func (s port) View(ctx context.Context, fn func(store.View) error) error {
@@ -245,6 +268,14 @@ func (t *transaction) endTaken() {
 	if len(t.taken) > 0 {
 		t.store.endZombieBatches(t.ctx, wide(t.taken), t.began)
 	}
+}
+
+func wide(rows []int32) []int64 {
+	wide := make([]int64, len(rows))
+	for i, row := range rows {
+		wide[i] = int64(row)
+	}
+	return wide
 }
 
 // payload returns the text of a notice about leases, as session.Next reads it.

@@ -6,16 +6,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-func (s port) Retired(ctx context.Context, tenants, names []string) (retired []*engine.Retired, err error) {
-	var r engine.Retired
-	err = each(ctx, s.readers, "retired_projections", []any{list(tenants), list(names)}, []any{&r.Tenant, &r.Name, &r.Reason, &r.Successor}, func() error {
-		one := r
-		retired = append(retired, &one)
-		return nil
-	})
-	return retired, failed(err, "list retired projections")
-}
-
 func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
 	owner := ""
 	if rows == nil {

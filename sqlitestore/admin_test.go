@@ -19,8 +19,8 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 	store := newStore(t)
 	s, ctx, node := store.port(), testContext(t), newNode("p")
 	newTenant(t, store, "a")
-	must(s.Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
-	must(s.Ensure(ctx, newProjections("a", "p", "q")))(t)
+	must(s.plane().Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
+	must(s.plane().Ensure(ctx, newProjections("a", "p", "q")))(t)
 	mustExec(t, store, "update millrace_projections set failed_reason = 'why'")
 	session, id := connect(t, store, node), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store, "select p.id from millrace_projections p join millrace_tenants t on t.id = p.tenant where t.name = 'a' and p.name = 'p'")
@@ -90,7 +90,7 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	s, ctx, node := store.port(), testContext(t), newNode("p", "q")
 	id := projection.ID{Name: "p"}
-	must(s.Ensure(ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 3}, {Tenant: projection.DefaultTenant, Name: "q"}}))(t)
+	must(s.plane().Ensure(ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 3}, {Tenant: projection.DefaultTenant, Name: "q"}}))(t)
 	session := connect(t, store, node)
 	leases := claimAll(t, store, node)
 	ended := func() bool {

@@ -262,16 +262,17 @@ func TestBeginningThatIsRepeatedDecidesAgain(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t)
 	violates(t, r.store)
-	list := []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "q"}, {Tenant: projection.DefaultTenant, Name: "q@2", Timeout: limit}}
 	runs := 0
 	other := newWaitingAppend(eventlog.Append{}, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 		if runs++; runs > 1 {
-			return event.Appended{}, insertProjections(ctx, tx, list)
+			_, err := tx.ExecContext(ctx, `insert into millrace_projections (tenant, name, partition, partitions, slot_from, slot_to, token)
+				select t.id, n.value, 0, 1, 0, 1 << 28, n.value from millrace_tenants t cross join json_each('["q", "q@2"]') n where t.name = 'default'`)
+			return event.Appended{}, err
 		}
 		_, err := tx.ExecContext(ctx, "insert into child values (1)")
 		return event.Appended{}, err
 	})
-	later := list[1]
+	later := engine.NewProjection{Tenant: projection.DefaultTenant, Name: "q@2", Timeout: limit}
 	later.Swap = engine.NewHook(func(ctx context.Context, tx *sql.Tx) error {
 		if runs == 0 {
 			r.group.Go(func() {
@@ -290,7 +291,7 @@ func TestBeginningThatIsRepeatedDecidesAgain(t *testing.T) {
 		}
 		return nil
 	})
-	noError(t, r.store.beginVersion(testContext(t), later))
+	must(r.store.plane().Ensure(testContext(t), []engine.NewProjection{later}))(t)
 	r.group.Wait()
 	if runs != 2 {
 		t.Errorf("the append ran %d times", runs)

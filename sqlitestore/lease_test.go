@@ -1,7 +1,7 @@
 package sqlitestore
 
 import (
-	"database/sql"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,16 +11,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // ensured makes projections of the default tenant, and returns their rows.
 func ensured(t testing.TB, store *Store, names ...string) (rows []int32) {
 	t.Helper()
-	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, names...)))(t)
+	must(store.plane().Ensure(testContext(t), newProjections(projection.DefaultTenant, names...)))(t)
 	for _, name := range names {
 		rows = append(rows, one[int32](t, store, "select id from millrace_projections where tenant = 1 and name = ?1", name))
 	}
@@ -53,7 +57,7 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 		list = append(list, engine.NewProjection{Tenant: tenant, Name: "p"}, engine.NewProjection{Tenant: tenant, Name: "q", Partitions: 3})
 	}
 	noError(t, together(8, func(i int) error {
-		_, err := []*Store{store, other}[i%2].port().Ensure(testContext(t), list)
+		_, err := []*Store{store, other}[i%2].plane().Ensure(testContext(t), list)
 		return err
 	}))
 	got := must(texts(store, `select t.name || ' ' || p.name || ' ' || group_concat(p.partition || ' of ' || p.partitions || ' from ' || slot_from || ' to ' || slot_to, ', ')
@@ -98,7 +102,7 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	names := []string{"dead", "free", "held", "not asked for", "paused", "suspended"}
 	rows := ensured(t, store, names[:5]...)
 	newTenant(t, store, "other")
-	must(s.Ensure(ctx, newProjections("other", "suspended")))(t)
+	must(s.plane().Ensure(ctx, newProjections("other", "suspended")))(t)
 	noError(t, s.plane().SetTenantDesired(ctx, "other", engine.WantPause))
 	rows = append(rows, one[int32](t, store, "select max(id) from millrace_projections"))
 	gone, node := newNode("p"), newNode("p")
@@ -167,7 +171,7 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	s, tenants := store.port(), []string{projection.DefaultTenant, "a1", "a2", "b"}
 	noError(t, store.CreateTenants(testContext(t), tenants[1:]...))
 	for _, tenant := range tenants {
-		must(s.Ensure(testContext(t), newProjections(tenant, "p", "q", "unknown")))(t)
+		must(s.plane().Ensure(testContext(t), newProjections(tenant, "p", "q", "unknown")))(t)
 	}
 	node := newNode("p", "q")
 	node.Tenants = tenants[1:]
@@ -339,18 +343,27 @@ func TestStatementsForManyLeasesSearchThemByTheirKeys(t *testing.T) {
 	}
 }
 
+// between is a controller that calls meanwhile after Ensure has decided which projections get rows, and before it inserts them.
+type between struct {
+	port
+	meanwhile func()
+}
+
+func (b between) Begins(ctx context.Context, projections []engine.NewProjection) (store.Begins, error) {
+	b.meanwhile()
+	return b.port.Begins(ctx, projections)
+}
+
 // A name is retired after Ensure has looked for rows and before it inserts them.
 func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
 	t.Parallel()
-	store, ctx := newStore(t), testContext(t)
-	missing, retired, err := store.withoutRows(ctx, store.readers, newProjections(projection.DefaultTenant, "gone", "p"))
-	if err != nil || len(missing) != 2 || len(retired.Retired) != 0 {
-		t.Fatal(missing, retired, err)
+	s := newStore(t)
+	meanwhile := func() {
+		mustExec(t, s, "insert into millrace_retired_projections (tenant, name, reason, retired_at) select id, 'gone', 'forgotten', 0 from millrace_tenants")
 	}
-	mustExec(t, store, "insert into millrace_retired_projections (tenant, name, reason, retired_at) select id, 'gone', 'forgotten', 0 from millrace_tenants")
-	noError(t, store.transact(ctx, func(tx *sql.Tx) error { return insertProjections(ctx, tx, missing) }))
-	if rows := one[string](t, store, "select group_concat(name, ' ') from millrace_projections"); rows != "p" {
-		t.Errorf("projections: %s", rows)
+	left := must(control.On(between{s.port(), meanwhile}).Ensure(testContext(t), newProjections(projection.DefaultTenant, "gone", "p")))(t)
+	if rows := one[string](t, s, "select group_concat(name, ' ') from millrace_projections"); rows != "p" || len(left.Retired) != 1 {
+		t.Errorf("projections: %s, left out %+v", rows, left)
 	}
 }
 
@@ -358,20 +371,18 @@ func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
 // another rename retires the earlier name.
 func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
 	t.Parallel()
-	store, ctx := newStore(t), testContext(t)
+	s, ctx := newStore(t), testContext(t)
+	connect(t, s, engine.Node{ID: uuid.NewString(), Projections: []string{"sums", "means"}, LeaseDuration: time.Hour})
 	list := []engine.NewProjection{{Tenant: "default", Name: "sums", RenamedFrom: "totals"}, {Tenant: "default", Name: "means@2", RenamedFrom: "averages"}}
-	missing, left, err := store.withoutRows(ctx, store.readers, list)
-	if err != nil || len(missing) != 2 || len(left.Retired)+len(left.Waiting) != 0 {
-		t.Fatal(missing, left, err)
+	meanwhile := func() {
+		must(s.plane().Ensure(ctx, newProjections(projection.DefaultTenant, "totals", "x", "totals@3x")))(t)
+		mustExec(t, s, "insert into millrace_retired_projections (tenant, name, reason, successor, retired_at) select id, 'averages', 'renamed', 'x', 0 from millrace_tenants")
 	}
-	must(store.port().Ensure(ctx, newProjections(projection.DefaultTenant, "totals", "x", "totals@3x")))(t)
-	mustExec(t, store, "insert into millrace_retired_projections (tenant, name, reason, successor, retired_at) select id, 'averages', 'renamed', 'x', 0 from millrace_tenants")
-	noError(t, store.transact(ctx, func(tx *sql.Tx) error { return insertProjections(ctx, tx, missing) }))
-	if rows := one[string](t, store, "select group_concat(name, ' ' order by name) from millrace_projections"); rows != "totals totals@3x x" {
+	left := must(control.On(between{s.port(), meanwhile}).Ensure(ctx, list))(t)
+	if rows := one[string](t, s, "select group_concat(name, ' ' order by name) from millrace_projections"); rows != "totals totals@3x x" {
 		t.Errorf("projections: %s", rows)
 	}
-	_, left, err = store.withoutRows(ctx, store.readers, list)
-	if err != nil || len(left.Waiting) != 1 || left.Waiting[0].ID() != list[0].ID() || len(left.Retired) != 1 || left.Retired[0].Name != "means@2" || left.Retired[0].Successor != "x" {
-		t.Errorf("left out: %+v, %v", left, err)
+	if len(left.Waiting) != 1 || left.Waiting[0].ID() != list[0].ID() || len(left.Retired) != 1 || left.Retired[0].Name != "means@2" || left.Retired[0].Successor != "x" {
+		t.Errorf("left out: %+v", left)
 	}
 }

@@ -95,7 +95,7 @@ func TestSessionsOfOneFileStandByForEachOther(t *testing.T) {
 			t.Parallel()
 			store := newStore(t)
 			other := second(t, store)
-			must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
+			must(store.plane().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 			a, b := newNode("p"), newNode("p")
 			owner := connect(t, store, a)
 			standby := connect(t, other, b)
@@ -125,7 +125,7 @@ func TestSessionsOfOneFileStandByForEachOther(t *testing.T) {
 func TestOwnerThatConnectsAgainKeepsItsLeases(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
+	must(store.plane().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 	node := newNode("p")
 	session := connect(t, store, node)
 	claimAll(t, store, node)
@@ -162,7 +162,7 @@ func childOwns(path string) error {
 func TestKilledProcessIsFollowedByTheNodeThatStandsBy(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
+	must(store.plane().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 	cmd := child(testContext(t), "own", store.path)
 	out := must(cmd.StdoutPipe())(t)
 	noError(t, cmd.Start())
@@ -207,7 +207,7 @@ func TestNoticesArriveInOrderInThisProcessAndFromOthers(t *testing.T) {
 	store := newStore(t)
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	ctx := testContext(t)
-	must(store.port().Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
+	must(store.plane().Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
 	session := connect(t, store, newNode("p", "q"))
 	want := []engine.Notice{{Control: true, Row: 1}, {Control: true, Row: 2}, {Control: true, Tenant: projection.DefaultTenant}, {Control: true, Row: 1}}
 	for _, from := range []*Store{store, other, store} {
@@ -230,7 +230,7 @@ func TestNoticesArriveInOrderInThisProcessAndFromOthers(t *testing.T) {
 func TestNoticeOfThisProcessArrivesWithoutAPoll(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	must(store.port().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
+	must(store.plane().Ensure(testContext(t), newProjections(projection.DefaultTenant, "p")))(t)
 	session := connect(t, store, newNode("p"))
 	session.next = time.Now().Add(time.Hour)
 	noError(t, store.plane().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))

@@ -28,6 +28,7 @@ var macros = sqlfile.Macros{
 	"now":         ":now",
 	"in":          "in (select value from json_each(%s))",
 	"rows":        "json_each(%s) as list",
+	"objects":     "json_each(%s) as list",
 	"tenant_id":   "(select id from millrace_tenants where name = %s)",
 	"tenant_name": "name",
 	"living":      "(%s is :living)",

@@ -52,7 +52,7 @@ func (o operatorNode) take() engine.Operation {
 // run runs the transaction of an operation, whose hook erases the rows of p and then calls also.
 func (o operatorNode) run(op engine.Operation, also func() error) error {
 	hook := o.Store.Hook(func(ctx context.Context, tx kit.Tx) error { return errors.Join(tx.Erase(ctx, "p"), also()) })
-	return o.port.RunOperation(o.Ctx, op, engine.OperationRun{Hook: hook.Engine(), Timeout: time.Minute})
+	return o.Plane().RunOperation(o.Ctx, op, engine.OperationRun{Hook: hook.Engine(), Timeout: time.Minute})
 }
 
 func nothing() error { return nil }
@@ -67,7 +67,8 @@ func (o operatorNode) unchanged(events int64) {
 	}
 }
 
-// The error about an operation that was taken over names the operation and the epoch on every store, whatever its node does with it.
+// The error about an operation that was taken over names its number, kind and projection, and the epoch, on every store, whatever its
+// node does with it.
 func TestLostOperationIsNamedWithItsEpoch(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
@@ -78,10 +79,10 @@ func TestLostOperationIsNamedWithItsEpoch(t *testing.T) {
 		o.take()
 		_, held := o.Plane().Hold(b.Ctx, op, op.Holds)
 		_, begun := o.Plane().BeginHook(b.Ctx, op, 1)
-		number, since := fmt.Sprintf("operation %d ", op.Number), fmt.Sprintf("was ended or taken over since epoch %d", op.Epoch)
+		name, since := op.String(), fmt.Sprintf("was ended or taken over since epoch %d", op.Epoch)
 		for doing, err := range map[string]error{"hold": held, "begin the hook": begun, "fail": o.Plane().FailOperation(b.Ctx, op, errors.New("bad")), "run": o.run(op, nothing)} {
-			if !errors.Is(err, projection.ErrLeaseLost) || !strings.Contains(err.Error(), number) || !strings.Contains(err.Error(), since) {
-				t.Errorf("%s: %v, want %q and %q", doing, err, number, since)
+			if !errors.Is(err, projection.ErrLeaseLost) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), since) {
+				t.Errorf("%s: %v, want %q and %q", doing, err, name, since)
 			}
 		}
 	})

@@ -76,7 +76,7 @@ func newSplitWorld(t *rapid.T, b *kit.Bundle, name string) *splitWorld {
 	w.tenant, err = b.Store.CreateTenant(w.ctx, name)
 	w.must(err)
 	first := engine.NewProjection{Tenant: name, Name: w.id.Name, Partitions: rapid.IntRange(1, 4).Draw(t, "partitions")}
-	_, err = w.port.Ensure(w.ctx, []engine.NewProjection{first})
+	_, err = w.plane.Ensure(w.ctx, []engine.NewProjection{first})
 	w.must(err)
 	w.takeOver()
 	return w

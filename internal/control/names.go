@@ -11,10 +11,16 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Create is that of engine.Changes. insert inserts the rows of the projection in the transaction that restores its name, unless the
-// tenant was created again, or has no earlier version. Names and states of the tenant change under its structural lock alone.
-func (p Plane) Create(ctx context.Context, n engine.NewProjection, insert func(tx store.Tx) error) error {
-	err := p.db.Change(ctx, n.Tenant, func(tx store.Tx, state projection.TenantState) error {
+// Create creates a projection whose name may be retired, and notifies the nodes. It returns projection.ErrExists if a projection has that
+// name. Where the projection begins is found before the transaction, which may wait for locks. The projection is
+// unknown then if the tenant was created again meanwhile, or has no earlier version. Names and states of the tenant change under
+// its structural lock alone.
+func (p Plane) Create(ctx context.Context, n engine.NewProjection) error {
+	begins, err := p.db.Begins(ctx, []engine.NewProjection{n})
+	if err != nil {
+		return p.failed(err, "find where %s begins", n.ID())
+	}
+	err = p.db.Change(ctx, n.Tenant, func(tx store.Tx, state projection.TenantState) error {
 		if err := closed[state]; err != nil {
 			return err
 		}
@@ -26,9 +32,9 @@ func (p Plane) Create(ctx context.Context, n engine.NewProjection, insert func(t
 			return projection.ErrExists
 		}
 		tx.Exec("restore_name", n.Tenant, n.Name)
-		if err := insert(tx); err != nil {
-			return err
-		}
+		delete(names.Retired, n.Name)
+		all := map[string]rename.Names{n.Tenant: names}
+		insert(tx, all, rename.Register([]engine.NewProjection{n}, all, nil).Create, begins)
 		if err := Unknown(tx, n.ID()); err != nil {
 			return err
 		}
@@ -36,6 +42,20 @@ func (p Plane) Create(ctx context.Context, n engine.NewProjection, insert func(t
 		return nil
 	})
 	return p.failed(err, "create %s", n.ID())
+}
+
+// Retired returns the retired ones of these names in these tenants.
+func (p Plane) Retired(ctx context.Context, tenants, names []string) (retired []*engine.Retired, err error) {
+	err = p.db.View(ctx, func(v store.View) error {
+		retired = nil
+		var r engine.Retired
+		return v.Each("retired_projections", []any{tenants, names}, []any{&r.Tenant, &r.Name, &r.Reason, &r.Successor}, func() error {
+			one := r
+			retired = append(retired, &one)
+			return nil
+		})
+	})
+	return retired, p.failed(err, "list retired projections")
 }
 
 // Forget deletes a projection and all that belongs to it, and retires its name. It returns projection.ErrInUse if a living node registers

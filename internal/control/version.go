@@ -67,12 +67,6 @@ func misses(v store.View, state versions.State, types []string) (found bool, err
 	return false, nil
 }
 
-// BeginVersion lets readers of a tenant use a version from the beginning: it retires the earlier versions. It reports whether it did;
-// it does not if the tenant has an earlier version, or has the version already. The caller holds the structural lock.
-func BeginVersion(tx store.Tx, id projection.ID) (begins bool, err error) {
-	return tx.One("begin_version", []any{id.Tenant, id.Name, versions.Earlier(id), false})
-}
-
 // swap makes a version take the place of the earlier one, after the hook. The partitions of both are locked, so that what it reads
 // stays until the commit.
 func swap(tx store.Tx, o engine.Operation, types []string) error {
@@ -89,7 +83,7 @@ func swap(tx store.Tx, o engine.Operation, types []string) error {
 	}
 	tenant, name := o.ID.Tenant, o.ID.Name
 	if state.Earlier == "" { // it was forgotten meanwhile
-		tx.Exec("begin_version", tenant, name, versions.Earlier(o.ID), true)
+		retire(tx, rename.NeverUsed(o.ID))
 		return nil
 	}
 	_, earlier := state.Rows()
@@ -143,8 +137,12 @@ func changeNames(tx store.Tx, tenant string, change rename.Change) {
 	for _, name := range change.Restored {
 		tx.Exec("restore_name", tenant, name)
 	}
-	for _, r := range change.Retired {
-		tx.Exec("retire_name", tenant, r.Name, string(r.Reason), r.Successor)
-	}
+	retire(tx, change.Retired)
 	tx.Notify(engine.Notice{Control: true, Tenant: tenant})
+}
+
+func retire(tx store.Tx, names []*engine.Retired) {
+	for _, r := range names {
+		tx.Exec("retire_name", r.Tenant, r.Name, string(r.Reason), r.Successor)
+	}
 }

@@ -43,7 +43,7 @@ type NewProjection struct {
 // ID returns the projection's ID.
 func (p NewProjection) ID() projection.ID { return projection.ID{Tenant: p.Tenant, Name: p.Name} }
 
-// SwapError is returned by Changes.Ensure if hooks failed for some tenants. The other rows were inserted.
+// SwapError is returned by Ensure if hooks failed for some tenants. The other rows were inserted.
 type SwapError struct {
 	// Tenants has the errors by the names of the tenants.
 	Tenants map[string]error
@@ -70,18 +70,6 @@ func (p NewProjection) Rename() Rename {
 type LeftOut struct {
 	Retired []*Retired
 	Waiting []NewProjection
-}
-
-// WaitingReason is the reason that callers of Add give for a projection that waits to be renamed.
-const WaitingReason RetiredReason = "waiting"
-
-// Add adds a projection that was not created, with the reason.
-func (l *LeftOut) Add(p NewProjection, reason RetiredReason, successor string) {
-	if reason == WaitingReason {
-		l.Waiting = append(l.Waiting, p)
-	} else {
-		l.Retired = append(l.Retired, &Retired{Tenant: p.Tenant, Name: p.Name, Reason: reason, Successor: successor})
-	}
 }
 
 // Rename is a change of a projection's name in a tenant, with all its versions.

@@ -116,22 +116,6 @@ type Health interface {
 	SchemaVersions(ctx context.Context) (SchemaVersions, error)
 }
 
-// Changes are the changes of projections that a database makes itself: they look for the beginning of new projections, or run hooks.
-type Changes interface {
-	// Ensure inserts the rows of those projections that have none, one for each partition. Tenants that do not exist, or are
-	// archived or being dropped, are left out. So are retired names, and projections that have rows under the name RenamedFrom:
-	// Ensure returns these. If it creates a projection, it retires the name RenamedFrom.
-	Ensure(ctx context.Context, projections []NewProjection) (LeftOut, error)
-	// Retired returns the retired ones of these names in these tenants.
-	Retired(ctx context.Context, tenants, names []string) ([]*Retired, error)
-	// Create creates a projection whose name may be retired, and notifies the nodes. It returns projection.ErrExists if a
-	// projection has that name.
-	Create(ctx context.Context, new NewProjection) error
-	// RunOperation runs the hook of an operation whose projections stand still, makes the changes of its kind, and ends the
-	// operation, in one transaction. It returns ErrNotStill if the projections do not stand still.
-	RunOperation(ctx context.Context, o Operation, run OperationRun) error
-}
-
 // ReadRange selects events with After < position <= UpTo, of the given types (none: all) and of a partition's share, at most
 // Limit of them, and about MaxBytes.
 type ReadRange struct {

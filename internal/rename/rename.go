@@ -14,17 +14,22 @@ import (
 )
 
 // Names are the names of a tenant's projections, as they are stored, with versions. Operations are the kinds of the open
-// operations, by names of projections.
+// operations, by names of projections. Active reports whether the tenant is active or paused.
 type Names struct {
+	Active     bool
 	Existing   map[string]bool
 	Retired    map[string]*engine.Retired
 	Operations map[string]string
 }
 
-// Operation is the reason by which Add knows the name of a projection with an open operation. The successor is its kind.
-const Operation engine.RetiredReason = "operation"
+// Operation is the reason by which Add knows the name of a projection with an open operation. The successor is its kind. Tenant is
+// that of no name, but of the tenant itself. The successor is its state.
+const (
+	Operation engine.RetiredReason = "operation"
+	Tenant    engine.RetiredReason = "tenant"
+)
 
-// Add adds a name to those of its tenant. A name without a reason exists. See also Operation.
+// Add adds a name to those of its tenant. A name without a reason exists. See also Operation and Tenant.
 func Add(names map[string]Names, r engine.Retired) {
 	of, known := names[r.Tenant]
 	if !known {
@@ -36,6 +41,9 @@ func Add(names map[string]Names, r engine.Retired) {
 		of.Existing[r.Name] = true
 	case Operation:
 		of.Operations[r.Name] = r.Successor
+	case Tenant:
+		of.Active = r.Successor == string(projection.TenantActive)
+		names[r.Tenant] = of
 	default:
 		of.Retired[r.Name] = &r
 	}
@@ -200,7 +208,7 @@ func (c Change) and(other Change) Change {
 
 // after returns the names after a change.
 func (n Names) after(c Change) Names {
-	next := Names{maps.Clone(n.Existing), maps.Clone(n.Retired), n.Operations}
+	next := Names{n.Active, maps.Clone(n.Existing), maps.Clone(n.Retired), n.Operations}
 	for _, m := range c.Moves {
 		delete(next.Existing, m.From)
 		next.Existing[m.To] = true

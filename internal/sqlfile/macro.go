@@ -16,6 +16,7 @@ var macros = map[string]bool{
 	"now":         false, // the time
 	"in":          true,  // name {in $1::text[]}: whether a value is in a list
 	"rows":        true,  // from {rows $1::text[]}: a table with the name list, whose column value has the values of a list
+	"objects":     true,  // from {objects $1::jsonb}: a table with the name list, whose column value has the objects of a JSON array
 	"tenant_id":   true,  // {tenant_id $1::text}: what the tables, except that of tenants, have for the tenant of this name
 	"tenant_name": false, // t.{tenant_name}: the column with the name of a tenant, in the table of tenants
 	"living":      true,  // {living l.owner}: whether a node is alive

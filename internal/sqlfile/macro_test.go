@@ -7,29 +7,30 @@ import (
 	"testing/fstest"
 )
 
-var texts = Macros{"control": "c", "projection": "projection_id", "now": "now()", "in": "= any(%s)", "rows": "unnest(%s) as list(value)", "tenant_id": "(select id of %s)",
+var texts = Macros{"control": "c", "projection": "projection_id", "now": "now()", "in": "= any(%s)", "rows": "unnest(%s) as list(value)", "objects": "elements(%s) as list(value)", "tenant_id": "(select id of %s)",
 	"tenant_name": "name", "living": "(%s lives or %s)", "lock": ""}
 
 func TestMacrosAreExpanded(t *testing.T) {
 	for text, want := range map[string]string{
-		"select $1":                                "select $1",
-		"{control}.leases":                         "c.leases",
-		"d.{projection}":                           "d.projection_id",
-		"a < {now} and b > {now}":                  "a < now() and b > now()",
-		"a {in $1::text[]}":                        "a = any($1::text[])",
-		"select list.value from {rows $1::text[]}": "select list.value from unnest($1::text[]) as list(value)",
-		"a = {tenant_id $1::text}":                 "a = (select id of $1::text)",
-		"t.{tenant_name} = $1":                     "t.name = $1",
-		"not {living l.owner}":                     "not (l.owner lives or l.owner)",
-		"select 1 {lock for share of o}":           "select 1 ",
-		"a {in (select h from {control}.o)} or b":  "a = any((select h from c.o)) or b",
-		"{nothing}":                                "error: there is no macro {nothing}",
-		"{}":                                       "error: there is no macro {}",
-		"{in {nothing}}":                           "error: there is no macro {nothing}",
-		"{now} {nothing}":                          "error: there is no macro {nothing}",
-		"{in}":                                     "error: the macro {in} needs an argument",
-		"{now $1}":                                 "error: the macro {now} takes no argument: $1",
-		"a {in (select {now}":                      "error: a brace is not closed: {in (select {now}",
+		"select $1":                                  "select $1",
+		"{control}.leases":                           "c.leases",
+		"d.{projection}":                             "d.projection_id",
+		"a < {now} and b > {now}":                    "a < now() and b > now()",
+		"a {in $1::text[]}":                          "a = any($1::text[])",
+		"select list.value from {rows $1::text[]}":   "select list.value from unnest($1::text[]) as list(value)",
+		"select list.value from {objects $1::jsonb}": "select list.value from elements($1::jsonb) as list(value)",
+		"a = {tenant_id $1::text}":                   "a = (select id of $1::text)",
+		"t.{tenant_name} = $1":                       "t.name = $1",
+		"not {living l.owner}":                       "not (l.owner lives or l.owner)",
+		"select 1 {lock for share of o}":             "select 1 ",
+		"a {in (select h from {control}.o)} or b":    "a = any((select h from c.o)) or b",
+		"{nothing}":                                  "error: there is no macro {nothing}",
+		"{}":                                         "error: there is no macro {}",
+		"{in {nothing}}":                             "error: there is no macro {nothing}",
+		"{now} {nothing}":                            "error: there is no macro {nothing}",
+		"{in}":                                       "error: the macro {in} needs an argument",
+		"{now $1}":                                   "error: the macro {now} takes no argument: $1",
+		"a {in (select {now}":                        "error: a brace is not closed: {in (select {now}",
 	} {
 		got, err := texts.Expand(text)
 		if err != nil {

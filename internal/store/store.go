@@ -9,6 +9,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -26,6 +27,10 @@ type Control interface {
 	// transaction keeps a lock for long, this one releases its own, so that others run in between, and begins again until ctx
 	// ends. It returns projection.ErrUnknownTenant.
 	Change(ctx context.Context, tenant string, fn func(Tx, projection.TenantState) error) error
+	// Lend runs a hook of the user in a transaction, and commits it durably.
+	Lend(ctx context.Context, l Lending) error
+	// Begins returns where new projections begin, except those that begin at the first event. No event up to there can still appear.
+	Begins(ctx context.Context, projections []engine.NewProjection) (Begins, error)
 	// View runs fn without a transaction: each statement reads what is committed when it begins.
 	View(ctx context.Context, fn func(View) error) error
 	// ViewIn is View in the incarnation of a lease. It returns projection.ErrIncarnationChanged if it ended.
@@ -43,8 +48,36 @@ type Driver interface {
 	engine.Ownership
 	engine.Lists
 	engine.Health
-	engine.Changes
 	Control
+}
+
+// Begins are where new projections begin. In is the incarnation in which that is valid, 0 for any.
+type Begins struct {
+	At map[projection.ID]Begin
+	In engine.Incarnation
+}
+
+// Begin is the checkpoint with which a projection begins in the tenant with this key. In a tenant that was created again it is not valid.
+type Begin struct {
+	Checkpoint int64
+	Tenant     int32
+}
+
+// Lending is a transaction that is lent to a hook of the user. It has the guards and limits of a batch. Nothing is committed if the hook
+// ended the transaction.
+type Lending struct {
+	// ID is the projection of the hook. What describes the transaction in errors.
+	ID   projection.ID
+	What string
+	// Rows are the leases of the hook's projections. As with batches of these, EndBatches ends the session.
+	Rows []int32
+	// Before is called first. It reports whether the hook runs.
+	Before func(tx Tx) (runs bool, err error)
+	// Hook runs within Timeout.
+	Hook    engine.Hook
+	Timeout time.Duration
+	// After is called before the commit, unless it is nil.
+	After func(tx Tx) error
 }
 
 // View runs statements that read.

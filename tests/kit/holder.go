@@ -38,7 +38,7 @@ func (b *Bundle) Hold(events int) *Holder {
 // Ensure makes the rows of projections.
 func (b *Bundle) Ensure(projections ...engine.NewProjection) {
 	b.T.Helper()
-	_, err := b.Store.Engine().Ensure(b.Ctx, projections)
+	_, err := b.Plane().Ensure(b.Ctx, projections)
 	b.Must(err)
 }
 

@@ -3,7 +3,6 @@ package kit
 import (
 	"context"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 )
 
@@ -221,17 +220,21 @@ type steppedDriver struct {
 	at func(step Step, names []string)
 }
 
-func (d steppedDriver) RunOperation(ctx context.Context, o engine.Operation, run engine.OperationRun) error {
+// Lend is called for operations, and for versions with which tenants begin: they have no leases.
+func (d steppedDriver) Lend(ctx context.Context, l store.Lending) error {
+	if len(l.Rows) == 0 {
+		return d.Driver.Lend(ctx, l)
+	}
 	d.at(Runs, nil)
-	if hook := run.Hook.Run; hook != nil {
-		run.Hook.Run = func(ctx context.Context, tx any) error {
+	if hook := l.Hook.Run; hook != nil {
+		l.Hook.Run = func(ctx context.Context, tx any) error {
 			d.at(Hooks, nil)
 			err := hook(ctx, tx)
 			d.at(Hooked, nil)
 			return err
 		}
 	}
-	err := d.Driver.RunOperation(ctx, o, run)
+	err := d.Driver.Lend(ctx, l)
 	if err == nil {
 		d.at(Committed, nil)
 	}

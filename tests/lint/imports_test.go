@@ -73,7 +73,7 @@ var layers = []layer{
 	{"internal/deadletters", []string{"internal/control", "internal/store", "internal/backoff", "internal/excerpt", "internal/valid", "internal/engine", "projection/...", "event/..."}},
 	{"internal/delivery", []string{"internal/usercode", "internal/machine", "internal/engine", "projection/...", "event/..."}},
 	{"internal/tenancy", []string{"internal/control", "internal/backoff", "internal/engine", "projection/..."}},
-	{"internal/rename", []string{"internal/excerpt", "internal/engine", "projection/..."}},
+	{"internal/rename", []string{"internal/versions", "internal/excerpt", "internal/engine", "projection/..."}},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "event/..."}},
 	{"actors/...", []string{"observe", "internal/store", "internal/control", "internal/observing", "internal/versions", "internal/backoff", "internal/fair", "internal/growstack", "internal/partition", "internal/usercode", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "event/..."}},

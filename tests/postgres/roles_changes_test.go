@@ -15,7 +15,7 @@ func TestChangesRunUnderTheRoleThatRuns(t *testing.T) {
 	s := b.store.Engine()
 	plane := control.On(s)
 	list := []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 2}, {Tenant: "default", Name: "q", Partitions: 1}, {Tenant: "default", Name: "r", Partitions: 1}}
-	_, err := s.Ensure(b.Ctx, list)
+	_, err := plane.Ensure(b.Ctx, list)
 	b.Must(err)
 	id := projection.ID{Tenant: "default", Name: "p"}
 	check := func(what string, err error) {
@@ -29,7 +29,7 @@ func TestChangesRunUnderTheRoleThatRuns(t *testing.T) {
 	check("rename", plane.Rename(b.Ctx, engine.Rename{Tenant: "default", From: "q", To: "q2"}))
 	check("rename unused", plane.RenameUnused(b.Ctx, []engine.Rename{{Tenant: "default", From: "q2", To: "q3"}}))
 	check("forget", plane.Forget(b.Ctx, projection.ID{Tenant: "default", Name: "r"}))
-	check("create", s.Create(b.Ctx, list[2]))
+	check("create", plane.Create(b.Ctx, list[2]))
 	check("desired", plane.SetDesiredState(b.Ctx, id, engine.WantPause))
 	_, err = plane.PauseEnded(b.Ctx, id)
 	check("pause ended", err)

@@ -1,0 +1,185 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/rename"
+	"github.com/millrace-go/millrace/internal/store"
+)
+
+// Ensure inserts the rows of those projections that have none, one for each partition. Tenants that do not exist, or are archived or being
+// dropped, are left out. So are retired names, and projections that have rows under the name RenamedFrom: Ensure returns these. If it
+// creates a projection, it retires the name RenamedFrom.
+//
+// Nearly always, all rows exist: it reads once, and locks nothing. Otherwise it decides which
+// projections get rows, finds where they begin, and decides again under the structural locks of their tenants. Names and states
+// change under these alone, also by nodes of an earlier release: what such a node creates or renames first, stays.
+func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (left engine.LeftOut, err error) {
+	var first, n rename.New
+	err = p.db.View(ctx, func(v store.View) error {
+		first = rename.New{}
+		missing, err := withoutRows(v, projections)
+		if err == nil && len(missing) > 0 {
+			first, _, err = register(v, missing)
+		}
+		return err
+	})
+	fresh := slices.Concat(first.Create, first.Begin)
+	if err != nil || len(fresh) == 0 {
+		return first.Left, p.failed(err, "list new projections")
+	}
+	begins, err := p.db.Begins(ctx, fresh)
+	if err != nil {
+		return first.Left, p.failed(err, "find where new projections begin")
+	}
+	err = p.db.Tx(ctx, func(tx store.Tx) error {
+		tx.Lock(tenantsOf(fresh)...)
+		var names map[string]rename.Names
+		n, names, err = register(tx, fresh)
+		if err == nil {
+			insert(tx, names, n.Create, begins)
+		}
+		return err
+	})
+	left = engine.LeftOut{Retired: append(first.Left.Retired, n.Left.Retired...), Waiting: append(first.Left.Waiting, n.Left.Waiting...)}
+	if err != nil {
+		return left, p.failed(err, "register projections")
+	}
+	return left, p.beginVersions(ctx, n.Begin, begins)
+}
+
+// withoutRows returns the projections that have no rows.
+func withoutRows(v store.View, projections []engine.NewProjection) (missing []engine.NewProjection, err error) {
+	type named struct {
+		Place  int    `json:"place"`
+		Tenant string `json:"tenant"`
+		Name   string `json:"name"`
+	}
+	list := make([]named, len(projections))
+	for i, p := range projections {
+		list[i] = named{i, p.Tenant, p.Name}
+	}
+	places, err := column[int](v, "missing_projections", objects(list))
+	for _, place := range places {
+		missing = append(missing, projections[place])
+	}
+	return missing, err
+}
+
+// register decides which of these projections get rows. It returns the names of their tenants, too.
+func register(v store.View, projections []engine.NewProjection) (n rename.New, names map[string]rename.Names, err error) {
+	var nodes []engine.NodeRow
+	if slices.ContainsFunc(projections, func(p engine.NewProjection) bool { return p.RenamedFrom != "" }) {
+		if nodes, err = members(v); err != nil {
+			return n, nil, err
+		}
+	}
+	names, err = namesOfTenants(v, tenantsOf(projections))
+	if err == nil {
+		n = rename.Register(projections, names, nodes)
+	}
+	return n, names, err
+}
+
+func tenantsOf(projections []engine.NewProjection) []string {
+	tenants := make([]string, len(projections))
+	for i, p := range projections {
+		tenants[i] = p.Tenant
+	}
+	slices.Sort(tenants)
+	return slices.Compact(tenants)
+}
+
+// newRow is a row of insert_projections.sql. All rows of a projection have one token. Key is that of the tenant for which the checkpoint
+// was determined, 0 for any.
+type newRow struct {
+	Tenant     string `json:"tenant"`
+	Name       string `json:"name"`
+	Partition  int    `json:"partition"`
+	Partitions int    `json:"partitions"`
+	From       int32  `json:"from"`
+	To         int32  `json:"to"`
+	Token      string `json:"token"`
+	Checkpoint int64  `json:"checkpoint"`
+	Key        int32  `json:"key"`
+}
+
+// insert inserts the rows and leases of projections that have none, and retires their earlier names. The caller holds the structural locks
+// of their tenants.
+func insert(tx store.Tx, names map[string]rename.Names, create []engine.NewProjection, begins store.Begins) {
+	if len(create) == 0 {
+		return
+	}
+	if begins.In != 0 {
+		tx.Exec("check_incarnation", int64(begins.In))
+	}
+	var rows []newRow
+	for _, p := range create {
+		retire(tx, names[p.Tenant].Earlier(p))
+		token, at := uuid.NewString(), begins.At[p.ID()]
+		for _, n := range partition.Numbers(p.Partitions) {
+			slots := partition.RangeOf(n, p.Partitions)
+			rows = append(rows, newRow{p.Tenant, p.Name, n, max(1, p.Partitions), slots.From, slots.To, token, at.Checkpoint, at.Tenant})
+		}
+	}
+	list := objects(rows)
+	tx.Exec("insert_projections", list)
+	tx.Exec("insert_leases", list)
+}
+
+// objects returns a JSON array, as an argument of a statement with the macro {objects}.
+func objects[T any](list []T) string {
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // it has numbers and texts
+	}
+	return string(text)
+}
+
+// beginVersions lets tenants begin with later versions, since they have no earlier ones. It goes on after errors of hooks, and returns
+// them as an *engine.SwapError.
+func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, begins store.Begins) error {
+	failed := &engine.SwapError{Tenants: make(map[string]error)}
+	for _, n := range later {
+		err := p.beginVersion(ctx, n, begins)
+		if err == nil {
+			continue
+		}
+		if class := p.db.Classify(err).Class; class == engine.Infrastructure || class == engine.Unclear || ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		failed.Tenants[n.Tenant] = err
+	}
+	if len(failed.Tenants) > 0 {
+		return failed
+	}
+	return nil
+}
+
+// beginVersion lets readers of a tenant use a version from the beginning: it retires the earlier versions, inserts the rows, and runs the
+// hook, in one transaction. It holds the structural lock of the tenant from the first statement on. If the tenant has an earlier
+// version by now, it only inserts the rows.
+func (p Plane) beginVersion(ctx context.Context, n engine.NewProjection, begins store.Begins) error {
+	return p.db.Lend(ctx, store.Lending{
+		ID: n.ID(), What: "the beginning", Hook: n.Swap, Timeout: n.Timeout,
+		Before: func(tx store.Tx) (runs bool, err error) {
+			tx.Lock(n.Tenant)
+			now, names, err := register(tx, []engine.NewProjection{n})
+			if err != nil {
+				return false, err
+			}
+			for _, b := range now.Begin {
+				retire(tx, rename.NeverUsed(b.ID()))
+			}
+			insert(tx, names, slices.Concat(now.Create, now.Begin), begins)
+			return len(now.Begin) > 0, nil
+		},
+	})
+}
