@@ -22,6 +22,7 @@ func TestTooManyRecentFailures(t *testing.T) {
 		"long ago":                         {0, 50, 90, 0.5, false},
 		"out of sight":                     {0, 100, 100, 0, false},
 		"all are allowed":                  {0, 5000, 0, -1, false},
+		"none is allowed":                  {0, 19, 0, 0, true},
 		"more than all cannot fail":        {0, 5000, 0, 1, false},
 		"a share of nothing is too much":   {1000, 19, 0, 0.0001, true},
 		"success between does not hide it": {10, 60, 30, 0.5, true},

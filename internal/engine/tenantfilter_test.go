@@ -106,3 +106,13 @@ func FuzzExactTenant(f *testing.F) {
 		}
 	})
 }
+
+func TestFiltersAreReadInPairs(t *testing.T) {
+	filters := engine.FiltersOf([]string{"p", "q", "p"}, []string{"a", "b-*", "c"})
+	if len(filters) != 2 || !filters["p"].Matches("a") || !filters["p"].Matches("c") || filters["p"].Matches("b-1") || !filters["q"].Matches("b-1") {
+		t.Errorf("%+v", filters)
+	}
+	if none := engine.FiltersOf(nil, nil); none != nil {
+		t.Errorf("without a filter: %+v", none)
+	}
+}
