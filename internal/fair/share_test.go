@@ -295,3 +295,17 @@ func TestSettingTheSameLimitDoesNotWalkWaitingRequests(t *testing.T) {
 		t.Errorf("%v allocations, as if the tenants that wait were sorted", n)
 	}
 }
+
+// The turn of those below passes on if none of them waits any more.
+func TestOwnRequestsFollowEachOtherIfNoOtherWaits(t *testing.T) {
+	p := newPool(1)
+	p.acquire(Flow{})
+	first, second, below := p.acquire(Flow{}), p.acquire(Flow{}), p.acquire(Flow{Tenant: "a", Projection: "p"})
+	if got := p.release(0); got != first {
+		t.Fatalf("%s got the slot", show(got))
+	}
+	p.Cancel(below)
+	if got := p.release(0); got != second {
+		t.Errorf("%s got the slot, not the request that waits", show(got))
+	}
+}
