@@ -55,7 +55,7 @@ func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (
 	return left, p.beginVersions(ctx, n.Begin, begins)
 }
 
-// withoutRows returns the projections that have no rows.
+// withoutRows returns the projections that have no rows, in their order.
 func withoutRows(v store.View, projections []engine.NewProjection) (missing []engine.NewProjection, err error) {
 	type named struct {
 		Place  int    `json:"place"`
@@ -67,6 +67,7 @@ func withoutRows(v store.View, projections []engine.NewProjection) (missing []en
 		list[i] = named{i, p.Tenant, p.Name}
 	}
 	places, err := column[int](v, "missing_projections", objects(list))
+	slices.Sort(places)
 	for _, place := range places {
 		missing = append(missing, projections[place])
 	}
