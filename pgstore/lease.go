@@ -13,13 +13,6 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-// lockTenants takes the structural lock of the tenants. Until the transaction ends, no other transaction changes their
-// projections, partitions or states.
-func (s *Store) lockTenants(ctx context.Context, tx executor, names ...string) error {
-	_, err := tx.Exec(ctx, s.control.sql("lock_tenants"), names)
-	return err
-}
-
 func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
 	free, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
 		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)

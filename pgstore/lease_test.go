@@ -36,7 +36,7 @@ func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
 	store, ctx := newStore(t), testContext(t)
 	done := make(chan error, 1)
 	noError(t, store.durable(ctx, "retire", func(tx pgx.Tx) error {
-		if err := store.lockTenants(ctx, tx, projection.DefaultTenant); err != nil {
+		if _, err := store.tenant.lock(ctx, tx); err != nil {
 			return err
 		}
 		go func() {
@@ -63,7 +63,7 @@ func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
 	var left engine.LeftOut
 	done := make(chan error, 1)
 	noError(t, store.durable(ctx, "be quicker", func(tx pgx.Tx) error {
-		if err := store.lockTenants(ctx, tx, projection.DefaultTenant); err != nil {
+		if _, err := store.tenant.lock(ctx, tx); err != nil {
 			return err
 		}
 		go func() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
@@ -56,12 +55,6 @@ type querier interface {
 	batchSender
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// executor is a transaction, or a connection inside of one.
-type executor interface {
-	querier
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // batchSender is a connection, a transaction or the pool.

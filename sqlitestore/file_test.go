@@ -255,6 +255,25 @@ func TestNothingWorksBeforeMigrate(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 }
 
+// A new version of the command line shows the status of a file that an old program runs.
+func TestStatusOfAnOlderFileIsRead(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	store := migrated(t, openStore(t, path, Options{}))
+	ensured(t, store, "p")
+	noError(t, store.writer.transact(testContext(t), func(tx *sql.Tx) error {
+		return setHeader(testContext(t), tx, "set_user_version", "{version}", int64(len(ownMigrations)-1))
+	}))
+	store.Close()
+	store = openStore(t, path, Options{})
+	if rows := must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t); len(rows) != 1 {
+		t.Errorf("%+v", rows)
+	}
+	if _, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err, ErrNotMigrated) {
+		t.Errorf("an append: %v", err)
+	}
+}
+
 func TestFileMayBeOneVersionAhead(t *testing.T) {
 	t.Parallel()
 	for ahead, want := range map[int]error{1: nil, 2: ErrSchemaTooNew} {

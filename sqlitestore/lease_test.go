@@ -343,7 +343,7 @@ func TestStatementsForManyLeasesSearchThemByTheirKeys(t *testing.T) {
 	}
 }
 
-// between is a controller that calls meanwhile after Ensure has decided which projections get rows, and before it inserts them.
+// between is a port that calls meanwhile after Ensure has decided which projections get rows, and before it inserts them.
 type between struct {
 	port
 	meanwhile func()

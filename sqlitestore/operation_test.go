@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// afterView is a controller that calls then after each View.
+// afterView is a port that calls then after each View.
 type afterView struct {
 	port
 	then func()

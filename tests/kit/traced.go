@@ -16,8 +16,8 @@ type Trace struct {
 	Ended func()
 }
 
-// Tracing returns a store that traces its control plane, except transactions under a lease. begin begins the trace of each transaction
-// and each view.
+// Tracing returns a store that traces the transactions of Tx and the views of View. Fenced, ViewIn, Change and Lend are not traced. begin
+// begins the trace of each transaction and each view.
 func Tracing(s Store, begin func() Trace) Store { return tracingStore{s, begin} }
 
 type tracingStore struct {
@@ -150,7 +150,7 @@ const (
 	Looks     Step = "looks"   // how far a version is
 	Holds     Step = "holds"   // it is about to make projections stand still
 	Holding   Step = "holding" // it has asked their owners to stop
-	Held      Step = "held"    // they stand still
+	Held      Step = "held"    // they stood still when the transaction looked, not always when the hold began
 	Runs      Step = "runs"    // the transaction is about to begin
 	Hooks     Step = "hooks"   // the hook is about to run
 	Hooked    Step = "hooked"  // the hook has run
