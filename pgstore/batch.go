@@ -83,9 +83,10 @@ type batchTx struct {
 	slot engine.Slot
 	// begun is the open transaction.
 	begun
-	// back is held while the batch is sent back. deadlock has the other projections in the deadlock for which it was, nil if it was not.
-	// onItsWay reports that the request to cancel its statement may still reach the session.
+	// back is held while the batch is sent back. deadlock has the other projections in the deadlock behind which it waited, nil if it was
+	// not sent back. onItsWay reports that the request to cancel its statement may still reach the session.
 	back     sync.Mutex
+	session  *pgconn.PgConn
 	deadlock []engine.Rival
 	onItsWay bool
 	// beforeHandler and afterHandler are called in the transaction before the handler and after it returned, unless they are nil.

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/projection"
 )
 
 func TestDeadlockNamesTheProcessesInAnyLanguage(t *testing.T) {
@@ -169,4 +170,33 @@ func TestBeginThatWaitsForAnotherBatchIsAConflict(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// A hook is no batch: nothing is sent back after its deadlock.
+func TestHookThatDeadlocksEndsAlone(t *testing.T) {
+	t.Parallel()
+	store := modelStore(t)
+	mustExec(t, store, "create table public.pair (id int primary key, n int); insert into public.pair values (0, 0), (1, 0)")
+	other := openTx(t, store)
+	execIn(t, other, "set local deadlock_timeout = '1min'") // so the server ends the hook's transaction
+	execIn(t, other, "update public.pair set n = n + 1 where id = 1")
+	waits := make(chan error, 1)
+	hook := engine.NewHook(func(ctx context.Context, tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "update public.pair set n = n + 1 where id = 0"); err != nil {
+			return err
+		}
+		go func() {
+			waitBlocked(t, store, 1)
+			_, err := other.Exec(testContext(t), "update public.pair set n = n + 1 where id = 0")
+			waits <- err
+		}()
+		_, err := tx.Exec(ctx, "update public.pair set n = n + 1 where id = 1")
+		return err
+	})
+	later := engine.NewProjection{Tenant: projection.DefaultTenant, Name: "p@2", Partitions: 1, Swap: hook, Timeout: time.Minute}
+	_, err := store.plane().Ensure(testContext(t), []engine.NewProjection{later})
+	if !pgerr.Is(err, pgerr.Deadlock) {
+		t.Errorf("the hook: %v", err)
+	}
+	noError(t, <-waits)
 }

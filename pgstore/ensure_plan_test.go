@@ -54,7 +54,7 @@ func newRows(t *testing.T, projections []engine.NewProjection) string {
 	rows := make([]map[string]any, len(projections))
 	for i, p := range projections {
 		rows[i] = map[string]any{"place": i, "tenant": p.Tenant, "name": p.Name, "partition": 0, "partitions": 1, "from": 0, "to": 1 << 28,
-			"token": uuid.NewString(), "checkpoint": 0, "key": 0}
+			"token": uuid.NewString(), "checkpoint": 0}
 	}
 	return string(must(json.Marshal(rows))(t))
 }

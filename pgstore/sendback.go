@@ -30,6 +30,7 @@ func (h *handling) during(b *batchTx, handle func() error) error {
 		return handle()
 	}
 	row := b.fence.rows[0]
+	b.session = b.leased.conn.Conn().PgConn()
 	h.mu.Lock()
 	if h.batches == nil {
 		h.batches = make(map[int32]*batchTx)
@@ -57,14 +58,17 @@ func (h *handling) sendBack(ctx context.Context, row int32, rivals []engine.Riva
 	}
 	defer b.back.Unlock()
 	h.mu.Unlock()
-	b.deadlock = slices.DeleteFunc(slices.Clone(rivals), func(r engine.Rival) bool { return r.Row == row })
-	err := cmp.Or(b.leased.conn.Conn().PgConn().CancelRequest(ctx), ctx.Err()) // it returns nil if the answer does not come in time
-	b.onItsWay = err != nil
+	b.deadlock = append(b.deadlock, slices.DeleteFunc(slices.Clone(rivals), func(r engine.Rival) bool { return r.Row == row })...)
+	err := cmp.Or(b.session.CancelRequest(ctx), ctx.Err()) // it returns nil if the answer does not come in time
+	b.onItsWay = b.onItsWay || err != nil
 	return err
 }
 
 // sendBack sends back those of the projections in a deadlock that wait, except one of them if all do.
 func (b *batchTx) sendBack(ctx context.Context, others []met) {
+	if b.to == 0 || b.store.server.pooling.Lends { // it is no batch, or a request may reach another session
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
 	all := []engine.Rival{{Row: b.fence.rows[0], ID: b.id}}

@@ -1,6 +1,7 @@
 package tests_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -8,6 +9,9 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -164,6 +168,56 @@ func TestCreateBringsARetiredNameBack(t *testing.T) {
 		} {
 			if err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("%v, want %q", err, says)
+			}
+		}
+	})
+}
+
+// around is a driver that calls before and after the beginnings of new projections are found.
+type around struct {
+	store.Driver
+	before, after func()
+}
+
+func (a around) Begins(ctx context.Context, projections []engine.NewProjection) (store.Begins, error) {
+	a.before()
+	defer a.after()
+	return a.Driver.Begins(ctx, projections)
+}
+
+// A projection that begins at the end never begins at the first event, whatever becomes of its tenant while the end is found.
+func TestBeginningIsFoundAgainIfTheTenantChangesMeanwhile(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		tenant := b.Tenants(2)[1].Name()
+		appends := func() int64 {
+			t.Helper()
+			of, err := b.Store.ForTenant(tenant)
+			b.Must(err)
+			return b.AppendTo(of, "s", 3)
+		}
+		nothing := func() {}
+		for name, change := range map[string]around{
+			"archived": {nil, func() { b.Must(b.Store.ArchiveTenant(b.Ctx, tenant)) }, func() { b.Must(b.Store.UnarchiveTenant(b.Ctx, tenant)) }},
+			"dropped": {nil, nothing, func() {
+				b.Must(b.Store.DropTenant(b.Ctx, tenant))
+				_, err := b.Store.CreateTenant(b.Ctx, tenant)
+				b.Must(err)
+			}},
+		} {
+			last := appends()
+			change.Driver = b.Store.Engine()
+			fresh := engine.NewProjection{Tenant: tenant, Name: name, Partitions: 1, Start: projection.Start{End: true}}
+			_, err := control.On(change).Ensure(b.Ctx, []engine.NewProjection{fresh})
+			b.Must(err)
+			if name == "dropped" {
+				last = appends()
+			}
+			_, err = b.Plane().Ensure(b.Ctx, []engine.NewProjection{fresh})
+			b.Must(err)
+			rows, err := b.Plane().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{name}})
+			b.Must(err)
+			if len(rows) != 1 || rows[0].Checkpoint != last {
+				t.Errorf("%s: %+v, want it to begin at %d", name, rows, last)
 			}
 		}
 	})

@@ -18,9 +18,10 @@ import (
 // dropped, are left out. So are retired names, and projections that have rows under the name RenamedFrom: Ensure returns these. If it
 // creates a projection, it retires the name RenamedFrom.
 //
-// Nearly always, all rows exist: it reads once, and locks nothing. Otherwise it decides which
-// projections get rows, finds where they begin, and decides again under the structural locks of their tenants. Names and states
-// change under these alone, also by nodes of an earlier release: what such a node creates or renames first, stays.
+// Nearly always, all rows exist: it reads once, and locks nothing. Otherwise it decides which projections get rows, finds where they begin,
+// and decides again under the structural locks of their tenants. Names and states change under these alone, also by nodes of an
+// earlier release: what such a node creates or renames first, stays. A projection whose tenant was archived, or created again, while its
+// beginning was found gets no rows: the next call finds it anew.
 func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (left engine.LeftOut, err error) {
 	var first, n rename.New
 	err = p.db.View(ctx, func(v store.View) error {
@@ -98,8 +99,18 @@ func tenantsOf(projections []engine.NewProjection) []string {
 	return slices.Compact(tenants)
 }
 
-// newRow is a row of insert_projections.sql. All rows of a projection have one token. Key is that of the tenant for which the checkpoint
-// was determined, 0 for any.
+// withBegin returns those of new projections whose beginning is known, in tenants that were not created again since it was found.
+func withBegin(projections []engine.NewProjection, names map[string]rename.Names, begins store.Begins) (still []engine.NewProjection) {
+	for _, p := range projections {
+		at, known := begins.At[p.ID()]
+		if !p.BeginsLater() || known && at.Tenant == names[p.Tenant].Key {
+			still = append(still, p)
+		}
+	}
+	return still
+}
+
+// newRow is a row of insert_projections.sql. All rows of a projection have one token.
 type newRow struct {
 	Tenant     string `json:"tenant"`
 	Name       string `json:"name"`
@@ -109,12 +120,12 @@ type newRow struct {
 	To         int32  `json:"to"`
 	Token      string `json:"token"`
 	Checkpoint int64  `json:"checkpoint"`
-	Key        int32  `json:"key"`
 }
 
 // insert inserts the rows and leases of projections that have none, and retires their earlier names. The caller holds the structural locks
 // of their tenants.
 func insert(tx store.Tx, names map[string]rename.Names, create []engine.NewProjection, begins store.Begins) {
+	create = withBegin(create, names, begins)
 	if len(create) == 0 {
 		return
 	}
@@ -127,7 +138,7 @@ func insert(tx store.Tx, names map[string]rename.Names, create []engine.NewProje
 		token, at := uuid.NewString(), begins.At[p.ID()]
 		for _, n := range partition.Numbers(p.Partitions) {
 			slots := partition.RangeOf(n, p.Partitions)
-			rows = append(rows, newRow{p.Tenant, p.Name, n, max(1, p.Partitions), slots.From, slots.To, token, at.Checkpoint, at.Tenant})
+			rows = append(rows, newRow{p.Tenant, p.Name, n, max(1, p.Partitions), slots.From, slots.To, token, at.Checkpoint})
 		}
 	}
 	list := objects(rows)
@@ -176,11 +187,12 @@ func (p Plane) beginVersion(ctx context.Context, n engine.NewProjection, begins 
 			if err != nil {
 				return false, err
 			}
-			for _, b := range now.Begin {
+			begin := withBegin(now.Begin, names, begins)
+			for _, b := range begin {
 				retire(tx, rename.NeverUsed(b.ID()))
 			}
-			insert(tx, names, slices.Concat(now.Create, now.Begin), begins)
-			return len(now.Begin) > 0, nil
+			insert(tx, names, slices.Concat(now.Create, begin), begins)
+			return len(begin) > 0, nil
 		},
 	})
 }

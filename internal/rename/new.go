@@ -21,24 +21,31 @@ type New struct {
 // Register decides which of these projections get rows, and adds them to the names. It leaves out tenants that are not active, and
 // projections that exist.
 func Register(projections []engine.NewProjection, names map[string]Names, nodes []engine.NodeRow) (n New) {
+	indexes := make(map[string]index)
 	for _, p := range slices.SortedStableFunc(slices.Values(projections), byVersion) {
 		of := names[p.Tenant]
 		if !of.Active || of.Existing[p.Name] {
 			continue
 		}
+		known, found := indexes[p.Tenant]
+		if !found {
+			known = of.index()
+			indexes[p.Tenant] = known
+		}
+		base, _ := p.ID().Version()
 		retired := of.retiredFor(p)
 		switch {
-		case p.RenamedFrom != "" && of.has(p.RenamedFrom):
+		case p.RenamedFrom != "" && known.bases[p.RenamedFrom]:
 			n.Left.Waiting = append(n.Left.Waiting, p)
 		case retired != nil:
 			n.Left.Retired = append(n.Left.Retired, &engine.Retired{Tenant: p.Tenant, Name: p.Name, Reason: retired.Reason, Successor: retired.Successor})
 		case p.RenamedFrom != "" && keeps(nodes, p.Rename()):
 			n.Left.Waiting = append(n.Left.Waiting, p)
-		case !of.follows(p.ID()):
+		case !of.follows(p.ID()) && !known.successors[p.Name]:
 			n.Begin = append(n.Begin, p)
 		default:
 			n.Create = append(n.Create, p)
-			of.Existing[p.Name] = true
+			of.Existing[p.Name], known.bases[base] = true, true
 		}
 	}
 	return n
@@ -50,15 +57,19 @@ func byVersion(a, b engine.NewProjection) int {
 	return cmp.Compare(of, other)
 }
 
-// has reports whether a version of a projection exists.
-func (n Names) has(base string) bool {
-	matches := ofAnyVersion(base)
+// index has the names of existing projections without their versions, and the successors of retired names.
+type index struct{ bases, successors map[string]bool }
+
+func (n Names) index() index {
+	i := index{bases: make(map[string]bool), successors: make(map[string]bool)}
 	for name := range n.Existing {
-		if matches(name) {
-			return true
-		}
+		base, _ := projection.ID{Name: name}.Version()
+		i.bases[base] = true
 	}
-	return false
+	for _, r := range n.Retired {
+		i.successors[r.Successor] = true
+	}
+	return i
 }
 
 // retiredFor returns the retired name because of which a new projection is not created: its own, or its earlier one if that leads to
@@ -78,18 +89,10 @@ func (n Names) retiredFor(p engine.NewProjection) *engine.Retired {
 // first one may be of an earlier release.
 func keeps(nodes []engine.NodeRow, r engine.Rename) bool { return len(nodes) == 0 || Used(nodes, r) }
 
-// follows reports whether a version is the first one of a projection, or an earlier one exists or led to it.
+// follows reports whether a version is the first one of a projection, or an earlier one exists.
 func (n Names) follows(id projection.ID) bool {
 	earlier := versions.Earlier(id)
-	if len(earlier) == 0 || slices.ContainsFunc(earlier, func(name string) bool { return n.Existing[name] }) {
-		return true
-	}
-	for _, r := range n.Retired {
-		if r.Successor == id.Name {
-			return true
-		}
-	}
-	return false
+	return len(earlier) == 0 || slices.ContainsFunc(earlier, func(name string) bool { return n.Existing[name] })
 }
 
 // Earlier returns the names of a new projection in earlier releases, which are retired when it gets its rows, and adds them to the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -14,8 +15,9 @@ import (
 )
 
 // Names are the names of a tenant's projections, as they are stored, with versions. Operations are the kinds of the open
-// operations, by names of projections. Active reports whether the tenant is active or paused.
+// operations, by names of projections. Key is that of the tenant, and Active reports whether the tenant is active or paused.
 type Names struct {
+	Key        int32
 	Active     bool
 	Existing   map[string]bool
 	Retired    map[string]*engine.Retired
@@ -23,7 +25,7 @@ type Names struct {
 }
 
 // Operation is the reason by which Add knows the name of a projection with an open operation. The successor is its kind. Tenant is
-// that of no name, but of the tenant itself. The successor is its state.
+// that of the tenant itself: the name is its key, and the successor its state.
 const (
 	Operation engine.RetiredReason = "operation"
 	Tenant    engine.RetiredReason = "tenant"
@@ -42,7 +44,8 @@ func Add(names map[string]Names, r engine.Retired) {
 	case Operation:
 		of.Operations[r.Name] = r.Successor
 	case Tenant:
-		of.Active = r.Successor == string(projection.TenantActive)
+		key, _ := strconv.ParseInt(r.Name, 10, 32) // a number, by the statement
+		of.Key, of.Active = int32(key), r.Successor == string(projection.TenantActive)
 		names[r.Tenant] = of
 	default:
 		of.Retired[r.Name] = &r
@@ -208,7 +211,7 @@ func (c Change) and(other Change) Change {
 
 // after returns the names after a change.
 func (n Names) after(c Change) Names {
-	next := Names{n.Active, maps.Clone(n.Existing), maps.Clone(n.Retired), n.Operations}
+	next := Names{n.Key, n.Active, maps.Clone(n.Existing), maps.Clone(n.Retired), n.Operations}
 	for _, m := range c.Moves {
 		delete(next.Existing, m.From)
 		next.Existing[m.To] = true

@@ -1,7 +1,8 @@
 -- Returns the projections whose batches run in the sessions $1, which were in a deadlock that was just found, or in sessions
--- that wait for these or that these wait for: they write the same rows. The last column says whether they wait. A session whose transaction is younger than the deadlock has begun
--- another one since; the age is hidden for sessions of other roles. $2 is the class of the announcements, as an unsigned
--- number. Index: projections_pkey. Locks: those of the lock manager for a moment, for pg_locks.
+-- that wait for these or that these wait for: they write the same rows. The last column says whether they wait. A session whose
+-- transaction is younger than the deadlock has begun another one since; the age is hidden for sessions of other roles. $2 is the
+-- class of the announcements, as an unsigned number. Index: projections_pkey. Locks: those of the lock manager for a moment, for
+-- pg_locks.
 with recursive waits as materialized (
     select w.pid, b.pid as blocker
       from (select distinct pid from pg_locks where not granted and locktype in ('transactionid', 'tuple')) w,
