@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,12 +82,7 @@ type batchTx struct {
 	slot engine.Slot
 	// begun is the open transaction.
 	begun
-	// back is held while the batch is sent back. deadlock has the other projections in the deadlock behind which it waited, nil if it was
-	// not sent back. onItsWay reports that the request to cancel its statement may still reach the session.
-	back     sync.Mutex
-	session  *pgconn.PgConn
-	deadlock []engine.Rival
-	onItsWay bool
+	back back
 	// beforeHandler and afterHandler are called in the transaction before the handler and after it returned, unless they are nil.
 	beforeHandler, afterHandler func(ctx context.Context, conn *pgx.Conn) error
 }
@@ -148,7 +142,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	if err != nil {
 		switch {
 		case leased.abandoned:
-		case b.onItsWay, classify(err).Class == engine.Interrupted: // for the latter, the statement cache may be the cause
+		case b.back.onItsWay, classify(err).Class == engine.Interrupted: // for the latter, the statement cache may be the cause
 			closeHard(ctx, conn.Conn())
 		default:
 			b.rollback(ctx, conn.Conn(), restore)

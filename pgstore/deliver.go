@@ -13,7 +13,7 @@ import (
 )
 
 func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
-	return delivery.Port{Store: deliveries{s.Store}, MoveTime: finishTime, Log: s.log, Abandoned: &s.handling.abandoned}.Run(h, o)
+	return delivery.Port{Store: deliveries(s), MoveTime: finishTime, Log: s.log, Abandoned: &s.handling.abandoned}.Run(h, o)
 }
 
 // deliveries implements delivery.Store.

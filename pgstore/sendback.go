@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -23,6 +24,15 @@ type handling struct {
 	abandoned atomic.Int64
 }
 
+// back says how a batch was sent back. session is that of its transaction. deadlock has the other projections in the deadlock behind which
+// it waited, nil if it was not sent back. onItsWay reports that the request to cancel its statement may still reach the session.
+type back struct {
+	mu       sync.Mutex // held while it is sent back
+	session  *pgconn.PgConn
+	deadlock []engine.Rival
+	onItsWay bool
+}
+
 // during calls the handler of a batch. It returns after a request to cancel a statement, if one is on its way: that must not cancel a
 // later statement of the session.
 func (h *handling) during(b *batchTx, handle func() error) error {
@@ -30,7 +40,7 @@ func (h *handling) during(b *batchTx, handle func() error) error {
 		return handle()
 	}
 	row := b.fence.rows[0]
-	b.session = b.leased.conn.Conn().PgConn()
+	b.back.session = b.leased.conn.Conn().PgConn()
 	h.mu.Lock()
 	if h.batches == nil {
 		h.batches = make(map[int32]*batchTx)
@@ -43,8 +53,8 @@ func (h *handling) during(b *batchTx, handle func() error) error {
 		delete(h.batches, row)
 	}
 	h.mu.Unlock()
-	b.back.Lock()
-	defer b.back.Unlock()
+	b.back.mu.Lock()
+	defer b.back.mu.Unlock()
 	return err
 }
 
@@ -52,15 +62,15 @@ func (h *handling) during(b *batchTx, handle func() error) error {
 func (h *handling) sendBack(ctx context.Context, row int32, rivals []engine.Rival) error {
 	h.mu.Lock()
 	b := h.batches[row]
-	if b == nil || !b.back.TryLock() {
+	if b == nil || !b.back.mu.TryLock() {
 		h.mu.Unlock()
 		return nil
 	}
-	defer b.back.Unlock()
+	defer b.back.mu.Unlock()
 	h.mu.Unlock()
-	b.deadlock = append(b.deadlock, slices.DeleteFunc(slices.Clone(rivals), func(r engine.Rival) bool { return r.Row == row })...)
-	err := cmp.Or(b.session.CancelRequest(ctx), ctx.Err()) // it returns nil if the answer does not come in time
-	b.onItsWay = b.onItsWay || err != nil
+	b.back.deadlock = append(b.back.deadlock, slices.DeleteFunc(slices.Clone(rivals), func(r engine.Rival) bool { return r.Row == row })...)
+	err := cmp.Or(b.back.session.CancelRequest(ctx), ctx.Err()) // it returns nil if the answer does not come in time
+	b.back.onItsWay = b.back.onItsWay || err != nil
 	return err
 }
 
@@ -91,8 +101,8 @@ func (b *batchTx) sendBack(ctx context.Context, others []met) {
 
 // sentBack returns the fault of a batch that was sent back. Otherwise it returns err. met is the error that its transaction met.
 func (b *batchTx) sentBack(met, err error) error {
-	if b.onItsWay || b.deadlock != nil && err != nil && pgerr.Is(met, pgerr.QueryCanceled) {
-		return &engine.Fault{Class: engine.Infrastructure, Conflict: true, Rivals: b.deadlock, Err: cmp.Or(err, errSentBack)}
+	if b.back.onItsWay || b.back.deadlock != nil && err != nil && pgerr.Is(met, pgerr.QueryCanceled) {
+		return &engine.Fault{Class: engine.Infrastructure, Conflict: true, Rivals: b.back.deadlock, Err: cmp.Or(err, errSentBack)}
 	}
 	return err
 }

@@ -18,7 +18,7 @@ import (
 const moveTime = 2 * time.Minute
 
 func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
-	return delivery.Port{Store: deliveries{s.Store}, MoveTime: moveTime, Log: s.log, Abandoned: &s.abandoned}.Run(h, o)
+	return delivery.Port{Store: deliveries(s), MoveTime: moveTime, Log: s.log, Abandoned: &s.abandoned}.Run(h, o)
 }
 
 // deliveries implements delivery.Store.
