@@ -364,7 +364,7 @@ func TestDoctorFindsBrokenFiles(t *testing.T) {
 			for _, read := range []string{"projections list", "projections status", "tenants list", "check", "dead-letters list"} {
 				place{flags: []string{"--file", path}}.must(t, done, strings.Fields(read)...)
 			}
-			if again := (place{}).must(t, done, "copy", "--database-url", dsn, "--file", path, "--yes", "--json"); again != out {
+			if again := (place{}).must(t, done, "copy", "--database-url", dsn, "--file", path, "--yes", "--json"); firstLine(again) != firstLine(out) {
 				t.Errorf("a repeated copy says %s, and the first one %s", again, out)
 			}
 		}},
@@ -392,4 +392,10 @@ func write(t *testing.T, path string, content []byte) {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// firstLine returns the first line of an output. A slow command reports its progress in others.
+func firstLine(out string) string {
+	line, _, _ := strings.Cut(out, "\n")
+	return line
 }
