@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
@@ -65,7 +66,8 @@ func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) er
 		return t.commit()
 	}
 	err := s.repeatably(ctx, once)
-	for try := 1; try < maxDeadlocks && pgerr.Is(err, pgerr.Deadlock); try++ {
+	pauses := backoff.New(20*time.Millisecond, 100*time.Millisecond) // so that the other transaction takes its rows first
+	for try := 1; try < maxDeadlocks && pgerr.Is(err, pgerr.Deadlock) && pauses.Wait(ctx) == nil; try++ {
 		err = s.repeatably(ctx, once)
 	}
 	if err == nil {
