@@ -67,7 +67,7 @@ func withoutRows(v store.View, projections []engine.NewProjection) (missing []en
 	for i, p := range projections {
 		list[i] = named{i, p.Tenant, p.Name}
 	}
-	places, err := column[int](v, "missing_projections", objects(list))
+	places, err := column[int](v, "missing_projections", jsonArray(list))
 	slices.Sort(places)
 	for _, place := range places {
 		missing = append(missing, projections[place])
@@ -79,7 +79,8 @@ func withoutRows(v store.View, projections []engine.NewProjection) (missing []en
 func register(v store.View, projections []engine.NewProjection) (n rename.New, names map[string]rename.Names, err error) {
 	var nodes []engine.NodeRow
 	if slices.ContainsFunc(projections, func(p engine.NewProjection) bool { return p.RenamedFrom != "" }) {
-		if nodes, err = members(v); err != nil {
+		nodes, err = members(v)
+		if err != nil {
 			return n, nil, err
 		}
 	}
@@ -141,16 +142,16 @@ func insert(tx store.Tx, names map[string]rename.Names, create []engine.NewProje
 			rows = append(rows, newRow{p.Tenant, p.Name, n, max(1, p.Partitions), slots.From, slots.To, token, at.Checkpoint})
 		}
 	}
-	list := objects(rows)
+	list := jsonArray(rows)
 	tx.Exec("insert_projections", list)
 	tx.Exec("insert_leases", list)
 }
 
-// objects returns a JSON array, as an argument of a statement with the macro {objects}.
-func objects[T any](list []T) string {
+// jsonArray returns a list as a JSON array, as an argument of a statement. Its values are numbers and texts, or structs of these.
+func jsonArray[T any](list []T) string {
 	text, err := json.Marshal(list)
 	if err != nil {
-		panic(err) // it has numbers and texts
+		panic(err) // these are always encoded
 	}
 	return string(text)
 }

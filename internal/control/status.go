@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -21,7 +20,8 @@ func (p Plane) Projections(ctx context.Context, filter engine.ProjectionFilter) 
 			&r.Parked, &r.OldestParked, &r.OwnerAlive, &r.NotOwned, &r.RebuildSince, &r.RebuildFor, &r.RebuildFrom, &r.RebuildTo,
 			&o.Number, &o.Kind, &o.Node, &o.RequestedAt, &o.StartedAt, &o.Error, &r.Held}
 		return v.Each("projections", ProjectionArgs(filter), row, func() error {
-			if r.NotOwned = max(0, r.NotOwned); r.OwnerAlive {
+			r.NotOwned = max(0, r.NotOwned)
+			if r.OwnerAlive {
 				r.NotOwned = 0
 			}
 			r.RebuildFor = max(0, r.RebuildFor)
@@ -38,11 +38,7 @@ func ProjectionArgs(f engine.ProjectionFilter) []any {
 	tenants := f.Tenants
 	var ids []string
 	for _, id := range f.IDs {
-		text, err := json.Marshal([]any{id.Tenant, id.Name, id.Partition})
-		if err != nil {
-			panic(err) // numbers and texts are always encoded
-		}
-		ids = append(ids, string(text))
+		ids = append(ids, jsonArray([]any{id.Tenant, id.Name, id.Partition}))
 		if len(f.Tenants) == 0 {
 			tenants = append(tenants, id.Tenant) // the projections of other tenants are not read
 		}
