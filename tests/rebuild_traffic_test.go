@@ -82,6 +82,7 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 		}
 		admin, err := millrace.NewAdmin(b.Store)
 		b.Must(err)
+		b.Eventually("the projection has been registered", func() bool { return admin.Resume(b.Ctx, p) == nil })
 		flow := b.Flow()
 		letters := b.Store.DeadLetters(projection.ID{Name: "p"})
 		var rebuilds atomic.Int64
