@@ -76,7 +76,11 @@ type loss struct{ from, to time.Time }
 // startServers starts a primary and a standby with poolers, which stop with the test.
 func startServers(ctx context.Context, t testing.TB) (*servers, error) {
 	s := new(servers)
+	keeping, stopKeeping := context.WithCancel(ctx)
+	var keeper sync.WaitGroup
 	t.Cleanup(func() {
+		stopKeeping()
+		keeper.Wait()
 		if err := s.stop(context.Background()); err != nil {
 			t.Error(err)
 		}
@@ -102,7 +106,37 @@ func startServers(ctx context.Context, t testing.TB) (*servers, error) {
 		}
 		s.poolers = append(s.poolers, pooler)
 	}
+	keeper.Go(func() { s.keepPoolers(keeping, t) })
 	return s, nil
+}
+
+// keepPoolers starts poolers again that have ended with an error of their own, as a service manager does. PgBouncer 1.18 ends with "bad
+// client state" if a client disconnects while its request to cancel a statement is passed on. The fault that kills poolers starts them
+// again by itself.
+func (s *servers) keepPoolers(ctx context.Context, t testing.TB) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, pooler := range s.poolers {
+			conn, err := net.DialTimeout("tcp", pooler.Address(), 10*time.Second)
+			if err == nil {
+				_ = conn.Close()
+				continue
+			}
+			if at := strings.LastIndex(pooler.Log(), " FATAL "); at >= 0 {
+				t.Logf("PgBouncer has ended, and is started again: %s", pooler.Log()[at:])
+				err = pooler.Restart(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
+				t.Logf("a pooler is not reached: %v", err)
+			}
+		}
+	}
 }
 
 func (s *servers) stop(ctx context.Context) (err error) {
