@@ -26,7 +26,7 @@ func driverOf(s Store) store.Driver {
 }
 
 // Handler is what a projection does with its events. Packages of stores make handlers that get a transaction of the store:
-// pgstore.Each, pgstore.Batch, pgstore.On, pgstore.OnBatch and pgstore.Route. Deliver and DeliverEach make handlers that work
+// pgstore.Each, pgstore.Batch, pgstore.On and pgstore.OnBatch, pgstore.Queued and the like, and pgstore.Route. Deliver and DeliverEach make handlers that work
 // outside of a transaction.
 type Handler interface {
 	// Engine is for package millrace.

@@ -39,7 +39,8 @@ type Projection struct {
 	// Start is where the projection begins when it runs for a tenant for the first time. Default: the first event. It does not
 	// apply where the projection is renamed.
 	Start projection.Start
-	// Handler handles the events. It is made by pgstore.Each, Batch, On, OnBatch or Route, or by Deliver or DeliverEach.
+	// Handler handles the events. It is made by pgstore.Each, Batch, On, OnBatch, Queued, QueuedEach, OnQueued, OnQueuedBatch or Route,
+	// or by Deliver or DeliverEach.
 	Handler Handler
 
 	// Tenants are the tenants for which the projection runs, among those of Config.Tenants. An entry is a tenant's name or a pattern
@@ -58,8 +59,9 @@ type Projection struct {
 	// the projection runs for a tenant for the first time. Later only Runtime.Repartition changes the number of that tenant. From 1
 	// to 1,024. Default 1: no partitions.
 	Partitions int
-	// MaxEvents limits the events of a batch, from 1 to 32,767. Default 500: far fewer cost throughput, far more hold locks of the
-	// read model for longer and gain little.
+	// MaxEvents limits the events of a batch, from 1 to 32,767. Far fewer than 500 cost throughput, far more hold locks of the read
+	// model for longer. Default 500. If each function of the handler takes a batch (Batch, OnBatch, Queued, OnQueuedBatch), batches grow to up to 4,000
+	// events while the projection catches up, as long as each takes a few milliseconds.
 	MaxEvents int
 	// MaxBytes limits a batch in bytes of events, roughly. Default 4 MiB. A larger event is a batch of its own.
 	MaxBytes int
@@ -128,9 +130,14 @@ type Projection struct {
 	Drop Hook
 }
 
+// usualBatch is the default of Projection.MaxEvents, and largestBatch how far batches grow from there.
+const (
+	usualBatch   = 500
+	largestBatch = 4000
+)
+
 func (p Projection) withDefaults() Projection {
 	p.Partitions = cmp.Or(p.Partitions, 1)
-	p.MaxEvents = cmp.Or(p.MaxEvents, 500)
 	p.MaxBytes = cmp.Or(p.MaxBytes, 4<<20)
 	p.Timeout = cmp.Or(p.Timeout, 30*time.Second)
 	p.Weight = cmp.Or(p.Weight, 1)
@@ -142,7 +149,7 @@ func (p Projection) validate() error {
 	switch {
 	case p.Partitions < 1 || p.Partitions > partition.Most:
 		return fmt.Errorf("Projection.Partitions must be from 1 to %d: %d", partition.Most, p.Partitions)
-	case p.MaxEvents < 1 || p.MaxEvents > math.MaxInt16:
+	case p.MaxEvents < 0 || p.MaxEvents > math.MaxInt16:
 		return fmt.Errorf("Projection.MaxEvents must be from 1 to %d: %d", math.MaxInt16, p.MaxEvents)
 	case p.MaxBytes < 0:
 		return fmt.Errorf("Projection.MaxBytes must not be negative: %d", p.MaxBytes)
@@ -216,7 +223,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		RenamedFrom: p.RenamedFrom,
 		Start:       p.Start,
 		Partitions:  p.Partitions,
-		MaxEvents:   p.MaxEvents,
+		MaxEvents:   cmp.Or(p.MaxEvents, usualBatch),
 		MaxBytes:    p.MaxBytes,
 		Timeout:     p.Timeout,
 		Weight:      p.Weight,
@@ -226,12 +233,23 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		Faults:      faults.WithDefaults(),
 		Hooks:       hooks,
 	}
-	if def.Leased {
-		slot := func(ctx context.Context, id ProjectionID) (func(), error) { return r.ackSlot(ctx, id, p.Weight) }
-		def.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: def.Policy, LeaseDeadline: r.deliveryDeadline, Slot: slot})
-	} else {
-		options := engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit}
-		def.Apply, def.Opening = r.store.Apply(h, options), r.store.Opening(options)
-	}
+	def.Batches = p.batches(r, h, policy)
 	return def, nil
+}
+
+// batches returns how the handler is called.
+func (p Projection) batches(r *Runtime, h engine.Handler, policy engine.Policy) (b engine.Batches) {
+	if p.MaxEvents == 0 && h.Batches {
+		b.Largest = largestBatch
+	}
+	if h.Deliver != nil {
+		slot := func(ctx context.Context, id ProjectionID) (func(), error) { return r.ackSlot(ctx, id, p.Weight) }
+		b.Apply = r.store.Deliver(h, engine.DeliverOptions{Timeout: p.Timeout, Policy: policy, LeaseDeadline: r.deliveryDeadline, Slot: slot})
+		return b
+	}
+	options := engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit}
+	if b.Apply = r.store.Apply(h, options); h.Queue == nil { // a message is not begun in advance
+		b.Opening = r.store.Opening(options)
+	}
+	return b
 }

@@ -11,9 +11,6 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// usualBatch is the default of Projection.MaxEvents. A projection of another node that is further behind is catching up.
-const usualBatch = 500
-
 // view is what one call of Status knows. What is on this node comes from the registry, and all else from the database and from
 // the summaries of the other nodes.
 type view struct {

@@ -345,13 +345,15 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			}
 			w.prefetch(ctx, run.Row.Incarnation, s.Prefetch)
 			read()
+			began := time.Now()
 			err := w.apply(ctx, run.Row, s.Batch)
+			took := time.Since(began)
 			partial, found := partialOf(err), w.examine(ctx, err)
 			var next *engine.Page
 			if err == nil && !s.More {
 				next = w.takeAhead()
 			}
-			return run.Applied(partial, found.fault, found.outage, next)
+			return run.Applied(machine.RunResult{Partial: partial, Fault: found.fault, Outage: found.outage, Next: next, Took: took})
 		case machine.EndRun:
 			return s.Result
 		}

@@ -45,15 +45,17 @@ type kind struct {
 	// each calls then after each event, in its transaction.
 	each  func(then func(ctx context.Context, exec execFunc, e event.Envelope) error) millrace.Handler
 	batch func() millrace.Handler
+	// queued is batch by a function that queues its statements.
+	queued millrace.Handler
 }
 
 // kit returns a Kit with the table of totals.
 func (on kind) kit(t testing.TB) *Kit { return on.open(t, table) }
 
 var kinds = map[string]kind{
-	"a file":     {func(t testing.TB, setup ...string) *Kit { return SQLite(t, setup...) }, sqliteEach, sqliteBatch},
-	"a database": {func(t testing.TB, setup ...string) *Kit { return Postgres(t, "", setup...) }, pgEach, pgBatch},
-	"a schema":   {func(t testing.TB, setup ...string) *Kit { return Postgres(t, withoutDatabases(t), setup...) }, pgEach, pgBatch},
+	"a file":     {func(t testing.TB, setup ...string) *Kit { return SQLite(t, setup...) }, sqliteEach, sqliteBatch, sqlitestore.OnQueuedBatch(queueTotals)},
+	"a database": {func(t testing.TB, setup ...string) *Kit { return Postgres(t, "", setup...) }, pgEach, pgBatch, pgstore.OnQueuedBatch(queueTotals)},
+	"a schema":   {func(t testing.TB, setup ...string) *Kit { return Postgres(t, withoutDatabases(t), setup...) }, pgEach, pgBatch, pgstore.OnQueuedBatch(queueTotals)},
 }
 
 func sqliteEach(then func(ctx context.Context, exec execFunc, e event.Envelope) error) millrace.Handler {
@@ -75,6 +77,13 @@ func sqliteBatch() millrace.Handler {
 		}
 		return nil
 	})
+}
+
+func queueTotals(_ context.Context, q pgstore.Queue, events []event.Of[paid]) error {
+	for _, e := range events {
+		q.Exec(add, e.Body.Customer, e.Body.Amount)
+	}
+	return nil
 }
 
 func pgEach(then func(ctx context.Context, exec execFunc, e event.Envelope) error) millrace.Handler {
@@ -317,6 +326,7 @@ func TestFaultsDisturbAHandler(t *testing.T) {
 func TestRepeatableProjectionsPass(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		Repeatable(t, on.given, func() millrace.Projection { return millrace.Projection{Name: "totals", Handler: on.batch()} }, all)
+		Repeatable(t, on.given, func() millrace.Projection { return millrace.Projection{Name: "totals", Handler: on.queued} }, all)
 		Repeatable(t, on.given, func() millrace.Projection { // its parked events are the same, too
 			return millrace.Projection{Name: "totals", Handler: on.each(func(_ context.Context, _ execFunc, e event.Envelope) error {
 				if e.Position == 2 {

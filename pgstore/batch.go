@@ -38,7 +38,11 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.afterHandler = s.settler(lease, batch)
 		}
-		return b.run(engine.WithProjection(ctx, lease.ID), func(ctx context.Context, tx pgx.Tx) error {
+		ctx = engine.WithProjection(ctx, lease.ID)
+		if h.Queue != nil {
+			return b.runQueued(ctx, lease, h, batch.Events)
+		}
+		return b.run(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			if len(batch.Events) == 0 {
 				return nil
 			}

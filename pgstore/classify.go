@@ -67,6 +67,8 @@ func classOf(err *pgconn.PgError) engine.Class {
 	switch {
 	case err.Code == pgerr.NotSupported && err.Routine == "RevalidateCachedQuery":
 		return engine.Interrupted // cached plan must not change result type: the message may be in any language
+	case err.Code == pgerr.ProtocolViolation && err.Routine == "exec_bind_message":
+		return engine.HandlerFault // a queued statement has another number of arguments
 	case err.Code == pgerr.QueryCanceled && err.Routine == "CopyGetData":
 		return engine.HandlerFault // the handler's own source of a COPY failed
 	}

@@ -41,8 +41,8 @@ func OnBatch[T event.Typed](f func(ctx context.Context, tx pgx.Tx, events []even
 	return Handler{engine.HandleTypeBatch(f)}
 }
 
-// Route combines Handlers of On and OnBatch for different event types. Events are handled in global order. A handler of
-// OnBatch gets consecutive events of its type.
+// Route combines Handlers of On, OnBatch, OnQueued and OnQueuedBatch for different event types. Events are handled in global order. A
+// handler of a batch gets consecutive events of its type. If all of them queue, a batch is one message.
 func Route(on ...Handler) Handler {
 	handlers := make([]engine.Handler, len(on))
 	for i, h := range on {

@@ -30,16 +30,25 @@ const maxNameBytes = 63
 // keeps the path of the session, and its statement is empty. The statement contains only quoted names, and ends with a
 // semicolon.
 func (s *Store) setTenantPath(tenant string) string {
+	path := s.tenantPath(tenant)
+	if path == "" {
+		return ""
+	}
+	return "set local search_path = " + path + "; "
+}
+
+// tenantPath is the search path of a tenant, empty for that of the session.
+func (s *Store) tenantPath(tenant string) string {
 	if tenant == projection.DefaultTenant {
 		return ""
 	}
-	var sql strings.Builder
-	sql.WriteString("set local search_path = " + sqltext.Name(tenantSchema(s.opts.Schema, tenant)) + ", ")
+	var path strings.Builder
+	path.WriteString(sqltext.Name(tenantSchema(s.opts.Schema, tenant)) + ", ")
 	for _, schema := range s.opts.SharedSchemas {
-		sql.WriteString(sqltext.Name(schema) + ", ")
+		path.WriteString(sqltext.Name(schema) + ", ")
 	}
-	sql.WriteString("pg_temp; ")
-	return sql.String()
+	path.WriteString("pg_temp")
+	return path.String()
 }
 
 // validShared returns an error if the tenants of a store cannot share these schemas.

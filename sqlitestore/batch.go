@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
@@ -17,7 +18,11 @@ import (
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b := newBatchTx(s.Store, lease, batch, o.Timeout)
-		return b.run(engine.WithProjection(ctx, lease.ID), func(ctx context.Context, tx *sql.Tx) error {
+		ctx = engine.WithProjection(ctx, lease.ID)
+		if h.Queue != nil {
+			return b.runQueued(ctx, h, batch.Events)
+		}
+		return b.run(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			if len(batch.Events) == 0 {
 				return nil
 			}
@@ -74,6 +79,19 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) err
 		err = b.runOnce(ctx, fn)
 	}
 	return err
+}
+
+// runQueued calls a handler that queues its statements before it begins the transaction, so that others may write meanwhile. The check
+// of the fence follows: the handler has read nothing that could be outdated.
+func (b *batchTx) runQueued(ctx context.Context, h engine.Handler, events []event.Envelope) error {
+	taken, err := queues.Call(ctx, b.store, b.timeout, h.Queue, events)
+	if taken.Abandoned {
+		b.store.abandoned.Add(1)
+	}
+	if err != nil {
+		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
+	}
+	return b.run(ctx, func(ctx context.Context, tx *sql.Tx) error { return sendInTx(ctx, tx, taken.Statements) })
 }
 
 func (b *batchTx) runOnce(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {

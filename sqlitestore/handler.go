@@ -20,6 +20,8 @@ import (
 // statement that runs is interrupted. If the function does not return within 2 s after that, it loses its connection:
 // all later uses of tx fail.
 //
+// If the function only writes, Queued does not hold up the others while it runs.
+//
 // Within the function, append by AppendTx with its tx. All other calls that write fail with ErrWithinTx.
 //
 // The function must close its rows. If it leaves rows open, its transaction ends as usual, but its connection is not used
@@ -52,8 +54,8 @@ func OnBatch[T event.Typed](f func(ctx context.Context, tx *sql.Tx, events []eve
 	return Handler{engine.HandleTypeBatch(f)}
 }
 
-// Route combines Handlers of On and OnBatch for different event types. Events are handled in global order. A handler of
-// OnBatch gets consecutive events of its type.
+// Route combines Handlers of On, OnBatch, OnQueued and OnQueuedBatch for different event types. Events are handled in global order. A
+// handler of OnBatch or OnQueuedBatch gets consecutive events of its type. Only if all of them queue, the Route runs without a transaction.
 func Route(on ...Handler) Handler {
 	handlers := make([]engine.Handler, len(on))
 	for i, h := range on {

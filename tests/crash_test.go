@@ -15,41 +15,40 @@ import (
 )
 
 // batchWays are the moments at which a process that handles batches is killed. Each makes a handler that does it.
-var batchWays = map[string]func(b *kit.Bundle) kit.BatchFunc{
-	"in the handler, after its writes": func(*kit.Bundle) kit.BatchFunc {
-		batches := 0
-		return func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+var batchWays = map[string]func(b *kit.Bundle) millrace.Handler{
+	"in the handler, after its writes": func(b *kit.Bundle) millrace.Handler {
+		dies := diesAtThird()
+		return b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			err := tx.Record(ctx, "p", events...)
-			if batches++; batches == 3 {
-				kit.Die()
-			}
+			dies()
 			return err
-		}
+		})
 	},
-	"after a commit, when the next batch begins": func(*kit.Bundle) kit.BatchFunc {
-		batches := 0
-		return func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			if batches++; batches == 3 {
-				kit.Die()
-			}
+	"in the handler, after it has queued its writes": func(b *kit.Bundle) millrace.Handler {
+		dies := diesAtThird()
+		return b.Store.Queued(func(_ context.Context, q kit.Queue, events []event.Envelope) error {
+			q.Record("p", events...)
+			dies()
+			return nil
+		})
+	},
+	"after a commit, when the next batch begins": func(b *kit.Bundle) millrace.Handler {
+		dies := diesAtThird()
+		return b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			dies()
 			return tx.Record(ctx, "p", events...)
-		}
+		})
 	},
-	"once a commit is visible": func(b *kit.Bundle) kit.BatchFunc {
-		applied := func() int {
-			all, _ := b.Store.Applied(b.Ctx, "p")
-			return len(all)
-		}
-		before := applied()
-		go func() {
-			for n := before; n == before; n = applied() {
-			}
-			kit.Die()
-		}()
-		return kit.Record("p")
+	"once a commit is visible": func(b *kit.Bundle) millrace.Handler {
+		dieOnceVisible(b)
+		return b.Store.Batch(kit.Record("p"))
 	},
-	outside: func(b *kit.Bundle) kit.BatchFunc {
-		return func(_ context.Context, _ kit.Tx, events []event.Envelope) error {
+	"once a commit of queued writes is visible": func(b *kit.Bundle) millrace.Handler {
+		dieOnceVisible(b)
+		return b.Store.Queued(kit.RecordQueued("p"))
+	},
+	outside: func(b *kit.Bundle) millrace.Handler {
+		return b.Store.Batch(func(_ context.Context, _ kit.Tx, events []event.Envelope) error {
 			for _, e := range events {
 				if err := b.Store.Arrive(b.Ctx, kit.Arrival{Position: e.Position}); err != nil {
 					return err
@@ -57,8 +56,32 @@ var batchWays = map[string]func(b *kit.Bundle) kit.BatchFunc{
 			}
 			kit.Die()
 			return nil
-		}
+		})
 	},
+}
+
+// diesAtThird returns a function that kills this process when it is called for the third time.
+func diesAtThird() func() {
+	batches := 0
+	return func() {
+		if batches++; batches == 3 {
+			kit.Die()
+		}
+	}
+}
+
+// dieOnceVisible kills this process soon after its next commit.
+func dieOnceVisible(b *kit.Bundle) {
+	applied := func() int {
+		all, _ := b.Store.Applied(b.Ctx, "p")
+		return len(all)
+	}
+	before := applied()
+	go func() {
+		for n := before; n == before; n = applied() {
+		}
+		kit.Die()
+	}()
 }
 
 // outside is the control: writes outside of the batch's transaction are repeated.
@@ -69,6 +92,7 @@ const (
 	fifth    = 5
 	deadly   = "at one event"
 	forever  = "at one event, with ActionRetry"
+	queuedAt = "at one event of a queued handler"
 	leased   = "at one event of a delivery"
 	replayed = "at the replay of one event"
 )
@@ -87,6 +111,13 @@ func deadlyAt(t *testing.T, b *kit.Bundle, way string) millrace.Projection {
 		return tx.Record(ctx, "p", events...)
 	})}
 	switch way {
+	case queuedAt:
+		p.Handler = b.Store.QueuedEach(func(_ context.Context, q kit.Queue, e event.Envelope) error {
+			if q.Record("p", e); isFifth(e) {
+				kit.Die()
+			}
+			return nil
+		})
 	case leased:
 		p.Handler = millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
 			if isFifth(e.Envelope) {
@@ -126,7 +157,7 @@ func TestVictim(t *testing.T) {
 	}
 	var p millrace.Projection
 	if handler, ok := batchWays[way]; ok {
-		p = millrace.Projection{Name: "p", MaxEvents: 10, Handler: b.Store.Batch(handler(b))}
+		p = millrace.Projection{Name: "p", MaxEvents: 10, Handler: handler(b)}
 	} else if s, ok := deliverySteps[way]; ok {
 		p = delivering(b, s)
 	} else if way == webhookWay {
@@ -169,7 +200,7 @@ func mustHaveDied(b *kit.Bundle, attempts, replays int) {
 // An event that ends every process that tries it is parked by a process that does not try it any more.
 func TestEventThatEndsItsProcessIsParked(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
-		for _, way := range []string{deadly, forever, leased} {
+		for _, way := range []string{deadly, forever, queuedAt, leased} {
 			t.Run(way, func(t *testing.T) {
 				t.Parallel()
 				b := kind.New(t)

@@ -249,7 +249,7 @@ func newLettersWorld(t *rapid.T, d *drawer) *lettersWorld {
 		poison: make(map[int64]projection.Action), checkpoint: d.Lease.Checkpoint, parked: make(map[int64]*modelLetter), streams: make(map[string]bool),
 	}}
 	w.policy.MaxParked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may be parked")
-	w.sizing = machine.NewBatchSizer(w.most)
+	w.sizing = machine.NewBatchSizer(w.most, w.most)
 	return w
 }
 
@@ -491,7 +491,7 @@ func (w *lettersWorld) mend() {
 
 func (w *lettersWorld) claim() {
 	w.drawer.claim()
-	w.mine, w.sizing = 0, machine.NewBatchSizer(w.most)
+	w.mine, w.sizing = 0, machine.NewBatchSizer(w.most, w.most)
 }
 
 // compare compares the database with the model.

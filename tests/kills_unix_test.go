@@ -42,17 +42,22 @@ func killing(b *kit.Bundle, mended string) []millrace.Projection {
 	is := func(eventType string) func(event.Envelope) bool {
 		return func(e event.Envelope) bool { return e.Type == eventType }
 	}
-	return append(b.Recorders("plain"),
-		millrace.Projection{Name: "parking", MaxEvents: 10, MaxFailureShare: projection.NoLimit, Retry: kit.Soon(1), OnFailure: projection.ActionParkStream,
-			Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit},
-			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-				if at := slices.IndexFunc(events, is(poisonType)); at >= 0 {
-					if _, err := os.Stat(mended); err != nil {
-						return projection.At(events[at].Position, kit.ErrOnPurpose)
-					}
+	parking := millrace.Projection{Name: "parking", MaxEvents: 10, MaxFailureShare: projection.NoLimit, Retry: kit.Soon(1), OnFailure: projection.ActionParkStream,
+		Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit},
+		Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			if at := slices.IndexFunc(events, is(poisonType)); at >= 0 {
+				if _, err := os.Stat(mended); err != nil {
+					return projection.At(events[at].Position, kit.ErrOnPurpose)
 				}
-				return tx.Record(ctx, "parking", events...)
-			})},
+			}
+			return tx.Record(ctx, "parking", events...)
+		})}
+	queued := parking
+	queued.Name, queued.Handler = "queued", b.Store.Queued(kit.FailsQueued("queued", true, func(e event.Envelope) bool {
+		_, err := os.Stat(mended)
+		return is(poisonType)(e) && err != nil
+	}))
+	return append(b.Recorders("plain"), parking, queued,
 		millrace.Projection{Name: "deadly", MaxEvents: 10, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			if slices.ContainsFunc(events, is(deadlyType)) {
 				kit.Die()
@@ -193,14 +198,15 @@ func TestKilledAndFrozenProcessesLoseNothing(t *testing.T) {
 		rt := b.Runtime(kit.Quick, killing(b, mended)...)
 		defer b.Start(rt)()
 		began := time.Now()
-		for _, name := range []string{"plain", "parking", "deadly", "delivered"} {
+		for _, name := range []string{"plain", "parking", "queued", "deadly", "delivered"} {
 			b.Reaches(rt, name, head)
 		}
 		t.Logf("%d kills and %d freezes, %d events; the rest took %v", kills, freezes, head, time.Since(began))
-		b.Eventually("no event is parked", func() bool { return len(b.DeadLettersOf("parking")) == 0 })
+		b.Eventually("no event is parked", func() bool { return len(b.DeadLettersOf("parking"))+len(b.DeadLettersOf("queued")) == 0 })
 		b.Verify("plain")
 		b.Verify("deadly", deadly)
 		b.Must(b.CheckStreams("parking"))
+		b.Must(b.CheckStreams("queued"))
 		b.Must(everyEventArrived(b, head))
 	})
 }

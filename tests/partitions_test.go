@@ -23,37 +23,44 @@ func TestPartitionsApplyEachEventOnceAndEachStreamInOrder(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 				s := kit.NewSplit(b, "p", n)
-				fails := func(context.Context, kit.Tx, []event.Envelope) error {
-					if rand.N(10) == 0 {
+				applyWhileNodesComeAndGo(s, s.Projection(func(context.Context, kit.Tx, []event.Envelope) error {
+					if oneOfTen() {
 						return kit.ErrOnPurpose
 					}
 					return nil
-				}
-				stop := b.AppendThrough(24)
-				nodes, stops := make([]*millrace.Runtime, 3), make([]func(), 3)
-				for i := range nodes {
-					nodes[i] = b.Another(millrace.Config{}, s.Projection(fails))
-					stops[i] = b.Start(nodes[i])
-				}
-				for i := range nodes { // each of them ends once, and another one takes over
-					before := s.Handled()
-					b.Eventually("events come", func() bool { return s.Handled() > before+50 })
-					stops[i]()
-					nodes[i] = b.Another(millrace.Config{}, s.Projection(fails))
-					stops[i] = b.Start(nodes[i])
-				}
-				if appended := stop(); appended < 100 {
-					t.Errorf("%d events were appended", appended)
-				}
-				b.Reaches(nodes[0], "p", b.Head())
-				if s.Verify(); s.Served() < min(n, 8) {
-					t.Errorf("%d partitions had events", s.Served())
-				}
-				if rows := len(b.StatusOf(nodes[0]).Projections); rows != n {
-					t.Errorf("status shows %d partitions", rows)
-				}
+				}))
 			})
 		})
+	}
+}
+
+func oneOfTen() bool { return rand.N(10) == 0 }
+
+// applyWhileNodesComeAndGo checks what the partitions apply meanwhile.
+func applyWhileNodesComeAndGo(s *kit.Split, p millrace.Projection) {
+	s.T.Helper()
+	stop := s.AppendThrough(24)
+	nodes, stops := make([]*millrace.Runtime, 3), make([]func(), 3)
+	for i := range nodes {
+		nodes[i] = s.Another(millrace.Config{}, p)
+		stops[i] = s.Start(nodes[i])
+	}
+	for i := range nodes { // each of them ends once, and another one takes over
+		before := s.Handled()
+		s.Eventually("events come", func() bool { return s.Handled() > before+50 })
+		stops[i]()
+		nodes[i] = s.Another(millrace.Config{}, p)
+		stops[i] = s.Start(nodes[i])
+	}
+	if appended := stop(); appended < 100 {
+		s.T.Errorf("%d events were appended", appended)
+	}
+	s.Reaches(nodes[0], s.Name, s.Head())
+	if s.Verify(); s.Served() < min(s.N, 8) {
+		s.T.Errorf("%d partitions had events", s.Served())
+	}
+	if rows := len(s.StatusOf(nodes[0]).Projections); rows != s.N {
+		s.T.Errorf("status shows %d partitions", rows)
 	}
 }
 

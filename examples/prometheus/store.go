@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"github.com/jackc/pgx/v5"
 
@@ -57,15 +56,7 @@ func (s postgres) confirmations() millrace.Handler {
 	})
 }
 
-func (s postgres) orders() millrace.Handler {
-	return pgstore.OnBatch(func(ctx context.Context, tx pgx.Tx, events []event.Of[OrderPlaced]) error {
-		batch := &pgx.Batch{}
-		for _, e := range events {
-			batch.Queue(addOrder, e.Stream, e.Body.Customer, e.Body.Cents)
-		}
-		return tx.SendBatch(ctx, batch).Close()
-	})
-}
+func (s postgres) orders() millrace.Handler { return pgstore.OnQueuedBatch(addOrders) }
 
 type file struct{ *sqlitestore.Store }
 
@@ -98,18 +89,12 @@ func (s file) confirmations() millrace.Handler {
 	})
 }
 
-func (s file) orders() millrace.Handler {
-	return sqlitestore.OnBatch(func(ctx context.Context, tx *sql.Tx, events []event.Of[OrderPlaced]) (err error) {
-		insert, err := tx.PrepareContext(ctx, addOrder)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, insert.Close()) }()
-		for _, e := range events {
-			if _, err := insert.ExecContext(ctx, e.Stream, e.Body.Customer, e.Body.Cents); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+func (s file) orders() millrace.Handler { return sqlitestore.OnQueuedBatch(addOrders) }
+
+// addOrders serves both stores, since it only writes: their queues are of one type.
+func addOrders(_ context.Context, q pgstore.Queue, events []event.Of[OrderPlaced]) error {
+	for _, e := range events {
+		q.At(e.Envelope).Exec(addOrder, e.Stream, e.Body.Customer, e.Body.Cents)
+	}
+	return nil
 }

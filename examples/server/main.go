@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
@@ -28,13 +26,13 @@ type ItemAdded struct {
 
 func (ItemAdded) EventType() string { return "ItemAdded" }
 
-func addItem(ctx context.Context, tx pgx.Tx, e event.Of[ItemAdded]) error {
+func addItem(_ context.Context, q pgstore.Queue, e event.Of[ItemAdded]) error {
 	if e.Body.Cents < 0 {
 		return fmt.Errorf("an item of %d cents", e.Body.Cents)
 	}
-	_, err := tx.Exec(ctx, `insert into totals values ($1, $2)
+	q.Exec(`insert into totals values ($1, $2)
 		on conflict (stream) do update set cents = totals.cents + excluded.cents`, e.Stream, e.Body.Cents)
-	return err
+	return nil
 }
 
 func open(ctx context.Context, dsn string) (*pgstore.Store, error) {
@@ -74,7 +72,7 @@ func run(ctx context.Context, dsn, address string) error {
 	if err != nil {
 		return err
 	}
-	if err := rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)}); err != nil {
+	if err := rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.OnQueued(addItem)}); err != nil {
 		return err
 	}
 	server := &http.Server{Addr: address, Handler: handler(store, rt), ReadHeaderTimeout: 5 * time.Second}

@@ -56,7 +56,7 @@ func TestOrdersAreAddedUp(t *testing.T) {
 	}
 	post("order-2", `{"cents": -1}`)
 	k := millracetest.New(t, store)
-	k.When(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)})
+	k.When(millrace.Projection{Name: "totals", Handler: pgstore.OnQueued(addItem)})
 	k.Then("select stream, cents from totals", "order-1 | 4250")
 	k.Parked("totals", 3)
 }

@@ -34,9 +34,11 @@ type Definition struct {
 	Hooks
 }
 
-// Batches are the functions of the store for the batches of a projection.
+// Batches are the functions of the store for the batches of a projection, and how far the batches grow.
 type Batches struct {
-	Apply Run
+	// Largest is how many events a batch may have while the projection catches up. 0 stands for MaxEvents.
+	Largest int
+	Apply   Run
 	// Opening makes the Opening of the next batch. It is nil if batches are not begun in advance.
 	Opening func(lease Lease) Opening
 }
@@ -89,3 +91,6 @@ func (d *Definition) Hook(kind OperationKind) (hook Hook, field string) {
 func (d *Definition) Concerns(eventType string) bool {
 	return len(d.Types) == 0 || slices.Contains(d.Types, eventType)
 }
+
+// LargestBatch returns how many events a batch may have.
+func (d *Definition) LargestBatch() int { return max(d.MaxEvents, d.Largest) }

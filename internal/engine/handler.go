@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -23,8 +24,13 @@ type Handler struct {
 	Types []string
 	// Apply handles the events of one batch in a transaction of type Tx.
 	Apply func(ctx context.Context, tx any, events []event.Envelope) error
+	// Queue does what Apply does, and queues the statements that Apply executes. It is nil if Apply may do more than that.
+	Queue func(ctx context.Context, q queued.Queue, events []event.Envelope) error
 	// Deliver handles the events of one delivery outside of a transaction.
 	Deliver func(ctx context.Context, d Delivery) error
+	// Batches reports whether each function of the handler takes the events of a batch at once, so that larger batches cost fewer
+	// statements.
+	Batches bool
 	// Faults overrides the limits after which Unclear faults count. Only tests set it, because they cannot wait for the
 	// defaults.
 	Faults FaultLimits
@@ -45,7 +51,7 @@ func made(make func(c Chain) Handler) Handler {
 func (h Handler) Within(c Chain) Handler {
 	if h.make != nil {
 		again := h.make(c)
-		h.Apply, h.Deliver = again.Apply, again.Deliver
+		h.Apply, h.Queue, h.Deliver = again.Apply, again.Queue, again.Deliver
 	}
 	return h
 }
@@ -67,7 +73,7 @@ func HandleBatch[Tx any](f func(ctx context.Context, tx Tx, events []event.Envel
 		return Handler{Err: errNoFunction}
 	}
 	return made(func(c Chain) Handler {
-		return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+		return Handler{Tx: reflect.TypeFor[Tx](), Batches: true, Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
 			return c.call(ctx, events, func(ctx context.Context, events []event.Envelope) error { return f(ctx, tx.(Tx), events) })
 		}}
 	})
@@ -82,8 +88,8 @@ func HandleEach[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) err
 		return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
 			one := func(ctx context.Context, events []event.Envelope) error { return f(ctx, tx.(Tx), events[0]) }
 			for i := range events {
-				if err := usercode.Protect(func() error { return c.call(ctx, events[i:i+1:i+1], one) }); err != nil {
-					return &projection.EventError{Position: events[i].Position, Stack: usercode.StackOf(err), Err: err}
+				if err := named(events[i], func() error { return c.call(ctx, events[i:i+1:i+1], one) }); err != nil {
+					return err
 				}
 			}
 			return nil
@@ -91,18 +97,31 @@ func HandleEach[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) err
 	})
 }
 
+// named calls fn. If it fails or panics, the error names the event.
+func named(e event.Envelope, fn func() error) error {
+	if err := usercode.Protect(fn); err != nil {
+		return &projection.EventError{Position: e.Position, Stack: usercode.StackOf(err), Err: err}
+	}
+	return nil
+}
+
 // HandleType makes a Handler of a function for one event of one type.
 func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e event.Of[T]) error) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return ofType[T](HandleEach(func(ctx context.Context, tx Tx, e event.Envelope) error {
+	return ofType[T](HandleEach(decodesEach(f)))
+}
+
+// decodesEach decodes the event for f.
+func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.Of[T]) error) func(context.Context, X, event.Envelope) error {
+	return func(ctx context.Context, x X, e event.Envelope) error {
 		decoded, err := event.As[T](e)
 		if err != nil {
 			return err
 		}
-		return f(ctx, tx, decoded)
-	}))
+		return f(ctx, x, decoded)
+	}
 }
 
 // HandleTypeBatch makes a Handler of a function for events of one type.
@@ -110,7 +129,12 @@ func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return ofType[T](HandleBatch(func(ctx context.Context, tx Tx, events []event.Envelope) error {
+	return ofType[T](HandleBatch(decodesBatch(f)))
+}
+
+// decodesBatch decodes the events for f.
+func decodesBatch[X any, T event.Typed](f func(ctx context.Context, x X, events []event.Of[T]) error) func(context.Context, X, []event.Envelope) error {
+	return func(ctx context.Context, x X, events []event.Envelope) error {
 		decoded := make([]event.Of[T], len(events))
 		for i, e := range events {
 			var err error
@@ -118,8 +142,8 @@ func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e
 				return projection.At(e.Position, err)
 			}
 		}
-		return f(ctx, tx, decoded)
-	}))
+		return f(ctx, x, decoded)
+	}
 }
 
 // ofType limits a handler to the event type of T.
@@ -138,8 +162,8 @@ func ofType[T event.Typed](h Handler) Handler {
 // Route makes one Handler of several for one type each. Each run of consecutive events of one type is handled by one
 // call, so that events are handled in order.
 func Route[Tx any](handlers ...Handler) Handler {
-	all := Handler{Tx: reflect.TypeFor[Tx](), Types: []string{}}
-	routes := make(map[string]Handler)
+	all := Handler{Tx: reflect.TypeFor[Tx](), Types: []string{}, Batches: true}
+	routes, queues := make(map[string]Handler), true
 	refuse := func(err error) {
 		if all.Err == nil {
 			all.Err = err
@@ -153,8 +177,9 @@ func Route[Tx any](handlers ...Handler) Handler {
 		case h.Err != nil:
 			refuse(h.Err)
 		case h.Types == nil:
-			refuse(fmt.Errorf("handler %d of Route has no event type: it must be made by On or OnBatch", i+1))
+			refuse(fmt.Errorf("handler %d of Route has no event type: it must be made by On, OnBatch, OnQueued or OnQueuedBatch", i+1))
 		}
+		all.Batches, queues = all.Batches && h.Batches, queues && h.Queue != nil
 		for _, t := range h.Types {
 			if _, twice := routes[t]; twice {
 				refuse(fmt.Errorf("event type %s is handled twice", excerpt.Quoted(t)))
@@ -169,15 +194,21 @@ func Route[Tx any](handlers ...Handler) Handler {
 		for t, h := range routes {
 			within[t] = h.Within(c)
 		}
-		return Handler{Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
-			return routed(ctx, tx, events, within)
+		h := Handler{Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+			return routed(events, within, func(h Handler, events []event.Envelope) error { return h.Apply(ctx, tx, events) })
 		}}
+		if queues {
+			h.Queue = func(ctx context.Context, q queued.Queue, events []event.Envelope) error {
+				return routed(events, within, func(h Handler, events []event.Envelope) error { return h.Queue(ctx, q, events) })
+			}
+		}
+		return h
 	}
 	return all.Within(nil)
 }
 
 // routed calls the handlers of Route.
-func routed(ctx context.Context, tx any, events []event.Envelope, routes map[string]Handler) error {
+func routed(events []event.Envelope, routes map[string]Handler, call func(h Handler, events []event.Envelope) error) error {
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].Type == events[0].Type {
@@ -187,7 +218,7 @@ func routed(ctx context.Context, tx any, events []event.Envelope, routes map[str
 		if !handled { // of a dead letter from an earlier version of the program
 			return projection.At(events[0].Position, fmt.Errorf("no handler for event type %s", excerpt.Quoted(events[0].Type)))
 		}
-		if err := h.Apply(ctx, tx, events[:n]); err != nil {
+		if err := call(h, events[:n]); err != nil {
 			return err
 		}
 		events = events[n:]

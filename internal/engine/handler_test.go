@@ -67,6 +67,29 @@ func TestRouteCallsTheHandlerOfEachRunOfOneType(t *testing.T) {
 	}
 }
 
+func TestOnlyHandlersOfBatchesTakeBatches(t *testing.T) {
+	one := func(context.Context, *log, event.Envelope) error { return nil }
+	batch := func(context.Context, *log, []event.Envelope) error { return nil }
+	around := Chain(endOfChain)
+	for name, test := range map[string]struct {
+		h    Handler
+		want bool
+	}{
+		"Batch":                       {HandleBatch(batch), true},
+		"Batch within middleware":     {HandleBatch(batch).Within(around), true},
+		"Each":                        {HandleEach(one), false},
+		"On":                          {HandleType(onOpened), false},
+		"OnBatch":                     {HandleTypeBatch(onClosed), true},
+		"Route of batches":            {Route[*log](HandleTypeBatch(onClosed)), true},
+		"Route of batches and events": {Route[*log](HandleTypeBatch(onClosed), HandleType(onOpened)), false},
+		"Deliver":                     {HandleDelivery(func(context.Context, Delivery) error { return nil }), false},
+	} {
+		if test.h.Err != nil || test.h.Batches != test.want {
+			t.Errorf("%s: takes batches: %v, %v", name, test.h.Batches, test.h.Err)
+		}
+	}
+}
+
 // A dead letter may be of a type that the projection handled in an earlier version of the program.
 func TestRouteNamesTheTypeThatItDoesNotHandle(t *testing.T) {
 	l := &log{}

@@ -133,7 +133,7 @@ func (s *step) ended(r RunResult) {
 	if p := r.Partial; p != nil {
 		done, left := p.Split(batch)
 		if p.To > s.Row.Checkpoint {
-			s.succeeded(done)
+			s.succeeded(done, r.Took)
 			s.Window = p.FailureWindow
 			s.Row.Parked += int64(len(p.Rejected))
 		}
@@ -151,14 +151,14 @@ func (s *step) ended(r RunResult) {
 		}
 		batch = left
 	} else if r.Fault == nil {
-		s.succeeded(batch)
+		s.succeeded(batch, r.Took)
 		return
 	}
 	s.failed(batch, r.Fault, r.Outage)
 }
 
-// succeeded records that a batch was committed.
-func (s *step) succeeded(batch engine.Batch) {
+// succeeded records that a batch was committed after a time.
+func (s *step) succeeded(batch engine.Batch, took time.Duration) {
 	s.progress(batch.To)
 	n := len(batch.Events)
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
@@ -169,7 +169,7 @@ func (s *step) succeeded(batch engine.Batch) {
 	}
 	s.Window.Handled(n)
 	if n > 0 {
-		s.Sizer.Succeeded()
+		s.Sizer.Applied(n, took)
 		s.Faults.History.Forget()
 		s.Faults.Object = ""
 		s.answered()

@@ -60,10 +60,10 @@ func (b Buffer) passed(position int64) Buffer {
 	return b
 }
 
-// window returns the events that a batch may cover by the projection's bounds.
-func (b Buffer) window(def *engine.Definition) events {
+// window returns the events that a batch of at most this many may cover by the projection's bounds.
+func (b Buffer) window(def *engine.Definition, most int) events {
 	n, bytes := 0, 0
-	for n < min(len(b.Events), def.MaxEvents) {
+	for n < min(len(b.Events), most) {
 		bytes += b.Events[n].Size()
 		if n > 0 && bytes > def.MaxBytes {
 			break
@@ -73,10 +73,10 @@ func (b Buffer) window(def *engine.Definition) events {
 	return b.Events[:n:n]
 }
 
-// next returns the range to read next, up to mark.
-func (b Buffer) next(def *engine.Definition, share partition.Share, mark int64) engine.ReadRange {
+// next returns the range to read next, up to mark, for batches of at most this many events.
+func (b Buffer) next(def *engine.Definition, most int, share partition.Share, mark int64) engine.ReadRange {
 	r := engine.ReadRange{After: b.To, UpTo: mark, Types: def.Types, Share: share,
-		Limit: readBatches * def.MaxEvents, MaxBytes: max(1, def.MaxBytes)}
+		Limit: readBatches * most, MaxBytes: max(1, def.MaxBytes)}
 	if b.average == 0 {
 		r.Limit = min(r.Limit, firstRead)
 	} else {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -17,6 +18,7 @@ import (
 func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		def := &engine.Definition{MaxEvents: rapid.IntRange(1, 20).Draw(t, "max events"), MaxBytes: rapid.IntRange(1, 5000).Draw(t, "max bytes")}
+		def.Largest = rapid.IntRange(0, 80).Draw(t, "largest batch")
 		var all []event.Envelope
 		share := shares.Draw(t, "share")
 		head := int64(0)
@@ -27,10 +29,10 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 		head += rapid.Int64Range(0, 2).Draw(t, "beyond")
 		var a Buffer
 		var taken []int64
-		sizing := NewBatchSizer(def.MaxEvents)
+		sizing := NewBatchSizer(def.MaxEvents, def.LargestBatch())
 		for position := int64(0); position < head; {
 			if len(a.Events) == 0 || rapid.Bool().Draw(t, "read on") {
-				r := a.next(def, share, head)
+				r := a.next(def, sizing.Most(), share, head)
 				a = a.add(read(all, r))
 				if r.UpTo == r.After && a.To < head {
 					t.Fatal("nothing would be read")
@@ -48,7 +50,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 				taken = append(taken, batch.Events[i].Position)
 				bytes += batch.Events[i].Size()
 			}
-			if n := len(batch.Events); n == 0 || n > def.MaxEvents || n > 1 && bytes > def.MaxBytes {
+			if n := len(batch.Events); n == 0 || n > def.LargestBatch() || n > 1 && bytes > def.MaxBytes {
 				t.Fatalf("a batch of %d events, %d bytes", n, bytes)
 			}
 			if batch.To < batch.Events[len(batch.Events)-1].Position || batch.To > a.To {
@@ -56,6 +58,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 			}
 			position = batch.To
 			a = a.passed(position)
+			sizing.Applied(len(batch.Events), time.Duration(rapid.IntRange(0, 200).Draw(t, "ms"))*time.Millisecond)
 		}
 		var want []int64
 		for i := range all {
@@ -173,12 +176,12 @@ func TestReadsAreBoundedByWhatIsKnown(t *testing.T) {
 	} {
 		share := partition.Share{Range: partition.RangeOf(1, test.partitions)}
 		def := &engine.Definition{Types: test.types, MaxEvents: 100, MaxBytes: 10*size + size/2}
-		if r := test.b.next(def, share, test.mark); r.Limit != test.limit || r.UpTo != test.upTo || r.After != 2 {
+		if r := test.b.next(def, def.MaxEvents, share, test.mark); r.Limit != test.limit || r.UpTo != test.upTo || r.After != 2 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
 	full := Buffer{Events: make(events, 5)}
-	if n := len(full.window(&engine.Definition{MaxEvents: 5, MaxBytes: 3 * size})); n != 3 {
+	if n := len(full.window(&engine.Definition{MaxBytes: 3 * size}, 5)); n != 3 {
 		t.Errorf("a batch of %d events has the bytes of 3", n)
 	}
 }

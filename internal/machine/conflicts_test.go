@@ -45,7 +45,7 @@ func TestProjectionsAreKeptApartForSomeTimeAfterADeadlock(t *testing.T) {
 
 func TestSizeGrowsMoreSlowlyAfterRepeatedConflicts(t *testing.T) {
 	grows := func(conflicts int) (successes int) {
-		s := NewBatchSizer(100)
+		s := NewBatchSizer(100, 100)
 		for range conflicts {
 			s.Conflicted(100)
 		}

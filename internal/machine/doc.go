@@ -74,12 +74,11 @@
 //	    drain: released
 //	    resumed, tick: load
 //	feed-failed
+//	    confirm, resumed, tail-dropped: load
 //	    drain: released
-//	    resumed, tail-dropped: load
 //	    tail-advanced: load, publicize, unconfirmed
-//	    tail-failed: halt
 //	halt
-//	    done: at-gate, command, event-wait, halted, load, publicize, released
+//	    done: at-gate, command, halt, halted, load, publicize, released
 //	halted
 //	    command-pending, lease-deadline: command
 //	    confirm, tick: command, load
@@ -105,17 +104,17 @@
 //	note
 //	    done: command, event-wait, halt, load, outage-wait, released
 //	outage-wait
-//	    command-pending, lease-deadline: command
+//	    command-pending, confirm, lease-deadline: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
-//	    tick: apply, awaiting-tail, command, publicize, unconfirmed
+//	    tick: apply, command, publicize, unconfirmed
 //	publicize
 //	    done: apply, command, feed-failed, halt, load, misconfigured, publicize, released, unconfirmed
 //	record
 //	    done: ask, at-gate, command, event-wait, halt, load, move, publicize, released, retry-wait
 //	retry-wait
-//	    command-pending: command
+//	    command-pending, lease-deadline: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt

@@ -18,9 +18,11 @@ func (s *step) adopt(row engine.Lease) {
 	if counted.Attempt != 0 && counted == s.Crash.Begun && !crashed {
 		row.CrashAttempts-- // neither the process nor the server ended at it
 	}
-	if s.Crash.CutOff = 0; crashed {
+	events := s.Crash.Events
+	s.Crash.CutOff, s.Crash.Events = 0, 0
+	if crashed {
 		// One of the events that were under way may have crashed the server. An attempt that was counted stays counted.
-		s.Crash = Crash{Quarantine: s.Def.MaxEvents}
+		s.Crash = Crash{Quarantine: max(s.Def.MaxEvents, events)}
 		s.Replays.Unfinished = 0
 	}
 	if !row.Desired.Runs() {
@@ -37,7 +39,7 @@ func (s *step) adopt(row engine.Lease) {
 	s.Row, s.Position = row, row.Checkpoint
 	s.Buffer = Buffer{To: row.Checkpoint, average: s.Buffer.average}
 	if row.Quarantined() {
-		s.Crash.Quarantine = max(s.Crash.Quarantine, s.Def.MaxEvents)
+		s.Crash.Quarantine = max(s.Crash.Quarantine, s.Def.LargestBatch())
 	}
 	if row.FailingPosition > row.Checkpoint || s.Crash.Quarantine > 0 {
 		s.Sizer.Alone()

@@ -56,8 +56,9 @@ type Crash struct {
 	Quarantine int
 	// Begun is an attempt that was counted in advance, and has no outcome.
 	Begun engine.Begun
-	// CutOff is the incarnation of a server that went away while a handler ran, 0 if none did.
+	// CutOff is the incarnation of a server that went away while a handler ran, 0 if none did. Events is how many events its batch had.
 	CutOff engine.Incarnation
+	Events int
 }
 
 // Faults are the faults that were not counted against an event.
@@ -85,5 +86,5 @@ type Sent struct {
 // New returns the machine of a claimed lease. Its first input is Started.
 func New(config *Config, row engine.Lease) Machine {
 	return Machine{Config: config, Row: row, State: AwaitingTail{}, Breaker: NewBreaker(config.Def.Breaker),
-		Sizer: NewBatchSizer(config.Def.MaxEvents)}
+		Sizer: NewBatchSizer(config.Def.MaxEvents, config.Def.LargestBatch())}
 }

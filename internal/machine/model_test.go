@@ -80,6 +80,7 @@ func (l *life) birth() {
 	l.db.row.Epoch++
 	l.db.row.Desired = engine.WantRun // no node claims it before
 	def := &engine.Definition{MaxEvents: 1 + l.d.below(8), MaxBytes: 1 << 20, Types: []string{"a"}}
+	def.Largest = 3 * def.MaxEvents
 	def.Retry = projection.RetryPolicy{MaxAttempts: 3, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
 	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop}[l.d.below(4)]
 	def.MaxParked, def.MaxFailureShare, def.Faults = -1, -1, engine.FaultLimits{}.WithDefaults()

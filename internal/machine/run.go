@@ -2,6 +2,7 @@ package machine
 
 import (
 	"slices"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -78,6 +79,8 @@ type RunResult struct {
 	// Fault is why the run failed, nil if it did not. Outage is true if IsOutage says that no event is to blame.
 	Fault  *engine.Fault
 	Outage bool
+	// Took is how long the store took to apply the batch.
+	Took time.Duration
 	// Next is the page that was read meanwhile, nil if none was.
 	Next *engine.Page
 	// Live is that of the run, and Checkpoint the one before it.
@@ -88,7 +91,7 @@ type RunResult struct {
 // Renewed returns the run with the events that the feed has read since the run was planned: it may have waited for its slot. t is
 // the newest tail of the feed, the zero value if it has none.
 func (r Run) Renewed(t Tail) Run {
-	if t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.def.MaxEvents || r.Quarantine != 0 {
+	if t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.Sizer.Most() || r.Quarantine != 0 {
 		return r
 	}
 	before := Buffer{To: r.Buffer.To, average: r.Buffer.average}
@@ -108,7 +111,7 @@ func (r Run) Renewed(t Tail) Run {
 // Begin returns the first step.
 func (r Run) Begin() (Run, RunStep) {
 	if len(r.Buffer.Events) == 0 {
-		return r, ReadPage{Range: r.Buffer.next(r.def, r.Row.Share, r.mark)}
+		return r, ReadPage{Range: r.next()}
 	}
 	return r.find()
 }
@@ -122,11 +125,18 @@ func (r Run) Read(page engine.Page) (Run, RunStep) {
 	return r.find()
 }
 
+// covered returns the events that the next batch may cover.
+func (r Run) covered() events { return r.Buffer.window(r.def, r.Sizer.Most()) }
+
+func (r Run) next() engine.ReadRange {
+	return r.Buffer.next(r.def, r.Sizer.Most(), r.Row.Share, r.mark)
+}
+
 func (r Run) find() (Run, RunStep) {
 	if !r.Row.ParkedStreams {
 		return r.Found(nil)
 	}
-	window := r.Buffer.window(r.def)
+	window := r.covered()
 	streams := make([]string, len(window))
 	for i := range window {
 		streams[i] = window[i].Stream
@@ -138,7 +148,7 @@ func (r Run) find() (Run, RunStep) {
 // Found records which streams are parked, and takes the batch.
 func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	streams := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
-	handled, blocked, n := r.Sizer.Split(r.Buffer.window(r.def), streams)
+	handled, blocked, n := r.Sizer.Split(r.covered(), streams)
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
 	}
@@ -166,8 +176,8 @@ func (r Run) Begun() (Run, RunStep) { return r, r.apply() }
 
 func (r Run) apply() RunStep {
 	step := ApplyBatch{Batch: r.batch, More: r.left > 0}
-	if r.left < prefetchBelow*r.def.MaxEvents && r.Buffer.To < r.mark {
-		next := r.Buffer.next(r.def, r.Row.Share, r.mark)
+	if r.left < prefetchBelow*r.Sizer.Most() && r.Buffer.To < r.mark {
+		next := r.next()
 		step.Prefetch = &next
 	}
 	return step
@@ -178,9 +188,10 @@ func (r Run) Refused(fault *engine.Fault) RunResult {
 	return r.end(RunResult{End: RunRefused, Fault: fault}).Result
 }
 
-// Applied ends the run after the batch.
-func (r Run) Applied(partial *engine.PartialResult, fault *engine.Fault, outage bool, next *engine.Page) RunResult {
-	return r.end(RunResult{End: RunApplied, Partial: partial, Fault: fault, Outage: outage, Next: next}).Result
+// Applied ends the run after the batch. The result has what became of it.
+func (r Run) Applied(result RunResult) RunResult {
+	result.End = RunApplied
+	return r.end(result).Result
 }
 
 // unreadable is the fault of an event that cannot be read. It is the event's, as if its handler had failed.

@@ -252,7 +252,7 @@ func (w *stage) answer(word string, a args) {
 			if partial != nil && fault != nil {
 				partial.Err = fault
 			}
-			w.end(w.run.Applied(partial, fault, a["outage"] != "", a.next()))
+			w.end(w.run.Applied(RunResult{Partial: partial, Fault: fault, Outage: a["outage"] != "", Next: a.next()}))
 			return
 		}
 	case ScheduleReplay:

@@ -1,6 +1,10 @@
 package machine
 
-import "github.com/millrace-go/millrace/event"
+import (
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+)
 
 // BatchSizer decides how many events the next batch takes. A failed batch is narrowed until the event that fails stands
 // alone; only then do attempts count. After successes the size grows back by doubling. It is pure.
@@ -8,6 +12,10 @@ import "github.com/millrace-go/millrace/event"
 // Whether the policy parks, skips or stops at a failing event, exactly those events fail that fail alone. All others are
 // applied once and in order, except those that are parked after an event of their stream. If the projection stops, all events
 // before the failing one are applied.
+//
+// Full batches that take little time grow, by doubling the largest size within its bounds. If one takes long, the largest size is
+// halved. After a conflict it is the usual one again, since a large batch holds its locks for longer. What has met a conflict, or has
+// failed although no event fails alone, becomes a ceiling: it is raised after more and more full batches.
 //
 // Of n events, k fail, and each of them is tried t times. Batches have at most m events, and l is the number of binary digits
 // of m. Without conflicts, the handler is called at most
@@ -21,6 +29,12 @@ import "github.com/millrace-go/millrace/event"
 // the events up to there, and k is 1.
 type BatchSizer struct {
 	size, most int32
+	// The largest size is between usual and ceiling, and that is at most largest. patience is how many full batches must be applied
+	// before the ceiling is raised, and missing how many of them are missing.
+	usual, ceiling, largest int32
+	patience, missing       int16
+	// doubted is the ceiling from before a large batch failed, until it is known whether one of its events fails alone. 0 if none did.
+	doubted int32
 	// before is the position of the event that a handler named as failed, 0 if there is none. The events before it are applied
 	// again without it, and then it is tried alone.
 	before int64
@@ -32,8 +46,24 @@ type BatchSizer struct {
 // slowest is the highest pace of a BatchSizer.
 const slowest = 16
 
-// NewBatchSizer returns a sizer that starts with batches of the largest size.
-func NewBatchSizer(most int) BatchSizer { return BatchSizer{size: int32(most), most: int32(most)} }
+const (
+	// quick is how long a full batch may take so that the next ones may be twice as large. The database shares its costs for each
+	// batch among more events then.
+	quick = 25 * time.Millisecond
+	// slow is how long a full batch takes whose size is halved. Others wait for its locks, and on a file for the writer.
+	slow = 100 * time.Millisecond
+)
+
+// NewBatchSizer returns a sizer that starts with batches of the usual size.
+func NewBatchSizer(usual, largest int) BatchSizer {
+	return BatchSizer{size: int32(usual), most: int32(usual), usual: int32(usual), ceiling: int32(largest), largest: int32(largest), patience: leastPatience}
+}
+
+// leastPatience and mostPatience are how many full batches are applied before a ceiling is raised for the first time, and at most.
+const leastPatience, mostPatience = 8, 4096
+
+// Most returns how many events the next batch may take at most.
+func (s *BatchSizer) Most() int { return int(s.most) }
 
 // Take returns how many of the events, which are in order, the next batch takes: at least one where there are any. An event that
 // cannot be read is taken alone.
@@ -50,7 +80,27 @@ func (s *BatchSizer) Take(events []event.Envelope) int {
 	return n
 }
 
-// Succeeded records that a batch was applied.
+// Applied records that a batch of n events was applied in a time.
+func (s *BatchSizer) Applied(n int, took time.Duration) {
+	if s.Succeeded(); n < int(s.most) {
+		return
+	}
+	s.doubted = 0
+	if s.most == s.ceiling && s.ceiling < s.largest {
+		if s.missing--; s.missing <= 0 {
+			s.ceiling = min(2*s.ceiling, s.largest)
+		}
+	}
+	switch {
+	case took <= quick:
+		s.most = min(2*s.most, s.ceiling)
+	case took > slow:
+		s.most = max(s.most/2, s.usual)
+	}
+	s.size = s.most
+}
+
+// Succeeded records that a batch was applied, or that its event was parked or skipped.
 func (s *BatchSizer) Succeeded() {
 	if s.before != 0 {
 		// The events before the failing one were applied, and the failing one is tried alone next.
@@ -70,7 +120,9 @@ func (s *BatchSizer) Succeeded() {
 // Conflicted records that a batch of n events was rolled back because of other transactions. No event is to blame. If it happens
 // again and again, the size grows more slowly.
 func (s *BatchSizer) Conflicted(n int) {
-	s.size, s.before = int32(max(1, n/2)), 0
+	s.lower(int32(n / 2))
+	s.most, s.doubted = s.usual, 0
+	s.size, s.before = min(int32(max(1, n/2)), s.most), 0
 	s.pace = min(max(1, 2*s.pace), slowest)
 	s.left = s.pace
 }
@@ -80,6 +132,7 @@ func (s *BatchSizer) Conflicted(n int) {
 func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool) {
 	if len(events) == 1 {
 		s.size, s.before = 1, 0
+		s.ceiling, s.doubted = max(s.ceiling, s.doubted), 0
 		return true
 	}
 	s.before = 0
@@ -95,7 +148,19 @@ func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool
 		return false
 	}
 	s.size = int32(max(1, len(events)/2))
+	if before := s.ceiling; len(events) > int(s.usual) {
+		s.lower(s.size)
+		s.doubted = max(s.doubted, before)
+	}
 	return false
+}
+
+// lower makes n the ceiling, unless that is lower, and raises the patience.
+func (s *BatchSizer) lower(n int32) {
+	s.ceiling = min(s.ceiling, max(n, s.usual))
+	s.most = min(s.most, s.ceiling)
+	s.missing = s.patience
+	s.patience = min(2*s.patience, mostPatience)
 }
 
 // Alone makes the next batch one event.

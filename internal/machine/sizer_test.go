@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -50,7 +51,7 @@ type handling struct {
 // or the policy stops.
 func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) outcome {
 	c := outcome{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
-	sizing := NewBatchSizer(h.most)
+	sizing := NewBatchSizer(h.most, h.most)
 	parked := ParkedStreams{Streams: make(map[string]bool), Room: math.MaxInt64}
 	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
 		if c.calls++; c.calls > limit {
@@ -97,7 +98,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 		}
 		c.counted[bad[0]]++
 		if h.forgets {
-			sizing = NewBatchSizer(h.most)
+			sizing = NewBatchSizer(h.most, h.most)
 			sizing.Alone()
 		}
 		failure := projection.Failure{Event: batch[0], Attempt: c.counted[bad[0]], Err: io.EOF}
@@ -269,7 +270,7 @@ func TestNarrowingFindsOnePoisonEventInFewCalls(t *testing.T) {
 }
 
 func TestSizeGrowsBackByDoubling(t *testing.T) {
-	s := NewBatchSizer(100)
+	s := NewBatchSizer(100, 100)
 	s.Alone()
 	var sizes []int
 	for range 9 {
@@ -281,9 +282,68 @@ func TestSizeGrowsBackByDoubling(t *testing.T) {
 	}
 }
 
+func TestFullBatchesGrowWhileTheyAreQuick(t *testing.T) {
+	s := NewBatchSizer(500, 1500)
+	for i, step := range []struct {
+		n    int
+		took time.Duration
+		want int
+	}{
+		{499, 0, 500},
+		{500, quick + 1, 500},
+		{500, quick, 1000},
+		{600, 0, 1000},
+		{1000, slow, 1000},
+		{1000, 0, 1500},
+		{1500, 0, 1500},
+		{1500, slow + 1, 750},
+		{750, slow + 1, 500},
+		{500, time.Hour, 500},
+	} {
+		if s.Applied(step.n, step.took); s.Most() != step.want || int(s.size) != step.want {
+			t.Fatalf("step %d: batches of %d, at most %d, want %d", i+1, s.size, s.Most(), step.want)
+		}
+	}
+}
+
+// The largest size stays while a failing event is looked for, but not after a conflict.
+func TestLargestSizeAfterFailures(t *testing.T) {
+	grown := func() BatchSizer {
+		s := NewBatchSizer(500, 4000)
+		for s.Most() < 4000 {
+			s.Applied(s.Most(), 0)
+		}
+		return s
+	}
+	failed := grown()
+	if failed.Failed(make([]event.Envelope, 4000), -1); failed.size != 2000 || failed.Most() != 2000 {
+		t.Errorf("after a failure batches of %d, at most %d", failed.size, failed.Most())
+	}
+	alone := failed
+	if alone.Failed(make([]event.Envelope, 1), -1); alone.ceiling != 4000 {
+		t.Errorf("after an event failed alone, the ceiling is %d", alone.ceiling)
+	}
+	for n, want := range map[int]int{1: leastPatience, 2: 2 * leastPatience, 3: 4 * leastPatience} {
+		tries := 0
+		for ; failed.Most() < 4000; tries++ {
+			failed.Applied(failed.Most(), 0)
+		}
+		if tries != want {
+			t.Errorf("after failure %d, the ceiling was raised after %d batches, want %d", n, tries, want)
+		}
+		failed.Failed(make([]event.Envelope, 4000), -1)
+	}
+	for n, want := range map[int]int32{4000: 500, 600: 300} {
+		conflicted := grown()
+		if conflicted.Conflicted(n); conflicted.size != want || conflicted.Most() != 500 || int(conflicted.ceiling) != max(500, n/2) {
+			t.Errorf("after a conflict of %d events batches of %d, at most %d", n, conflicted.size, conflicted.Most())
+		}
+	}
+}
+
 func TestEventsBeforeTheFailingOneAreAppliedWithoutIt(t *testing.T) {
 	events := []event.Envelope{{Position: 3}, {Position: 5}, {Position: 9}, {Position: 10}}
-	s := NewBatchSizer(10)
+	s := NewBatchSizer(10, 10)
 	if s.Failed(events, 9) {
 		t.Fatal("a failure of many events counts")
 	}

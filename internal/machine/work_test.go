@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -175,7 +176,7 @@ func (l *life) run(run Run) Result {
 func (l *life) apply(r Run, s ApplyBatch) Result {
 	l.check(s.Batch)
 	if f := l.fenced(); f != nil {
-		return r.Applied(nil, f, false, nil)
+		return r.Applied(RunResult{Fault: f})
 	}
 	var next *engine.Page
 	if s.Prefetch != nil && !s.More && l.d.one(2) {
@@ -183,11 +184,11 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 		next = &page
 	}
 	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker != nil && !l.d.one(5) {
-		return r.Applied(nil, &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, true, next)
+		return r.Applied(RunResult{Fault: &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, Outage: true, Next: next})
 	}
 	if l.faults && l.d.one(15) {
 		class := []engine.Class{engine.Infrastructure, engine.Unclear, engine.Interrupted, engine.MissingObject}[l.d.below(4)]
-		return r.Applied(nil, &engine.Fault{Class: class, Err: errors.New("fault")}, false, next)
+		return r.Applied(RunResult{Fault: &engine.Fault{Class: class, Err: errors.New("fault")}, Next: next})
 	}
 	var fault *engine.Fault
 	leased := l.d.one(3) && len(s.Batch.BlockedByStream) == 0
@@ -202,7 +203,7 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 				fault.Position = e.Position
 			}
 			if !leased || handled == 0 {
-				return r.Applied(nil, fault, false, next)
+				return r.Applied(RunResult{Fault: fault, Next: next})
 			}
 			to = handled
 			break
@@ -219,12 +220,12 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 	}
 	l.moveTo(to)
 	if l.faults && l.d.one(30) {
-		return r.Applied(nil, l.lost(), false, nil)
+		return r.Applied(RunResult{Fault: l.lost()})
 	}
 	if fault != nil {
-		return r.Applied(&engine.PartialResult{To: to, Err: fault}, fault, false, next)
+		return r.Applied(RunResult{Partial: &engine.PartialResult{To: to, Err: fault}, Fault: fault, Next: next})
 	}
-	return r.Applied(nil, nil, false, next)
+	return r.Applied(RunResult{Next: next, Took: time.Duration(to%150) * time.Millisecond})
 }
 
 // check checks that a batch has exactly the next events.
@@ -353,7 +354,8 @@ func TestRunTakesTheEventsThatCameWhileItWaited(t *testing.T) {
 			if c.events == nil {
 				buffer.To = 10
 			}
-			run := Run{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Quarantine: c.quarantine, def: &engine.Definition{MaxEvents: 10, Types: c.types}, mark: 12}
+			run := Run{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10), Quarantine: c.quarantine,
+				def: &engine.Definition{Types: c.types}, mark: 12}
 			got := run.Renewed(c.tail)
 			if !slices.EqualFunc(got.Buffer.Events, c.want, func(a, b event.Envelope) bool { return a.Position == b.Position }) {
 				t.Errorf("got %d events, want %d: %v", len(got.Buffer.Events), len(c.want), got.Buffer.Events)

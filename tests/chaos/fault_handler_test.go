@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -51,17 +52,12 @@ func handlersFail(code, how string) fault {
 	}
 }
 
-// failAsOrdered makes a statement of the handler fail, after orderFail. It spares events that have failed before, because an
-// event that fails repeatedly is at fault itself.
+// failAsOrdered makes a statement of the handler fail, after orderFail.
 func (o *orders) failAsOrdered(ctx context.Context, tx pgx.Tx, id projection.ID, events []event.Envelope) error {
-	o.mu.Lock()
-	code := o.failWith
-	if code == "" || events[0].Position <= o.failedUpTo[id] {
-		o.mu.Unlock()
+	code := o.takeFault(id, events)
+	if code == "" {
 		return nil
 	}
-	o.failWith, o.failedUpTo[id] = "", events[len(events)-1].Position
-	o.mu.Unlock()
 	for _, sql := range serverErrors[code] {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			o.report("failed with %s: %v", code, err)
@@ -69,6 +65,29 @@ func (o *orders) failAsOrdered(ctx context.Context, tx pgx.Tx, id projection.ID,
 		}
 	}
 	return fmt.Errorf("no statement failed with %s", code)
+}
+
+// queueAsOrdered is failAsOrdered for a handler that queues its statements.
+func (o *orders) queueAsOrdered(q pgstore.Queue, id projection.ID, events []event.Envelope) {
+	if code := o.takeFault(id, events); code != "" {
+		for _, sql := range serverErrors[code] {
+			q.Exec(sql)
+		}
+		o.report("failed with %s: queued", code)
+	}
+}
+
+// takeFault returns the error that a statement should fail with, or an empty text. It spares events that have failed before, because an
+// event that fails repeatedly is at fault itself.
+func (o *orders) takeFault(id projection.ID, events []event.Envelope) (code string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	code = o.failWith
+	if code == "" || events[0].Position <= o.failedUpTo[id] {
+		return ""
+	}
+	o.failWith, o.failedUpTo[id] = "", events[len(events)-1].Position
+	return code
 }
 
 // cancelStatements cancels statements of handlers, rarely enough that no event fails several times in a row, which would park
@@ -79,7 +98,7 @@ func (s *strike) cancelStatements() error {
 	for end := time.Now().Add(s.lasts); time.Now().Before(end) || s.alone && canceled == 0; {
 		n, err := value[int64](s.cluster, `select count(*) filter (where pg_cancel_backend(pid)) from (select pid from pg_stat_activity
 			where datname = current_database() and usename = $1 and state <> 'idle' and wait_event_type is distinct from 'Lock'
-			and query ~ '^/[*] (ledger|search|shipments) [*]/' order by random() limit 1) victims`, app)
+			and query ~ '^/[*] (ledger|search|totals|shipments) [*]/' order by random() limit 1) victims`, app)
 		if err != nil || s.ctx.Err() != nil {
 			return s.ifAlone(err)
 		}

@@ -28,6 +28,7 @@ var tenants = []string{projection.DefaultTenant, "acme", "bolt"}
 var projectionTypes = map[string][]string{
 	"ledger":  nil,                              // a batch handler
 	"search":  nil,                              // a batch handler with asynchronous commits
+	"totals":  nil,                              // a handler that queues its statements
 	"audit":   {typeOdd},                        // an event handler
 	deadly:    {typeDeadly},                     // an event handler that ends its process
 	shipments: {typePlain, typeOdd, typePoison}, // a batch handler whose failing streams are parked and replayed automatically
@@ -67,6 +68,15 @@ func projections(o *orders, node string, timeout time.Duration) []millrace.Proje
 	return []millrace.Projection{
 		{Name: "ledger", Handler: pgstore.Batch(batch("ledger")), MaxEvents: 100, Retry: impatient, Timeout: timeout},
 		{Name: "search", Handler: pgstore.Batch(batch("search")), AsyncCommit: true, Retry: impatient, Timeout: timeout},
+		{Name: "totals", MaxEvents: 100, Retry: impatient, Timeout: timeout,
+			Handler: pgstore.Queued(func(ctx context.Context, q pgstore.Queue, events []event.Envelope) error {
+				id, _ := millrace.ProjectionFrom(ctx)
+				sql, args := recordSQL(id, node, events)
+				q.Exec(sql, args...)
+				o.queueAsOrdered(q, id, events)
+				o.afterWriting(ctx, id)
+				return nil
+			})},
 		{Name: "audit", Types: projectionTypes["audit"], MaxEvents: 1, Retry: projection.RetryPolicy{MaxAttempts: 1}, Timeout: 3 * time.Second,
 			Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 				id, _ := millrace.ProjectionFrom(ctx)
@@ -95,13 +105,18 @@ const appliedTable = `create table public.applied (id bigint generated always as
 // record inserts the events that a projection was given, in their order.
 func record(ctx context.Context, tx pgx.Tx, node string, events ...event.Envelope) error {
 	id, _ := millrace.ProjectionFrom(ctx)
+	sql, args := recordSQL(id, node, events)
+	_, err := tx.Exec(ctx, sql, args...)
+	return err
+}
+
+func recordSQL(id projection.ID, node string, events []event.Envelope) (sql string, args []any) {
 	positions, streams, versions, bodies := make([]int64, len(events)), make([]string, len(events)), make([]int64, len(events)), make([]string, len(events))
 	for i, e := range events {
 		positions[i], streams[i], versions[i], bodies[i] = e.Position, e.Stream, e.Version, string(e.Body)
 	}
-	_, err := tx.Exec(ctx, "/* "+id.Name+" */ "+`insert into public.applied (tenant, projection, position, stream, version, node, token)
+	return "/* " + id.Name + " */ " + `insert into public.applied (tenant, projection, position, stream, version, node, token)
 		select $1, $2, e.position, e.stream, e.version, $3, coalesce(e.body::jsonb->>'token', '')
 		  from unnest($4::bigint[], $5::text[], $6::bigint[], $7::text[]) with ordinality as e (position, stream, version, body, n) order by e.n`,
-		id.Tenant, id.Name, node, positions, streams, versions, bodies)
-	return err
+		[]any{id.Tenant, id.Name, node, positions, streams, versions, bodies}
 }

@@ -18,6 +18,14 @@ type Counted struct {
 // EventType implements event.Typed.
 func (Counted) EventType() string { return "counted" }
 
+// Noted is the body of another type of events.
+type Noted struct {
+	I int `json:"i"`
+}
+
+// EventType implements event.Typed.
+func (Noted) EventType() string { return "noted" }
+
 // SomeEvents returns n events with the bodies 0 to n-1.
 func SomeEvents(n int) []event.Event {
 	events := make([]event.Event, n)

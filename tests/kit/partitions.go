@@ -40,6 +40,19 @@ func (s *Split) Projection(then BatchFunc) millrace.Projection {
 		})}
 }
 
+// Queued is Projection with a handler that queues its statements, one of which fails if fails returns true.
+func (s *Split) Queued(fails func() bool) millrace.Projection {
+	p := s.Projection(Nothing)
+	p.Handler = s.Store.Queued(func(ctx context.Context, q Queue, events []event.Envelope) error {
+		s.note(ctx, events)
+		if q.Record(s.Name, events...); fails() {
+			QueueFails(q)
+		}
+		return nil
+	})
+	return p
+}
+
 func (s *Split) note(ctx context.Context, events []event.Envelope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

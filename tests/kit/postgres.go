@@ -186,6 +186,32 @@ func (PgStore) Counted(f EventFunc) millrace.Handler {
 	return pgstore.Route(pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[Counted]) error { return f(ctx, PgTx{tx}, e.Envelope) }))
 }
 
+func (PgStore) Queued(f QueueFunc) millrace.Handler { return pgstore.Queued(queues(f, pgRecord)) }
+
+func (PgStore) QueuedEach(f QueueEventFunc) millrace.Handler {
+	return pgstore.QueuedEach(queues(f, pgRecord))
+}
+
+func (PgStore) QueuedCounted(f QueueEventFunc) millrace.Handler {
+	return pgstore.Route(pgstore.OnQueued(func(ctx context.Context, q pgstore.Queue, e event.Of[Counted]) error {
+		return queues(f, pgRecord)(ctx, q, e.Envelope)
+	}))
+}
+
+func (PgStore) Mixed(counted EventFunc, noted QueueEventFunc) millrace.Handler {
+	return pgstore.Route(pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[Counted]) error {
+		return counted(ctx, PgTx{tx}, e.Envelope)
+	}),
+		pgstore.OnQueuedBatch(func(ctx context.Context, q pgstore.Queue, events []event.Of[Noted]) error {
+			for _, e := range events {
+				if err := queues(noted, pgRecord)(ctx, q, e.Envelope); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+}
+
 func (PgStore) Hook(f HookFunc) millrace.Hook {
 	return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error { return f(ctx, PgTx{tx}) })
 }
@@ -277,13 +303,18 @@ func (s PgStore) CrashAttempts(ctx context.Context) (attempts int, err error) {
 }
 
 func (tx PgTx) Record(ctx context.Context, name string, events ...event.Envelope) error {
+	sql, args := pgRecord(name, events)
+	return tx.Exec(ctx, sql, args...)
+}
+
+func pgRecord(name string, events []event.Envelope) (sql string, args []any) {
 	positions, versions, streams := make([]int64, len(events)), make([]int64, len(events)), make([]string, len(events))
 	for i, e := range events {
 		positions[i], versions[i], streams[i] = e.Position, e.Version, e.Stream
 	}
-	return tx.Exec(ctx, `insert into public.applied (projection, position, stream, version)
+	return `insert into public.applied (projection, position, stream, version)
 		select $1, p, s, v from unnest($2::bigint[], $3::text[], $4::bigint[]) with ordinality as u(p, s, v, o) order by o`,
-		name, positions, streams, versions)
+		[]any{name, positions, streams, versions}
 }
 
 func (tx PgTx) Erase(ctx context.Context, name string) error {

@@ -218,6 +218,34 @@ func (SQLiteStore) Counted(f EventFunc) millrace.Handler {
 	}))
 }
 
+func (SQLiteStore) Queued(f QueueFunc) millrace.Handler {
+	return sqlitestore.Queued(queues(f, sqliteRecord))
+}
+
+func (SQLiteStore) QueuedEach(f QueueEventFunc) millrace.Handler {
+	return sqlitestore.QueuedEach(queues(f, sqliteRecord))
+}
+
+func (SQLiteStore) QueuedCounted(f QueueEventFunc) millrace.Handler {
+	return sqlitestore.Route(sqlitestore.OnQueued(func(ctx context.Context, q sqlitestore.Queue, e event.Of[Counted]) error {
+		return queues(f, sqliteRecord)(ctx, q, e.Envelope)
+	}))
+}
+
+func (SQLiteStore) Mixed(counted EventFunc, noted QueueEventFunc) millrace.Handler {
+	return sqlitestore.Route(sqlitestore.On(func(ctx context.Context, tx *sql.Tx, e event.Of[Counted]) error {
+		return counted(ctx, SQLiteTx{tx}, e.Envelope)
+	}),
+		sqlitestore.OnQueuedBatch(func(ctx context.Context, q sqlitestore.Queue, events []event.Of[Noted]) error {
+			for _, e := range events {
+				if err := queues(noted, sqliteRecord)(ctx, q, e.Envelope); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+}
+
 func (SQLiteStore) Hook(f HookFunc) millrace.Hook {
 	return sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error { return f(ctx, SQLiteTx{tx}) })
 }
@@ -304,16 +332,18 @@ func (s SQLiteStore) CrashAttempts(ctx context.Context) (attempts int, err error
 }
 
 func (tx SQLiteTx) Record(ctx context.Context, name string, events ...event.Envelope) error {
+	sql, args := sqliteRecord(name, events)
+	return tx.Exec(ctx, sql, args...)
+}
+
+func sqliteRecord(name string, events []event.Envelope) (sql string, args []any) {
 	list := make([]Applied, len(events))
 	for i, e := range events {
 		list[i] = Applied{e.Position, e.Stream, e.Version}
 	}
-	raw, err := json.Marshal(list)
-	if err != nil {
-		return err
-	}
-	return tx.Exec(ctx, `insert into applied (projection, position, stream, version)
-		select ?, value ->> 'Position', value ->> 'Stream', value ->> 'Version' from json_each(?) order by key`, name, string(raw))
+	raw, _ := json.Marshal(list) // of numbers and texts
+	return `insert into applied (projection, position, stream, version)
+		select ?, value ->> 'Position', value ->> 'Stream', value ->> 'Version' from json_each(?) order by key`, []any{name, string(raw)}
 }
 
 func (tx SQLiteTx) Erase(ctx context.Context, name string) error {

@@ -93,6 +93,12 @@ type Store interface {
 	Each(f EventFunc) millrace.Handler
 	// Counted is Each for the events of Bundle.Append, by a handler with a Go type of theirs.
 	Counted(f EventFunc) millrace.Handler
+	// Queued, QueuedEach and QueuedCounted are Batch, Each and Counted for functions that only queue statements.
+	Queued(f QueueFunc) millrace.Handler
+	QueuedEach(f QueueEventFunc) millrace.Handler
+	QueuedCounted(f QueueEventFunc) millrace.Handler
+	// Mixed is a handler with types like that of Counted, and another one that queues, for events of the type Noted.
+	Mixed(counted EventFunc, noted QueueEventFunc) millrace.Handler
 	Hook(f HookFunc) millrace.Hook
 	// Numbers returns the columns of a query of one row, which are integers. It runs outside of every transaction of the store.
 	Numbers(ctx context.Context, query string) ([]int64, error)

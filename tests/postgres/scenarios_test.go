@@ -180,10 +180,14 @@ func countEvents(t *testing.T, counts *statementCounts) {
 	t.Run("other kinds", func(t *testing.T) {
 		c := counts.setup(t)
 		shapes := map[string]millrace.Projection{
+			"queued statements": {Handler: pgstore.QueuedEach(func(_ context.Context, q pgstore.Queue, e event.Envelope) error {
+				q.Exec("select $1::bigint", e.Position)
+				return nil
+			})},
 			"asynchronous commit": {AsyncCommit: true, Handler: c.Store.Batch(kit.Nothing)},
 			"a delivery":          {Handler: millrace.DeliverEach(kit.Freely)},
 		}
-		for _, name := range []string{"asynchronous commit", "a delivery"} {
+		for _, name := range []string{"queued statements", "asynchronous commit", "a delivery"} {
 			p := shapes[name]
 			p.Name = name
 			head := c.Append("a", 1).Positions[0]

@@ -17,6 +17,9 @@ const (
 // twelfth of the processor time of a batch of one event.
 var admitted texts
 
+// admittedQueued are those that AdmitQueued accepted.
+var admittedQueued texts
+
 // texts is a set of texts of limited size. It is safe for concurrent use.
 type texts struct {
 	mu  sync.RWMutex

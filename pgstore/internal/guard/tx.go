@@ -59,7 +59,32 @@ func (tx *Tx) admit(sql string) error {
 	switch {
 	case closed:
 		return pgx.ErrTxClosed
-	case sql == "" || admitted.has(sql):
+	case sql == "":
+		return nil
+	}
+	return Admit(sql)
+}
+
+// AdmitQueued returns why a statement may not be sent with others in a transaction of the store, or nil.
+func AdmitQueued(sql string) error {
+	if admittedQueued.has(sql) {
+		return nil
+	}
+	for _, words := range statementHeads(sql) {
+		if words[0] == "copy" {
+			return fmt.Errorf("COPY refused, a queued statement has no data: %w", ErrTxControl)
+		}
+	}
+	if err := refuse(sql); err != nil {
+		return err
+	}
+	admittedQueued.add(sql)
+	return nil
+}
+
+// Admit returns why a statement may not run in a transaction of the store, or nil.
+func Admit(sql string) error {
+	if admitted.has(sql) {
 		return nil
 	}
 	if err := refuse(sql); err != nil {

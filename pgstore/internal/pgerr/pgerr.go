@@ -33,6 +33,7 @@ const (
 const (
 	NotSupported          = "0A000"
 	NoPreparedStatement   = "26000"
+	ProtocolViolation     = "08P01"
 	DuplicateStatement    = "42P05"
 	ReadOnlyTransaction   = "25006"
 	FailedTransaction     = "25P02"

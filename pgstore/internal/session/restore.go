@@ -33,6 +33,8 @@ type Restore struct {
 	User string
 	// Session restores the rest after the transaction. State does so without Unlock.
 	Session, State string
+	// Users and Statements are the statements of User and Session.
+	Users, Statements []string
 	// PID is the session's process, which the connection does not know behind a pooler.
 	PID uint32
 }
@@ -81,22 +83,22 @@ func Of(ctx context.Context, conn *pgx.Conn) (Restore, error) {
 // restoreTo returns the statements that put a session back to the settings that were found in it. The text is here and
 // not in a file because it has one part for each setting. A setting that RESET restores needs no other statement.
 func restoreTo(found []setting) Restore {
-	var sql strings.Builder
 	var last setting
-	sql.WriteString("reset session authorization; reset all; ")
+	list := []string{"reset session authorization", "reset all"}
 	for _, last = range found {
 		if last.name != "" {
 			name, value := sqltext.String(last.name), sqltext.String(last.value)
-			fmt.Fprintf(&sql, "select set_config(%s, %s, false) where current_setting(%s) <> %s; ", name, value, name, value)
+			list = append(list, fmt.Sprintf("select set_config(%s, %s, false) where current_setting(%s) <> %s", name, value, name, value))
 		}
 	}
 	// As commands and not as calls of set_config, which the server would have to plan.
-	setUser := func(scope string) string {
-		return fmt.Sprintf("set %s session authorization %s; set %[1]s role %[3]s", scope, sqltext.String(last.user), sqltext.String(last.role))
+	setUser := func(scope string) []string {
+		return []string{fmt.Sprintf("set %s session authorization %s", scope, sqltext.String(last.user)), fmt.Sprintf("set %s role %s", scope, sqltext.String(last.role))}
 	}
-	sql.WriteString(setUser("session") + "; unlisten *; close all; discard temp")
-	state := sql.String()
-	return Restore{User: setUser("local"), Session: state + "; select " + Unlock, State: state, PID: last.pid}
+	list = append(append(list, setUser("session")...), "unlisten *", "close all", "discard temp")
+	local, state := setUser("local"), strings.Join(list, "; ")
+	list = append(list, "select "+Unlock)
+	return Restore{User: strings.Join(local, "; "), Session: strings.Join(list, "; "), State: state, PID: last.pid, Users: local, Statements: list}
 }
 
 // Pooled remembers the sessions of a pooler, and the settings that were made in any of them. Listing all settings of a

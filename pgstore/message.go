@@ -1,0 +1,397 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/queued"
+	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/session"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// A batch whose handler queues its statements is one message with one Sync: begin, settings, statements, fence, checkpoint, commit and
+// what restores the session. If something in it fails, the server skips the rest up to the Sync, the commit included.
+
+const (
+	// mostInMessage is how many bytes a message has at most. The server executes the first half of a message before the second one is
+	// there. If the process is frozen or cut off in between, its transaction stays open with its locks, and no time-out ends it. A message
+	// that fits into the buffers of the network is sent at once.
+	mostInMessage = 64 << 10
+	// mostPrepared is how many statements of messages a session keeps prepared, and longestPrepared how long their texts are at most.
+	// Others are parsed each time. unusedAfter is after how many uses of others one makes room for another.
+	mostPrepared, longestPrepared, unusedAfter = 200, 4 << 10, 1000
+	// perCommand and perArgument are the bytes of a command and an argument in a message beside their texts, at most. aroundHandler are
+	// those of all commands that are not the handler's.
+	perCommand, perArgument, aroundHandler = 120, 8, 4 << 10
+)
+
+// sizeOf returns how many bytes a message with these statements has at most.
+func sizeOf(statements []queued.Statement) int {
+	size := aroundHandler
+	for _, s := range statements {
+		size += perCommand + len(s.SQL)
+		for _, arg := range s.Args {
+			size += perArgument
+			if text, set := arg.(string); set {
+				size += len(text)
+			}
+		}
+	}
+	return size
+}
+
+// part is a part of a message.
+type part int
+
+const (
+	openingPart part = iota
+	handlerPart
+	commitPart
+	restorePart
+)
+
+// command is a statement of a message. of is its index in the statements of the handler.
+type command struct {
+	part part
+	of   int
+	sql  string
+	args [][]byte
+	// path is the search path of a statement of the handler.
+	path string
+	// prepares reports that the message also prepares it, until the server has done so. frees is a prepared statement that is
+	// deallocated before.
+	prepares bool
+	frees    string
+}
+
+func (c *command) key() statementKey { return statementKey{c.sql, c.path} }
+
+// message returns the commands of a message with the statements of a handler.
+func (b *batchTx) message(lease engine.Lease, restore session.Restore, statements []queued.Statement) []command {
+	list := make([]command, 0, len(statements)+len(restore.Statements)+6)
+	add := func(part part, sql string, args ...string) {
+		c := command{part: part, sql: sql, args: make([][]byte, len(args))}
+		for i, arg := range args {
+			c.args[i] = []byte(arg)
+		}
+		list = append(list, c)
+	}
+	add(openingPart, queries.Text("begin_batch"))
+	if b.opts.asyncCommit {
+		add(openingPart, "set local synchronous_commit = off")
+	}
+	settings, args := b.settings()
+	add(openingPart, settings, args...)
+	path := b.store.tenantPath(b.id.Tenant)
+	for i, s := range statements {
+		c := command{part: handlerPart, of: i, sql: s.SQL, path: path, args: make([][]byte, len(s.Args))}
+		for i, arg := range s.Args {
+			if text, set := arg.(string); set {
+				c.args[i] = []byte(text)
+			}
+		}
+		list = append(list, c)
+	}
+	for _, sql := range restore.Users {
+		add(commitPart, sql)
+	}
+	add(commitPart, b.store.control.sql("advance_batch"), b.name, decimal(int64(lease.Row)), lease.Owner, decimal(lease.Epoch),
+		decimal(int64(lease.Incarnation)), decimal(lease.Checkpoint), decimal(b.to))
+	add(commitPart, queries.Text("commit_batch"))
+	for _, sql := range restore.Statements {
+		add(restorePart, sql)
+	}
+	return list
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+
+// settings returns the statement that makes the settings of the transaction and announces it, with its arguments: what setUpSQL does for
+// other batches, without the check of the fence. The handler has read nothing, so the check at the end is enough.
+func (b *batchTx) settings() (sql string, args []string) {
+	more := ""
+	if b.store.server.unbounded != "" {
+		more += "set_config('transaction_timeout', '0', true), "
+	}
+	if b.store.server.watchesClients {
+		more += "set_config('client_connection_check_interval', '1000', true), "
+	}
+	args = []string{
+		decimal(milliseconds(b.lockWait())), decimal(milliseconds(b.opts.timeout + afterDeadline)), b.name,
+		decimal(int64(b.store.control.batchClass)), decimal(int64(b.fence.rows[0])),
+	}
+	if path := b.store.tenantPath(b.id.Tenant); path != "" {
+		more, args = more+"set_config('search_path', $6::text, true), ", append(args, path)
+	}
+	return sqltext.Fill(queries.Text("settings_batch"), "{more}", more), args
+}
+
+// preparedKey is where a connection keeps its prepared.
+const preparedKey = "millrace prepared statements of messages"
+
+// prepared has the prepared statements of messages in a session. made counts their names, and uses their uses.
+type prepared struct {
+	known      map[statementKey]*preparedStatement
+	made, uses int64
+}
+
+// statementKey identifies a statement. The server plans a prepared statement anew if the search path differs, but the types of its
+// parameters stay those of the tables for which it was prepared. So a statement of the handler is prepared for one path.
+type statementKey struct{ sql, path string }
+
+// preparedStatement is a statement of a session. used is when it was used last. stale reports that it failed, and that the next message parses it anew:
+// the types of its parameters may have changed since it was prepared. If it is an event's fault, it fails again.
+type preparedStatement struct {
+	name  string
+	used  int64
+	stale bool
+}
+
+// preparedOn returns the prepared statements of a session, nil if it keeps none.
+func (s *Store) preparedOn(conn *pgx.Conn) *prepared {
+	if !s.keepsPrepared(conn) || s.server.preparesUses { // hooks of the pool may discard them
+		return nil
+	}
+	held := conn.PgConn().CustomData()
+	p, _ := held[preparedKey].(*prepared)
+	if p == nil {
+		p = &prepared{known: make(map[statementKey]*preparedStatement)}
+		held[preparedKey] = p
+	}
+	return p
+}
+
+// use returns the name of a command's statement, empty if it is not prepared. It says what the message must do before.
+func (p *prepared) use(c *command) (name string) {
+	c.prepares, c.frees = false, ""
+	if p == nil || len(c.sql) > longestPrepared {
+		return ""
+	}
+	p.uses++
+	found := p.known[c.key()]
+	switch {
+	case found == nil:
+		if len(p.known) >= mostPrepared {
+			if c.frees = p.forgetUnused(); c.frees == "" {
+				return ""
+			}
+		}
+		p.made++
+		found = &preparedStatement{name: fmt.Sprint("millrace_message_", p.made)}
+		p.known[c.key()] = found
+		c.prepares = true
+	case found.stale:
+		c.frees, c.prepares, found.stale = found.name, true, false
+	}
+	found.used = p.uses
+	return found.name
+}
+
+// forgetUnused forgets a statement that was not used for long, and returns its name, empty if there is none.
+func (p *prepared) forgetUnused() (name string) {
+	for key, s := range p.known {
+		if s.used < p.uses-unusedAfter {
+			delete(p.known, key)
+			return s.name
+		}
+	}
+	return ""
+}
+
+// failed records that a message failed at the first of these commands, and that the others were skipped.
+func (p *prepared) failed(list []command) {
+	if p == nil || len(list) == 0 {
+		return
+	}
+	for _, c := range list {
+		if c.prepares {
+			delete(p.known, c.key())
+		}
+	}
+	if s := p.known[list[0].key()]; s != nil && list[0].part == handlerPart {
+		s.stale = true
+	}
+}
+
+// send sends a message. It returns the command at which the message failed, or the number of all. If the error is not the server's,
+// the commit may have happened whatever the command is.
+func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
+	p := conn.StartPipeline(ctx)
+	for i := range list {
+		c := &list[i]
+		name := kept.use(c)
+		if c.frees != "" {
+			p.SendDeallocate(c.frees)
+		}
+		if c.prepares {
+			p.SendPrepare(name, c.sql, nil)
+		}
+		if name == "" {
+			p.SendQueryParams(c.sql, c.args, nil, nil, nil)
+		} else {
+			p.SendQueryPrepared(name, c.args, nil, nil)
+		}
+	}
+	err = p.Sync()
+	for at < len(list) && err == nil {
+		if err = list[at].answered(p); err == nil {
+			at++
+		}
+	}
+	if err == nil {
+		return at, p.Close()
+	}
+	_ = p.Close() // it repeats the error, or closes the connection
+	kept.failed(list[at:])
+	return at, err
+}
+
+// answered reads the answers to a command, and to what the message did before it.
+func (c *command) answered(p *pgconn.Pipeline) error {
+	before := 0
+	if c.frees != "" {
+		before++
+	}
+	if c.prepares {
+		before++
+	}
+	for range before {
+		if _, err := p.GetResults(); err != nil {
+			return err
+		}
+	}
+	c.prepares = false // by now, the session has it
+	result, err := p.GetResults()
+	if err != nil {
+		return err
+	}
+	reader, is := result.(*pgconn.ResultReader)
+	if !is {
+		return fmt.Errorf("unexpected answer %T", result)
+	}
+	_, err = reader.Close()
+	return err
+}
+
+// runQueued calls a handler that queues its statements, without a connection, and then executes what it queued: in one message if that
+// is possible.
+func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Handler, events []event.Envelope) error {
+	began := time.Now()
+	taken, err := queues.Call(ctx, b.store, b.opts.timeout, h.Queue, events)
+	if taken.Abandoned {
+		b.store.handling.abandoned.Add(1)
+	}
+	if err != nil {
+		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
+	}
+	statements := taken.Statements
+	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) || sizeOf(statements) > mostInMessage {
+		return b.run(ctx, func(ctx context.Context, tx pgx.Tx) error { return sendInTx(ctx, tx, statements) })
+	}
+	conn, err := b.acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
+	}
+	b.begun = begun{leased: &leasedConn{conn: conn, since: time.Now()}}
+	defer b.release()
+	if b.restore, err = session.Of(ctx, conn.Conn()); err != nil {
+		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
+	}
+	return b.sendAll(ctx, conn.Conn(), b.message(lease, b.restore, statements), statements, time.Since(began))
+}
+
+// sendAll sends a message within the rest of the handler's time limit, and at least half of it.
+func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement, took time.Duration) error {
+	kept := b.store.preparedOn(conn)
+	at, waits := 0, false
+	late := func() error {
+		var err error
+		waits, err = b.waitsForLock(ctx, b.restore.PID)
+		if waits = waits || err != nil; err == nil && waits {
+			return projection.ErrLockWait
+		}
+		return projection.ErrTimeout
+	}
+	var r usercode.Result
+	err := b.store.handling.during(b, func() error {
+		r = usercode.Within(ctx, max(b.opts.timeout-took, b.opts.timeout/2), late, func(ctx context.Context) (err error) {
+			at, err = send(ctx, conn.PgConn(), kept, list)
+			if at == 0 && kept != nil && pgerr.Is(err, pgerr.NoPreparedStatement) { // something has discarded those of the session
+				clear(kept.known)
+				at, err = send(ctx, conn.PgConn(), kept, list)
+			}
+			return err
+		})
+		return r.Err
+	})
+	if b.back.onItsWay { // the request to cancel may reach the next statement of the session
+		defer closeHard(ctx, conn)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case r.Abandoned:
+		b.leased.abandon()
+		return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, &engine.Fault{Class: engine.Unclear, Err: err})
+	case at >= len(list) || list[at].part == restorePart:
+		b.store.log.Warn("resetting the session after a commit failed, closing its connection", zap.Stringer("projection", b.id), zap.Error(err))
+		closeHard(ctx, conn)
+		return nil
+	case pgerr.FromServer(err):
+		return b.refused(ctx, conn, list[at], statements, err)
+	}
+	closeHard(ctx, conn)
+	fault := &engine.Fault{Class: engine.Unclear, Err: err} // all was sent, so it may have committed
+	switch {
+	case ctx.Err() != nil:
+		fault = engine.CancelledFault(context.Cause(ctx))
+	case r.Cause != nil && waits:
+		fault = &engine.Fault{Class: engine.Infrastructure, Probe: r.Cause == projection.ErrTimeout, Conflict: r.Cause == projection.ErrLockWait, Err: errors.Join(r.Cause, err)}
+	case r.Cause != nil:
+		fault = engine.LateFault(r.Cause, err)
+	}
+	return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, b.sentBack(err, fault))
+}
+
+// refused returns the fault of a message that the server refused at a command, and restores the session.
+func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, statements []queued.Statement, met error) error {
+	fault, doing := classify(met), "commit %s"
+	interrupted := fault.Class == engine.Interrupted
+	switch {
+	case at.part == openingPart:
+		fault, doing = blocked(fault.OfStore()), "begin %s"
+	case at.part == handlerPart:
+		own := *fault
+		own.Class = own.Class.OfHandler()
+		own.Probe, own.Err = own.Class == engine.Unclear, statements[at.of].Named(met)
+		own.Position = projection.FailedPosition(own.Err)
+		fault, doing = &own, "handle %s"
+	case pgerr.Is(met, pgerr.TransactionEnded):
+		closeHard(ctx, conn)
+		fault = &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(ErrBatchEnded, met)}
+	}
+	err := b.sentBack(met, fault)
+	if b.back.onItsWay || interrupted { // for the latter, a prepared statement may be the cause
+		closeHard(ctx, conn)
+	} else {
+		b.rollback(ctx, conn, b.restore)
+		if at.part == handlerPart {
+			err = b.store.namingExtensions(ctx, b.leased.conn, b.id.Tenant, err)
+		}
+		err = b.conflict(ctx, conn, met, err)
+		closeStandby(ctx, conn, met)
+	}
+	return fmt.Errorf(doing+" of %s up to %d: %w", b.what, b.id, b.to, err)
+}

@@ -1,0 +1,125 @@
+package pgstore
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/queued"
+	"github.com/millrace-go/millrace/pgstore/internal/guard"
+)
+
+// Queue takes the statements of a handler that only writes: see Queued. Its methods:
+//
+//	Exec(sql string, args ...any)   queues a statement. Its arguments may be changed afterwards.
+//	At(e event.Envelope) Queue      ties statements to their event. If one fails, the event is tried alone at once.
+//	Expect(rows int64) Queue        makes statements fail if they change another number of rows.
+//
+// It must not be used after the function has returned: what is queued later is lost.
+type Queue = queued.Queue
+
+// Queued makes a Handler of a function that only writes, and reads nothing from the database, for all events of a batch, in global
+// order. The function queues its statements, and has no transaction. Then they are sent with the begin, the fence, the checkpoint and
+// the commit in one message, while handlers of Batch need three. Everything else is as for Batch.
+//
+// Arguments are sent as texts, by their Go types, as with pgx.QueryExecModeExec: a cast such as $1::bigint is needed only where the
+// server cannot tell the type. A time.Time is sent in its zone, a []byte as bytea. A json.RawMessage is JSON, and so are maps, structs
+// and slices of them whose type the driver does not know.
+//
+// Within the function, methods of the store that write return projection.ErrWithinTx. Middleware is called around the function, not
+// around the execution of what it has queued.
+//
+// A batch takes three messages, like others, if its message would have more than 64 KiB, if it uses Queue.Expect, if it replays or blocks
+// dead letters, and behind a pooler that lends sessions.
+func Queued(f func(ctx context.Context, q Queue, events []event.Envelope) error) Handler {
+	return Handler{engine.HandleQueue(queues, f)}
+}
+
+// QueuedEach is Queued for one event. The statements belong to the event.
+func QueuedEach(f func(ctx context.Context, q Queue, e event.Envelope) error) Handler {
+	return Handler{engine.HandleQueueEach(queues, f)}
+}
+
+// OnQueued is QueuedEach for the events of type T.EventType, with their bodies decoded.
+func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error) Handler {
+	return Handler{engine.HandleQueueType(queues, f)}
+}
+
+// OnQueuedBatch is OnQueued for all events of a batch.
+func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error) Handler {
+	return Handler{engine.HandleQueueTypeBatch(queues, f)}
+}
+
+var queues = engine.Queues[pgx.Tx]{
+	New:  func() Queue { return queued.New(guard.AdmitQueued, encodeText) },
+	Send: sendInTx, Class: returnedClass,
+}
+
+// typeMaps are used by one goroutine at a time.
+var typeMaps = sync.Pool{New: func() any { return pgtype.NewMap() }}
+
+// encodeText returns an argument as PostgreSQL's text, or nil. A value whose type the driver does not know is encoded as JSON.
+func encodeText(arg any) (encoded any, size int, err error) {
+	var text string
+	switch arg := arg.(type) {
+	case nil:
+		return nil, 0, nil
+	case string:
+		text = arg
+	case int64:
+		text = strconv.FormatInt(arg, 10)
+	case int:
+		text = strconv.Itoa(arg)
+	default:
+		m := typeMaps.Get().(*pgtype.Map)
+		raw, err := m.Encode(0, pgtype.TextFormatCode, arg, []byte{})
+		typeMaps.Put(m)
+		if _, own := arg.(driver.Valuer); err != nil && !own && marshals(reflect.TypeOf(arg)) {
+			raw, err = json.Marshal(arg)
+		}
+		if err != nil || raw == nil {
+			return nil, 0, err
+		}
+		text = string(raw)
+	}
+	return text, len(text), nil
+}
+
+// marshals reports whether a value of the type may be sent as JSON.
+func marshals(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Map || t.Kind() == reflect.Struct
+}
+
+// sendInTx executes statements in a transaction in one message.
+func sendInTx(ctx context.Context, tx pgx.Tx, statements []queued.Statement) error {
+	var batch pgx.Batch
+	for _, s := range statements {
+		batch.Queue(s.SQL, s.Args...)
+	}
+	results := tx.SendBatch(ctx, &batch)
+	for i, s := range statements {
+		tag, err := results.Exec()
+		if err == nil {
+			err = s.Changed(tag.RowsAffected())
+		} else if i > 0 { // at the first one, the preparation of another may have failed
+			err = s.Named(err)
+		}
+		if err != nil {
+			_ = results.Close()
+			return fmt.Errorf("statement %d of %d: %w", i+1, len(statements), err)
+		}
+	}
+	return results.Close()
+}
