@@ -11,9 +11,9 @@ import (
 var catchUpScenario = scenario{
 	name: "catchup",
 	about: `A projection that counts events by type applies all events, from connecting to the last commit: the start, the lease and the
-		stop of the runtime are included. The handwritten loop reads ahead on one connection, and applies a batch of 500 events in one
+		stop of the runtime are included. The handwritten loop reads ahead on one connection, and applies a batch of 2,000 events in one
 		round trip on another; it handles no gaps, leases or failures. Handlers of millrace use one statement for a batch (set-based),
-		one for each event in one round trip (pipelined), or one round trip for each event (per event). The classic sequence is: lock
+		one for each event in one round trip (pipelined), or one round trip for each event (per event). With "queued", a batch is one message. The classic sequence is: lock
 		the checkpoint, read, apply event by event, advance the checkpoint, commit, with a round trip for each statement. The last two
 		apply fewer events.`,
 	cases: func(o sizeOptions) []benchCase {
@@ -24,6 +24,7 @@ var catchUpScenario = scenario{
 			},
 			goals: []goal{
 				{contender: "millrace, set-based", metric: "events/s", to: "handwritten", atLeast: 0.95},
+				{contender: "millrace, set-based, queued", metric: "events/s", to: "handwritten", atLeast: 1.1},
 				{contender: "millrace, pipelined", metric: "events/s", to: "millrace, per event", atLeast: 5},
 			},
 			prepare: func(ctx context.Context, e *env) ([]contender, error) { return catchUpContenders(ctx, e, o) },
@@ -57,8 +58,10 @@ func catchUpContenders(ctx context.Context, e *env, o sizeOptions) ([]contender,
 	}
 	return []contender{
 		{"handwritten", c.byHand},
-		c.millrace("millrace, set-based", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.Batch(setBased(name, t)) }),
+		c.millrace("millrace, set-based", "t0", o.catchUpEvents, batchSetBased),
+		c.millrace("millrace, set-based, queued", "t0", o.catchUpEvents, queuedSetBased),
 		c.millrace("millrace, pipelined", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.Batch(pipelined(name, t)) }),
+		c.millrace("millrace, per event, queued", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.QueuedEach(perEventQueued(name, t)) }),
 		c.millrace("millrace, per event", "t1", c.fewEvents(), func(name string, t *tally) millrace.Handler { return pgstore.Each(perEvent(name, t)) }),
 		{"classic sequence", c.classic},
 	}, nil
@@ -79,7 +82,7 @@ func (c catcher) byHand(ctx context.Context, round int) (figures, verify, error)
 	return measured, all(c.counted(name, c.o.catchUpEvents), loop.tally.inOrder(c.o.catchUpEvents)), err
 }
 
-func (c catcher) millrace(name, tenant string, events int, handler func(name string, t *tally) millrace.Handler) contender {
+func (c catcher) millrace(name, tenant string, events int, handler handlerFunc) contender {
 	return contender{name, func(ctx context.Context, round int) (figures, verify, error) {
 		var seen tally
 		id := fmt.Sprint(name, " ", round)

@@ -54,7 +54,7 @@ func (c classic) tick(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	events, err := scanEvents(rows)
+	events, err := scanEvents(rows, 1)
 	if err != nil {
 		return 0, err
 	}

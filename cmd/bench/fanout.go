@@ -261,7 +261,8 @@ func (f *fanout) runPooled(ctx context.Context, e *env, name string, positions [
 		}
 		defer closeConn()
 		group.Go(func() error {
-			return q.work(working, func(i int) error {
+			return q.work(working, 1, func(woken []int) error {
+				i := woken[0]
 				n, err := loopOnce(working, conn, name, i, &positions[i])
 				p.add(n)
 				return err
@@ -330,7 +331,7 @@ func loopOnce(ctx context.Context, conn *pgx.Conn, name string, projection int, 
 	if err != nil {
 		return 0, err
 	}
-	events, err := scanEvents(rows)
+	events, err := scanEvents(rows, 1)
 	if err != nil || len(events) == 0 {
 		return 0, err
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// handBatch is how many events the handwritten code reads at a time: the default of millrace.
-	handBatch = 500
+	// handBatch is how many events the handwritten code reads and applies at a time at most. With more it is not faster.
+	handBatch = 2000
 	// handAhead is how many batches it reads ahead.
 	handAhead = 2
 )
@@ -25,6 +25,7 @@ type handLoop struct {
 	reader, writer *pgx.Conn
 	name           string
 	position       int64
+	size           int // of the last read
 	tally          tally
 }
 
@@ -77,23 +78,38 @@ func (l *handLoop) read(ctx context.Context, after int64) ([]event.Envelope, err
 	if err != nil {
 		return nil, err
 	}
-	return scanEvents(rows)
+	events, err := scanEvents(rows, l.size)
+	l.size = len(events)
+	return events, err
 }
 
-func scanEvents(rows pgx.Rows) ([]event.Envelope, error) {
+// scanEvents reads the events of rows, of which there are probably this many.
+func scanEvents(rows pgx.Rows, probably int) ([]event.Envelope, error) {
 	defer rows.Close()
-	events := make([]event.Envelope, 0, handBatch)
-	var headers []byte // there are none
-	var causation, correlation *string
+	events := make([]event.Envelope, 0, probably)
+	var columns eventRow
 	for rows.Next() {
-		var e event.Envelope
-		err := rows.Scan(&e.Position, &e.Stream, &e.Version, &e.Type, (*[]byte)(&e.Body), &headers, &causation, &correlation, &e.Time)
-		if err != nil {
+		if err := rows.Scan(columns.into()...); err != nil {
 			return nil, err
 		}
-		events = append(events, e)
+		events = append(events, columns.e)
 	}
 	return events, rows.Err()
+}
+
+// eventRow takes the columns of an event.
+type eventRow struct {
+	e                      event.Envelope
+	headers                []byte // there are none
+	causation, correlation *string
+	list                   [9]any
+}
+
+// into returns where the columns of the next row go.
+func (r *eventRow) into() []any {
+	r.e = event.Envelope{}
+	r.list = [9]any{&r.e.Position, &r.e.Stream, &r.e.Version, &r.e.Type, (*[]byte)(&r.e.Body), &r.headers, &r.causation, &r.correlation, &r.e.Time}
+	return r.list[:]
 }
 
 // apply applies and commits a batch in one round trip.

@@ -8,7 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
 )
 
 const (
@@ -65,6 +67,38 @@ func pipelined(contender string, t *tally) batchFunc {
 			batch.Queue(countOneSQL, contender, events[i].Type)
 		}
 		return tx.SendBatch(ctx, &batch).Close()
+	}
+}
+
+// handlerFunc makes the handler of a contender.
+type handlerFunc = func(contender string, t *tally) millrace.Handler
+
+func batchSetBased(contender string, t *tally) millrace.Handler {
+	return pgstore.Batch(setBased(contender, t))
+}
+
+func queuedSetBased(contender string, t *tally) millrace.Handler {
+	return pgstore.Queued(setBasedQueued(contender, t))
+}
+
+// queueFunc queues the statements for events.
+type queueFunc = func(ctx context.Context, q pgstore.Queue, events []event.Envelope) error
+
+// setBasedQueued is setBased for a handler that queues.
+func setBasedQueued(contender string, t *tally) queueFunc {
+	return func(_ context.Context, q pgstore.Queue, events []event.Envelope) error {
+		t.see(events)
+		q.Exec(countTypesSQL, contender, typesOf(events))
+		return nil
+	}
+}
+
+// perEventQueued is perEvent for a handler that queues.
+func perEventQueued(contender string, t *tally) func(ctx context.Context, q pgstore.Queue, e event.Envelope) error {
+	return func(_ context.Context, q pgstore.Queue, e event.Envelope) error {
+		t.see([]event.Envelope{e})
+		q.Exec(countOneSQL, contender, e.Type)
+		return nil
 	}
 }
 

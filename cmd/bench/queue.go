@@ -43,41 +43,54 @@ func (q *queue) wake(tenant int) {
 	}
 }
 
-// work calls fn for woken tenants, until the queue closes.
-func (q *queue) work(ctx context.Context, fn func(tenant int) error) error {
+// work calls fn for woken tenants, for up to most that wait at a time, until the queue closes.
+func (q *queue) work(ctx context.Context, most int, fn func(tenants []int) error) error {
 	for {
-		var tenant int
+		tenants := make([]int, 0, most)
 		select {
-		case tenant = <-q.tenants:
+		case tenant := <-q.tenants:
+			tenants = append(tenants, tenant)
 		case <-q.ended:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		q.change(tenant, busy)
-		if err := fn(tenant); err != nil {
+		for more := true; more && len(tenants) < most; {
+			select {
+			case tenant := <-q.tenants:
+				tenants = append(tenants, tenant)
+			default:
+				more = false
+			}
+		}
+		q.begin(tenants)
+		if err := fn(tenants); err != nil {
 			return err
 		}
-		q.done(tenant)
+		q.done(tenants)
 	}
 }
 
-func (q *queue) change(tenant int, to queueState) {
+func (q *queue) begin(tenants []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.states[tenant] = to
+	for _, tenant := range tenants {
+		q.states[tenant] = busy
+	}
 }
 
-// done queues the tenant again if it was woken meanwhile.
-func (q *queue) done(tenant int) {
+// done queues those of the tenants again that were woken meanwhile.
+func (q *queue) done(tenants []int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.states[tenant] == busy {
-		q.states[tenant] = asleep
-		return
+	for _, tenant := range tenants {
+		if q.states[tenant] == busy {
+			q.states[tenant] = asleep
+			continue
+		}
+		q.states[tenant] = queued
+		q.tenants <- tenant
 	}
-	q.states[tenant] = queued
-	q.tenants <- tenant
 }
 
 // close ends the workers, and returns their error.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +23,8 @@ const (
 	wideWriters = 8
 	// wideWorkers apply at once in the handwritten code, on a connection each.
 	wideWorkers = 8
+	// wideShared is how many tenants that wait share the messages of a handwritten worker.
+	wideShared  = 4
 	addTotalSQL = `insert into bench.totals (contender, tenant, projection, n) values ($1, $2, $3, $4)
 		on conflict (contender, tenant, projection) do update set n = totals.n + excluded.n`
 )
@@ -30,29 +34,16 @@ var wideScenario = scenario{
 	about: `Many tenants with 10 projections each. 8 writers append single events to tenants in random order. An application is one
 		event applied by one projection, in a transaction of its own with its checkpoint: one statement of the handler, and one for
 		the checkpoint. Measured are the applications per second from the first append to the last application. The handwritten code
-		reads the events of a tenant once for its 10 projections, keeps checkpoints in memory, and sends the 10 transactions in one round trip,
-		by 8 workers that writers wake within the process. The classic sequence runs for each projection of the tenants that
-		writers wake. In the second table, one event at a time goes to a random tenant, and is measured until all 10 projections have
+		reads the events of a tenant once for its 10 projections, of up to 4 tenants in one round trip, keeps checkpoints in memory, and sends
+		the 10 transactions of each in another round trip, by 8 workers that writers wake within the process. The classic sequence runs
+		for each projection of the tenants that writers wake. In the second table, no application waits for the disk: millrace by
+		AsyncCommit, the others by synchronous_commit. With "queued", a batch is one message. In the third one, one event at a time goes to a random tenant, and is measured until all 10 projections have
 		applied it.`,
 	cases: func(o sizeOptions) []benchCase {
 		size := fmt.Sprintf("%s tenants × %d projections", thousands(int64(o.wideTenants)), o.wideProjections)
 		return []benchCase{
-			{
-				name: size, metrics: []metric{{"applications/s", "", higher, true}},
-				goals: []goal{{contender: "millrace", metric: "applications/s", to: "handwritten", atLeast: 0.8}},
-				prepare: func(ctx context.Context, e *env) ([]contender, error) {
-					w, err := newWide(ctx, e, o)
-					if err != nil {
-						return nil, err
-					}
-					p := newProgress()
-					return []contender{
-						{"handwritten", w.byHand},
-						{"millrace", func(ctx context.Context, _ int) (figures, verify, error) { return w.millrace(ctx, p) }},
-						{"classic sequence", w.classic},
-					}, nil
-				},
-			},
+			wideCase(o, size, false),
+			wideCase(o, size+", no wait for the disk", true),
 			{
 				name: size + ", latency", metrics: latencyMetrics,
 				goals: []goal{{contender: "random tenant", metric: "p50", to: "always the same tenant", atMost: 3}},
@@ -76,6 +67,34 @@ var wideScenario = scenario{
 	},
 }
 
+// wideCase measures the applications per second. With async, none of them waits for the disk.
+func wideCase(o sizeOptions, name string, async bool) benchCase {
+	return benchCase{
+		name: name,
+		metrics: []metric{
+			{"applications/s", "", higher, true}, {"own CPU/application", "µs", lower, false}, {"server CPU/application", "µs", lower, false},
+			{"allocations/application", "", lower, false},
+		},
+		goals: []goal{
+			{contender: "millrace, queued", metric: "applications/s", to: "handwritten", atLeast: 0.7},
+			{contender: "millrace, queued", metric: "own CPU/application", atMost: 80},
+			{contender: "millrace", metric: "applications/s", to: "classic sequence", atLeast: 1},
+		},
+		prepare: func(ctx context.Context, e *env) ([]contender, error) {
+			w, err := newWide(ctx, e, o)
+			if err != nil {
+				return nil, err
+			}
+			w.async = async
+			contenders := []contender{{"handwritten", w.byHand}, w.millrace("millrace", w.batch), w.millrace("millrace, queued", w.queued), {"classic sequence", w.classic}}
+			if !async {
+				contenders = append(contenders, contender{"handwritten, one flush", w.byHandOneFlush})
+			}
+			return contenders, nil
+		},
+	}
+}
+
 // wide runs the contenders of wide. Events are appended to all tenants equally often.
 type wide struct {
 	*env
@@ -83,9 +102,11 @@ type wide struct {
 	tenants []*pgstore.Tenant
 	// silent are the tenants by a store that notifies nothing.
 	silent []*pgstore.Tenant
-	events []int64 // of each tenant, in all rounds
-	seen   []tally // of each projection of each tenant, by millrace
+	events []int64            // of each tenant, in all rounds
+	seen   map[string][]tally // of each projection of each tenant, by contender
 	o      sizeOptions
+	// async says that no application waits for the disk.
+	async bool
 }
 
 func newWide(ctx context.Context, e *env, o sizeOptions) (*wide, error) {
@@ -101,7 +122,10 @@ func newWide(ctx context.Context, e *env, o sizeOptions) (*wide, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wide{env: e, store: store, tenants: tenants, events: make([]int64, len(tenants)), seen: make([]tally, len(tenants)*o.wideProjections), o: o}
+	w := &wide{env: e, store: store, tenants: tenants, events: make([]int64, len(tenants)), seen: make(map[string][]tally), o: o}
+	for _, contender := range []string{"millrace", "millrace, queued", "latency"} {
+		w.seen[contender] = make([]tally, len(tenants)*o.wideProjections)
+	}
 	for _, tenant := range tenants {
 		silent, err := quiet.ForTenant(tenant.Name())
 		if err != nil {
@@ -114,7 +138,7 @@ func newWide(ctx context.Context, e *env, o sizeOptions) (*wide, error) {
 
 // ours returns the verification of millrace's contenders: counts in the database, and the order that the handlers saw.
 func (w *wide) ours(contender string) verify {
-	return all(w.verify(contender, w.events), sumInOrder(w.seen, w.applications()))
+	return all(w.verify(contender, w.events), sumInOrder(w.seen[contender], w.applications()))
 }
 
 // verify returns a verification that each projection of each tenant has applied all events of the tenant.
@@ -150,22 +174,46 @@ func (w *wide) append(ctx context.Context, tenants []*pgstore.Tenant, appended f
 	return group.Wait()
 }
 
+// wideHandler makes the handler of a projection of a contender.
+type wideHandler = func(contender string, projection int) millrace.Handler
+
+// batch returns a handler with a transaction.
+func (w *wide) batch(contender string, projection int) millrace.Handler {
+	return pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		tenant, err := w.see(ctx, contender, projection, events)
+		if err == nil {
+			_, err = tx.Exec(ctx, addTotalSQL, contender, tenant, projection, len(events))
+		}
+		return err
+	})
+}
+
+// queued returns a handler that queues.
+func (w *wide) queued(contender string, projection int) millrace.Handler {
+	return pgstore.Queued(func(ctx context.Context, q pgstore.Queue, events []event.Envelope) error {
+		tenant, err := w.see(ctx, contender, projection, events)
+		q.Exec(addTotalSQL, contender, tenant, projection, len(events))
+		return err
+	})
+}
+
+// see notes events that a projection of a contender handles, and returns the tenant.
+func (w *wide) see(ctx context.Context, contender string, projection int, events []event.Envelope) (tenant int, err error) {
+	if tenant, err = tenantNumber(ctx); err != nil {
+		return 0, err
+	}
+	w.seen[contender][tenant*w.o.wideProjections+projection].see(events)
+	return tenant, nil
+}
+
 // runtime returns a runtime with the projections of a contender, which reports each batch.
-func (w *wide) runtime(contender string, ended func(b observe.Batch)) (*millrace.Runtime, error) {
+func (w *wide) runtime(contender string, handler wideHandler, ended func(b observe.Batch)) (*millrace.Runtime, error) {
 	rt, err := millrace.New(millrace.Config{Store: w.store, Observer: observe.Observer{BatchEnded: ended}})
 	if err != nil {
 		return nil, err
 	}
 	for i := range w.o.wideProjections {
-		err := rt.Register(millrace.Projection{Name: fmt.Sprint(contender, i), Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-			tenant, err := tenantNumber(ctx)
-			if err != nil {
-				return err
-			}
-			w.seen[tenant*w.o.wideProjections+i].see(events)
-			_, err = tx.Exec(ctx, addTotalSQL, contender, tenant, i, len(events))
-			return err
-		})})
+		err := rt.Register(millrace.Projection{Name: fmt.Sprint(contender, i), AsyncCommit: w.async, Handler: handler(contender, i)})
 		if err != nil {
 			return nil, err
 		}
@@ -175,8 +223,8 @@ func (w *wide) runtime(contender string, ended func(b observe.Batch)) (*millrace
 
 // live runs a runtime with the projections of a contender, and calls fn when all have applied all events. p counts the
 // applications of the contender in all rounds.
-func (w *wide) live(ctx context.Context, contender string, p *progress, fn func(ctx context.Context) error) error {
-	rt, err := w.runtime(contender, func(b observe.Batch) {
+func (w *wide) live(ctx context.Context, contender string, handler wideHandler, p *progress, fn func(ctx context.Context) error) error {
+	rt, err := w.runtime(contender, handler, func(b observe.Batch) {
 		if b.Err == nil {
 			p.add(b.Applied)
 		}
@@ -205,29 +253,40 @@ func (w *wide) applications() int {
 	return total
 }
 
-func (w *wide) millrace(ctx context.Context, p *progress) (f figures, _ verify, err error) {
-	err = w.live(ctx, "millrace", p, func(ctx context.Context) error {
-		begin := time.Now()
-		if err := w.append(ctx, w.tenants, func(int) {}); err != nil {
+func (w *wide) millrace(name string, handler wideHandler) contender {
+	p := newProgress()
+	return contender{name, func(ctx context.Context, _ int) (f figures, _ verify, err error) {
+		err = w.live(ctx, name, handler, p, func(ctx context.Context) error {
+			begin := w.startMeter()
+			if err := w.append(ctx, w.tenants, func(int) {}); err != nil {
+				return err
+			}
+			err := p.wait(ctx, w.applications())
+			f = begin.perEvent(w.o.wideEvents * w.o.wideProjections)
 			return err
-		}
-		err := p.wait(ctx, w.applications())
-		f = figures{perSecond(w.o.wideEvents*w.o.wideProjections, begin)}
-		return err
-	})
-	return f, w.ours("millrace"), err
+		})
+		return f, w.ours(name), err
+	}}
 }
 
 // byHand applies events by workers that writers wake.
 func (w *wide) byHand(ctx context.Context, round int) (figures, verify, error) {
-	name := fmt.Sprint("handwritten ", round)
+	return w.handwritten(ctx, fmt.Sprint("handwritten ", round), false)
+}
+
+// byHandOneFlush is byHand, but of the transactions of a message only the last waits for the disk, and none counts before that.
+func (w *wide) byHandOneFlush(ctx context.Context, round int) (figures, verify, error) {
+	return w.handwritten(ctx, fmt.Sprint("handwritten, one flush ", round), true)
+}
+
+func (w *wide) handwritten(ctx context.Context, name string, oneFlush bool) (figures, verify, error) {
 	positions, err := w.positions(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	before := append([]int64(nil), w.events...)
-	f, err := w.byWorkers(ctx, name, positions, func(ctx context.Context, conn *pgx.Conn, tenant int) (int, error) {
-		return w.applyByHand(ctx, conn, name, tenant, &positions[tenant])
+	f, err := w.byWorkers(ctx, name, positions, wideShared, oneFlush, func(ctx context.Context, conn *pgx.Conn, tenants []int) (int, error) {
+		return w.applyByHand(ctx, conn, name, tenants, positions, oneFlush)
 	})
 	return f, w.verify(name, added(w.events, before)), err
 }
@@ -253,8 +312,12 @@ func (w *wide) positions(ctx context.Context) ([]int64, error) {
 	return positions, nil
 }
 
-// byWorkers appends while workers apply, and measures. All checkpoints of a tenant begin at its position.
-func (w *wide) byWorkers(ctx context.Context, name string, positions []int64, apply func(ctx context.Context, conn *pgx.Conn, tenant int) (int, error)) (figures, error) {
+// applying applies the events of tenants, and returns how many times one was applied.
+type applying = func(ctx context.Context, conn *pgx.Conn, tenants []int) (int, error)
+
+// byWorkers appends while workers apply the events of up to shared tenants at a time, and measures. All checkpoints of a tenant begin
+// at its position.
+func (w *wide) byWorkers(ctx context.Context, name string, positions []int64, shared int, oneFlush bool, apply applying) (figures, error) {
 	_, err := w.Pool.Exec(ctx, `insert into bench.marks select $1, t - 1, p, position
 		from unnest($2::bigint[]) with ordinality as e (position, t), generate_series(0, $3::int - 1) as p`, name, positions, w.o.wideProjections)
 	if err != nil {
@@ -269,44 +332,77 @@ func (w *wide) byWorkers(ctx context.Context, name string, positions []int64, ap
 			return nil, errors.Join(err, q.close(group))
 		}
 		defer closeConn()
+		if w.async || oneFlush {
+			if _, err := conn.Exec(ctx, "set synchronous_commit = off"); err != nil {
+				return nil, errors.Join(err, q.close(group))
+			}
+		}
 		group.Go(func() error {
-			return q.work(working, func(tenant int) error {
-				applied, err := apply(working, conn, tenant)
+			return q.work(working, shared, func(tenants []int) error {
+				applied, err := apply(working, conn, tenants)
 				p.add(applied)
 				return err
 			})
 		})
 	}
-	begin := time.Now()
+	begin := w.startMeter()
 	err = w.append(working, w.silent, q.wake)
 	if err == nil {
 		err = p.wait(working, n)
 	}
-	rate := perSecond(n, begin)
-	return figures{rate}, errors.Join(err, q.close(group))
+	measured := begin.perEvent(n)
+	return measured, errors.Join(err, q.close(group))
 }
 
-// applyByHand reads the new events of a tenant, and applies them by each projection in a transaction of its own, all in one round trip.
-func (w *wide) applyByHand(ctx context.Context, conn *pgx.Conn, name string, tenant int, position *int64) (int, error) {
-	rows, err := conn.Query(ctx, "select "+eventColumns+" from "+eventsOf(w.tenants[tenant])+" where global_seq > $1 order by global_seq limit $2",
-		pgx.QueryExecModeExec, *position, int64(handBatch))
+// applyByHand reads the new events of tenants in one round trip, and applies them in another, by each projection in a transaction
+// of its own.
+func (w *wide) applyByHand(ctx context.Context, conn *pgx.Conn, name string, tenants []int, positions []int64, oneFlush bool) (applied int, err error) {
+	reads := make([]string, len(tenants))
+	args := []any{pgx.QueryExecModeExec}
+	for i, tenant := range tenants {
+		reads[i] = fmt.Sprintf("(select %d, "+eventColumns+" from "+eventsOf(w.tenants[tenant])+" where global_seq > $%d order by global_seq limit %d)",
+			i, i+1, handBatch)
+		args = append(args, positions[tenant])
+	}
+	rows, err := conn.Query(ctx, strings.Join(reads, " union all "), args...)
 	if err != nil {
 		return 0, err
 	}
-	events, err := scanEvents(rows)
-	if err != nil || len(events) == 0 {
+	defer rows.Close()
+	events := make([][]event.Envelope, len(tenants))
+	var of int
+	var columns eventRow
+	into := append([]any{&of}, columns.into()...)
+	for rows.Next() {
+		if err := rows.Scan(into...); err != nil {
+			return 0, err
+		}
+		events[of] = append(events[of], columns.e)
+		columns.e = event.Envelope{}
+	}
+	if err := rows.Err(); err != nil {
 		return 0, err
 	}
-	last := events[len(events)-1].Position
 	var batch pgx.Batch
-	for p := range w.o.wideProjections {
-		queueTotal(&batch, name, tenant, p, len(events), last)
+	for i, tenant := range tenants {
+		n := len(events[i])
+		if n == 0 {
+			continue
+		}
+		positions[tenant] = events[i][n-1].Position
+		for p := range w.o.wideProjections {
+			queueTotal(&batch, name, tenant, p, n, positions[tenant])
+		}
+		applied += n * w.o.wideProjections
 	}
-	if err := conn.SendBatch(ctx, &batch).Close(); err != nil {
-		return 0, err
+	if applied == 0 { // an earlier read took the events for which the tenants were woken
+		return 0, nil
 	}
-	*position = last
-	return len(events) * w.o.wideProjections, nil
+	if oneFlush {
+		last := len(batch.QueuedQueries) - 4
+		batch.QueuedQueries = slices.Insert(batch.QueuedQueries, last+1, &pgx.QueuedQuery{SQL: "set local synchronous_commit = on"})
+	}
+	return applied, conn.SendBatch(ctx, &batch).Close()
 }
 
 // classic runs the classic sequence for the projections of the tenants that writers wake.
@@ -317,7 +413,8 @@ func (w *wide) classic(ctx context.Context, round int) (figures, verify, error) 
 		return nil, nil, err
 	}
 	before := append([]int64(nil), w.events...)
-	f, err := w.byWorkers(ctx, name, positions, func(ctx context.Context, conn *pgx.Conn, tenant int) (total int, err error) {
+	f, err := w.byWorkers(ctx, name, positions, 1, false, func(ctx context.Context, conn *pgx.Conn, tenants []int) (total int, err error) {
+		tenant := tenants[0]
 		for p := 0; p < w.o.wideProjections && err == nil; p++ {
 			one := classicMark(name, tenant, p, eventsOf(w.tenants[tenant]), func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
 				_, err := tx.Exec(ctx, addTotalSQL, name, tenant, p, 1)
@@ -335,7 +432,7 @@ func (w *wide) classic(ctx context.Context, round int) (figures, verify, error) 
 // latency measures single events to the tenants that choose returns.
 func (w *wide) latency(ctx context.Context, p *progress, choose func() int) (figures, verify, error) {
 	var took []time.Duration
-	err := w.live(ctx, "latency", p, func(ctx context.Context) error {
+	err := w.live(ctx, "latency", w.batch, p, func(ctx context.Context) error {
 		for range w.o.wideProbes {
 			if err := pause(ctx, probePause); err != nil {
 				return err
