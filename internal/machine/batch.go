@@ -88,7 +88,7 @@ func (s *step) batch() {
 	}
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
-	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: s.Crash.Quarantine, Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
+	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
 		Live: !s.behind(), def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }
 
@@ -174,7 +174,7 @@ func (s *step) succeeded(batch engine.Batch, took time.Duration) {
 		s.Faults.Object = ""
 		s.answered()
 	}
-	if s.Crash.Quarantine = max(0, s.Crash.Quarantine-n); s.Crash.Quarantine > 0 {
+	if s.Crash.Quarantine = max(0, s.Crash.Quarantine-int32(n)); s.Crash.Quarantine > 0 {
 		s.Sizer.Alone()
 	}
 	s.recovered()

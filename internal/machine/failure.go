@@ -29,7 +29,7 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		s.answered()
 	}
 	if f.Unreachable || f.Class == engine.Unclear {
-		s.Crash.CutOff, s.Crash.Events = s.Row.Incarnation, max(s.Crash.Events, len(batch.Events))
+		s.Crash.CutOff, s.Crash.Events = s.Row.Incarnation, max(s.Crash.Events, int32(len(batch.Events)))
 	}
 	at := BatchFault{Class: f.Class, Position: batch.Events[0].Position, Alone: batch.Alone(), Unreachable: f.Unreachable, Now: s.now}
 	switch decision := s.Faults.History.Decide(s.Def.Faults, at); decision {

@@ -22,7 +22,7 @@ func (s *step) adopt(row engine.Lease) {
 	s.Crash.CutOff, s.Crash.Events = 0, 0
 	if crashed {
 		// One of the events that were under way may have crashed the server. An attempt that was counted stays counted.
-		s.Crash = Crash{Quarantine: max(s.Def.MaxEvents, events)}
+		s.Crash = Crash{Quarantine: max(int32(s.Def.MaxEvents), events)}
 		s.Replays.Unfinished = 0
 	}
 	if !row.Desired.Runs() {
@@ -39,7 +39,7 @@ func (s *step) adopt(row engine.Lease) {
 	s.Row, s.Position = row, row.Checkpoint
 	s.Buffer = Buffer{To: row.Checkpoint, average: s.Buffer.average}
 	if row.Quarantined() {
-		s.Crash.Quarantine = max(s.Crash.Quarantine, s.Def.LargestBatch())
+		s.Crash.Quarantine = max(s.Crash.Quarantine, int32(s.Def.LargestBatch()))
 	}
 	if row.FailingPosition > row.Checkpoint || s.Crash.Quarantine > 0 {
 		s.Sizer.Alone()

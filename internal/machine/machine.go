@@ -53,12 +53,13 @@ type Machine struct {
 // Crash describes events at which processes, or the server, may have ended.
 type Crash struct {
 	// Quarantine is how many more events are tried one by one, each attempt counted in advance.
-	Quarantine int
+	Quarantine int32
+	// Events is how many events the batch had whose server went away.
+	Events int32
+	// CutOff is the incarnation of a server that went away while a handler ran, 0 if none did.
+	CutOff engine.Incarnation
 	// Begun is an attempt that was counted in advance, and has no outcome.
 	Begun engine.Begun
-	// CutOff is the incarnation of a server that went away while a handler ran, 0 if none did. Events is how many events its batch had.
-	CutOff engine.Incarnation
-	Events int
 }
 
 // Faults are the faults that were not counted against an event.

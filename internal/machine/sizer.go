@@ -28,19 +28,20 @@ import (
 // size doubles after each success and is halved again. After the event the size grows back in l+1 calls. If the projection stops, n counts
 // the events up to there, and k is 1.
 type BatchSizer struct {
-	size, most int32
-	// The largest size is between usual and ceiling, and that is at most largest. patience is how many full batches must be applied
-	// before the ceiling is raised, and missing how many of them are missing.
-	usual, ceiling, largest int32
-	patience, missing       int16
+	// size is how many events the next batch takes, and most how many it may take while nothing fails.
+	size, most int16
+	// most is between usual and ceiling, and that is at most largest. patience is how many full batches must be applied before the
+	// ceiling is raised, and missing how many of them are missing.
+	usual, ceiling, largest int16
 	// doubted is the ceiling from before a large batch failed, until it is known whether one of its events fails alone. 0 if none did.
-	doubted int32
-	// before is the position of the event that a handler named as failed, 0 if there is none. The events before it are applied
-	// again without it, and then it is tried alone.
-	before int64
+	doubted           int16
+	patience, missing int8
 	// pace is how many batches must succeed before the size doubles, 0 meaning one, and left is how many of them are missing.
 	// Conflicts raise it.
 	pace, left int8
+	// before is the position of the event that a handler named as failed, 0 if there is none. The events before it are applied
+	// again without it, and then it is tried alone.
+	before int64
 }
 
 // slowest is the highest pace of a BatchSizer.
@@ -56,11 +57,11 @@ const (
 
 // NewBatchSizer returns a sizer that starts with batches of the usual size.
 func NewBatchSizer(usual, largest int) BatchSizer {
-	return BatchSizer{size: int32(usual), most: int32(usual), usual: int32(usual), ceiling: int32(largest), largest: int32(largest), patience: leastPatience}
+	return BatchSizer{size: int16(usual), most: int16(usual), usual: int16(usual), ceiling: int16(largest), largest: int16(largest), patience: leastPatience}
 }
 
 // leastPatience and mostPatience are how many full batches are applied before a ceiling is raised for the first time, and at most.
-const leastPatience, mostPatience = 8, 4096
+const leastPatience, mostPatience = 8, 120
 
 // Most returns how many events the next batch may take at most.
 func (s *BatchSizer) Most() int { return int(s.most) }
@@ -88,12 +89,12 @@ func (s *BatchSizer) Applied(n int, took time.Duration) {
 	s.doubted = 0
 	if s.most == s.ceiling && s.ceiling < s.largest {
 		if s.missing--; s.missing <= 0 {
-			s.ceiling = min(2*s.ceiling, s.largest)
+			s.ceiling = doubled(s.ceiling, s.largest)
 		}
 	}
 	switch {
 	case took <= quick:
-		s.most = min(2*s.most, s.ceiling)
+		s.most = doubled(s.most, s.ceiling)
 	case took > slow:
 		s.most = max(s.most/2, s.usual)
 	}
@@ -113,16 +114,16 @@ func (s *BatchSizer) Succeeded() {
 	case s.left > 1:
 		s.left--
 	default:
-		s.size, s.left = min(s.size*2, s.most), s.pace
+		s.size, s.left = doubled(s.size, s.most), s.pace
 	}
 }
 
 // Conflicted records that a batch of n events was rolled back because of other transactions. No event is to blame. If it happens
 // again and again, the size grows more slowly.
 func (s *BatchSizer) Conflicted(n int) {
-	s.lower(int32(n / 2))
+	s.lower(int16(n / 2))
 	s.most, s.doubted = s.usual, 0
-	s.size, s.before = min(int32(max(1, n/2)), s.most), 0
+	s.size, s.before = min(int16(max(1, n/2)), s.most), 0
 	s.pace = min(max(1, 2*s.pace), slowest)
 	s.left = s.pace
 }
@@ -147,7 +148,7 @@ func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool
 		}
 		return false
 	}
-	s.size = int32(max(1, len(events)/2))
+	s.size = int16(max(1, len(events)/2))
 	if before := s.ceiling; len(events) > int(s.usual) {
 		s.lower(s.size)
 		s.doubted = max(s.doubted, before)
@@ -156,12 +157,15 @@ func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool
 }
 
 // lower makes n the ceiling, unless that is lower, and raises the patience.
-func (s *BatchSizer) lower(n int32) {
+func (s *BatchSizer) lower(n int16) {
 	s.ceiling = min(s.ceiling, max(n, s.usual))
 	s.most = min(s.most, s.ceiling)
 	s.missing = s.patience
-	s.patience = min(2*s.patience, mostPatience)
+	s.patience = int8(min(2*int(s.patience), mostPatience))
 }
+
+// doubled returns twice n, and most at most.
+func doubled(n, most int16) int16 { return int16(min(2*int(n), int(most))) }
 
 // Alone makes the next batch one event.
 func (s *BatchSizer) Alone() { s.size, s.before = 1, 0 }

@@ -306,6 +306,19 @@ func TestFullBatchesGrowWhileTheyAreQuick(t *testing.T) {
 	}
 }
 
+func TestLargestSizesFit(t *testing.T) {
+	s := NewBatchSizer(math.MaxInt16, math.MaxInt16)
+	s.Applied(math.MaxInt16, 0)
+	s.Conflicted(math.MaxInt16)
+	s.Failed(make([]event.Envelope, math.MaxInt16/2), -1)
+	for range 20 {
+		s.Applied(int(s.size), 0)
+	}
+	if s.size != math.MaxInt16 || s.Most() != math.MaxInt16 {
+		t.Errorf("batches of %d, at most %d", s.size, s.Most())
+	}
+}
+
 // The largest size stays while a failing event is looked for, but not after a conflict.
 func TestLargestSizeAfterFailures(t *testing.T) {
 	grown := func() BatchSizer {
@@ -333,7 +346,7 @@ func TestLargestSizeAfterFailures(t *testing.T) {
 		}
 		failed.Failed(make([]event.Envelope, 4000), -1)
 	}
-	for n, want := range map[int]int32{4000: 500, 600: 300} {
+	for n, want := range map[int]int16{4000: 500, 600: 300} {
 		conflicted := grown()
 		if conflicted.Conflicted(n); conflicted.size != want || conflicted.Most() != 500 || int(conflicted.ceiling) != max(500, n/2) {
 			t.Errorf("after a conflict of %d events batches of %d, at most %d", n, conflicted.size, conflicted.Most())
