@@ -144,7 +144,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 	lastAt := one[int64](t, f.Store, "select position from millrace.dead_letters where id = $1", last)
 	return append(operationStatements(f, l), []planned{
 		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3, $4)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation)}, 1},
-		{"advance", "select millrace.advance('1', $1, $2::uuid, $3, $4, $5, 41)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation), l.Checkpoint}, 1},
+		{"advance", c.sql("advance_batch"), []any{"1", l.Row, l.Owner, l.Epoch, int64(l.Incarnation), l.Checkpoint, 41}, 1},
 		{"advance_many", c.sql("advance_many"), arrays, many},
 		{"release, one", c.sql("release"), append(advanceArgs(advances[:1]), []int64{0}, []int32{0}, []int64{0}, c.controlChannel), 1},
 		{"release", c.sql("release"), append(slices.Clone(arrays), make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},

@@ -155,10 +155,14 @@ func TestQueuedStatementHasTheTimeLimitOfItsHandler(t *testing.T) {
 	for _, held := range []time.Duration{400 * time.Millisecond, 3 * time.Second} {
 		tx, err := o.store.pool.Begin(ctx)
 		noError(t, err)
-		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(ctx)) })
+		released := make(chan struct{})
+		t.Cleanup(func() { <-released })
 		_, err = tx.Exec(ctx, "select pg_advisory_xact_lock($1)", held.Milliseconds())
 		noError(t, err)
-		time.AfterFunc(held, func() { _ = tx.Rollback(context.WithoutCancel(ctx)) })
+		time.AfterFunc(held, func() {
+			defer close(released)
+			_ = tx.Rollback(context.WithoutCancel(ctx))
+		})
 	}
 	waited := o.queueWithin(time.Second, queuesToo(0, "select pg_advisory_xact_lock(400), pg_sleep(0.3), pg_advisory_xact_lock(3000)"))
 	if fault := wantClass(t, waited, engine.Infrastructure); !fault.Conflict {
