@@ -31,7 +31,7 @@ const (
 	mostInMessage = 64 << 10
 	// mostPrepared is how many statements of messages a session keeps prepared, and longestPrepared how long their texts are at most.
 	// Others are parsed each time. unusedAfter is after how many uses of others one makes room for another.
-	mostPrepared, longestPrepared, unusedAfter = 200, 4 << 10, 1000
+	mostPrepared, longestPrepared, unusedAfter = 200, 4 << 10, 20_000
 	// perCommand and perArgument are the bytes of a command and an argument in a message beside their texts, at most. aroundHandler are
 	// those of all commands that are not the handler's.
 	perCommand, perArgument, aroundHandler = 120, 8, 4 << 10
