@@ -151,8 +151,8 @@ type prepared struct {
 // parameters stay those of the tables for which it was prepared. So a statement of the handler is prepared for one path.
 type statementKey struct{ sql, path string }
 
-// preparedStatement is a statement of a session. used is when it was used last. stale reports that it failed, and that the next message parses it anew:
-// the types of its parameters may have changed since it was prepared. If it is an event's fault, it fails again.
+// preparedStatement is a statement of a session. used is when it was used last. stale reports that it failed, and that the next
+// message parses it anew: the types of its parameters may have changed since it was prepared. If it is an event's fault, it fails again.
 type preparedStatement struct {
 	name  string
 	used  int64
@@ -184,7 +184,8 @@ func (p *prepared) use(c *command) (name string) {
 	switch {
 	case found == nil:
 		if len(p.known) >= mostPrepared {
-			if c.frees = p.forgetUnused(); c.frees == "" {
+			c.frees = p.forgetUnused()
+			if c.frees == "" {
 				return ""
 			}
 		}
@@ -246,7 +247,8 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 	}
 	err = p.Sync()
 	for at < len(list) && err == nil {
-		if err = list[at].answered(p); err == nil {
+		err = list[at].answered(p)
+		if err == nil {
 			at++
 		}
 	}
@@ -306,7 +308,8 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 	}
 	b.begun = begun{leased: &leasedConn{conn: conn, since: time.Now()}}
 	defer b.release()
-	if b.restore, err = session.Of(ctx, conn.Conn()); err != nil {
+	b.restore, err = session.Of(ctx, conn.Conn())
+	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
 	return b.sendAll(ctx, conn.Conn(), b.message(lease, b.restore, statements), statements, time.Since(began))
@@ -319,7 +322,11 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	late := func() error {
 		var err error
 		waits, err = b.waitsForLock(ctx, b.restore.PID)
-		if waits = waits || err != nil; err == nil && waits {
+		if err != nil {
+			waits = true // if the server does not answer, the handler is not at fault
+			return projection.ErrTimeout
+		}
+		if waits {
 			return projection.ErrLockWait
 		}
 		return projection.ErrTimeout

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-go/millrace/internal/queued"
 )
 
-// Queue takes the statements of a handler that only writes: see Queued, and for its methods the documentation of pgstore.Queue. It is the type of pgstore.Queue, so one function may serve both
-// stores.
+// Queue takes the statements of a handler that only writes: see Queued. It is the type of pgstore.Queue, which documents its methods. So
+// one function may serve both stores.
 type Queue = queued.Queue
 
 // Queued makes a Handler of a function that only writes, and reads nothing from the database, for all events of a batch, in global

@@ -219,7 +219,8 @@ func (l *liver) millrace(name string, from *pgstore.Tenant, handler handlerFunc)
 		if _, err := rt.RunUntilIdle(ctx); err != nil {
 			return nil, nil, err
 		}
-		if rt, err = l.runtime(name, d, handler(name, &seen)); err != nil {
+		rt, err = l.runtime(name, d, handler(name, &seen))
+		if err != nil {
 			return nil, nil, err
 		}
 		f, _, err := l.take(ctx, d, fmt.Sprint(name, round), repeat(liveWriters, appendTo(from)), rt.Run)

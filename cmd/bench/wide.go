@@ -199,7 +199,8 @@ func (w *wide) queued(contender string, projection int) millrace.Handler {
 
 // see notes events that a projection of a contender handles, and returns the tenant.
 func (w *wide) see(ctx context.Context, contender string, projection int, events []event.Envelope) (tenant int, err error) {
-	if tenant, err = tenantNumber(ctx); err != nil {
+	tenant, err = tenantNumber(ctx)
+	if err != nil {
 		return 0, err
 	}
 	w.seen[contender][tenant*w.o.wideProjections+projection].see(events)

@@ -174,7 +174,8 @@ func (s *step) succeeded(batch engine.Batch, took time.Duration) {
 		s.Faults.Object = ""
 		s.answered()
 	}
-	if s.Crash.Quarantine = max(0, s.Crash.Quarantine-int32(n)); s.Crash.Quarantine > 0 {
+	s.Crash.Quarantine = max(0, s.Crash.Quarantine-int32(n))
+	if s.Crash.Quarantine > 0 {
 		s.Sizer.Alone()
 	}
 	s.recovered()

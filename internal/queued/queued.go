@@ -76,9 +76,7 @@ func (q Queue) Exec(sql string, args ...any) {
 		return
 	}
 	if err := l.add(q, sql, args); err != nil {
-		if l.err = err; q.at != 0 {
-			l.err = projection.At(q.at, err)
-		}
+		l.err = Statement{At: q.at}.Named(err)
 	}
 }
 

@@ -97,7 +97,7 @@ type Store interface {
 	Queued(f QueueFunc) millrace.Handler
 	QueuedEach(f QueueEventFunc) millrace.Handler
 	QueuedCounted(f QueueEventFunc) millrace.Handler
-	// Mixed is a handler with types like that of Counted, and another one that queues, for events of the type Noted.
+	// Mixed routes events to two handlers: those of Counted to one with a transaction, those of the type Noted to one that queues.
 	Mixed(counted EventFunc, noted QueueEventFunc) millrace.Handler
 	Hook(f HookFunc) millrace.Hook
 	// Numbers returns the columns of a query of one row, which are integers. It runs outside of every transaction of the store.

@@ -26,6 +26,18 @@ type texts struct {
 	set map[string]struct{}
 }
 
+// admit returns why a text is refused, or nil. It examines a text once.
+func (t *texts) admit(text string, examine func(text string) error) error {
+	if t.has(text) {
+		return nil
+	}
+	if err := examine(text); err != nil {
+		return err
+	}
+	t.add(text)
+	return nil
+}
+
 func (t *texts) has(text string) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -67,32 +67,18 @@ func (tx *Tx) admit(sql string) error {
 
 // AdmitQueued returns why a statement may not be sent with others in a transaction of the store, or nil.
 func AdmitQueued(sql string) error {
-	if admittedQueued.has(sql) {
-		return nil
-	}
-	for _, words := range statementHeads(sql) {
-		if words[0] == "copy" {
-			return fmt.Errorf("COPY refused, a queued statement has no data: %w", ErrTxControl)
+	return admittedQueued.admit(sql, func(sql string) error {
+		for _, words := range statementHeads(sql) {
+			if words[0] == "copy" {
+				return fmt.Errorf("COPY refused, a queued statement has no data: %w", ErrTxControl)
+			}
 		}
-	}
-	if err := refuse(sql); err != nil {
-		return err
-	}
-	admittedQueued.add(sql)
-	return nil
+		return refuse(sql)
+	})
 }
 
 // Admit returns why a statement may not run in a transaction of the store, or nil.
-func Admit(sql string) error {
-	if admitted.has(sql) {
-		return nil
-	}
-	if err := refuse(sql); err != nil {
-		return err
-	}
-	admitted.add(sql)
-	return nil
-}
+func Admit(sql string) error { return admitted.admit(sql, refuse) }
 
 // Dirty records that events were appended for the tenant.
 func (tx *Tx) Dirty(tenant string) {
