@@ -336,13 +336,13 @@ func TestLargestSizeAfterFailures(t *testing.T) {
 	if alone.Failed(make([]event.Envelope, 1), -1); alone.ceiling != 4000 {
 		t.Errorf("after an event failed alone, the ceiling is %d", alone.ceiling)
 	}
-	for n, want := range map[int]int{1: leastPatience, 2: 2 * leastPatience, 3: 4 * leastPatience} {
+	for i, want := range []int{leastPatience, 2 * leastPatience, 4 * leastPatience} {
 		tries := 0
 		for ; failed.Most() < 4000; tries++ {
 			failed.Applied(failed.Most(), 0)
 		}
 		if tries != want {
-			t.Errorf("after failure %d, the ceiling was raised after %d batches, want %d", n, tries, want)
+			t.Errorf("after failure %d, the ceiling was raised after %d batches, want %d", i+1, tries, want)
 		}
 		failed.Failed(make([]event.Envelope, 4000), -1)
 	}
