@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,6 +60,7 @@ const (
 	openingPart part = iota
 	handlerPart
 	commitPart
+	endPart
 	restorePart
 )
 
@@ -78,9 +80,26 @@ type command struct {
 
 func (c *command) key() statementKey { return statementKey{c.sql, c.path} }
 
-// message returns the commands of a message with the statements of a handler.
-func (b *batchTx) message(lease engine.Lease, restore session.Restore, statements []queued.Statement) []command {
-	list := make([]command, 0, len(statements)+len(restore.Statements)+6)
+// place is where a batch stands in a message: whether the message is shared, and whether it follows and precedes another batch. flush is
+// the setting of its commit.
+type place struct {
+	shared, follows, precedes bool
+	flush                     string
+}
+
+// What a commit does about the disk, as settings of the transaction. If it need not wait, another one waits after it. A synchronous
+// standby is always waited for.
+const (
+	flushNever = "set_config('synchronous_commit', 'off', true), "
+	flushLater = "set_config('synchronous_commit', case current_setting('synchronous_standby_names') when '' then 'off' " +
+		"else current_setting('synchronous_commit') end, true), "
+	flushAll = "set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' " +
+		"else current_setting('synchronous_commit') end, true), "
+)
+
+// appendTo appends the commands of a batch with the statements of its handler to those of a message.
+func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.Restore, statements []queued.Statement, p place) []command {
+	list = slices.Grow(list, len(statements)+len(restore.Statements)+5)
 	add := func(part part, sql string, args ...string) {
 		c := command{part: part, sql: sql, args: make([][]byte, len(args))}
 		for i, arg := range args {
@@ -88,11 +107,14 @@ func (b *batchTx) message(lease engine.Lease, restore session.Restore, statement
 		}
 		list = append(list, c)
 	}
-	add(openingPart, queries.Text("begin_batch"))
-	if b.opts.asyncCommit {
-		add(openingPart, "set local synchronous_commit = off")
+	if !p.follows {
+		add(openingPart, queries.Text("begin_batch"))
+	} else {
+		for _, sql := range restore.Statements {
+			add(openingPart, sql)
+		}
 	}
-	settings, args := b.settings()
+	settings, args := b.settings(p)
 	add(openingPart, settings, args...)
 	path := b.store.tenantPath(b.id.Tenant)
 	for i, s := range statements {
@@ -104,12 +126,14 @@ func (b *batchTx) message(lease engine.Lease, restore session.Restore, statement
 		}
 		list = append(list, c)
 	}
-	for _, sql := range restore.Users {
-		add(commitPart, sql)
-	}
+	add(commitPart, restore.LocalUser)
 	add(commitPart, b.store.control.sql("advance_batch"), b.name, decimal(int64(lease.Row)), lease.Owner, decimal(lease.Epoch),
 		decimal(int64(lease.Incarnation)), decimal(lease.Checkpoint), decimal(b.to))
-	add(commitPart, queries.Text("commit_batch"))
+	if p.precedes {
+		add(endPart, queries.Text("chain_batch"))
+		return list
+	}
+	add(endPart, queries.Text("commit_batch"))
 	for _, sql := range restore.Statements {
 		add(restorePart, sql)
 	}
@@ -120,8 +144,13 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // settings returns the statement that makes the settings of the transaction and announces it, with its arguments: what setUpSQL does for
 // other batches, without the check of the fence. The handler has read nothing, so the check at the end is enough.
-func (b *batchTx) settings() (sql string, args []string) {
-	more := ""
+func (b *batchTx) settings(p place) (sql string, args []string) {
+	lock, most := b.lockWait(), b.opts.timeout+afterDeadline
+	statement := most
+	if p.shared {
+		lock, statement = min(lock, sharedWait), min(statement, sharedTime)
+	}
+	more := p.flush
 	if b.store.server.unbounded != "" {
 		more += "set_config('transaction_timeout', '0', true), "
 	}
@@ -129,11 +158,11 @@ func (b *batchTx) settings() (sql string, args []string) {
 		more += "set_config('client_connection_check_interval', '1000', true), "
 	}
 	args = []string{
-		decimal(milliseconds(b.lockWait())), decimal(milliseconds(b.opts.timeout + afterDeadline)), b.name,
+		decimal(milliseconds(lock)), decimal(milliseconds(statement)), decimal(milliseconds(most)), b.name,
 		decimal(int64(b.store.control.batchClass)), decimal(int64(b.fence.rows[0])),
 	}
 	if path := b.store.tenantPath(b.id.Tenant); path != "" {
-		more, args = more+"set_config('search_path', $6::text, true), ", append(args, path)
+		more, args = more+"set_config('search_path', $7::text, true), ", append(args, path)
 	}
 	return sqltext.Fill(queries.Text("settings_batch"), "{more}", more), args
 }
@@ -141,10 +170,11 @@ func (b *batchTx) settings() (sql string, args []string) {
 // preparedKey is where a connection keeps its prepared.
 const preparedKey = "millrace prepared statements of messages"
 
-// prepared has the prepared statements of messages in a session. made counts their names, and uses their uses.
+// prepared has the prepared statements of messages in a session. made counts their names, and uses their uses. Before it is full, none
+// is looked for that makes room for another.
 type prepared struct {
-	known      map[statementKey]*preparedStatement
-	made, uses int64
+	known            map[statementKey]*preparedStatement
+	made, uses, full int64
 }
 
 // statementKey identifies a statement. The server plans a prepared statement anew if the search path differs, but the types of its
@@ -202,12 +232,16 @@ func (p *prepared) use(c *command) (name string) {
 
 // forgetUnused forgets a statement that was not used for long, and returns its name, empty if there is none.
 func (p *prepared) forgetUnused() (name string) {
+	if p.uses < p.full {
+		return ""
+	}
 	for key, s := range p.known {
 		if s.used < p.uses-unusedAfter {
 			delete(p.known, key)
 			return s.name
 		}
 	}
+	p.full = p.uses + mostPrepared
 	return ""
 }
 
@@ -260,6 +294,16 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 	return at, err
 }
 
+// sendAnew is send. If something has discarded the prepared statements of the session, it sends the message a second time.
+func sendAnew(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
+	at, err = send(ctx, conn, kept, list)
+	if at == 0 && kept != nil && pgerr.Is(err, pgerr.NoPreparedStatement) {
+		clear(kept.known)
+		at, err = send(ctx, conn, kept, list)
+	}
+	return at, err
+}
+
 // answered reads the answers to a command, and to what the message did before it.
 func (c *command) answered(p *pgconn.Pipeline) error {
 	before := 0
@@ -302,6 +346,15 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) || sizeOf(statements) > mostInMessage {
 		return b.run(ctx, func(ctx context.Context, tx pgx.Tx) error { return sendInTx(ctx, tx, statements) })
 	}
+	took := time.Since(began)
+	if sent, err := b.share(ctx, lease, statements); sent {
+		return err
+	}
+	return b.sendAlone(ctx, lease, statements, took)
+}
+
+// sendAlone sends a message with one batch. took is how long its handler has worked.
+func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements []queued.Statement, took time.Duration) error {
 	conn, err := b.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
@@ -312,7 +365,14 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
-	return b.sendAll(ctx, conn.Conn(), b.message(lease, b.restore, statements), statements, time.Since(began))
+	var p place
+	if b.opts.asyncCommit {
+		p.flush = flushNever
+	}
+	began := time.Now()
+	err = b.sendAll(ctx, conn.Conn(), b.appendTo(nil, lease, b.restore, statements, p), statements, took)
+	b.store.sharing.setAlone(lease.Row, err != nil || time.Since(began) > sharedWait/2)
+	return err
 }
 
 // sendAll sends a message within the rest of the handler's time limit, and at least half of it.
@@ -334,11 +394,7 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	var r usercode.Result
 	err := b.store.handling.during(b, func() error {
 		r = usercode.Within(ctx, max(b.opts.timeout-took, b.opts.timeout/2), late, func(ctx context.Context) (err error) {
-			at, err = send(ctx, conn.PgConn(), kept, list)
-			if at == 0 && kept != nil && pgerr.Is(err, pgerr.NoPreparedStatement) { // something has discarded those of the session
-				clear(kept.known)
-				at, err = send(ctx, conn.PgConn(), kept, list)
-			}
+			at, err = sendAnew(ctx, conn.PgConn(), kept, list)
 			return err
 		})
 		return r.Err

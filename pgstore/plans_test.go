@@ -36,7 +36,7 @@ var coldStatements = map[string][]string{
 	"it runs once for a command or an operation, and reads one row by its primary key, or the few rows of one projection": {"check_lease", "lock_lease", "check_operation", "count_failed_replay", "count_replay",
 		"count_unparked", "delete_old_commands", "delete_old_operations", "end_discard", "end_replay", "first_of_stream", "has_open_command", "letter_projections", "open_discards",
 		"park_again", "release_streams", "set_replaying", "state_of_tenant", "try_stream", "unblock_streams"},
-	"it reads no table of the store": {"notify", "transaction_began", "begin_batch", "commit_batch", "settings_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",
+	"it reads no table of the store": {"notify", "transaction_began", "begin_batch", "chain_batch", "commit_batch", "flush_batches", "settings_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",
 		"notify_wake", "ping", "plan_for_arguments", "reset_session", "server_facts", "session_lock", "waits_for_lock"},
 	"it runs when an operator asks for a diagnosis, and reads the catalog or a row for each tenant, node or session": {"diagnose_connections", "diagnose_indexes",
 		"diagnose_leases", "diagnose_listen", "diagnose_nodes", "diagnose_notify", "diagnose_positions", "diagnose_prepared", "diagnose_privileges",

@@ -54,6 +54,10 @@ type Options struct {
 	TenantSetup []TenantStep
 	// NoNotify turns off the NOTIFY after appends. Other processes then find new events by polling.
 	NoNotify bool
+	// SyncEachCommit makes the commit of each queued batch wait for the disk itself. By default, of the batches that share a message, only
+	// the last commit waits, and none counts as done before it. So readers may see rows of the others some milliseconds before these
+	// are durable, and a crash of the server in between loses rows and checkpoint together: the batch is applied again.
+	SyncEachCommit bool
 	// KeyRetention is the minimum time for which idempotency keys are kept (see event.Expected.WithKey). Appends with
 	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
 	// meets a version conflict if it expects a version. Negative means for ever. Default: 7 days.
@@ -122,6 +126,7 @@ type Store struct {
 	// middleware is around all appends, nil if there is none.
 	middleware *eventlog.Middleware
 	handling   handling
+	sharing    sharing
 	// warned reports whether warnOfExtensions has run.
 	warned atomic.Bool
 
@@ -213,6 +218,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	hooks := pool.Config()
 	//lint:ignore SA1019 the host's pool may still have BeforeAcquire
 	s.server.preparesUses = hooks.PrepareConn != nil || hooks.BeforeAcquire != nil || hooks.AfterRelease != nil
+	s.sharing.most = min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders)
 	s.notify = newNotifier(s)
 	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
 	number := stores.Add(1)

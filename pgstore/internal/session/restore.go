@@ -33,8 +33,9 @@ type Restore struct {
 	User string
 	// Session restores the rest after the transaction. State does so without Unlock.
 	Session, State string
-	// Users and Statements are the statements of User and Session.
-	Users, Statements []string
+	// LocalUser and Statements do what User and Session do, for statements that are prepared one by one.
+	LocalUser  string
+	Statements []string
 	// PID is the session's process, which the connection does not know behind a pooler.
 	PID uint32
 }
@@ -92,13 +93,20 @@ func restoreTo(found []setting) Restore {
 		}
 	}
 	// As commands and not as calls of set_config, which the server would have to plan.
-	setUser := func(scope string) []string {
-		return []string{fmt.Sprintf("set %s session authorization %s", scope, sqltext.String(last.user)), fmt.Sprintf("set %s role %s", scope, sqltext.String(last.role))}
+	setUser := func(scope string) string {
+		return fmt.Sprintf("set %s session authorization %s; set %s role %s", scope, sqltext.String(last.user), scope, sqltext.String(last.role))
 	}
-	list = append(append(list, setUser("session")...), "unlisten *", "close all", "discard temp")
-	local, state := setUser("local"), strings.Join(list, "; ")
-	list = append(list, "select "+Unlock)
-	return Restore{User: strings.Join(local, "; "), Session: strings.Join(list, "; "), State: state, PID: last.pid, Users: local, Statements: list}
+	// Where statements are prepared, one call costs less than several commands.
+	callUser := func(local bool) string {
+		return fmt.Sprintf("select set_config('session_authorization', %s, %t), set_config('role', %s, %t)",
+			sqltext.String(last.user), local, sqltext.String(last.role), local)
+	}
+	const lasting = "unlisten *; close all; discard temp"
+	state := strings.Join(append(slices.Clone(list), setUser("session"), lasting), "; ")
+	return Restore{
+		User: setUser("local"), Session: state + "; select " + Unlock, State: state, PID: last.pid, LocalUser: callUser(true),
+		Statements: append(append(list, callUser(false)+", "+Unlock), strings.Split(lasting, "; ")...),
+	}
 }
 
 // Pooled remembers the sessions of a pooler, and the settings that were made in any of them. Listing all settings of a

@@ -1,0 +1,357 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// riders are the leases of projections with an event each that waits.
+type riders struct {
+	t      *testing.T
+	store  *Store
+	leases []engine.Lease
+	event  event.Envelope
+}
+
+// newRiders claims n projections of the default tenant.
+func newRiders(t *testing.T, store *Store, n int) *riders {
+	t.Helper()
+	makeModel(t, store)
+	mustExec(t, store, "create table public.rode (rider integer primary key, note text)")
+	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	node := engine.Node{ID: uuid.NewString(), Tenants: []string{projection.DefaultTenant}, LeaseDuration: time.Minute}
+	for i := range n {
+		node.Projections = append(node.Projections, fmt.Sprintf("p%02d", i))
+	}
+	must(store.plane().Ensure(testContext(t), projectionsOf(node.Tenants, node.Projections...)))(t)
+	leases := must(claimFree(testContext(t), store, node, n))(t)
+	slices.SortFunc(leases, func(a, b engine.Lease) int { return strings.Compare(a.ID.Name, b.ID.Name) })
+	page := must(store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1 << 40, Limit: 1, MaxBytes: 1 << 20}))(t)
+	return &riders{t: t, store: store, leases: leases, event: page.Events[0]}
+}
+
+// rides returns a handler that leaves a row of its rider.
+func rides(i int, note string) queueFunc {
+	return func(_ context.Context, q Queue, _ []event.Envelope) error {
+		q.Exec("insert into public.rode values ($1, "+note+")", i)
+		return nil
+	}
+}
+
+// batch runs the batch of a rider.
+func (r *riders) batch(ctx context.Context, i int, o engine.ApplyOptions, f queueFunc) error {
+	if o.Timeout == 0 {
+		o.Timeout = 10 * time.Second
+	}
+	events := []event.Envelope{r.event}
+	return r.store.Engine().Apply(Queued(f).Engine(), o)(ctx, r.leases[i], engine.Batch{Events: events, To: r.event.Position})
+}
+
+// holding makes all batches wait until fn has returned and calls go on, as if the messages before theirs were under way.
+func (r *riders) holding(fn func()) {
+	s := &r.store.sharing
+	s.mu.Lock()
+	s.senders = s.most
+	s.mu.Unlock()
+	fn()
+	s.mu.Lock()
+	s.senders = 1
+	s.mu.Unlock()
+	s.pass()
+}
+
+// waits returns when n batches wait.
+func (r *riders) waits(n int) {
+	r.t.Helper()
+	r.until(func(s *sharing) bool { return len(s.waiting) == n })
+}
+
+// until returns when the batches that wait are as wanted.
+func (r *riders) until(wanted func(s *sharing) bool) {
+	r.t.Helper()
+	s, ctx := &r.store.sharing, testContext(r.t)
+	for found := false; !found; {
+		s.mu.Lock()
+		found = wanted(s)
+		s.mu.Unlock()
+		if ctx.Err() != nil {
+			r.t.Fatal("they do not come to wait as they should")
+		}
+		runtime.Gosched()
+	}
+}
+
+// together sends the batches of all riders in one message, in order, and returns their errors.
+func (r *riders) together(o engine.ApplyOptions, f func(i int) queueFunc) []error {
+	r.t.Helper()
+	errs := make([]error, len(r.leases))
+	var group sync.WaitGroup
+	r.holding(func() {
+		for i := range r.leases {
+			group.Go(func() { errs[i] = r.batch(testContext(r.t), i, o, f(i)) })
+			r.waits(i + 1)
+		}
+	})
+	group.Wait()
+	return errs
+}
+
+// rode fails the test unless the rows of exactly these riders are there, and their checkpoints have moved.
+func (r *riders) rode(want ...int) {
+	r.t.Helper()
+	if got := one[[]int](r.t, r.store, "select coalesce(array_agg(rider order by rider), '{}') from public.rode"); !slices.Equal(got, want) {
+		r.t.Errorf("rows of riders %v, want %v", got, want)
+	}
+	var moved []int
+	for i, lease := range r.leases {
+		if one[int64](r.t, r.store, "select checkpoint from millrace.leases where id = $1", lease.Row) == r.event.Position {
+			moved = append(moved, i)
+		}
+	}
+	if !slices.Equal(moved, want) {
+		r.t.Errorf("checkpoints of riders %v have moved, want %v", moved, want)
+	}
+}
+
+func TestQueuedBatchesThatWaitShareAMessage(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 5)
+	before := r.store.pool.Stat().AcquireCount()
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
+		return rides(i, "pg_backend_pid()::text || current_setting('synchronous_commit')")
+	})
+	used := r.store.pool.Stat().AcquireCount() - before
+	noError(t, errors.Join(errs...))
+	r.rode(0, 1, 2, 3, 4)
+	if used != 1 {
+		t.Errorf("%d connections were used for them", used)
+	}
+	if n := one[int](t, r.store, "select count(distinct regexp_replace(note, '[a-z]', '', 'g')) from public.rode"); n != 1 {
+		t.Errorf("they ran in %d sessions", n)
+	}
+	if got := one[string](t, r.store, "select string_agg(regexp_replace(note, '[0-9]', '', 'g'), ' ' order by rider) from public.rode"); got != "off off off off on" {
+		t.Errorf("their commits wait for the disk: %s", got)
+	}
+}
+
+// One after the other, nothing is shared, and nothing is asynchronous.
+func TestQueuedBatchThatWaitsForNoneIsDurableItself(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 2)
+	for i, want := range []string{"on", "off"} {
+		noError(t, r.batch(testContext(t), i, engine.ApplyOptions{AsyncCommit: want == "off"}, rides(i, "current_setting('synchronous_commit')")))
+		if got := one[string](t, r.store, "select note from public.rode where rider = $1", i); got != want {
+			t.Errorf("synchronous_commit is %s, want %s", got, want)
+		}
+	}
+}
+
+func TestEachCommitOfAMessageCanWaitForTheDisk(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, migrated(t, openStore(t, pgtest.Database(t), Options{SyncEachCommit: true})), 3)
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "current_setting('synchronous_commit')") })
+	noError(t, errors.Join(errs...))
+	if got := one[string](t, r.store, "select string_agg(note, ' ') from public.rode"); got != "on on on" {
+		t.Errorf("their commits wait for the disk: %s", got)
+	}
+}
+
+// A batch that fails in a message has its own error, as if it had been alone. Those before and after it are applied.
+func TestQueuedBatchThatFailsInAMessageFailsAlone(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]struct {
+		failing int
+		class   engine.Class
+		sql     string
+		named   bool
+	}{
+		"first":               {0, engine.HandlerFault, "select 1 / 0", true},
+		"in the middle":       {2, engine.HandlerFault, "insert into public.model (position) values (null)", true},
+		"last":                {4, engine.MissingObject, "insert into public.absent values (1)", true},
+		"deferred constraint": {2, engine.HandlerFault, "insert into public.child values (7)", false},
+		"ends the session":    {4, engine.Unclear, "select pg_terminate_backend(pg_backend_pid())", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRiders(t, newStore(t), 5)
+			mustExec(t, r.store, "create table public.parent (position bigint primary key); create table public.child (position bigint references public.parent deferrable initially deferred)")
+			var good []int
+			errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
+				if i != fails.failing {
+					good = append(good, i)
+					return rides(i, "''")
+				}
+				return func(ctx context.Context, q Queue, events []event.Envelope) error {
+					err := rides(i, "''")(ctx, q, events)
+					q.At(events[0]).Exec(fails.sql)
+					return err
+				}
+			})
+			fault := wantClass(t, errs[fails.failing], fails.class)
+			if fails.named && fault.Position != r.event.Position {
+				t.Errorf("position %d is named: %v", fault.Position, fault.Err)
+			}
+			errs[fails.failing] = nil
+			for _, err := range errs {
+				if err != nil { // the others are committed, but may be lost in a crash
+					wantClass(t, err, fails.class)
+				}
+			}
+			r.rode(good...)
+		})
+	}
+}
+
+func TestQueuedBatchWithoutItsLeaseFailsAloneInAMessage(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 3)
+	r.leases[1].Epoch++
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "''") })
+	if !errors.Is(errs[1], projection.ErrLeaseLost) {
+		t.Errorf("without its lease: %v", errs[1])
+	}
+	noError(t, errors.Join(errs[0], errs[2]))
+	r.rode(0, 2)
+}
+
+// A statement that waits holds up the others of its message for a moment only. Its projection is sent alone until it is quick again.
+func TestQueuedBatchThatWaitsForALockIsSentAlone(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 3)
+	tx := must(r.store.pool.Begin(testContext(t)))(t)
+	defer func() { _ = tx.Rollback(testContext(t)) }()
+	must(tx.Exec(testContext(t), "insert into public.rode values (1)"))(t)
+	others := make(chan error, 2)
+	waited := make(chan error, 1)
+	r.holding(func() {
+		for i := range r.leases {
+			done := others
+			if i == 1 {
+				done = waited
+			}
+			go func() { done <- r.batch(testContext(t), i, engine.ApplyOptions{}, rides(i, "''")) }()
+			r.waits(i + 1)
+		}
+	})
+	noError(t, errors.Join(<-others, <-others))
+	r.rode(0, 2)
+	if !r.store.sharing.goesAlone(r.leases[1].Row) {
+		t.Error("the next batch of the projection that waits would hold up others")
+	}
+	noError(t, tx.Rollback(testContext(t)))
+	noError(t, <-waited)
+	r.rode(0, 1, 2)
+	r.leases[1].Checkpoint = r.event.Position
+	mustAppend(t, r.store.tenant, "s", event.Any, someEvents(1)...)
+	r.event.Position++
+	noError(t, r.batch(testContext(t), 1, engine.ApplyOptions{}, func(context.Context, Queue, []event.Envelope) error { return nil }))
+	if r.store.sharing.goesAlone(r.leases[1].Row) {
+		t.Error("a batch that was quick is sent alone next time")
+	}
+}
+
+// What one batch does to the session does not reach the next one of the message.
+func TestQueuedBatchesOfAMessageSeeNothingOfEachOthersSession(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 3)
+	mustExec(t, r.store, "create function public.runs(text) returns void language plpgsql as 'begin execute $1; end'")
+	for _, sql := range []string{
+		"select set_config('DateStyle', 'SQL, DMY', false)", "create temporary table rode (rider integer, note text)", "select pg_advisory_lock(7)",
+		"select set_config('search_path', 'pg_temp', false)", "select set_config('role', 'pg_monitor', false)",
+		"select set_config('default_transaction_read_only', 'on', false)", "select set_config('synchronous_commit', 'off', false)",
+	} {
+		mustExec(t, r.store, "delete from public.rode")
+		errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
+			if i == 1 {
+				return func(_ context.Context, q Queue, _ []event.Envelope) error {
+					q.Exec("select public.runs($1)", sql) // where the guard of the texts does not see it
+					return nil
+				}
+			}
+			return func(_ context.Context, q Queue, _ []event.Envelope) error {
+				q.Exec(`insert into rode select $1, concat_ws(' ', current_setting('DateStyle'), current_user,
+					(select count(*) from pg_locks where locktype = 'advisory' and objid = 7), current_setting('search_path'), to_regclass('pg_temp.rode'))`, i)
+				return nil
+			}
+		})
+		if err := errors.Join(errs...); err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+		if n := one[int](t, r.store, "select count(distinct note) from public.rode"); n != 1 {
+			t.Errorf("%s: the next batch sees it: %s", sql, one[string](t, r.store, "select string_agg(note, ' / ') from public.rode"))
+		}
+		for i := range r.leases {
+			r.leases[i].Checkpoint = r.event.Position
+			r.store.sharing.setAlone(r.leases[i].Row, false)
+		}
+		mustAppend(t, r.store.tenant, "s", event.Any, someEvents(1)...)
+		r.event.Position++
+	}
+}
+
+// Batches that nobody waits for any more are not sent, and the others get their turn.
+func TestQueuedBatchThatIsCancelledLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 3)
+	ctx, cancel := context.WithCancel(testContext(t))
+	cancelled, done := make(chan error, 2), make(chan error, 1)
+	r.holding(func() {
+		for i := range 2 {
+			go func() { cancelled <- r.batch(ctx, i, engine.ApplyOptions{}, rides(i, "''")) }()
+			r.waits(i + 1)
+		}
+		r.store.sharing.pass() // the first one leads
+		go func() { done <- r.batch(testContext(t), 2, engine.ApplyOptions{}, rides(2, "''")) }()
+		cancel()
+		for range 2 {
+			if err := <-cancelled; err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	})
+	noError(t, <-done)
+	r.until(func(s *sharing) bool { return len(s.waiting) == 0 && s.senders <= 1 })
+}
+
+// If the commit that would have made the others durable fails, they are made durable otherwise before they end.
+func TestQueuedBatchesOfAMessageAreDurableWhenTheyEnd(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"synchronous_commit": "on"})})
+	store := openStore(t, server.DSN("postgres"), Options{})
+	migrated(t, store)
+	for name, last := range map[string]string{"the last is committed": "select 1", "the last fails": "select 1 / 0"} {
+		r := newRiders(t, store, 3)
+		noError(t, server.HoldWAL(testContext(t)))
+		errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
+			return func(ctx context.Context, q Queue, events []event.Envelope) error {
+				if i == 2 {
+					q.Exec(last)
+				}
+				return rides(i, "''")(ctx, q, events)
+			}
+		})
+		noError(t, errors.Join(errs[:2]...))
+		noError(t, server.CrashBackend(testContext(t)))
+		store.pool.Reset()
+		for i := range 2 {
+			if n := one[int](t, store, "select count(*) from public.rode where rider = $1", i); n != 1 {
+				t.Errorf("%s: the rows of rider %d are lost", name, i)
+			}
+		}
+		mustExec(t, store, "drop table public.rode, public.model; delete from millrace.projections")
+	}
+}
