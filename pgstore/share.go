@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 )
 
-// Queued batches that wait at the same time share a message. The first one sends it for the others, so nobody waits while the system
-// is idle. Each keeps its own transaction. If one fails, those before it are committed, and those after it are sent again. The failed one
+// Queued batches that wait at the same time share a message. The first one sends it for the others, so a batch does not wait while the
+// system is idle. Each keeps its own transaction. If one fails, those before it are committed, and those after it are sent again. The failed one
 // has not happened: it is sent alone, with the time limits of its handler. What its error means is decided there, and only there.
 
 const (

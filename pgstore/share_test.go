@@ -303,7 +303,7 @@ func TestQueuedBatchesOfAMessageSeeNothingOfEachOthersSession(t *testing.T) {
 	}
 }
 
-// Batches that nobody waits for any more are not sent, and the others get their turn.
+// Cancelled batches are not sent, and the others get their turn.
 func TestQueuedBatchThatIsCancelledLeavesItsPlace(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t, newStore(t), 3)

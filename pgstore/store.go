@@ -125,8 +125,7 @@ type Store struct {
 	sessions session.Pooled
 	// middleware is around all appends, nil if there is none.
 	middleware *eventlog.Middleware
-	handling   handling
-	sharing    sharing
+	inProgress
 	// warned reports whether warnOfExtensions has run.
 	warned atomic.Bool
 
