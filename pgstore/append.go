@@ -113,7 +113,7 @@ func (t *Tenant) appendToTx(ctx context.Context, tx pgx.Tx, asked event.Appendin
 // appendCall is a valid append.
 type appendCall struct {
 	eventlog.Append
-	durable bool
+	durable bool // synchronous_commit is turned on for the transaction of the caller
 	expire  bool // old idempotency keys are deleted as well
 }
 
@@ -133,7 +133,7 @@ func (t *Tenant) appendOnConn(ctx context.Context, a appendCall) (result event.A
 		}
 		if name != "" {
 			if err = prepareAll(ctx, conn, name, t.sql(statement)); err == nil {
-				result, err = sendAppend(ctx, conn, name, args)
+				result, err = sendAppend(ctx, conn, a, name, args)
 			}
 			if !forgetPrepared(ctx, conn, err, name) {
 				return err
@@ -152,16 +152,20 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event
 	if t.store.server.pooling.Forgets || a.expires() || t.store.prepared.of(t.name) < 0 {
 		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
 	}
-	return sendAppend(ctx, q, t.sql(statement), args)
+	return sendAppend(ctx, q, a, t.sql(statement), args)
 }
 
 // sendAppend runs the statement of an append, by its text or its name.
-func sendAppend(ctx context.Context, q querier, sql string, args []any) (event.Appended, error) {
+func sendAppend(ctx context.Context, q querier, a appendCall, sql string, args []any) (event.Appended, error) {
 	rows, _ := q.Query(ctx, sql, args...) // simple_protocol returns a conflict here, and the rows have it too
 	var result event.Appended
 	var position, version int64
 	positions := make([]int64, 0, 1)
-	_, err := pgx.ForEachRow(rows, []any{&position, &version, nil}, func() error {
+	columns := []any{&position, &version}
+	if a.durable {
+		columns = append(columns, nil)
+	}
+	_, err := pgx.ForEachRow(rows, columns, func() error {
 		positions = append(positions, position)
 		result.Version = max(result.Version, version)
 		return nil
@@ -210,10 +214,10 @@ func (a appendCall) statement() (statement string, args []any) {
 	}
 	if len(a.Types) == 1 {
 		statement += " append_one"
-		args = []any{a.Stream, a.Types[0], a.Bodies[0], a.Headers[0], a.Causations[0], a.Correlations[0], a.durable}
+		args = []any{a.Stream, a.Types[0], a.Bodies[0], a.Headers[0], a.Causations[0], a.Correlations[0]}
 	} else {
 		statement += " append_many"
-		args = []any{a.Stream, a.Types, a.Bodies, a.Headers, a.Causations, a.Correlations, a.durable}
+		args = []any{a.Stream, a.Types, a.Bodies, a.Headers, a.Causations, a.Correlations}
 	}
 	switch {
 	case a.expires():
@@ -223,6 +227,9 @@ func (a appendCall) statement() (statement string, args []any) {
 	}
 	if version > 0 {
 		args = append(args, version)
+	}
+	if a.durable {
+		statement += " durable"
 	}
 	return statement, args
 }

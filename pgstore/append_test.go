@@ -73,6 +73,28 @@ func TestNotificationIsSentAfterPreparedStatementsAreDiscarded(t *testing.T) {
 	}
 }
 
+func TestOnlyAppendsOfATransactionLookAtSynchronousCommit(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, connections(1))
+	prepared := func(looking bool) int {
+		return one[int](t, store, `select count(*) from pg_prepared_statements where strpos(statement, 'insert into ' || $1 || '.events') > 0
+			and (strpos(statement, 'synchronous_commit') > 0) = $2`, store.tenant.quoted, looking)
+	}
+	for range 2 {
+		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
+	}
+	if without, with := prepared(false), prepared(true); without != 1 || with != 0 {
+		t.Errorf("%d and %d appends are prepared without and with synchronous_commit, want 1 and 0", without, with)
+	}
+	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
+		_, _, err := store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
+		return err
+	}))
+	if without, with := prepared(false), prepared(true); without != 1 || with != 1 {
+		t.Errorf("%d and %d appends are prepared without and with synchronous_commit, want 1 and 1", without, with)
+	}
+}
+
 func TestAppendInASavepointWakesItsTenant(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

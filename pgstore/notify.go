@@ -15,15 +15,30 @@ import (
 	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
-// notifyInterval is the shortest time between two notifications. The first is sent at once, and tenants that follow are
-// sent together. Without it, the notifier took a fifth of the append speed.
-const notifyInterval = 2 * time.Millisecond
+// Without a limit, the notifier took a fifth of the append speed. Tenants that follow during a rest are sent together.
+const (
+	// notifyShare limits notifications to a tenth of the time. While they are cheap, 500 in a second stay far below that, and each is
+	// sent at once.
+	notifyShare = 10
+	// notifySaved is the most time without notifications that counts later. With it, events that follow each other closely after a
+	// quiet time are announced at once.
+	notifySaved = 10 * time.Millisecond
+	// notifyRest is the longest rest after a notification, however long it took. So the delay of a wake-up stays small.
+	notifyRest = 2 * time.Millisecond
+)
+
+// restAfter returns the rest after a notification that took cost. before is the rest after the one before it, which ended the time
+// passed earlier. A result that is not positive is time saved: the next notification may be sent at once.
+func restAfter(before, passed, cost time.Duration) time.Duration {
+	return min(max(before-passed, -notifySaved)+notifyShare*cost, notifyRest)
+}
 
 // notifier wakes feeds in this process directly, and those in other processes by NOTIFY. It runs after the commit, so
 // that no append waits for it.
 type notifier struct {
 	store *Store
 	local eventlog.Wakes
+	send  func(payloads []string) error
 
 	mu      sync.Mutex
 	dirty   map[string]int64 // the position that each tenant has events up to
@@ -31,10 +46,14 @@ type notifier struct {
 	closed  bool
 	idle    sync.WaitGroup
 	stop    chan struct{}
+
+	// rest is the result of restAfter for the last notification, which ended at the time ended. Only run uses them.
+	rest  time.Duration
+	ended time.Time
 }
 
 func newNotifier(s *Store) *notifier {
-	return &notifier{store: s, dirty: make(map[string]int64), stop: make(chan struct{})}
+	return &notifier{store: s, send: s.sendNotification, dirty: make(map[string]int64), stop: make(chan struct{})}
 }
 
 func (s port) OnWake(fn func(tenant string, position int64)) (remove func()) {
@@ -63,32 +82,40 @@ func (n *notifier) appended(tenant string, position int64) {
 	}
 }
 
-// run sends notifications until there were none for one interval.
+// run sends notifications, and rests after each, until there are none.
 func (n *notifier) run() {
 	defer n.idle.Done()
 	for {
-		n.mu.Lock()
-		if len(n.dirty) == 0 {
-			n.running = false
-			n.mu.Unlock()
+		payloads := n.take()
+		if len(payloads) == 0 {
 			return
 		}
-		payloads := make([]string, 0, len(n.dirty))
-		for tenant, position := range n.dirty {
-			payloads = append(payloads, announcement(tenant, position))
-		}
-		clear(n.dirty)
-		n.mu.Unlock()
-
-		next := time.Now().Add(notifyInterval)
+		begun := time.Now()
 		if err := n.send(payloads); err != nil {
 			n.store.log.Debug("notification not sent", zap.Strings("payloads", payloads), zap.Error(err))
 		}
-		select {
-		case <-time.After(time.Until(next)):
-		case <-n.stop:
+		now := time.Now()
+		n.rest, n.ended = restAfter(n.rest, now.Sub(n.ended), now.Sub(begun)), now
+		if n.rest > 0 {
+			select {
+			case <-time.After(n.rest):
+			case <-n.stop:
+			}
 		}
 	}
+}
+
+// take returns the notifications that are due. If there are none, the notifier no longer runs.
+func (n *notifier) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.running = len(n.dirty) > 0
+	payloads := make([]string, 0, len(n.dirty))
+	for tenant, position := range n.dirty {
+		payloads = append(payloads, announcement(tenant, position))
+	}
+	clear(n.dirty)
+	return payloads
 }
 
 // announcement returns the payload of a notification: the tenant, and in a second line the position if that is known. The name of
@@ -108,14 +135,15 @@ func announced(payload string) (tenant string, position int64) {
 	return tenant, int64(number)
 }
 
-func (n *notifier) send(payloads []string) error {
+// sendNotification sends payloads in one statement.
+func (s *Store) sendNotification(payloads []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	args := []any{n.store.control.wakeChannel, payloads}
-	if n.store.server.pooling.Forgets {
+	args := []any{s.control.wakeChannel, payloads}
+	if s.server.pooling.Forgets {
 		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
 	}
-	return n.store.repeatably(ctx, func(conn *pgx.Conn) error {
+	return s.repeatably(ctx, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, queries.Text("notify_wake"), args...)
 		return err
 	})

@@ -32,7 +32,7 @@ var (
 
 // coldStatements are the files of the statements that are not hot, by the reason why.
 var coldStatements = map[string][]string{
-	"it is a part of others": {"lease_columns"},
+	"it is a part of others": {"append_durable", "lease_columns"},
 	"it runs once for a command or an operation, and reads one row by its primary key, or the few rows of one projection": {"check_lease", "lock_lease", "check_operation", "count_failed_replay", "count_replay",
 		"count_unparked", "delete_old_commands", "delete_old_operations", "end_discard", "end_replay", "first_of_stream", "has_open_command", "letter_projections", "open_discards",
 		"park_again", "release_streams", "set_replaying", "state_of_tenant", "try_stream", "unblock_streams"},

@@ -55,13 +55,15 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
 	for _, stream := range []string{"append_any", "append_new", "append_exact"} {
 		for events, count := range map[string]string{"append_one": "1", "append_many": "cardinality($2::text[])"} {
-			fill := func(file, claimed, expected, expire string) string {
+			add := func(kind, file, claimed, expected, expire string) {
 				part := sqltext.Fill(queries.Text(stream), "{claimed}", claimed, "{expected}", expected, "{count}", count)
-				return sqltext.Fill(queries.Text(file), "{stream}", part, "{events}", queries.Text(events), "{count}", count, "{expire}", expire)
+				text := sqltext.Fill(queries.Text(file), "{stream}", part, "{events}", queries.Text(events), "{count}", count, "{expire}", expire)
+				c.add(stream+" "+events+kind, sqltext.Fill(text, "{durable}", ""))
+				c.add(stream+" "+events+kind+" durable", sqltext.Fill(text, "{durable}", queries.Text("append_durable")))
 			}
-			c.add(stream+" "+events, fill("append", "true", "$8", ""))
-			c.add(stream+" "+events+" keyed", fill("append_keyed", "exists (select from claim)", "$9", ""))
-			c.add(stream+" "+events+" expiring", fill("append_keyed", "exists (select from claim)", "$9", expire))
+			add("", "append", "true", "$7", "")
+			add(" keyed", "append_keyed", "exists (select from claim)", "$8", "")
+			add(" expiring", "append_keyed", "exists (select from claim)", "$8", expire)
 		}
 	}
 	return c

@@ -12,7 +12,7 @@ var appendScenario = scenario{
 	about: `Writers append one event at a time, each to 100 streams of its own. No projection runs. All contenders write the same tables
 		in one round trip: the version of the stream, and the event. They append for a while before they are measured, so that all
 		connections are open and have their statement. "bare insert" does nothing else. "millrace" notifies after the
-		commits, at most once in 2 ms. The others are the usual ways to let readers follow: a NOTIFY in the transaction (PostgreSQL
+		commits, for some tenth of the time. The others are the usual ways to let readers follow: a NOTIFY in the transaction (PostgreSQL
 		commits notifying transactions one at a time), and an exclusive advisory lock until the commit, so that positions become
 		visible in order.`,
 	cases: func(o sizeOptions) (cases []benchCase) {
