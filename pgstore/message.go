@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -150,21 +151,42 @@ func (b *batchTx) settings(p place) (sql string, args []string) {
 	if p.shared {
 		lock, statement = min(lock, sharedWait), min(statement, sharedTime)
 	}
-	more := p.flush
-	if b.store.server.unbounded != "" {
-		more += "set_config('transaction_timeout', '0', true), "
-	}
-	if b.store.server.watchesClients {
-		more += "set_config('client_connection_check_interval', '1000', true), "
-	}
 	args = []string{
 		decimal(milliseconds(lock)), decimal(milliseconds(statement)), decimal(milliseconds(most)), b.name,
 		decimal(int64(b.store.control.batchClass)), decimal(int64(b.fence.rows[0])),
 	}
+	text := settingsText{flush: p.flush, unbounded: b.store.server.unbounded != "", watchesClients: b.store.server.watchesClients}
 	if path := b.store.tenantPath(b.id.Tenant); path != "" {
-		more, args = more+"set_config('search_path', $7::text, true), ", append(args, path)
+		text.path, args = true, append(args, path)
 	}
-	return sqltext.Fill(queries.Text("settings_batch"), "{more}", more), args
+	return text.sql(), args
+}
+
+// settingsText is what the text of settings_batch.sql depends on.
+type settingsText struct {
+	flush                           string
+	unbounded, watchesClients, path bool
+}
+
+// settingsTexts has the texts that were made.
+var settingsTexts sync.Map
+
+func (t settingsText) sql() string {
+	if made, found := settingsTexts.Load(t); found {
+		return made.(string)
+	}
+	more := t.flush
+	if t.unbounded {
+		more += "set_config('transaction_timeout', '0', true), "
+	}
+	if t.watchesClients {
+		more += "set_config('client_connection_check_interval', '1000', true), "
+	}
+	if t.path {
+		more += "set_config('search_path', $7::text, true), "
+	}
+	made, _ := settingsTexts.LoadOrStore(t, sqltext.Fill(queries.Text("settings_batch"), "{more}", more))
+	return made.(string)
 }
 
 // preparedKey is where a connection keeps its prepared.
