@@ -14,7 +14,10 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -371,6 +374,43 @@ func TestDropThatMakesNoSenseIsRefused(t *testing.T) {
 	mustExec(t, store, "update millrace_leases set owner = null where id = ?1", row)
 	noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
 	if names := must(store.Tenants(ctx))(t); fmt.Sprint(names) != "[default]" {
+		t.Errorf("tenants %q", names)
+	}
+}
+
+// viewed is a port that calls after when View has run.
+type viewed struct {
+	port
+	after func()
+}
+
+func (v viewed) View(ctx context.Context, fn func(store.View) error) error {
+	defer v.after()
+	return v.port.View(ctx, fn)
+}
+
+// A node ends the last batch of a tenant while a drop checks again and again whether anything of it runs.
+func TestDropRemovesNothingWhileAProjectionRuns(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	ctx := testContext(t)
+	newTenant(t, s, "acme")
+	row := addProjection(t, s, "acme", "p", living(t, s))
+	checks := 0
+	plane := control.On(viewed{s.port(), func() {
+		if checks++; checks == 3 {
+			mustExec(t, s, "update millrace_leases set owner = null where id = ?1", row)
+		}
+	}})
+	noError(t, tenancy.Drop(ctx, plane, "acme", "acme",
+		func() (int32, error) { return s.setTenantState(ctx, "acme", projection.TenantDropping) },
+		func(row int32) error {
+			if n := one[int](t, s, "select count(*) from millrace_leases where owner is not null"); n > 0 {
+				t.Errorf("after %d checks rows are deleted although a projection runs", checks)
+			}
+			return s.endDrop(ctx, "acme", row, deletionTime)
+		}))
+	if names := must(s.Tenants(ctx))(t); !slices.Equal(names, []string{projection.DefaultTenant}) {
 		t.Errorf("tenants %q", names)
 	}
 }

@@ -6,9 +6,19 @@ import (
 	"time"
 )
 
-// headsShare is the ratio of the pause before a reading of the heads to the duration of the last reading. With many
-// tenants the heads are read less often, so that they take at most a twentieth of a processor.
-const headsShare = 20
+const (
+	// headsShare is the ratio of the pause before a reading of the heads to the duration of the last reading. With many
+	// tenants the heads are read less often, so that they take at most a twentieth of a processor.
+	headsShare = 20
+	// headTime is the longest time that counts for the head of one tenant, some ten times what it takes.
+	headTime = 20 * time.Microsecond
+)
+
+// headsPause returns the pause after a reading that took so long for that many tenants. On a busy machine, a reading mostly waits for
+// a processor, and few tenants would be read every few seconds only.
+func headsPause(took time.Duration, tenants int) time.Duration {
+	return headsShare * min(took, time.Duration(tenants)*headTime)
+}
 
 // seenCommits is what a session has seen of the commits of other connections, including those of this process.
 type seenCommits struct {
@@ -68,6 +78,6 @@ func (c *seenCommits) risen(ctx context.Context, db *sql.DB) (risen []string, er
 		return nil, err
 	}
 	now := time.Now()
-	c.tenants, c.heads, c.after = heads, false, now.Add(headsShare*now.Sub(began))
+	c.tenants, c.heads, c.after = heads, false, now.Add(headsPause(now.Sub(began), len(heads)))
 	return risen, nil
 }

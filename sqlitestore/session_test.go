@@ -251,6 +251,24 @@ func TestEventsOfOtherProcessesAreNoticed(t *testing.T) {
 	waitWithout(t, session)
 }
 
+// On a busy machine, a reading of the heads waits for a processor. Readings of few tenants follow each other all the same.
+func TestHeadsOfFewTenantsAreReadOftenOnABusyMachine(t *testing.T) {
+	t.Parallel()
+	for _, reading := range []struct {
+		took      time.Duration
+		tenants   int
+		least, to time.Duration
+	}{
+		{time.Second, 0, 0, noticeInterval}, {time.Second, 1, 0, noticeInterval}, {time.Minute, 100, 0, noticeInterval},
+		{time.Millisecond, 100_000, headsShare * time.Millisecond, headsShare * time.Millisecond},
+		{time.Second, 100_000, headsShare * time.Second, headsShare * time.Second},
+	} {
+		if pause := headsPause(reading.took, reading.tenants); pause < reading.least || pause > reading.to {
+			t.Errorf("after %+v the pause is %v", reading, pause)
+		}
+	}
+}
+
 // If the lock file is removed, another runtime can own the file. The previous owner must notice it, and can commit
 // nothing once its leases were claimed.
 func TestOwnerWhoseLockFileWasRemovedEnds(t *testing.T) {

@@ -46,25 +46,34 @@ func TestEveryPolicyTreatsAllFailuresAlike(t *testing.T) {
 				if batch > 1 {
 					return kit.ErrOnPurpose // so that the handler is slow only for a batch of this event alone
 				}
-				if n.Add(1) >= c.Calls && !c.Fails() || mended.Load() {
+				if n.Load() >= c.Calls && !c.Fails() || mended.Load() {
 					return nil
 				}
 				return fault.Fail(ctx, tx)
 			})
-			p.Handler = b.Store.Batch(handler)
+			counted := func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+				if len(events) == 1 && events[0].Position == f.Poison {
+					n.Add(1) // also if the time passes before the handler has recorded the event
+				}
+				return handler(ctx, tx, events)
+			}
+			p.Handler = b.Store.Batch(counted)
 			if single {
-				p.Handler = b.Store.Each(kit.OneByOne(handler))
+				p.Handler = b.Store.Each(kit.OneByOne(counted))
 			}
 			calls[name], projections = n, append(projections, p)
 		})
 		log, logs := kit.Logs()
-		rt := f.Running(millrace.Config{Logger: log}, projections...)
+		// An attempt during which the lease is lost, or that cannot be recorded, does not count. On a busy machine, both take more time.
+		rt := f.Running(millrace.Config{Logger: log, LeaseDuration: time.Minute, QueryTimeout: time.Minute}, projections...)
 		skips := 0
 		each(func(name, policy, kind string, single bool) {
 			c := kit.Courses()[policy]
 			f.MustHaveGone(rt, name, c, b.Kind.AllFaults()[kind].Says)
-			// The handler of single events is also called for the event in its batch, unless the failure comes only with the commit.
-			if n := calls[name].Load(); n < c.Calls || n > c.Calls && !single {
+			// The handler of single events is also called for the event in its batch, unless the failure comes only with the commit. On a
+			// busy machine, the time may also pass in a call that was to succeed.
+			more := single || strings.HasPrefix(kind, "timeout") && !c.Fails()
+			if n := calls[name].Load(); n < c.Calls || n > c.Calls && !more {
 				t.Errorf("%s: %d calls for the event alone, want %d", name, n, c.Calls)
 			}
 			if letters := f.DeadLettersOf(name); c.Parks && strings.Contains(letters[0].Stack, "poison_test.go") != (kind == "panic") {
