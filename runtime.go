@@ -160,7 +160,7 @@ func (r *Runtime) run(ctx context.Context, only *scope, while func(ctx context.C
 	}
 	var ended error
 	defer func() { r.ended(ended) }()
-	defer r.store.OnWake(deps.Feeds.Wake)()
+	defer r.store.OnWake(engine.Waker{Wake: deps.Feeds.Appended, Rests: deps.Feeds.Rests})()
 	sup, err := supervisor.Start(deps)
 	if err != nil {
 		ended = err

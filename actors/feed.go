@@ -129,16 +129,22 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		at := time.Unix(0, f.ref.wokenAt.Load())
 		f.ref.woken.Store(false)
 		// The wake before this one may have had its position.
-		if wanted := f.ref.wanted.Swap(0); !f.ref.has(wanted, time.Now()) {
-			if f.polls.woken.IsZero() {
-				f.polls.woken = at
-			}
-			f.pollUpTo(ctx, wanted)
+		wanted := f.ref.wanted.Swap(0)
+		if f.ref.has(wanted, time.Now()) {
+			return
 		}
+		if f.take(ctx, msg.Own, at) && wanted <= f.window.mark {
+			return
+		}
+		if f.polls.woken.IsZero() {
+			f.polls.woken = at
+		}
+		f.pollUpTo(ctx, wanted)
 	case *messages.Subscribe:
 		_, again := f.subs[ctx.Sender().Id]
 		first := len(f.subs) == 0
 		f.subs[ctx.Sender().Id] = subscriber{pid: ctx.Sender(), taken: msg.Taken}
+		f.ref.followed.Store(true)
 		if f.known {
 			ctx.Send(ctx.Sender(), f.advanced())
 		}
@@ -147,6 +153,7 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		}
 	case *messages.Unsubscribe:
 		delete(f.subs, ctx.Sender().Id)
+		f.ref.followed.Store(len(f.subs) > 0)
 	case *messages.Recheck:
 		if msg.Incarnation == 0 || f.known && msg.Incarnation != f.incarnation {
 			f.restart(ctx)
@@ -221,6 +228,20 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 			f.polled(ctx, update)
 		}
 	})
+}
+
+// take takes the events of an append in this process, which woke the feed, as if a poll had found them. It returns false if own is nil or
+// a poll is needed. A poll in progress has the tail for itself, and may find these events too.
+func (f *feed) take(ctx actor.Context, own *engine.Page, woken time.Time) bool {
+	if own == nil || f.polls.current != nil || !f.known || len(f.subs) == 0 {
+		return false
+	}
+	update, taken := f.tail.Take(own)
+	if taken {
+		f.observe(observe.Read{Own: true, Woken: true, Latency: max(0, time.Since(woken))}, update)
+		f.polled(ctx, update)
+	}
+	return taken
 }
 
 func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {

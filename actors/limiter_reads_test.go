@@ -21,6 +21,8 @@ type slotTail struct {
 
 func (slotTails) Tail(string) engine.Tail { return new(slotTail) }
 
+func (*slotTail) Take(*engine.Page) (engine.TailUpdate, bool) { return engine.TailUpdate{}, false }
+
 func (t *slotTail) ReadWithin(slot engine.ReadSlot) {
 	t.slot = slot
 }

@@ -32,6 +32,8 @@ type feedRef struct {
 	noticed atomic.Int64
 	// polls reports whether the feed reads, or waits for open transactions. Then events beyond its mark are no news.
 	polls atomic.Bool
+	// followed reports whether the feed has subscribers.
+	followed atomic.Bool
 	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known. base was the mark at
 	// baseAt, in nanoseconds since 1970: at most knownFor ago while the feed reads.
 	mark         atomic.Int64
@@ -45,14 +47,24 @@ func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
 
 // Wake makes the tenant's feed, if this node has one, poll for events, since a notification of events up to a position arrived.
 // An append in this process is announced directly and by its NOTIFY, and only the first needs a read. Wake never blocks.
-func (r *Router) Wake(tenant string, position int64) {
+func (r *Router) Wake(tenant string, position int64) { r.Appended(tenant, position, nil) }
+
+// Appended is Wake for an append in this process. own has its events, nil if they have to be read.
+func (r *Router) Appended(tenant string, position int64, own *engine.Page) {
 	if ref := r.find(tenant); ref != nil {
 		now := time.Now()
 		ref.noticed.Store(now.UnixNano())
 		if !ref.has(position, now) {
-			r.wake(ref, position)
+			r.wakeWith(ref, position, own)
 		}
 	}
+}
+
+// Rests reports whether the tenant's feed, if this node has one, would take the events of the next append: it has settled all that it
+// knows of, and projections wait for more. It may be wrong a moment later, so the feed decides.
+func (r *Router) Rests(tenant string) bool {
+	ref := r.find(tenant)
+	return ref != nil && ref.followed.Load() && ref.incarnation.Load() != 0 && !ref.polls.Load()
 }
 
 // knownFor is for how long a feed need not read for a position that it has just settled. A notification of an older position is a
@@ -77,13 +89,17 @@ func (ref *feedRef) settled(mark int64, now time.Time) {
 func (ref *feedRef) noticedSince(at time.Time) bool { return ref.noticed.Load() >= at.UnixNano() }
 
 // wake wakes a feed for events up to a position.
-func (r *Router) wake(ref *feedRef, position int64) {
+func (r *Router) wake(ref *feedRef, position int64) { r.wakeWith(ref, position, nil) }
+
+// wakeWith is wake with the events of an append. They are dropped while another wake is under way, so that a feed that is slow keeps
+// those of one append: it then reads for the position.
+func (r *Router) wakeWith(ref *feedRef, position int64, own *engine.Page) {
 	for before := ref.wanted.Load(); position > before && !ref.wanted.CompareAndSwap(before, position); {
 		before = ref.wanted.Load()
 	}
 	if ref.woken.CompareAndSwap(false, true) {
 		ref.wokenAt.Store(time.Now().UnixNano())
-		r.root.Send(ref.pid, &messages.Wake{})
+		r.root.Send(ref.pid, &messages.Wake{Own: own})
 	}
 }
 

@@ -21,10 +21,21 @@ type pollable struct {
 	begin chan struct{}
 	head  atomic.Int64
 	polls atomic.Int64 // that were called
+	takes atomic.Int64
 }
 
 func (p *pollable) Tail(string) engine.Tail    { return p }
 func (p *pollable) ReadWithin(engine.ReadSlot) {}
+
+func (p *pollable) Take(own *engine.Page) (u engine.TailUpdate, taken bool) {
+	p.takes.Add(1)
+	from := p.head.Load()
+	if own.Events[0].Position != from+1 {
+		return u, false
+	}
+	p.head.Store(from + 1)
+	return engine.TailUpdate{Mark: from + 1, From: from, Incarnation: 1, Events: own.Events, Bytes: own.Bytes}, true
+}
 
 func (p *pollable) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	p.polls.Add(1)
@@ -38,14 +49,23 @@ func (p *pollable) Poll(ctx context.Context) (engine.TailUpdate, error) {
 
 // polledFeed starts a feed with a subscriber, and reports its polls as they end.
 func polledFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.Read) {
+	store, deps, ended, _ = leftFeed(t)
+	return store, deps, ended
+}
+
+// leftFeed is polledFeed with a function that ends the subscription.
+func leftFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.Read, leave func()) {
 	store, ended = &pollable{begin: make(chan struct{})}, make(chan observe.Read, 10)
 	deps = &Deps{Store: Store{Events: store, Plane: control.On(outage{})}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
 		Observer: observe.Observer{EventsRead: func(r observe.Read) { ended <- r }}}
 	deps.Init()
 	feed := mustSpawn(t, deps, deps.System.Root, NewFeed(deps, "a"))
 	sub := deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-		if _, started := ctx.Message().(*actor.Started); started {
+		switch msg := ctx.Message().(type) {
+		case *actor.Started:
 			ctx.Request(feed, &messages.Subscribe{})
+		case *messages.Unsubscribe:
+			ctx.Request(feed, msg)
 		}
 	}))
 	t.Cleanup(func() {
@@ -57,7 +77,7 @@ func polledFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.R
 		}
 		deps.Wait()
 	})
-	return store, deps, ended
+	return store, deps, ended, func() { deps.System.Root.Send(sub, &messages.Unsubscribe{}) }
 }
 
 // An append in this process is announced directly and by its NOTIFY, which arrives during the read or after it.

@@ -121,6 +121,8 @@ func (s tails) Tail(string) engine.Tail { return s }
 
 func (tails) ReadWithin(engine.ReadSlot) {}
 
+func (tails) Take(*engine.Page) (engine.TailUpdate, bool) { return engine.TailUpdate{}, false }
+
 func (s tails) Poll(context.Context) (engine.TailUpdate, error) {
 	select {
 	case poll := <-s.polls:

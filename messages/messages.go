@@ -12,8 +12,9 @@ import (
 
 // To a feed.
 type (
-	// Wake asks a feed to poll: its tenant may have new events.
-	Wake struct{}
+	// Wake asks a feed to poll: its tenant may have new events. Own has those of the append that sent it, nil if they have to be
+	// read.
+	Wake struct{ Own *engine.Page }
 	// Subscribe asks a feed to send its tenant's events to the sender. The sender keeps Taken at the position up to which it
 	// has taken them, so that the feed can drop those events. nil means that the sender needs all.
 	Subscribe struct{ Taken *atomic.Int64 }

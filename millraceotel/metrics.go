@@ -54,7 +54,7 @@ func newMetrics(m *maker) metrics {
 		},
 		node: nodeMetrics{
 			leases:       m.counter("millrace.lease.changes", "{change}", "Leases that this node claimed, took over from dead nodes, released or lost."),
-			reads:        m.counter("millrace.feed.events", "{event}", "New events that feeds read, once for all projections of a tenant."),
+			reads:        m.counter("millrace.feed.events", "{event}", "New events that feeds read or got from appends of the same process, once for all projections of a tenant."),
 			sessions:     m.counter("millrace.session.changes", "{change}", "Session connections that were made, made again, or lost."),
 			restarts:     m.counter("millrace.actor.restarts", "{restart}", "Actors that were restarted after a panic, or because they made no progress."),
 			waits:        m.counter("millrace.connection.waits", "{wait}", "Waits for connections of the store."),
@@ -157,7 +157,9 @@ func (t *Telemetry) markHeld(h observe.Hold) {
 func (t *Telemetry) eventsRead(r observe.Read) {
 	ctx, of := context.Background(), t.ofTenant(r.Tenant)
 	t.metrics.node.reads.Add(ctx, int64(r.Events), of)
-	t.metrics.node.read.Record(ctx, r.Duration.Seconds(), of)
+	if !r.Own {
+		t.metrics.node.read.Record(ctx, r.Duration.Seconds(), of)
+	}
 	if r.Woken {
 		t.metrics.node.wake.Record(ctx, r.Latency.Seconds(), of)
 	}

@@ -138,13 +138,15 @@ type Hold struct {
 	Since time.Time
 }
 
-// Read is a poll of a tenant's feed for new events.
+// Read is a poll of a tenant's feed for new events, or the events of an append that the feed got without a poll.
 type Read struct {
 	Tenant string
 	// Events counts the new events, and Bytes is the memory that they take.
 	Events, Bytes int
 	// Mark is the settled mark after the poll.
 	Mark int64
+	// Own reports that nothing was read: an append in this process gave its events to the feed. Then Duration is 0.
+	Own bool
 	// Woken reports whether an append or a notification caused the poll. Latency is the time from that wake-up to the start of
 	// the poll.
 	Woken   bool

@@ -27,7 +27,7 @@ type Observer struct {
 	LeaseChanged func(Lease)
 	// MarkHeld is called when open transactions begin to hold back a tenant's settled mark, and again when the wait ends.
 	MarkHeld func(Hold)
-	// EventsRead is called when the feed of a tenant has polled for new events.
+	// EventsRead is called when the feed of a tenant has polled for new events, or got those of an append in this process.
 	EventsRead func(Read)
 	// SlotWaited is called when work has waited for one of the slots that limit how much runs at once. It is not called for work that
 	// gets its slot immediately.

@@ -11,16 +11,18 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // preparedTenants is the number of tenants whose appends are prepared statements, the first ones that a store appends to. Parsing and
 // planning takes most of an append (measured: 240 µs against 50 µs without waiting for the disk). A larger number costs memory: some
-// 100 KiB per statement and session of the server, with up to twelve statements per tenant. A cache that is too small for its tenants is
-// worse than none.
+// 100 KiB per statement and session of the server, with up to twelve statements per tenant, and twelve that return the events. A cache
+// that is too small for its tenants is worse than none.
 const preparedTenants = 8
 
 // expireEvery is how many keyed appends there are, on average, between two appends that delete old keys. Such an append
@@ -49,13 +51,16 @@ func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event
 	if err != nil {
 		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
+	if t.store.notify.local.Rests(t.name) && a.isSmall() {
+		a.own = &engine.Page{}
+	}
 	result, err := t.append(ctx, t.store.pool, a, func() (event.Appended, error) { return t.appendOnConn(ctx, a) })
 	if err != nil {
 		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
-		t.store.notify.appended(t.name, result.Positions[len(result.Positions)-1])
+		t.store.notify.appended(t.name, result.Positions[len(result.Positions)-1], a.handedOver(result))
 	}
 	return result, nil
 }
@@ -115,6 +120,8 @@ type appendCall struct {
 	eventlog.Append
 	durable bool // synchronous_commit is turned on for the transaction of the caller
 	expire  bool // old idempotency keys are deleted as well
+	// own gets the events as they are stored. It is nil if no feed of this process would take them.
+	own *engine.Page
 }
 
 // newAppend checks the arguments of an append. Its errors name the event.
@@ -123,29 +130,43 @@ func (t *Tenant) newAppend(asked event.Appending) (appendCall, error) {
 	return appendCall{Append: a, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0}, err
 }
 
-// appendOnConn is appendOnce on a connection of the pool, by a prepared statement if its session may have one.
+// appendOnConn is appendOnce on a connection of the pool, by a prepared statement if its session may have one. Only such a statement
+// returns the events.
 func (t *Tenant) appendOnConn(ctx context.Context, a appendCall) (result event.Appended, err error) {
 	err = t.store.onConn(ctx, func(conn *pgx.Conn) (err error) {
-		statement, args := a.statement()
-		name := ""
-		if !a.expires() && t.store.keepsPrepared(conn) {
-			name = t.store.prepared.name(t.name, strings.ReplaceAll(" "+statement, " ", "_"))
+		var sent bool
+		result, sent, err = t.appendPrepared(ctx, conn, a)
+		if a.own != nil && mayNotReturn(err) {
+			a.own = nil
+			result, sent, err = t.appendPrepared(ctx, conn, a)
 		}
-		if name != "" {
-			if err = prepareAll(ctx, conn, name, t.sql(statement)); err == nil {
-				result, err = sendAppend(ctx, conn, a, name, args)
-			}
-			if !forgetPrepared(ctx, conn, err, name) {
-				return err
-			}
+		if !sent {
+			a.own = nil
+			result, err = t.appendOnce(ctx, conn, a)
 		}
-		result, err = t.appendOnce(ctx, conn, a)
 		return err
 	})
 	return result, err
 }
 
-// appendOnce sends the append. After a conflict or a repeat the result is empty; report then returns which it was.
+// appendPrepared sends the append by a prepared statement. It reports sent as false if the session has none: then nothing was written.
+func (t *Tenant) appendPrepared(ctx context.Context, conn *pgx.Conn, a appendCall) (result event.Appended, sent bool, err error) {
+	if a.expires() || !t.store.keepsPrepared(conn) {
+		return result, false, nil
+	}
+	statement, args := a.statement()
+	name := t.store.prepared.name(t.name, strings.ReplaceAll(" "+statement, " ", "_"))
+	if name == "" {
+		return result, false, nil
+	}
+	err = prepareAll(ctx, conn, name, t.sql(statement))
+	if err == nil {
+		result, err = sendAppend(ctx, conn, a, name, args)
+	}
+	return result, !forgetPrepared(ctx, conn, err, name), err
+}
+
+// appendOnce sends the append by its text. After a conflict or a repeat the result is empty; report then returns which it was.
 // Nothing was written then, and no position drawn.
 func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
 	statement, args := a.statement()
@@ -157,17 +178,25 @@ func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event
 
 // sendAppend runs the statement of an append, by its text or its name.
 func sendAppend(ctx context.Context, q querier, a appendCall, sql string, args []any) (event.Appended, error) {
-	rows, _ := q.Query(ctx, sql, args...) // simple_protocol returns a conflict here, and the rows have it too
 	var result event.Appended
 	var position, version int64
-	positions := make([]int64, 0, 1)
+	var events ownReader
 	columns := []any{&position, &version}
 	if a.durable {
 		columns = append(columns, nil)
 	}
+	if a.own != nil {
+		args = slices.Insert(args, 0, any(pgx.QueryResultFormats(wire.Binary)))
+		columns = append(columns, events.columns()...)
+	}
+	rows, _ := q.Query(ctx, sql, args...) // simple_protocol returns a conflict here, and the rows have it too
+	positions := make([]int64, 0, 1)
 	_, err := pgx.ForEachRow(rows, columns, func() error {
 		positions = append(positions, position)
 		result.Version = max(result.Version, version)
+		if a.own != nil {
+			events.add(rows.RawValues())
+		}
 		return nil
 	})
 	switch {
@@ -179,6 +208,9 @@ func sendAppend(ctx context.Context, q querier, a appendCall, sql string, args [
 		// They arrive in this order, but SQL does not guarantee it.
 		slices.Sort(positions)
 		result.Positions = positions
+	}
+	if a.own != nil {
+		*a.own = events.page()
 	}
 	return result, nil
 }
@@ -224,6 +256,9 @@ func (a appendCall) statement() (statement string, args []any) {
 		statement, args = statement+" expiring", append(args, a.Key)
 	case a.Keyed:
 		statement, args = statement+" keyed", append(args, a.Key)
+	}
+	if a.own != nil {
+		statement += " own"
 	}
 	if version > 0 {
 		args = append(args, version)

@@ -56,16 +56,14 @@ func newNotifier(s *Store) *notifier {
 	return &notifier{store: s, send: s.sendNotification, dirty: make(map[string]int64), stop: make(chan struct{})}
 }
 
-func (s port) OnWake(fn func(tenant string, position int64)) (remove func()) {
-	return s.notify.local.On(fn)
-}
+func (s port) OnWake(w engine.Waker) (remove func()) { return s.notify.local.On(w) }
 
 // wake announces that the tenant has new events. It does not block.
-func (n *notifier) wake(tenant string) { n.appended(tenant, engine.UnknownPosition) }
+func (n *notifier) wake(tenant string) { n.appended(tenant, engine.UnknownPosition, nil) }
 
-// appended is wake for events up to a known position.
-func (n *notifier) appended(tenant string, position int64) {
-	n.local.Wake(tenant, position)
+// appended is wake for events up to a known position. own has the events, if this process may use them.
+func (n *notifier) appended(tenant string, position int64, own *engine.Page) {
+	n.local.Wake(tenant, position, own)
 	if n.store.opts.NoNotify {
 		return
 	}

@@ -49,7 +49,7 @@ func appendEvery(n *notifier, count int, intervals ...time.Duration) []time.Time
 	for i := range count {
 		<-time.After(intervals[i%len(intervals)])
 		times = append(times, time.Now())
-		n.appended("t", int64(i+1))
+		n.appended("t", int64(i+1), nil)
 	}
 	return times
 }
@@ -104,9 +104,9 @@ func TestClosedNotifierSendsWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, sent := notifying(2 * time.Millisecond)
 		begun := time.Now()
-		n.appended("t", 1)
+		n.appended("t", 1, nil)
 		<-time.After(3 * time.Millisecond)
-		n.appended("t", 2) // in the rest
+		n.appended("t", 2, nil) // in the rest
 		if all := sent(); len(all) != 2 || all[1].position != 2 || all[1].begun.Sub(begun) != 3*time.Millisecond {
 			t.Errorf("sent %+v since %v", all, begun)
 		}

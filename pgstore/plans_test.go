@@ -196,6 +196,9 @@ func filesOf(store *Store, sql string) (files []string) {
 		}
 		// An append is named by its stream's file, its events' file, and its kind.
 		parts := strings.Fields(name)
+		if parts[len(parts)-1] == "own" {
+			files, parts = append(files, "append_own"), parts[:len(parts)-1]
+		}
 		switch kind := strings.Join(parts[min(2, len(parts)):], ""); {
 		case kind == "expiring":
 			files = append(files, parts[0], parts[1], "append_keyed", "expire_keys")

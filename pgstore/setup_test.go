@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
@@ -176,11 +177,11 @@ func wakeCount(t testing.TB, store *Store) func(tenant string) int {
 	t.Helper()
 	var mu sync.Mutex
 	counts := make(map[string]int)
-	t.Cleanup(store.port().OnWake(func(tenant string, _ int64) {
+	t.Cleanup(store.port().OnWake(engine.Waker{Wake: func(tenant string, _ int64, _ *engine.Page) {
 		mu.Lock()
 		defer mu.Unlock()
 		counts[tenant]++
-	}))
+	}}))
 	return func(tenant string) int {
 		mu.Lock()
 		defer mu.Unlock()

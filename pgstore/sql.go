@@ -58,8 +58,9 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 			add := func(kind, file, claimed, expected, expire string) {
 				part := sqltext.Fill(queries.Text(stream), "{claimed}", claimed, "{expected}", expected, "{count}", count)
 				text := sqltext.Fill(queries.Text(file), "{stream}", part, "{events}", queries.Text(events), "{count}", count, "{expire}", expire)
-				c.add(stream+" "+events+kind, sqltext.Fill(text, "{durable}", ""))
-				c.add(stream+" "+events+kind+" durable", sqltext.Fill(text, "{durable}", queries.Text("append_durable")))
+				c.add(stream+" "+events+kind, sqltext.Fill(text, "{returned}", ""))
+				c.add(stream+" "+events+kind+" durable", sqltext.Fill(text, "{returned}", queries.Text("append_durable")))
+				c.add(stream+" "+events+kind+" own", sqltext.Fill(text, "{returned}", queries.Text("append_own")))
 			}
 			add("", "append", "true", "$7", "")
 			add(" keyed", "append_keyed", "exists (select from claim)", "$8", "")

@@ -114,6 +114,20 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	return update, nil
 }
 
+// Take implements engine.Tail: see settle.Settler.Take. The events must have been committed in the incarnation of the mark.
+// Otherwise that server has lost events, and draws their positions again.
+func (t *tail) Take(own *engine.Page) (engine.TailUpdate, bool) {
+	positions := make([]int64, len(own.Events))
+	for i := range own.Events {
+		positions[i] = own.Events[i].Position
+	}
+	from := t.settler.Mark()
+	if !t.started || own.Incarnation != t.incarnation || !t.settler.Take(positions) {
+		return engine.TailUpdate{}, false
+	}
+	return engine.TailUpdate{Mark: t.settler.Mark(), From: from, Incarnation: t.incarnation, Events: own.Events, Bytes: own.Bytes}, true
+}
+
 // start finds where the tail begins. If no append is in progress, the highest position is settled at once.
 func (t *tail) start(ctx context.Context) error {
 	from, err := t.tenant.store.starts.of(ctx, t.tenant.name, func() (tailStart, error) { return t.startAlone(ctx) })

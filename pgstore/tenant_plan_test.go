@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // eventsPerStream is how many events each stream has for the tests of plans.
@@ -78,6 +79,11 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 						t.Errorf("old keys are looked for by\n%s", plan)
 					}
 					statements = append(statements, planned{fmt.Sprintf("append %d, %v %s", events, e, key), text, args, int64(events)})
+					if !expire {
+						a.own = &engine.Page{}
+						statement, args = a.statement()
+						statements = append(statements, planned{fmt.Sprintf("append %d, %v %s, returned", events, e, key), in.sql(statement), args, int64(events)})
+					}
 				}
 			}
 		}

@@ -64,7 +64,7 @@ func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event
 		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
 	if !result.Repeated {
-		t.store.wakes.Wake(t.name, result.Positions[len(result.Positions)-1])
+		t.store.wakes.Wake(t.name, result.Positions[len(result.Positions)-1], nil)
 	}
 	return result, nil
 }
@@ -80,7 +80,7 @@ func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expect
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
 	return t.store.middleware.AroundTx(ctx, t.store, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
 		return t.appendToTx(ctx, tx, asked)
-	}, func() { t.store.wakes.Wake(t.name, engine.UnknownPosition) })
+	}, func() { t.store.wakes.Wake(t.name, engine.UnknownPosition, nil) })
 }
 
 // appendToTx is AppendTx within its middleware.

@@ -62,7 +62,7 @@ func (s port) OldestSnapshot(context.Context) (engine.Snapshot, error) {
 	return engine.Snapshot{}, nil
 }
 
-func (s port) OnWake(fn func(tenant string, position int64)) (remove func()) { return s.wakes.On(fn) }
+func (s port) OnWake(w engine.Waker) (remove func()) { return s.wakes.On(w) }
 
 // incarnation is the same for every file. Checkpoints are in the same file as events, so a power loss cannot separate
 // them, and it ends every process that has read from the file.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
 
@@ -131,11 +132,11 @@ func wakeCount(t testing.TB, store *Store) func(tenant string) int {
 	t.Helper()
 	var mu sync.Mutex
 	counts := make(map[string]int)
-	t.Cleanup(store.wakes.On(func(tenant string, _ int64) {
+	t.Cleanup(store.wakes.On(engine.Waker{Wake: func(tenant string, _ int64, _ *engine.Page) {
 		mu.Lock()
 		defer mu.Unlock()
 		counts[tenant]++
-	}))
+	}}))
 	return func(tenant string) int {
 		mu.Lock()
 		defer mu.Unlock()

@@ -135,6 +135,6 @@ func (d *dirtied) wake(wakes *eventlog.Wakes) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, tenant := range d.names {
-		wakes.Wake(tenant, engine.UnknownPosition)
+		wakes.Wake(tenant, engine.UnknownPosition, nil)
 	}
 }

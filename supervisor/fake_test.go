@@ -253,6 +253,8 @@ func (f *fake) Tail(tenant string) engine.Tail {
 
 func (f fakeTail) ReadWithin(engine.ReadSlot) {}
 
+func (fakeTail) Take(*engine.Page) (engine.TailUpdate, bool) { return engine.TailUpdate{}, false }
+
 func (f fakeTail) Poll(context.Context) (engine.TailUpdate, error) {
 	head := f.head.Load()
 	return engine.TailUpdate{Mark: head, From: head}, f.here()

@@ -45,7 +45,7 @@ func TestObserverSeesBatchesReadsAndLeases(t *testing.T) {
 			t.Errorf("the batch of the newest events, appended after %v: %+v", appended, newest)
 		}
 		woken := seen(&o, func(e observe.Read) bool { return e.Woken && e.Events > 0 })
-		if len(woken) == 0 || woken[len(woken)-1].Mark != last || woken[0].Bytes == 0 || woken[0].Duration <= 0 || woken[0].Latency < 0 ||
+		if len(woken) == 0 || woken[len(woken)-1].Mark != last || woken[0].Bytes == 0 || woken[0].Duration <= 0 != woken[0].Own || woken[0].Latency < 0 ||
 			woken[0].Tenant != projection.DefaultTenant {
 			t.Errorf("reads after the append: %+v", woken)
 		}

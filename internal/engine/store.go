@@ -61,9 +61,8 @@ type Events interface {
 	Ages(ctx context.Context, after []TenantPosition) (map[TenantPosition]time.Duration, error)
 	// Absent returns why a tenant's events cannot be found: there is no such tenant, or its schema was dropped.
 	Absent(ctx context.Context, tenant string) error
-	// OnWake registers fn, which is called after each append made through this store in this process, with the tenant and the
-	// position of its last event, or UnknownPosition. remove ends that.
-	OnWake(fn func(tenant string, position int64)) (remove func())
+	// OnWake registers a function that is called after each append made through this store in this process. remove ends that.
+	OnWake(w Waker) (remove func())
 }
 
 // Ownership has the leases of projections, and the nodes that own them.
@@ -153,6 +152,15 @@ type Settled struct {
 	Held *Held
 }
 
+// Waker is told of each append made through a store in this process. Its functions do not block.
+type Waker struct {
+	// Wake is called after the append with the tenant and the position of its last event, or UnknownPosition. own has the events
+	// of the append, as a read would return them. It is nil if they have to be read.
+	Wake func(tenant string, position int64, own *Page)
+	// Rests reports before an append of a tenant whether Wake would make use of its events. nil means that it never does.
+	Rests func(tenant string) bool
+}
+
 // TenantPosition is a position in the events of a tenant.
 type TenantPosition struct {
 	Tenant   string
@@ -166,6 +174,9 @@ type Tail interface {
 	ReadWithin(slot ReadSlot)
 	// Poll polls for events beyond the mark. After an error the tail starts again.
 	Poll(ctx context.Context) (TailUpdate, error)
+	// Take moves the mark over the events of a committed append, if they are what Poll would return next. Otherwise it changes
+	// nothing and returns false: then Poll finds them.
+	Take(own *Page) (TailUpdate, bool)
 }
 
 // ReadSlot waits for the slot of a read, and returns the context that limits the read. release is called after the read.

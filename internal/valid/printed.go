@@ -23,7 +23,7 @@ const (
 // Printed returns an error that begins with what if PostgreSQL cannot store the numbers of a valid JSON value as jsonb, or would print
 // more than limit bytes for it. It prints all digits of a number: 131,072 for 1e131071.
 func Printed(what string, text []byte, limit int) error {
-	bytes, err := printed(text)
+	bytes, err := PrintedBytes(text)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s contains %w", what, err)
@@ -37,9 +37,9 @@ func Printed(what string, text []byte, limit int) error {
 	return err
 }
 
-// printed returns about how many bytes PostgreSQL prints for a valid JSON value, and never fewer than it does: escapes of strings and
+// PrintedBytes returns about how many bytes PostgreSQL prints for a valid JSON value, and never fewer than it does: escapes of strings and
 // repeated members are counted as they are in text.
-func printed(text []byte) (total int, err error) {
+func PrintedBytes(text []byte) (total int, err error) {
 	for i := 0; i < len(text); {
 		end := i + 1
 		switch c := text[i]; {

@@ -45,7 +45,7 @@ func BenchmarkPrinted(b *testing.B) {
 	text := []byte(`{"orderId":"8a1f6c1e-0d0c-4f9a-9a3c-0d1f6c1e8a1f","lines":[{"sku":"A-1","amount":3,"price":12.5},{"sku":"B-2","amount":1,"price":1e2}]}`)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		if _, err := printed(text); err != nil {
+		if _, err := PrintedBytes(text); err != nil {
 			b.Fatal(err)
 		}
 	}

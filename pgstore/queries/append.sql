@@ -1,9 +1,9 @@
 -- Appends to one stream. It changes the stream's row before it draws positions, so that positions rise with versions
 -- and a conflict draws none. On a conflict it returns no row. {stream} is append_any.sql, append_new.sql or
--- append_exact.sql, {events} append_one.sql or append_many.sql, {count} the number of events, and {durable} empty or
--- append_durable.sql. $1 stream; $2 to $6 types, bodies, headers, causation and correlation ids (empty: none), arrays in
--- append_many.sql. Locks: ROW EXCLUSIVE on events from the start of the statement, on which the settled mark depends;
--- the stream's row FOR NO KEY UPDATE. Index: streams_pkey.
+-- append_exact.sql, {events} append_one.sql or append_many.sql, {count} the number of events, and {returned} empty,
+-- append_durable.sql or append_own.sql. $1 stream; $2 to $6 types, bodies, headers, causation and correlation ids
+-- (empty: none), arrays in append_many.sql. Locks: ROW EXCLUSIVE on events from the start of the statement, on which the
+-- settled mark depends; the stream's row FOR NO KEY UPDATE. Index: streams_pkey.
 with stream as (
 {stream}
 )
@@ -11,4 +11,4 @@ insert into {tenant}.events (stream_id, stream_version, type, body, headers, cau
 select $1::text, s.version - {count} + e.n, e.type, e.body::jsonb, nullif(e.headers, '')::jsonb,
 nullif(e.causation, ''), nullif(e.correlation, '')
 from stream s, {events}
-returning global_seq, stream_version{durable}
+returning global_seq, stream_version{returned}

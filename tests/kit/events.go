@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // Counted is the body of the events of Bundle.Append.
@@ -99,11 +100,11 @@ func (b *Bundle) MustHave(events int) {
 func (b *Bundle) CountWakes() (count func(tenant string) int) {
 	var mu sync.Mutex
 	var woken []string
-	b.T.Cleanup(b.Store.Engine().OnWake(func(tenant string, _ int64) {
+	b.T.Cleanup(b.Store.Engine().OnWake(engine.Waker{Wake: func(tenant string, _ int64, _ *engine.Page) {
 		mu.Lock()
 		defer mu.Unlock()
 		woken = append(woken, tenant)
-	}))
+	}}))
 	return func(tenant string) (n int) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -176,6 +176,18 @@ func countEvents(t *testing.T, counts *statementCounts) {
 			c.Append("a", 1)
 			c.at(n, 2)
 		})
+		if n > 1 {
+			continue
+		}
+		own := func() {
+			head := c.Head()
+			_, err := c.tapped.Append(c.Ctx, "own", event.Any, event.Event{Type: "counted"})
+			c.Must(err)
+			c.at(n, head+1)
+		}
+		own() // before it, the tenant has no prepared appends
+		c.settle()
+		c.during("a live event that this process has appended", own)
 	}
 	t.Run("other kinds", func(t *testing.T) {
 		c := counts.setup(t)

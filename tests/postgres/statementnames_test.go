@@ -24,7 +24,7 @@ var (
 	macro       = regexp.MustCompile(`\{\w+ (?:[^{}]|\{\w+\})*\}`)
 	placeholder = regexp.MustCompile(`( ?)\\\{(\w+)\\\}( ?)`)
 	// parts are the placeholders that are filled with one of several files.
-	parts  = []string{"stream", "expire"}
+	parts  = []string{"stream", "expire", "returned"}
 	spaces = regexp.MustCompile(`\s+`)
 	values = regexp.MustCompile(`'(?:[^']|\'\')*'|\$\d+|-?\b\d+\b`)
 )

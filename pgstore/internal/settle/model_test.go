@@ -16,6 +16,7 @@ type flaw struct {
 	ignorePrepared bool // prepared transactions are not waited for
 	ignoreRestored bool // prepared transactions that a restart renamed are not waited for
 	noJoin         bool // nor are they where they get it while they are waited for
+	ownAcrossGap   bool // events of this process are taken although they do not follow the mark
 	sequenceTarget bool // the target is the sequence's value, not the position of a visible row
 }
 
@@ -28,6 +29,8 @@ type worldReader struct {
 	starting bool
 	early    []Holder
 	applied  []int64
+	own      bool // committed events are handed over without a read
+	taken    int  // how often that was done
 	before   struct {
 		positions []int64
 		complete  bool
@@ -125,24 +128,54 @@ func (r *worldReader) take(positions []int64, complete bool) error {
 		s.Scan(r.early)
 		r.early = nil
 	}
-	// Every visible event at or below the mark was handed out.
+	return r.complete(from, positions[:n])
+}
+
+// complete checks that the mark went over these positions, and that they are all that is visible up to it.
+func (r *worldReader) complete(from int64, positions []int64) error {
 	visible, _ := r.world.beyond(from, len(r.world.visible)+1)
-	at, _ := slices.BinarySearch(visible, s.mark+1)
-	if !slices.Equal(visible[:at], positions[:n]) {
-		return fmt.Errorf("the mark goes from %d to %d with %v, but visible is %v", from, s.mark, positions[:n], visible[:at])
+	at, _ := slices.BinarySearch(visible, r.settler.mark+1)
+	if !slices.Equal(visible[:at], positions) {
+		return fmt.Errorf("the mark goes from %d to %d with %v, but visible is %v", from, r.settler.mark, positions, visible[:at])
 	}
 	return nil
 }
 
+// handOver gives the events of a committed transaction to the settler, in any order of transactions, while it neither reads nor scans.
+func (r *worldReader) handOver(pick pick) error {
+	w, s := r.world, &r.settler
+	if w.scan != nil || len(w.answered) == 0 {
+		return nil
+	}
+	i := pick(len(w.answered))
+	positions := w.answered[i]
+	w.answered = slices.Delete(w.answered, i, i+1)
+	from := s.mark
+	switch {
+	case s.Take(positions):
+	case r.flaw.ownAcrossGap && !s.Waiting() && positions[0] > s.mark:
+		s.mark = positions[len(positions)-1]
+	default:
+		return nil
+	}
+	r.applied, r.taken = append(r.applied, positions...), r.taken+1
+	return r.complete(from, positions)
+}
+
 // play lets a world and its reader take steps in random order, ends all transactions, and returns what went wrong.
 func play(pick pick, steps int, f flaw) error {
-	w := newWorld()
-	r := newWorldReader(w, f)
+	return newWorldReader(newWorld(), f).play(pick, steps)
+}
+
+func (r *worldReader) play(pick pick, steps int) error {
+	w := r.world
 	for range steps {
 		var err error
 		switch choice := pick(20); {
 		case choice == 0 && pick(4) == 0:
 			r.connect()
+		case choice < 8 && r.own && pick(2) == 0:
+			err = r.handOver(pick)
 		case choice < 8:
 			err = r.step(pick)
 		default:
@@ -191,6 +224,31 @@ func TestSettlingSkipsNothingInAnyOrder(t *testing.T) {
 		if err := playSeed(seed, flaw{}); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
+	}
+}
+
+// playOwn plays worlds in which events are also handed over. It returns how often that was done, and what went wrong in how many worlds.
+func playOwn(seeds uint64, f flaw) (taken, lost int, example error) {
+	for seed := range seeds {
+		r := newWorldReader(newWorld(), f)
+		r.own = true
+		if err := r.play(rand.New(rand.NewPCG(seed, 2)).IntN, 200); err != nil {
+			lost++
+			example = fmt.Errorf("seed %d: %w", seed, err)
+		}
+		taken += r.taken
+	}
+	return taken, lost, example
+}
+
+func TestOwnEventsAreTakenOnlyWithoutAGap(t *testing.T) {
+	taken, lost, example := playOwn(playedSeeds, flaw{})
+	if lost > 0 || taken == 0 {
+		t.Errorf("events were taken %d times, and lost in %d worlds: %v", taken, lost, example)
+	}
+	// The control.
+	if _, lost, _ := playOwn(playedSeeds/4, flaw{ownAcrossGap: true}); lost == 0 {
+		t.Error("nothing is lost across gaps: the model cannot tell")
 	}
 }
 

@@ -125,6 +125,25 @@ func (s *Settler) Read(positions []int64, complete bool, now time.Time) (settled
 	return settled
 }
 
+// Take moves the mark over the positions of committed events if they follow it without a gap. Otherwise it changes nothing and
+// returns false.
+//
+// It needs neither a read nor a scan of locks. No two events have the same position, so nothing is or can appear between the mark
+// and these positions, or at one of them, whatever transactions are open: each position up to the last one is settled or has its
+// event. While a gap is waited for, nothing is taken: what is visible beyond it belongs to the read that decides about the gap.
+func (s *Settler) Take(positions []int64) bool {
+	if s.Waiting() {
+		return false
+	}
+	for i, p := range positions {
+		if p != s.mark+1+int64(i) {
+			return false
+		}
+	}
+	s.mark += int64(len(positions))
+	return true
+}
+
 // extend moves the mark over the positions from i on that follow it without a gap.
 func (s *Settler) extend(positions []int64, i int) int {
 	for i < len(positions) && positions[i] == s.mark+1 {

@@ -18,6 +18,8 @@ type world struct {
 	nextTx  int
 	nextXID int
 	scan    *worldScan
+	// answered has the positions of committed transactions whose clients know of the commit, and that were not handed over.
+	answered [][]int64
 	// appeared is called with every row that becomes visible.
 	appeared func(position int64) error
 }
@@ -31,6 +33,7 @@ type worldTx struct {
 	savedAt  int  // how much was drawn before it
 	savedOff bool // the lock was not held before it
 	prepared bool
+	kept     bool // it was committed
 	ended    bool // its rows are visible or gone, and it still holds the lock
 }
 
@@ -152,7 +155,7 @@ func (w *world) end(tx *worldTx, commit bool) error {
 	if !commit {
 		return nil
 	}
-	w.flushed = w.last
+	w.flushed, tx.kept = w.last, true
 	for _, p := range tx.drawn {
 		i, found := slices.BinarySearch(w.visible, p)
 		if found {
@@ -170,6 +173,9 @@ func (w *world) end(tx *worldTx, commit bool) error {
 func (w *world) leave(tx *worldTx) {
 	if tx.locked {
 		w.unlock(tx)
+	}
+	if tx.kept && len(tx.drawn) > 0 {
+		w.answered = append(w.answered, tx.drawn)
 	}
 	w.open = slices.DeleteFunc(w.open, func(o *worldTx) bool { return o == tx })
 }

@@ -18,9 +18,9 @@ func FuzzEnvelope(f *testing.F) {
 			// As it comes, whatever it is: it may be refused but must not panic.
 			row[0], row[4], row[5] = body, body, headers
 		}
-		dec := decoder{types: make(map[string]string)}
+		var dec Decoder
 		for range 2 {
-			e, err := dec.envelope(row)
+			e, err := dec.Envelope(row)
 			if !whole || len(body) == 0 {
 				continue
 			}

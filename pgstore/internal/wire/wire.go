@@ -40,7 +40,7 @@ const leastCut = 1 << 20
 //
 // expected is how many events there will be, as far as is known: the list grows to that size at its first event.
 func ReadEvents(rows *pgconn.ResultReader, limit, expected int, cut func()) (Events, error) {
-	dec := decoder{types: make(map[string]string)}
+	var dec Decoder
 	var read Events
 	var err error
 	size, beyond := 0, 0
@@ -59,7 +59,7 @@ func ReadEvents(rows *pgconn.ResultReader, limit, expected int, cut func()) (Eve
 		if read.List == nil {
 			read.List = make([]event.Envelope, 0, max(1, expected))
 		}
-		if e, err = dec.envelope(rows.Values()); err == nil {
+		if e, err = dec.Envelope(rows.Values()); err == nil {
 			read.List = append(read.List, e)
 			size += e.Size()
 		}
@@ -67,7 +67,7 @@ func ReadEvents(rows *pgconn.ResultReader, limit, expected int, cut func()) (Eve
 	if _, closeErr := rows.Close(); closeErr != nil {
 		err = closeErr
 	}
-	read.Allocated = dec.allocated
+	read.Allocated = dec.Allocated
 	return read, err
 }
 
@@ -79,14 +79,14 @@ func rowBytes(row [][]byte) (bytes int) {
 	return bytes
 }
 
-// decoder turns rows into envelopes. It copies them into chunks, so that not every value is an allocation. The first chunks
+// Decoder turns rows of read_tail.sql, in the binary format, into envelopes. The zero value is ready. It copies them into chunks, so that not every value is an allocation. The first chunks
 // fit one row, and each is twice as large as the one before: at most half of what a read allocates stays unused.
-type decoder struct {
+type Decoder struct {
 	text  strings.Builder
 	bytes []byte
 	types map[string]string
-	// allocated is the size of all chunks in bytes.
-	allocated int
+	// Allocated is the size of all chunks in bytes.
+	Allocated int
 }
 
 const (
@@ -101,8 +101,8 @@ const (
 // microsTo2000 is what PostgreSQL's times count from, in microseconds since 1970.
 const microsTo2000 = 946_684_800_000_000
 
-// envelope decodes one row. The row's memory is the connection's and is used again for the next one.
-func (d *decoder) envelope(row [][]byte) (event.Envelope, error) {
+// Envelope decodes one row. The row's memory is the connection's and is used again for the next one.
+func (d *Decoder) Envelope(row [][]byte) (event.Envelope, error) {
 	var e event.Envelope
 	if len(row) != envelopeColumns {
 		return e, fmt.Errorf("decode an event: %d columns instead of %d", len(row), envelopeColumns)
@@ -139,21 +139,21 @@ func timeOf(micros int64) time.Time {
 }
 
 // makeRoom makes room for the values of one row. Values that were returned keep the old chunks.
-func (d *decoder) makeRoom(text, json int) {
+func (d *Decoder) makeRoom(text, json int) {
 	if d.text.Cap()-d.text.Len() < text {
 		size := max(text, min(2*d.text.Cap(), maxChunk))
 		d.text = strings.Builder{}
 		d.text.Grow(size)
-		d.allocated += d.text.Cap()
+		d.Allocated += d.text.Cap()
 	}
 	if cap(d.bytes)-len(d.bytes) < json {
 		d.bytes = make([]byte, 0, max(json, min(2*cap(d.bytes), maxChunk)))
-		d.allocated += cap(d.bytes)
+		d.Allocated += cap(d.bytes)
 	}
 }
 
 // string copies a text; null becomes empty.
-func (d *decoder) string(raw []byte) string {
+func (d *Decoder) string(raw []byte) string {
 	if len(raw) == 0 {
 		return ""
 	}
@@ -163,18 +163,21 @@ func (d *decoder) string(raw []byte) string {
 }
 
 // intern is string for values that are few.
-func (d *decoder) intern(raw []byte) string {
+func (d *Decoder) intern(raw []byte) string {
 	if s, ok := d.types[string(raw)]; ok {
 		return s
 	}
 	s := string(raw)
+	if d.types == nil {
+		d.types = make(map[string]string)
+	}
 	d.types[s] = s
-	d.allocated += len(s)
+	d.Allocated += len(s)
 	return s
 }
 
 // jsonb copies a JSON value; null becomes nil.
-func (d *decoder) jsonb(raw []byte) ([]byte, error) {
+func (d *Decoder) jsonb(raw []byte) ([]byte, error) {
 	if raw == nil {
 		return nil, nil
 	}
