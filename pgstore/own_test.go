@@ -372,7 +372,7 @@ func TestOwnEventsAndReadsLoseNothing(t *testing.T) {
 	})
 	go func() {
 		writers.Wait()
-		for range 20 { // nobody else appends, so that some of these are taken
+		for range 20 { // no one else appends, so that some of these are taken
 			pause(ctx, 20*time.Millisecond)
 			if _, err := store.Append(ctx, "own", event.Any, someEvents(1)...); err != nil {
 				failed.Store(&err)
