@@ -38,9 +38,11 @@ type feed struct {
 	// known reports whether the settled mark is known. It and the window were read in that incarnation of the server.
 	known       bool
 	incarnation engine.Incarnation
-	window      window
-	share       share       // of the node's memory for windows
-	age         *time.Timer // nil while the window is empty
+	// since is when the events began to follow each other without a new beginning.
+	since  time.Time
+	window window
+	share  share       // of the node's memory for windows
+	age    *time.Timer // nil while the window is empty
 }
 
 // subscriber is a projection that the feed sends events to.
@@ -231,9 +233,10 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 }
 
 // take takes the events of an append in this process, which woke the feed, as if a poll had found them. It returns false if own is nil or
-// a poll is needed. A poll in progress has the tail for itself, and may find these events too.
+// a poll is needed. A poll in progress has the tail for itself, and may find these events too. An append that began before the feed knew
+// its mark may be that of a tenant that was dropped, and created again under its name.
 func (f *feed) take(ctx actor.Context, own *engine.Page, woken time.Time) bool {
-	if own == nil || f.polls.current != nil || !f.known || len(f.subs) == 0 {
+	if own == nil || f.polls.current != nil || !f.known || len(f.subs) == 0 || own.Asked.Before(f.since) {
 		return false
 	}
 	update, taken := f.tail.Take(own)
@@ -278,7 +281,7 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
 // extend adds the events of a poll to the window, except those that no subscriber needs.
 func (f *feed) extend(ctx actor.Context, u engine.TailUpdate) {
 	if !f.known || u.From != f.window.mark || u.Incarnation != f.incarnation {
-		f.known, f.incarnation = true, u.Incarnation
+		f.known, f.incarnation, f.since = true, u.Incarnation, time.Now()
 		f.window.reset(u.From)
 	}
 	f.window.add(u.Events, u.Mark, u.Bytes, time.Now())

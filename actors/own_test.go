@@ -13,7 +13,7 @@ import (
 
 // ownEvent is what an append of one event hands over.
 func ownEvent(position int64) *engine.Page {
-	return &engine.Page{Events: []event.Envelope{{Position: position}}, Incarnation: 1}
+	return &engine.Page{Events: []event.Envelope{{Position: position}}, Incarnation: 1, Asked: time.Now()}
 }
 
 // until waits until a condition is true.
@@ -35,16 +35,7 @@ func TestFeedTakesOwnEventsWithoutARead(t *testing.T) {
 	store.head.Store(5)
 	store.begin <- struct{}{}
 	<-ended
-	received := make(chan *messages.TailAdvanced, 10)
-	sub := deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
-		switch msg := ctx.Message().(type) {
-		case *actor.Started:
-			ctx.Request(deps.Feeds.find("a").pid, &messages.Subscribe{})
-		case *messages.TailAdvanced:
-			received <- msg
-		}
-	}))
-	t.Cleanup(func() { _ = deps.System.Root.StopFuture(sub).Wait() })
+	received := subscribed(t, deps)
 	<-received
 	for position := int64(6); position < 9; position++ {
 		until(t, "the feed rests", func() bool { return deps.Feeds.Rests("a") })
@@ -77,6 +68,41 @@ func TestFeedTakesOwnEventsWithoutARead(t *testing.T) {
 	store.head.Store(12)
 	store.begin <- struct{}{}
 	if r := <-ended; r.Own || r.Mark != 12 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// subscribed subscribes to the feed of tenant a.
+func subscribed(t *testing.T, deps *Deps) (received chan *messages.TailAdvanced) {
+	t.Helper()
+	received = make(chan *messages.TailAdvanced, 10)
+	sub := deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
+		switch msg := ctx.Message().(type) {
+		case *actor.Started:
+			ctx.Request(deps.Feeds.find("a").pid, &messages.Subscribe{})
+		case *messages.TailAdvanced:
+			received <- msg
+		}
+	}))
+	t.Cleanup(func() { _ = deps.System.Root.StopFuture(sub).Wait() })
+	return received
+}
+
+// What was asked for before the feed had found its mark may belong to a tenant that was dropped, and created again under its name.
+func TestFeedTakesNoEventsThatWereAskedForBeforeItsMark(t *testing.T) {
+	t.Parallel()
+	early := ownEvent(6)
+	store, deps, ended := polledFeed(t)
+	store.head.Store(5)
+	store.begin <- struct{}{}
+	<-ended
+	received := subscribed(t, deps)
+	<-received
+	until(t, "the feed rests", func() bool { return deps.Feeds.Rests("a") })
+	deps.Feeds.Appended("a", 6, early)
+	store.head.Store(6)
+	store.begin <- struct{}{}
+	if r := <-ended; r.Own || r.Mark != 6 {
 		t.Errorf("%+v", r)
 	}
 }

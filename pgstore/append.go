@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -52,7 +53,7 @@ func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event
 		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
 	if t.store.notify.local.Rests(t.name) && a.isSmall() {
-		a.own = &engine.Page{}
+		a.own = &engine.Page{Asked: time.Now()}
 	}
 	result, err := t.append(ctx, t.store.pool, a, func() (event.Appended, error) { return t.appendOnConn(ctx, a) })
 	if err != nil {
@@ -210,7 +211,9 @@ func sendAppend(ctx context.Context, q querier, a appendCall, sql string, args [
 		result.Positions = positions
 	}
 	if a.own != nil {
-		*a.own = events.page()
+		page := events.page()
+		page.Asked = a.own.Asked
+		*a.own = page
 	}
 	return result, nil
 }

@@ -109,7 +109,11 @@ func onePrimary(config *pgx.ConnConfig) error {
 // closeStandby closes a connection if err shows that its server is a standby or takes no writes. The pool then opens
 // another connection, which may go to the primary.
 func closeStandby(ctx context.Context, conn *pgx.Conn, err error) {
-	if errors.Is(err, projection.ErrNotPrimary) || pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported) {
+	if fromStandby(err) {
 		closeHard(ctx, conn)
 	}
+}
+
+func fromStandby(err error) bool {
+	return errors.Is(err, projection.ErrNotPrimary) || pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported)
 }

@@ -24,7 +24,8 @@ import (
 )
 
 // A batch whose handler queues its statements is one message with one Sync: begin, settings, statements, fence, checkpoint, commit and
-// what restores the session. If something in it fails, the server skips the rest up to the Sync, the commit included.
+// what restores the session. If something in it fails, the server skips the rest up to the Sync, the commit included. Batches that wait
+// share a message: see sharing.
 
 const (
 	// mostInMessage is how many bytes a message has at most. The server executes the first half of a message before the second one is
@@ -35,13 +36,12 @@ const (
 	// Others are parsed each time. unusedAfter is after how many uses of others one makes room for another.
 	mostPrepared, longestPrepared, unusedAfter = 200, 4 << 10, 20_000
 	// perCommand and perArgument are the bytes of a command and an argument in a message beside their texts, at most. aroundHandler are
-	// those of all commands that are not the handler's.
-	perCommand, perArgument, aroundHandler = 120, 8, 4 << 10
+	// those of all commands that are not the handler's, and aroundNext those of a batch that follows another one, whose texts the message has.
+	perCommand, perArgument, aroundHandler, aroundNext = 120, 8, 4 << 10, 2 << 10
 )
 
-// sizeOf returns how many bytes a message with these statements has at most.
-func sizeOf(statements []queued.Statement) int {
-	size := aroundHandler
+// sizeOf returns how many bytes a message with these statements has at most, beside aroundHandler.
+func sizeOf(statements []queued.Statement) (size int) {
 	for _, s := range statements {
 		size += perCommand + len(s.SQL)
 		for _, arg := range s.Args {
@@ -60,6 +60,7 @@ type part int
 const (
 	openingPart part = iota
 	handlerPart
+	timedPart
 	commitPart
 	endPart
 	restorePart
@@ -77,6 +78,8 @@ type command struct {
 	// deallocated before.
 	prepares bool
 	frees    string
+	// took is the answer of a timedPart.
+	took time.Duration
 }
 
 func (c *command) key() statementKey { return statementKey{c.sql, c.path} }
@@ -88,15 +91,18 @@ type place struct {
 	flush                     string
 }
 
-// What a commit does about the disk, as settings of the transaction. If it need not wait, another one waits after it. A synchronous
-// standby is always waited for.
+// What a commit does about the disk: it never waits, another commit waits after it, or it waits for others. They are set after the
+// handler, whose statements may have set something else.
 const (
-	flushNever = "set_config('synchronous_commit', 'off', true), "
-	flushLater = "set_config('synchronous_commit', case current_setting('synchronous_standby_names') when '' then 'off' " +
-		"else current_setting('synchronous_commit') end, true), "
-	flushAll = "set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' " +
-		"else current_setting('synchronous_commit') end, true), "
+	flushNever = "pg_catalog.set_config('synchronous_commit', 'off', true), "
+	flushLater = "pg_catalog.set_config('synchronous_commit', case pg_catalog.current_setting('synchronous_standby_names') when '' then 'off' " +
+		"else pg_catalog.current_setting('synchronous_commit') end, true), "
+	flushAll = "pg_catalog.set_config('synchronous_commit', case pg_catalog.current_setting('synchronous_commit') when 'off' then 'on' " +
+		"else pg_catalog.current_setting('synchronous_commit') end, true), "
 )
+
+// timeTaken is an expression: how many milliseconds the transaction has taken on the server.
+const timeTaken = ", (extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.now()) * 1000)::bigint"
 
 // appendTo appends the commands of a batch with the statements of its handler to those of a message.
 func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.Restore, statements []queued.Statement, p place) []command {
@@ -127,7 +133,7 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 		}
 		list = append(list, c)
 	}
-	add(commitPart, restore.LocalUser)
+	add(timedPart, "select "+p.flush+restore.LocalUser+timeTaken)
 	add(commitPart, b.store.control.sql("advance_batch"), b.name, decimal(int64(lease.Row)), lease.Owner, decimal(lease.Epoch),
 		decimal(int64(lease.Incarnation)), decimal(lease.Checkpoint), decimal(b.to))
 	if p.precedes {
@@ -155,7 +161,7 @@ func (b *batchTx) settings(p place) (sql string, args []string) {
 		decimal(milliseconds(lock)), decimal(milliseconds(statement)), decimal(milliseconds(most)), b.name,
 		decimal(int64(b.store.control.batchClass)), decimal(int64(b.fence.rows[0])),
 	}
-	text := settingsText{flush: p.flush, unbounded: b.store.server.unbounded != "", watchesClients: b.store.server.watchesClients}
+	text := settingsText{unbounded: b.store.server.unbounded != "", watchesClients: b.store.server.watchesClients}
 	if path := b.store.tenantPath(b.id.Tenant); path != "" {
 		text.path, args = true, append(args, path)
 	}
@@ -163,10 +169,7 @@ func (b *batchTx) settings(p place) (sql string, args []string) {
 }
 
 // settingsText is what the text of settings_batch.sql depends on.
-type settingsText struct {
-	flush                           string
-	unbounded, watchesClients, path bool
-}
+type settingsText struct{ unbounded, watchesClients, path bool }
 
 // settingsTexts has the texts that were made.
 var settingsTexts sync.Map
@@ -175,7 +178,7 @@ func (t settingsText) sql() string {
 	if made, found := settingsTexts.Load(t); found {
 		return made.(string)
 	}
-	more := t.flush
+	more := ""
 	if t.unbounded {
 		more += "set_config('transaction_timeout', '0', true), "
 	}
@@ -349,8 +352,24 @@ func (c *command) answered(p *pgconn.Pipeline) error {
 	if !is {
 		return fmt.Errorf("unexpected answer %T", result)
 	}
+	if c.part == timedPart && reader.NextRow() {
+		values := reader.Values()
+		if n, err := strconv.ParseInt(string(values[len(values)-1]), 10, 64); err == nil {
+			c.took = time.Duration(n) * time.Millisecond
+		}
+	}
 	_, err = reader.Close()
 	return err
+}
+
+// took returns how long the transactions of a message have taken on the server, before their commits.
+func took(list []command) (all []time.Duration) {
+	for i := range list {
+		if list[i].part == timedPart {
+			all = append(all, list[i].took)
+		}
+	}
+	return all
 }
 
 // runQueued calls a handler that queues its statements, without a connection, and then executes what it queued: in one message if that
@@ -365,18 +384,18 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
 	statements := taken.Statements
-	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) || sizeOf(statements) > mostInMessage {
+	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) || aroundHandler+sizeOf(statements) > mostInMessage {
 		return b.run(ctx, func(ctx context.Context, tx pgx.Tx) error { return sendInTx(ctx, tx, statements) })
 	}
-	took := time.Since(began)
+	spent := time.Since(began)
 	if sent, err := b.share(ctx, lease, statements); sent {
 		return err
 	}
-	return b.sendAlone(ctx, lease, statements, took)
+	return b.sendAlone(ctx, lease, statements, spent)
 }
 
-// sendAlone sends a message with one batch. took is how long its handler has worked.
-func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements []queued.Statement, took time.Duration) error {
+// sendAlone sends a message with one batch, on which its handler has spent some time.
+func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements []queued.Statement, spent time.Duration) error {
 	conn, err := b.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
@@ -391,14 +410,14 @@ func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements 
 	if b.opts.asyncCommit {
 		p.flush = flushNever
 	}
-	began := time.Now()
-	err = b.sendAll(ctx, conn.Conn(), b.appendTo(nil, lease, b.restore, statements, p), statements, took)
-	b.store.sharing.setAlone(lease.Row, err != nil || time.Since(began) > sharedWait/2)
+	list := b.appendTo(nil, lease, b.restore, statements, p)
+	err = b.sendAll(ctx, conn.Conn(), list, statements, spent)
+	b.store.sharing.setAlone(lease.Row, err != nil || took(list)[0] > slowShared)
 	return err
 }
 
 // sendAll sends a message within the rest of the handler's time limit, and at least half of it.
-func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement, took time.Duration) error {
+func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement, spent time.Duration) error {
 	kept := b.store.preparedOn(conn)
 	at, waits := 0, false
 	late := func() error {
@@ -415,7 +434,7 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	}
 	var r usercode.Result
 	err := b.store.handling.during(b, func() error {
-		r = usercode.Within(ctx, max(b.opts.timeout-took, b.opts.timeout/2), late, func(ctx context.Context) (err error) {
+		r = usercode.Within(ctx, max(b.opts.timeout-spent, b.opts.timeout/2), late, func(ctx context.Context) (err error) {
 			at, err = sendAnew(ctx, conn.PgConn(), kept, list)
 			return err
 		})

@@ -19,7 +19,7 @@ const ownBytes = 8 << 10
 func (a appendCall) isSmall() bool {
 	left := ownBytes
 	for i, body := range a.Bodies {
-		left -= event.Envelope{Stream: a.Stream, CausationID: a.Causations[i], CorrelationID: a.Correlations[i]}.Size() + len(a.Headers[i])
+		left -= event.Envelope{Stream: a.Stream, CausationID: a.Causations[i], CorrelationID: a.Correlations[i]}.Size() + len(a.Headers[i]) + len(a.Types[i])
 		if len(body) > left {
 			return false
 		}

@@ -10,15 +10,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
-// Queued batches that wait at the same time share a message. The first one sends it for the others, so a batch does not wait while the
-// system is idle. Each keeps its own transaction. If one fails, those before it are committed, and those after it are sent again. The failed one
+// Queued batches that wait at the same time share a message. The first one sends it for the others, so no batch waits while the system
+// is idle. Each keeps its own transaction. If one fails, those before it are committed, and those after it are sent again. The failed one
 // has not happened: it is sent alone, with the time limits of its handler. What its error means is decided there, and only there.
 
 const (
@@ -29,6 +31,8 @@ const (
 	mostShared = 20
 	// sharedWait and sharedTime are how long a statement of a shared message may wait for a lock, and take, since others wait for it.
 	sharedWait, sharedTime = 100 * time.Millisecond, 200 * time.Millisecond
+	// slowShared is how long a batch may take on the server without being sent alone the next time.
+	slowShared = 50 * time.Millisecond
 )
 
 // sharing has the queued batches that wait for a message. senders of most messages are on their way.
@@ -38,7 +42,7 @@ type sharing struct {
 	mu      sync.Mutex
 	senders int
 	waiting []*sharer
-	// alone are the leases whose last batch failed or was slow in a message. They are sent alone until one is quick.
+	// alone are the leases whose last batch failed, was slow, or broke off. They are sent alone until one is quick.
 	alone map[int32]struct{}
 }
 
@@ -50,17 +54,23 @@ type sharer struct {
 	statements []queued.Statement
 	leads      bool
 	flushes    bool
-	turn       chan turn
+	// turn gets leading once at most, and then how the batch ended.
+	turn chan turn
 }
 
 // errNoAnswer is the error of a batch that may have committed.
 var errNoAnswer = errors.New("the session broke before the answer to its message came")
 
-// turn is what a batch waits for: to lead, or how it ended.
-type turn int
+// turn is what a batch waits for: to lead, or how it ended. err says why, if the end is unclear.
+type turn struct {
+	is  stage
+	err error
+}
+
+type stage int
 
 const (
-	leading turn = iota
+	leading stage = iota
 	// done batches are committed, and durable unless they are asynchronous.
 	done
 	// notDone batches have left nothing behind, and are sent alone.
@@ -104,7 +114,7 @@ func (s *sharing) enter(t *sharer) {
 
 func (t *sharer) lead() {
 	t.leads = true
-	t.turn <- leading
+	t.turn <- turn{is: leading}
 }
 
 // pass lets the batch lead that has waited longest.
@@ -130,20 +140,29 @@ func (s *sharing) leave(t *sharer) (waited, leads bool) {
 	return waited, t.leads
 }
 
-// take returns the batches of the next message, those of a tenant side by side: the server plans a statement again if the search
-// path differs from that of its last use.
-func (s *sharing) take() []*sharer {
+// take returns the batches of the next message: that of the leader, if it waits still, and those that have waited longest. Those of a tenant
+// are side by side: the server plans a statement again if the search path differs from that of its last use.
+func (s *sharing) take(leader *sharer) (group []*sharer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, size := 0, 0
-	for n < min(len(s.waiting), mostShared) {
-		if size += sizeOf(s.waiting[n].statements); size > mostInMessage && n > 0 {
-			break
-		}
-		n++
+	size, left := aroundHandler-aroundNext, s.waiting[:0]
+	if slices.Contains(s.waiting, leader) {
+		size += aroundNext + sizeOf(leader.statements)
+		group = append(group, leader)
 	}
-	group := slices.Clone(s.waiting[:n])
-	s.waiting = slices.Delete(s.waiting, 0, n)
+	for _, t := range s.waiting {
+		next := aroundNext + sizeOf(t.statements)
+		switch {
+		case t == leader:
+		case len(group) < mostShared && (size+next <= mostInMessage || len(group) == 0):
+			size += next
+			group = append(group, t)
+		default:
+			left = append(left, t)
+		}
+	}
+	clear(s.waiting[len(left):])
+	s.waiting = left
 	slices.SortStableFunc(group, func(a, b *sharer) int { return strings.Compare(a.b.id.Tenant, b.b.id.Tenant) })
 	return group
 }
@@ -151,7 +170,7 @@ func (s *sharing) take() []*sharer {
 // share sends a batch in a message with others, or waits until another one has sent it. sent is false if it must be sent alone.
 func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []queued.Statement) (sent bool, err error) {
 	s := &b.store.sharing
-	if s.goesAlone(lease.Row) {
+	if b.opts.fresh || s.goesAlone(lease.Row) {
 		return false, nil
 	}
 	t := &sharer{b: b, lease: lease, statements: statements, turn: make(chan turn, 2)}
@@ -160,63 +179,76 @@ func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []qu
 	switch {
 	case err != nil:
 		return true, fmt.Errorf("send %s of %s: %w", b.what, b.id, err)
-	case end == notDone:
+	case end.is == notDone:
 		return false, nil
-	case end == unclear:
-		err := &engine.Fault{Class: engine.Unclear, Err: errNoAnswer}
+	case end.is == unclear:
+		err := &engine.Fault{Class: engine.Unclear, Err: errors.Join(errNoAnswer, end.err)}
 		return true, fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, err)
 	}
 	return true, nil
 }
 
 // await returns how a batch ended, and sends the next message if it is its turn to lead. The error says why the batch was not sent.
-func (s *Store) await(ctx context.Context, t *sharer) (turn, error) {
+func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
+	defer s.sharing.leave(t) // also after a panic
+	led := false
 	select {
-	case end := <-t.turn:
-		if end != leading {
+	case end = <-t.turn:
+		if end.is != leading {
 			return end, nil
 		}
-		conn, err := t.b.acquire(ctx)
-		if err == nil {
-			s.sendShared(ctx, conn.Conn())
-			conn.Release()
-		}
-		s.sharing.pass()
-		if err == nil {
+		led = true
+		if err = s.lead(ctx, t); err == nil {
 			return <-t.turn, nil
 		}
-		if waited, _ := s.sharing.leave(t); waited {
-			return notDone, storeFault(err)
-		}
 	case <-ctx.Done():
-		waited, leads := s.sharing.leave(t)
-		if leads {
-			s.sharing.pass()
-			<-t.turn
-		}
-		if waited {
-			return notDone, engine.CancelledFault(context.Cause(ctx))
-		}
+		err = engine.CancelledFault(context.Cause(ctx))
 	}
-	return <-t.turn, nil // another one sends it
+	waited, leads := s.sharing.leave(t)
+	if leads && !led {
+		s.sharing.pass()
+		<-t.turn
+	}
+	if waited {
+		return end, err
+	}
+	return <-t.turn, nil // another one has sent it
 }
 
-// sendShared sends the batches that wait, in one message, or more if some of them fail.
-func (s *Store) sendShared(ctx context.Context, conn *pgx.Conn) {
+// lead sends the next message, and lets another batch lead.
+func (s *Store) lead(ctx context.Context, t *sharer) error {
+	defer s.sharing.pass()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return storeFault(err)
+	}
+	defer conn.Release()
+	s.sendShared(ctx, conn.Conn(), s.sharing.take(t))
+	return nil
+}
+
+// sendShared sends batches in one message, or in more if some of them fail.
+func (s *Store) sendShared(ctx context.Context, conn *pgx.Conn, batches []*sharer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
-	m := sharedMessage{store: s, conn: conn, left: s.sharing.take()}
-	defer m.end()
+	m := sharedMessage{store: s, conn: conn, left: batches}
 	if len(m.left) == 0 {
 		return
 	}
+	var err error
+	defer func() { m.end(err) }()
 	restore, err := session.Of(ctx, conn)
 	for err == nil && len(m.left) > 0 && !m.spent {
 		err = m.send(ctx, restore)
 	}
 	if err == nil && len(m.unflushed) > 0 {
-		_, err = conn.Exec(ctx, queries.Text("flush_batches"), pgx.QueryExecModeExec)
-		m.flushed(err == nil)
+		_, err = conn.Exec(ctx, sqltext.Fill(queries.Text("flush_batches"), "{flush}", flushAll), pgx.QueryExecModeExec)
+		if err == nil {
+			m.flushed(turn{is: done})
+		}
+	}
+	if err != nil {
+		s.log.Warn("a message of batches failed, closing its connection", zap.Error(err))
 	}
 	if err != nil || m.spent {
 		closeHard(ctx, conn)
@@ -264,65 +296,63 @@ func (m *sharedMessage) send(ctx context.Context, restore session.Restore) error
 	list := m.commands(restore)
 	m.sent = true
 	at, err := sendAnew(ctx, m.conn.PgConn(), m.store.preparedOn(m.conn), list)
-	n := 0
-	for _, c := range list[:at] {
-		if c.part == endPart {
-			n++
-		}
-	}
-	m.committed(n)
+	m.committed(list[:at])
 	if err == nil || len(m.left) == 0 || !pgerr.FromServer(err) || m.conn.IsClosed() {
 		return err
 	}
 	refused := m.left[0]
 	m.left, m.sent = m.left[1:], false
 	m.store.sharing.setAlone(refused.lease.Row, true)
-	refused.turn <- notDone
-	m.spent = classify(err).Class == engine.Interrupted && !pgerr.Is(err, pgerr.QueryCanceled) // a prepared statement may be the cause
+	interrupted := classify(err).Class == engine.Interrupted && !pgerr.Is(err, pgerr.QueryCanceled)
+	m.spent = interrupted || fromStandby(err) // a prepared statement or the server may be the cause
 	refused.b.rollback(ctx, m.conn, restore)
-	closeStandby(ctx, m.conn, err)
+	refused.turn <- turn{is: notDone}
 	if m.conn.IsClosed() {
 		return err
 	}
 	return nil
 }
 
-// committed records that the first n of the batches that are left have committed.
-func (m *sharedMessage) committed(n int) {
-	for _, t := range m.left[:n] {
-		if t.b.opts.asyncCommit {
-			t.turn <- done
+// committed records the commits among the commands that were answered.
+func (m *sharedMessage) committed(answered []command) {
+	times := took(answered)
+	n := 0
+	for _, c := range answered {
+		if c.part != endPart {
 			continue
 		}
-		m.unflushed = append(m.unflushed, t)
-		if t.flushes {
-			m.flushed(true)
+		t := m.left[n]
+		m.store.sharing.setAlone(t.lease.Row, times[n] > slowShared)
+		n++
+		if t.b.opts.asyncCommit {
+			t.turn <- turn{is: done}
+			continue
+		}
+		if m.unflushed = append(m.unflushed, t); t.flushes {
+			m.flushed(turn{is: done})
 		}
 	}
 	m.left = m.left[n:]
 }
 
-// flushed records that the committed batches are durable, or that it is not known whether they are.
-func (m *sharedMessage) flushed(durable bool) {
-	end := done
-	if !durable {
-		end = unclear
-	}
+// flushed records how the batches end that were not flushed before.
+func (m *sharedMessage) flushed(end turn) {
 	for _, t := range m.unflushed {
 		t.turn <- end
 	}
 	m.unflushed = nil
 }
 
-// end ends the batches that have not ended. If the session broke while they were under way, one of them may be the cause.
-func (m *sharedMessage) end() {
-	m.flushed(false)
+// end ends the batches that have not ended, because of an error. If the session broke while they were under way, one of them may be the
+// cause.
+func (m *sharedMessage) end(err error) {
+	m.flushed(turn{unclear, err})
 	for _, t := range m.left {
 		if !m.sent {
-			t.turn <- notDone
+			t.turn <- turn{is: notDone}
 			continue
 		}
 		m.store.sharing.setAlone(t.lease.Row, true)
-		t.turn <- unclear
+		t.turn <- turn{unclear, err}
 	}
 }

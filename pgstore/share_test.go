@@ -8,14 +8,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -31,7 +35,10 @@ type riders struct {
 func newRiders(t *testing.T, store *Store, n int) *riders {
 	t.Helper()
 	makeModel(t, store)
-	mustExec(t, store, "create table public.rode (rider integer primary key, note text)")
+	mustExec(t, store, `create table public.rode (rider integer primary key, note text, synchronous text);
+		create function public.note_commit() returns trigger language plpgsql as $$ begin
+			update public.rode set synchronous = current_setting('synchronous_commit') where rider = new.rider; return null; end $$;
+		create constraint trigger note_commit after insert on public.rode initially deferred for each row execute function public.note_commit()`)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	node := engine.Node{ID: uuid.NewString(), Tenants: []string{projection.DefaultTenant}, LeaseDuration: time.Minute}
 	for i := range n {
@@ -132,7 +139,7 @@ func TestQueuedBatchesThatWaitShareAMessage(t *testing.T) {
 	r := newRiders(t, newStore(t), 5)
 	before := r.store.pool.Stat().AcquireCount()
 	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
-		return rides(i, "pg_backend_pid()::text || current_setting('synchronous_commit')")
+		return rides(i, "pg_backend_pid()")
 	})
 	used := r.store.pool.Stat().AcquireCount() - before
 	noError(t, errors.Join(errs...))
@@ -140,10 +147,10 @@ func TestQueuedBatchesThatWaitShareAMessage(t *testing.T) {
 	if used != 1 {
 		t.Errorf("%d connections were used for them", used)
 	}
-	if n := one[int](t, r.store, "select count(distinct regexp_replace(note, '[a-z]', '', 'g')) from public.rode"); n != 1 {
+	if n := one[int](t, r.store, "select count(distinct note) from public.rode"); n != 1 {
 		t.Errorf("they ran in %d sessions", n)
 	}
-	if got := one[string](t, r.store, "select string_agg(regexp_replace(note, '[0-9]', '', 'g'), ' ' order by rider) from public.rode"); got != "off off off off on" {
+	if got := one[string](t, r.store, "select string_agg(synchronous, ' ' order by rider) from public.rode"); got != "off off off off on" {
 		t.Errorf("their commits wait for the disk: %s", got)
 	}
 }
@@ -153,8 +160,8 @@ func TestQueuedBatchThatWaitsForNoneIsDurableItself(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t, newStore(t), 2)
 	for i, want := range []string{"on", "off"} {
-		noError(t, r.batch(testContext(t), i, engine.ApplyOptions{AsyncCommit: want == "off"}, rides(i, "current_setting('synchronous_commit')")))
-		if got := one[string](t, r.store, "select note from public.rode where rider = $1", i); got != want {
+		noError(t, r.batch(testContext(t), i, engine.ApplyOptions{AsyncCommit: want == "off"}, rides(i, "''")))
+		if got := one[string](t, r.store, "select synchronous from public.rode where rider = $1", i); got != want {
 			t.Errorf("synchronous_commit is %s, want %s", got, want)
 		}
 	}
@@ -163,9 +170,9 @@ func TestQueuedBatchThatWaitsForNoneIsDurableItself(t *testing.T) {
 func TestEachCommitOfAMessageCanWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t, migrated(t, openStore(t, pgtest.Database(t), Options{SyncEachCommit: true})), 3)
-	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "current_setting('synchronous_commit')") })
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "''") })
 	noError(t, errors.Join(errs...))
-	if got := one[string](t, r.store, "select string_agg(note, ' ') from public.rode"); got != "on on on" {
+	if got := one[string](t, r.store, "select string_agg(synchronous, ' ') from public.rode"); got != "on on on" {
 		t.Errorf("their commits wait for the disk: %s", got)
 	}
 }
@@ -204,6 +211,9 @@ func TestQueuedBatchThatFailsInAMessageFailsAlone(t *testing.T) {
 			fault := wantClass(t, errs[fails.failing], fails.class)
 			if fails.named && fault.Position != r.event.Position {
 				t.Errorf("position %d is named: %v", fault.Position, fault.Err)
+			}
+			if !r.store.sharing.goesAlone(r.leases[fails.failing].Row) {
+				t.Error("it would be sent with others the next time")
 			}
 			errs[fails.failing] = nil
 			for _, err := range errs {
@@ -333,7 +343,9 @@ func TestQueuedBatchesOfAMessageAreDurableWhenTheyEnd(t *testing.T) {
 	server := pgtest.Private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"synchronous_commit": "on"})})
 	store := openStore(t, server.DSN("postgres"), Options{})
 	migrated(t, store)
-	for name, last := range map[string]string{"the last is committed": "select 1", "the last fails": "select 1 / 0"} {
+	for name, last := range map[string]string{
+		"the last is committed": "select 1", "the last fails": "select 1 / 0", "the last turns it off": "set local synchronous_commit = off",
+	} {
 		r := newRiders(t, store, 3)
 		noError(t, server.HoldWAL(testContext(t)))
 		errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
@@ -352,6 +364,198 @@ func TestQueuedBatchesOfAMessageAreDurableWhenTheyEnd(t *testing.T) {
 				t.Errorf("%s: the rows of rider %d are lost", name, i)
 			}
 		}
-		mustExec(t, store, "drop table public.rode, public.model; delete from millrace.projections")
+		mustExec(t, store, "drop table public.rode, public.model; drop function public.note_commit; delete from millrace.projections")
+	}
+}
+
+// A message has at most twenty batches and 64 KiB. The batch that sends it is always among them.
+func TestMessageOfQueuedBatchesIsLimited(t *testing.T) {
+	t.Parallel()
+	var s sharing
+	enter := func(tenant string, bytes int) *sharer {
+		b := &batchTx{id: projection.ID{Tenant: tenant}}
+		t := &sharer{b: b, statements: []queued.Statement{{SQL: strings.Repeat("x", bytes)}}, turn: make(chan turn, 2)}
+		s.enter(t)
+		return t
+	}
+	var all []*sharer
+	for i := range 30 {
+		all = append(all, enter(fmt.Sprint(i%2), 200))
+	}
+	group := s.take(all[25])
+	if len(group) != mostShared || !slices.Contains(group, all[25]) || slices.Contains(group, all[19]) {
+		t.Errorf("%d batches", len(group))
+	}
+	if !slices.IsSortedFunc(group, func(a, b *sharer) int { return strings.Compare(a.b.id.Tenant, b.b.id.Tenant) }) {
+		t.Error("the batches of a tenant are not side by side")
+	}
+	if rest := s.take(all[0]); len(rest) != 10 || len(s.waiting) != 0 {
+		t.Errorf("then %d batches, and %d are left", len(rest), len(s.waiting))
+	}
+	first, second := enter("a", 40<<10), enter("a", 40<<10)
+	if group := s.take(second); len(group) != 1 || group[0] != second {
+		t.Errorf("the leader is not alone in its message: %d batches", len(group))
+	}
+	if group := s.take(second); len(group) != 1 || group[0] != first {
+		t.Errorf("a large batch waits for ever: %d batches", len(group))
+	}
+}
+
+// A leader that gets no connection leaves, and the other one, whose message was too large for both, is sent.
+func TestQueuedBatchWhoseLeaderGetsNoConnectionIsSent(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t, connections(2)), 2)
+	held := must(r.store.pool.Acquire(testContext(t)))(t)
+	other := must(r.store.pool.Acquire(testContext(t)))(t)
+	ctx, cancel := context.WithCancel(testContext(t))
+	first, second := make(chan error, 1), make(chan error, 1)
+	large := func(i int) queueFunc { return rides(i, "'"+strings.Repeat("x", 40<<10)+"'") }
+	go func() { first <- r.batch(ctx, 0, engine.ApplyOptions{}, large(0)) }()
+	r.waits(1)
+	go func() { second <- r.batch(testContext(t), 1, engine.ApplyOptions{}, large(1)) }()
+	r.waits(2)
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("without a connection: %v", err)
+	}
+	held.Release()
+	other.Release()
+	noError(t, <-second)
+	r.rode(1)
+}
+
+// A session that a hook of the pool lowered stays lowered, between the batches of a message and after them.
+func TestQueuedBatchesOfAMessageRunAsTheUserOfTheHook(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	owner := migrated(t, openStore(t, dsn, Options{}))
+	mustExec(t, owner, "grant all on all tables in schema millrace, public to pg_monitor; grant usage on schema millrace, public to pg_monitor; grant all on all sequences in schema millrace to pg_monitor; grant create on schema public to pg_monitor; grant execute on all functions in schema millrace to pg_monitor")
+	lowered := func(c *pgxpool.Config) {
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "set role pg_monitor")
+			return err
+		}
+	}
+	r := newRiders(t, owner, 3)
+	mustExec(t, owner, "grant all on all tables in schema public to pg_monitor")
+	r.store = openStore(t, dsn, Options{}, lowered, connections(1))
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "current_user") })
+	noError(t, errors.Join(errs...))
+	if got := one[string](t, r.store, "select string_agg(distinct note, ' ') || ' ' || current_user from public.rode"); got != "pg_monitor pg_monitor" {
+		t.Errorf("they ran as, and left: %s", got)
+	}
+}
+
+// A batch that takes long without waiting is sent alone the next time.
+func TestQueuedBatchThatIsSlowIsSentAlone(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 3)
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
+		return func(ctx context.Context, q Queue, events []event.Envelope) error {
+			if i == 1 {
+				q.Exec("select pg_sleep(0.06)")
+			}
+			return rides(i, "''")(ctx, q, events)
+		}
+	})
+	noError(t, errors.Join(errs...))
+	r.rode(0, 1, 2)
+	if !r.store.sharing.goesAlone(r.leases[1].Row) {
+		t.Error("it would hold up others the next time")
+	}
+}
+
+// With a synchronous standby, each commit waits as its session does.
+func TestCommitsOfAMessageWaitForAStandby(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Private(t, pgtest.Options{Settings: map[string]string{"synchronous_commit": "local"}})
+	r := newRiders(t, migrated(t, openStore(t, server.DSN("postgres"), Options{})), 3)
+	mustExec(t, r.store, "alter system set synchronous_standby_names = 'standby'")
+	mustExec(t, r.store, "select pg_reload_conf()")
+	r.store.pool.Reset()
+	r.until(func(*sharing) bool { return one[string](t, r.store, "show synchronous_standby_names") == "standby" })
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "''") })
+	noError(t, errors.Join(errs...))
+	if got := one[string](t, r.store, "select string_agg(synchronous, ' ') from public.rode"); got != "local local local" {
+		t.Errorf("their commits wait for the disk: %s", got)
+	}
+}
+
+// acquiring is a tracer of a pool that calls a function before a connection is acquired.
+type acquiring func(ctx context.Context)
+
+func (f acquiring) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+	f(ctx)
+	return ctx
+}
+
+func (acquiring) TraceAcquireEnd(context.Context, *pgxpool.Pool, pgxpool.TraceAcquireEndData) {}
+
+func (acquiring) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (acquiring) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// tracedRiders are riders of a pool with such a tracer.
+func tracedRiders(t *testing.T, n int, f acquiring) *riders {
+	return newRiders(t, newStore(t, func(config *pgxpool.Config) { config.ConnConfig.Tracer = f }), n)
+}
+
+// sends returns the error of a batch that must end by itself.
+func (r *riders) sends(i int, f queueFunc) error {
+	r.t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- r.batch(testContext(r.t), i, engine.ApplyOptions{}, f) }()
+	select {
+	case err := <-done:
+		return err
+	case <-testContext(r.t).Done():
+		r.t.Fatal("it waits for ever")
+		return nil
+	}
+}
+
+// A panic of the host's code while a batch leads keeps no place.
+func TestPanicWhileABatchLeadsKeepsNoPlace(t *testing.T) {
+	t.Parallel()
+	var panics atomic.Bool
+	r := tracedRiders(t, leastSenders+1, func(context.Context) {
+		if panics.Load() {
+			panic("on purpose")
+		}
+	})
+	r.store.sharing.most = leastSenders
+	panics.Store(true)
+	for i := range leastSenders {
+		func() {
+			defer func() { _ = recover() }()
+			_ = r.batch(testContext(t), i, engine.ApplyOptions{}, rides(i, "''"))
+		}()
+	}
+	panics.Store(false)
+	noError(t, r.sends(leastSenders, rides(leastSenders, "''")))
+	r.rode(leastSenders)
+}
+
+// A batch that asks for a connection that none has used before does not share one.
+func TestQueuedBatchThatNeedsAFreshConnectionIsSentAlone(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t, connections(1)), 3)
+	note := "pg_backend_pid()::text"
+	noError(t, r.batch(testContext(t), 0, engine.ApplyOptions{}, rides(0, note)))
+	run := r.store.Engine().Apply(Queued(rides(2, note)).Engine(), engine.ApplyOptions{Timeout: 10 * time.Second})
+	first, fresh := make(chan error, 1), make(chan error, 1)
+	r.holding(func() {
+		go func() { first <- r.batch(testContext(t), 1, engine.ApplyOptions{}, rides(1, note)) }()
+		r.waits(1)
+		go func() {
+			fresh <- run(testContext(t), r.leases[2], engine.Batch{Events: []event.Envelope{r.event}, To: r.event.Position, Fresh: true})
+		}()
+		r.until(func(s *sharing) bool { return len(s.waiting) == 2 || len(fresh) == 1 })
+	})
+	noError(t, errors.Join(<-first, <-fresh))
+	if one[bool](t, r.store, "select (select note from public.rode where rider = 0) = (select note from public.rode where rider = 2)") {
+		t.Error("it used the connection of another batch")
 	}
 }

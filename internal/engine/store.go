@@ -134,6 +134,8 @@ type Page struct {
 	Incarnation Incarnation
 	// Bytes is the memory that the events share and hold beside themselves.
 	Bytes int
+	// Asked is when the append began whose events these are, zero for a read.
+	Asked time.Time
 }
 
 // Heads are the highest visible positions of tenants.

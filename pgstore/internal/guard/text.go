@@ -64,7 +64,7 @@ func statementHeads(sql string) [][3]string {
 		case strings.HasPrefix(rest, "--"):
 			i += lengthUntil(rest, "\n")
 		case strings.HasPrefix(rest, "/*"):
-			i += lengthUntil(rest, "*/")
+			i += commentLength(rest)
 		case c == '\'' || c == '"':
 			i += quotedLength(rest, c == '\'' && last == "e" && isWordByte(sql[i-1]))
 			n = max(n, 1)
@@ -117,6 +117,24 @@ var dollarTag = regexp.MustCompile(`^\$(?:[\pL_][\pL\pN_]*)?\$`)
 
 func isWordByte(c byte) bool {
 	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c >= 0x80
+}
+
+// commentLength returns the length of the comment at the beginning of s. Comments nest, as PostgreSQL reads them.
+func commentLength(s string) int {
+	for i, depth := 0, 0; i < len(s); i++ {
+		switch {
+		case strings.HasPrefix(s[i:], "/*"):
+			depth++
+			i++
+		case strings.HasPrefix(s[i:], "*/"):
+			depth--
+			i++
+			if depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(s)
 }
 
 // lengthUntil returns the length of s up to the end of end, or of all of s if it has no end.

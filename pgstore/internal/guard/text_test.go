@@ -7,7 +7,7 @@ import (
 
 func TestTextThatEndsOrOutlivesTheTransactionIsRefused(t *testing.T) {
 	for _, sql := range []string{
-		"commit", "  COMMIT;", "-- why\ncommit", "/* a */ rollback", "rollback and chain", "end", "abort", "begin",
+		"commit", "  COMMIT;", "-- why\ncommit", "/* a */ rollback", "/* /* a */ b */ rollback", "rollback and chain", "end", "abort", "begin",
 		"start transaction", "prepare transaction 'x'", "select 1; commit", "select ';'; rollback",
 		"set work_mem = '1MB'", "SET SESSION work_mem = '1MB'", "set role other", "set transaction read only", "set time zone 'UTC'", "reset all",
 		"reset role", "discard all", "listen x", "unlisten *", "load 'x'", "deallocate all", "deallocate q",
@@ -29,7 +29,7 @@ func TestOrdinaryTextIsNotRefused(t *testing.T) {
 		"update t set x = 1", "set local work_mem = '1MB'", "SET LOCAL ROLE other", "set constraints all deferred",
 		"rollback to savepoint a", "rollback to a", "rollback work to savepoint a", "savepoint a; release savepoint a",
 		"select set_config('work_mem', '1MB', true)", "select pg_advisory_xact_lock(1)", "select 'execute q'",
-		"do $$ begin perform 1; end $$", "do $x$ begin commit; end $x$ -- commit", "select $1; select 2",
+		"/* a; /* b */ ; commit */ select 1", "/*/ ; commit */ select 1", "do $$ begin perform 1; end $$", "do $x$ begin commit; end $x$ -- commit", "select $1; select 2",
 		"create function f() returns void language plpgsql as $f1$ begin perform 1; end $f1$", `select E'it\'s; commit'`,
 		"create function f() returns int language sql begin atomic select case when true then 1 end; select 2; end; select 3",
 		"create procedure p() language sql begin atomic end",

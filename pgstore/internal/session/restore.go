@@ -33,7 +33,7 @@ type Restore struct {
 	User string
 	// Session restores the rest after the transaction. State does so without Unlock.
 	Session, State string
-	// LocalUser and Statements do what User and Session do, for statements that are prepared one by one.
+	// LocalUser and Statements do what User and Session do, where statements are prepared one by one. LocalUser is a list of expressions.
 	LocalUser  string
 	Statements []string
 	// PID is the session's process, which the connection does not know behind a pooler.
@@ -98,14 +98,14 @@ func restoreTo(found []setting) Restore {
 	}
 	// Where statements are prepared, one call costs less than several commands.
 	callUser := func(local bool) string {
-		return fmt.Sprintf("select set_config('session_authorization', %s, %t), set_config('role', %s, %t)",
+		return fmt.Sprintf("pg_catalog.set_config('session_authorization', %s, %t), pg_catalog.set_config('role', %s, %t)",
 			sqltext.String(last.user), local, sqltext.String(last.role), local)
 	}
 	const lasting = "unlisten *; close all; discard temp"
 	state := strings.Join(append(slices.Clone(list), setUser("session"), lasting), "; ")
 	return Restore{
 		User: setUser("local"), Session: state + "; select " + Unlock, State: state, PID: last.pid, LocalUser: callUser(true),
-		Statements: append(append(list, callUser(false)+", "+Unlock), strings.Split(lasting, "; ")...),
+		Statements: append(append(list, "select "+callUser(false)+", "+Unlock), strings.Split(lasting, "; ")...),
 	}
 }
 
