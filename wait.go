@@ -80,6 +80,9 @@ func (a *Admin) Resume(ctx context.Context, id ProjectionID) error {
 // the node where it failed, errors.Is and errors.As find the error of its handler as soon as the node knows it), with projection.ErrUnknownProjection, projection.ErrRetired or projection.ErrUnknownTenant, or with ctx's error. If another
 // version has replaced the projection, WaitFor waits for that version.
 //
+// For a queued handler that runs in another process, it may return some milliseconds before the batch is durable: see
+// pgstore.Options.SyncEachCommit.
+//
 // After a crash or a failover that lost commits, positions are assigned again. Until this node has noticed that, usually well
 // under a second later, WaitFor may return for such a position although the new event was not handled. The same holds after a
 // Reset by another process, until its notification arrives, usually within milliseconds. A Reset by this runtime is known at once.

@@ -38,6 +38,9 @@ type Queue = queued.Queue
 // Within the function, methods of the store that write return projection.ErrWithinTx. Middleware is called around the function, not
 // around the execution of what it has queued.
 //
+// Batches that wait at the same time share a message, each with a transaction of its own, and only the last commit waits for the disk. The
+// rows of the others may be seen some milliseconds before they are durable: see Options.SyncEachCommit.
+//
 // A batch takes three messages, like others, if its message would have more than 64 KiB, if it uses Queue.Expect, if it replays or blocks
 // dead letters, and behind a pooler that lends sessions.
 func Queued(f func(ctx context.Context, q Queue, events []event.Envelope) error) Handler {
