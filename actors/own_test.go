@@ -100,6 +100,10 @@ func TestFeedTakesNoEventsThatWereAskedForBeforeItsMark(t *testing.T) {
 	<-received
 	until(t, "the feed rests", func() bool { return deps.Feeds.Rests("a") })
 	deps.Feeds.Appended("a", 6, early)
+	until(t, "the feed has looked at it", func() bool { return store.polls.Load() == 2 || len(ended) > 0 })
+	if store.takes.Load() != 0 {
+		t.Fatal("the feed takes it")
+	}
 	store.head.Store(6)
 	store.begin <- struct{}{}
 	if r := <-ended; r.Own || r.Mark != 6 {
