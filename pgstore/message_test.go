@@ -186,13 +186,16 @@ func TestQueuedStatementsArePreparedAnew(t *testing.T) {
 	}
 	noError(t, o.queue(queueWrites))
 	next()
-	mustExec(t, store, "deallocate all")
-	noError(t, o.queue(queueWrites))
-	next()
+	for _, alone := range []bool{false, true} {
+		mustExec(t, store, "deallocate all")
+		store.sharing.setAlone(o.lease.Row, alone)
+		noError(t, o.queue(queueWrites))
+		next()
+	}
 	wantClass(t, o.queue(big), engine.HandlerFault)
 	mustExec(t, store, "alter table public.narrow alter column n type bigint")
 	noError(t, o.queue(big))
-	if n := one[int](t, store, "select count(*) from public.narrow"); n != 1 || o.written() != 2 {
+	if n := one[int](t, store, "select count(*) from public.narrow"); n != 1 || o.written() != 3 {
 		t.Errorf("%d and %d rows", n, o.written())
 	}
 }

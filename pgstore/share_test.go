@@ -253,7 +253,7 @@ func TestQueuedBatchThatWaitsForALockIsSentAlone(t *testing.T) {
 			if i == 1 {
 				done = waited
 			}
-			go func() { done <- r.batch(testContext(t), i, engine.ApplyOptions{}, rides(i, "''")) }()
+			go func() { done <- r.batch(testContext(t), i, engine.ApplyOptions{Timeout: time.Minute}, rides(i, "''")) }()
 			r.waits(i + 1)
 		}
 	})
