@@ -126,7 +126,7 @@ func (b *batchTx) advances(lease engine.Lease, to int64) {
 		lease.Epoch, lease.Incarnation, lease.Checkpoint, to)
 }
 
-// finishTime bounds each step after the handler: the advance and the commit, or the rollback.
+// finishTime bounds each step after the handler: the advance and the commit, or the rollback, and a message that batches share.
 const finishTime = 10 * time.Second
 
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {

@@ -106,6 +106,9 @@ const timeTaken = ", (extract(epoch from pg_catalog.clock_timestamp() - pg_catal
 
 // appendTo appends the commands of a batch with the statements of its handler to those of a message.
 func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.Restore, statements []queued.Statement, p place) []command {
+	if b.opts.asyncCommit {
+		p.flush = flushNever
+	}
 	list = slices.Grow(list, len(statements)+len(restore.Statements)+5)
 	add := func(part part, sql string, args ...string) {
 		c := command{part: part, sql: sql, args: make([][]byte, len(args))}
@@ -406,11 +409,7 @@ func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements 
 	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
-	var p place
-	if b.opts.asyncCommit {
-		p.flush = flushNever
-	}
-	list := b.appendTo(nil, lease, b.restore, statements, p)
+	list := b.appendTo(nil, lease, b.restore, statements, place{})
 	err = b.sendAll(ctx, conn.Conn(), list, statements, spent)
 	b.store.sharing.setAlone(lease.Row, err != nil || took(list)[0] > slowShared)
 	return err

@@ -24,7 +24,7 @@ func TestRestAfterANotificationFollowsItsCost(t *testing.T) {
 	}
 }
 
-// notification is one that a notifier sent.
+// notification is what a notifier has sent at once.
 type notification struct {
 	begun    time.Time
 	position int64

@@ -365,7 +365,8 @@ func TestOwnEventsAndReadsLoseNothing(t *testing.T) {
 			if rand.IntN(3) == 0 {
 				end = tx.Rollback
 			}
-			if err = errors.Join(err, end(ctx)); err != nil {
+			err = errors.Join(err, end(ctx))
+			if err != nil {
 				failed.Store(&err)
 			}
 		}

@@ -197,8 +197,8 @@ func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
 		if end.is != leading {
 			return end, nil
 		}
-		led = true
-		if err = s.lead(ctx, t); err == nil {
+		led, err = true, s.lead(ctx, t)
+		if err == nil {
 			return <-t.turn, nil
 		}
 	case <-ctx.Done():
@@ -278,8 +278,6 @@ func (m *sharedMessage) commands(restore session.Restore) (list []command) {
 		p := place{shared: true, follows: i > 0, precedes: i < len(m.left)-1}
 		t.flushes = i == last || m.store.opts.SyncEachCommit
 		switch {
-		case t.b.opts.asyncCommit:
-			p.flush = flushNever
 		case durable == 1 || m.store.opts.SyncEachCommit: // as its session does
 		case t.flushes:
 			p.flush = flushAll
@@ -328,7 +326,8 @@ func (m *sharedMessage) committed(answered []command) {
 			t.turn <- turn{is: done}
 			continue
 		}
-		if m.unflushed = append(m.unflushed, t); t.flushes {
+		m.unflushed = append(m.unflushed, t)
+		if t.flushes {
 			m.flushed(turn{is: done})
 		}
 	}

@@ -97,7 +97,7 @@ type Store interface {
 	Queued(f QueueFunc) millrace.Handler
 	QueuedEach(f QueueEventFunc) millrace.Handler
 	QueuedCounted(f QueueEventFunc) millrace.Handler
-	// Mixed routes events to two handlers: those of Counted to one with a transaction, those of the type Noted to one that queues.
+	// Mixed makes a handler of two. counted gets the events of type Counted, with a transaction. noted gets those of type Noted, and queues.
 	Mixed(counted EventFunc, noted QueueEventFunc) millrace.Handler
 	Hook(f HookFunc) millrace.Hook
 	// Numbers returns the columns of a query of one row, which are integers. It runs outside of every transaction of the store.

@@ -59,7 +59,8 @@ func ReadEvents(rows *pgconn.ResultReader, limit, expected int, cut func()) (Eve
 		if read.List == nil {
 			read.List = make([]event.Envelope, 0, max(1, expected))
 		}
-		if e, err = dec.Envelope(rows.Values()); err == nil {
+		e, err = dec.Envelope(rows.Values())
+		if err == nil {
 			read.List = append(read.List, e)
 			size += e.Size()
 		}
@@ -79,8 +80,9 @@ func rowBytes(row [][]byte) (bytes int) {
 	return bytes
 }
 
-// Decoder turns rows of read_tail.sql, in the binary format, into envelopes. The zero value is ready. It copies them into chunks, so that not every value is an allocation. The first chunks
-// fit one row, and each is twice as large as the one before: at most half of what a read allocates stays unused.
+// Decoder turns rows of read_tail.sql, in the binary format, into envelopes. The zero value is ready. It copies them into chunks, so that
+// not every value is an allocation. The first chunks fit one row, and each is twice as large as the one before: at most half of what a read
+// allocates stays unused.
 type Decoder struct {
 	text  strings.Builder
 	bytes []byte
