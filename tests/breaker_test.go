@@ -34,8 +34,7 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 		log, logs := kit.Logs()
 		rt := b.Running(millrace.Config{Logger: log}, projections...)
 		b.Eventually("the service was asked again and again", func() bool { return len(services[0].refusals()) >= failures+8 })
-		b.Is(rt, "guarded", millrace.StateWaiting)
-		if p := b.Status(rt, "guarded"); p.Parked+p.Skipped+p.FailingPosition != 0 || p.Attempts != 0 || p.Applied != 0 || !strings.Contains(p.Reason, "3 failures within 1m0s") {
+		if p := b.Is(rt, "guarded", millrace.StateWaiting); p.Parked+p.Skipped+p.FailingPosition != 0 || p.Attempts != 0 || p.Applied != 0 || !strings.Contains(p.Reason, "3 failures within 1m0s") {
 			t.Errorf("while the service is down: %+v", p)
 		}
 		b.Eventually("the same outage fills the dead letters without a breaker", func() bool { return b.Status(rt, "control").Parked == 60 })

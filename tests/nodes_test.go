@@ -177,8 +177,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...) // this runtime only reads the status and gives commands
 		id := millrace.ProjectionID{Name: "p"}
 		last := b.Append("s", 1).Positions[0]
-		b.Is(remote, "p", millrace.StateWaiting)
-		if p := b.Status(remote, "p"); p.FailingPosition != last || p.Attempts != 1 || p.Reason == "" {
+		if p := b.Is(remote, "p", millrace.StateWaiting); p.FailingPosition != last || p.Attempts != 1 || p.Reason == "" {
 			t.Errorf("%+v", p)
 		}
 		for _, step := range []struct {

@@ -181,7 +181,7 @@ func (s *stopped) mustBeStopped(rt *millrace.Runtime) {
 	if err := rt.WaitFor(s.Ctx, millrace.ProjectionID{Name: "p"}, s.Last); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("position %d, attempt 3: on purpose", s.Poison)) {
 		s.T.Errorf("waiting for it: %v", err)
 	}
-	if p := s.Status(rt, "p"); p.State != millrace.StateFailed || !strings.Contains(p.Reason, "on purpose") || p.Checkpoint != s.Poison-1 {
+	if p := s.Is(rt, "p", millrace.StateFailed); !strings.Contains(p.Reason, "on purpose") || p.Checkpoint != s.Poison-1 {
 		s.T.Errorf("status says %+v", p)
 	}
 }

@@ -308,8 +308,7 @@ func TestHandlerThatAppendsToAnArchivedTenantWaits(t *testing.T) {
 			append(doNothing(b, "other"), millrace.Projection{Name: "forward", Handler: forward})...)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, "target"))
 		last := b.Append("s", 3).Positions[2]
-		b.Is(rt, "forward", millrace.StateMissingObject)
-		if s := b.Status(rt, "forward"); !strings.Contains(s.Reason, projection.ErrTenantArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
+		if s := b.Is(rt, "forward", millrace.StateMissingObject); !strings.Contains(s.Reason, projection.ErrTenantArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
 			t.Errorf("status %+v", s)
 		}
 		b.Reaches(rt, "other", last)

@@ -275,10 +275,14 @@ func (b *Bundle) Status(rt *millrace.Runtime, name string) millrace.ProjectionSt
 	return read(b, func() (millrace.Status, error) { return rt.Status(b.Ctx, filter) }).Projection(millrace.ProjectionID{Name: name})
 }
 
-// Is waits until a projection is in a state.
-func (b *Bundle) Is(rt *millrace.Runtime, name string, state millrace.State) {
+// Is waits until a projection is in a state, and returns its status. A moment later it may have left the state, to try again.
+func (b *Bundle) Is(rt *millrace.Runtime, name string, state millrace.State) (s millrace.ProjectionStatus) {
 	b.T.Helper()
-	b.Eventually(name+" is "+string(state), func() bool { return b.Status(rt, name).State == state })
+	b.Eventually(name+" is "+string(state), func() bool {
+		s = b.Status(rt, name)
+		return s.State == state
+	})
+	return s
 }
 
 // AllLive waits until the runtime has n projections, and all of them are live.

@@ -111,8 +111,7 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsRepaired(t *testing.T) {
 	b.Reaches(owner, "p", last)
 	b.exec("create table lost as select * from millrace_default.events where global_seq > 4")
 	b.exec("delete from millrace_default.events where global_seq > 4")
-	b.Is(remote, "p", millrace.StateFailed)
-	if p := b.Status(remote, "p"); p.Reason == "" {
+	if p := b.Is(remote, "p", millrace.StateFailed); p.Reason == "" {
 		t.Errorf("no reason: %+v", p)
 	}
 	if err := remote.WaitFor(b.Ctx, id, last+1); !errors.Is(err, projection.ErrFailed) {
