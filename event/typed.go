@@ -25,21 +25,24 @@ type Of[T Typed] struct {
 	Body T
 }
 
-// As decodes an event as T. JSON members that T does not have are ignored. It returns a *DecodeError if the event has another
-// type or its body does not fit.
-func As[T Typed](e Envelope) (Of[T], error) {
+// As decodes an event as T. JSON members that T does not have are ignored, unless Strict is among the options. It returns a
+// *DecodeError if the event has another type or its body does not fit.
+func As[T Typed](e Envelope, options ...DecodeOption) (Of[T], error) {
 	of := Of[T]{Envelope: e}
 	if want := of.Body.EventType(); e.Type != want {
 		return of, newDecodeError(e, &of.Body, fmt.Errorf("its type is not %s", excerpt.Quoted(want)))
 	}
-	err := e.Decode(&of.Body)
+	err := e.Decode(&of.Body, options...)
 	return of, err
 }
 
 // Decode decodes the body into v, as json.Unmarshal does. It returns a *DecodeError if the body does not fit.
-func (e Envelope) Decode(v any) error {
+func (e Envelope) Decode(v any, options ...DecodeOption) error {
 	if err := json.Unmarshal(e.Body, v); err != nil {
 		return newDecodeError(e, v, err)
+	}
+	if isStrict(options) {
+		return strictly(e, v)
 	}
 	return nil
 }

@@ -44,14 +44,14 @@ func Batch(f func(ctx context.Context, tx *sql.Tx, events []event.Envelope) erro
 }
 
 // On makes a Handler of a function for the events of type T.EventType, one by one, with their bodies decoded. An event
-// whose body does not decode is not retried.
-func On[T event.Typed](f func(ctx context.Context, tx *sql.Tx, e event.Of[T]) error) Handler {
-	return Handler{engine.HandleType(f)}
+// whose body does not decode is not retried. With event.Strict, that is also one whose members are not those of T.
+func On[T event.Typed](f func(ctx context.Context, tx *sql.Tx, e event.Of[T]) error, options ...event.DecodeOption) Handler {
+	return Handler{engine.HandleType(f, options...)}
 }
 
 // OnBatch is On for all events of a batch.
-func OnBatch[T event.Typed](f func(ctx context.Context, tx *sql.Tx, events []event.Of[T]) error) Handler {
-	return Handler{engine.HandleTypeBatch(f)}
+func OnBatch[T event.Typed](f func(ctx context.Context, tx *sql.Tx, events []event.Of[T]) error, options ...event.DecodeOption) Handler {
+	return Handler{engine.HandleTypeBatch(f, options...)}
 }
 
 // Route combines Handlers of On, OnBatch, OnQueued and OnQueuedBatch for different event types. Events are handled in global order. A

@@ -35,14 +35,14 @@ func QueuedEach(f func(ctx context.Context, q Queue, e event.Envelope) error) Ha
 	return Handler{engine.HandleQueueEach(queues, f)}
 }
 
-// OnQueued is QueuedEach for the events of type T.EventType, with their bodies decoded.
-func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error) Handler {
-	return Handler{engine.HandleQueueType(queues, f)}
+// OnQueued is QueuedEach for the events of type T.EventType, with their bodies decoded. The options are those of On.
+func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error, options ...event.DecodeOption) Handler {
+	return Handler{engine.HandleQueueType(queues, f, options...)}
 }
 
 // OnQueuedBatch is OnQueued for all events of a batch.
-func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error) Handler {
-	return Handler{engine.HandleQueueTypeBatch(queues, f)}
+func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error, options ...event.DecodeOption) Handler {
+	return Handler{engine.HandleQueueTypeBatch(queues, f, options...)}
 }
 
 var queues = engine.Queues[*sql.Tx]{

@@ -106,17 +106,17 @@ func named(e event.Envelope, fn func() error) error {
 }
 
 // HandleType makes a Handler of a function for one event of one type.
-func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e event.Of[T]) error) Handler {
+func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e event.Of[T]) error, o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return ofType[T](HandleEach(decodesEach(f)))
+	return ofType[T](HandleEach(decodesEach(f, o)))
 }
 
 // decodesEach decodes the event for f.
-func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.Of[T]) error) func(context.Context, X, event.Envelope) error {
+func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.Of[T]) error, o []event.DecodeOption) func(context.Context, X, event.Envelope) error {
 	return func(ctx context.Context, x X, e event.Envelope) error {
-		decoded, err := event.As[T](e)
+		decoded, err := event.As[T](e, o...)
 		if err != nil {
 			return err
 		}
@@ -125,20 +125,20 @@ func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.
 }
 
 // HandleTypeBatch makes a Handler of a function for events of one type.
-func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, events []event.Of[T]) error) Handler {
+func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, events []event.Of[T]) error, o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return ofType[T](HandleBatch(decodesBatch(f)))
+	return ofType[T](HandleBatch(decodesBatch(f, o)))
 }
 
 // decodesBatch decodes the events for f.
-func decodesBatch[X any, T event.Typed](f func(ctx context.Context, x X, events []event.Of[T]) error) func(context.Context, X, []event.Envelope) error {
+func decodesBatch[X any, T event.Typed](f func(ctx context.Context, x X, events []event.Of[T]) error, o []event.DecodeOption) func(context.Context, X, []event.Envelope) error {
 	return func(ctx context.Context, x X, events []event.Envelope) error {
 		decoded := make([]event.Of[T], len(events))
 		for i, e := range events {
 			var err error
-			if decoded[i], err = event.As[T](e); err != nil {
+			if decoded[i], err = event.As[T](e, o...); err != nil {
 				return projection.At(e.Position, err)
 			}
 		}

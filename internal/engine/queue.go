@@ -45,19 +45,19 @@ func HandleQueueEach[Tx any](s Queues[Tx], f func(ctx context.Context, q queued.
 }
 
 // HandleQueueType is HandleQueueEach for events of one type, decoded.
-func HandleQueueType[Tx any, T event.Typed](s Queues[Tx], f func(ctx context.Context, q queued.Queue, e event.Of[T]) error) Handler {
+func HandleQueueType[Tx any, T event.Typed](s Queues[Tx], f func(ctx context.Context, q queued.Queue, e event.Of[T]) error, o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return ofType[T](HandleQueueEach(s, decodesEach(f)))
+	return ofType[T](HandleQueueEach(s, decodesEach(f, o)))
 }
 
 // HandleQueueTypeBatch is HandleQueue for events of one type, decoded.
-func HandleQueueTypeBatch[Tx any, T event.Typed](s Queues[Tx], f func(ctx context.Context, q queued.Queue, events []event.Of[T]) error) Handler {
+func HandleQueueTypeBatch[Tx any, T event.Typed](s Queues[Tx], f func(ctx context.Context, q queued.Queue, events []event.Of[T]) error, o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return ofType[T](HandleQueue(s, decodesBatch(f)))
+	return ofType[T](HandleQueue(s, decodesBatch(f, o)))
 }
 
 type queueFunc = func(ctx context.Context, q queued.Queue, events []event.Envelope) error
