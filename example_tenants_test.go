@@ -53,8 +53,8 @@ func ExampleProjection_tenants() {
 		Handler: pgstore.Each(func(ctx context.Context, _ pgx.Tx, _ event.Envelope) error {
 			mu.Lock()
 			defer mu.Unlock()
-			id, _ := millrace.ProjectionFrom(ctx)
-			reported[id.Tenant]++
+			tenant, _ := millrace.TenantFrom(ctx)
+			reported[tenant]++
 			return nil
 		}),
 	})

@@ -60,8 +60,8 @@ func ExampleConfig_tenantWeight() {
 			Handler: pgstore.Batch(func(ctx context.Context, _ pgx.Tx, _ []event.Envelope) error {
 				mu.Lock()
 				defer mu.Unlock()
-				id, _ := millrace.ProjectionFrom(ctx)
-				batches[id.Tenant]++
+				tenant, _ := millrace.TenantFrom(ctx)
+				batches[tenant]++
 				return nil
 			}),
 		})

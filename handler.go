@@ -33,8 +33,18 @@ type Handler interface {
 	Engine() engine.Handler
 }
 
-// ProjectionFrom returns the projection of the handler that was called with ctx. It reports false for any other context.
+// ProjectionFrom returns the projection of the function that was called with ctx: a handler, middleware around one, a hook, or
+// Projection.FailureHandler. It reports false for any other context.
 func ProjectionFrom(ctx context.Context) (ProjectionID, bool) { return engine.ProjectionFrom(ctx) }
+
+// TenantFrom returns the tenant of that projection, never empty. It reports false where ProjectionFrom does.
+//
+// An event.AppendMiddleware finds the tenant of its append in event.Appending. In a handler, TenantFrom returns the tenant of the handler
+// there too, which may append to another one.
+func TenantFrom(ctx context.Context) (tenant string, ok bool) {
+	id, ok := engine.ProjectionFrom(ctx)
+	return id.Tenant, ok
+}
 
 type handler engine.Handler
 

@@ -7,7 +7,7 @@ import (
 )
 
 // Hook is a function that a projection runs in a transaction of the store, beside its handler. pgstore.Hook and sqlitestore.Hook
-// are Hooks. The function gets a context from which ProjectionFrom returns the projection.
+// are Hooks. The function gets a context from which ProjectionFrom returns the projection, and TenantFrom its tenant.
 type Hook interface {
 	// Engine is for package millrace.
 	Engine() engine.Hook

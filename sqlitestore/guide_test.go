@@ -37,9 +37,9 @@ func addPayment(ctx context.Context, tx *sql.Tx, e event.Of[PaymentHandled]) err
 	if err != nil {
 		return err
 	}
-	id, _ := millrace.ProjectionFrom(ctx)
+	tenant, _ := millrace.TenantFrom(ctx)
 	_, err = tx.ExecContext(ctx, `insert into payments values ($1, $2, 1)
-		on conflict (tenant) do update set cents = cents + excluded.cents, n = n + 1`, id.Tenant, amount)
+		on conflict (tenant) do update set cents = cents + excluded.cents, n = n + 1`, tenant, amount)
 	return err
 }
 
