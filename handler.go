@@ -26,8 +26,8 @@ func driverOf(s Store) store.Driver {
 }
 
 // Handler is what a projection does with its events. Packages of stores make handlers that get a transaction of the store:
-// pgstore.Each, pgstore.Batch, pgstore.On and pgstore.OnBatch, pgstore.Queued and the like, and pgstore.Route. Deliver and DeliverEach make handlers that work
-// outside of a transaction.
+// pgstore.Each, pgstore.Batch, pgstore.On and pgstore.OnBatch, pgstore.Queued and the like, and pgstore.Route. Deliver, DeliverEach and DeliverOn make
+// handlers that work outside of a transaction, and DeliverRoute combines them.
 type Handler interface {
 	// Engine is for package millrace.
 	Engine() engine.Handler
@@ -128,4 +128,34 @@ type Delivered struct {
 	event.Envelope
 	// Token identifies the event to the receiver. See Delivery.Token.
 	Token string
+}
+
+// DeliverOn is DeliverEach for the events of type T.EventType, with their bodies decoded. An event whose body does not decode is not
+// retried. With event.Strict, that is also one whose members are not those of T.
+func DeliverOn[T event.Typed](f func(ctx context.Context, e DeliveredOf[T]) error, options ...event.DecodeOption) Handler {
+	if f == nil {
+		return handler{Err: errors.New("the function of DeliverOn is nil")}
+	}
+	return handler(engine.DeliverType(func(ctx context.Context, e event.Of[T], token string) error {
+		return f(ctx, DeliveredOf[T]{Of: e, Token: token})
+	}, options...))
+}
+
+// DeliveredOf is one event of DeliverOn, with its decoded body.
+type DeliveredOf[T event.Typed] struct {
+	event.Of[T]
+	// Token identifies the event to the receiver. See Delivery.Token.
+	Token string
+}
+
+// DeliverRoute combines Handlers of DeliverOn for different event types. Events are delivered one by one, in order.
+func DeliverRoute(on ...Handler) Handler {
+	handlers := make([]engine.Handler, len(on))
+	for i, h := range on {
+		if h == nil {
+			return handler{Err: fmt.Errorf("handler %d of DeliverRoute is nil", i+1)}
+		}
+		handlers[i] = h.Engine()
+	}
+	return handler(engine.DeliverRoute(handlers...))
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Call calls a function of a handler. The function of Each, On and DeliverEach gets one event, and so does its Call. The function of
+// Call calls a function of a handler. The function of Each, On, DeliverEach and DeliverOn gets one event, and so does its Call. The function of
 // Batch, OnBatch and Deliver gets several events, and its Call gets the same ones.
 type Call func(ctx context.Context, events []event.Envelope) error
 

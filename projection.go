@@ -27,7 +27,7 @@ type Projection struct {
 	// one: see docs/changing.md. Each version has its own checkpoint, leases and dead letters. Its handler should write to
 	// tables of its own. A version n of 2 or more is stored under the name "name@n", and ProjectionIDs and ProjectionFrom
 	// contain that name. A runtime may register several versions of a name. Readers use the earliest version until
-	// Admin.Swap. Range: 0 to 9,999; 0 and 1 are both the first version. Deliver and DeliverEach have no read model, so
+	// Admin.Swap. Range: 0 to 9,999; 0 and 1 are both the first version. Deliver, DeliverEach and DeliverOn have no read model, so
 	// a version of 2 or more is an error for them.
 	Version int
 	// RenamedFrom is the name that the projection had in the release before, without a version. If a tenant has a projection of that
@@ -40,7 +40,7 @@ type Projection struct {
 	// apply where the projection is renamed.
 	Start projection.Start
 	// Handler handles the events. It is made by pgstore.Each, Batch, On, OnBatch, Queued, QueuedEach, OnQueued, OnQueuedBatch or Route,
-	// or by Deliver or DeliverEach.
+	// or by Deliver, DeliverEach, DeliverOn or DeliverRoute.
 	Handler Handler
 
 	// Tenants are the tenants for which the projection runs, among those of Config.Tenants. An entry is a tenant's name or a pattern
@@ -75,7 +75,7 @@ type Projection struct {
 	Middleware []Middleware
 	// AsyncCommit commits batches without waiting for the disk. After a crash of the server the last of them are applied again:
 	// read model and checkpoint were lost together. So it is safe for a pure read model, but not if others act on what the handler
-	// writes. A batch in which the handler appends events by AppendTx waits for the disk all the same. Deliver and DeliverEach
+	// writes. A batch in which the handler appends events by AppendTx waits for the disk all the same. Deliveries
 	// have no transaction, and AsyncCommit is refused for them. It has no effect on a file.
 	AsyncCommit bool
 

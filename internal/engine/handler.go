@@ -28,6 +28,9 @@ type Handler struct {
 	Queue func(ctx context.Context, q queued.Queue, events []event.Envelope) error
 	// Deliver handles the events of one delivery outside of a transaction.
 	Deliver func(ctx context.Context, d Delivery) error
+	// One delivers one event, the only one of its slice, and does not acknowledge it. It is nil if the handler's function takes deliveries
+	// of several events.
+	One func(ctx context.Context, d Delivery, event []event.Envelope) error
 	// Batches reports whether each function of the handler takes the events of a batch at once, so that larger batches cost fewer
 	// statements.
 	Batches bool
@@ -51,7 +54,7 @@ func made(make func(c Chain) Handler) Handler {
 func (h Handler) Within(c Chain) Handler {
 	if h.make != nil {
 		again := h.make(c)
-		h.Apply, h.Queue, h.Deliver = again.Apply, again.Queue, again.Deliver
+		h.Apply, h.Queue, h.Deliver, h.One = again.Apply, again.Queue, again.Deliver, again.One
 	}
 	return h
 }
@@ -162,38 +165,11 @@ func ofType[T event.Typed](h Handler) Handler {
 // Route makes one Handler of several for one type each. Each run of consecutive events of one type is handled by one
 // call, so that events are handled in order.
 func Route[Tx any](handlers ...Handler) Handler {
-	all := Handler{Tx: reflect.TypeFor[Tx](), Types: []string{}, Batches: true}
-	routes, queues := make(map[string]Handler), true
-	refuse := func(err error) {
-		if all.Err == nil {
-			all.Err = err
-		}
-	}
-	if len(handlers) == 0 {
-		refuse(errors.New("Route has no handlers"))
-	}
-	for i, h := range handlers {
-		switch {
-		case h.Err != nil:
-			refuse(h.Err)
-		case h.Types == nil:
-			refuse(fmt.Errorf("handler %d of Route has no event type: it must be made by On, OnBatch, OnQueued or OnQueuedBatch", i+1))
-		}
-		all.Batches, queues = all.Batches && h.Batches, queues && h.Queue != nil
-		for _, t := range h.Types {
-			if _, twice := routes[t]; twice {
-				refuse(fmt.Errorf("event type %s is handled twice", excerpt.Quoted(t)))
-			}
-			routes[t] = h
-			all.Types = append(all.Types, t)
-		}
-	}
-	slices.Sort(all.Types)
+	all, routes := route("Route", "On, OnBatch, OnQueued or OnQueuedBatch", handlers)
+	all.Tx, all.Batches = reflect.TypeFor[Tx](), !slices.ContainsFunc(handlers, func(h Handler) bool { return !h.Batches })
+	queues := !slices.ContainsFunc(handlers, func(h Handler) bool { return h.Queue == nil })
 	all.make = func(c Chain) Handler {
-		within := make(map[string]Handler, len(routes))
-		for t, h := range routes {
-			within[t] = h.Within(c)
-		}
+		within := allWithin(c, routes)
 		h := Handler{Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
 			return routed(events, within, func(h Handler, events []event.Envelope) error { return h.Apply(ctx, tx, events) })
 		}}
@@ -205,6 +181,64 @@ func Route[Tx any](handlers ...Handler) Handler {
 		return h
 	}
 	return all.Within(nil)
+}
+
+// DeliverRoute is Route for handlers that deliver events one by one.
+func DeliverRoute(handlers ...Handler) Handler {
+	const by = "DeliverOn"
+	all, routes := route("DeliverRoute", by, handlers)
+	for i, h := range handlers {
+		if h.One == nil && all.Err == nil {
+			all.Err = fmt.Errorf("handler %d of DeliverRoute does not deliver: it must be made by %s", i+1, by)
+		}
+	}
+	all.make = func(c Chain) Handler {
+		within := allWithin(c, routes)
+		return deliversOne(func(ctx context.Context, d Delivery, one []event.Envelope) error {
+			return routed(one, within, func(h Handler, one []event.Envelope) error { return h.One(ctx, d, one) })
+		})
+	}
+	return all.Within(nil)
+}
+
+// route returns the types of a Handler that routes events to handlers, and the handler of each type. name is the name of the function that
+// makes it, and by names those that make its handlers.
+func route(name, by string, handlers []Handler) (all Handler, routes map[string]Handler) {
+	all.Types, routes = []string{}, make(map[string]Handler)
+	refuse := func(err error) {
+		if all.Err == nil {
+			all.Err = err
+		}
+	}
+	if len(handlers) == 0 {
+		refuse(fmt.Errorf("%s has no handlers", name))
+	}
+	for i, h := range handlers {
+		switch {
+		case h.Err != nil:
+			refuse(h.Err)
+		case h.Types == nil:
+			refuse(fmt.Errorf("handler %d of %s has no event type: it must be made by %s", i+1, name, by))
+		}
+		for _, t := range h.Types {
+			if _, twice := routes[t]; twice {
+				refuse(fmt.Errorf("event type %s is handled twice", excerpt.Quoted(t)))
+			}
+			routes[t] = h
+			all.Types = append(all.Types, t)
+		}
+	}
+	slices.Sort(all.Types)
+	return all, routes
+}
+
+// allWithin returns handlers with middleware around each call of their functions.
+func allWithin(c Chain, routes map[string]Handler) map[string]Handler {
+	within := make(map[string]Handler, len(routes))
+	for t, h := range routes {
+		within[t] = h.Within(c)
+	}
+	return within
 }
 
 // routed calls the handlers of Route.
@@ -240,26 +274,39 @@ func HandleDelivery(f func(ctx context.Context, d Delivery) error) Handler {
 // interrupted.
 func DeliverEach(f func(ctx context.Context, e event.Envelope, token string) error) Handler {
 	return made(func(c Chain) Handler {
-		return Handler{Deliver: func(ctx context.Context, d Delivery) error {
-			var longest time.Duration
-			one := func(ctx context.Context, events []event.Envelope) error { return f(ctx, events[0], d.Token(events[0])) }
-			events := d.Events()
-			for i := range events {
-				if i > 0 && d.Remaining() <= 2*longest {
-					return nil
-				}
-				began := time.Now()
-				if err := c.call(ctx, events[i:i+1:i+1], one); err != nil {
-					return err
-				}
-				if err := d.Ack(ctx, events[i].Position); err != nil {
-					return err
-				}
-				longest = max(longest, time.Since(began))
-			}
-			return nil
-		}}
+		return deliversOne(func(ctx context.Context, d Delivery, one []event.Envelope) error {
+			return c.call(ctx, one, func(ctx context.Context, one []event.Envelope) error { return f(ctx, one[0], d.Token(one[0])) })
+		})
 	})
+}
+
+// DeliverType is DeliverEach for events of one type, decoded.
+func DeliverType[T event.Typed](f func(ctx context.Context, e event.Of[T], token string) error, o ...event.DecodeOption) Handler {
+	typed := func(ctx context.Context, token string, e event.Of[T]) error { return f(ctx, e, token) }
+	each := decodesEach(typed, o)
+	return ofType[T](DeliverEach(func(ctx context.Context, e event.Envelope, token string) error { return each(ctx, token, e) }))
+}
+
+// deliversOne makes a Handler of a function that delivers one event.
+func deliversOne(one func(ctx context.Context, d Delivery, event []event.Envelope) error) Handler {
+	return Handler{One: one, Deliver: func(ctx context.Context, d Delivery) error {
+		var longest time.Duration
+		events := d.Events()
+		for i := range events {
+			if i > 0 && d.Remaining() <= 2*longest {
+				return nil
+			}
+			began := time.Now()
+			if err := one(ctx, d, events[i:i+1:i+1]); err != nil {
+				return err
+			}
+			if err := d.Ack(ctx, events[i].Position); err != nil {
+				return err
+			}
+			longest = max(longest, time.Since(began))
+		}
+		return nil
+	}}
 }
 
 type projectionKey struct{}

@@ -202,6 +202,28 @@ func TestDeliveryOfEachStopsBeforeAnEventCouldBeInterrupted(t *testing.T) {
 	})
 }
 
+// The limit counts the events of all types together.
+func TestRoutedDeliveryStopsBeforeAnEventCouldBeInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := DeliverType(func(context.Context, event.Of[opened], string) error { <-time.After(10 * time.Second); return nil })
+		fast := DeliverType(func(context.Context, event.Of[closed], string) error { return nil })
+		h := DeliverRoute(slow, fast)
+		if h.Err != nil || !slices.Equal(h.Types, []string{"closed", "opened"}) || h.Batches || h.Apply != nil || h.Queue != nil {
+			t.Fatal(h.Err, h.Types)
+		}
+		for budget, want := range map[time.Duration][]int64{time.Minute: {1, 2, 3}, 30 * time.Second: {1}} {
+			d := &delivery{events: list("opened", "closed", "opened"), ends: time.Now().Add(budget)}
+			if err := h.Deliver(t.Context(), d); err != nil || !slices.Equal(d.acked, want) {
+				t.Errorf("%v: acknowledged %v, want %v; %v", budget, d.acked, want, err)
+			}
+		}
+		d := &delivery{events: list("closed", "renamed"), ends: time.Now().Add(time.Minute)}
+		if err := h.Deliver(t.Context(), d); err == nil || !strings.Contains(err.Error(), `"renamed"`) || len(d.acked) != 1 {
+			t.Errorf("after %v: %v", d.acked, err)
+		}
+	})
+}
+
 func TestContextNamesTheProjection(t *testing.T) {
 	id := projection.ID{Tenant: "t", Name: "p"}
 	if got, named := ProjectionFrom(WithProjection(t.Context(), id)); !named || got != id {

@@ -10,7 +10,7 @@ import (
 // runs the quick start of the README.
 var codeOf = map[string][]string{
 	"docs/changing.md":   {"tests/postgres/changing_doc_test.go"},
-	"docs/delivery.md":   {"tests/delivery_doc_test.go", "example_deliver_test.go"},
+	"docs/delivery.md":   {"tests/delivery_doc_test.go", "example_deliver_test.go", "example_deliverroute_test.go"},
 	"docs/deployment.md": {"example_health_test.go"},
 	"docs/failures.md":   {"tests/postgres/failures_doc_test.go"},
 	"docs/guide.md":      {"tests/postgres/guide_doc_test.go"},
