@@ -67,7 +67,7 @@ func ExampleProjection_onFailure() {
 		if err != nil {
 			log.Panic(err)
 		}
-		last = appended.Positions[0]
+		last = appended.Last()
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- rt.Run(ctx) }()

@@ -57,7 +57,7 @@ func ExampleAdmin_Rebuild() {
 
 	id := millrace.ProjectionID{Name: "counts"}
 	show := func() {
-		check(rt.WaitFor(ctx, id, appended.Positions[1]))
+		check(rt.WaitFor(ctx, id, appended.Last()))
 		var n int
 		check(store.DB().QueryRowContext(ctx, "select n from counts").Scan(&n))
 		fmt.Println("counted:", n)

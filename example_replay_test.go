@@ -54,7 +54,7 @@ func ExampleProjection_replay() {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- rt.Run(ctx) }()
-	check(rt.WaitFor(ctx, id, appended.Positions[0]))
+	check(rt.WaitFor(ctx, id, appended.Last()))
 	letters, err := store.DeadLetters(id).List(ctx, projection.DeadLetterPage{})
 	check(err)
 	fmt.Println("parked:", len(letters))

@@ -52,7 +52,7 @@ func ExampleRuntime() {
 	if err != nil {
 		log.Panic(err)
 	}
-	if err := rt.WaitFor(ctx, id, appended.Positions[1]); err != nil {
+	if err := rt.WaitFor(ctx, id, appended.Last()); err != nil {
 		log.Panic(err)
 	}
 	fmt.Println("visits:", visits["page-1"])
@@ -60,7 +60,7 @@ func ExampleRuntime() {
 	if err := rt.Pause(ctx, id); err != nil {
 		log.Panic(err)
 	}
-	fmt.Println("paused:", errors.Is(rt.WaitFor(ctx, id, appended.Positions[1]+1), projection.ErrPaused))
+	fmt.Println("paused:", errors.Is(rt.WaitFor(ctx, id, appended.Last()+1), projection.ErrPaused))
 	if err := rt.Resume(ctx, id); err != nil {
 		log.Panic(err)
 	}

@@ -36,7 +36,7 @@ func ExampleRuntime_Stats() {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- rt.Run(ctx) }()
-	check(rt.WaitFor(ctx, millrace.ProjectionID{Name: "orders"}, appended.Positions[0]))
+	check(rt.WaitFor(ctx, millrace.ProjectionID{Name: "orders"}, appended.Last()))
 
 	for _, p := range rt.Stats().Projections {
 		fmt.Println(p.Name, "parked", p.Parked)

@@ -55,7 +55,7 @@ func ExampleAdmin_Swap() {
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- rt.Run(ctx) }()
-	check(rt.WaitFor(ctx, millrace.ProjectionID{Name: "counts@3"}, appended.Positions[1]))
+	check(rt.WaitFor(ctx, millrace.ProjectionID{Name: "counts@3"}, appended.Last()))
 	check(rt.DropVersion(ctx, millrace.ProjectionID{Name: "counts@3"}))
 
 	tenants, err := rt.Unswapped(ctx, "counts@2")

@@ -100,6 +100,16 @@ type Appended struct {
 	Repeated bool
 }
 
+// Last returns the position of the last event of the append, for WaitFor: a read model that has reached it shows what was appended. After
+// a repeat it is that of the first append with the key, so that a caller who repeats a command waits for the same events. It is 0 for an
+// Appended without events, which is the zero value, of a command that had nothing to append. WaitFor does not wait for 0.
+func (a Appended) Last() int64 {
+	if len(a.Positions) == 0 {
+		return 0
+	}
+	return a.Positions[len(a.Positions)-1]
+}
+
 var (
 	// ErrVersionConflict is returned if a stream is not in the state that an append expects. The error is a
 	// *VersionConflictError.

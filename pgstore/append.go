@@ -61,7 +61,7 @@ func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
-		t.store.notify.appended(t.name, result.Positions[len(result.Positions)-1], a.handedOver(result))
+		t.store.notify.appended(t.name, result.Last(), a.handedOver(result))
 	}
 	return result, nil
 }

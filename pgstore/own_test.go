@@ -116,7 +116,7 @@ func TestOwnEventsAreWhatAReadReturns(t *testing.T) {
 			version[stream] = result.Version
 			got := own()
 			if got == nil {
-				at = result.Positions[len(result.Positions)-1] // it deleted old keys as well
+				at = result.Last() // it deleted old keys as well
 				continue
 			}
 			handed++
@@ -124,7 +124,7 @@ func TestOwnEventsAreWhatAReadReturns(t *testing.T) {
 			if !reflect.DeepEqual(got.Events, want.Events) || got.Incarnation != want.Incarnation || got.Bytes != want.Bytes {
 				t.Fatalf("%s: handed over was\n%+v\nand read\n%+v", name, got, want)
 			}
-			at = result.Positions[len(result.Positions)-1]
+			at = result.Last()
 		}
 		if handed < 200 {
 			t.Errorf("%s: only %d of 300 appends handed over their events", name, handed)

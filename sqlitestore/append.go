@@ -64,7 +64,7 @@ func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event
 		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
 	if !result.Repeated {
-		t.store.wakes.Wake(t.name, result.Positions[len(result.Positions)-1], nil)
+		t.store.wakes.Wake(t.name, result.Last(), nil)
 	}
 	return result, nil
 }

@@ -105,7 +105,7 @@ func (b *Bundle) AppendTo(tenant Tenant, stream string, n int) int64 {
 	b.T.Helper()
 	result, err := tenant.Append(b.Ctx, stream, event.Any, slices.Repeat([]event.Event{{Type: "counted"}}, n)...)
 	b.Must(err)
-	return result.Positions[n-1]
+	return result.Last()
 }
 
 // Tenants makes tenants beside the default one until there are n.

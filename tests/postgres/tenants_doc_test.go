@@ -36,7 +36,7 @@ func (s *service) comes(ctx context.Context, customer string) error {
 		return err
 	}
 	id := millrace.ProjectionID{Tenant: customer, Name: "counts"}
-	return s.rt.WaitFor(ctx, id, opened.Positions[0])
+	return s.rt.WaitFor(ctx, id, opened.Last())
 }
 
 func (s *service) manyCome(ctx context.Context, customers []string) error {
