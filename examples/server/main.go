@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -41,28 +43,78 @@ func open(ctx context.Context, dsn string) (*pgstore.Store, error) {
 	}})
 }
 
-// handler serves POST /orders/{order}, /livez and /readyz.
-func handler(store *pgstore.Store, rt *millrace.Runtime) http.Handler {
+// handler serves POST /orders/{order}, /livez and /readyz. A client sends each order with a header Idempotency-Key. If the answer is
+// lost, it sends the order with the same key again, and the store appends it once.
+func handler(store *pgstore.Store) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", millrace.HealthHandler(rt))
 	mux.HandleFunc("POST /orders/{order}", func(w http.ResponseWriter, r *http.Request) {
 		var item ItemAdded
 		if err := json.NewDecoder(r.Body).Decode(&item); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		appended, err := store.Append(r.Context(), r.PathValue("order"), event.Any, event.New(item))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		once := event.Any.WithKey(r.Header.Get("Idempotency-Key"))
+		if err := once.Validate(); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		_, _ = fmt.Fprintln(w, "position", appended.Positions[0])
+		appended, err := store.Append(r.Context(), r.PathValue("order"), once, event.New(item))
+		switch {
+		case errors.Is(err, event.ErrKeyReused): // for another order
+			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		default:
+			_, _ = fmt.Fprintln(w, "position", appended.Last())
+		}
 	})
 	return mux
 }
 
-// run runs the projection and serves HTTP until ctx ends.
-func run(ctx context.Context, dsn, address string) error {
+// stopping are the times that a server takes to stop. In Drain it answers requests though it is no longer ready, until no load balancer
+// sends it new ones. After that, requests in progress have the time of Requests.
+type stopping struct{ Drain, Requests time.Duration }
+
+// serve runs a runtime, and serves requests and probes, until ctx ends. Then it stops both in the order in which nothing is cut off.
+func serve(ctx context.Context, rt *millrace.Runtime, requests http.Handler, at net.Listener, s stopping) error {
+	ctx, end := context.WithCancel(ctx)
+	// A request may wait for the runtime, so neither ends with ctx.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	mux := http.NewServeMux()
+	mux.Handle("/", requests)
+	mux.Handle("/livez", millrace.HealthHandler(rt))
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		if ctx.Err() != nil {
+			http.Error(w, "the process is stopping", http.StatusServiceUnavailable)
+			return
+		}
+		millrace.HealthHandler(rt).ServeHTTP(w, r)
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	var served, ran error
+	var both sync.WaitGroup
+	both.Go(func() { served = server.Serve(at); end() })
+	both.Go(func() { ran = rt.Run(running); end() })
+
+	<-ctx.Done()          // 1. the signal, or one of both ended by itself: /readyz answers 503
+	<-time.After(s.Drain) // 2. the load balancer notices that, and what it still sends is answered
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.Requests)
+	defer cancel()
+	err := server.Shutdown(ending) // 3. no new requests; those in progress end
+	if err != nil {
+		err = errors.Join(err, server.Close()) // they took too long
+	}
+	stop() // 4. batches end within Config.GracePeriod, and the leases are released
+	both.Wait()
+	if errors.Is(served, http.ErrServerClosed) {
+		served = nil
+	}
+	return errors.Join(ran, served, err)
+}
+
+// run runs the projection and serves HTTP until ctx ends. The store is closed last.
+func run(ctx context.Context, dsn, address string, s stopping) error {
 	store, err := open(ctx, dsn)
 	if err != nil {
 		return err
@@ -72,17 +124,14 @@ func run(ctx context.Context, dsn, address string) error {
 	if err != nil {
 		return err
 	}
-	if err := rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.OnQueued(addItem)}); err != nil {
+	if err := rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.OnQueued(addItem, event.Strict)}); err != nil {
 		return err
 	}
-	server := &http.Server{Addr: address, Handler: handler(store, rt), ReadHeaderTimeout: 5 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.ListenAndServe() }()
-	err = errors.Join(rt.Run(ctx), server.Close())
-	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
-		err = errors.Join(err, failed)
+	at, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
 	}
-	return err
+	return serve(ctx, rt, handler(store), at, s)
 }
 
 // migrate creates the tables of millrace and of the program. It runs as the owner of the database.
@@ -98,12 +147,13 @@ func migrate(ctx context.Context, dsn string) error {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	dsn, err := os.Getenv("DATABASE_URL"), errors.New("usage: server migrate | server ADDRESS")
 	switch {
 	case len(os.Args) == 2 && os.Args[1] == "migrate":
 		err = migrate(ctx, dsn)
 	case len(os.Args) == 2:
-		err = run(ctx, dsn, os.Args[1])
+		err = run(ctx, dsn, os.Args[1], stopping{Drain: 5 * time.Second, Requests: 15 * time.Second})
 	}
 	if err != nil {
 		log.Fatal(err)

@@ -7,8 +7,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 	"github.com/millrace-go/millrace/millracetest"
@@ -34,14 +36,17 @@ func migrated(t *testing.T) (store *pgstore.Store, dsn string) {
 
 func TestOrdersAreAddedUp(t *testing.T) {
 	store, _ := migrated(t)
-	rt, err := millrace.New(millrace.Config{Store: store})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(handler(store, rt))
+	server := httptest.NewServer(handler(store))
 	defer server.Close()
-	post := func(order, body string) (int, string) {
-		response, err := http.Post(server.URL+"/orders/"+order, "application/json", strings.NewReader(body))
+	post := func(order, key, body string) (int, string) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/orders/"+order, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key != "" {
+			request.Header.Set("Idempotency-Key", key)
+		}
+		response, err := server.Client().Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,14 +54,25 @@ func TestOrdersAreAddedUp(t *testing.T) {
 		text, _ := io.ReadAll(response.Body)
 		return response.StatusCode, string(text)
 	}
-	for body, want := range map[string]int{`{"cents": 3000}`: 200, `{"cents": 1250}`: 200, `cents`: 400} {
-		if code, text := post("order-1", body); code != want {
-			t.Errorf("%s: %d %s", body, code, text)
+	for _, c := range []struct {
+		order, key, body string
+		code             int
+		answer           string
+	}{
+		{"order-1", "a", `{"cents": 3000}`, 200, "position 1\n"},
+		{"order-1", "b", `{"cents": 1250}`, 200, "position 2\n"},
+		{"order-1", "a", `{"cents": 3000}`, 200, "position 1\n"}, // sent again
+		{"order-1", "c", `cents`, 400, "invalid character"},
+		{"order-1", "", `{"cents": 1}`, 400, "the idempotency key must not be empty"},
+		{"order-2", "a", `{"cents": 1}`, 422, "idempotency key used before"},
+		{"order-2", "d", `{"cents": -1}`, 200, "position 3\n"},
+	} {
+		if code, text := post(c.order, c.key, c.body); code != c.code || !strings.Contains(text, c.answer) {
+			t.Errorf("%+v: %d %s", c, code, text)
 		}
 	}
-	post("order-2", `{"cents": -1}`)
 	k := millracetest.New(t, store)
-	k.When(millrace.Projection{Name: "totals", Handler: pgstore.OnQueued(addItem)})
+	k.When(millrace.Projection{Name: "totals", Handler: pgstore.OnQueued(addItem, event.Strict)})
 	k.Then("select stream, cents from totals", "order-1 | 4250")
 	k.Parked("totals", 3)
 }
@@ -70,7 +86,7 @@ func TestServerRunsUntilItsContextEnds(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- run(ctx, dsn, "127.0.0.1:0") }()
+	go func() { ended <- run(ctx, dsn, "127.0.0.1:0", stopping{Requests: time.Minute}) }()
 	for nodes := 0; nodes == 0 && len(ended) == 0; {
 		summary, err := admin.Summary(t.Context())
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 // runs the quick start of the README.
 var codeOf = map[string][]string{
 	"docs/changing.md":   {"tests/postgres/changing_doc_test.go"},
+	"docs/commands.md":   {"tests/commands_doc_test.go"},
 	"docs/delivery.md":   {"tests/delivery_doc_test.go", "example_deliver_test.go", "example_deliverroute_test.go"},
 	"docs/deployment.md": {"example_health_test.go"},
 	"docs/failures.md":   {"tests/postgres/failures_doc_test.go"},
@@ -17,7 +18,9 @@ var codeOf = map[string][]string{
 	"docs/monitoring.md": {"millraceotel/monitoring_doc_test.go"},
 	"docs/moving.md":     {"storecopy/moving_doc_test.go"},
 	"docs/partitions.md": {"tests/postgres/partitions_doc_test.go"},
+	"docs/shapes.md":     {"tests/pages/shapes_doc_test.go"},
 	"docs/sqlite.md":     {"sqlitestore/guide_test.go"},
+	"docs/stopping.md":   {"tests/stopping_doc_test.go"},
 	"docs/tenants.md":    {"tests/postgres/tenants_doc_test.go"},
 	"docs/testing.md":    {"millracetest/testing_doc_test.go"},
 }
@@ -79,6 +82,13 @@ func TestCodeOfDocumentsIsTested(t *testing.T) {
 	before, section, _ := strings.Cut(contentOf(t, "README.md"), "\n## Quick start\n")
 	if _, after, _ := strings.Cut(section, "\n## "); len(goBlocks(before+after)) > 0 {
 		t.Error("README.md has Go code outside of the quick start")
+	}
+}
+
+// The program of the guide is the one that docs/stopping.md describes and its tests stop.
+func TestServerOfTheGuideHasTheCodeOfItsDocument(t *testing.T) {
+	for _, block := range untested(contentOf(t, "docs/stopping.md"), contentOf(t, "examples/server/main.go")) {
+		t.Errorf("docs/stopping.md has code that examples/server has not:\n%s", block)
 	}
 }
 

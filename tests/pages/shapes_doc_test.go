@@ -1,0 +1,163 @@
+package pages_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/millracetest"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/sqlitestore"
+)
+
+// The types and functions up to asOf are those of docs/shapes.md.
+
+type ItemAdded struct {
+	Amount string `json:"amount"` // "12.50"
+}
+
+func (ItemAdded) EventType() string { return "ItemAdded" }
+
+// ItemAdded2 has cents in place of the amount.
+type ItemAdded2 struct {
+	Cents int64  `json:"cents"`
+	Note  string `json:"note,omitzero"` // came later, and is empty before
+}
+
+func (ItemAdded2) EventType() string { return "ItemAdded.2" }
+
+func itemAdded(_ context.Context, q pgstore.Queue, e event.Of[ItemAdded]) error {
+	euros, err := strconv.ParseFloat(e.Body.Amount, 64)
+	if err != nil {
+		return err
+	}
+	return addCents(q, e.Stream, int64(math.Round(euros*100)))
+}
+
+func itemAdded2(_ context.Context, q pgstore.Queue, e event.Of[ItemAdded2]) error {
+	return addCents(q, e.Stream, e.Body.Cents)
+}
+
+func addCents(q pgstore.Queue, order string, cents int64) error {
+	q.Exec(`insert into totals values ($1, $2) on conflict (stream) do update set cents = totals.cents + excluded.cents`, order, cents)
+	return nil
+}
+
+func totals() millrace.Projection {
+	return millrace.Projection{
+		Name: "totals",
+		Handler: pgstore.Route(
+			pgstore.OnQueued(itemAdded, event.Strict),
+			pgstore.OnQueued(itemAdded2, event.Strict),
+		),
+	}
+}
+
+func stopAtOtherShapes(_ context.Context, f projection.Failure) projection.Action {
+	if errors.Is(f.Err, event.ErrUnknownField) || errors.Is(f.Err, event.ErrMissingField) {
+		return projection.ActionStop
+	}
+	return projection.ActionPark
+}
+
+// renamedItem is what a careless release makes of ItemAdded: its member got another name.
+type renamedItem struct {
+	Cents int64 `json:"cents"`
+}
+
+func (renamedItem) EventType() string { return "ItemAdded" }
+
+// shopStore is a store, and the projections of docs/shapes.md for it, by their releases.
+type shopStore struct {
+	*millracetest.Kit
+	before, after, careless, strict millrace.Projection
+}
+
+func careless(_ context.Context, q pgstore.Queue, e event.Of[renamedItem]) error {
+	return addCents(q, e.Stream, e.Body.Cents)
+}
+
+// onBothStores runs a test with a store of each kind.
+func onBothStores(t *testing.T, test func(t *testing.T, s shopStore)) {
+	const table = "create table totals (stream text primary key, cents bigint)"
+	of := func(h millrace.Handler) millrace.Projection { return millrace.Projection{Name: "totals", Handler: h} }
+	t.Run("pgstore", func(t *testing.T) {
+		test(t, shopStore{millracetest.Postgres(t, "", table), of(pgstore.Route(pgstore.OnQueued(itemAdded, event.Strict))), totals(),
+			of(pgstore.OnQueued(careless)), of(pgstore.OnQueued(careless, event.Strict))})
+	})
+	t.Run("sqlitestore", func(t *testing.T) {
+		both := sqlitestore.Route(sqlitestore.OnQueued(itemAdded, event.Strict), sqlitestore.OnQueued(itemAdded2, event.Strict))
+		test(t, shopStore{millracetest.SQLite(t, table), of(sqlitestore.Route(sqlitestore.OnQueued(itemAdded, event.Strict))), of(both),
+			of(sqlitestore.OnQueued(careless)), of(sqlitestore.OnQueued(careless, event.Strict))})
+	})
+}
+
+const shownTotals = "select stream, cents from totals order by 1"
+
+// The release that knows both types comes before the first event of the new one.
+func TestReadersKnowANewTypeBeforeItIsAppended(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s shopStore) {
+		s.Given("order-1", event.New(ItemAdded{"12.50"}))
+		s.When(s.before)
+		s.Then(shownTotals, "order-1 | 1250")
+		s.When(s.after) // readers first
+		s.Given("order-1", event.New(ItemAdded2{Cents: 100}), event.New(ItemAdded{"1.00"}), event.New(ItemAdded2{Cents: 7, Note: "a gift"}))
+		s.When(s.after)
+		s.Then(shownTotals, "order-1 | 1457")
+	})
+}
+
+// The other way round, the old release passes the new events without an error.
+func TestReaderThatDoesNotKnowANewTypePassesItsEvents(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s shopStore) {
+		s.Given("order-1", event.New(ItemAdded{"12.50"}), event.New(ItemAdded2{Cents: 100}))
+		s.When(s.before)
+		s.When(s.after)
+		s.Then(shownTotals, "order-1 | 1250")
+		s.Parked("totals")
+	})
+}
+
+// A member that was renamed in the Go type is zero, or parks its event if the handler is strict. The next release replays it.
+func TestRenamedMemberIsZeroOrParked(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s shopStore) {
+		s.Given("order-1", event.New(ItemAdded{"12.50"}))
+		s.When(s.careless)
+		s.Then(shownTotals, "order-1 | 0")
+	})
+	onBothStores(t, func(t *testing.T, s shopStore) {
+		s.Given("order-1", event.New(ItemAdded{"12.50"}))
+		s.When(s.strict)
+		s.Then(shownTotals)
+		letters := s.Parked("totals", 1)
+		want := `decode event 1 (ItemAdded of stream "order-1") as pages_test.renamedItem at amount: the type has no such field`
+		if len(letters) != 1 || !strings.Contains(letters[0].Error, want) {
+			t.Errorf("parked %+v", letters)
+		}
+		s.Replay(s.after)
+		s.Then(shownTotals, "order-1 | 1250")
+	})
+}
+
+// With the FailureHandler of the page, the projection stops at the event, and the next release continues there.
+func TestProjectionStopsAtOtherShapes(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s shopStore) {
+		s.Given("order-1", event.New(ItemAdded{"12.50"}))
+		s.strict.FailureHandler = stopAtOtherShapes
+		if err := s.WhenFails(s.strict); !errors.Is(err, projection.ErrFailed) || !strings.Contains(fmt.Sprint(err), "at amount") {
+			t.Error(err)
+		}
+		s.Then(shownTotals)
+	})
+	other := projection.Failure{Err: errors.New("another")}
+	if action := stopAtOtherShapes(t.Context(), other); action != projection.ActionPark {
+		t.Errorf("another error: %v", action)
+	}
+}
