@@ -35,7 +35,8 @@ type Queue = queued.Queue
 // server cannot tell the type. A time.Time is sent in its zone, a []byte as bytea. A json.RawMessage is JSON, and so are maps, structs
 // and slices of them whose type the driver does not know.
 //
-// Within the function, methods of the store that write return projection.ErrWithinTx. Middleware is called around the function, not
+// Within the function, methods of the store that write return projection.ErrWithinTx, and those that read return
+// projection.ErrQueuedRead. Middleware is called around the function, not
 // around the execution of what it has queued.
 //
 // Batches that wait at the same time share a message, each with a transaction of its own, and only the last commit waits for the disk. The

@@ -25,7 +25,8 @@ type Queue = queued.Queue
 // Arguments are those of database/sql. A json.RawMessage, a map, a struct, and a slice of other elements than bytes are passed as JSON.
 //
 // Queue.At ties a statement to its event. If it fails, the event is tried alone at once. Queue.Expect makes a statement fail if it
-// changes another number of rows. Within the function, methods of the store that write return projection.ErrWithinTx.
+// changes another number of rows. Within the function, methods of the store that write return projection.ErrWithinTx, and those that
+// read return projection.ErrQueuedRead.
 func Queued(f func(ctx context.Context, q Queue, events []event.Envelope) error) Handler {
 	return Handler{engine.HandleQueue(queues, f)}
 }

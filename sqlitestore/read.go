@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -33,6 +34,10 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 // Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in which it
 // was. Stream returns projection.ErrUnknownTenant if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
+	err := within.RefuseRead(ctx, t.store)
+	if err != nil {
+		return event.StreamInfo{}, err
+	}
 	info, err := t.store.plane().Stream(ctx, t.name, id)
 	if err != nil {
 		return event.StreamInfo{}, t.failed("describe stream", id, err)
@@ -55,7 +60,10 @@ func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.
 // read yields the events of pages, which opts selects.
 func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
-		err := eventlog.ValidSelection(opts.Stream, opts.Types)
+		err := within.RefuseRead(ctx, t.store)
+		if err == nil {
+			err = eventlog.ValidSelection(opts.Stream, opts.Types)
+		}
 		if err == nil {
 			err = t.store.ready(ctx)
 		}

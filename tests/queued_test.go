@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -316,6 +317,46 @@ func TestMiddlewareRunsAroundQueuedHandlers(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// What a queued function has read may have changed when its statements are executed.
+func TestQueuedHandlerThatReadsIsRefused(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		h := b.Hold(1)
+		reads := map[string]func(ctx context.Context) error{
+			"a stream": func(ctx context.Context) error { return firstError(b.Store.ReadStream(ctx, "s", 1)) },
+			"all":      func(ctx context.Context) error { return firstError(b.Store.ReadAll(ctx, kit.ReadOptions{})) },
+			"what a stream is": func(ctx context.Context) error {
+				_, err := b.Store.Stream(ctx, "s")
+				return err
+			},
+		}
+		for name, read := range reads {
+			t.Run(name, func(t *testing.T) {
+				err := h.ApplyWithin(b.Ctx, b.Store.Queued(func(ctx context.Context, _ kit.Queue, _ []event.Envelope) error {
+					return read(ctx)
+				}), engine.ApplyOptions{})
+				if h.MustBe(err, engine.Configuration); !errors.Is(err, projection.ErrQueuedRead) {
+					t.Error(err)
+				}
+				h.Untouched()
+				b.Must(read(b.Ctx))
+			})
+		}
+		b.Must(h.ApplyWithin(b.Ctx, b.Store.Queued(func(ctx context.Context, _ kit.Queue, _ []event.Envelope) error {
+			return reads["all"](projection.OutsideTx(ctx))
+		}), engine.ApplyOptions{}))
+	})
+}
+
+// firstError returns the first error with which a read ends.
+func firstError(events iter.Seq2[event.Envelope, error]) error {
+	for _, err := range events {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // What a queued function appends by itself would be repeated with its batch.

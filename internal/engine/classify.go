@@ -33,7 +33,8 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 		fault.Class = Unclear // another connection may lead to the primary
 	case errors.Is(err, projection.ErrRestored), errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped),
 		errors.Is(err, projection.ErrUnknownProjection), errors.Is(err, projection.ErrRetired), errors.Is(err, projection.ErrExists),
-		errors.Is(err, projection.ErrInUse), errors.Is(err, projection.ErrSeveralVersions), errors.Is(err, projection.ErrWithinTx):
+		errors.Is(err, projection.ErrInUse), errors.Is(err, projection.ErrSeveralVersions), errors.Is(err, projection.ErrWithinTx),
+		errors.Is(err, projection.ErrQueuedRead):
 		fault.Class = Configuration
 	case errors.Is(err, projection.ErrTimeout):
 		// The handler is at fault, even if the connection failed afterwards.
@@ -73,9 +74,11 @@ func (f *Fault) OfStore() *Fault {
 }
 
 // ReturnedFault is the fault of a handler that returned err, whose class is class as far as the store knows. A handler that writes
-// outside of its transaction does so with every event. So no event is to blame, unless the handler requests an action.
+// outside of its transaction, or reads while it queues, does so with every event. So no event is to blame, unless the handler requests an
+// action.
 func ReturnedFault(class Class, err error) *Fault {
-	if _, asks := projection.RequestedAction(err); !asks && errors.Is(err, projection.ErrWithinTx) {
+	_, asks := projection.RequestedAction(err)
+	if refused := errors.Is(err, projection.ErrWithinTx) || errors.Is(err, projection.ErrQueuedRead); refused && !asks {
 		class = Configuration
 	}
 	return &Fault{Class: class, Probe: class == Unclear, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: err, Returned: true}

@@ -97,13 +97,12 @@ type Taken struct {
 }
 
 // Call is Take in a goroutine of its own, with a time limit and without a transaction: a handler may hang or end its goroutine. If it
-// fails, the error is a *Fault. The methods of the store that write refuse its context, since the batch may be repeated.
+// fails, the error is a *Fault. The methods of the store refuse its context: the batch may be repeated, and is applied later.
 func (s Queues[Tx]) Call(ctx context.Context, store any, limit time.Duration, queue queueFunc, events []event.Envelope) (Taken, error) {
 	if len(events) == 0 {
 		return Taken{}, nil
 	}
-	marked, ended := within.Mark(ctx, store)
-	ended() // no transaction is open, for which a write outside of it would have to wait
+	marked := within.MarkQueue(ctx, store)
 	late := func() error { return projection.ErrTimeout }
 	found := make(chan Taken, 1) // a function that is abandoned may return later
 	r := usercode.Within(marked, limit, late, func(ctx context.Context) error {

@@ -12,6 +12,10 @@ import (
 var ErrWithinTx = errors.New("the context is that of a transaction of this store, and the call would commit without it: " +
 	"append by AppendTx with the transaction, or pass projection.OutsideTx(ctx)")
 
+// ErrQueuedRead is the error of a read by a function that queues the statements of a batch.
+var ErrQueuedRead = errors.New("the context is that of a queued handler, which must not read: its statements are executed later, when what it " +
+	"read may have changed: read in a handler of Batch or Each, or pass projection.OutsideTx(ctx)")
+
 type markKey struct{}
 
 // mark is one transaction that a context is within, or the leave of those outside of it.
@@ -19,7 +23,9 @@ type mark struct {
 	outer *mark
 	// store is nil for a mark of Outside.
 	store any
-	ended atomic.Bool
+	// queues reports that the function queues statements for a transaction that begins later.
+	queues bool
+	ended  atomic.Bool
 }
 
 // Mark marks a context as that of a transaction of a store. The mark stays when the transaction has ended: what outlives
@@ -27,6 +33,14 @@ type mark struct {
 func Mark(ctx context.Context, store any) (_ context.Context, end func()) {
 	m := &mark{outer: current(ctx), store: store}
 	return context.WithValue(ctx, markKey{}, m), func() { m.ended.Store(true) }
+}
+
+// MarkQueue marks a context as that of a function that queues statements for a later transaction of a store. No transaction is open for
+// which a write outside of it would have to wait.
+func MarkQueue(ctx context.Context, store any) context.Context {
+	m := &mark{outer: current(ctx), store: store, queues: true}
+	m.ended.Store(true)
+	return context.WithValue(ctx, markKey{}, m)
 }
 
 // Outside returns a context with which writes are allowed.
@@ -47,6 +61,16 @@ func Refuse(ctx context.Context, store any) error {
 	for m := current(ctx); m != nil && m.store != nil; m = m.outer {
 		if m.store == store {
 			return ErrWithinTx
+		}
+	}
+	return nil
+}
+
+// RefuseRead returns ErrQueuedRead if the context is that of a function that queues statements for the store, unless it is that of Outside.
+func RefuseRead(ctx context.Context, store any) error {
+	for m := current(ctx); m != nil && m.store != nil; m = m.outer {
+		if m.store == store && m.queues {
+			return ErrQueuedRead
 		}
 	}
 	return nil
