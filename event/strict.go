@@ -49,8 +49,9 @@ func isStrict(options []DecodeOption) bool {
 
 // strictly returns the first difference between the members of a body that was decoded into v, a pointer, and the fields of its type.
 func strictly(e Envelope, v any) error {
-	s := strict{rest: e.Body}
-	path, err := s.value(shapeOf(reflect.TypeOf(v).Elem()))
+	s := strict{json.NewDecoder(bytes.NewReader(e.Body))}
+	s.UseNumber() // a number that no float64 has is no error
+	path, err := s.value(reflect.TypeOf(v).Elem())
 	if err == nil {
 		return nil
 	}
@@ -59,189 +60,107 @@ func strictly(e Envelope, v any) error {
 	return failed
 }
 
-// strict reads a body that the decoder has accepted, so it need not look for errors of JSON. rest is what is not read yet.
-type strict struct{ rest []byte }
+// strict reads a body that is known to be valid.
+type strict struct{ *json.Decoder }
 
-// next returns the first byte of the next token.
-func (s *strict) next() byte {
-	for s.rest[0] == ' ' || s.rest[0] == '\n' || s.rest[0] == '\t' || s.rest[0] == '\r' {
-		s.rest = s.rest[1:]
+// value compares the next value with a type, nil for any value. It returns the path of the first difference, and what differs.
+func (s strict) value(t reflect.Type) (path string, err error) {
+	nilable := t == nil
+	for ; t != nil && t.Kind() == reflect.Pointer && !decodesItself(t); t = t.Elem() {
+		nilable = true
 	}
-	return s.rest[0]
-}
-
-// more passes the beginning of an object or array or the comma after an element, and reports whether an element follows. If none does, it
-// passes the end.
-func (s *strict) more(first bool) bool {
-	if first || s.next() == ',' {
-		s.rest = s.rest[1:]
+	if t != nil && decodesItself(t) {
+		t, nilable = nil, true
 	}
-	if c := s.next(); c != '}' && c != ']' {
-		return true
+	token, err := s.Token()
+	if err != nil {
+		return "", err
 	}
-	s.rest = s.rest[1:]
-	return false
-}
-
-// text passes a string, and returns it without its quotes. Escapes are decoded.
-func (s *strict) text() []byte {
-	s.next()
-	end := 1
-	for ; s.rest[end] != '"'; end++ {
-		if s.rest[end] == '\\' {
-			end++
-		}
+	switch delim, _ := token.(json.Delim); {
+	case token == nil && !nilable && !holdsNull(t):
+		return "", ErrMissingField
+	case delim == '{':
+		return s.object(t)
+	case delim == '[':
+		return s.array(t)
 	}
-	quoted := s.rest[:end+1]
-	s.rest = s.rest[end+1:]
-	if bytes.IndexByte(quoted, '\\') >= 0 {
-		var decoded string
-		if json.Unmarshal(quoted, &decoded) == nil {
-			return []byte(decoded)
-		}
-	}
-	return quoted[1:end]
-}
-
-// value compares the next value with a shape. It returns the path of the first difference, and what differs.
-func (s *strict) value(of *shape) (path string, err error) {
-	switch s.next() {
-	case '{':
-		if of.fields != nil {
-			return s.structure(of.fields)
-		}
-		return s.elements(of, '{')
-	case '[':
-		return s.elements(of, '[')
-	case '"':
-		s.text()
-		return "", nil
-	case 'n':
-		if !of.null {
-			return "", ErrMissingField
-		}
-	}
-	end := bytes.IndexAny(s.rest, ",]} \n\t\r")
-	if end < 0 {
-		end = len(s.rest)
-	}
-	s.rest = s.rest[end:]
 	return "", nil
 }
 
-// structure compares the members of an object with the fields of a struct.
-func (s *strict) structure(fields []field) (path string, err error) {
-	var few [32]bool
-	found := few[:]
-	if len(fields) > len(few) {
-		found = make([]bool, len(fields))
+// object compares the members of an object, whose first token was read.
+func (s strict) object(t reflect.Type) (path string, err error) {
+	if t != nil && t.Kind() == reflect.Struct {
+		return s.structure(fieldsOf(t))
 	}
-	for first := true; s.more(first); first = false {
-		name := s.text()
+	for s.More() {
+		name, err := s.Token()
+		if err != nil {
+			return "", err
+		}
+		if path, err := s.value(elem(t)); err != nil {
+			return fmt.Sprint(".", name, path), err
+		}
+	}
+	_, err = s.Token()
+	return "", err
+}
+
+// structure compares the members of an object with the fields of a struct.
+func (s strict) structure(fields []field) (path string, err error) {
+	found := make([]bool, len(fields))
+	for s.More() {
+		token, err := s.Token()
+		if err != nil {
+			return "", err
+		}
+		name, _ := token.(string)
 		at := named(fields, name)
 		if at < 0 {
-			return "." + string(name), ErrUnknownField
+			return "." + name, ErrUnknownField
 		}
 		found[at] = true
-		s.colon()
-		path, err := s.value(shapeOf(fields[at].t))
-		if err == nil {
-			continue
+		path, err := s.value(fields[at].t)
+		if err != nil && (path != "" || !fields[at].optional) {
+			return "." + name + path, err
 		}
-		if path != "" || !fields[at].optional {
-			return "." + string(name) + path, err
-		}
-		s.rest = s.rest[len("null"):]
 	}
 	for i, f := range fields {
 		if !found[i] && !f.optional {
 			return "." + f.name, ErrMissingField
 		}
 	}
-	return "", nil
+	_, err = s.Token()
+	return "", err
 }
 
-// colon passes the colon after a name.
-func (s *strict) colon() {
-	s.next()
-	s.rest = s.rest[1:]
-}
-
-// elements compares the elements of an array, or the values of an object, with their shape.
-func (s *strict) elements(of *shape, begin byte) (path string, err error) {
-	inner := anything
-	if of.elem != nil {
-		inner = shapeOf(of.elem)
-	}
+// array compares the elements of an array, whose first token was read.
+func (s strict) array(t reflect.Type) (path string, err error) {
 	n := 0
-	for ; s.more(n == 0); n++ {
-		var name []byte
-		if begin == '{' {
-			name = s.text()
-			s.colon()
-		}
-		path, err := s.value(inner)
-		switch {
-		case err != nil && begin == '{':
-			return "." + string(name) + path, err
-		case err != nil:
+	for ; s.More(); n++ {
+		if path, err := s.value(elem(t)); err != nil {
 			return fmt.Sprintf("[%d]%s", n, path), err
 		}
 	}
-	switch {
-	case of.length >= 0 && n > of.length:
-		return fmt.Sprintf("[%d]", of.length), ErrUnknownField
-	case n < of.length:
+	if t != nil && t.Kind() == reflect.Array && n != t.Len() {
+		if n > t.Len() {
+			return fmt.Sprintf("[%d]", t.Len()), ErrUnknownField
+		}
 		return fmt.Sprintf("[%d]", n), ErrMissingField
 	}
-	return "", nil
+	_, err = s.Token()
+	return "", err
 }
 
-// shape is what a type takes.
-type shape struct {
-	// null reports that null is not less than what New writes for a value of the type.
-	null bool
-	// fields are those of a struct, not nil. elem is the type of the elements of a map, a slice or an array. Both are nil if anything is taken.
-	fields []field
-	elem   reflect.Type
-	// length is that of an array, and -1 for all other types.
-	length int
-}
-
-// anything is the shape of a type that decodes itself, or holds any value.
-var anything = &shape{null: true, length: -1}
-
-// shapes are the shapes of the types that were seen, *shape by reflect.Type.
-var shapes sync.Map
-
-// shapeOf returns the shape of a type.
-func shapeOf(t reflect.Type) *shape {
-	if known, ok := shapes.Load(t); ok {
-		return known.(*shape)
+// elem is the type of the elements of t, nil if they may be anything.
+func elem(t reflect.Type) reflect.Type {
+	if t == nil {
+		return nil
 	}
-	of := newShape(t)
-	shapes.Store(t, of)
-	return of
-}
-
-func newShape(t reflect.Type) *shape {
-	if decodesItself(t) {
-		return anything
-	}
-	of := &shape{length: -1}
 	switch t.Kind() {
-	case reflect.Pointer:
-		*of = *shapeOf(t.Elem())
-		of.null = true
-	case reflect.Map, reflect.Slice:
-		of.null, of.elem = true, t.Elem()
-	case reflect.Array:
-		of.elem, of.length = t.Elem(), t.Len()
-	case reflect.Struct:
-		of.fields = fieldsOf(t)
-		of.null = !slices.ContainsFunc(of.fields, func(f field) bool { return !f.optional })
+	case reflect.Map, reflect.Slice, reflect.Array:
+		return t.Elem()
 	}
-	return of
+	return nil
 }
 
 var (
@@ -255,6 +174,17 @@ func decodesItself(t reflect.Type) bool {
 	return t.Kind() == reflect.Interface || to.Implements(unmarshaler) || to.Implements(textUnmarshaler)
 }
 
+// holdsNull reports whether null is not less than what New writes for a value of the type.
+func holdsNull(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Map, reflect.Slice:
+		return true
+	case reflect.Struct:
+		return !slices.ContainsFunc(fieldsOf(t), func(f field) bool { return !f.optional })
+	}
+	return false
+}
+
 // field is a field of a struct, as encoding/json sees it. Optional reports that a body may lack it.
 type field struct {
 	name     string
@@ -265,14 +195,22 @@ type field struct {
 	tagged bool
 }
 
+// fieldsByType are the fields of the structs that were seen, []field by reflect.Type.
+var fieldsByType sync.Map
+
 // fieldsOf returns the fields of a struct.
 func fieldsOf(t reflect.Type) []field {
-	all, fields := collect(nil, t, 0, false, nil), []field{}
+	if known, ok := fieldsByType.Load(t); ok {
+		return known.([]field)
+	}
+	all := collect(nil, t, 0, false, nil)
+	var fields []field
 	for _, f := range all {
 		if dominates(f, all) {
 			fields = append(fields, f)
 		}
 	}
+	fieldsByType.Store(t, fields)
 	return fields
 }
 
@@ -282,7 +220,7 @@ func dominates(f field, all []field) bool {
 	for _, other := range all {
 		switch {
 		case other.name != f.name || other.depth > f.depth || other.depth == f.depth && f.tagged && !other.tagged:
-		case other.depth < f.depth:
+		case other.depth < f.depth || other.tagged && !f.tagged:
 			return false
 		default:
 			rivals++ // itself is one
@@ -333,11 +271,9 @@ func validName(name string) bool {
 }
 
 // named returns the index of the field of that name, or -1. Like encoding/json, it ignores case if no name is the same.
-func named(fields []field, name []byte) int {
-	for i := range fields {
-		if fields[i].name == string(name) {
-			return i
-		}
+func named(fields []field, name string) int {
+	if at := slices.IndexFunc(fields, func(f field) bool { return f.name == name }); at >= 0 {
+		return at
 	}
-	return slices.IndexFunc(fields, func(f field) bool { return strings.EqualFold(f.name, string(name)) })
+	return slices.IndexFunc(fields, func(f field) bool { return strings.EqualFold(f.name, name) })
 }
