@@ -26,8 +26,8 @@ func driverOf(s Store) store.Driver {
 }
 
 // Handler is what a projection does with its events. Packages of stores make handlers that get a transaction of the store:
-// pgstore.Each, pgstore.Batch, pgstore.On and pgstore.OnBatch, pgstore.Queued and the like, and pgstore.Route. Deliver, DeliverEach and DeliverOn make
-// handlers that work outside of a transaction, and DeliverRoute combines them.
+// pgstore.Each, pgstore.Batch, pgstore.On and pgstore.OnBatch, pgstore.Queued and the like, and pgstore.Route. Deliver, DeliverEach and
+// DeliverOn make handlers that work outside of a transaction, and DeliverRoute combines those of DeliverOn.
 type Handler interface {
 	// Engine is for package millrace.
 	Engine() engine.Handler

@@ -37,16 +37,6 @@ var (
 	ErrMissingField = errors.New("the body has no such member")
 )
 
-// isStrict reports whether Strict is one of the options.
-func isStrict(options []DecodeOption) bool {
-	for _, o := range options {
-		if o.strict {
-			return true
-		}
-	}
-	return false
-}
-
 // strictly returns the first difference between the members of a body that was decoded into v, a pointer, and the fields of its type.
 func strictly(e Envelope, v any) error {
 	s := strict{json.NewDecoder(bytes.NewReader(e.Body))}

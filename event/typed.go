@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -41,7 +42,7 @@ func (e Envelope) Decode(v any, options ...DecodeOption) error {
 	if err := json.Unmarshal(e.Body, v); err != nil {
 		return newDecodeError(e, v, err)
 	}
-	if isStrict(options) {
+	if slices.Contains(options, Strict) {
 		return strictly(e, v)
 	}
 	return nil

@@ -36,8 +36,7 @@ type Queue = queued.Queue
 // and slices of them whose type the driver does not know.
 //
 // Within the function, methods of the store that write return projection.ErrWithinTx, and those that read return
-// projection.ErrQueuedRead. Middleware is called around the function, not
-// around the execution of what it has queued.
+// projection.ErrQueuedRead. Middleware is called around the function, not around the execution of what it has queued.
 //
 // Batches that wait at the same time share a message, each with a transaction of its own, and only the last commit waits for the disk. The
 // rows of the others may be seen some milliseconds before they are durable: see Options.SyncEachCommit.

@@ -13,8 +13,8 @@ var ErrWithinTx = errors.New("the context is that of a transaction of this store
 	"append by AppendTx with the transaction, or pass projection.OutsideTx(ctx)")
 
 // ErrQueuedRead is the error of a read by a function that queues the statements of a batch.
-var ErrQueuedRead = errors.New("the context is that of a queued handler, which must not read: its statements are executed later, when what it " +
-	"read may have changed: read in a handler of Batch or Each, or pass projection.OutsideTx(ctx)")
+var ErrQueuedRead = errors.New("the context is that of a queued handler, which must not read: its statements are executed later, when " +
+	"what it read may have changed: read in a handler of Batch or Each, or pass projection.OutsideTx(ctx)")
 
 type markKey struct{}
 
@@ -38,9 +38,10 @@ func Mark(ctx context.Context, store any) (_ context.Context, end func()) {
 // MarkQueue marks a context as that of a function that queues statements for a later transaction of a store. No transaction is open for
 // which a write outside of it would have to wait.
 func MarkQueue(ctx context.Context, store any) context.Context {
-	m := &mark{outer: current(ctx), store: store, queues: true}
-	m.ended.Store(true)
-	return context.WithValue(ctx, markKey{}, m)
+	marked, end := Mark(ctx, store)
+	current(marked).queues = true
+	end()
+	return marked
 }
 
 // Outside returns a context with which writes are allowed.
@@ -56,22 +57,28 @@ func current(ctx context.Context) *mark {
 	return m
 }
 
-// Refuse returns ErrWithinTx if the context is that of a transaction of the store, unless it is that of Outside.
-func Refuse(ctx context.Context, store any) error {
+// markOf returns the innermost mark of the store, nil if the context has none or is that of Outside.
+func markOf(ctx context.Context, store any) *mark {
 	for m := current(ctx); m != nil && m.store != nil; m = m.outer {
 		if m.store == store {
-			return ErrWithinTx
+			return m
 		}
+	}
+	return nil
+}
+
+// Refuse returns ErrWithinTx if the context is that of a transaction of the store, unless it is that of Outside.
+func Refuse(ctx context.Context, store any) error {
+	if markOf(ctx, store) != nil {
+		return ErrWithinTx
 	}
 	return nil
 }
 
 // RefuseRead returns ErrQueuedRead if the context is that of a function that queues statements for the store, unless it is that of Outside.
 func RefuseRead(ctx context.Context, store any) error {
-	for m := current(ctx); m != nil && m.store != nil; m = m.outer {
-		if m.store == store && m.queues {
-			return ErrQueuedRead
-		}
+	if m := markOf(ctx, store); m != nil && m.queues {
+		return ErrQueuedRead
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func TestCodeOfDocumentsIsTested(t *testing.T) {
 	}
 }
 
-// The program of the guide is the one that docs/stopping.md describes and its tests stop.
+// examples/server contains the code of docs/stopping.md, which tests run.
 func TestServerOfTheGuideHasTheCodeOfItsDocument(t *testing.T) {
 	for _, block := range untested(contentOf(t, "docs/stopping.md"), contentOf(t, "examples/server/main.go")) {
 		t.Errorf("docs/stopping.md has code that examples/server has not:\n%s", block)
