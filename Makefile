@@ -21,7 +21,7 @@ RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd tests examples to
 	internal/pgtest internal/program internal/report internal/console internal/eventfile)
 
 # All that make lint has vetted is not vetted again.
-TEST = -vet=off $(RACE) -timeout 20m
+TEST = -vet=off $(RACE) -timeout 40m
 
 # The packages that take the longest begin first, so that none runs alone at the end.
 LONGEST = ./tests ./tests/chaos ./tests/postgres

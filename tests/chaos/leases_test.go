@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // lease is the row of a lease.
@@ -117,39 +119,77 @@ func (c *cluster) shared() error {
 	})
 }
 
+// standstill is how long a projection that lags may handle nothing. A slow machine takes longer for all events, not for the next ones.
+const standstill = 30 * time.Second
+
 // progress waits until every projection has passed the current head of its tenant.
 func (c *cluster) progress() error {
 	before, err := c.leases()
 	if err != nil {
 		return err
 	}
-	var after []lease
-	err = until(c.ctx, 30*time.Second, "every projection makes progress", func() bool {
-		after, err = c.leases()
-		return err == nil && !slices.ContainsFunc(before, func(b lease) bool {
-			return slices.ContainsFunc(after, func(a lease) bool { return a.Tenant == b.Tenant && a.Name == b.Name && a.Checkpoint <= b.Head })
-		})
+	lagging, err := c.advance(standstill, "every projection makes progress", func() ([]lease, error) {
+		after, err := c.leases()
+		return slices.DeleteFunc(after, func(a lease) bool {
+			return !slices.ContainsFunc(before, func(b lease) bool { return a.Tenant == b.Tenant && a.Name == b.Name && a.Checkpoint <= b.Head })
+		}), err
 	})
 	if err != nil {
-		return fmt.Errorf("%w: %+v", err, after)
+		return fmt.Errorf("%w: %+v", err, lagging)
 	}
 	return nil
 }
 
-// caughtUp waits until every projection has handled everything, while the writers pause. It returns those that have not.
+// caughtUp waits until every projection has handled everything, while the writers pause. It returns those that have not, once one
+// of them handles nothing for the limit.
 func (c *cluster) caughtUp(limit time.Duration) (lagging []lease, err error) {
 	return c.caughtUpOf(limit, tenants...)
 }
 
 // caughtUpOf is caughtUp for some tenants.
 func (c *cluster) caughtUpOf(limit time.Duration, names ...string) (lagging []lease, err error) {
-	err = until(c.ctx, limit, "every projection has handled everything", func() bool {
+	return c.advance(limit, "every projection has handled everything", func() ([]lease, error) {
 		all, err := c.leasesOf(names...)
-		if err != nil || !complete(all, len(names)) {
-			return false
+		if err == nil && !complete(all, len(names)) {
+			err = errors.New("leases are missing")
 		}
-		lagging = slices.DeleteFunc(all, func(l lease) bool { return l.Checkpoint == l.Head })
-		return len(lagging) == 0
+		return slices.DeleteFunc(all, func(l lease) bool { return l.Checkpoint == l.Head }), err
 	})
-	return lagging, err
+}
+
+// advance waits until no lease lags. It fails as soon as one that lags has stood at its checkpoint for the limit, or the lagging
+// ones could not be read for so long.
+func (c *cluster) advance(limit time.Duration, what string, lagging func() ([]lease, error)) (last []lease, err error) {
+	type place struct {
+		of                    projection.ID
+		partition, partitions int
+		checkpoint            int64
+	}
+	since := make(map[place]time.Time)
+	began := time.Now()
+	for read := began; ; {
+		all, err := lagging()
+		now := time.Now()
+		if err == nil {
+			read, last = now, all
+			if len(all) == 0 {
+				return nil, nil
+			}
+		}
+		stands := now.Sub(read) > limit
+		next := make(map[place]time.Time, len(last))
+		for _, l := range last {
+			at := place{projection.ID{Tenant: l.Tenant, Name: l.Name}, l.Partition, l.Partitions, l.Checkpoint}
+			next[at] = now
+			if first, known := since[at]; known {
+				next[at] = first
+			}
+			stands = stands || now.Sub(next[at]) > limit
+		}
+		since = next
+		if stands || c.ctx.Err() != nil {
+			return last, fmt.Errorf("not within %v, or not at all: %s (%w)", limit, what, errors.Join(err, c.ctx.Err()))
+		}
+		kit.Pass(c.ctx, min(max(now.Sub(began)/10, 10*time.Millisecond), 50*time.Millisecond))
+	}
 }
