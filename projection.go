@@ -83,14 +83,15 @@ type Projection struct {
 	// up to 20 % shorter or longer at random. An event whose handler returns an error wrapped in backoff.Permanent
 	// (cenkalti/backoff/v4) is not tried again.
 	Retry projection.RetryPolicy
-	// OnFailure sets what happens to an event whose attempts are used up. Default: projection.ActionPark. A request of the
-	// handler by projection.Retry, Park, ParkStream, Skip or Stop overrides it, and so does FailureHandler.
+	// OnFailure sets what happens to an event whose attempts are used up. Default: projection.ActionParkStream, which parks the
+	// event and the later events of its stream. A request of the handler by projection.Retry, Park, ParkStream, Skip or Stop
+	// overrides it, and so does FailureHandler.
 	OnFailure projection.Action
 	// FailureHandler decides about each failure, in place of Retry.MaxAttempts and OnFailure. It is called from the first failure on,
 	// and returns ActionRetry as often as the event should be tried again, after the delays of Retry. It is not called if the
 	// handler requests an action, nor for infrastructure faults. If it takes longer than 5 s, panics or returns no action, Retry and
 	// OnFailure decide, and that is logged. For permanent errors, and for events that crash the process, ActionRetry is treated as
-	// ActionPark. It may be called from several goroutines at once, for different tenants, and again for a failure whose
+	// ActionParkStream, or as ActionPark if that is OnFailure. It may be called from several goroutines at once, for different tenants, and again for a failure whose
 	// decision was lost. Default: none.
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
 	// MaxFailureShare is the share of the last 100 events that may be parked or skipped, at most 1. A failed event that would

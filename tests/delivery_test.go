@@ -122,7 +122,7 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		var mended atomic.Bool
 		refused := make(map[int64]string)
 		var mu sync.Mutex
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: kit.Soon(0), OnFailure: projection.ActionPark, Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			for _, e := range d.Events() {
 				if e.Position%7 == 0 && !mended.Load() {
 					mu.Lock()
@@ -176,7 +176,7 @@ func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 		} {
 			b := kind.New(t)
 			b.Append("a", 60)
-			p.Name = "p"
+			p.Name, p.OnFailure = "p", projection.ActionPark
 			p.Handler = millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 				for _, e := range d.Events() {
 					if err := d.Reject(ctx, e.Position, kit.ErrOnPurpose); err != nil {

@@ -111,7 +111,7 @@ func TestKnownActions(t *testing.T) {
 			t.Errorf("%v is not known", a)
 		}
 	}
-	if KnownAction(projection.ActionPark-1) || KnownAction(projection.ActionParkStream+1) {
+	if KnownAction(projection.ActionParkStream-1) || KnownAction(projection.ActionPark+1) {
 		t.Error("an unknown action is known")
 	}
 }

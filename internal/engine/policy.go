@@ -8,7 +8,7 @@ import (
 )
 
 // Policy decides what happens to an event that its handler cannot handle. Its fields are those of millrace.Projection, which
-// describes them. After WithDefaults, the zero value retries and then parks.
+// describes them. After WithDefaults, the zero value retries and then parks the event's stream.
 type Policy struct {
 	Retry           projection.RetryPolicy
 	OnFailure       projection.Action

@@ -141,7 +141,7 @@ func ValidateBreaker(p projection.BreakerPolicy) error {
 
 // KnownAction reports whether a is one of the actions.
 func KnownAction(a projection.Action) bool {
-	return a >= projection.ActionPark && a <= projection.ActionParkStream
+	return a >= projection.ActionParkStream && a <= projection.ActionPark
 }
 
 // FullID returns id with projection.DefaultTenant in place of an empty tenant.

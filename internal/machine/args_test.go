@@ -109,6 +109,7 @@ func (a args) config() *Config {
 	if a["share"] != "" {
 		def.MaxFailureShare = 0.5
 	}
+	def.OnFailure = projection.ActionPark // a script says park-stream where it means it
 	if action := a.action("on-failure"); action != nil {
 		def.OnFailure = *action
 	}
@@ -188,7 +189,7 @@ func (a args) partial() *engine.PartialResult {
 	}
 	p := &engine.PartialResult{To: a.num("to", 0)}
 	if a["rejected"] != "" {
-		p.Rejected = []projection.DeadLetter{{Position: a.num("rejected", 0), Attempts: 1}}
+		p.Rejected = []engine.Rejected{{DeadLetter: projection.DeadLetter{Position: a.num("rejected", 0), Attempts: 1}}}
 		p.FailureWindow.Failed()
 	}
 	for range a.num("failures", 0) {

@@ -142,9 +142,13 @@ func (s *step) ended(r RunResult) {
 		}
 		for _, letter := range p.Rejected {
 			s.replayIn(s.Def.Replay.Interval)
+			action := projection.ActionPark
+			if letter.Whole {
+				action, s.Row.ParkedStreams = projection.ActionParkStream, true
+			}
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
-			s.report(s.decision(e, letter.Attempts, projection.ActionPark, errors.New(letter.Error)), zap.ErrorLevel, "event parked, rejected by its handler",
-				append(eventFields(e, letter.Attempts), zap.String("error", letter.Error))...)
+			s.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel, "event parked, rejected by its handler",
+				append(eventFields(e, letter.Attempts), zap.Bool("blocking", letter.Whole), zap.String("error", letter.Error))...)
 		}
 		if p.Err == nil {
 			return

@@ -187,7 +187,7 @@ func (s *step) replayed(r ReplayResult) {
 		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionSkip
 		s.report(outcome, zap.WarnLevel, "parked event skipped on its replay", append(fields, zap.Error(r.Fault.Err))...)
 	default:
-		outcome.Err = r.Fault.Err // ActionPark is the zero value
+		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionPark
 		s.report(outcome, zap.WarnLevel, "replay failed, event stays parked", append(fields, zap.Error(r.Fault.Err))...)
 	}
 }

@@ -253,7 +253,7 @@ func countFailures(t *testing.T, counts *statementCounts) {
 		}
 		return nil
 	}
-	c.Start(c.runtime(hourly, millrace.Projection{Name: "p0", Handler: c.Store.Batch(fail), Retry: kit.Soon(1)}))
+	c.Start(c.runtime(hourly, millrace.Projection{Name: "p0", Handler: c.Store.Batch(fail), Retry: kit.Soon(1), OnFailure: projection.ActionPark}))
 	c.owned(1)
 	c.settle()
 	c.during("park an event after two attempts", func() {
