@@ -171,8 +171,8 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for name, p := range map[string]millrace.Projection{
-			"20 of the last 20 events failed":                              {},
-			"3 events are parked, which is the limit Projection.MaxParked": {MaxParked: 3},
+			"20 of the last 20 events failed":                                          {},
+			"3 events that failed are parked, which is the limit Projection.MaxParked": {MaxParked: 3},
 		} {
 			b := kind.New(t)
 			b.Append("a", 60)

@@ -106,8 +106,7 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	}
 	e := d.batch.Events[at]
 	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), usercode.StackOf(cause))
-	// Blocked events of the batch count toward the limit of parked events too.
-	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.Parked + int64(len(d.batch.BlockedByStream)-d.parked)}
+	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.ParkedFailures()}
 	action := about.Decide(failure).Action
 	if !d.parks(action, at) || d.batch.Replay != nil {
 		fault := d.failure(failure.Err)

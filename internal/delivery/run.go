@@ -239,6 +239,8 @@ func (d *delivery) move(ctx context.Context, to int64, letter *engine.Rejected) 
 		d.stop(fault)
 		return fault
 	}
-	d.lease.Checkpoint, d.parked, d.lease.Parked = to, d.parked+len(step.BlockedByStream), d.lease.Parked+int64(len(step.BlockedByStream))
+	blocked := len(step.BlockedByStream)
+	d.lease.Checkpoint, d.parked = to, d.parked+blocked
+	d.lease.Parked, d.lease.Blocked = d.lease.Parked+int64(blocked), d.lease.Blocked+int64(blocked)
 	return nil
 }

@@ -77,6 +77,9 @@ func TestRoomForDeadLetters(t *testing.T) {
 		if got := (Policy{MaxParked: test.most}).Room(test.parked); got != test.want {
 			t.Errorf("room for %d with %d of %d", got, test.parked, test.most)
 		}
+		if got := (Policy{MaxBlocked: test.most}).BlockedRoom(test.parked); got != test.want {
+			t.Errorf("room for %d more blocked events with %d of %d", got, test.parked, test.most)
+		}
 	}
 }
 

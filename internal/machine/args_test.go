@@ -106,6 +106,7 @@ func (a args) config() *Config {
 	def := &engine.Definition{MaxEvents: int(a.num("max", 4)), MaxBytes: 1 << 20}
 	def.Retry = projection.RetryPolicy{MaxAttempts: max(0, int(a.num("retries", 2))) + 1, Base: 100 * time.Millisecond, Cap: 5 * time.Second, Factor: 2}
 	def.MaxParked, def.MaxFailureShare = a.num("max-parked", -1), -1
+	def.MaxBlocked = a.num("max-blocked", -1)
 	if a["share"] != "" {
 		def.MaxFailureShare = 0.5
 	}
@@ -130,7 +131,7 @@ func (a args) config() *Config {
 func (a args) row() engine.Lease {
 	r := engine.Lease{Row: 1, Owner: "node", Epoch: a.num("epoch", 1), Checkpoint: a.num("checkpoint", 0), CrashCount: int(a.num("crashes", 0)), Failed: a["failed"],
 		FailingPosition: a.num("failing", 0), Attempts: int(a.num("attempts", 0)), CrashPosition: a.num("crash_position", 0), CrashAttempts: int(a.num("crash_attempts", 0)),
-		Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "", Incarnation: engine.Incarnation(a.num("incarnation", 0))}
+		Parked: a.num("parked", 0), Blocked: a.num("blocked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "", Incarnation: engine.Incarnation(a.num("incarnation", 0))}
 	if a["paused"] != "" {
 		r.Desired = engine.WantPause
 	}
@@ -199,7 +200,7 @@ func (a args) partial() *engine.PartialResult {
 }
 
 func (a args) queue() engine.ReplayQueue {
-	q := engine.ReplayQueue{Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != ""}
+	q := engine.ReplayQueue{Parked: a.num("parked", 0), Blocked: a.num("blocked", 0), ParkedStreams: a["parked-streams"] != ""}
 	if id := a.num("command", 0); id != 0 {
 		q.Command = &engine.Command{ID: id, Replay: a["discard"] == ""}
 	}
@@ -210,7 +211,7 @@ func (a args) letter(command int64) *engine.Replay {
 	if a["over"] != "" {
 		return nil
 	}
-	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)), Begun: int(a.num("begun", 1))}
+	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)), Begun: int(a.num("begun", 1)), Blocked: a["blocked"] != ""}
 }
 
 func neverCalled(context.Context, projection.Failure) projection.Action { panic("not called") }

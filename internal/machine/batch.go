@@ -166,7 +166,7 @@ func (s *step) succeeded(batch engine.Batch, took time.Duration) {
 	s.progress(batch.To)
 	n := len(batch.Events)
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
-		s.Row.Parked += int64(blocked)
+		s.Row.Parked, s.Row.Blocked = s.Row.Parked+int64(blocked), s.Row.Blocked+int64(blocked)
 		s.replayIn(s.Def.Replay.Interval)
 		s.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To},
 			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))

@@ -40,7 +40,7 @@ type Circumstances struct {
 	Policy *engine.Policy
 	// Window has the outcomes of the events before.
 	Window engine.FailureWindow
-	// Parked is how many events are parked, with those that are about to be.
+	// Parked is how many events that failed are parked.
 	Parked int64
 	// Answer is the action that the FailureHandler returned, nil if it was not asked or gave no answer.
 	Answer *projection.Action
@@ -115,9 +115,15 @@ func replayAction(p *engine.Policy, err error) projection.Action {
 	return projection.ActionPark
 }
 
-// errFull says that the event at position cannot be parked.
+// errFull says that the event at position, which failed, cannot be parked.
 func errFull(parked, position int64) error {
-	return fmt.Errorf("%d events are parked, which is the limit Projection.MaxParked; the event at position %d would be the next", parked, position)
+	return fmt.Errorf("%d events that failed are parked, which is the limit Projection.MaxParked; the event at position %d would be the next", parked, position)
+}
+
+// errFullOfBlocked says that the event at position cannot be parked after an earlier event of its stream.
+func errFullOfBlocked(blocked, position int64) error {
+	return fmt.Errorf("%d events are parked after others of their streams, which is the limit Projection.MaxBlocked; the event at position %d would be the next",
+		blocked, position)
 }
 
 // Rejection returns the error of an event that a delivery rejects because of cause, with the action that is asked for: to park

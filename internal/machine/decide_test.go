@@ -66,8 +66,8 @@ func TestDecisionStopsTheProjectionAtItsLimits(t *testing.T) {
 		halts  string
 	}{
 		"parked":                       {projection.ActionPark, Circumstances{Parked: 2}, projection.ActionPark, ""},
-		"no room":                      {projection.ActionPark, Circumstances{Parked: 3}, projection.ActionStop, "3 events are parked"},
-		"no room for the stream":       {projection.ActionParkStream, Circumstances{Parked: 4}, projection.ActionStop, "4 events are parked"},
+		"no room":                      {projection.ActionPark, Circumstances{Parked: 3}, projection.ActionStop, "3 events that failed are parked"},
+		"no room for the stream":       {projection.ActionParkStream, Circumstances{Parked: 4}, projection.ActionStop, "4 events that failed are parked"},
 		"a skipped one needs no room":  {projection.ActionSkip, Circumstances{Parked: 3}, projection.ActionSkip, ""},
 		"too many failed":              {projection.ActionPark, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20"},
 		"too many failed to skip one":  {projection.ActionSkip, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20"},

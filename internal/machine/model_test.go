@@ -83,9 +83,9 @@ func (l *life) birth() {
 	def.Largest = 3 * def.MaxEvents
 	def.Retry = projection.RetryPolicy{MaxAttempts: 3, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
 	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop}[l.d.below(4)]
-	def.MaxParked, def.MaxFailureShare, def.Faults = -1, -1, engine.FaultLimits{}.WithDefaults()
+	def.MaxParked, def.MaxBlocked, def.MaxFailureShare, def.Faults = -1, -1, -1, engine.FaultLimits{}.WithDefaults()
 	if l.d.one(4) {
-		def.MaxParked = 3
+		def.MaxParked, def.MaxBlocked = 3, 3
 	}
 	if l.d.one(3) {
 		def.FailureHandler = neverCalled
@@ -219,7 +219,7 @@ func (l *life) comeToRest() {
 		switch l.m.State.(type) {
 		case Halted:
 			l.db.row.Halted, l.db.row.Failed, l.db.row.Attempts = false, "", 0
-			l.m.Def.MaxParked, l.m.Def.OnFailure = -1, projection.ActionPark
+			l.m.Def.MaxParked, l.m.Def.MaxBlocked, l.m.Def.OnFailure = -1, -1, projection.ActionPark
 			clear(l.db.attempts)
 			l.step(Resumed{})
 			continue

@@ -128,6 +128,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 		s.nothing(job, r)
 	case ReplayDiscarded:
 		s.Row.Parked -= r.Discarded
+		s.Row.Blocked = min(s.Row.Blocked, s.Row.Parked) // the lookup after the last command says how many they are
 		s.recovered()
 		s.replayIn(s.Def.Replay.Interval)
 		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded), zap.Int64("command", r.Found.Command.ID))
@@ -149,7 +150,7 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 	if s.recovered(); !job.Discards {
 		s.Replays.Failed = 0
 	}
-	s.Row.Parked, s.Row.ParkedStreams = r.Found.Parked, r.Found.ParkedStreams
+	s.Row.Parked, s.Row.Blocked, s.Row.ParkedStreams = r.Found.Parked, r.Found.Blocked, r.Found.ParkedStreams
 	if job.Schedule && !r.Scheduled.Found {
 		s.Replays.DueAt = time.Time{}
 		if next := r.Scheduled.Next; next > 0 {
@@ -168,6 +169,9 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 // replayed records that a replay has an outcome.
 func (s *step) replayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
+	if r.Replay.Blocked {
+		s.Row.Blocked-- // it is not parked any more, or has failed now
+	}
 	s.replayEnded()
 	s.replayIn(s.Def.Replay.Interval)
 	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream),

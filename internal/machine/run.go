@@ -59,7 +59,7 @@ const (
 	RunRefused RunEnd = iota
 	// RunEmpty means that no event concerns the projection.
 	RunEmpty
-	// RunFull means that the next event must be parked, and too many events are parked already.
+	// RunFull means that the next event is of a parked stream, and too many such events are parked already.
 	RunFull
 	// RunCrashed means that processes end at the next event.
 	RunCrashed
@@ -147,7 +147,7 @@ func (r Run) find() (Run, RunStep) {
 
 // Found records which streams are parked, and takes the batch.
 func (r Run) Found(parked map[string]bool) (Run, RunStep) {
-	streams := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
+	streams := ParkedStreams{Streams: parked, Room: r.def.BlockedRoom(r.Row.Blocked)}
 	handled, blocked, n := r.Sizer.Split(r.covered(), streams)
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})

@@ -170,7 +170,7 @@ func doubled(n, most int16) int16 { return int16(min(2*int(n), int(most))) }
 // Alone makes the next batch one event.
 func (s *BatchSizer) Alone() { s.size, s.before = 1, 0 }
 
-// ParkedStreams has the parked streams of the next events, and how many more events may be parked.
+// ParkedStreams has the parked streams of the next events, and how many more events of such streams may be parked.
 type ParkedStreams struct {
 	Streams map[string]bool
 	Room    int64
