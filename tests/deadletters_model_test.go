@@ -331,11 +331,11 @@ func (w *lettersWorld) step() {
 	if len(window) == 0 {
 		return
 	}
-	var aside machine.ParkedStreams
+	var aside machine.Parking
 	if w.Lease.ParkedStreams {
 		parked, err := w.Plane().ParkedStreams(w.Ctx, w.Lease, []string{"a", "b", "c"})
 		w.must(err)
-		aside = machine.ParkedStreams{Streams: parked, Room: w.policy.BlockedRoom(w.Lease.Blocked)}
+		aside = machine.Parking{Streams: parked, Room: w.policy.BlockedRoom(w.Lease.Blocked)}
 	}
 	handled, behind, n := w.sizing.Split(window, aside)
 	full := w.policy.Room(w.Lease.ParkedFailures()) == 0

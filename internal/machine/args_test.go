@@ -3,6 +3,8 @@ package machine
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +71,17 @@ func (a args) set(k string) map[string]bool {
 		set[s] = true
 	}
 	return set
+}
+
+// listed returns the parked streams: those of parked=, or many.
+func (a args) listed() []string {
+	if n := a.num("many", 0); n > 0 {
+		return make([]string, n)
+	}
+	if a["parked"] == "" {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(a.set("parked")))
 }
 
 // events reads "1,2/stream,3/stream:type". An event with "!" at its end cannot be read.

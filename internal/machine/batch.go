@@ -89,7 +89,7 @@ func (s *step) batch() {
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
 	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
-		Live: !s.behind(), def: s.Def, mark: s.Tail.Mark, window: s.Window}})
+		Live: !s.behind(), Parked: s.Replays.Parked, def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }
 
 // passOver moves the position over events that do not concern the projection.
@@ -100,6 +100,10 @@ func (s *step) passOver() {
 
 // ran handles the end of a batch.
 func (s *step) ran(r RunResult) {
+	s.Replays.Parked = r.Parked
+	if r.Parked.known() {
+		s.Row.ParkedStreams = len(r.Parked.ids) > 0
+	}
 	if r.End == RunRefused {
 		if r.Attempt.Attempt != 0 {
 			s.Crash.Begun = r.Attempt // it may have been counted all the same
@@ -144,7 +148,8 @@ func (s *step) ended(r RunResult) {
 			s.replayIn(s.Def.Replay.Interval)
 			action := projection.ActionPark
 			if letter.Whole {
-				action, s.Row.ParkedStreams = projection.ActionParkStream, true
+				action = projection.ActionParkStream
+				s.parkedStream(letter.Stream)
 			}
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
 			s.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel, "event parked, rejected by its handler",

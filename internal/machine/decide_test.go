@@ -175,7 +175,7 @@ func TestReplayWithoutOutcomeIsFailedAfterTen(t *testing.T) {
 		{99, engine.Fault{Class: engine.Unclear, Unreachable: true}, false},
 		{99, engine.Fault{Class: engine.LeaseLost}, false},
 	} {
-		r := Replaying{def: def, queue: ReplayQueue{Failed: test.failed}}
+		r := Replaying{def: def, queue: ReplayQueue{Failed: int32(test.failed)}}
 		_, step := r.Applied(&test.fault, false, time.Unix(0, 0))
 		if end, ends := step.(EndReplay); ends != test.ends || end.Attempt != 0 {
 			t.Errorf("%+v: %T %+v", test, step, step)

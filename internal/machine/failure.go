@@ -132,7 +132,10 @@ func (s *step) moved(job Move) {
 	} else {
 		stream := job.Action == projection.ActionParkStream
 		s.replayIn(s.Def.Replay.Interval)
-		s.Row.Parked, s.Row.ParkedStreams = s.Row.Parked+1, s.Row.ParkedStreams || stream
+		s.Row.Parked++
+		if stream {
+			s.parkedStream(e.Stream)
+		}
 		s.report(decision, zap.ErrorLevel, "event parked", append(fields, zap.Bool("blocking", stream))...)
 	}
 	s.progress(e.Position)
