@@ -40,14 +40,15 @@ func (d *Delivery) Remaining() time.Duration { return d.d.Remaining() }
 // Ack continues if ctx ends, since the effect has already happened. It gives up after 10 s.
 func (d *Delivery) Ack(ctx context.Context, position int64) error { return d.d.Ack(ctx, position) }
 
-// Reject parks the event at position with cause as its error, and the delivery continues after it. Both are one transaction
-// under the lease's fence. The event must be the next one that is not acknowledged; any other is refused, and nothing
-// changes. Any other error ends the delivery, as with Ack.
+// Reject parks the event at position and its stream, with cause as its error, and the delivery continues after it. Both are one
+// transaction under the lease's fence. If Projection.OnFailure is projection.ActionPark, or cause is wrapped in projection.Park,
+// the event is parked alone. The event must be the next one that is not acknowledged; any other is refused, and nothing changes.
+// Any other error ends the delivery, as with Ack.
 //
-// Reject also ends the delivery, with projection.ErrDeliveryOver, if the event cannot simply be parked: cause requests something
-// other than projection.Park, Projection.OnFailure parks streams, or Projection.MaxParked or MaxFailureShare allows no more. Then
-// the event has failed, which is counted. The projection does what cause requests, or stops, and the other events are delivered
-// after that. A replay ends in the same way: its dead letter stays parked.
+// Reject also ends the delivery, with projection.ErrDeliveryOver, if the event cannot simply be parked: the delivery has a later
+// event of the stream to be parked, cause requests something other than projection.Park or ParkStream, or Projection.MaxParked or
+// MaxFailureShare allows no more. Then the event has failed, which is counted. The projection parks the stream, does what cause
+// requests, or stops, and the other events are delivered after that. A replay ends in the same way: its dead letter stays parked.
 func (d *Delivery) Reject(ctx context.Context, position int64, cause error) error {
 	return d.d.Reject(ctx, position, cause)
 }

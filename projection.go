@@ -83,24 +83,30 @@ type Projection struct {
 	// up to 20 % shorter or longer at random. An event whose handler returns an error wrapped in backoff.Permanent
 	// (cenkalti/backoff/v4) is not tried again.
 	Retry projection.RetryPolicy
-	// OnFailure sets what happens to an event whose attempts are used up. Default: projection.ActionPark. A request of the
-	// handler by projection.Retry, Park, ParkStream, Skip or Stop overrides it, and so does FailureHandler.
+	// OnFailure sets what happens to an event whose attempts are used up. Default: projection.ActionParkStream, which parks the
+	// event and the later events of its stream. A request of the handler by projection.Retry, Park, ParkStream, Skip or Stop
+	// overrides it, and so does FailureHandler.
 	OnFailure projection.Action
 	// FailureHandler decides about each failure, in place of Retry.MaxAttempts and OnFailure. It is called from the first failure on,
 	// and returns ActionRetry as often as the event should be tried again, after the delays of Retry. It is not called if the
 	// handler requests an action, nor for infrastructure faults. If it takes longer than 5 s, panics or returns no action, Retry and
 	// OnFailure decide, and that is logged. For permanent errors, and for events that crash the process, ActionRetry is treated as
-	// ActionPark. It may be called from several goroutines at once, for different tenants, and again for a failure whose
+	// ActionParkStream, or as ActionPark if that is OnFailure. It may be called from several goroutines at once, for different tenants, and again for a failure whose
 	// decision was lost. Default: none.
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
-	// MaxFailureShare is the share of the last 100 events that may be parked or skipped, at most 1. A failed event that would
+	// MaxFailureShare is the share of the last 100 events that may fail and be parked or skipped, at most 1. Events that are parked
+	// because an earlier event of their stream is are none of the 100. A failed event that would
 	// exceed it stops the projection like ActionStop, if it is at least the 20th of them: so many failures are a bug or an
 	// outage. The reason says how many failed. Each partition counts for itself. Counting begins anew with a new owner of the lease, and when the projection is
 	// resumed. Default 0.5. projection.NoLimit turns the limit off.
 	MaxFailureShare float64
-	// MaxParked is how many events of a partition may be parked at a time, including those that are parked after an event of their stream. The
-	// next one stops the projection like ActionStop. Default 10,000. projection.NoLimit turns the limit off.
+	// MaxParked is how many events of a partition that failed may be parked at a time. The next one stops the projection like
+	// ActionStop. Events that are parked because an earlier event of their stream is do not count. Default 10,000.
+	// projection.NoLimit turns the limit off.
 	MaxParked int64
+	// MaxBlocked is how many events of a partition may be parked at a time because an earlier event of their stream is. The next
+	// one stops the projection like ActionStop. Default 100,000. projection.NoLimit turns the limit off.
+	MaxBlocked int64
 	// MissingObjectTimeout is how long the projection waits for a table, column, function, schema or privilege that its handler
 	// needs, for instance one that a migration has yet to create. Meanwhile it tries again every few seconds, its state is
 	// StateMissingObject, and nothing is counted. Then the error counts against the event like any other, since dynamic SQL may
@@ -202,7 +208,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	}
 	policy := engine.Policy{
 		Retry: p.Retry, OnFailure: p.OnFailure, FailureHandler: p.FailureHandler, MaxFailureShare: p.MaxFailureShare,
-		MaxParked: p.MaxParked, Replay: p.Replay,
+		MaxParked: p.MaxParked, MaxBlocked: p.MaxBlocked, Replay: p.Replay,
 	}.WithDefaults()
 	if err := policy.Validate(); err != nil {
 		return nil, err

@@ -153,7 +153,8 @@ type ProjectionStatus struct {
 	Rate float64 `json:"rate,omitzero"`
 	// Applied counts the events that this node's handler applied.
 	Applied int64 `json:"applied,omitzero"`
-	// Parked counts the parked events. OldestParked is the time at which the oldest of them failed for the first time.
+	// Parked counts the parked events, with those that are parked because an earlier event of their stream is. OldestParked is the
+	// time at which the oldest of them failed for the first time.
 	Parked       int64     `json:"parked"`
 	OldestParked time.Time `json:"oldestParked,omitzero"`
 	// Skipped counts the events that were skipped since the projection was created or began again at the first event.

@@ -65,7 +65,7 @@ func TestObserverGetsBatchesAsTheyEnded(t *testing.T) {
 		size += e.Size()
 	}
 	failed := &engine.Fault{Class: engine.Unclear, Err: context.Canceled}
-	partial := &engine.PartialResult{To: 3, Rejected: []projection.DeadLetter{{Position: 2}}, Err: context.Canceled}
+	partial := &engine.PartialResult{To: 3, Rejected: []engine.Rejected{{DeadLetter: projection.DeadLetter{Position: 2}}}, Err: context.Canceled}
 	batch := engine.Batch{Events: list, BlockedByStream: []event.Envelope{{Position: 9}}, To: 9}
 	all := observe.Batch{Projection: o.lease.ID, Events: 4, Bytes: size, Oldest: time.Unix(7, 0), Position: 1}
 	with := func(change func(b *observe.Batch)) observe.Batch {

@@ -329,11 +329,13 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 				run, step = run.Read(page)
 			}
 			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
-		case machine.FindParked:
-			var parked map[string]bool
-			if parked, err = w.deps.Plane.ParkedStreams(ctx, run.Row, s.Streams); err == nil {
-				run, step = run.Found(parked)
+		case machine.ListParked:
+			var ids []string
+			if ids, err = w.deps.Plane.ListParkedStreams(ctx, run.Row, s.Most); err == nil {
+				run, step = run.Listed(ids)
 			}
+		case machine.FindParked:
+			run, step, err = w.findParked(ctx, run, s)
 		case machine.BeginAttempt:
 			if err = w.deps.Plane.BeginAttempt(ctx, run.Row, s.Attempt.Position, s.Attempt.Attempt); err == nil {
 				run, step = run.Begun()
@@ -361,6 +363,16 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			return run.Refused(w.fault(err))
 		}
 	}
+}
+
+// findParked finds out which streams of a batch are parked.
+func (w *worker) findParked(ctx context.Context, run machine.Run, step machine.FindParked) (machine.Run, machine.RunStep, error) {
+	parked, err := w.deps.Plane.ParkedStreams(ctx, run.Row, step.Streams)
+	if err != nil {
+		return run, step, err
+	}
+	next, found := run.Found(parked)
+	return next, found, nil
 }
 
 // readLimit limits a read of a page in multiples of QueryTimeout. A store keeps the events that arrived until then, so a batch over a

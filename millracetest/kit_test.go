@@ -250,6 +250,7 @@ func TestParkedEventThatIsNotExpectedFailsTheTest(t *testing.T) {
 			text := failures(t, func(t testing.TB) {
 				k := on.given(t)
 				poisoned := on.totals()
+				poisoned.OnFailure = projection.ActionPark
 				poisoned.Middleware = []millrace.Middleware{k.FailAt(2, Always)}
 				k.When(poisoned)
 				test.then(k)
@@ -313,7 +314,7 @@ func TestFaultsDisturbAHandler(t *testing.T) {
 			}
 		}
 		k := on.given(t)
-		k.When(millrace.Projection{Name: "slow", Timeout: 50 * time.Millisecond, Retry: projection.RetryPolicy{MaxAttempts: 1}, MaxFailureShare: projection.NoLimit,
+		k.When(millrace.Projection{Name: "slow", OnFailure: projection.ActionPark, Timeout: 50 * time.Millisecond, Retry: projection.RetryPolicy{MaxAttempts: 1}, MaxFailureShare: projection.NoLimit,
 			Middleware: []millrace.Middleware{k.Slow(time.Hour)}, Handler: on.totals().Handler})
 		for _, letter := range k.Parked("slow", 1, 2, 3, 4, 5, 6) {
 			if !strings.Contains(letter.Error, projection.ErrTimeout.Error()) {

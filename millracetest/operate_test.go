@@ -110,6 +110,7 @@ func TestReplayOfARepairedHandlerIsTested(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		k := on.given(t)
 		broken := on.totals()
+		broken.OnFailure = projection.ActionPark
 		broken.Middleware = []millrace.Middleware{k.FailAt(2, Always), k.FailAt(5, Always)}
 		k.When(broken)
 		k.Parked("totals", 2, 5)

@@ -93,7 +93,7 @@ type Replay struct {
 	// Err is why the replay failed. It is nil if the event was handled.
 	Err error
 	// Action is the action after a failed replay: with ActionPark the event stays parked, with ActionSkip it was skipped, and
-	// with ActionStop it stays parked and the projection stopped.
+	// with ActionStop it stays parked and the projection stopped. It means nothing if Err is nil.
 	Action projection.Action
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/projection"
 )
 
 func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
@@ -24,7 +23,7 @@ func (s deliveries) Begin(ctx context.Context, l engine.Lease) (held bool, token
 	return held, token, err
 }
 
-func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *projection.DeadLetter) error {
+func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *engine.Rejected) error {
 	if err := s.notWithin(ctx); err != nil {
 		return err
 	}
@@ -33,7 +32,7 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 		b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error {
 			return s.on(ctx, conn).run(func(tx store.Tx) error {
 				if rejected != nil {
-					control.ParkFailed(tx, lease.Row, *rejected, false)
+					control.ParkFailed(tx, lease.Row, rejected.DeadLetter, rejected.Whole)
 				}
 				control.Settle(tx, lease, step)
 				return nil

@@ -27,7 +27,7 @@ func (o *owner) deliverWithin(ctx context.Context, h deliveryFunc, opts engine.D
 		o.t.Fatalf("there is nothing to deliver: %v", err)
 	}
 	if opts.Policy.MaxFailureShare == 0 {
-		opts.Policy = engine.Policy{MaxFailureShare: -1, MaxParked: -1}
+		opts.Policy = engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: -1, MaxParked: -1}
 	}
 	batch := engine.Batch{Events: events, To: events[len(events)-1].Position}
 	return o.store.port().deliver(h, opts)(ctx, o.lease, batch)

@@ -11,18 +11,20 @@ import (
 type Action int
 
 const (
-	// ActionPark puts the event into the dead letters, and the projection continues after it. It is the default.
-	ActionPark Action = iota
+	// ActionParkStream puts the event into the dead letters, and the projection continues after it. All later events of its
+	// stream are parked too, in order, until they are replayed. So the read model never has an event of a stream without those
+	// before it. It is the default.
+	ActionParkStream Action = iota
 	// ActionRetry tries the event again after the delay of the RetryPolicy, without a limit.
 	ActionRetry
 	// ActionSkip continues after the event. It is logged and counted, and otherwise forgotten.
 	ActionSkip
 	// ActionStop stops the projection at the event. The projection is failed until it is resumed.
 	ActionStop
-	// ActionParkStream puts the event into the dead letters, and the projection continues after it. All later events of its
-	// stream are parked too, in order, until they are replayed. So the read model never has an event of a stream without those
-	// before it.
-	ActionParkStream
+	// ActionPark puts the event alone into the dead letters, and the projection continues after it, with the later events of
+	// its stream too. A replay then applies the event after them. It is for handlers for which the order of a stream's events
+	// does not matter.
+	ActionPark
 )
 
 // String is the action's name in logs.
@@ -88,5 +90,5 @@ func RequestedAction(err error) (action Action, ok bool) {
 	if errors.As(err, &r) {
 		return r.action, true
 	}
-	return ActionPark, false
+	return action, false
 }

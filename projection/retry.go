@@ -4,7 +4,7 @@ import "time"
 
 // Values that turn a setting off whose zero value means the default.
 const (
-	// NoLimit means no limit, in ReplayPolicy.MaxReplays and in MaxParked and MaxFailureShare of a millrace.Projection.
+	// NoLimit means no limit, in ReplayPolicy.MaxReplays and in MaxParked, MaxBlocked and MaxFailureShare of a millrace.Projection.
 	NoLimit = -1
 	// None means no jitter in RetryPolicy.Jitter, and no wait in MissingObjectTimeout of a millrace.Projection.
 	None = -1

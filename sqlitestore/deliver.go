@@ -9,7 +9,6 @@ import (
 	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // moveTime bounds an acknowledgement. It is longer than the timeout of most handlers, since an acknowledgement waits
@@ -29,7 +28,7 @@ func (s deliveries) Begin(ctx context.Context, lease engine.Lease) (held bool, t
 	return held, token, err
 }
 
-func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *projection.DeadLetter) error {
+func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *engine.Rejected) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
 		// The fence comes first: nothing changes until the commit.
 		if err := advance(ctx, tx, lease, step.To); err != nil {
@@ -37,7 +36,7 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 		}
 		return s.on(ctx, tx).run(func(tx store.Tx) error {
 			if rejected != nil {
-				control.ParkFailed(tx, lease.Row, *rejected, false)
+				control.ParkFailed(tx, lease.Row, rejected.DeadLetter, rejected.Whole)
 			}
 			control.Settle(tx, lease, step)
 			return nil

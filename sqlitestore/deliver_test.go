@@ -14,7 +14,7 @@ import (
 // deliver runs one delivery of all that is pending.
 func (b *batcher) deliver(h func(ctx context.Context, d engine.Delivery) error) error {
 	b.t.Helper()
-	opts := engine.DeliverOptions{Timeout: limit, Policy: engine.Policy{MaxFailureShare: -1, MaxParked: -1},
+	opts := engine.DeliverOptions{Timeout: limit, Policy: engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: -1, MaxParked: -1},
 		Slot:          func(context.Context, projection.ID) (func(), error) { return func() {}, nil },
 		LeaseDeadline: func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }}
 	return b.store.port().Deliver(engine.Handler{Deliver: h}, opts)(testContext(b.t), b.lease, b.pending(1000))

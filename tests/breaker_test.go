@@ -70,7 +70,7 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 		// The probe handles the first event, which fails for another reason: so the service is back.
 		poison := []int64{g.first, g.last - 7}
 		reliable := g.relies("p")
-		g.projection.Retry = kit.Soon(2)
+		g.projection.Retry, g.projection.OnFailure = kit.Soon(2), projection.ActionPark
 		g.projection.Handler = b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			err := reliable(ctx, tx, events)
 			if err == nil && slices.ContainsFunc(events, func(e event.Envelope) bool { return slices.Contains(poison, e.Position) }) {
@@ -139,7 +139,7 @@ func TestBreakerLeavesFaultsOfAnEventToItsPolicy(t *testing.T) {
 			"permanent": {all, backoff.Permanent}, "does not count": {isDown, func(err error) error { return err }},
 			"panics": {panics, func(err error) error { return err }},
 		} {
-			projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(0),
+			projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, OnFailure: projection.ActionPark, Retry: kit.Soon(0),
 				Breaker: projection.BreakerPolicy{IsOutage: test.counts, Failures: 1, OpenFor: time.Hour},
 				Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(context.Context, kit.Tx, int, int64) error { return test.fail(kit.ErrOnPurpose) }))})
 		}

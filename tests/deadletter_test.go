@@ -228,6 +228,7 @@ func TestDiscardAffectsOnlyTheSelectedEvents(t *testing.T) {
 	})
 }
 
+// An event that failed and has no room stops the projection. Events that are parked after it, because of their streams, do not count.
 func TestMaxParkedStopsTheProjection(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for _, action := range []projection.Action{projection.ActionParkStream, projection.ActionPark} {
@@ -236,14 +237,20 @@ func TestMaxParkedStopsTheProjection(t *testing.T) {
 				s := kit.NewParking(kind.New(t))
 				s.P.OnFailure, s.P.MaxParked = action, 4
 				s.PoisonAt(s.At["a"][2:]...)
+				stops, parked := s.At["a"][6], 4
+				if action == projection.ActionParkStream {
+					s.P.MaxParked, stops, parked = 2, s.At["c"][6], 8 // five of stream a, three of stream b
+					s.PoisonAt(s.At["b"][4], stops)
+				}
 				rt := s.Running(millrace.Config{}, s.P)
 				err := rt.WaitFor(s.Ctx, s.ID, s.Head())
-				if want := fmt.Sprintf("4 events are parked, which is the limit Projection.MaxParked; the event at position %d", s.At["a"][6]); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), want) {
+				want := fmt.Sprintf("%d events that failed are parked, which is the limit Projection.MaxParked; the event at position %d", s.P.MaxParked, stops)
+				if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), want) {
 					t.Fatalf("%v, want %s", err, want)
 				}
 				// Its dead letters can be replayed, and after a resume it continues.
 				s.Mended.Store(true)
-				s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 4, 0)
+				s.MustReplay(projection.DeadLetterFilter{All: true}, 100, parked, 0)
 				if p := s.Status(rt, "p"); p.State != millrace.StateFailed || p.Parked != 0 {
 					t.Errorf("status: %+v", p)
 				}
@@ -252,6 +259,59 @@ func TestMaxParkedStopsTheProjection(t *testing.T) {
 				s.MustHaveParked()
 			})
 		}
+	})
+}
+
+// Events that are parked because of their streams have a limit of their own, which holds under the next owner too.
+func TestMaxBlockedStopsTheProjection(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.P.MaxParked, s.P.MaxBlocked = 1, 4
+		s.PoisonAt(s.At["a"][2])
+		rt := s.Runtime(millrace.Config{}, s.P)
+		stop := s.Start(rt)
+		stopped := func(at int64) {
+			t.Helper()
+			want := fmt.Sprintf("4 events are parked after others of their streams, which is the limit Projection.MaxBlocked; the event at position %d", at)
+			if err := rt.WaitFor(s.Ctx, s.ID, s.Head()); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), want) {
+				t.Fatalf("%v, want %s", err, want)
+			}
+			if p := s.Status(rt, "p"); p.Parked != 5 || p.Checkpoint != at-1 {
+				t.Errorf("status: %+v", p)
+			}
+		}
+		stopped(s.At["a"][7])
+		// The next owner counts the same.
+		stop()
+		rt = s.Another(millrace.Config{}, s.P)
+		s.Start(rt)
+		s.Resume(rt, "p")
+		stopped(s.At["a"][7])
+		// A replay that ends in the middle of the stream makes room for as many as it applied: its first event is blocked by no other.
+		s.Mended.Store(true)
+		s.MustReplay(projection.DeadLetterFilter{All: true}, 2, 2, 0)
+		s.Resume(rt, "p")
+		// The status shows the earlier stop until the owner has read the row.
+		want := fmt.Sprintf("the event at position %d would be the next", s.At["a"][9])
+		s.Eventually("it stops where there is no more room", func() bool { return strings.Contains(s.Status(rt, "p").Reason, want) })
+		s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 5, 0)
+		s.Resume(rt, "p")
+		s.CatchUp(rt)
+		s.MustHaveParked()
+	})
+}
+
+// Only events that failed count for the share of failures. One failing event of a busy stream does not stop the projection.
+func TestEventsParkedBecauseOfTheirStreamAreNoFailures(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		s := kit.NewParking(b)
+		s.P.MaxFailureShare = 0.1
+		for range 60 {
+			s.More("a")
+		}
+		s.PoisonAt(s.At["a"][0])
+		s.CatchUp(s.Running(millrace.Config{}, s.P))
+		s.MustHaveParked(s.At["a"]...)
 	})
 }
 

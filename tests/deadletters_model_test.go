@@ -248,7 +248,8 @@ func newLettersWorld(t *rapid.T, d *drawer) *lettersWorld {
 	w := &lettersWorld{drawer: d, t: t, most: rapid.IntRange(1, 8).Draw(t, "batch"), names: rapid.Bool().Draw(t, "names"), model: &lettersModel{
 		poison: make(map[int64]projection.Action), checkpoint: d.Lease.Checkpoint, parked: make(map[int64]*modelLetter), streams: make(map[string]bool),
 	}}
-	w.policy.MaxParked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may be parked")
+	w.policy.MaxParked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may fail and be parked")
+	w.policy.MaxBlocked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may be parked because of their streams")
 	w.sizing = machine.NewBatchSizer(w.most, w.most)
 	return w
 }
@@ -279,7 +280,7 @@ func (w *lettersWorld) play() {
 	// In the end no event fails any more, and every event that was not discarded was applied.
 	clear(w.model.poison)
 	for range 3 {
-		w.policy.MaxParked = -1
+		w.policy.MaxParked, w.policy.MaxBlocked = -1, -1
 		for w.model.checkpoint < w.model.events[len(w.model.events)-1].Position {
 			w.step()
 		}
@@ -330,17 +331,17 @@ func (w *lettersWorld) step() {
 	if len(window) == 0 {
 		return
 	}
-	var aside machine.ParkedStreams
+	var aside machine.Parking
 	if w.Lease.ParkedStreams {
 		parked, err := w.Plane().ParkedStreams(w.Ctx, w.Lease, []string{"a", "b", "c"})
 		w.must(err)
-		aside = machine.ParkedStreams{Streams: parked, Room: w.policy.Room(w.Lease.Parked)}
+		aside = machine.Parking{Streams: parked, Room: w.policy.BlockedRoom(w.Lease.Blocked)}
 	}
 	handled, behind, n := w.sizing.Split(window, aside)
-	full := w.policy.Room(w.Lease.Parked) == 0
+	full := w.policy.Room(w.Lease.ParkedFailures()) == 0
 	if n == 0 {
-		if !full || !w.model.streams[window[0].Stream] {
-			w.t.Fatalf("no batch, though there is room for %d", w.policy.Room(w.Lease.Parked))
+		if room := w.policy.BlockedRoom(w.Lease.Blocked); room > 0 || !w.model.streams[window[0].Stream] {
+			w.t.Fatalf("no batch, though there is room for %d", room)
 		}
 		return
 	}
@@ -498,8 +499,12 @@ func (w *lettersWorld) claim() {
 func (w *lettersWorld) compare(step string) {
 	m := w.model
 	var want, got []string
+	blocked := int64(0)
 	for _, p := range m.order("") {
 		l := m.parked[p]
+		if l.behind {
+			blocked++
+		}
 		want = append(want, fmt.Sprint(p, m.stream(p), l.behind, l.begun > 0, l.attempts, l.err))
 	}
 	for _, l := range w.list(projection.DeadLetterPage{}) {
@@ -515,8 +520,8 @@ func (w *lettersWorld) compare(step string) {
 	if w.Lease.Parked != int64(len(want)) || w.Lease.ParkedStreams != (len(streams) > 0) || w.Lease.Checkpoint != m.checkpoint {
 		w.t.Fatalf("after %q the lease is %+v; want %d parked, checkpoint %d", step, w.Lease, len(want), m.checkpoint)
 	}
-	if w.policy.MaxParked >= 0 && w.Lease.Parked > w.policy.MaxParked {
-		w.t.Fatalf("after %q %d are parked, and %d may be", step, w.Lease.Parked, w.policy.MaxParked)
+	if w.Lease.Blocked != blocked {
+		w.t.Fatalf("after %q the lease says that %d are parked because of their streams, want %d", step, w.Lease.Blocked, blocked)
 	}
 	if applied := w.applied(); !slices.Equal(applied, m.applied) {
 		w.t.Fatalf("after %q these were applied: %v, want %v", step, applied, m.applied)

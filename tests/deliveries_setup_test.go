@@ -58,7 +58,7 @@ func (o *deliverer) deliver(h deliveryFunc, opts engine.DeliverOptions) error {
 func (o *deliverer) deliverWithin(ctx context.Context, h deliveryFunc, opts engine.DeliverOptions) error {
 	o.T.Helper()
 	if opts.Policy.MaxFailureShare == 0 {
-		opts.Policy = engine.Policy{MaxFailureShare: -1, MaxParked: -1}
+		opts.Policy = engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: -1, MaxParked: -1}
 	}
 	events := o.pending()
 	return o.deliveries(h, opts)(ctx, o.Lease, engine.Batch{Events: events, To: events[len(events)-1].Position})

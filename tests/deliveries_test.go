@@ -170,8 +170,8 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 		}{
 			"another wish":      {engine.Policy{MaxFailureShare: -1, MaxParked: -1}, projection.Stop(errOnPurpose), projection.ActionStop},
 			"streams are kept":  {engine.Policy{MaxFailureShare: -1, MaxParked: -1, OnFailure: projection.ActionParkStream}, errOnPurpose, projection.ActionParkStream},
-			"no room":           {engine.Policy{MaxFailureShare: -1, MaxParked: 0}, errOnPurpose, projection.ActionPark},
-			"nearly all failed": {engine.Policy{MaxFailureShare: 0.5, MaxParked: -1}, errOnPurpose, projection.ActionPark},
+			"no room":           {engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: -1, MaxParked: 0}, errOnPurpose, projection.ActionPark},
+			"nearly all failed": {engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: 0.5, MaxParked: -1}, errOnPurpose, projection.ActionPark},
 		} {
 			ended := false
 			apply := o.deliveries(func(ctx context.Context, d engine.Delivery) error {

@@ -122,7 +122,7 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		var mended atomic.Bool
 		refused := make(map[int64]string)
 		var mu sync.Mutex
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: kit.Soon(0), OnFailure: projection.ActionPark, Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			for _, e := range d.Events() {
 				if e.Position%7 == 0 && !mended.Load() {
 					mu.Lock()
@@ -171,12 +171,12 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for name, p := range map[string]millrace.Projection{
-			"20 of the last 20 events failed":                              {},
-			"3 events are parked, which is the limit Projection.MaxParked": {MaxParked: 3},
+			"20 of the last 20 events failed":                                          {},
+			"3 events that failed are parked, which is the limit Projection.MaxParked": {MaxParked: 3},
 		} {
 			b := kind.New(t)
 			b.Append("a", 60)
-			p.Name = "p"
+			p.Name, p.OnFailure = "p", projection.ActionPark
 			p.Handler = millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 				for _, e := range d.Events() {
 					if err := d.Reject(ctx, e.Position, kit.ErrOnPurpose); err != nil {

@@ -172,7 +172,7 @@ func TestMiddlewareCannotLoseAnEventUnnoticed(t *testing.T) {
 					return test.middleware(ctx, func() error { return next(ctx, events) })
 				}
 			}
-			b.Idle(millrace.Projection{Name: name, Retry: kit.Soon(0), Middleware: []millrace.Middleware{around},
+			b.Idle(millrace.Projection{Name: name, OnFailure: projection.ActionPark, Retry: kit.Soon(0), Middleware: []millrace.Middleware{around},
 				Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 					if err := tx.Record(ctx, name, e); err != nil || e.Position != 2 || test.failsAt2 == nil {
 						return err

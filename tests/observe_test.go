@@ -123,7 +123,7 @@ func TestObserverSeesSkipsStopsAndRejections(t *testing.T) {
 		rt := b.Running(millrace.Config{Observer: o.observer()},
 			millrace.Projection{Name: "skips", Handler: b.Store.Each(fails(projection.Skip))},
 			millrace.Projection{Name: "stops", Handler: b.Store.Each(fails(projection.Stop))},
-			millrace.Projection{Name: "rejects", Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+			millrace.Projection{Name: "rejects", OnFailure: projection.ActionPark, Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 				for _, e := range d.Events() {
 					done := func() error { return d.Ack(ctx, e.Position) }
 					if e.Position == 2 {

@@ -133,7 +133,7 @@ func TestNarrowingIsNotCountedAndNotNeededIfTheHandlerNamesTheEvent(t *testing.T
 		poison := b.Append("a", 64).Positions[40]
 		var halved, named atomic.Int64
 		fails := func(name string, failed *atomic.Int64, at func(int64, error) error) millrace.Projection {
-			return millrace.Projection{Name: name, Retry: kit.Soon(1), Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison),
+			return millrace.Projection{Name: name, OnFailure: projection.ActionPark, Retry: kit.Soon(1), Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison),
 				func(_ context.Context, _ kit.Tx, batch int, position int64) error {
 					if batch > 1 {
 						failed.Add(1)
@@ -385,11 +385,11 @@ func TestProjectionStopsIfNearlyAllItsEventsFail(t *testing.T) {
 		}
 		later := func(p int64) bool { return p > 100 }
 		projections := []millrace.Projection{
-			{Name: "parks", Handler: b.Store.Batch(kit.FailsAt("parks", kit.Any, fail))},
+			{Name: "parks", OnFailure: projection.ActionPark, Handler: b.Store.Batch(kit.FailsAt("parks", kit.Any, fail))},
 			{Name: "skips", OnFailure: projection.ActionSkip, Handler: b.Store.Batch(kit.FailsAt("skips", kit.Any, fail))},
-			{Name: "later", Handler: b.Store.Batch(kit.FailsAt("later", later, fail))},
-			{Name: "strict", MaxFailureShare: 0.2, Handler: b.Store.Batch(kit.FailsAt("strict", later, fail))},
-			{Name: "off", MaxFailureShare: projection.NoLimit, Handler: b.Store.Batch(kit.FailsAt("off", kit.Any, fail))},
+			{Name: "later", OnFailure: projection.ActionPark, Handler: b.Store.Batch(kit.FailsAt("later", later, fail))},
+			{Name: "strict", OnFailure: projection.ActionPark, MaxFailureShare: 0.2, Handler: b.Store.Batch(kit.FailsAt("strict", later, fail))},
+			{Name: "off", OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit, Handler: b.Store.Batch(kit.FailsAt("off", kit.Any, fail))},
 		}
 		for i := range projections {
 			projections[i].Retry = kit.Soon(0)
@@ -480,7 +480,7 @@ func TestOutageOfOneEventAloneCountsInTheEnd(t *testing.T) {
 					}
 					return b.Kind.Outages[outage](ctx, tx)
 				})
-				projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1),
+				projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, OnFailure: projection.ActionPark, Retry: kit.Soon(1),
 					Handler: kit.Limited(map[string]millrace.Handler{
 						"batch": b.Store.Batch(handler), "each": b.Store.Each(kit.OneByOne(handler)),
 						"deliver": millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {

@@ -151,7 +151,7 @@ func TestPoisonOfQueuedHandlersIsParkedAfterItsAttempts(t *testing.T) {
 		for _, name := range []string{"named", "halved", "each", "argument", "returned"} {
 			calls := new(atomic.Int64)
 			failed[name] = calls
-			p := millrace.Projection{Name: name, Retry: kit.Soon(1)}
+			p := millrace.Projection{Name: name, Retry: kit.Soon(1), OnFailure: projection.ActionPark}
 			is := func(e event.Envelope) bool {
 				if e.Position == poison {
 					calls.Add(1)
@@ -257,7 +257,7 @@ func TestRouteOfQueuedAndOtherHandlers(t *testing.T) {
 			b.MustAppend(b.Store, fmt.Sprint("s", i%3), event.Any, event.Event{Type: "counted"}, event.Event{Type: "noted"}, event.Event{Type: "noted"})
 		}
 		poison := b.Head() - 1
-		rt := b.Idle(millrace.Projection{Name: "mixed", Retry: kit.Soon(1), Handler: b.Store.Mixed(
+		rt := b.Idle(millrace.Projection{Name: "mixed", OnFailure: projection.ActionPark, Retry: kit.Soon(1), Handler: b.Store.Mixed(
 			func(ctx context.Context, tx kit.Tx, e event.Envelope) error { return tx.Record(ctx, "mixed", e) },
 			func(_ context.Context, q kit.Queue, e event.Envelope) error {
 				own := q.At(e)

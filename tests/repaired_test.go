@@ -20,7 +20,7 @@ func TestObjectMissingForOneEventIsCountedAfterTheTimeout(t *testing.T) {
 		poison := b.Append("a", 30).Positions[12]
 		var first, last atomic.Int64
 		const wait = 700 * time.Millisecond
-		b.Idle(millrace.Projection{Name: "p", MaxEvents: 8, Retry: kit.Soon(1), MissingObjectTimeout: wait,
+		b.Idle(millrace.Projection{Name: "p", MaxEvents: 8, OnFailure: projection.ActionPark, Retry: kit.Soon(1), MissingObjectTimeout: wait,
 			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
 				if batch == 1 {
 					first.CompareAndSwap(0, time.Now().UnixNano())
@@ -28,7 +28,7 @@ func TestObjectMissingForOneEventIsCountedAfterTheTimeout(t *testing.T) {
 				}
 				return tx.Exec(ctx, "insert into of_another_time values (1)")
 			}))},
-			millrace.Projection{Name: "at once", MaxEvents: 8, Retry: kit.Soon(1), MissingObjectTimeout: projection.None,
+			millrace.Projection{Name: "at once", MaxEvents: 8, OnFailure: projection.ActionPark, Retry: kit.Soon(1), MissingObjectTimeout: projection.None,
 				Handler: b.Store.Batch(kit.FailsAt("at once", kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
 					return tx.Exec(ctx, "insert into of_another_time values (1)")
 				}))})

@@ -199,7 +199,7 @@ func TestResetDuringAReplay(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		reached, release := make(chan struct{}), make(chan struct{})
 		broken, replaying := true, false
-		rt := b.Running(kit.Quick, millrace.Projection{Name: "p", Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit,
+		rt := b.Running(kit.Quick, millrace.Projection{Name: "p", Retry: kit.Soon(0), OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit,
 			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 				if replaying && len(events) == 1 && events[0].Position == 4 {
 					replaying = false

@@ -19,7 +19,7 @@ func TestStatsOfANode(t *testing.T) {
 		appended := time.Now()
 		parks := kit.FailsAt("parks", kit.Only(2), kit.Fails)
 		rt := b.Runtime(millrace.Config{},
-			millrace.Projection{Name: "parks", Handler: b.Store.Batch(parks), Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit},
+			millrace.Projection{Name: "parks", OnFailure: projection.ActionPark, Handler: b.Store.Batch(parks), Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit},
 			millrace.Projection{Name: "retries", MaxEvents: 1, Retry: projection.RetryPolicy{MaxAttempts: 2, Base: time.Hour, Cap: time.Hour},
 				Handler: b.Store.Batch(kit.FailsAt("retries", kit.Only(3), kit.Fails))},
 			millrace.Projection{Name: "guarded", Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: time.Hour},

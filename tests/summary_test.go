@@ -28,7 +28,7 @@ func inAllStates(b *kit.Bundle) []millrace.Projection {
 	}
 	never := projection.RetryPolicy{MaxAttempts: 2, Base: time.Hour, Cap: time.Hour}
 	return append(b.Recorders("fine", "paused"),
-		millrace.Projection{Name: "parks", Retry: kit.Soon(0), Handler: failing(1)},
+		millrace.Projection{Name: "parks", Retry: kit.Soon(0), OnFailure: projection.ActionPark, Handler: failing(1)},
 		millrace.Projection{Name: "stops", Retry: kit.Soon(0), OnFailure: projection.ActionStop, Handler: failing()},
 		millrace.Projection{Name: "waits", Retry: never, Handler: failing()})
 }

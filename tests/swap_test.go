@@ -109,7 +109,7 @@ func TestSwapsAreRefusedByName(t *testing.T) {
 			}
 			return writeModel(ctx, tx, tableOf(2), []event.Envelope{e})
 		})
-		v2.Handler = handle
+		v2.Handler, v2.OnFailure = handle, projection.ActionPark
 		fail.Store(5)
 		rt := b.Running(kit.Quick, modelVersion(b, 1), v2)
 		b.Reaches(rt, "model@2", b.Head())
@@ -253,6 +253,7 @@ func TestVersionBesideIsAProjectionOfItsOwn(t *testing.T) {
 		var sound atomic.Bool
 		poisoned := func(version int, poison int64) millrace.Projection {
 			p := modelVersion(b, version)
+			p.OnFailure = projection.ActionPark
 			p.Handler = b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 				if e.Position == poison && !sound.Load() {
 					return kit.ErrOnPurpose

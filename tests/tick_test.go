@@ -53,7 +53,7 @@ func TestTickRunsOneBatch(t *testing.T) {
 func TestTicksParkAPoisonEvent(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: 2, Base: 2 * time.Second, Jitter: projection.None},
+		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", OnFailure: projection.ActionPark, Retry: projection.RetryPolicy{MaxAttempts: 2, Base: 2 * time.Second, Jitter: projection.None},
 			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(3), kit.Fails))})
 		var waited, steps int
 		b.Eventually("all events are handled", func() bool {

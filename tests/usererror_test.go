@@ -127,6 +127,7 @@ func TestErrorWhoseMethodsPanicFailsItsEventAlone(t *testing.T) {
 		for text, err := range brokenErrors() {
 			for way, p := range brokenWays(b, err) {
 				p.Name, p.MaxEvents, p.Retry, p.MaxFailureShare = fmt.Sprintf("%s %d", way, len(says)), 3, kit.Soon(2), projection.NoLimit
+				p.OnFailure = projection.ActionPark
 				says[p.Name], projections = text, append(projections, p)
 			}
 		}

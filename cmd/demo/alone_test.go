@@ -49,7 +49,8 @@ func TestDemoNeedsNothingButItself(t *testing.T) {
 		says string
 	}{
 		"generated":     {[]string{"-events", "3000"}, "verified: every event was applied exactly once\n"},
-		"poison":        {[]string{"-events", "1000", "-poison", "8"}, "verified: every event was applied exactly once, except the 8 that are parked\n"},
+		"poison":        {[]string{"-events", "1000", "-poison", "8"}, "parks it and the later events of its stream\n"},
+		"parked alone":  {[]string{"-events", "1000", "-poison", "8", "-on-error", "park"}, "verified: every event was applied exactly once, except the 8 that are parked\n"},
 		"skipped":       {[]string{"-events", "1000", "-poison", "8", "-on-error", "skip"}, "except the 8 that were skipped\n"},
 		"parked stream": {[]string{"-events", "1000", "-poison", "8", "-on-error", "park-stream", "-replay"}, "by a replay, each stream in order\n"},
 	} {

@@ -36,7 +36,7 @@ func (p poison) of(name string) map[eventID]bool {
 
 // onErrors are the values of -on-error. Commands without that flag leave it empty.
 var onErrors = map[string]projection.Action{
-	"": projection.ActionPark, "park": projection.ActionPark, "park-stream": projection.ActionParkStream,
+	"": projection.ActionParkStream, "park": projection.ActionPark, "park-stream": projection.ActionParkStream,
 	"skip": projection.ActionSkip, "stop": projection.ActionStop,
 }
 

@@ -51,7 +51,7 @@ Use the commands below to run several nodes on one store, each in a terminal of 
 	f.IntVar(&o.writers, "writers", 16, "number of concurrent writers")
 	f.IntVar(&o.rate, "rate", 0, "events to append per second; 0 is as fast as possible")
 	f.IntVar(&o.poison, "poison", 0, "number of random events at which a handler fails")
-	f.StringVar(&o.onError, "on-error", "park", "what happens to an event of -poison: park, park-stream (also later events of its stream), skip, or stop (the projection)")
+	f.StringVar(&o.onError, "on-error", "park-stream", "what happens to an event of -poison: park-stream (with later events of its stream), park (alone), skip, or stop (the projection)")
 	f.BoolVar(&o.replay, "replay", false, "at the end, repair the handlers and replay the parked events")
 	o.store.add(cmd)
 	f.BoolVar(&o.store.postgres, "postgres", false, "start a private PostgreSQL server from the installed binaries")
@@ -91,8 +91,8 @@ func (o options) validate(eventsGiven bool) error {
 	case o.poison < 0:
 		return fmt.Errorf("-poison must not be negative: %d", o.poison)
 	case !known:
-		return fmt.Errorf("-on-error must be park, park-stream, skip or stop: %q", o.onError)
-	case onError != projection.ActionPark && o.poison == 0:
+		return fmt.Errorf("-on-error must be park-stream, park, skip or stop: %q", o.onError)
+	case onError != projection.ActionParkStream && o.poison == 0:
 		return fmt.Errorf("-on-error %s needs -poison: without it nothing fails", o.onError)
 	case o.replay && o.poison == 0:
 		return errors.New("-replay needs -poison: without it nothing is parked")

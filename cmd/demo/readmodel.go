@@ -46,6 +46,7 @@ func (m readModel) projection(d database, f *fault) millrace.Projection {
 		OnFailure:       f.onError,
 		MaxFailureShare: projection.NoLimit,
 		MaxParked:       projection.NoLimit,
+		MaxBlocked:      projection.NoLimit,
 	}
 	if m.eventType != "" {
 		p.Types = []string{m.eventType}

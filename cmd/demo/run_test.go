@@ -20,7 +20,7 @@ func TestRunIsVerifiedAndCheckNoticesCorruption(t *testing.T) {
 	onEachStore(t, func(p testPlace) {
 		t := p.t
 		const events, poisoned = 1500, 12
-		o := options{events: events, seed: 3, writers: 8, poison: poisoned, store: p.storeFlags, keep: true, json: true}
+		o := options{events: events, seed: 3, writers: 8, poison: poisoned, onError: "park", store: p.storeFlags, keep: true, json: true}
 		var out bytes.Buffer
 		s, err := runDemo(t.Context(), o, &out)
 		if err != nil {

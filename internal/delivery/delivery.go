@@ -37,7 +37,7 @@ type delivery struct {
 	lease        engine.Lease
 	next, parked int
 	recent       engine.FailureWindow
-	rejected     []projection.DeadLetter
+	rejected     []engine.Rejected
 	// over is the error of further acknowledgements, nil while they are accepted. fault is what ended the delivery
 	// before its handler did.
 	over  error
@@ -106,16 +106,16 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	}
 	e := d.batch.Events[at]
 	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), usercode.StackOf(cause))
-	// Blocked events of the batch count toward the limit of parked events too.
-	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.Parked + int64(len(d.batch.BlockedByStream)-d.parked)}
-	if about.Decide(failure).Action != projection.ActionPark || d.batch.Replay != nil {
+	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.ParkedFailures()}
+	action := about.Decide(failure).Action
+	if !d.parks(action, at) || d.batch.Replay != nil {
 		fault := d.failure(failure.Err)
 		fault.Class, fault.Probe = engine.HandlerFault, false // a rejection is the handler's decision
 		d.stop(fault)
 		return projection.ErrDeliveryOver
 	}
-	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
-		Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt}
+	letter := engine.Rejected{Whole: action == projection.ActionParkStream, DeadLetter: projection.DeadLetter{Position: e.Position, Stream: e.Stream,
+		Version: e.Version, Type: e.Type, Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt}}
 	if err := d.done(ctx, at+1, &letter); err != nil {
 		return err
 	}
@@ -123,6 +123,14 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	d.rejected = append(d.rejected, letter)
 	d.recent.Failed()
 	return nil
+}
+
+// parks reports whether the delivery itself carries out the action for the event at an index. A stream is parked here only if no
+// later event of the delivery is of that stream: the handler has it already.
+func (d *delivery) parks(action projection.Action, at int) bool {
+	stream := d.batch.Events[at].Stream
+	return action == projection.ActionPark || action == projection.ActionParkStream &&
+		!slices.ContainsFunc(d.batch.Events[at+1:], func(e event.Envelope) bool { return e.Stream == stream })
 }
 
 // at returns the index of an event that is not done yet.

@@ -24,7 +24,7 @@ type Store interface {
 	// Move moves the checkpoint to step.To in one durable transaction under the lease's fence. The transaction also
 	// parks the blocked events of the step and the rejected event, unless that is nil, and resolves the dead letter of
 	// the step's replay.
-	Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *projection.DeadLetter) error
+	Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *engine.Rejected) error
 	// Fault classifies the error of a statement of the store.
 	Fault(err error) *engine.Fault
 	// HandlerClass is the class of an error that a handler returned.
@@ -200,7 +200,7 @@ func (d *delivery) failure(err error) *engine.Fault {
 }
 
 // done records that the first n events are done. If the last of them was rejected, letter is its dead letter.
-func (d *delivery) done(ctx context.Context, n int, letter *projection.DeadLetter) error {
+func (d *delivery) done(ctx context.Context, n int, letter *engine.Rejected) error {
 	to := d.batch.To
 	if n < len(d.batch.Events) {
 		to = d.batch.Events[n-1].Position
@@ -224,7 +224,7 @@ func (d *delivery) blocked(position int64) []event.Envelope {
 
 // move moves the checkpoint and parks events on the way, in a fenced transaction. If it fails, the delivery is over,
 // because only the lease's row shows the checkpoint then.
-func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLetter) error {
+func (d *delivery) move(ctx context.Context, to int64, letter *engine.Rejected) error {
 	step := engine.Batch{BlockedByStream: d.blocked(to), To: to, Replay: d.batch.Replay}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.store.MoveTime)
 	defer cancel()
@@ -239,6 +239,8 @@ func (d *delivery) move(ctx context.Context, to int64, letter *projection.DeadLe
 		d.stop(fault)
 		return fault
 	}
-	d.lease.Checkpoint, d.parked, d.lease.Parked = to, d.parked+len(step.BlockedByStream), d.lease.Parked+int64(len(step.BlockedByStream))
+	blocked := len(step.BlockedByStream)
+	d.lease.Checkpoint, d.parked = to, d.parked+blocked
+	d.lease.Parked, d.lease.Blocked = d.lease.Parked+int64(blocked), d.lease.Blocked+int64(blocked)
 	return nil
 }

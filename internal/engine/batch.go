@@ -84,11 +84,17 @@ type PartialResult struct {
 	// To is the present checkpoint. All events up to it were handled, rejected, or parked after others of their streams.
 	To int64
 	// Rejected are the dead letters among them that the handler parked.
-	Rejected []projection.DeadLetter
+	Rejected []Rejected
 	// FailureWindow has the outcomes of the events up to To.
 	FailureWindow FailureWindow
 	// Err is the error of the first event after To. It is nil if nothing failed: that event comes with the next batch.
 	Err error
+}
+
+// Rejected is the dead letter of an event that the handler of a delivery rejected. With Whole, its stream is parked with it.
+type Rejected struct {
+	projection.DeadLetter
+	Whole bool
 }
 
 func (p *PartialResult) Error() string {

@@ -62,8 +62,9 @@ type Lease struct {
 	CrashAttempts int
 	// Failed is why the projection waits for a person. It is empty if it does not.
 	Failed string
-	// Parked counts the parked dead letters.
-	Parked int64
+	// Parked counts the parked dead letters. Blocked counts those of them whose events did not fail: they are parked because an
+	// earlier event of their stream is.
+	Parked, Blocked int64
 	// Halted reports whether the projection waits until a user resumes it. Otherwise it tries again by itself.
 	Halted bool
 	// ParkedStreams reports whether later events of parked streams are parked, too. HasCommands reports whether there are open
@@ -112,6 +113,9 @@ func (l Lease) Check(now Lease, exists bool) error {
 	}
 	return nil
 }
+
+// ParkedFailures counts the parked dead letters whose events failed.
+func (l Lease) ParkedFailures() int64 { return max(0, l.Parked-l.Blocked) }
 
 // AttemptsAt returns how often the event at position failed.
 func (l Lease) AttemptsAt(position int64) int {

@@ -77,6 +77,9 @@ func TestRoomForDeadLetters(t *testing.T) {
 		if got := (Policy{MaxParked: test.most}).Room(test.parked); got != test.want {
 			t.Errorf("room for %d with %d of %d", got, test.parked, test.most)
 		}
+		if got := (Policy{MaxBlocked: test.most}).BlockedRoom(test.parked); got != test.want {
+			t.Errorf("room for %d more blocked events with %d of %d", got, test.parked, test.most)
+		}
 	}
 }
 
@@ -111,7 +114,7 @@ func TestKnownActions(t *testing.T) {
 			t.Errorf("%v is not known", a)
 		}
 	}
-	if KnownAction(projection.ActionPark-1) || KnownAction(projection.ActionParkStream+1) {
+	if KnownAction(projection.ActionParkStream-1) || KnownAction(projection.ActionPark+1) {
 		t.Error("an unknown action is known")
 	}
 }

@@ -26,7 +26,7 @@ func TestPartialResultSplitsItsBatch(t *testing.T) {
 			case 2:
 				batch.Events = append(batch.Events, event.Envelope{Position: p})
 				if p <= partial.To {
-					partial.Rejected = append(partial.Rejected, projection.DeadLetter{Position: p})
+					partial.Rejected = append(partial.Rejected, Rejected{DeadLetter: projection.DeadLetter{Position: p}})
 				} else if first == 0 {
 					first = p
 				}

@@ -8,20 +8,26 @@ import (
 )
 
 // Policy decides what happens to an event that its handler cannot handle. Its fields are those of millrace.Projection, which
-// describes them. After WithDefaults, the zero value retries and then parks.
+// describes them. After WithDefaults, the zero value retries and then parks the event's stream.
 type Policy struct {
 	Retry           projection.RetryPolicy
 	OnFailure       projection.Action
 	FailureHandler  func(ctx context.Context, f projection.Failure) projection.Action
 	MaxFailureShare float64
 	MaxParked       int64
+	MaxBlocked      int64
 	Replay          projection.ReplayPolicy
 }
 
-// Room returns how many more events may be parked if that many are parked already.
-func (p Policy) Room(parked int64) int64 {
-	if p.MaxParked < 0 {
+// Room returns how many more events that failed may be parked if that many are parked already.
+func (p Policy) Room(failed int64) int64 { return room(p.MaxParked, failed) }
+
+// BlockedRoom returns how many more events may be parked because of their streams if that many are parked already.
+func (p Policy) BlockedRoom(blocked int64) int64 { return room(p.MaxBlocked, blocked) }
+
+func room(most, parked int64) int64 {
+	if most < 0 {
 		return math.MaxInt64
 	}
-	return max(0, p.MaxParked-parked)
+	return max(0, most-parked)
 }

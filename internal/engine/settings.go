@@ -31,6 +31,9 @@ func (p Policy) WithDefaults() Policy {
 	if p.MaxParked == 0 {
 		p.MaxParked = 10_000
 	}
+	if p.MaxBlocked == 0 {
+		p.MaxBlocked = 100_000
+	}
 	return p
 }
 
@@ -99,6 +102,8 @@ func (p Policy) Validate() error {
 		return fmt.Errorf("Projection.MaxFailureShare must not be negative: %v", p.MaxFailureShare)
 	case p.MaxParked < 0 && p.MaxParked != projection.NoLimit:
 		return fmt.Errorf("Projection.MaxParked must not be negative: %d", p.MaxParked)
+	case p.MaxBlocked < 0 && p.MaxBlocked != projection.NoLimit:
+		return fmt.Errorf("Projection.MaxBlocked must not be negative: %d", p.MaxBlocked)
 	case retry.MaxAttempts < 0:
 		return fmt.Errorf("Projection.Retry.MaxAttempts must not be negative: %d", retry.MaxAttempts)
 	case retry.Base < 0:
@@ -141,7 +146,7 @@ func ValidateBreaker(p projection.BreakerPolicy) error {
 
 // KnownAction reports whether a is one of the actions.
 func KnownAction(a projection.Action) bool {
-	return a >= projection.ActionPark && a <= projection.ActionParkStream
+	return a >= projection.ActionParkStream && a <= projection.ActionPark
 }
 
 // FullID returns id with projection.DefaultTenant in place of an empty tenant.

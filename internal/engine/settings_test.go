@@ -11,7 +11,7 @@ import (
 func TestZeroPolicyMeansTheDefaults(t *testing.T) {
 	want := projection.RetryPolicy{MaxAttempts: 4, Base: time.Second, Cap: 30 * time.Second, Factor: 2, Jitter: 0.2}
 	got := Policy{}.WithDefaults()
-	if got.Retry != want || got.MaxFailureShare != 0.5 || got.MaxParked != 10_000 {
+	if got.Retry != want || got.MaxFailureShare != 0.5 || got.MaxParked != 10_000 || got.MaxBlocked != 100_000 {
 		t.Errorf("%+v", got)
 	}
 	if again := got.WithDefaults(); again.Retry != want || again.Replay != got.Replay {
@@ -42,6 +42,7 @@ func TestInvalidPolicyIsRefusedByField(t *testing.T) {
 		"Replay.MaxReplays must not be negative: -2":                         replay(projection.ReplayPolicy{MaxReplays: -2}),
 		"MaxFailureShare must not be negative: -0.5":                         {MaxFailureShare: -0.5},
 		"MaxParked must not be negative: -2":                                 {MaxParked: -2},
+		"MaxBlocked must not be negative: -2":                                {MaxBlocked: -2},
 		"Replay.Interval must not be negative: -1ns":                         replay(projection.ReplayPolicy{Interval: -1}),
 		"Replay.Interval must be at least 10ms: 1ms":                         replay(projection.ReplayPolicy{Interval: time.Millisecond}),
 		"Replay.Cap (1s) must be at least Projection.Replay.Interval (1m0s)": replay(projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}),

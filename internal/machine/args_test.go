@@ -3,6 +3,8 @@ package machine
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,6 +73,17 @@ func (a args) set(k string) map[string]bool {
 	return set
 }
 
+// listed returns the parked streams: those of parked=, or many.
+func (a args) listed() []string {
+	if n := a.num("many", 0); n > 0 {
+		return make([]string, n)
+	}
+	if a["parked"] == "" {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(a.set("parked")))
+}
+
 // events reads "1,2/stream,3/stream:type". An event with "!" at its end cannot be read.
 func (a args) events() (list events) {
 	if a["events"] == "" {
@@ -106,9 +119,11 @@ func (a args) config() *Config {
 	def := &engine.Definition{MaxEvents: int(a.num("max", 4)), MaxBytes: 1 << 20}
 	def.Retry = projection.RetryPolicy{MaxAttempts: max(0, int(a.num("retries", 2))) + 1, Base: 100 * time.Millisecond, Cap: 5 * time.Second, Factor: 2}
 	def.MaxParked, def.MaxFailureShare = a.num("max-parked", -1), -1
+	def.MaxBlocked = a.num("max-blocked", -1)
 	if a["share"] != "" {
 		def.MaxFailureShare = 0.5
 	}
+	def.OnFailure = projection.ActionPark // a script says park-stream where it means it
 	if action := a.action("on-failure"); action != nil {
 		def.OnFailure = *action
 	}
@@ -129,7 +144,7 @@ func (a args) config() *Config {
 func (a args) row() engine.Lease {
 	r := engine.Lease{Row: 1, Owner: "node", Epoch: a.num("epoch", 1), Checkpoint: a.num("checkpoint", 0), CrashCount: int(a.num("crashes", 0)), Failed: a["failed"],
 		FailingPosition: a.num("failing", 0), Attempts: int(a.num("attempts", 0)), CrashPosition: a.num("crash_position", 0), CrashAttempts: int(a.num("crash_attempts", 0)),
-		Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "", Incarnation: engine.Incarnation(a.num("incarnation", 0))}
+		Parked: a.num("parked", 0), Blocked: a.num("blocked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "", Incarnation: engine.Incarnation(a.num("incarnation", 0))}
 	if a["paused"] != "" {
 		r.Desired = engine.WantPause
 	}
@@ -188,7 +203,7 @@ func (a args) partial() *engine.PartialResult {
 	}
 	p := &engine.PartialResult{To: a.num("to", 0)}
 	if a["rejected"] != "" {
-		p.Rejected = []projection.DeadLetter{{Position: a.num("rejected", 0), Attempts: 1}}
+		p.Rejected = []engine.Rejected{{DeadLetter: projection.DeadLetter{Position: a.num("rejected", 0), Attempts: 1}}}
 		p.FailureWindow.Failed()
 	}
 	for range a.num("failures", 0) {
@@ -198,7 +213,7 @@ func (a args) partial() *engine.PartialResult {
 }
 
 func (a args) queue() engine.ReplayQueue {
-	q := engine.ReplayQueue{Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != ""}
+	q := engine.ReplayQueue{Parked: a.num("parked", 0), Blocked: a.num("blocked", 0), ParkedStreams: a["parked-streams"] != ""}
 	if id := a.num("command", 0); id != 0 {
 		q.Command = &engine.Command{ID: id, Replay: a["discard"] == ""}
 	}
@@ -209,7 +224,7 @@ func (a args) letter(command int64) *engine.Replay {
 	if a["over"] != "" {
 		return nil
 	}
-	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)), Begun: int(a.num("begun", 1))}
+	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)), Begun: int(a.num("begun", 1)), Blocked: a["blocked"] != ""}
 }
 
 func neverCalled(context.Context, projection.Failure) projection.Action { panic("not called") }

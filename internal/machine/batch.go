@@ -89,7 +89,7 @@ func (s *step) batch() {
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
 	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
-		Live: !s.behind(), def: s.Def, mark: s.Tail.Mark, window: s.Window}})
+		Live: !s.behind(), Parked: s.Replays.Parked, def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }
 
 // passOver moves the position over events that do not concern the projection.
@@ -100,6 +100,10 @@ func (s *step) passOver() {
 
 // ran handles the end of a batch.
 func (s *step) ran(r RunResult) {
+	s.Replays.Parked = r.Parked
+	if r.Parked.known() {
+		s.Row.ParkedStreams = len(r.Parked.ids) > 0
+	}
 	if r.End == RunRefused {
 		if r.Attempt.Attempt != 0 {
 			s.Crash.Begun = r.Attempt // it may have been counted all the same
@@ -142,9 +146,14 @@ func (s *step) ended(r RunResult) {
 		}
 		for _, letter := range p.Rejected {
 			s.replayIn(s.Def.Replay.Interval)
+			action := projection.ActionPark
+			if letter.Whole {
+				action = projection.ActionParkStream
+				s.parkedStream(letter.Stream)
+			}
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
-			s.report(s.decision(e, letter.Attempts, projection.ActionPark, errors.New(letter.Error)), zap.ErrorLevel, "event parked, rejected by its handler",
-				append(eventFields(e, letter.Attempts), zap.String("error", letter.Error))...)
+			s.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel, "event parked, rejected by its handler",
+				append(eventFields(e, letter.Attempts), zap.Bool("blocking", letter.Whole), zap.String("error", letter.Error))...)
 		}
 		if p.Err == nil {
 			return
@@ -162,7 +171,7 @@ func (s *step) succeeded(batch engine.Batch, took time.Duration) {
 	s.progress(batch.To)
 	n := len(batch.Events)
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
-		s.Row.Parked += int64(blocked)
+		s.Row.Parked, s.Row.Blocked = s.Row.Parked+int64(blocked), s.Row.Blocked+int64(blocked)
 		s.replayIn(s.Def.Replay.Interval)
 		s.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To},
 			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))

@@ -40,7 +40,7 @@ type Circumstances struct {
 	Policy *engine.Policy
 	// Window has the outcomes of the events before.
 	Window engine.FailureWindow
-	// Parked is how many events are parked, with those that are about to be.
+	// Parked is how many events that failed are parked.
 	Parked int64
 	// Answer is the action that the FailureHandler returned, nil if it was not asked or gave no answer.
 	Answer *projection.Action
@@ -75,7 +75,7 @@ func (c Circumstances) Decide(f projection.Failure) Decision {
 
 // action decides by the policy. An action that the handler requested comes first, then the FailureHandler's answer. Without
 // either, the event is retried until its attempts are used up, and then OnFailure applies. If the error is final, only the
-// handler itself can have the event retried; else it is parked instead.
+// handler itself can have the event retried; else it is parked instead, with its stream unless OnFailure parks single events.
 func (c Circumstances) action(f projection.Failure) projection.Action {
 	if action, asks := projection.RequestedAction(f.Err); asks {
 		return action
@@ -88,9 +88,17 @@ func (c Circumstances) action(f projection.Failure) projection.Action {
 		return projection.ActionRetry
 	}
 	if final(f.Err) && action == projection.ActionRetry {
-		return projection.ActionPark
+		return parking(c.Policy)
 	}
 	return action
+}
+
+// parking returns how a policy parks an event that it did not say to park: alone only if OnFailure parks single events.
+func parking(p *engine.Policy) projection.Action {
+	if p.OnFailure == projection.ActionPark {
+		return projection.ActionPark
+	}
+	return projection.ActionParkStream
 }
 
 // replayAction decides about a dead letter whose replay failed with err: ActionSkip, ActionStop, or ActionPark, which leaves it
@@ -107,19 +115,25 @@ func replayAction(p *engine.Policy, err error) projection.Action {
 	return projection.ActionPark
 }
 
-// errFull says that the event at position cannot be parked.
+// errFull says that the event at position, which failed, cannot be parked.
 func errFull(parked, position int64) error {
-	return fmt.Errorf("%d events are parked, which is the limit Projection.MaxParked; the event at position %d would be the next", parked, position)
+	return fmt.Errorf("%d events that failed are parked, which is the limit Projection.MaxParked; the event at position %d would be the next", parked, position)
 }
 
-// Rejection returns the error of an event that a delivery rejects because of cause, with the action that is asked for: to
-// park it, unless cause or the policy asks for more.
+// errFullOfBlocked says that the event at position cannot be parked after an earlier event of its stream.
+func errFullOfBlocked(blocked, position int64) error {
+	return fmt.Errorf("%d events are parked after others of their streams, which is the limit Projection.MaxBlocked; the event at position %d would be the next",
+		blocked, position)
+}
+
+// Rejection returns the error of an event that a delivery rejects because of cause, with the action that is asked for: to park
+// its stream, unless cause asks for another action or the policy parks single events.
 func Rejection(policy *engine.Policy, cause error) error {
 	if _, asks := projection.RequestedAction(cause); asks {
 		return cause
 	}
-	if policy.OnFailure == projection.ActionParkStream {
-		return projection.ParkStream(cause)
+	if parking(policy) == projection.ActionPark {
+		return projection.Park(cause)
 	}
-	return projection.Park(cause)
+	return projection.ParkStream(cause)
 }

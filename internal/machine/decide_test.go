@@ -39,7 +39,9 @@ func TestRejectionParksUnlessAnotherActionIsRequested(t *testing.T) {
 		want      projection.Action
 	}{
 		{projection.ActionPark, io.EOF, projection.ActionPark},
-		{projection.ActionSkip, io.EOF, projection.ActionPark},
+		{projection.ActionSkip, io.EOF, projection.ActionParkStream},
+		{0, io.EOF, projection.ActionParkStream},
+		{projection.ActionParkStream, projection.Park(io.EOF), projection.ActionPark},
 		{projection.ActionParkStream, io.EOF, projection.ActionParkStream},
 		{projection.ActionParkStream, projection.Skip(io.EOF), projection.ActionSkip},
 	} {
@@ -64,8 +66,8 @@ func TestDecisionStopsTheProjectionAtItsLimits(t *testing.T) {
 		halts  string
 	}{
 		"parked":                       {projection.ActionPark, Circumstances{Parked: 2}, projection.ActionPark, ""},
-		"no room":                      {projection.ActionPark, Circumstances{Parked: 3}, projection.ActionStop, "3 events are parked"},
-		"no room for the stream":       {projection.ActionParkStream, Circumstances{Parked: 4}, projection.ActionStop, "4 events are parked"},
+		"no room":                      {projection.ActionPark, Circumstances{Parked: 3}, projection.ActionStop, "3 events that failed are parked"},
+		"no room for the stream":       {projection.ActionParkStream, Circumstances{Parked: 4}, projection.ActionStop, "4 events that failed are parked"},
 		"a skipped one needs no room":  {projection.ActionSkip, Circumstances{Parked: 3}, projection.ActionSkip, ""},
 		"too many failed":              {projection.ActionPark, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20"},
 		"too many failed to skip one":  {projection.ActionSkip, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20"},
@@ -81,7 +83,7 @@ func TestDecisionStopsTheProjectionAtItsLimits(t *testing.T) {
 }
 
 func TestActionOfTheHandlerComesFirstThenTheAnswerThenThePolicy(t *testing.T) {
-	const park, retry, skip, stop = projection.ActionPark, projection.ActionRetry, projection.ActionSkip, projection.ActionStop
+	const park, retry, skip, stop, stream = projection.ActionPark, projection.ActionRetry, projection.ActionSkip, projection.ActionStop, projection.ActionParkStream
 	says := func(a projection.Action) *projection.Action { return &a }
 	for name, test := range map[string]struct {
 		onFailure projection.Action
@@ -93,24 +95,27 @@ func TestActionOfTheHandlerComesFirstThenTheAnswerThenThePolicy(t *testing.T) {
 	}{
 		"first failure":                       {attempt: 1, want: retry},
 		"last retry":                          {attempt: 2, onFailure: skip, want: retry},
-		"retries used up":                     {attempt: 3, want: park},
+		"retries used up":                     {attempt: 3, want: stream},
+		"used up, park":                       {attempt: 3, onFailure: park, want: park},
 		"used up, skip":                       {attempt: 3, onFailure: skip, want: skip},
 		"used up, stop":                       {attempt: 9, onFailure: stop, want: stop},
 		"used up, retry":                      {attempt: 99, onFailure: retry, want: retry},
-		"final":                               {attempt: 1, final: true, want: park},
+		"final":                               {attempt: 1, final: true, want: stream},
+		"final, park":                         {attempt: 1, final: true, onFailure: park, want: park},
 		"final, skip":                         {attempt: 1, final: true, onFailure: skip, want: skip},
 		"final, stop":                         {attempt: 1, final: true, onFailure: stop, want: stop},
-		"final, retry":                        {attempt: 1, final: true, onFailure: retry, want: park},
+		"final, retry":                        {attempt: 1, final: true, onFailure: retry, want: stream},
 		"FailureHandler at the first failure": {attempt: 1, answer: says(stop), want: stop},
-		"FailureHandler retries past the retries": {attempt: 50, answer: says(retry), want: retry},
-		"FailureHandler over OnFailure":           {attempt: 50, onFailure: stop, answer: says(park), want: park},
-		"FailureHandler retries what is final":    {attempt: 1, final: true, answer: says(retry), want: park},
-		"FailureHandler skips what is final":      {attempt: 1, final: true, answer: says(skip), want: skip},
-		"handler over OnFailure":                  {attempt: 1, err: projection.Skip(io.EOF), onFailure: stop, want: skip},
-		"handler over FailureHandler":             {attempt: 1, err: projection.Park(io.EOF), answer: says(skip), want: park},
-		"handler retries past the retries":        {attempt: 50, err: projection.Retry(io.EOF), want: retry},
-		"handler retries what is final":           {attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry},
-		"handler stops":                           {attempt: 1, err: projection.Stop(io.EOF), want: stop},
+		"FailureHandler retries past the retries":             {attempt: 50, answer: says(retry), want: retry},
+		"FailureHandler over OnFailure":                       {attempt: 50, onFailure: stop, answer: says(park), want: park},
+		"FailureHandler retries what is final":                {attempt: 1, final: true, answer: says(retry), want: stream},
+		"FailureHandler retries, and events are parked alone": {attempt: 1, final: true, onFailure: park, answer: says(retry), want: park},
+		"FailureHandler skips what is final":                  {attempt: 1, final: true, answer: says(skip), want: skip},
+		"handler over OnFailure":                              {attempt: 1, err: projection.Skip(io.EOF), onFailure: stop, want: skip},
+		"handler over FailureHandler":                         {attempt: 1, err: projection.Park(io.EOF), answer: says(skip), want: park},
+		"handler retries past the retries":                    {attempt: 50, err: projection.Retry(io.EOF), want: retry},
+		"handler retries what is final":                       {attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry},
+		"handler stops":                                       {attempt: 1, err: projection.Stop(io.EOF), want: stop},
 	} {
 		policy := engine.Policy{Retry: projection.RetryPolicy{MaxAttempts: 3}, OnFailure: test.onFailure, FailureHandler: neverCalled,
 			MaxFailureShare: -1, MaxParked: -1}
@@ -170,7 +175,7 @@ func TestReplayWithoutOutcomeIsFailedAfterTen(t *testing.T) {
 		{99, engine.Fault{Class: engine.Unclear, Unreachable: true}, false},
 		{99, engine.Fault{Class: engine.LeaseLost}, false},
 	} {
-		r := Replaying{def: def, queue: ReplayQueue{Failed: test.failed}}
+		r := Replaying{def: def, queue: ReplayQueue{Failed: int32(test.failed)}}
 		_, step := r.Applied(&test.fault, false, time.Unix(0, 0))
 		if end, ends := step.(EndReplay); ends != test.ends || end.Attempt != 0 {
 			t.Errorf("%+v: %T %+v", test, step, step)

@@ -19,7 +19,7 @@
 // whose own read of the row shows a pause first takes that for the Drain. It reports DrainDone, and a later Drain has it report
 // once more. A needless release costs only a new claim, so a row that is out of date does no harm.
 //
-// A batch is one job though it has several steps: it reads events, looks up parked streams, counts an attempt in quarantine,
+// A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory, counts an attempt in quarantine,
 // and calls the handler. The shell takes the steps in one goroutine, since each exchange of messages costs time. What each
 // step is, and what follows it, is decided here: by Run for batches, and by Replaying for dead letters.
 //
@@ -74,9 +74,9 @@
 //	    drain: released
 //	    resumed, tick: load
 //	feed-failed
-//	    confirm, resumed, tail-dropped: load
 //	    drain: released
-//	    tail-advanced: load, publicize, unconfirmed
+//	    resumed, tail-dropped: load
+//	    tail-advanced: publicize, unconfirmed
 //	halt
 //	    done: at-gate, command, halt, halted, load, publicize, released
 //	halted
@@ -104,17 +104,17 @@
 //	note
 //	    done: command, event-wait, halt, load, outage-wait, released
 //	outage-wait
-//	    command-pending, confirm, lease-deadline: command
+//	    command-pending, confirm: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
-//	    tick: apply, command, publicize, unconfirmed
+//	    tick: apply, awaiting-tail, command, publicize, unconfirmed
 //	publicize
 //	    done: apply, command, feed-failed, halt, load, misconfigured, publicize, released, unconfirmed
 //	record
 //	    done: ask, at-gate, command, event-wait, halt, load, move, publicize, released, retry-wait
 //	retry-wait
-//	    command-pending, lease-deadline: command
+//	    command-pending, confirm, lease-deadline: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt

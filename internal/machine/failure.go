@@ -108,7 +108,7 @@ func (s *step) decide(failing Failing) {
 func (s *step) carryOut(failing Failing, answer *projection.Action) {
 	s.State = failing
 	f := failing.Failure
-	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.Parked, Answer: answer}
+	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.ParkedFailures(), Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
 		if f.Event.Unreadable != nil { // it is read again
@@ -132,7 +132,10 @@ func (s *step) moved(job Move) {
 	} else {
 		stream := job.Action == projection.ActionParkStream
 		s.replayIn(s.Def.Replay.Interval)
-		s.Row.Parked, s.Row.ParkedStreams = s.Row.Parked+1, s.Row.ParkedStreams || stream
+		s.Row.Parked++
+		if stream {
+			s.parkedStream(e.Stream)
+		}
 		s.report(decision, zap.ErrorLevel, "event parked", append(fields, zap.Bool("blocking", stream))...)
 	}
 	s.progress(e.Position)
@@ -146,9 +149,9 @@ func (s *step) moved(job Move) {
 	s.State = Idle{}
 }
 
-// full halts the projection at an event that must be parked, since too many events are parked already.
+// full halts the projection at an event of a parked stream, since too many such events are parked already.
 func (s *step) full(e event.Envelope) {
-	s.start(Halt{Reason: errFull(s.Row.Parked, e.Position), Event: &e})
+	s.start(Halt{Reason: errFullOfBlocked(s.Row.Blocked, e.Position), Event: &e})
 }
 
 // halted records that the halt is in the database, where the next owner finds it.

@@ -36,7 +36,7 @@ func (s *step) adopt(row engine.Lease) {
 	} else if !row.HasCommands {
 		s.Replays.Commands = NoCommands
 	}
-	s.Row, s.Position = row, row.Checkpoint
+	s.Row, s.Position, s.Replays.Parked = row, row.Checkpoint, nil
 	s.Buffer = Buffer{To: row.Checkpoint, average: s.Buffer.average}
 	if row.Quarantined() {
 		s.Crash.Quarantine = max(s.Crash.Quarantine, int32(s.Def.LargestBatch()))

@@ -66,9 +66,9 @@ type Crash struct {
 type Faults struct {
 	// InARow counts the faults since something succeeded, Misconfigured those of the configuration among them.
 	InARow        int
-	Misconfigured int
+	Misconfigured int32
 	// Changes counts how often the server's incarnation changed since something succeeded.
-	Changes int
+	Changes int32
 	// History has those of the next event.
 	History FaultHistory
 	// Conflicts is nil without any. It is replaced and never changed.

@@ -39,6 +39,7 @@ type database struct {
 	skipped  map[int64]bool
 	letters  map[int64]*engine.Replay // parked, by position
 	queue    []int64                  // of the open command
+	parked   map[string]bool          // streams
 	attempts map[int64]int            // as recorded, of each event
 }
 
@@ -61,7 +62,7 @@ type life struct {
 
 func newLife(t testing.TB, d *dice) *life {
 	return &life{t: t, d: d, now: time.Unix(1000, 0), faults: true, jobs: map[string]int{}, db: database{bad: map[int64]int{}, applied: map[int64]int{},
-		skipped: map[int64]bool{}, letters: map[int64]*engine.Replay{}, attempts: map[int64]int{}, row: engine.Lease{Row: 1, Owner: "node", Epoch: 1, Incarnation: 1}}}
+		skipped: map[int64]bool{}, letters: map[int64]*engine.Replay{}, attempts: map[int64]int{}, parked: map[string]bool{}, row: engine.Lease{Row: 1, Owner: "node", Epoch: 1, Incarnation: 1}}}
 }
 
 func (l *life) mark() int64 { return int64(len(l.db.events)) }
@@ -83,9 +84,9 @@ func (l *life) birth() {
 	def.Largest = 3 * def.MaxEvents
 	def.Retry = projection.RetryPolicy{MaxAttempts: 3, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
 	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop}[l.d.below(4)]
-	def.MaxParked, def.MaxFailureShare, def.Faults = -1, -1, engine.FaultLimits{}.WithDefaults()
+	def.MaxParked, def.MaxBlocked, def.MaxFailureShare, def.Faults = -1, -1, -1, engine.FaultLimits{}.WithDefaults()
 	if l.d.one(4) {
-		def.MaxParked = 3
+		def.MaxParked, def.MaxBlocked = 3, 3
 	}
 	if l.d.one(3) {
 		def.FailureHandler = neverCalled
@@ -94,8 +95,7 @@ func (l *life) birth() {
 	if l.d.one(2) {
 		def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: func(error) bool { panic("called") }, Failures: 3})
 	}
-	row := l.db.row
-	row.HasCommands = len(l.db.queue) > 0
+	row := l.row()
 	l.m = New(&Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}, row)
 	l.m.LeaseDeadline = l.now.Add(5 * time.Second)
 	l.step(Started{Stale: l.d.one(2)})
@@ -136,7 +136,12 @@ func (l *life) answerGate() {
 func (l *life) row() engine.Lease {
 	row := l.db.row
 	row.HasCommands = len(l.db.queue) > 0
-	row.Parked = int64(len(l.db.letters))
+	row.Parked, row.ParkedStreams = int64(len(l.db.letters)), len(l.db.parked) > 0
+	for _, letter := range l.db.letters {
+		if letter.Blocked {
+			row.Blocked++
+		}
+	}
 	return row
 }
 
@@ -219,7 +224,7 @@ func (l *life) comeToRest() {
 		switch l.m.State.(type) {
 		case Halted:
 			l.db.row.Halted, l.db.row.Failed, l.db.row.Attempts = false, "", 0
-			l.m.Def.MaxParked, l.m.Def.OnFailure = -1, projection.ActionPark
+			l.m.Def.MaxParked, l.m.Def.MaxBlocked, l.m.Def.OnFailure = -1, -1, projection.ActionPark
 			clear(l.db.attempts)
 			l.step(Resumed{})
 			continue

@@ -20,7 +20,7 @@ const (
 )
 
 // Commands says which commands for dead letters may be open.
-type Commands int
+type Commands int8
 
 const (
 	// NoCommands means that no command is open.
@@ -33,14 +33,17 @@ const (
 
 // ReplayQueue is the state of commands for dead letters and of replays. Faults of theirs do not delay batches.
 type ReplayQueue struct {
+	// Parked are the parked streams, as far as they are known.
+	Parked   *ParkedStreams
 	Commands Commands
+	// Failed counts consecutive replays without an outcome.
+	Failed int32
 	// Seen counts the notifications of commands.
 	Seen int
 	// DueAt is when to check for dead letters that are due for a replay; zero means never.
 	DueAt time.Time
-	// BackoffUntil is the time until which no replay is made, after replays without an outcome. Failed counts these in a row.
+	// BackoffUntil is the time until which no replay is made, after replays without an outcome.
 	BackoffUntil time.Time
-	Failed       int
 	// Turn is when batches began to wait for commands; zero means that they do not wait.
 	Turn time.Time
 	// Unfinished is the dead letter whose replay began last and has no outcome. 0 means none.
@@ -121,6 +124,9 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	if s.Replays.Faults = r.Faults; r.Found.Command != nil && r.Found.Command.Replay {
 		s.Replays.Commands = CommandsOpen // until a lookup finds none
 	}
+	if r.End != ReplayNothing {
+		s.Replays.Parked = nil // it may have released streams, also if its outcome is not known
+	}
 	switch r.End {
 	case ReplayRefused:
 		s.putOff(job, r.Fault)
@@ -128,6 +134,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 		s.nothing(job, r)
 	case ReplayDiscarded:
 		s.Row.Parked -= r.Discarded
+		s.Row.Blocked = min(s.Row.Blocked, s.Row.Parked) // the lookup after the last command says how many they are
 		s.recovered()
 		s.replayIn(s.Def.Replay.Interval)
 		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded), zap.Int64("command", r.Found.Command.ID))
@@ -149,7 +156,10 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 	if s.recovered(); !job.Discards {
 		s.Replays.Failed = 0
 	}
-	s.Row.Parked, s.Row.ParkedStreams = r.Found.Parked, r.Found.ParkedStreams
+	s.Row.Parked, s.Row.Blocked, s.Row.ParkedStreams = r.Found.Parked, r.Found.Blocked, r.Found.ParkedStreams
+	if !s.Row.ParkedStreams {
+		s.Replays.Parked = nil
+	}
 	if job.Schedule && !r.Scheduled.Found {
 		s.Replays.DueAt = time.Time{}
 		if next := r.Scheduled.Next; next > 0 {
@@ -168,6 +178,9 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 // replayed records that a replay has an outcome.
 func (s *step) replayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
+	if r.Replay.Blocked {
+		s.Row.Blocked-- // it is not parked any more, or has failed now
+	}
 	s.replayEnded()
 	s.replayIn(s.Def.Replay.Interval)
 	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream),
@@ -187,7 +200,7 @@ func (s *step) replayed(r ReplayResult) {
 		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionSkip
 		s.report(outcome, zap.WarnLevel, "parked event skipped on its replay", append(fields, zap.Error(r.Fault.Err))...)
 	default:
-		outcome.Err = r.Fault.Err // ActionPark is the zero value
+		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionPark
 		s.report(outcome, zap.WarnLevel, "replay failed, event stays parked", append(fields, zap.Error(r.Fault.Err))...)
 	}
 }

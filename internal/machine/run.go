@@ -21,6 +21,8 @@ type Run struct {
 	Apart []int32
 	// Live reports that the projection is at the end of the events, at most one batch behind.
 	Live bool
+	// Parked are the parked streams, as far as they are known.
+	Parked *ParkedStreams
 
 	def     *engine.Definition
 	mark    int64
@@ -30,12 +32,14 @@ type Run struct {
 	attempt engine.Begun
 }
 
-// RunStep is what the shell does next in a Run: ReadPage, FindParked, BeginAttempt, ApplyBatch or EndRun.
+// RunStep is what the shell does next in a Run: ReadPage, ListParked, FindParked, BeginAttempt, ApplyBatch or EndRun.
 type RunStep any
 
 type (
 	// ReadPage reads a page of the tenant's events.
 	ReadPage struct{ Range engine.ReadRange }
+	// ListParked reads the parked streams, up to that many.
+	ListParked struct{ Most int }
 	// FindParked finds out which of the streams are parked.
 	FindParked struct{ Streams []string }
 	// BeginAttempt counts an attempt before it is made.
@@ -59,7 +63,7 @@ const (
 	RunRefused RunEnd = iota
 	// RunEmpty means that no event concerns the projection.
 	RunEmpty
-	// RunFull means that the next event must be parked, and too many events are parked already.
+	// RunFull means that the next event is of a parked stream, and too many such events are parked already.
 	RunFull
 	// RunCrashed means that processes end at the next event.
 	RunCrashed
@@ -83,6 +87,8 @@ type RunResult struct {
 	Took time.Duration
 	// Next is the page that was read meanwhile, nil if none was.
 	Next *engine.Page
+	// Parked are the parked streams before the batch, as far as they are known.
+	Parked *ParkedStreams
 	// Live is that of the run, and Checkpoint the one before it.
 	Live       bool
 	Checkpoint int64
@@ -133,8 +139,13 @@ func (r Run) next() engine.ReadRange {
 }
 
 func (r Run) find() (Run, RunStep) {
-	if !r.Row.ParkedStreams {
+	switch {
+	case !r.Row.ParkedStreams:
 		return r.Found(nil)
+	case r.Parked == nil:
+		return r, ListParked{Most: mostParkedStreams + 1}
+	case r.Parked.known():
+		return r.Found(r.Parked.ids)
 	}
 	window := r.covered()
 	streams := make([]string, len(window))
@@ -145,9 +156,15 @@ func (r Run) find() (Run, RunStep) {
 	return r, FindParked{Streams: slices.Compact(streams)}
 }
 
+// Listed records the parked streams: all, or as many as were asked for.
+func (r Run) Listed(ids []string) (Run, RunStep) {
+	r.Parked = parkedStreams(ids)
+	return r.find()
+}
+
 // Found records which streams are parked, and takes the batch.
 func (r Run) Found(parked map[string]bool) (Run, RunStep) {
-	streams := ParkedStreams{Streams: parked, Room: r.def.Room(r.Row.Parked)}
+	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(r.Row.Blocked)}
 	handled, blocked, n := r.Sizer.Split(r.covered(), streams)
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
@@ -201,10 +218,11 @@ func unreadable(e event.Envelope) *engine.Fault {
 
 func (r Run) end(result RunResult) EndRun {
 	result.Buffer, result.Batch, result.Attempt, result.Live, result.Checkpoint = r.Buffer, r.batch, r.attempt, r.Live, r.Row.Checkpoint
+	result.Parked = r.Parked
 	return EndRun{Result: result}
 }
 
 // Reads reports whether the run needs a connection for reads before the handler is called.
 func (r Run) Reads() bool {
-	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams || r.Quarantine != 0
+	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams && !r.Parked.known() || r.Quarantine != 0
 }

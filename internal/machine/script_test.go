@@ -236,6 +236,11 @@ func (w *stage) answer(word string, a args) {
 			w.ran(w.run.Read(a.page()))
 			return
 		}
+	case ListParked:
+		if word == "streams" {
+			w.ran(w.run.Listed(a.listed()))
+			return
+		}
 	case FindParked:
 		if word == "streams" {
 			w.ran(w.run.Found(a.set("parked")))

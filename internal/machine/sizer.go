@@ -170,8 +170,8 @@ func doubled(n, most int16) int16 { return int16(min(2*int(n), int(most))) }
 // Alone makes the next batch one event.
 func (s *BatchSizer) Alone() { s.size, s.before = 1, 0 }
 
-// ParkedStreams has the parked streams of the next events, and how many more events may be parked.
-type ParkedStreams struct {
+// Parking has the parked streams, at least those of the next events, and how many more events of parked streams may be parked.
+type Parking struct {
 	Streams map[string]bool
 	Room    int64
 }
@@ -179,7 +179,7 @@ type ParkedStreams struct {
 // Split returns the next batch of the events, which are in order and not empty: the first n of them. Of these, handled go to the
 // handler, as many as Take allows, and blocked are parked: their streams are parked. Parked events before an event that must stand
 // alone go first. n is 0 if the first event must be parked and there is no room for it.
-func (s *BatchSizer) Split(events []event.Envelope, parked ParkedStreams) (handled, blocked []event.Envelope, n int) {
+func (s *BatchSizer) Split(events []event.Envelope, parked Parking) (handled, blocked []event.Envelope, n int) {
 	if len(parked.Streams) == 0 {
 		n = s.Take(events)
 		return events[:n:n], nil, n

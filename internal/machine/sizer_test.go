@@ -52,7 +52,7 @@ type handling struct {
 func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) outcome {
 	c := outcome{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
 	sizing := NewBatchSizer(h.most, h.most)
-	parked := ParkedStreams{Streams: make(map[string]bool), Room: math.MaxInt64}
+	parked := Parking{Streams: make(map[string]bool), Room: math.MaxInt64}
 	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
 		if c.calls++; c.calls > limit {
 			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.size, len(events))

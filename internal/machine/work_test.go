@@ -86,7 +86,9 @@ func (l *life) work(job Job) Result {
 			db.skipped[pos] = true
 		} else {
 			l.park(pos)
-			db.row.ParkedStreams = db.row.ParkedStreams || job.Action == projection.ActionParkStream
+			if job.Action == projection.ActionParkStream {
+				db.parked[job.Failure.Event.Stream] = true
+			}
 		}
 		l.moveTo(pos)
 		db.row.CrashAttempts = 0
@@ -116,6 +118,18 @@ func (l *life) moveTo(to int64) {
 
 func (l *life) park(pos int64) {
 	l.db.letters[pos] = &engine.Replay{DeadLetter: pos, Position: pos, Attempts: l.db.attempts[pos]}
+}
+
+// unpark removes a dead letter. After the last one of a parked stream, the stream is released.
+func (l *life) unpark(pos int64) {
+	delete(l.db.letters, pos)
+	stream := l.db.events[pos-1].Stream
+	for other := range l.db.letters {
+		if l.db.events[other-1].Stream == stream {
+			return
+		}
+	}
+	delete(l.db.parked, stream)
 }
 
 func (l *life) concerned(after, to int64) (list events) {
@@ -154,12 +168,8 @@ func (l *life) run(run Run) Result {
 		switch s := step.(type) {
 		case ReadPage:
 			r, step = r.Read(l.read(s.Range))
-		case FindParked:
-			parked := map[string]bool{}
-			for pos := range l.db.letters {
-				parked[l.db.events[pos-1].Stream] = true
-			}
-			r, step = r.Found(parked)
+		case ListParked:
+			r, step = r.Listed(slices.Sorted(maps.Keys(l.db.parked)))
 		case BeginAttempt:
 			l.db.row.CrashPosition, l.db.row.CrashAttempts = s.Attempt.Position, s.Attempt.Attempt
 			if l.faults && l.d.one(20) {
@@ -217,6 +227,7 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 	}
 	for _, e := range s.Batch.BlockedByStream {
 		l.park(e.Position)
+		l.db.parked[e.Stream], l.db.letters[e.Position].Blocked = true, true
 	}
 	l.moveTo(to)
 	if l.faults && l.d.one(30) {
@@ -228,7 +239,7 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 	return r.Applied(RunResult{Next: next, Took: time.Duration(to%150) * time.Millisecond})
 }
 
-// check checks that a batch has exactly the next events.
+// check checks that a batch has exactly the next events, and parks those of parked streams.
 func (l *life) check(b engine.Batch) {
 	if b.To > l.mark() {
 		l.t.Errorf("batch up to %d beyond the mark %d", b.To, l.mark())
@@ -239,6 +250,11 @@ func (l *life) check(b engine.Batch) {
 	}
 	next := slices.Concat(b.Events, b.BlockedByStream)
 	slices.SortFunc(next, func(a, b event.Envelope) int { return int(a.Position - b.Position) })
+	for _, e := range next {
+		if parks := slices.ContainsFunc(b.BlockedByStream, func(o event.Envelope) bool { return o.Position == e.Position }); parks != l.db.parked[e.Stream] {
+			l.t.Errorf("batch from %d to %d parks event %d: %v; its stream %s is parked: %v", l.lease.Checkpoint, b.To, e.Position, parks, e.Stream, !parks)
+		}
+	}
 	if want := l.concerned(l.lease.Checkpoint, b.To); !slices.Equal(positions(next), positions(want)) {
 		l.t.Errorf("batch from %d to %d has %v, want %v", l.lease.Checkpoint, b.To, positions(next), positions(want))
 	}
@@ -263,7 +279,7 @@ func (l *life) replay(replaying Replaying) Result {
 			}
 			r, step = r.Scheduled(Scheduled{Found: found})
 		case FindCommand:
-			found := engine.ReplayQueue{Parked: int64(len(db.letters)), ParkedStreams: db.row.ParkedStreams && len(db.letters) > 0}
+			found := engine.ReplayQueue{Parked: int64(len(db.letters)), ParkedStreams: len(db.parked) > 0}
 			if len(db.queue) > 0 && !s.Discards {
 				found.Command = &engine.Command{ID: 1, Replay: true}
 			}
@@ -291,13 +307,13 @@ func (l *life) replay(replaying Replaying) Result {
 			if s.Attempt > 0 && s.Attempt != letter.Attempts+1 {
 				l.t.Errorf("dead letter %d: attempt %d follows %d", letter.DeadLetter, s.Attempt, letter.Attempts)
 			}
-			letter.Attempts, letter.Begun, db.queue = max(letter.Attempts, s.Attempt), 0, db.queue[1:]
+			letter.Attempts, letter.Begun, letter.Blocked, db.queue = max(letter.Attempts, s.Attempt), 0, false, db.queue[1:]
 			switch {
 			case s.Halt != nil:
 				db.row.Halted, db.row.Failed, db.queue = true, s.Halt.Error(), nil
 			case s.Action == projection.ActionSkip:
 				db.skipped[letter.Position] = true
-				delete(db.letters, letter.Position)
+				l.unpark(letter.Position)
 			}
 			step = r.Ended(s)
 		}
@@ -313,7 +329,7 @@ func (l *life) applyLetter(r Replaying, s ApplyReplay) (Replaying, ReplayStep) {
 		return r.Applied(&engine.Fault{Class: class, Err: errors.New("replay")}, l.down, l.now)
 	}
 	pos := s.Batch.Replay.Position
-	delete(l.db.letters, pos)
+	l.unpark(pos)
 	l.db.queue = l.db.queue[1:]
 	l.db.applied[pos]++
 	return r.Applied(nil, false, l.now)

@@ -25,7 +25,7 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	deadly := b.Append("a", 30).Positions[12]
 	last := b.Append("b", 30).Positions[29]
 	var crashes atomic.Int64
-	rt := b.Running(millrace.Config{}, append(b.Recorders("other"), millrace.Projection{Name: "p", MaxEvents: 16, Retry: kit.Soon(1),
+	rt := b.Running(millrace.Config{}, append(b.Recorders("other"), millrace.Projection{Name: "p", OnFailure: projection.ActionPark, MaxEvents: 16, Retry: kit.Soon(1),
 		Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(deadly), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
 			var pid int
 			if err := pg(tx).QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {

@@ -68,7 +68,7 @@ func TestFaultsThatOnlyLookLikeServerFaultsCountInTheEnd(t *testing.T) {
 		for _, form := range []string{"batch", "each", "deliver"} {
 			name, a := kind+" "+form, new(attempts)
 			tries[name] = a
-			p := millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1)}
+			p := millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1), OnFailure: projection.ActionPark}
 			handler := kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
 				if batch == 1 {
 					a.alone()

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -92,7 +93,7 @@ func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
 	}
 	var projections []millrace.Projection
 	for name, h := range handlers {
-		projections = append(projections, millrace.Projection{Name: name, Handler: h})
+		projections = append(projections, millrace.Projection{Name: name, OnFailure: projection.ActionPark, Handler: h})
 	}
 	b.Idle(projections...)
 	for name := range handlers {
@@ -204,7 +205,7 @@ func TestMiddlewareThatSwallowsAnErrorCannotCommitAFailedTransaction(t *testing.
 	swallows := func(next millrace.Call) millrace.Call {
 		return func(ctx context.Context, events []event.Envelope) error { _ = next(ctx, events); return nil }
 	}
-	b.Idle(millrace.Projection{Name: "p", Retry: kit.Soon(0), Middleware: []millrace.Middleware{swallows},
+	b.Idle(millrace.Projection{Name: "p", OnFailure: projection.ActionPark, Retry: kit.Soon(0), Middleware: []millrace.Middleware{swallows},
 		Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 			if e.Position == 2 {
 				return tx.Exec(ctx, "select 1/0")

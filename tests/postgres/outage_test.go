@@ -37,7 +37,7 @@ func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
 	projections, names := sensitive(b)
 	// The control takes the first outage for its own failure.
 	var away atomic.Bool
-	projections = append(projections, millrace.Projection{Name: "control", MaxEvents: 10, Retry: kit.Soon(1), Handler: b.Store.Batch(kit.FailsAt("control",
+	projections = append(projections, millrace.Projection{Name: "control", OnFailure: projection.ActionPark, MaxEvents: 10, Retry: kit.Soon(1), Handler: b.Store.Batch(kit.FailsAt("control",
 		func(int64) bool { return away.Load() },
 		func(context.Context, kit.Tx, int, int64) error { return errors.New("server is away") }))})
 	rt := b.Running(millrace.Config{}, projections...)

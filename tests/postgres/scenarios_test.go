@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -253,7 +255,7 @@ func countFailures(t *testing.T, counts *statementCounts) {
 		}
 		return nil
 	}
-	c.Start(c.runtime(hourly, millrace.Projection{Name: "p0", Handler: c.Store.Batch(fail), Retry: kit.Soon(1)}))
+	c.Start(c.runtime(hourly, millrace.Projection{Name: "p0", Handler: c.Store.Batch(fail), Retry: kit.Soon(1), OnFailure: projection.ActionPark}))
 	c.owned(1)
 	c.settle()
 	c.during("park an event after two attempts", func() {
@@ -266,6 +268,50 @@ func countFailures(t *testing.T, counts *statementCounts) {
 		_, err := c.tapped.DeadLetters(projection.ID{Name: "p0"}).Replay(c.Ctx, projection.DeadLetterFilter{All: true}, 10)
 		c.Must(err)
 	})
+}
+
+// countParkedStreams counts an event of a stream after one of another stream was parked with its stream, for each kind of handler, and
+// an event of the parked stream. The owner knows its parked streams, so the first costs what it costs without any.
+func countParkedStreams(t *testing.T, counts *statementCounts) {
+	handlers := map[string]func(s kit.Store) millrace.Handler{
+		"a batch": func(s kit.Store) millrace.Handler {
+			return s.Batch(func(_ context.Context, _ kit.Tx, events []event.Envelope) error { return failsIn("a", events) })
+		},
+		"a queued batch": func(s kit.Store) millrace.Handler {
+			return s.Queued(func(_ context.Context, _ kit.Queue, events []event.Envelope) error { return failsIn("a", events) })
+		},
+		"a delivery": func(kit.Store) millrace.Handler {
+			return millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return failsIn("a", []event.Envelope{e.Envelope}) })
+		},
+	}
+	for _, name := range slices.Sorted(maps.Keys(handlers)) {
+		c := counts.setup(t)
+		c.Start(c.runtime(hourly, millrace.Projection{Name: "p0", Handler: handlers[name](c.Store), Retry: kit.Soon(0)}))
+		c.owned(1)
+		c.Append("b", 1)
+		c.Append("a", 1)
+		c.at(1, 2) // of stream a one event is parked
+		c.settle()
+		c.during("apply an event beside a parked stream by "+name, func() {
+			c.Append("b", 1)
+			c.at(1, 3)
+		})
+		c.settle()
+		c.during("park an event of a parked stream by "+name, func() {
+			c.Append("a", 1)
+			c.at(1, 4)
+		})
+	}
+}
+
+// failsIn fails at events of a stream.
+func failsIn(stream string, events []event.Envelope) error {
+	for _, e := range events {
+		if e.Stream == stream {
+			return projection.At(e.Position, kit.ErrOnPurpose)
+		}
+	}
+	return nil
 }
 
 // countTakeover counts what a node sends when another one, with 1,000 projections, dies.

@@ -297,7 +297,7 @@ func TestStatementsAreCounted(t *testing.T) {
 		run  func(t *testing.T, c *statementCounts)
 	}{
 		{"appends and reads", countAppends}, {"tenants", countTenants}, {"start and stop", countStart}, {"idle", countIdle},
-		{"events", countEvents}, {"pause", countPause}, {"failures", countFailures}, {"takeover", countTakeover},
+		{"events", countEvents}, {"pause", countPause}, {"failures", countFailures}, {"parked streams", countParkedStreams}, {"takeover", countTakeover},
 	} {
 		t.Run(group.name, func(t *testing.T) { group.run(t, c) })
 	}

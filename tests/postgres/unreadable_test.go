@@ -44,7 +44,9 @@ func TestEventThatCannotBeReadIsParked(t *testing.T) {
 func TestRebuildParksAnEventThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := kit.Postgres.New(t)
-	rt := b.Running(kit.Quick, b.Rebuildable("p"))
+	p := b.Rebuildable("p")
+	p.OnFailure = projection.ActionPark
+	rt := b.Running(kit.Quick, p)
 	b.Append("s", 5)
 	b.MustCatchUp(rt, "p")
 	unreadable := pgtest.MakeUnreadable(t, b.Store.(kit.PgStore).Pool(), 3, 3, "54000")

@@ -1,0 +1,43 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestParkedStreamsInMemoryAreBounded(t *testing.T) {
+	named := func(n int) (ids []string) {
+		for i := range n {
+			ids = append(ids, fmt.Sprint("s", i))
+		}
+		return ids
+	}
+	for name, test := range map[string]struct {
+		parked *ParkedStreams
+		known  bool
+		n      int
+	}{
+		"not read":               {nil, false, 0},
+		"none":                   {parkedStreams(nil), true, 0},
+		"as many as may be":      {parkedStreams(named(mostParkedStreams)), true, mostParkedStreams},
+		"one too many":           {parkedStreams(named(mostParkedStreams + 1)), false, 0},
+		"ids that are too long":  {parkedStreams([]string{strings.Repeat("a", mostParkedBytes), "b"}), false, 0},
+		"one more":               {parkedStreams(named(2)).with("a"), true, 3},
+		"one of them again":      {parkedStreams(named(2)).with("s1"), true, 2},
+		"one more than may be":   {parkedStreams(named(mostParkedStreams)).with("a"), false, 0},
+		"one more, none is read": {(*ParkedStreams)(nil).with("a"), false, 0},
+		"one more of too many":   {parkedStreams(named(mostParkedStreams + 1)).with("a"), false, 0},
+	} {
+		if known := test.parked.known(); known != test.known {
+			t.Errorf("%s: known: %v", name, known)
+		} else if known && len(test.parked.ids) != test.n {
+			t.Errorf("%s: %d streams", name, len(test.parked.ids))
+		}
+	}
+	before := parkedStreams(named(2))
+	before.with("a")
+	if len(before.ids) != 2 {
+		t.Error("one more has changed what a run may have")
+	}
+}
