@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
@@ -40,7 +41,7 @@ func ExampleDeliver() {
 		case d.Remaining() < time.Second:
 			return nil // all of them come with the next delivery
 		case drafts == 0:
-			return d.Reject(ctx, events[0].Position, errors.New("a draft has no topic"))
+			return d.Reject(ctx, events[0].Position, projection.Park(errors.New("a draft has no topic")))
 		case drafts > 0:
 			events = events[:drafts]
 		}

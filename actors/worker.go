@@ -330,10 +330,7 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			}
 			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
 		case machine.ListParked:
-			var ids []string
-			if ids, err = w.deps.Plane.ListParkedStreams(ctx, run.Row, s.Most); err == nil {
-				run, step = run.Listed(ids)
-			}
+			run, step, err = w.listParked(ctx, run, s)
 		case machine.FindParked:
 			run, step, err = w.findParked(ctx, run, s)
 		case machine.BeginAttempt:
@@ -363,6 +360,16 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			return run.Refused(w.fault(err))
 		}
 	}
+}
+
+// listParked reads the parked streams of the projection.
+func (w *worker) listParked(ctx context.Context, run machine.Run, step machine.ListParked) (machine.Run, machine.RunStep, error) {
+	ids, err := w.deps.Plane.ListParkedStreams(ctx, run.Row, step.Most)
+	if err != nil {
+		return run, step, err
+	}
+	next, listed := run.Listed(ids)
+	return next, listed, nil
 }
 
 // findParked finds out which streams of a batch are parked.

@@ -92,7 +92,7 @@ func projections(o *orders, node string, timeout time.Duration) []millrace.Proje
 				return nil
 			})},
 		{Name: shipments, Types: projectionTypes[shipments], Handler: pgstore.Batch(batch(shipments)), MaxEvents: 100, Retry: impatient, Timeout: timeout,
-			OnFailure: projection.ActionParkStream, MaxFailureShare: projection.NoLimit, MaxParked: projection.NoLimit,
+			OnFailure: projection.ActionParkStream, MaxFailureShare: projection.NoLimit, MaxParked: projection.NoLimit, MaxBlocked: projection.NoLimit,
 			Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit}},
 	}
 }
