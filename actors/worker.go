@@ -329,6 +329,8 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 				run, step = run.Read(page)
 			}
 			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
+		case machine.CountFailed:
+			run, step, err = w.countFailed(ctx, run)
 		case machine.ListParked:
 			run, step, err = w.listParked(ctx, run, s)
 		case machine.FindParked:
@@ -360,6 +362,16 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			return run.Refused(w.fault(err))
 		}
 	}
+}
+
+// countFailed counts the parked dead letters of events that failed.
+func (w *worker) countFailed(ctx context.Context, run machine.Run) (machine.Run, machine.RunStep, error) {
+	failed, err := w.deps.Plane.CountFailedLetters(ctx, run.Row)
+	if err != nil {
+		return run, machine.CountFailed{}, err
+	}
+	next, counted := run.Counted(failed)
+	return next, counted, nil
 }
 
 // listParked reads the parked streams of the projection.

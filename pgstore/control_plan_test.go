@@ -120,6 +120,8 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 	letter := func(position int) int64 {
 		return one[int64](t, f.Store, "select id from millrace.dead_letters where projection_id = $1 and position = $2", l.Row, position)
 	}
+	mustExec(t, f.Store, "update millrace.dead_letters set blocked_by_stream = true where position between 3 and 97 and projection_id <> $1", l.Row)
+	blocked := one[int32](t, f.Store, "select projection_id from millrace.dead_letters where blocked_by_stream limit 1")
 	replaying, last := letter(1), letter(10_000)
 	mustExec(t, f.Store, "update millrace.dead_letters set state = 'replaying', open_replays = 1 where id = $1", replaying)
 	mustExec(t, f.Store, "update millrace.dead_letters set state = 'resolved', ended_at = now() where projection_id = $1 and position between 2 and 100", l.Row)
@@ -159,6 +161,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"park behind", c.sql("park_events"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0}, 2},
 		{"move_checkpoint", c.sql("move_checkpoint"), []any{l.Row, l.Checkpoint, l.Checkpoint + 1}, 1},
 		{"parked_streams", c.sql("parked_streams"), []any{l.Row, []string{"s1", "s2", "other"}}, 2},
+		{"count_failed_letters", c.sql("count_failed_letters"), []any{blocked}, 2},
 		{"list_parked_streams", c.sql("list_parked_streams"), []any{l.Row, 2}, 2},
 		{"alias", c.sql("alias"), []any{"t1", "a77"}, 1},
 		{"insert_alias", c.sql("insert_alias"), []any{"t1", "new", "s"}, 1},

@@ -32,7 +32,7 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 		b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error {
 			return s.on(ctx, conn).run(func(tx store.Tx) error {
 				if rejected != nil {
-					control.ParkFailed(tx, lease.Row, rejected.DeadLetter, rejected.Whole)
+					control.ParkFailed(tx, lease.Row, rejected.DeadLetter, rejected.ParkStream)
 				}
 				control.Settle(tx, lease, step)
 				return nil

@@ -36,7 +36,7 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 		}
 		return s.on(ctx, tx).run(func(tx store.Tx) error {
 			if rejected != nil {
-				control.ParkFailed(tx, lease.Row, rejected.DeadLetter, rejected.Whole)
+				control.ParkFailed(tx, lease.Row, rejected.DeadLetter, rejected.ParkStream)
 			}
 			control.Settle(tx, lease, step)
 			return nil

@@ -173,7 +173,7 @@ func (c *command) beginNext(tx store.Tx, lastBegun int64) (*engine.Replay, error
 		tx.Exec("park_again", c.row, *c.current)
 	}
 	replay := &engine.Replay{Command: c.id, DeadLetter: letter.id, Position: letter.position, Stream: letter.stream}
-	tx.Later("begin_replay", []any{letter.id, c.id, lastBegun}, &replay.Begun, &replay.Attempts, &replay.Blocked)
+	tx.Later("begin_replay", []any{letter.id, c.id, lastBegun}, &replay.Begun, &replay.Attempts)
 	return replay, nil
 }
 

@@ -241,6 +241,6 @@ func (d *delivery) move(ctx context.Context, to int64, letter *engine.Rejected) 
 	}
 	blocked := len(step.BlockedByStream)
 	d.lease.Checkpoint, d.parked = to, d.parked+blocked
-	d.lease.Parked, d.lease.Blocked = d.lease.Parked+int64(blocked), d.lease.Blocked+int64(blocked)
+	d.lease.Block(int64(blocked))
 	return nil
 }

@@ -91,10 +91,10 @@ type PartialResult struct {
 	Err error
 }
 
-// Rejected is the dead letter of an event that the handler of a delivery rejected. With Whole, its stream is parked with it.
+// Rejected is the dead letter of an event that the handler of a delivery rejected. With ParkStream, its stream is parked with it.
 type Rejected struct {
 	projection.DeadLetter
-	Whole bool
+	ParkStream bool
 }
 
 func (p *PartialResult) Error() string {

@@ -63,7 +63,7 @@ type Lease struct {
 	// Failed is why the projection waits for a person. It is empty if it does not.
 	Failed string
 	// Parked counts the parked dead letters. Blocked counts those of them whose events did not fail: they are parked because an
-	// earlier event of their stream is.
+	// earlier event of their stream is. It is NotCounted unless it was needed, since a row does not have it.
 	Parked, Blocked int64
 	// Halted reports whether the projection waits until a user resumes it. Otherwise it tries again by itself.
 	Halted bool
@@ -114,8 +114,35 @@ func (l Lease) Check(now Lease, exists bool) error {
 	return nil
 }
 
-// ParkedFailures counts the parked dead letters whose events failed.
-func (l Lease) ParkedFailures() int64 { return max(0, l.Parked-l.Blocked) }
+// NotCounted is Lease.Blocked before the dead letters were counted.
+const NotCounted = -1
+
+// SetParked sets how many dead letters are parked. How many of them did not fail must be counted again.
+func (l *Lease) SetParked(n int64) {
+	l.Parked, l.Blocked = n, NotCounted
+	if n == 0 {
+		l.Blocked = 0
+	}
+}
+
+// SetFailed sets how many of the parked dead letters are of events that failed.
+func (l *Lease) SetFailed(n int64) { l.Blocked = max(0, l.Parked-n) }
+
+// Block adds dead letters of events that did not fail.
+func (l *Lease) Block(n int64) {
+	l.Parked += n
+	if l.Blocked != NotCounted {
+		l.Blocked += n
+	}
+}
+
+// ParkedFailures counts the parked dead letters whose events failed. If they were not counted, there are fewer than a limit, and it returns 0.
+func (l Lease) ParkedFailures() int64 {
+	if l.Blocked == NotCounted {
+		return 0
+	}
+	return max(0, l.Parked-l.Blocked)
+}
 
 // AttemptsAt returns how often the event at position failed.
 func (l Lease) AttemptsAt(position int64) int {

@@ -1,11 +1,10 @@
 package engine
 
-// ReplayQueue has the next command for dead letters, nil if there is none. Parked, Blocked and ParkedStreams are as in Lease. Blocked
-// is only read if there is no command.
+// ReplayQueue has the next command for dead letters, nil if there is none. Parked and ParkedStreams are as in Lease.
 type ReplayQueue struct {
-	Command         *Command
-	Parked, Blocked int64
-	ParkedStreams   bool
+	Command       *Command
+	Parked        int64
+	ParkedStreams bool
 }
 
 // Command is a user's command for dead letters. The holder of the lease carries it out.
@@ -21,8 +20,6 @@ type Replay struct {
 	DeadLetter int64
 	Position   int64
 	Stream     string
-	// Blocked reports that the dead letter's event did not fail before.
-	Blocked bool
 	// Begun counts the replays of the dead letter that began and have no outcome, this one included.
 	Begun int
 	// Attempts counts the failures of its event before this replay.

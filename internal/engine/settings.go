@@ -31,8 +31,12 @@ func (p Policy) WithDefaults() Policy {
 	if p.MaxParked == 0 {
 		p.MaxParked = 10_000
 	}
-	if p.MaxBlocked == 0 {
-		p.MaxBlocked = 100_000
+	switch {
+	case p.MaxBlocked != 0:
+	case p.MaxParked == projection.NoLimit:
+		p.MaxBlocked = projection.NoLimit
+	default:
+		p.MaxBlocked = max(100_000, p.MaxParked)
 	}
 	return p
 }

@@ -144,7 +144,7 @@ func (a args) config() *Config {
 func (a args) row() engine.Lease {
 	r := engine.Lease{Row: 1, Owner: "node", Epoch: a.num("epoch", 1), Checkpoint: a.num("checkpoint", 0), CrashCount: int(a.num("crashes", 0)), Failed: a["failed"],
 		FailingPosition: a.num("failing", 0), Attempts: int(a.num("attempts", 0)), CrashPosition: a.num("crash_position", 0), CrashAttempts: int(a.num("crash_attempts", 0)),
-		Parked: a.num("parked", 0), Blocked: a.num("blocked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "", Incarnation: engine.Incarnation(a.num("incarnation", 0))}
+		Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "", Incarnation: engine.Incarnation(a.num("incarnation", 0))}
 	if a["paused"] != "" {
 		r.Desired = engine.WantPause
 	}
@@ -213,7 +213,7 @@ func (a args) partial() *engine.PartialResult {
 }
 
 func (a args) queue() engine.ReplayQueue {
-	q := engine.ReplayQueue{Parked: a.num("parked", 0), Blocked: a.num("blocked", 0), ParkedStreams: a["parked-streams"] != ""}
+	q := engine.ReplayQueue{Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != ""}
 	if id := a.num("command", 0); id != 0 {
 		q.Command = &engine.Command{ID: id, Replay: a["discard"] == ""}
 	}
@@ -224,7 +224,7 @@ func (a args) letter(command int64) *engine.Replay {
 	if a["over"] != "" {
 		return nil
 	}
-	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)), Begun: int(a.num("begun", 1)), Blocked: a["blocked"] != ""}
+	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)), Begun: int(a.num("begun", 1))}
 }
 
 func neverCalled(context.Context, projection.Failure) projection.Action { panic("not called") }

@@ -101,9 +101,7 @@ func (s *step) passOver() {
 // ran handles the end of a batch.
 func (s *step) ran(r RunResult) {
 	s.Replays.Parked = r.Parked
-	if r.Parked.known() {
-		s.Row.ParkedStreams = len(r.Parked.ids) > 0
-	}
+	s.Row.Blocked = r.Blocked
 	if r.End == RunRefused {
 		if r.Attempt.Attempt != 0 {
 			s.Crash.Begun = r.Attempt // it may have been counted all the same
@@ -147,13 +145,13 @@ func (s *step) ended(r RunResult) {
 		for _, letter := range p.Rejected {
 			s.replayIn(s.Def.Replay.Interval)
 			action := projection.ActionPark
-			if letter.Whole {
+			if letter.ParkStream {
 				action = projection.ActionParkStream
 				s.parkedStream(letter.Stream)
 			}
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
 			s.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel, "event parked, rejected by its handler",
-				append(eventFields(e, letter.Attempts), zap.Bool("blocking", letter.Whole), zap.String("error", letter.Error))...)
+				append(eventFields(e, letter.Attempts), zap.Bool("blocking", letter.ParkStream), zap.String("error", letter.Error))...)
 		}
 		if p.Err == nil {
 			return
@@ -171,7 +169,7 @@ func (s *step) succeeded(batch engine.Batch, took time.Duration) {
 	s.progress(batch.To)
 	n := len(batch.Events)
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
-		s.Row.Parked, s.Row.Blocked = s.Row.Parked+int64(blocked), s.Row.Blocked+int64(blocked)
+		s.Row.Block(int64(blocked))
 		s.replayIn(s.Def.Replay.Interval)
 		s.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To},
 			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))

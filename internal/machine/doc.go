@@ -55,7 +55,7 @@
 //	            unconfirmed
 //	    resumed: load
 //	awaiting-tail
-//	    command-pending, tick: command
+//	    command-pending, confirm, tick: command
 //	    drain: released
 //	    started: command, halted, load, released
 //	    tail-advanced: apply, idle, load, publicize, unconfirmed
@@ -78,7 +78,7 @@
 //	    resumed, tail-dropped: load
 //	    tail-advanced: publicize, unconfirmed
 //	halt
-//	    done: at-gate, command, halt, halted, load, publicize, released
+//	    done: at-gate, command, halted, load, publicize, released
 //	halted
 //	    command-pending, lease-deadline: command
 //	    confirm, tick: command, load

@@ -37,6 +37,7 @@ func (s *step) adopt(row engine.Lease) {
 		s.Replays.Commands = NoCommands
 	}
 	s.Row, s.Position, s.Replays.Parked = row, row.Checkpoint, nil
+	s.Row.SetParked(row.Parked)
 	s.Buffer = Buffer{To: row.Checkpoint, average: s.Buffer.average}
 	if row.Quarantined() {
 		s.Crash.Quarantine = max(s.Crash.Quarantine, int32(s.Def.LargestBatch()))

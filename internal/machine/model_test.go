@@ -38,6 +38,7 @@ type database struct {
 	applied  map[int64]int
 	skipped  map[int64]bool
 	letters  map[int64]*engine.Replay // parked, by position
+	blocked  map[int64]bool           // those of them whose events did not fail
 	queue    []int64                  // of the open command
 	parked   map[string]bool          // streams
 	attempts map[int64]int            // as recorded, of each event
@@ -62,7 +63,7 @@ type life struct {
 
 func newLife(t testing.TB, d *dice) *life {
 	return &life{t: t, d: d, now: time.Unix(1000, 0), faults: true, jobs: map[string]int{}, db: database{bad: map[int64]int{}, applied: map[int64]int{},
-		skipped: map[int64]bool{}, letters: map[int64]*engine.Replay{}, attempts: map[int64]int{}, parked: map[string]bool{}, row: engine.Lease{Row: 1, Owner: "node", Epoch: 1, Incarnation: 1}}}
+		skipped: map[int64]bool{}, letters: map[int64]*engine.Replay{}, blocked: map[int64]bool{}, attempts: map[int64]int{}, parked: map[string]bool{}, row: engine.Lease{Row: 1, Owner: "node", Epoch: 1, Incarnation: 1}}}
 }
 
 func (l *life) mark() int64 { return int64(len(l.db.events)) }
@@ -137,11 +138,6 @@ func (l *life) row() engine.Lease {
 	row := l.db.row
 	row.HasCommands = len(l.db.queue) > 0
 	row.Parked, row.ParkedStreams = int64(len(l.db.letters)), len(l.db.parked) > 0
-	for _, letter := range l.db.letters {
-		if letter.Blocked {
-			row.Blocked++
-		}
-	}
 	return row
 }
 
@@ -254,6 +250,9 @@ func (l *life) comeToRest() {
 func (l *life) atRest() {
 	if l.m.State != (Idle{}) || l.m.Position != l.mark() || l.db.row.Checkpoint != l.mark() {
 		l.t.Errorf("at rest in %s at %d, checkpoint %d, mark %d", name(l.m.State), l.m.Position, l.db.row.Checkpoint, l.mark())
+	}
+	if n := int64(len(l.db.letters)); l.m.Row.Parked != n || l.m.Row.Blocked != engine.NotCounted && l.m.Row.ParkedFailures() != l.failed() {
+		l.t.Errorf("%d events are parked, of which %d failed; the row says %d and %d blocked", n, l.failed(), l.m.Row.Parked, l.m.Row.Blocked)
 	}
 	for _, e := range l.db.events {
 		n := l.db.applied[e.Position]

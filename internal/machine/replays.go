@@ -124,8 +124,8 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	if s.Replays.Faults = r.Faults; r.Found.Command != nil && r.Found.Command.Replay {
 		s.Replays.Commands = CommandsOpen // until a lookup finds none
 	}
-	if r.End != ReplayNothing {
-		s.Replays.Parked = nil // it may have released streams, also if its outcome is not known
+	if r.End == ReplayNothing || s.Replays.Parked.known() {
+		s.Replays.Parked = nil // it may have released streams, or one before it whose outcome is not known
 	}
 	switch r.End {
 	case ReplayRefused:
@@ -133,8 +133,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	case ReplayNothing:
 		s.nothing(job, r)
 	case ReplayDiscarded:
-		s.Row.Parked -= r.Discarded
-		s.Row.Blocked = min(s.Row.Blocked, s.Row.Parked) // the lookup after the last command says how many they are
+		s.Row.SetParked(s.Row.Parked - r.Discarded)
 		s.recovered()
 		s.replayIn(s.Def.Replay.Interval)
 		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded), zap.Int64("command", r.Found.Command.ID))
@@ -156,10 +155,8 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 	if s.recovered(); !job.Discards {
 		s.Replays.Failed = 0
 	}
-	s.Row.Parked, s.Row.Blocked, s.Row.ParkedStreams = r.Found.Parked, r.Found.Blocked, r.Found.ParkedStreams
-	if !s.Row.ParkedStreams {
-		s.Replays.Parked = nil
-	}
+	s.Row.SetParked(r.Found.Parked)
+	s.Row.ParkedStreams = r.Found.ParkedStreams
 	if job.Schedule && !r.Scheduled.Found {
 		s.Replays.DueAt = time.Time{}
 		if next := r.Scheduled.Next; next > 0 {
@@ -178,9 +175,7 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 // replayed records that a replay has an outcome.
 func (s *step) replayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
-	if r.Replay.Blocked {
-		s.Row.Blocked-- // it is not parked any more, or has failed now
-	}
+	s.Row.SetParked(s.Row.Parked) // it is not parked any more, or has failed now
 	s.replayEnded()
 	s.replayIn(s.Def.Replay.Interval)
 	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream),
@@ -188,7 +183,7 @@ func (s *step) replayed(r ReplayResult) {
 	outcome := observe.Replay{Projection: s.Row.ID, Position: r.Replay.Position, Stream: r.Replay.Stream}
 	switch {
 	case r.End == ReplayDone:
-		s.Row.Parked--
+		s.Row.SetParked(s.Row.Parked - 1)
 		s.applied++
 		s.report(outcome, zap.InfoLevel, "parked event replayed", fields...)
 	case r.Halt != nil:
@@ -196,7 +191,7 @@ func (s *step) replayed(r ReplayResult) {
 		s.report(outcome, zap.ErrorLevel, "projection stopped by a replay until it is resumed", append(fields, zap.Error(r.Halt))...)
 		s.waitForResume(r.Halt)
 	case r.Action == projection.ActionSkip:
-		s.Row.Parked--
+		s.Row.SetParked(s.Row.Parked - 1)
 		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionSkip
 		s.report(outcome, zap.WarnLevel, "parked event skipped on its replay", append(fields, zap.Error(r.Fault.Err))...)
 	default:

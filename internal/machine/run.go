@@ -32,12 +32,14 @@ type Run struct {
 	attempt engine.Begun
 }
 
-// RunStep is what the shell does next in a Run: ReadPage, ListParked, FindParked, BeginAttempt, ApplyBatch or EndRun.
+// RunStep is what the shell does next in a Run: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt, ApplyBatch or EndRun.
 type RunStep any
 
 type (
 	// ReadPage reads a page of the tenant's events.
 	ReadPage struct{ Range engine.ReadRange }
+	// CountFailed counts the parked dead letters whose events failed.
+	CountFailed struct{}
 	// ListParked reads the parked streams, up to that many.
 	ListParked struct{ Most int }
 	// FindParked finds out which of the streams are parked.
@@ -87,8 +89,9 @@ type RunResult struct {
 	Took time.Duration
 	// Next is the page that was read meanwhile, nil if none was.
 	Next *engine.Page
-	// Parked are the parked streams before the batch, as far as they are known.
-	Parked *ParkedStreams
+	// Parked are the parked streams before the batch, as far as they are known, and Blocked is that of the row.
+	Parked  *ParkedStreams
+	Blocked int64
 	// Live is that of the run, and Checkpoint the one before it.
 	Live       bool
 	Checkpoint int64
@@ -140,6 +143,8 @@ func (r Run) next() engine.ReadRange {
 
 func (r Run) find() (Run, RunStep) {
 	switch {
+	case r.counts():
+		return r, CountFailed{}
 	case !r.Row.ParkedStreams:
 		return r.Found(nil)
 	case r.Parked == nil:
@@ -156,6 +161,17 @@ func (r Run) find() (Run, RunStep) {
 	return r, FindParked{Streams: slices.Compact(streams)}
 }
 
+// counts reports whether the parked dead letters must be counted before the batch.
+func (r Run) counts() bool {
+	return r.Row.Blocked == engine.NotCounted && r.def.Counts(r.Row.Parked, int64(r.Sizer.Most()))
+}
+
+// Counted records how many dead letters of events that failed are parked.
+func (r Run) Counted(failed int64) (Run, RunStep) {
+	r.Row.SetFailed(failed)
+	return r.find()
+}
+
 // Listed records the parked streams: all, or as many as were asked for.
 func (r Run) Listed(ids []string) (Run, RunStep) {
 	r.Parked = parkedStreams(ids)
@@ -164,7 +180,7 @@ func (r Run) Listed(ids []string) (Run, RunStep) {
 
 // Found records which streams are parked, and takes the batch.
 func (r Run) Found(parked map[string]bool) (Run, RunStep) {
-	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(r.Row.Blocked)}
+	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(max(0, r.Row.Blocked))}
 	handled, blocked, n := r.Sizer.Split(r.covered(), streams)
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
@@ -218,11 +234,11 @@ func unreadable(e event.Envelope) *engine.Fault {
 
 func (r Run) end(result RunResult) EndRun {
 	result.Buffer, result.Batch, result.Attempt, result.Live, result.Checkpoint = r.Buffer, r.batch, r.attempt, r.Live, r.Row.Checkpoint
-	result.Parked = r.Parked
+	result.Parked, result.Blocked = r.Parked, r.Row.Blocked
 	return EndRun{Result: result}
 }
 
 // Reads reports whether the run needs a connection for reads before the handler is called.
 func (r Run) Reads() bool {
-	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams && !r.Parked.known() || r.Quarantine != 0
+	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams && !r.Parked.known() || r.Quarantine != 0 || r.counts()
 }

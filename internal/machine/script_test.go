@@ -236,6 +236,11 @@ func (w *stage) answer(word string, a args) {
 			w.ran(w.run.Read(a.page()))
 			return
 		}
+	case CountFailed:
+		if word == "failed" {
+			w.ran(w.run.Counted(a.num("letters", 0)))
+			return
+		}
 	case ListParked:
 		if word == "streams" {
 			w.ran(w.run.Listed(a.listed()))

@@ -106,6 +106,8 @@ func showStep(step any) string {
 	switch s := step.(type) {
 	case ReadPage:
 		return fmt.Sprintf("read %d..%d limit=%d", s.Range.After, s.Range.UpTo, s.Range.Limit)
+	case CountFailed:
+		return "count-failed"
 	case ListParked:
 		return fmt.Sprintf("list-parked %d", s.Most)
 	case FindParked:

@@ -85,6 +85,9 @@ func (l *life) work(job Job) Result {
 		if job.Action == projection.ActionSkip {
 			db.skipped[pos] = true
 		} else {
+			if most := l.m.Def.MaxParked; most >= 0 && l.failed() >= most {
+				l.t.Errorf("event %d is parked, and %d that failed are parked already", pos, l.failed())
+			}
 			l.park(pos)
 			if job.Action == projection.ActionParkStream {
 				db.parked[job.Failure.Event.Stream] = true
@@ -120,9 +123,13 @@ func (l *life) park(pos int64) {
 	l.db.letters[pos] = &engine.Replay{DeadLetter: pos, Position: pos, Attempts: l.db.attempts[pos]}
 }
 
+// failed counts the parked events that failed.
+func (l *life) failed() int64 { return int64(len(l.db.letters) - len(l.db.blocked)) }
+
 // unpark removes a dead letter. After the last one of a parked stream, the stream is released.
 func (l *life) unpark(pos int64) {
 	delete(l.db.letters, pos)
+	delete(l.db.blocked, pos)
 	stream := l.db.events[pos-1].Stream
 	for other := range l.db.letters {
 		if l.db.events[other-1].Stream == stream {
@@ -168,6 +175,8 @@ func (l *life) run(run Run) Result {
 		switch s := step.(type) {
 		case ReadPage:
 			r, step = r.Read(l.read(s.Range))
+		case CountFailed:
+			r, step = r.Counted(l.failed())
 		case ListParked:
 			r, step = r.Listed(slices.Sorted(maps.Keys(l.db.parked)))
 		case BeginAttempt:
@@ -227,7 +236,10 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 	}
 	for _, e := range s.Batch.BlockedByStream {
 		l.park(e.Position)
-		l.db.parked[e.Stream], l.db.letters[e.Position].Blocked = true, true
+		l.db.parked[e.Stream], l.db.blocked[e.Position] = true, true
+	}
+	if most := l.m.Def.MaxBlocked; most >= 0 && len(s.Batch.BlockedByStream) > 0 && int64(len(l.db.blocked)) > most {
+		l.t.Errorf("%d events of parked streams are parked", len(l.db.blocked))
 	}
 	l.moveTo(to)
 	if l.faults && l.d.one(30) {
@@ -307,7 +319,8 @@ func (l *life) replay(replaying Replaying) Result {
 			if s.Attempt > 0 && s.Attempt != letter.Attempts+1 {
 				l.t.Errorf("dead letter %d: attempt %d follows %d", letter.DeadLetter, s.Attempt, letter.Attempts)
 			}
-			letter.Attempts, letter.Begun, letter.Blocked, db.queue = max(letter.Attempts, s.Attempt), 0, false, db.queue[1:]
+			letter.Attempts, letter.Begun, db.queue = max(letter.Attempts, s.Attempt), 0, db.queue[1:]
+			delete(db.blocked, letter.Position)
 			switch {
 			case s.Halt != nil:
 				db.row.Halted, db.row.Failed, db.queue = true, s.Halt.Error(), nil

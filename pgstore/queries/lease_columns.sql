@@ -1,14 +1,12 @@
 -- The columns of a lease, in the order in which leaseFrom scans them: a part of leases.sql and owned_leases.sql. l is
 -- the row of leases, p that of projections. With "limit 1", the planner does not scan parked_streams from its
 -- beginning, where most rows may be another projection's. Locks nothing. Indexes: parked_streams_pkey,
--- that of failed dead_letters, commands_projection_id_id_idx, tenants_pkey.
+-- commands_projection_id_id_idx, tenants_pkey.
 l.id, p.tenant, p.name, p.partition, p.partitions, p.slot_from, p.slot_to, p.passed_from, p.passed_to, p.passed_upto, coalesce(l.owner::text, ''), l.epoch, l.checkpoint, l.crash_count,
        case when p.suspended then 'pause' else p.desired_state end, p.attempts,
        p.failing_position, coalesce(p.last_error, ''), coalesce(case when p.halted or p.failed_epoch = l.epoch then p.failed_reason end, ''),
        p.halted, coalesce(case when p.crash_attempts > 0 then p.crash_since end, p.failing_since),
        p.crash_position, p.crash_attempts, p.parked,
-       case when p.parked = 0 then 0 else p.parked - (select count(*) from {control}.dead_letters d
-            where d.projection_id = l.id and d.state in ('parked', 'replaying') and not d.blocked_by_stream) end,
        (select true from {control}.parked_streams s where s.projection_id = l.id order by s.stream_id limit 1) is not null,
        exists (select from {control}.commands c where c.projection_id = l.id and c.ended_at is null),
        (select t.id from {control}.tenants t where t.tenant = p.tenant)
