@@ -91,8 +91,8 @@ type Projection struct {
 	// and returns ActionRetry as often as the event should be tried again, after the delays of Retry. It is not called if the
 	// handler requests an action, nor for infrastructure faults. If it takes longer than 5 s, panics or returns no action, Retry and
 	// OnFailure decide, and that is logged. For permanent errors, and for events that crash the process, ActionRetry is treated as
-	// ActionParkStream, or as ActionPark if that is OnFailure. It may be called from several goroutines at once, for different tenants, and again for a failure whose
-	// decision was lost. Default: none.
+	// ActionParkStream, or as ActionPark if that is OnFailure. It may be called from several goroutines at once, for different
+	// tenants, and again for a failure whose decision was lost. Default: none.
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
 	// MaxFailureShare is the share of the last 100 events that may fail and be parked or skipped, at most 1. Events that are parked
 	// because an earlier event of their stream is are none of the 100. A failed event that would
@@ -105,7 +105,8 @@ type Projection struct {
 	// projection.NoLimit turns the limit off.
 	MaxParked int64
 	// MaxBlocked is how many events of a partition may be parked at a time because an earlier event of their stream is. The next
-	// one stops the projection like ActionStop. Default 100,000. projection.NoLimit turns the limit off.
+	// one stops the projection like ActionStop. projection.NoLimit turns the limit off. Default 100,000, or MaxParked if that is more
+	// or projection.NoLimit.
 	MaxBlocked int64
 	// MissingObjectTimeout is how long the projection waits for a table, column, function, schema or privilege that its handler
 	// needs, for instance one that a migration has yet to create. Meanwhile it tries again every few seconds, its state is

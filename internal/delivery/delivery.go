@@ -114,8 +114,11 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 		d.stop(fault)
 		return projection.ErrDeliveryOver
 	}
-	letter := engine.Rejected{ParkStream: action == projection.ActionParkStream, DeadLetter: projection.DeadLetter{Position: e.Position, Stream: e.Stream,
-		Version: e.Version, Type: e.Type, Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt}}
+	letter := engine.Rejected{
+		DeadLetter: projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
+			Error: failure.Err.Error(), Stack: failure.Stack, Attempts: failure.Attempt},
+		ParkStream: action == projection.ActionParkStream,
+	}
 	if err := d.done(ctx, at+1, &letter); err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@
 // whose own read of the row shows a pause first takes that for the Drain. It reports DrainDone, and a later Drain has it report
 // once more. A needless release costs only a new claim, so a row that is out of date does no harm.
 //
-// A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory, counts an attempt in quarantine,
-// and calls the handler. The shell takes the steps in one goroutine, since each exchange of messages costs time. What each
+// A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory, counts an
+// attempt in quarantine, and calls the handler. The shell takes the steps in one goroutine, since each exchange of messages costs time. What each
 // step is, and what follows it, is decided here: by Run for batches, and by Replaying for dead letters.
 //
 // # Failures
