@@ -16,6 +16,7 @@ type Policy struct {
 	MaxFailureShare float64
 	MaxParked       int64
 	Replay          projection.ReplayPolicy
+	AnyOrder        bool
 }
 
 // Room returns how many more events may be parked if that many are parked already.
