@@ -26,10 +26,13 @@ var everything = projection.DeadLetterFilter{All: true}
 func (d *drawer) ordered(filter projection.DeadLetterFilter, request engine.ReplayRequest) (applied []int64, result projection.CommandResult, err error) {
 	d.T.Helper()
 	request.Command = d.give(engine.ReplayCommand, filter, 100)
-	for {
+	for steps := 1; ; steps++ {
 		r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, request)
 		if d.Must(err); r == nil {
 			break
+		}
+		if steps > 100 {
+			d.T.Fatalf("the replay does not end: %+v", r)
 		}
 		if r.OutOfOrder {
 			continue
