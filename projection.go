@@ -87,6 +87,12 @@ type Projection struct {
 	// event and the later events of its stream. A request of the handler by projection.Retry, Park, ParkStream, Skip or Stop
 	// overrides it, and so does FailureHandler.
 	OnFailure projection.Action
+	// AnyOrder declares that the handler does not mind the order of a stream's events, for instance because it counts them, or because
+	// each event has a row of its own. Then OnFailure is projection.ActionPark by default, and replays are never refused because later
+	// events of the stream are handled. It is for all functions of the handler, those of Route and queued ones too, and for all partitions.
+	// A handler that requests projection.ParkStream still parks the stream. OnFailure must not be projection.ActionParkStream. Default:
+	// the order matters. See docs/failures.md.
+	AnyOrder bool
 	// FailureHandler decides about each failure, in place of Retry.MaxAttempts and OnFailure. It is called from the first failure on,
 	// and returns ActionRetry as often as the event should be tried again, after the delays of Retry. It is not called if the
 	// handler requests an action, nor for infrastructure faults. If it takes longer than 5 s, panics or returns no action, Retry and
@@ -209,7 +215,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	}
 	policy := engine.Policy{
 		Retry: p.Retry, OnFailure: p.OnFailure, FailureHandler: p.FailureHandler, MaxFailureShare: p.MaxFailureShare,
-		MaxParked: p.MaxParked, MaxBlocked: p.MaxBlocked, Replay: p.Replay,
+		MaxParked: p.MaxParked, MaxBlocked: p.MaxBlocked, Replay: p.Replay, AnyOrder: p.AnyOrder,
 	}.WithDefaults()
 	if err := policy.Validate(); err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step
 	switch s := step.(type) {
 	case machine.ScheduleReplay:
 		var found machine.Scheduled
-		found.Found, found.Next, err = plane.ScheduleReplay(ctx, r.Row, w.def.Replay)
+		found.Found, found.Next, err = plane.ScheduleReplay(ctx, r.Row, w.def.Replay, w.def.AnyOrder)
 		next, following = r.Scheduled(found)
 	case machine.FindCommand:
 		var found engine.ReplayQueue
@@ -71,7 +71,7 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step
 		next, following = r.Discarded(discarded)
 	case machine.BeginReplay:
 		var replay *engine.Replay
-		replay, err = plane.BeginReplay(ctx, r.Row, s.Command, s.Unfinished)
+		replay, err = plane.BeginReplay(ctx, r.Row, engine.ReplayRequest{Command: s.Command, LastBegun: s.Unfinished, Types: w.def.Types, AnyOrder: w.def.AnyOrder})
 		next, following = r.Begun(replay)
 	case machine.EndReplay:
 		err = w.endReplay(ctx, r.Row, s)

@@ -3,6 +3,7 @@ package millracetest
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/projection"
@@ -36,11 +37,14 @@ func (k *Kit) DropVersion(p millrace.Projection) {
 }
 
 // Replay handles the parked events of a projection of the Kit's tenant again, with its present handler. Events that fail again
-// stay parked.
+// stay parked. The test fails if an event is refused because the projection has handled later events of its stream.
 func (k *Kit) Replay(p millrace.Projection) {
 	k.t.Helper()
 	k.operate(p, func(ctx context.Context, _ *millrace.Runtime) error {
-		_, err := k.store.DeadLetters(k.idOf(p)).Replay(ctx, projection.DeadLetterFilter{All: true}, replayMost)
+		result, err := k.store.DeadLetters(k.idOf(p)).Replay(ctx, projection.DeadLetterFilter{All: true}, replayMost)
+		if err == nil && result.Refused != nil {
+			err = fmt.Errorf("%w: streams %q", projection.ErrOutOfOrder, result.Refused.Streams)
+		}
 		return err
 	})
 }

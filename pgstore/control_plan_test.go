@@ -214,7 +214,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"begin_attempt", c.sql("begin_attempt"), []any{l.Row, 41, 1}, 1},
 		{"claim", c.sql("claim"), []any{l.Owner, []int32{unowned}, true, f.names}, 1},
 		{"free_leases", c.sql("free_leases"), []any{f.names, f.tenants, true, true}, 1},
-		{"due_replays", c.sql("due_replays"), []any{without, 5, ""}, 0},
+		{"due_replays", c.sql("due_replays"), []any{without, 5, "", false}, 0},
 		{"missing_projections", c.sql("missing_projections"), []any{newRows(t, slices.Concat(projectionsOf([]string{"t1", "t2"}, "p1", "p2"), fresh))}, 2},
 		{"insert_projections", c.sql("insert_projections"), []any{newRows(t, fresh)}, 2},
 		{"insert_leases", c.sql("insert_leases"), []any{newRows(t, fresh)}, 0},

@@ -104,7 +104,7 @@ func (d *drawer) give(kind string, filter projection.DeadLetterFilter, limit int
 
 func (d *drawer) begin(command, mine int64) *engine.Replay {
 	d.t.Helper()
-	r, err := d.plane().BeginReplay(testContext(d.t), d.lease, command, mine)
+	r, err := d.plane().BeginReplay(testContext(d.t), d.lease, engine.ReplayRequest{Command: command, LastBegun: mine})
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -16,7 +17,7 @@ func TestReplayIsBegunUnderTheLease(t *testing.T) {
 	lost := d.lease
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
 	before := d.state()
-	if _, err := d.plane().BeginReplay(testContext(t), lost, command, 0); !errors.Is(err, projection.ErrLeaseLost) || d.state() != before {
+	if _, err := d.plane().BeginReplay(testContext(t), lost, engine.ReplayRequest{Command: command}); !errors.Is(err, projection.ErrLeaseLost) || d.state() != before {
 		t.Errorf("under a lost lease: %v, and it was\n%s\nand is\n%s", err, before, d.state())
 	}
 	if d.begin(command, 0) == nil || d.state() == before {

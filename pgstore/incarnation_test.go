@@ -157,7 +157,10 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 		},
 		"record failure": func() error { _, err := port.plane().RecordFailure(ctx, lease, failure, 0); return err },
 		"discard":        func() error { _, err := port.plane().Discard(ctx, lease, 1); return err },
-		"begin replay":   func() error { _, err := port.plane().BeginReplay(ctx, lease, 1, 0); return err },
+		"begin replay": func() error {
+			_, err := port.plane().BeginReplay(ctx, lease, engine.ReplayRequest{Command: 1})
+			return err
+		},
 	} {
 		err := write()
 		if !errors.Is(err, projection.ErrIncarnationChanged) || port.Classify(err).Class != engine.Infrastructure {

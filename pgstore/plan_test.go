@@ -44,7 +44,7 @@ func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 		sql  string
 		args []any
 	}{
-		"next_due":     {c.sql("due_replays"), []any{l.Row, policy.MaxReplays, ""}},
+		"next_due":     {c.sql("due_replays"), []any{l.Row, policy.MaxReplays, "", false}},
 		"open_command": {c.sql("open_command"), []any{replay, l.Row}},
 		"next":         {c.sql("next_dead_letter"), []any{l.Row, replay, int64(letters), int64(letters), []int64{last}, nil, nil, nil}},
 		"discard":      {c.sql("discard_dead_letters"), []any{l.Row, discard, int64(letters), int64(letters), []int64{last}, nil, nil, nil, 1}},
@@ -78,7 +78,7 @@ func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 	var took []time.Duration
 	for range 50 {
 		begin := time.Now()
-		if scheduled, _, err := d.plane().ScheduleReplay(testContext(t), l, policy); err != nil || scheduled {
+		if scheduled, _, err := d.plane().ScheduleReplay(testContext(t), l, policy, false); err != nil || scheduled {
 			t.Fatal(scheduled, err) // since commands are open
 		}
 		took = append(took, time.Since(begin))
@@ -107,7 +107,7 @@ func TestAutomaticReplaysTakeTheDeadLetterThatIsDueFirst(t *testing.T) {
 			args := append([]any{d.lease.Row}, policy...)
 			want := one[int64](t, d.store, all, args...)
 			p := projection.ReplayPolicy{MaxReplays: policy[0].(int), Interval: seconds(policy[1].(float64)), Factor: policy[2].(float64), Cap: seconds(policy[3].(float64)), Error: policy[4].(string)}
-			got, _, err := control.NextDue(d.store.on(testContext(t), d.store.pool), d.lease.Row, p)
+			got, _, err := control.NextDue(d.store.on(testContext(t), d.store.pool), d.lease.Row, p, false)
 			noError(t, err)
 			if got != want {
 				t.Errorf("round %d, policy %v: letter %d is due first, want %d", round, policy, got, want)

@@ -34,6 +34,7 @@ var (
 var coldStatements = map[string][]string{
 	"it is a part of others": {"append_durable", "lease_columns"},
 	"it runs once for a command or an operation, and reads one row by its primary key, or the few rows of one projection": {"check_lease", "lock_lease", "check_operation", "count_failed_replay", "count_replay",
+		"allow_out_of_order", "count_refused", "insert_refused", "leave_refused", "refuse_replay", "refused_row",
 		"count_unparked", "delete_old_commands", "delete_old_operations", "end_discard", "end_replay", "first_of_stream", "has_open_command", "letter_projections", "open_discards",
 		"park_again", "release_streams", "set_replaying", "state_of_tenant", "try_stream", "unblock_streams"},
 	"it reads no table of the store": {"notify", "transaction_began", "begin_batch", "chain_batch", "commit_batch", "flush_batches", "settings_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",

@@ -28,7 +28,7 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			commit := d.held(func(tx store.Tx) { control.Resolve(tx, d.lease.Row, r) })
 			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
-				again, err = d.plane().BeginReplay(testContext(t), d.lease, command, r.DeadLetter)
+				again, err = d.plane().BeginReplay(testContext(t), d.lease, engine.ReplayRequest{Command: command, LastBegun: r.DeadLetter})
 				return err
 			}))
 			if again == nil || again.Position != b {

@@ -34,6 +34,7 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 	const page, quarter = 500, int64(1) << 26
 	types := []string{"T1", "T2"}
 	in := store.tenant
+	letter := one[int64](t, store, "select max(id) from millrace.dead_letters where stream_id = 's300'")
 	statements := []planned{
 		{"tail at the end", in.sql("read_tail"), []any{last - 10, maxPosition, tailEvents}, 10},
 		{"tail from the middle", in.sql("read_tail"), []any{last / 2, maxPosition, tailEvents}, tailEvents},
@@ -49,6 +50,7 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"heads", must(store.headsStatement([]string{in.name}))(t), nil, 1},
 		{"age after the middle", in.sql("next_event_age"), []any{last / 2}, 1},
 		{"description of a stream", in.sql("stream"), []any{in.name, "s77"}, 1},
+		{"later events of a dead letter", in.sql("later_handled"), []any{in.name, letter, maxPosition, types, true}, 1},
 		{"version", in.sql("stream_version"), []any{"s77"}, 1},
 		{"copied events", in.sql("copied_events"), []any{last / 2, page}, page},
 		{"copied streams", in.sql("copied_streams"), []any{"s5", page}, page},

@@ -207,7 +207,7 @@ func TestControlWorksInEveryMode(t *testing.T) {
 			}
 			d.mustHave(nil)
 			policy := projection.ReplayPolicy{Interval: time.Hour, MaxReplays: -1, Factor: 2, Cap: 100 * time.Hour}
-			if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy); scheduled || next != 0 || err != nil {
+			if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy, false); scheduled || next != 0 || err != nil {
 				t.Errorf("scheduled %v, %v, %v", scheduled, next, err)
 			}
 			number, err := d.plane().InsertOperation(testContext(t), engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}})
@@ -312,7 +312,7 @@ func TestControlReadsIntervalsInEveryStyle(t *testing.T) {
 			c.ConnConfig.RuntimeParams["intervalstyle"] = style
 		})
 		policy := projection.ReplayPolicy{Interval: time.Hour, MaxReplays: -1, Factor: 2, Cap: 100 * time.Hour}
-		if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy); scheduled || next <= 0 || err != nil {
+		if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy, false); scheduled || next <= 0 || err != nil {
 			t.Errorf("%s: scheduled %v, %v, %v", style, scheduled, next, err)
 		}
 	}

@@ -27,6 +27,9 @@ type DeadLetter struct {
 	FirstFailedAt time.Time `json:"firstFailedAt,omitzero"`
 	LastFailedAt  time.Time `json:"lastFailedAt,omitzero"`
 	EndedAt       time.Time `json:"endedAt,omitzero"`
+	// OutOfOrder reports that its last replay was refused, since the projection has handled later events of the stream. It is not
+	// replayed automatically any more. See DeadLetterFilter.OutOfOrder.
+	OutOfOrder bool `json:"outOfOrder,omitzero"`
 }
 
 // DeadLetterState is the state of a dead letter.
@@ -57,12 +60,17 @@ type DeadLetterFilter struct {
 	Type   string
 	// Error selects by a part of the error's text.
 	Error string
+	// OutOfOrder is for Replay alone. It lets Replay apply events although the projection has handled later events of their streams, as
+	// it does after ActionPark. Such an event overwrites what the later ones have written, unless the handler does not mind the order.
+	// Without it, Replay refuses them. Rebuild the projection instead if the order matters.
+	OutOfOrder bool
 }
 
 // ReplayPolicy sets when dead letters are replayed automatically. They are replayed one after another, in the order in which
 // they became due. So a dead letter that fails again and again does not delay the others. A parked stream is replayed whole, and
-// waits if one of its events fails. Events that wait for an earlier event of their stream are not replayed by themselves. The zero
-// value turns the automatic replay off.
+// waits if one of its events fails. Events that wait for an earlier event of their stream are not replayed by themselves. An event is left
+// for a command, with DeadLetter.OutOfOrder, if the projection has handled later events of its stream, unless Projection.AnyOrder is set.
+// The zero value turns the automatic replay off.
 type ReplayPolicy struct {
 	// Interval is how long after its last failure an event is replayed, and how often the dead letters are checked. 0 turns the
 	// automatic replay off.

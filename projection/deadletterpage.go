@@ -20,4 +20,14 @@ type CommandResult struct {
 	// Done counts the dead letters that were resolved or discarded. Failed counts those whose replay failed.
 	Done   int64 `json:"done"`
 	Failed int64 `json:"failed"`
+	// Refused are the replays that were refused, nil if none was.
+	Refused *Refused `json:"refused,omitempty"`
+}
+
+// Refused are replays that were refused because the projection has handled later events of the streams. Their dead letters stay parked. See
+// DeadLetterFilter.OutOfOrder.
+type Refused struct {
+	// Events counts the refused replays. Streams are the streams of the first of them, at most 10.
+	Events  int64    `json:"events"`
+	Streams []string `json:"streams"`
 }

@@ -29,6 +29,11 @@ type DeadLetters interface {
 	// like any other. If a replay fails, the event stays parked with one attempt more, and so do the later events of its
 	// stream. An event is applied once, even if several replays select it.
 	//
+	// An event is refused if the projection has handled later events of its stream, as it does after ActionPark: it would be applied
+	// after them. It stays parked, and CommandResult counts it. If all events that were selected are refused, Replay also returns an
+	// error that wraps ErrOutOfOrder. Later events count that the projection selects and that are not parked themselves. The filter's
+	// OutOfOrder and Projection.AnyOrder allow such replays. In a parked stream, the events after a refused one wait, as after one that fails.
+	//
 	// Replay returns after the last event. It waits while the projection is paused or no node runs it. If ctx ends first,
 	// it returns ErrCommandPending, and the replay continues unless Cancel ends it. If the connection fails while the
 	// command is sent, the command may have been accepted or not.

@@ -56,6 +56,9 @@ var (
 	ErrEventGone = errors.New("the event is not in the store any more")
 	// ErrCommandNotFound is returned if a projection has no command with that number, or had it more than a day ago.
 	ErrCommandNotFound = errors.New("no such command")
+	// ErrOutOfOrder is returned by a replay that was refused whole: the projection has handled later events of the streams. The error's
+	// text names streams. Rebuild the projection, or set DeadLetterFilter.OutOfOrder.
+	ErrOutOfOrder = errors.New("later events of the stream are handled")
 	// ErrCommandPending is returned if a command was accepted but not carried out yet. The holder of the projection's lease
 	// will carry it out.
 	ErrCommandPending = errors.New("accepted, but not carried out yet")

@@ -164,7 +164,7 @@ func TestReplayOfManyDeadLettersCostsAsMuchAsOfFew(t *testing.T) {
 		steps := make([]time.Duration, 0, 100)
 		for range cap(steps) {
 			begin := time.Now()
-			r := must(b.store.plane().BeginReplay(testContext(t), b.lease, command, 0))(t)
+			r := must(b.store.plane().BeginReplay(testContext(t), b.lease, engine.ReplayRequest{Command: command}))(t)
 			noError(t, b.store.port().Tx(testContext(t), func(tx store.Tx) error { control.Resolve(tx, b.lease.Row, r); return nil }))
 			steps = append(steps, time.Since(begin))
 		}
@@ -190,7 +190,7 @@ func TestTextsOfFailuresFitWhateverTheyContain(t *testing.T) {
 	noError(t, b.store.plane().Park(ctx, b.lease, projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: "x", Attempts: 1}, false))
 	b.lease.Checkpoint = e.Position
 	command := must(b.store.plane().Insert(ctx, b.lease.ID, "replay", allLetters, 10))(t)
-	r := must(b.store.plane().BeginReplay(ctx, b.lease, command, 0))(t)
+	r := must(b.store.plane().BeginReplay(ctx, b.lease, engine.ReplayRequest{Command: command}))(t)
 	failed := engine.FailedReplay{Replay: *r, Attempt: 2, Err: errors.New("a\x00b\xff after"), Stack: strings.Repeat("s\x00", 100_000), Halt: "h\x00alt"}
 	noError(t, b.store.plane().FailReplay(ctx, b.lease, failed))
 	letters := must(b.store.DeadLetters(b.lease.ID).List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "after"}}))(t)

@@ -369,7 +369,7 @@ func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
 			return p.State == millrace.StateWaiting && p.FailingPosition == waits
 		})
 		s.Poison.Delete(parked)
-		s.MustReplay(projection.DeadLetterFilter{All: true}, 10, 1, 0)
+		s.MustReplay(projection.DeadLetterFilter{All: true, OutOfOrder: true}, 10, 1, 0)
 		if p := s.Status(rt, "p"); p.Attempts != 1 || p.Checkpoint >= waits {
 			t.Errorf("status: %+v", p)
 		}

@@ -233,6 +233,7 @@ func TestDeadLettersProperty(t *testing.T) {
 			}
 			worlds++
 			d := drawerOf(b, fmt.Sprint("p", worlds))
+			d.anyOrder = true
 			defer func() { d.End() }()
 			w := newLettersWorld(t, d)
 			failed = true // until the check fails: then rapid shrinks the failure, however long that takes

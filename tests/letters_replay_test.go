@@ -59,6 +59,7 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		d := newDrawer(k, 5)
 		a, b, c := d.at["a"], d.at["b"], d.at["c"]
+		d.anyOrder = true
 		d.must(d.run(d.write, d.batch(a[0])))
 		d.park(b[0], false)
 		d.park(c[0], true)
@@ -174,7 +175,7 @@ func TestAutomaticReplaysMayHaveAnyLimit(t *testing.T) {
 		d.Must(d.Store.Age(d.Ctx, time.Hour))
 		for _, most := range []int{math.MaxInt, projection.NoLimit} {
 			policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: most}}.WithDefaults().Replay
-			if scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy); err != nil || !scheduled {
+			if scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy, false); err != nil || !scheduled {
 				t.Errorf("at most %d: scheduled %v, %v", most, scheduled, err)
 			}
 			queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, false)
@@ -188,10 +189,11 @@ func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		d := newDrawer(k, 4)
 		a, b, c := d.at["a"], d.at["b"], d.at["c"]
+		d.anyOrder = true
 		policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}}.WithDefaults().Replay
 		schedule := func() (due int64) {
 			t.Helper()
-			scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy)
+			scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy, d.anyOrder)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -24,6 +24,8 @@ type drawer struct {
 	*kit.Holder
 	at     map[string][]int64
 	events map[int64]event.Envelope
+	// anyOrder is Projection.AnyOrder.
+	anyOrder bool
 }
 
 // newDrawer returns the holder of the lease of projection p. Its streams have that many events each, in turn.
@@ -72,11 +74,17 @@ func (d *drawer) must(err error) {
 
 func (d *drawer) add(stream string) int64 {
 	d.T.Helper()
-	e := event.Event{Type: "of " + stream, Body: []byte(`{"of": "` + stream + `"}`)}
+	return d.addTo(stream, stream)
+}
+
+// addTo appends an event of a kind, under which at has its position.
+func (d *drawer) addTo(stream, kind string) int64 {
+	d.T.Helper()
+	e := event.Event{Type: "of " + kind, Body: []byte(`{"of": "` + kind + `"}`)}
 	result, err := d.Store.Append(d.Ctx, stream, event.Any, e)
 	d.Must(err)
 	at := result.Positions[0]
-	d.at[stream] = append(d.at[stream], at)
+	d.at[kind] = append(d.at[kind], at)
 	d.events[at] = event.Envelope{Position: at, Stream: stream, Version: result.Version, Type: e.Type, Body: e.Body}
 	return at
 }
@@ -143,7 +151,7 @@ func (d *drawer) give(kind engine.CommandKind, filter projection.DeadLetterFilte
 
 func (d *drawer) begin(command, lastBegun int64) *engine.Replay {
 	d.T.Helper()
-	r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, command, lastBegun)
+	r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, engine.ReplayRequest{Command: command, LastBegun: lastBegun, AnyOrder: d.anyOrder})
 	d.Must(err)
 	return r
 }

@@ -110,7 +110,7 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 				background.Go(func() {
 					ctx, cancel := context.WithTimeout(b.Ctx, time.Second)
 					defer cancel()
-					_, _ = letters.Replay(ctx, projection.DeadLetterFilter{All: true}, 1000)
+					_, _ = letters.Replay(ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 1000)
 				})
 			case 6:
 				if err := admin.Pause(b.Ctx, p); err == nil {
@@ -137,7 +137,7 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 		})
 		b.Must(admin.WaitFor(b.Ctx, p, last))
 		b.Eventually("nothing is parked", func() bool {
-			_, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 100_000)
+			_, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100_000)
 			b.Must(err)
 			return len(b.DeadLettersOf("p")) == 0
 		})

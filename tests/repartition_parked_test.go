@@ -127,7 +127,7 @@ func TestCommandOnAPartitionOutlivesIt(t *testing.T) {
 		second := b.Store.DeadLetters(millrace.ProjectionID{Name: "p", Partition: 2})
 		replayed := make(chan projection.CommandResult, 1)
 		go func() {
-			result, err := second.Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 1000)
+			result, err := second.Replay(b.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 1000)
 			if err != nil {
 				t.Error(err)
 			}

@@ -249,7 +249,7 @@ func (w *splitWorld) obey(lease engine.Lease, poison bool, replays int) (more bo
 		return true
 	}
 	for range replays {
-		r, err := w.plane.BeginReplay(w.ctx, lease, queue.Command.ID, 0)
+		r, err := w.plane.BeginReplay(w.ctx, lease, engine.ReplayRequest{Command: queue.Command.ID, AnyOrder: true})
 		w.must(err)
 		if r == nil {
 			return true
@@ -278,7 +278,7 @@ func (w *splitWorld) zombie() {
 	lease := rapid.SampledFrom(w.zombies).Draw(w.T, "zombie")
 	letter := projection.DeadLetter{Position: lease.Checkpoint + 1, Stream: "s1", Version: 1, Type: "T", Error: "bad", Attempts: 1}
 	_, recorded := w.plane.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errBad}, time.Second)
-	_, begun := w.plane.BeginReplay(w.ctx, lease, 1, 0)
+	_, begun := w.plane.BeginReplay(w.ctx, lease, engine.ReplayRequest{Command: 1})
 	for what, err := range map[string]error{
 		"batch":   w.apply(lease, engine.Batch{To: lease.Checkpoint + 1}),
 		"park":    w.plane.Park(w.ctx, lease, letter, true),

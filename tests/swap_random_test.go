@@ -83,7 +83,7 @@ func (s *swapping) disturb(version int) {
 		s.group.Go(func() {
 			ctx, cancel := context.WithTimeout(s.Ctx, time.Second)
 			defer cancel()
-			_, _ = s.Store.DeadLetters(id).Replay(ctx, projection.DeadLetterFilter{All: true}, 1000)
+			_, _ = s.Store.DeadLetters(id).Replay(ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 1000)
 		})
 	case 5:
 		s.may("pause", s.admin.Pause(s.Ctx, id))
@@ -119,7 +119,7 @@ func (s *swapping) settle(version int) {
 func (s *swapping) replay(version int) {
 	s.T.Helper()
 	s.Eventually("nothing is parked", func() bool {
-		_, err := s.Store.DeadLetters(modelID(version)).Replay(s.Ctx, projection.DeadLetterFilter{All: true}, 100_000)
+		_, err := s.Store.DeadLetters(modelID(version)).Replay(s.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100_000)
 		s.may("replay", err)
 		return len(s.DeadLettersOf(modelID(version).Name)) == 0
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -79,9 +80,11 @@ func (l *letterCommand) count(ctx context.Context, s store, ids []millrace.Proje
 type resultJSON struct {
 	Tenant     string `json:"tenant"`
 	Projection string `json:"projection"`
-	// Done is how many dead letters were resolved, discarded or purged, Failed how many replays failed.
-	Done   int64 `json:"done"`
-	Failed int64 `json:"failed"`
+	// Done is how many dead letters were resolved, discarded or purged, Failed how many replays failed. Refused are the replays that were
+	// refused because later events of their streams are handled.
+	Done    int64               `json:"done"`
+	Failed  int64               `json:"failed"`
+	Refused *projection.Refused `json:"refused,omitempty"`
 }
 
 type resultsJSON struct {
@@ -93,7 +96,7 @@ func (c *cli) run(ids []millrace.ProjectionID, past string, do func(id millrace.
 	all := resultsJSON{Results: []resultJSON{}}
 	var ended atomic.Int64
 	stop := c.progress().followCount(&ended, len(ids))
-	var failedReplays int64
+	var failedReplays, refusedReplays int64
 	var failures []error
 	for _, id := range ids {
 		result, err := do(id)
@@ -101,12 +104,15 @@ func (c *cli) run(ids []millrace.ProjectionID, past string, do func(id millrace.
 		if errors.Is(err, projection.ErrCommandPending) {
 			err = fmt.Errorf("%w: it continues when a node runs the projection", err)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, projection.ErrOutOfOrder) {
 			failures = append(failures, fmt.Errorf("%s: %w", report.Name(id), err))
 			continue
 		}
 		failedReplays += result.Failed
-		all.Results = append(all.Results, resultJSON{id.Tenant, id.Name, result.Done, result.Failed})
+		if result.Refused != nil {
+			refusedReplays += result.Refused.Events
+		}
+		all.Results = append(all.Results, resultJSON{id.Tenant, id.Name, result.Done, result.Failed, result.Refused})
 	}
 	stop()
 	err := c.print(all, func() error {
@@ -114,6 +120,9 @@ func (c *cli) run(ids []millrace.ProjectionID, past string, do func(id millrace.
 			text := fmt.Sprintf("%s: %s %s", report.Name(full(r.Tenant, r.Projection)), past, plural(r.Done, "event"))
 			if r.Failed > 0 {
 				text += fmt.Sprintf("; %s failed again", plural(r.Failed, "event"))
+			}
+			if r.Refused != nil {
+				text += fmt.Sprintf("; %s refused, since later events of the stream are handled: %s", plural(r.Refused.Events, "event"), streamsOf(r.Refused))
 			}
 			if err := c.say("%s", text); err != nil {
 				return err
@@ -124,10 +133,22 @@ func (c *cli) run(ids []millrace.ProjectionID, past string, do func(id millrace.
 	if err == nil {
 		err = joined(failures)
 	}
+	if err == nil && refusedReplays > 0 {
+		err = fmt.Errorf("%s refused: rebuild the projection, or say --out-of-order if its handler does not mind the order", plural(refusedReplays, "event"))
+	}
 	if err == nil && failedReplays > 0 {
 		err = fmt.Errorf("%s failed again: see dead-letters list", plural(failedReplays, "event"))
 	}
 	return err
+}
+
+// streamsOf returns the streams of refused replays in words.
+func streamsOf(r *projection.Refused) string {
+	text := strings.Join(r.Streams, ", ")
+	if int64(len(r.Streams)) < r.Events && len(r.Streams) > 1 {
+		text += ", …"
+	}
+	return text
 }
 
 func (c *cli) replayCommand() *cobra.Command {
@@ -136,10 +157,16 @@ func (c *cli) replayCommand() *cobra.Command {
 		Use:   "replay PROJECTION [ID...]",
 		Short: "Apply parked events again",
 		Long: `Applies parked events again, the oldest first, on the node that runs the projection, and waits for the end. An event that
-fails stays parked. A parked stream is replayed as a whole and in order. Exits with 1 if an event failed again.`,
+fails stays parked. A parked stream is replayed as a whole and in order.
+
+An event is refused and stays parked if the projection has handled later events of its stream: it would overwrite what they have
+written. Rebuild the projection then. If the handler does not mind the order, --out-of-order replays it all the same.
+
+Exits with 1 if an event failed again or was refused.`,
 		Example: `  millrace dead-letters replay totals 42 43
   millrace dead-letters replay totals --error "connection refused"
-  millrace dead-letters replay totals --all --timeout 5m`,
+  millrace dead-letters replay totals --all --timeout 5m
+  millrace dead-letters replay counts 42 --out-of-order`,
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
 			ids, err := l.resolve(ctx, c, s, args)
 			if err != nil {
@@ -151,6 +178,7 @@ fails stays parked. A parked stream is replayed as a whole and in order. Exits w
 		}),
 	}
 	l.add(cmd)
+	cmd.Flags().BoolVar(&l.OutOfOrder, "out-of-order", false, "also events whose streams have later events that are handled")
 	return cmd
 }
 

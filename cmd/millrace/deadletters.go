@@ -80,12 +80,15 @@ type letterRow struct {
 	FirstFailedAt *time.Time `json:"firstFailedAt,omitempty"`
 	LastFailedAt  *time.Time `json:"lastFailedAt,omitempty"`
 	EndedAt       *time.Time `json:"endedAt,omitempty"`
+	// OutOfOrder reports that the last replay was refused because later events of the stream are handled.
+	OutOfOrder bool `json:"outOfOrder,omitempty"`
 }
 
 func letterOf(l projection.DeadLetter) letterRow {
 	return letterRow{ID: l.ID, Tenant: l.Projection.Tenant, Projection: l.Projection.Name, Partition: l.Projection.Partition, Position: l.Position,
 		Stream: l.Stream, Version: l.Version, Type: l.Type, State: string(l.State), Blocked: l.BlockedByStream, Error: l.Error, Stack: l.Stack,
-		Attempts: l.Attempts, Replays: l.Replays, FirstFailedAt: present(l.FirstFailedAt), LastFailedAt: present(l.LastFailedAt), EndedAt: present(l.EndedAt)}
+		Attempts: l.Attempts, Replays: l.Replays, FirstFailedAt: present(l.FirstFailedAt), LastFailedAt: present(l.LastFailedAt), EndedAt: present(l.EndedAt),
+		OutOfOrder: l.OutOfOrder}
 }
 
 // present returns a time in UTC, nil for the zero time.
@@ -183,6 +186,9 @@ func describeError(l projection.DeadLetter) string {
 	if l.BlockedByStream {
 		return "an earlier event of the stream is parked"
 	}
+	if l.OutOfOrder {
+		return "replay refused, later events of the stream are handled; " + l.Error
+	}
 	return l.Error
 }
 
@@ -246,7 +252,14 @@ func (c *cli) printLetter(l projection.DeadLetter, shown shownJSON) error {
 			lines = append(lines, at.what+": "+at.time.UTC().Format(time.RFC3339))
 		}
 	}
-	lines = append(lines, "error: "+describeError(l))
+	reason := l.Error
+	if l.BlockedByStream {
+		reason = describeError(l)
+	}
+	lines = append(lines, "error: "+reason)
+	if l.OutOfOrder {
+		lines = append(lines, "replay: refused, since later events of the stream are handled; rebuild the projection, or replay with --out-of-order")
+	}
 	switch e := shown.Event; {
 	case shown.Unreadable != "":
 		lines = append(lines, "body: it cannot be read: "+shown.Unreadable)

@@ -94,7 +94,7 @@ func (m models) projection(name string) millrace.Projection {
 		return m.Hook(func(ctx context.Context, tx kit.Tx) error { return m.exec(ctx, tx, statement) })
 	}
 	const empty = "delete from %[2]s where tenant = %[3]s"
-	p := millrace.Projection{Retry: projection.RetryPolicy{MaxAttempts: 2, Base: 10 * time.Millisecond}, Reset: hook(empty)}
+	p := millrace.Projection{OnFailure: projection.ActionPark, Retry: projection.RetryPolicy{MaxAttempts: 2, Base: 10 * time.Millisecond}, Reset: hook(empty)}
 	if p.Name, p.Version = (millrace.ProjectionID{Name: name}).Version(); p.Version > 1 {
 		p.Swap, p.Drop = hook("insert into %[1]s_swapped (tenant) values (%[3]s)"), hook(empty)
 	}

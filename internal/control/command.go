@@ -27,6 +27,9 @@ func (p Plane) Insert(ctx context.Context, id projection.ID, kind engine.Command
 		if _, err := tx.One("insert_command", commandArgs(nil, rows[:1], kind, filter, limit), &command); err != nil {
 			return err
 		}
+		if filter.OutOfOrder {
+			tx.Exec("allow_out_of_order", command)
+		}
 		if len(rows) > 1 {
 			tx.Exec("insert_command", commandArgs(&command, rows[1:], kind, filter, limit)...)
 		}
@@ -84,7 +87,7 @@ func (p Plane) Parts(ctx context.Context, id projection.ID, command int64) (part
 
 func readParts(v store.View, id projection.ID, command int64) (parts []engine.CommandPart, err error) {
 	var p engine.CommandPart
-	row := []any{&p.ID, &p.Row, &p.Ended, &p.Done, &p.Failed, &p.Unowned}
+	row := []any{&p.ID, &p.Row, &p.Ended, &p.Done, &p.Failed, &p.Refused, &p.Stream, &p.Unowned}
 	err = v.Each("command_parts", []any{command, id.Tenant, id.Name}, row, func() error {
 		parts = append(parts, p)
 		return nil
@@ -136,13 +139,17 @@ type command struct {
 	inStream *string
 	after    int64
 	current  *int64
+	// outOfOrder reports whether it may replay events whose streams have later handled events. root is its first row.
+	outOfOrder bool
+	root       int64
 }
 
 // openCommand locks and returns an open command, or nil if there is none.
 func openCommand(tx store.Tx, row int32, id int64) (*command, error) {
 	c := &command{id: id, row: row}
 	tx.Exec("lock_command", id)
-	found, err := tx.One("open_command", []any{id, row}, &c.ids, &c.stream, &c.eventType, &c.text, &c.left, &c.inStream, &c.after, &c.current, &c.low, &c.high)
+	found, err := tx.One("open_command", []any{id, row}, &c.ids, &c.stream, &c.eventType, &c.text, &c.left, &c.inStream, &c.after, &c.current,
+		&c.low, &c.high, &c.outOfOrder, &c.root)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -156,9 +163,9 @@ type letterAt struct {
 	inParked     bool
 }
 
-// beginNext begins the next replay of a command. If no work is left, it ends the command and returns nil. lastBegun is the
-// dead letter whose replay the caller began last: its process did not crash.
-func (c *command) beginNext(tx store.Tx, lastBegun int64) (*engine.Replay, error) {
+// beginNext begins the next replay of a command. If no work is left, it ends the command and returns nil. A replay that would be out of order
+// does not begin, unless the command or the request allows that.
+func (c *command) beginNext(tx store.Tx, lease engine.Lease, r engine.ReplayRequest) (*engine.Replay, error) {
 	letter, err := c.choose(tx)
 	switch {
 	case err != nil:
@@ -167,13 +174,22 @@ func (c *command) beginNext(tx store.Tx, lastBegun int64) (*engine.Replay, error
 		tx.Exec("set_replaying", c.id, c.inStream, c.after, nil)
 		return nil, endReplay(tx, c.row, c.id)
 	}
-	tx.Exec("set_replaying", c.id, c.inStream, c.after, letter.id)
 	// If the stream of the previous dead letter was parked meanwhile, the command continues without that dead letter.
 	if c.current != nil && *c.current != letter.id {
 		tx.Exec("park_again", c.row, *c.current)
 	}
 	replay := &engine.Replay{Command: c.id, DeadLetter: letter.id, Position: letter.position, Stream: letter.stream}
-	tx.Later("begin_replay", []any{letter.id, c.id, lastBegun}, &replay.Begun, &replay.Attempts)
+	if !c.outOfOrder && !r.AnyOrder {
+		replay.OutOfOrder, err = laterHandled(tx, lease, letter, r.Types)
+		if err == nil && replay.OutOfOrder {
+			err = c.refuse(tx, letter)
+		}
+		if err != nil || replay.OutOfOrder {
+			return replay, err
+		}
+	}
+	tx.Exec("set_replaying", c.id, c.inStream, c.after, letter.id)
+	tx.Later("begin_replay", []any{letter.id, c.id, r.LastBegun}, &replay.Begun, &replay.Attempts)
 	return replay, nil
 }
 
@@ -210,7 +226,7 @@ func (c *command) choose(tx store.Tx) (*letterAt, error) {
 
 // first returns the first dead letter of a stream, or nil if there is none.
 func (c *command) first(tx store.Tx, stream string) (*letterAt, error) {
-	l := letterAt{stream: stream}
+	l := letterAt{stream: stream, inParked: true}
 	found, err := tx.One("first_of_stream", []any{c.row, stream}, &l.id, &l.position)
 	if err != nil || !found {
 		return nil, err

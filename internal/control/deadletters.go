@@ -28,7 +28,7 @@ func (p Plane) List(ctx context.Context, id projection.ID, page projection.DeadL
 		letters = nil
 		l := projection.DeadLetter{Projection: id}
 		row := []any{&l.Projection.Partition, &l.ID, &l.Position, &l.Stream, &l.Version, &l.Type, &l.BlockedByStream, &l.State, &l.Error, &l.Stack,
-			&l.Attempts, &l.Replays, &l.FirstFailedAt, &l.LastFailedAt, &l.EndedAt}
+			&l.Attempts, &l.Replays, &l.FirstFailedAt, &l.LastFailedAt, &l.EndedAt, &l.OutOfOrder}
 		return v.Each(statement, args, row, func() error {
 			letters = append(letters, l)
 			return nil

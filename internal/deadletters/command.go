@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -37,7 +40,11 @@ func (d *DeadLetters) command(ctx context.Context, kind engine.CommandKind, filt
 
 // Start starts a command and returns its number. The owners of the leases run it.
 func (d *DeadLetters) Start(ctx context.Context, kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
-	if err := bounded(filter, limit); err != nil {
+	replays := filter
+	if kind == engine.ReplayCommand {
+		replays.OutOfOrder = false
+	}
+	if err := bounded(replays, limit); err != nil {
 		return 0, err
 	}
 	return d.plane.Insert(ctx, d.id, kind, filter, limit)
@@ -64,10 +71,34 @@ func (d *DeadLetters) Cancel(ctx context.Context, command int64) (err error) {
 func Result(command int64, parts []engine.CommandPart) (result projection.CommandResult, ended bool) {
 	result.Command, ended = command, true
 	for _, part := range parts {
-		result.Done, result.Failed = result.Done+part.Done, result.Failed+part.Failed
 		ended = ended && part.Ended
+		if part.Refused {
+			if result.Refused == nil {
+				result.Refused = &projection.Refused{}
+			}
+			result.Refused.Events += part.Failed
+			result.Refused.Streams = append(result.Refused.Streams, part.Stream)
+			continue
+		}
+		result.Done, result.Failed = result.Done+part.Done, result.Failed+part.Failed
+	}
+	if result.Refused != nil {
+		slices.Sort(result.Refused.Streams)
 	}
 	return result, ended
+}
+
+// refused returns projection.ErrOutOfOrder if a command did nothing but refuse replays. The text names the streams and what to do.
+func refused(r projection.CommandResult) error {
+	if r.Refused == nil || r.Done+r.Failed > 0 {
+		return nil
+	}
+	streams := make([]string, len(r.Refused.Streams))
+	for i, stream := range r.Refused.Streams {
+		streams[i] = excerpt.Quoted(stream)
+	}
+	return fmt.Errorf("%w: refused events: %d, of streams: %s; rebuild the projection, or replay out of order if its handler does not mind the order",
+		projection.ErrOutOfOrder, r.Refused.Events, strings.Join(streams, ", "))
 }
 
 // runUnowned runs the open parts of a command that call no handler, if no living node owns their leases.
@@ -102,7 +133,7 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 		default:
 			result, ended = Result(command, parts)
 			if ended {
-				return true, nil
+				return true, refused(result)
 			}
 			if err := d.store.NotWithin(ctx); err != nil {
 				return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, err)

@@ -18,6 +18,9 @@ func selected(filter projection.DeadLetterFilter, states []projection.DeadLetter
 	if err := errors.Join(valid.Text("Stream", filter.Stream), valid.Text("Type", filter.Type), valid.Text("Error", filter.Error)); err != nil {
 		return nil, err
 	}
+	if filter.OutOfOrder {
+		return nil, errors.New("DeadLetterFilter.OutOfOrder is for Replay alone")
+	}
 	if some := filter; filter.All {
 		if some.All = false; !selectsNothing(some) {
 			return nil, errors.New("DeadLetterFilter.All must not be set with other fields")

@@ -17,6 +17,7 @@ type Policy struct {
 	MaxParked       int64
 	MaxBlocked      int64
 	Replay          projection.ReplayPolicy
+	AnyOrder        bool
 }
 
 // Room returns how many more events that failed may be parked if that many are parked already.

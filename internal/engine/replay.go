@@ -14,6 +14,16 @@ type Command struct {
 	Replay bool
 }
 
+// ReplayRequest asks for the next replay of a command.
+type ReplayRequest struct {
+	Command int64
+	// LastBegun is the dead letter whose replay the caller began last, without an outcome: its process did not crash.
+	LastBegun int64
+	// Types are those that the projection handles, none for all. AnyOrder is that of Policy.
+	Types    []string
+	AnyOrder bool
+}
+
 // Replay is one replay of a dead letter that has begun.
 type Replay struct {
 	Command    int64
@@ -24,6 +34,8 @@ type Replay struct {
 	Begun int
 	// Attempts counts the failures of its event before this replay.
 	Attempts int
+	// OutOfOrder reports that the replay did not begin, since the projection has handled a later event of the stream.
+	OutOfOrder bool
 }
 
 // replaysBegun is how many owners in a row may end at the replay of a dead letter before it is given up.
@@ -52,11 +64,14 @@ const (
 )
 
 // CommandPart is a command for one partition. Row is the row of its lease. Done and Failed are its result so far. Unowned reports
-// that it can run without a handler, and that no living node owns the lease.
+// that it can run without a handler, and that no living node owns the lease. If Refused is set, it is no part of the command: Failed counts
+// the dead letters of Stream, and perhaps of others, whose replay was refused.
 type CommandPart struct {
 	ID           int64
 	Row          int32
 	Ended        bool
 	Done, Failed int64
+	Refused      bool
+	Stream       string
 	Unowned      bool
 }

@@ -224,7 +224,8 @@ func (a args) letter(command int64) *engine.Replay {
 	if a["over"] != "" {
 		return nil
 	}
-	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)), Begun: int(a.num("begun", 1))}
+	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)),
+		Begun: int(a.num("begun", 1)), OutOfOrder: a["late"] != ""}
 }
 
 func neverCalled(context.Context, projection.Failure) projection.Action { panic("not called") }

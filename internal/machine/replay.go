@@ -84,6 +84,9 @@ const (
 	ReplayDone
 	// ReplayFailed means that a replay failed: its dead letter stays parked, or is skipped, or halts the projection.
 	ReplayFailed
+	// ReplayOutOfOrder means that a replay did not begin, since the projection has handled later events of the stream. Its dead letter
+	// stays parked.
+	ReplayOutOfOrder
 )
 
 // ReplayResult is the result of Command.
@@ -136,6 +139,9 @@ func (r Replaying) Discarded(n int64) (Replaying, ReplayStep) {
 func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
 	if replay == nil {
 		return r, r.end(ReplayResult{End: ReplayOver})
+	}
+	if replay.OutOfOrder {
+		return r, r.end(ReplayResult{End: ReplayOutOfOrder, Replay: *replay})
 	}
 	r.replay = *replay
 	if replay.Deadly() {

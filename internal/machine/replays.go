@@ -145,7 +145,7 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 			s.Crash.CutOff = s.Row.Incarnation
 		}
 		s.putOff(job, r.Fault)
-	case ReplayDone, ReplayFailed:
+	case ReplayDone, ReplayFailed, ReplayOutOfOrder:
 		s.replayed(r)
 	}
 }
@@ -177,7 +177,9 @@ func (s *step) replayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
 	s.Row.SetParked(s.Row.Parked) // it is not parked any more, or has failed now
 	s.replayEnded()
-	s.replayIn(s.Def.Replay.Interval)
+	if r.End != ReplayOutOfOrder {
+		s.replayIn(s.Def.Replay.Interval)
+	}
 	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream),
 		zap.Int64("deadletter", r.Replay.DeadLetter)}
 	outcome := observe.Replay{Projection: s.Row.ID, Position: r.Replay.Position, Stream: r.Replay.Stream}
@@ -186,6 +188,9 @@ func (s *step) replayed(r ReplayResult) {
 		s.Row.SetParked(s.Row.Parked - 1)
 		s.applied++
 		s.report(outcome, zap.InfoLevel, "parked event replayed", fields...)
+	case r.End == ReplayOutOfOrder:
+		outcome.Err, outcome.Action = projection.ErrOutOfOrder, projection.ActionPark
+		s.report(outcome, zap.WarnLevel, "replay refused: later events of the stream are handled, event stays parked", fields...)
 	case r.Halt != nil:
 		outcome.Err, outcome.Action = r.Halt, projection.ActionStop
 		s.report(outcome, zap.ErrorLevel, "projection stopped by a replay until it is resumed", append(fields, zap.Error(r.Halt))...)

@@ -111,6 +111,14 @@ func (s Share) Has(stream string, position int64) bool {
 	return s.Slots().Contains(slot) && position > s.passed(slot)
 }
 
+// HandledUpTo returns the position up to which the events of a stream were handled, by this partition with that checkpoint or by those before it.
+func (s Share) HandledUpTo(stream string, checkpoint int64) int64 {
+	if len(s.Passed) == 0 {
+		return checkpoint
+	}
+	return max(checkpoint, s.passed(Slot(stream)))
+}
+
 // passed returns the position up to which the events of a slot were handled before the partition existed, or 0.
 func (s Share) passed(slot int32) int64 {
 	i := sort.Search(len(s.Passed), func(i int) bool { return s.Passed[i].To > slot })

@@ -3,7 +3,7 @@
 select p.partition, d.*
   from {control}.projections p cross join lateral (
        select d.id, d.position, d.stream_id, d.stream_version, d.type, d.blocked_by_stream, d.state, d.error, d.stack, d.attempts, d.replays,
-              d.first_failed_at, d.last_failed_at, d.ended_at
+              d.first_failed_at, d.last_failed_at, d.ended_at, d.open_replays < 0
          from {control}.dead_letters d
         where d.projection_id = p.id and d.state = any($8::text[])
           and ($4::bigint[] is null or d.id = any($4::bigint[])) and ($5::text is null or d.stream_id = $5::text)

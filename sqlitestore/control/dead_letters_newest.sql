@@ -1,7 +1,7 @@
 -- dead_letters.sql in the other order: dead letters before position ?9, the newest first. It sorts the pages of the
 -- partitions. Indexes: those of dead_letters.sql. Locks nothing.
 select p.partition, d.id, d.position, d.stream_id, d.version, d.type, d.blocked_by_stream, d.state, d.error, d.stack, d.attempts, d.replays,
-       d.first_failed_at, d.last_failed_at, d.ended_at
+       d.first_failed_at, d.last_failed_at, d.ended_at, d.open_replays < 0
 from millrace_tenants t join millrace_projections p on p.tenant = t.id
 join millrace_dead_letters d on d.id in (
     select x.id from millrace_dead_letters x

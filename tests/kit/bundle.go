@@ -335,11 +335,11 @@ func (b *Bundle) DeadLettersOf(name string) []projection.DeadLetter {
 	return letters
 }
 
-// Replaying replays all dead letters of a projection, and sends the result.
+// Replaying replays all dead letters of a projection, also out of order, and sends the result.
 func (b *Bundle) Replaying(name string) <-chan projection.CommandResult {
 	replayed := make(chan projection.CommandResult, 1)
 	go func() {
-		result, err := b.Store.DeadLetters(projection.ID{Name: name}).Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 100_000)
+		result, err := b.Store.DeadLetters(projection.ID{Name: name}).Replay(b.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100_000)
 		if err != nil {
 			b.T.Error(err)
 		}

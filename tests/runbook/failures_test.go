@@ -21,6 +21,7 @@ var _ = add(map[string]func(s *scenario){
 	"first-look":                                            firstLook,
 	"events-are-parked":                                     parkedEvents,
 	"all-events-of-a-stream-are-parked":                     parkedStream,
+	"a-replay-is-refused":                                   refusedReplay,
 	"a-replay-does-not-end":                                 endlessReplay,
 	"a-projection-stopped-at-an-event":                      stoppedAtAnEvent,
 	"a-projection-stopped-because-nearly-all-events-failed": nearlyAllFail,
@@ -72,6 +73,20 @@ func parkedStream(s *scenario) {
 	s.follow()
 	stop()
 	s.node(soon("shop-1"), totals(nil))
+	s.follow()
+}
+
+func refusedReplay(s *scenario) {
+	s.database()
+	p := totals(refusing)
+	p.OnFailure = projection.ActionPark
+	stop := s.node(soon("shop-1"), p)
+	s.append("", "OrderRefused", "OrderPaid")
+	s.reaches("", 2)
+	stop()
+	s.node(soon("shop-1"), totals(nil))
+	s.follow()
+	s.follow()
 	s.follow()
 }
 
