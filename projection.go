@@ -88,23 +88,23 @@ type Projection struct {
 	// overrides it, and so does FailureHandler.
 	OnFailure projection.Action
 	// AnyOrder declares that the handler does not mind the order of a stream's events, for instance because it counts them, or because
-	// each event has a row of its own. Then OnFailure is projection.ActionPark by default, and replays are never refused because later
-	// events of the stream are handled. It is for all functions of the handler, those of Route and queued ones too, and for all partitions.
-	// A handler that requests projection.ParkStream still parks the stream. OnFailure must not be projection.ActionParkStream. Default:
-	// the order matters. See docs/failures.md.
+	// each event has a row of its own. Then a failing event is parked alone, as by projection.ActionPark: also if OnFailure is
+	// projection.ActionParkStream, which is its zero value. Replays are never refused because later events of the stream are handled. It is
+	// for all functions of the handler, those of Route and queued ones too, and for all partitions. A stream is still parked if the handler
+	// requests projection.ParkStream, or if FailureHandler returns ActionParkStream. Default: the order matters. See docs/failures.md.
 	AnyOrder bool
 	// FailureHandler decides about each failure, in place of Retry.MaxAttempts and OnFailure. It is called from the first failure on,
 	// and returns ActionRetry as often as the event should be tried again, after the delays of Retry. It is not called if the
 	// handler requests an action, nor for infrastructure faults. If it takes longer than 5 s, panics or returns no action, Retry and
 	// OnFailure decide, and that is logged. For permanent errors, and for events that crash the process, ActionRetry is treated as
-	// ActionParkStream, or as ActionPark if that is OnFailure. It may be called from several goroutines at once, for different
-	// tenants, and again for a failure whose decision was lost. Default: none.
+	// ActionParkStream, or as ActionPark if that is OnFailure or AnyOrder is set. It may be called from several goroutines at once, for
+	// different tenants, and again for a failure whose decision was lost. Default: none.
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
 	// MaxFailureShare is the share of the last 100 events that may fail and be parked or skipped, at most 1. Events that are parked
-	// because an earlier event of their stream is are none of the 100. A failed event that would
-	// exceed it stops the projection like ActionStop, if it is at least the 20th of them: so many failures are a bug or an
-	// outage. The reason says how many failed. Each partition counts for itself. Counting begins anew with a new owner of the lease, and when the projection is
-	// resumed. Default 0.5. projection.NoLimit turns the limit off.
+	// because an earlier event of their stream is are none of the 100. A failed event that would exceed it stops the projection like
+	// ActionStop, if it is at least the 20th of them: so many failures are a bug or an outage. The reason says how many failed. Each
+	// partition counts for itself. Counting begins anew with a new owner of the lease, and when the projection is resumed. Default
+	// 0.5. projection.NoLimit turns the limit off.
 	MaxFailureShare float64
 	// MaxParked is how many events of a partition that failed may be parked at a time. The next one stops the projection like
 	// ActionStop. Events that are parked because an earlier event of their stream is do not count. Default 10,000.

@@ -22,8 +22,8 @@ const (
 	// ActionStop stops the projection at the event. The projection is failed until it is resumed.
 	ActionStop
 	// ActionPark puts the event alone into the dead letters, and the projection continues after it, with the later events of
-	// its stream too. A replay then applies the event after them. It is for handlers for which the order of a stream's events
-	// does not matter.
+	// its stream too. After that a replay of the event is refused, unless it is asked for: see DeadLetterFilter.OutOfOrder. For a
+	// handler that does not mind the order of a stream's events, set Projection.AnyOrder instead.
 	ActionPark
 )
 

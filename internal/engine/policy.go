@@ -17,7 +17,8 @@ type Policy struct {
 	MaxParked       int64
 	MaxBlocked      int64
 	Replay          projection.ReplayPolicy
-	AnyOrder        bool
+	// AnyOrder parks single events where OnFailure parks their streams.
+	AnyOrder bool
 }
 
 // Room returns how many more events that failed may be parked if that many are parked already.

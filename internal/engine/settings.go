@@ -25,9 +25,6 @@ func ValidDuration(name string, d time.Duration) error {
 // WithDefaults returns p with the defaults in place of zeros.
 func (p Policy) WithDefaults() Policy {
 	p.Retry, p.Replay = retryDefaults(p.Retry), replayDefaults(p.Replay)
-	if p.AnyOrder && p.OnFailure == *new(projection.Action) {
-		p.OnFailure = projection.ActionPark
-	}
 	if p.MaxFailureShare == 0 {
 		p.MaxFailureShare = 0.5
 	}
@@ -103,8 +100,6 @@ func (p Policy) Validate() error {
 	switch {
 	case !KnownAction(p.OnFailure):
 		return fmt.Errorf("Projection.OnFailure must be an action: %d", int(p.OnFailure))
-	case p.AnyOrder && p.OnFailure == projection.ActionParkStream:
-		return errors.New("Projection.AnyOrder and Projection.OnFailure (ActionParkStream) exclude each other: the one parks single events, the other their streams")
 	case !(p.MaxFailureShare <= 1):
 		return fmt.Errorf("Projection.MaxFailureShare must be at most 1: %v", p.MaxFailureShare)
 	case p.MaxFailureShare < 0 && p.MaxFailureShare != projection.NoLimit:

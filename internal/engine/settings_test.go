@@ -48,7 +48,6 @@ func TestInvalidPolicyIsRefusedByField(t *testing.T) {
 		"Replay.Cap (1s) must be at least Projection.Replay.Interval (1m0s)": replay(projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}),
 		"Replay.Factor must be from 1 to 100: 101":                           replay(projection.ReplayPolicy{Factor: 101}),
 		`Replay.Error "a\x00b" contains a NUL`:                               replay(projection.ReplayPolicy{Error: "a\x00b"}),
-		"AnyOrder and Projection.OnFailure (ActionParkStream) exclude":       {AnyOrder: true, OnFailure: 4},
 		"OnFailure must be an action: 99":                                    {OnFailure: 99},
 		"MaxFailureShare must be at most 1: 1.5":                             {MaxFailureShare: 1.5},
 	} {

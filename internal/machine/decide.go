@@ -75,7 +75,7 @@ func (c Circumstances) Decide(f projection.Failure) Decision {
 
 // action decides by the policy. An action that the handler requested comes first, then the FailureHandler's answer. Without
 // either, the event is retried until its attempts are used up, and then OnFailure applies. If the error is final, only the
-// handler itself can have the event retried; else it is parked instead, with its stream unless OnFailure parks single events.
+// handler itself can have the event retried; else it is parked instead: see parking.
 func (c Circumstances) action(f projection.Failure) projection.Action {
 	if action, asks := projection.RequestedAction(f.Err); asks {
 		return action
@@ -86,6 +86,8 @@ func (c Circumstances) action(f projection.Failure) projection.Action {
 		action = *c.Answer
 	case !final(f.Err) && f.Attempt < c.Policy.Retry.MaxAttempts:
 		return projection.ActionRetry
+	case action == projection.ActionParkStream:
+		return parking(c.Policy)
 	}
 	if final(f.Err) && action == projection.ActionRetry {
 		return parking(c.Policy)
@@ -93,9 +95,10 @@ func (c Circumstances) action(f projection.Failure) projection.Action {
 	return action
 }
 
-// parking returns how a policy parks an event that it did not say to park: alone only if OnFailure parks single events.
+// parking returns how a policy parks an event for which nothing else was requested: alone if OnFailure parks single events or the handler
+// does not mind the order, and else with its stream. OnFailure cannot ask for the stream then, since that is its zero value.
 func parking(p *engine.Policy) projection.Action {
-	if p.OnFailure == projection.ActionPark {
+	if p.OnFailure == projection.ActionPark || p.AnyOrder {
 		return projection.ActionPark
 	}
 	return projection.ActionParkStream

@@ -35,17 +35,21 @@ func TestErrorsThatAreNotRetried(t *testing.T) {
 func TestRejectionParksUnlessAnotherActionIsRequested(t *testing.T) {
 	for _, test := range []struct {
 		onFailure projection.Action
+		anyOrder  bool
 		cause     error
 		want      projection.Action
 	}{
-		{projection.ActionPark, io.EOF, projection.ActionPark},
-		{projection.ActionSkip, io.EOF, projection.ActionParkStream},
-		{0, io.EOF, projection.ActionParkStream},
-		{projection.ActionParkStream, projection.Park(io.EOF), projection.ActionPark},
-		{projection.ActionParkStream, io.EOF, projection.ActionParkStream},
-		{projection.ActionParkStream, projection.Skip(io.EOF), projection.ActionSkip},
+		{projection.ActionPark, false, io.EOF, projection.ActionPark},
+		{projection.ActionSkip, false, io.EOF, projection.ActionParkStream},
+		{projection.ActionSkip, true, io.EOF, projection.ActionPark},
+		{0, false, io.EOF, projection.ActionParkStream},
+		{0, true, io.EOF, projection.ActionPark},
+		{0, true, projection.ParkStream(io.EOF), projection.ActionParkStream},
+		{projection.ActionParkStream, false, projection.Park(io.EOF), projection.ActionPark},
+		{projection.ActionParkStream, false, io.EOF, projection.ActionParkStream},
+		{projection.ActionParkStream, false, projection.Skip(io.EOF), projection.ActionSkip},
 	} {
-		err := Rejection(&engine.Policy{OnFailure: test.onFailure}, test.cause)
+		err := Rejection(&engine.Policy{OnFailure: test.onFailure, AnyOrder: test.anyOrder}, test.cause)
 		if got, asks := projection.RequestedAction(err); !asks || got != test.want || !errors.Is(err, io.EOF) {
 			t.Errorf("%v of %v: %v, %v", test.onFailure, test.cause, got, err)
 		}
@@ -87,6 +91,7 @@ func TestActionOfTheHandlerComesFirstThenTheAnswerThenThePolicy(t *testing.T) {
 	says := func(a projection.Action) *projection.Action { return &a }
 	for name, test := range map[string]struct {
 		onFailure projection.Action
+		anyOrder  bool
 		err       error
 		attempt   int
 		final     bool
@@ -105,19 +110,26 @@ func TestActionOfTheHandlerComesFirstThenTheAnswerThenThePolicy(t *testing.T) {
 		"final, skip":                         {attempt: 1, final: true, onFailure: skip, want: skip},
 		"final, stop":                         {attempt: 1, final: true, onFailure: stop, want: stop},
 		"final, retry":                        {attempt: 1, final: true, onFailure: retry, want: stream},
+		"used up, any order":                  {attempt: 3, anyOrder: true, want: park},
+		"final, any order":                    {attempt: 1, final: true, anyOrder: true, want: park},
+		"final, retry, any order":             {attempt: 1, final: true, anyOrder: true, onFailure: retry, want: park},
+		"used up, skip, any order":            {attempt: 3, anyOrder: true, onFailure: skip, want: skip},
 		"FailureHandler at the first failure": {attempt: 1, answer: says(stop), want: stop},
 		"FailureHandler retries past the retries":             {attempt: 50, answer: says(retry), want: retry},
 		"FailureHandler over OnFailure":                       {attempt: 50, onFailure: stop, answer: says(park), want: park},
 		"FailureHandler retries what is final":                {attempt: 1, final: true, answer: says(retry), want: stream},
 		"FailureHandler retries, and events are parked alone": {attempt: 1, final: true, onFailure: park, answer: says(retry), want: park},
 		"FailureHandler skips what is final":                  {attempt: 1, final: true, answer: says(skip), want: skip},
+		"FailureHandler parks a stream in any order":          {attempt: 1, anyOrder: true, answer: says(stream), want: stream},
+		"FailureHandler retries what is final in any order":   {attempt: 1, anyOrder: true, final: true, answer: says(retry), want: park},
+		"handler parks a stream in any order":                 {attempt: 1, anyOrder: true, err: projection.ParkStream(io.EOF), want: stream},
 		"handler over OnFailure":                              {attempt: 1, err: projection.Skip(io.EOF), onFailure: stop, want: skip},
 		"handler over FailureHandler":                         {attempt: 1, err: projection.Park(io.EOF), answer: says(skip), want: park},
 		"handler retries past the retries":                    {attempt: 50, err: projection.Retry(io.EOF), want: retry},
 		"handler retries what is final":                       {attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry},
 		"handler stops":                                       {attempt: 1, err: projection.Stop(io.EOF), want: stop},
 	} {
-		policy := engine.Policy{Retry: projection.RetryPolicy{MaxAttempts: 3}, OnFailure: test.onFailure, FailureHandler: neverCalled,
+		policy := engine.Policy{Retry: projection.RetryPolicy{MaxAttempts: 3}, OnFailure: test.onFailure, AnyOrder: test.anyOrder, FailureHandler: neverCalled,
 			MaxFailureShare: -1, MaxParked: -1}
 		if test.err == nil {
 			test.err = io.EOF
