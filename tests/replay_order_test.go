@@ -321,8 +321,8 @@ func TestReplayAfterLaterEventsIsRefusedUnlessAskedFor(t *testing.T) {
 		}
 		a.mustHave(2, 1, 0)
 		letters := a.DeadLettersOf("p")
-		if !letters[0].OutOfOrder || letters[0].Replays != 0 || letters[0].Attempts != 1 {
-			t.Errorf("%+v", letters[0])
+		if len(letters) != 2 || !letters[0].OutOfOrder || letters[0].Replays != 0 || letters[0].Attempts != 1 {
+			t.Fatalf("%+v", letters)
 		}
 		_, err = a.letters.Replay(a.Ctx, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1)
 		if !errors.Is(err, projection.ErrOutOfOrder) {
