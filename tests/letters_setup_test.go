@@ -55,6 +55,7 @@ func drawerOf(b *kit.Bundle, name string) *drawer {
 func (d *drawer) claim() {
 	d.T.Helper()
 	d.Holder = d.Next()
+	d.refresh()
 }
 
 // refresh reads the lease again, whoever holds it.
@@ -63,6 +64,9 @@ func (d *drawer) refresh() {
 	leases, err := d.Port.Leases(d.Ctx, []int32{d.Lease.Row})
 	d.Must(err)
 	d.Lease = leases[0]
+	failed, err := d.Plane().CountFailedLetters(d.Ctx, d.Lease)
+	d.Must(err)
+	d.Lease.SetFailed(failed)
 }
 
 // must fails the test on an error, and otherwise reads the lease again.
