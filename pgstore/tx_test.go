@@ -94,7 +94,7 @@ func TestLeaseThatIsClaimedDuringATransactionIsLost(t *testing.T) {
 	o := newOwner(t, 1)
 	ctx := testContext(t)
 	err := o.store.port().Fenced(ctx, o.lease, func(tx store.Tx) error {
-		if _, err := tx.One("next_command", []any{o.lease.Row, false}, new(int64), new(bool), new(int64), new(int64), new(bool)); err != nil {
+		if _, err := tx.One("next_command", []any{o.lease.Row, false}, new(int64), new(bool), new(int64), new(bool)); err != nil {
 			return err
 		}
 		if claimed, err := claimNow(ctx, o); err != nil || len(claimed) != 1 {
