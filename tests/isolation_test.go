@@ -77,7 +77,7 @@ func misdeeds(kind *kit.Kind) map[string]misdeed {
 	faults := kind.AllFaults()
 	// parks means that a failing event is parked after its first retry.
 	parks := func(timeout time.Duration) millrace.Projection {
-		return millrace.Projection{Timeout: timeout, Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit}
+		return millrace.Projection{Timeout: timeout, Retry: kit.Soon(1), OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit}
 	}
 	many := 200
 	if !kind.Meets(kit.ConcurrentWrites) { // each of them waits for all others

@@ -178,7 +178,8 @@ func TestCommandForAllPartitionsCanBeCancelled(t *testing.T) {
 func TestFailuresCountForEachPartitionAlone(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		bad := streamOf(2, 3)
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Partitions: 3, Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit, MaxParked: 5,
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Partitions: 3, Retry: kit.Soon(0),
+			OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit, MaxParked: 5,
 			Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 				if e.Stream == bad {
 					return kit.ErrOnPurpose

@@ -64,7 +64,7 @@ func stopAtOtherShapes(_ context.Context, f projection.Failure) projection.Actio
 	if errors.Is(f.Err, event.ErrUnknownField) || errors.Is(f.Err, event.ErrMissingField) {
 		return projection.ActionStop
 	}
-	return projection.ActionPark
+	return projection.ActionParkStream
 }
 
 // renamedItem is what a careless release makes of ItemAdded: its member got another name.
@@ -157,7 +157,7 @@ func TestProjectionStopsAtOtherShapes(t *testing.T) {
 		s.Then(shownTotals)
 	})
 	other := projection.Failure{Err: errors.New("another")}
-	if action := stopAtOtherShapes(t.Context(), other); action != projection.ActionPark {
+	if action := stopAtOtherShapes(t.Context(), other); action != projection.ActionParkStream {
 		t.Errorf("another error: %v", action)
 	}
 }

@@ -36,7 +36,7 @@ var recipes = millrace.Projection{
 		var bad *InvalidOrderError
 		switch {
 		case errors.As(f.Err, &bad):
-			return projection.ActionPark
+			return projection.ActionParkStream
 		case time.Since(f.FirstFailedAt) < time.Hour:
 			return projection.ActionRetry
 		}
@@ -76,7 +76,7 @@ func TestActionsOfTheFailuresDocument(t *testing.T) {
 		failure projection.Failure
 		want    projection.Action
 	}{
-		{projection.Failure{Err: &InvalidOrderError{"order-1"}, FirstFailedAt: long}, projection.ActionPark},
+		{projection.Failure{Err: &InvalidOrderError{"order-1"}, FirstFailedAt: long}, projection.ActionParkStream},
 		{projection.Failure{Err: errors.New("busy"), FirstFailedAt: time.Now()}, projection.ActionRetry},
 		{projection.Failure{Err: errors.New("busy"), FirstFailedAt: long}, projection.ActionStop},
 	} {
@@ -93,14 +93,16 @@ func TestReplayOfTheFailuresDocument(t *testing.T) {
 	p := recipes
 	p.Name, p.Handler = "orders", pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 		switch {
-		case e.Version == 2:
+		case e.Stream == "order-2":
 			return &InvalidOrderError{e.Stream}
-		case e.Version == 1 && !repaired:
+		case e.Stream == "order-1" && !repaired:
 			return projection.Park(errors.New("no such product: 7"))
 		}
 		return nil
 	})
-	last := b.Append("order-1", 3).Positions[2]
+	b.Append("order-1", 1)
+	b.Append("order-2", 1)
+	last := b.Append("order-3", 1).Positions[0]
 	rt := b.Running(millrace.Config{}, p)
 	b.Reaches(rt, "orders", last)
 	repaired = true
@@ -108,7 +110,7 @@ func TestReplayOfTheFailuresDocument(t *testing.T) {
 	if err != nil || result.Done != 1 || result.Failed != 0 {
 		t.Errorf("replayed: %+v, %v", result, err)
 	}
-	if left := b.DeadLettersOf("orders"); len(left) != 1 || left[0].Version != 2 {
+	if left := b.DeadLettersOf("orders"); len(left) != 1 || left[0].Stream != "order-2" {
 		t.Errorf("still parked: %v", left)
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // seen is a read model whose handler records each position in the tenant's own table, and parks poison events.
-var seen = millrace.Projection{Name: "seen", Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+var seen = millrace.Projection{Name: "seen", AnyOrder: true, Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 	if e.Type == "poison" {
 		return projection.Park(errors.New("poison"))
 	}
