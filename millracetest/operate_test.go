@@ -110,14 +110,16 @@ func TestReplayOfARepairedHandlerIsTested(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		k := on.given(t)
 		broken := on.totals()
-		broken.OnFailure = projection.ActionPark
+		broken.AnyOrder = true
 		broken.Middleware = []millrace.Middleware{k.FailAt(2, Always), k.FailAt(5, Always)}
 		k.When(broken)
 		k.Parked("totals", 2, 5)
 		k.Replay(broken)
 		k.Parked("totals", 2, 5)
 		k.Then(all, "Ada | 43 | NULL", "Bob | 1 | NULL")
-		k.Replay(on.totals())
+		mended := on.totals()
+		mended.AnyOrder = true
+		k.Replay(mended)
 		k.Parked("totals")
 		k.Then(all, "Ada | 43 | NULL", "Bob | 9 | NULL")
 	})

@@ -127,7 +127,8 @@ func (n *night) repairs() {
 	if err := os.WriteFile(n.repaired, nil, 0o600); err != nil {
 		n.t.Fatal(err)
 	}
-	n.step(done, "dead-letters", "replay", "totals", "--error", "division")
+	n.step(failed, "dead-letters", "replay", "totals", "--error", "division")
+	n.step(done, "dead-letters", "replay", "totals", "--error", "division", "--out-of-order")
 	n.rows("totals")
 	n.step(misused, "dead-letters", "discard", "mails", "--all")
 	n.step(misused, "dead-letters", "discard", "mails", "99", "--yes")

@@ -136,7 +136,7 @@ func (l *Lease) Block(n int64) {
 	}
 }
 
-// ParkedFailures counts the parked dead letters whose events failed. If they were not counted, there are fewer than a limit, and it
+// ParkedFailures counts the parked dead letters whose events failed. If they were not counted, a batch cannot reach a limit, and it
 // returns 0.
 func (l Lease) ParkedFailures() int64 {
 	if l.Blocked == NotCounted {

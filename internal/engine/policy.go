@@ -28,9 +28,9 @@ func (p Policy) Room(failed int64) int64 { return room(p.MaxParked, failed) }
 func (p Policy) BlockedRoom(blocked int64) int64 { return room(p.MaxBlocked, blocked) }
 
 // Counts reports whether a limit may be reached: events that failed must then be counted apart from those that are parked because of their
-// streams. parked are all of them, and more may follow because of their streams.
+// streams. parked are all of them, and so many more may follow: a delivery rejects events, and others are of parked streams.
 func (p Policy) Counts(parked, more int64) bool {
-	return p.Room(parked) == 0 || p.BlockedRoom(parked) < more
+	return p.Room(parked) < more || p.BlockedRoom(parked) < more
 }
 
 func room(most, parked int64) int64 {
