@@ -119,7 +119,7 @@ func (n *night) meetsPoison() {
 	n.step(done, "dead-letters", "list", "totals", "--json")
 	n.step(done, "dead-letters", "show", "totals", n.letter("totals"))
 	n.step(done, "dead-letters", "show", "totals", n.letter("totals"), "--json")
-	n.step(failed, "dead-letters", "replay", "totals", "--all")
+	n.step(failed, "dead-letters", "replay", "totals", "--all", "--out-of-order")
 }
 
 func (n *night) repairs() {
