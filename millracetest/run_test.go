@@ -100,7 +100,7 @@ func TestPartitionsAreTested(t *testing.T) {
 		}
 		var calls atomic.Int64
 		p := on.totals()
-		p.Partitions, p.MaxFailureShare = 3, projection.NoLimit
+		p.Partitions, p.AnyOrder, p.MaxFailureShare = 3, true, projection.NoLimit
 		p.Middleware = []millrace.Middleware{k.FailAt(3, Always), k.FailAt(14, Always), k.LostCommit(), func(next millrace.Call) millrace.Call {
 			return func(ctx context.Context, events []event.Envelope) error {
 				calls.Add(1)
