@@ -329,12 +329,8 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 				run, step = run.Read(page)
 			}
 			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
-		case machine.CountFailed:
-			run, step, err = w.countFailed(ctx, run)
-		case machine.ListParked:
-			run, step, err = w.listParked(ctx, run, s)
-		case machine.FindParked:
-			run, step, err = w.findParked(ctx, run, s)
+		case machine.CountFailed, machine.ListParked, machine.FindParked:
+			run, step, err = w.lookUpParked(ctx, run, step)
 		case machine.BeginAttempt:
 			if err = w.deps.Plane.BeginAttempt(ctx, run.Row, s.Attempt.Position, s.Attempt.Attempt); err == nil {
 				run, step = run.Begun()
@@ -364,34 +360,27 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 	}
 }
 
-// countFailed counts the parked dead letters of events that failed.
-func (w *worker) countFailed(ctx context.Context, run machine.Run) (machine.Run, machine.RunStep, error) {
-	failed, err := w.deps.Plane.CountFailedLetters(ctx, run.Row)
-	if err != nil {
-		return run, machine.CountFailed{}, err
+// lookUpParked reads what a run has to know about parked events.
+func (w *worker) lookUpParked(ctx context.Context, run machine.Run, step machine.RunStep) (next machine.Run, following machine.RunStep, err error) {
+	plane := w.deps.Plane
+	switch s := step.(type) {
+	case machine.CountFailed:
+		var failed int64
+		failed, err = plane.CountFailedLetters(ctx, run.Row)
+		next, following = run.Counted(failed)
+	case machine.ListParked:
+		var ids []string
+		ids, err = plane.ListParkedStreams(ctx, run.Row, s.Most)
+		next, following = run.Listed(ids)
+	case machine.FindParked:
+		var parked map[string]bool
+		parked, err = plane.ParkedStreams(ctx, run.Row, s.Streams)
+		next, following = run.Found(parked)
 	}
-	next, counted := run.Counted(failed)
-	return next, counted, nil
-}
-
-// listParked reads the parked streams of the projection.
-func (w *worker) listParked(ctx context.Context, run machine.Run, step machine.ListParked) (machine.Run, machine.RunStep, error) {
-	ids, err := w.deps.Plane.ListParkedStreams(ctx, run.Row, step.Most)
-	if err != nil {
-		return run, step, err
-	}
-	next, listed := run.Listed(ids)
-	return next, listed, nil
-}
-
-// findParked finds out which streams of a batch are parked.
-func (w *worker) findParked(ctx context.Context, run machine.Run, step machine.FindParked) (machine.Run, machine.RunStep, error) {
-	parked, err := w.deps.Plane.ParkedStreams(ctx, run.Row, step.Streams)
 	if err != nil {
 		return run, step, err
 	}
-	next, found := run.Found(parked)
-	return next, found, nil
+	return next, following, nil
 }
 
 // readLimit limits a read of a page in multiples of QueryTimeout. A store keeps the events that arrived until then, so a batch over a

@@ -168,6 +168,16 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 	})
 }
 
+// rejectAll is a handler that rejects each event.
+func rejectAll(ctx context.Context, d *millrace.Delivery) error {
+	for _, e := range d.Events() {
+		if err := d.Reject(ctx, e.Position, kit.ErrOnPurpose); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for name, p := range map[string]millrace.Projection{
@@ -177,14 +187,7 @@ func TestRejectingNearlyEverythingStopsTheProjection(t *testing.T) {
 			b := kind.New(t)
 			b.Append("a", 60)
 			p.Name, p.OnFailure = "p", projection.ActionPark
-			p.Handler = millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-				for _, e := range d.Events() {
-					if err := d.Reject(ctx, e.Position, kit.ErrOnPurpose); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
+			p.Handler = millrace.Deliver(rejectAll)
 			rt := b.Runtime(millrace.Config{}, p)
 			_, err := rt.RunUntilIdle(b.Ctx)
 			if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), name) {

@@ -153,6 +153,17 @@ func (d *drawer) give(kind engine.CommandKind, filter projection.DeadLetterFilte
 	return command
 }
 
+// discard discards the dead letters at positions.
+func (d *drawer) discard(positions ...int64) {
+	d.T.Helper()
+	var filter projection.DeadLetterFilter
+	for _, p := range positions {
+		filter.IDs = append(filter.IDs, d.one(p).ID)
+	}
+	_, err := d.Plane().Discard(d.Ctx, d.Lease, d.give(engine.DiscardCommand, filter, len(positions)))
+	d.must(err)
+}
+
 func (d *drawer) begin(command, lastBegun int64) *engine.Replay {
 	d.T.Helper()
 	r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, engine.ReplayRequest{Command: command, LastBegun: lastBegun, AnyOrder: d.anyOrder})

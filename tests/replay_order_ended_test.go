@@ -1,7 +1,6 @@
 package tests_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -11,13 +10,6 @@ import (
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
-
-func (d *drawer) discard(position int64) {
-	d.T.Helper()
-	command := d.give(engine.DiscardCommand, projection.DeadLetterFilter{IDs: []int64{d.one(position).ID}}, 10)
-	_, err := d.Plane().Discard(d.Ctx, d.Lease, command)
-	d.must(err)
-}
 
 // Purge keeps what was discarded of a stream that is parked: without it the event would seem to be handled, and the replay of those before
 // it be out of order.
@@ -74,19 +66,7 @@ func TestRefusedDeadLettersTakeNothingOfTheLimit(t *testing.T) {
 		d.must(d.run(d.write, d.batch(last-1)))
 		d.park(last, false)
 		command := d.give(engine.ReplayCommand, everything, 1)
-		var applied []int64
-		for {
-			r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, engine.ReplayRequest{Command: command})
-			d.Must(err)
-			if r == nil {
-				break
-			}
-			if !r.OutOfOrder {
-				d.must(d.run(d.write, d.again(r)))
-				applied = append(applied, r.Position)
-			}
-		}
-		result, err := d.letters().Wait(d.Ctx, command)
+		applied, result, err := d.carryOut(engine.ReplayRequest{Command: command})
 		if !slices.Equal(applied, []int64{last}) || result.Done != 1 || result.Refused == nil || result.Refused.Events != 2 || err != nil {
 			t.Errorf("applied %v, %+v, %v", applied, result, err)
 		}
@@ -97,15 +77,8 @@ func TestRefusedDeadLettersTakeNothingOfTheLimit(t *testing.T) {
 func TestFirstDeliveryOfAnOwnerKeepsToMaxParked(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.New(t)
-		reject := millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-			for _, e := range d.Events() {
-				if err := d.Reject(ctx, e.Position, kit.ErrOnPurpose); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		p := millrace.Projection{Name: "p", AnyOrder: true, MaxParked: 3, MaxFailureShare: projection.NoLimit, Retry: kit.Soon(0), MaxEvents: 30, Handler: reject}
+		p := millrace.Projection{Name: "p", AnyOrder: true, MaxParked: 3, MaxFailureShare: projection.NoLimit, Retry: kit.Soon(0), MaxEvents: 30,
+			Handler: millrace.Deliver(rejectAll)}
 		b.Append("a", 2)
 		b.Idle(p)
 		b.Append("a", 60)

@@ -169,7 +169,11 @@ func (c *cli) listDeadLetters(ctx context.Context, s store, names []string, page
 		for _, l := range found {
 			letter := letterOf(l)
 			all.DeadLetters = append(all.DeadLetters, letter)
-			table.Add(number(l.ID), report.Name(l.Projection), number(l.Position), l.Stream, l.Type, string(l.State), number(l.Attempts), describeError(l))
+			reason := describeError(l)
+			if l.OutOfOrder {
+				reason = "replay refused, later events of the stream are handled; " + reason
+			}
+			table.Add(number(l.ID), report.Name(l.Projection), number(l.Position), l.Stream, l.Type, string(l.State), number(l.Attempts), reason)
 		}
 	}
 	return c.print(all, func() error {
@@ -185,9 +189,6 @@ func (c *cli) listDeadLetters(ctx context.Context, s store, names []string, page
 func describeError(l projection.DeadLetter) string {
 	if l.BlockedByStream {
 		return "an earlier event of the stream is parked"
-	}
-	if l.OutOfOrder {
-		return "replay refused, later events of the stream are handled; " + l.Error
 	}
 	return l.Error
 }
@@ -252,11 +253,7 @@ func (c *cli) printLetter(l projection.DeadLetter, shown shownJSON) error {
 			lines = append(lines, at.what+": "+at.time.UTC().Format(time.RFC3339))
 		}
 	}
-	reason := l.Error
-	if l.BlockedByStream {
-		reason = describeError(l)
-	}
-	lines = append(lines, "error: "+reason)
+	lines = append(lines, "error: "+describeError(l))
 	if l.OutOfOrder {
 		lines = append(lines, "replay: refused, since later events of the stream are handled; rebuild the projection, or replay with --out-of-order")
 	}

@@ -1,6 +1,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/projection"
-	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // lease is the row of a lease.
@@ -157,39 +157,33 @@ func (c *cluster) caughtUpOf(limit time.Duration, names ...string) (lagging []le
 	})
 }
 
-// advance waits until no lease lags. It fails as soon as one that lags has stood at its checkpoint for the limit, or the lagging
-// ones could not be read for so long.
+// advance waits until no lease lags. It fails once a lagging lease has stood at its checkpoint for the limit, or all reads of the
+// leases have failed for so long.
 func (c *cluster) advance(limit time.Duration, what string, lagging func() ([]lease, error)) (last []lease, err error) {
-	type place struct {
-		of                    projection.ID
-		partition, partitions int
-		checkpoint            int64
-	}
-	since := make(map[place]time.Time)
-	began := time.Now()
-	for read := began; ; {
-		all, err := lagging()
+	var stands bool
+	var failed error
+	read, since := time.Now(), make(map[lease]time.Time)
+	err = until(c.ctx, c.options.limit, what, func() bool {
 		now := time.Now()
-		if err == nil {
+		all, err := lagging()
+		if failed = err; err == nil {
 			read, last = now, all
-			if len(all) == 0 {
-				return nil, nil
-			}
 		}
-		stands := now.Sub(read) > limit
-		next := make(map[place]time.Time, len(last))
+		stands = now.Sub(read) > limit
+		before := since
+		since = make(map[lease]time.Time, len(last))
 		for _, l := range last {
-			at := place{projection.ID{Tenant: l.Tenant, Name: l.Name}, l.Partition, l.Partitions, l.Checkpoint}
-			next[at] = now
-			if first, known := since[at]; known {
-				next[at] = first
-			}
-			stands = stands || now.Sub(next[at]) > limit
+			l.Owner, l.Alive, l.Head = "", false, 0 // they change without progress
+			since[l] = cmp.Or(before[l], now)
+			stands = stands || now.Sub(since[l]) > limit
 		}
-		since = next
-		if stands || c.ctx.Err() != nil {
-			return last, fmt.Errorf("not within %v, or not at all: %s (%w)", limit, what, errors.Join(err, c.ctx.Err()))
-		}
-		kit.Pass(c.ctx, min(max(now.Sub(began)/10, 10*time.Millisecond), 50*time.Millisecond))
+		return stands || err == nil && len(all) == 0
+	})
+	if stands {
+		err = fmt.Errorf("no progress within %v: %s", limit, what)
 	}
+	if err != nil {
+		return last, errors.Join(err, failed)
+	}
+	return nil, nil
 }
