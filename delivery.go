@@ -41,9 +41,9 @@ func (d *Delivery) Remaining() time.Duration { return d.d.Remaining() }
 func (d *Delivery) Ack(ctx context.Context, position int64) error { return d.d.Ack(ctx, position) }
 
 // Reject parks the event at position and its stream, with cause as its error, and the delivery continues after it. Both are one
-// transaction under the lease's fence. If Projection.OnFailure is projection.ActionPark, Projection.AnyOrder is set, or cause is wrapped
-// in projection.Park, the event is parked alone. The event must be the next one that is not acknowledged; any other is refused, and nothing changes.
-// Any other error ends the delivery, as with Ack.
+// transaction under the lease's fence. The event is parked alone if Projection.OnFailure is projection.ActionPark, if
+// Projection.AnyOrder is set, or if cause is wrapped in projection.Park. The event must be the next one that is not acknowledged.
+// Reject refuses any other, and changes nothing. Any other error ends the delivery, as with Ack.
 //
 // Reject also ends the delivery, with projection.ErrDeliveryOver, if the event cannot simply be parked: the delivery has a later
 // event of the stream to be parked, cause requests something other than projection.Park or ParkStream, or Projection.MaxParked or

@@ -31,8 +31,9 @@ type DeadLetters interface {
 	//
 	// An event is refused if the projection has handled later events of its stream, as it does after ActionPark: it would be applied
 	// after them. It stays parked, and CommandResult counts it. If all events that were selected are refused, Replay also returns an
-	// error that wraps ErrOutOfOrder. Later events count that the projection selects and that are not parked themselves. The filter's
-	// OutOfOrder and Projection.AnyOrder allow such replays. In a parked stream, the events after a refused one wait, as after one that fails.
+	// error that wraps ErrOutOfOrder. A later event counts if the projection selects it and it is not parked itself. The
+	// filter's OutOfOrder and Projection.AnyOrder allow such replays. If an event of a parked stream is refused, the events after it stay
+	// parked, as they do if a replay fails.
 	//
 	// Replay returns after the last event. It waits while the projection is paused or no node runs it. If ctx ends first,
 	// it returns ErrCommandPending, and the replay continues unless Cancel ends it. If the connection fails while the

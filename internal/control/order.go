@@ -8,8 +8,8 @@ import (
 
 // laterHandled reports whether the holder of a lease has handled a later event of the dead letter's stream. types are those that the
 // projection handles, none for all. Only the holder of the lease handles events and parks them, and the fence checks at the commit that
-// there is no other one. If an earlier commit of the holder got no answer, lease.Checkpoint may be too low: then the replay itself is refused,
-// and begins anew with the row.
+// there is no other one. If an earlier commit of the holder got no answer, lease.Checkpoint may be too low: then the replay itself is
+// refused, and begins anew with the row.
 func laterHandled(v store.View, lease engine.Lease, l *letterAt, types []string) (later bool, err error) {
 	if len(types) == 0 {
 		types = nil
