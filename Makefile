@@ -23,10 +23,8 @@ RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd tests examples to
 # All that make lint has vetted is not vetted again.
 TEST = -vet=off $(RACE) -timeout 40m
 
-# The packages that take the longest begin first, so that none runs alone at the end. Three run at once at least: tests wait more
-# than they compute.
+# The packages that take the longest begin first, so that none runs alone at the end.
 LONGEST = ./tests ./tests/chaos ./tests/postgres
-ATONCE = $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null) && [ "$$n" -gt 3 ] && echo $$n || echo 3)
 
 .PHONY: help release test conformance chaos kills takeover plans protections versions lines mutate postgres lint demo bench performance
 .DEFAULT_GOAL := help
@@ -37,7 +35,7 @@ help: ## list the targets
 test: postgres lint ## build, lint and run all tests, on a private PostgreSQL server (or that of MILLRACE_TEST_DATABASE_URL)
 	cd examples && go test $(TEST) ./...
 	cd cmd/bench && go test $(TEST) ./...
-	go run ./tests/summary -p $(ATONCE) $(TEST) $(LONGEST) ./...
+	go run ./tests/summary $(TEST) $(LONGEST) ./...
 
 conformance: postgres ## run the tests that know no store on each store, and print a table of the results
 	go test -count=1 -json -timeout 20m ./tests | go run ./tests/conformance
