@@ -62,8 +62,8 @@
 //	    tail-dropped: load
 //	    tail-failed: halt, publicize
 //	command
-//	    done: apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load, outage-wait,
-//	            publicize, released, retry-wait, unconfirmed
+//	    done: advance, apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load,
+//	            outage-wait, publicize, released, retry-wait, unconfirmed
 //	event-wait
 //	    command-pending: command
 //	    confirm, tick: command, load

@@ -31,14 +31,15 @@ func (s *step) next() {
 	s.endBackoff()
 	s.Faults.Conflicts = s.Faults.Conflicts.At(s.now)
 	runs := s.restState()
-	switch {
-	case s.restored(), s.publicize():
+	if s.restored() || s.publicize() {
 		return
-	case s.mayReplay() && !(runs && s.batchTurn()):
+	}
+	s.advance() // it also has its turn while commands never end
+	if s.mayReplay() && !(runs && s.batchTurn()) {
 		s.command()
 		return
 	}
-	if s.advance(); runs && s.under() == nil {
+	if runs && s.under() == nil {
 		s.batch()
 		s.advance() // it may have passed over events
 	}
