@@ -96,8 +96,13 @@ func (a *Admin) openOperation(ctx context.Context, id ProjectionID) (engine.Oper
 }
 
 // operate requests an operation and waits for its end. If this runtime knows the projection, but its rows do not exist yet, it
-// inserts them first.
+// inserts them first. If this runtime only carries out operations, it carries out this one.
 func (a *Admin) operate(ctx context.Context, o engine.NewOperation) error {
+	if a.runtime != nil {
+		if deps := a.runtime.running(); deps != nil && deps.OnlyOperates() {
+			o.By = deps.Node.ID
+		}
+	}
 	var number int64
 	err := a.existing(ctx, o.ID, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, a.timeout)

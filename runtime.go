@@ -136,10 +136,12 @@ func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
 	return status, err
 }
 
-// scope limits a run to a part of what the runtime runs.
+// scope limits a run to a part of what the runtime does.
 type scope struct {
 	definitions map[string]*engine.Definition
 	tenants     []string
+	// onlyOperates reports that the run only carries out operations.
+	onlyOperates bool
 }
 
 // run starts the actors, calls while, and stops the actors after while has returned. If the actors end before that, run
@@ -200,7 +202,7 @@ func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if only == nil {
-		only = &scope{r.definitions, r.config.Tenants}
+		only = &scope{definitions: r.definitions, tenants: r.config.Tenants}
 	}
 	switch {
 	case r.deps != nil:
@@ -209,11 +211,17 @@ func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 		return nil, errors.New("no projection is registered")
 	}
 	c := r.config
+	registered := r.node(only)
+	node := registered
+	if only.onlyOperates {
+		node.Projections, node.Filters, node.Delivers = nil, nil, nil
+	}
 	deps := &actors.Deps{
-		System: actors.NewSystem(c.Logger),
-		Store:  actors.StoreOf(r.store),
-		Log:    c.Logger,
-		Node:   r.node(only),
+		System:     actors.NewSystem(c.Logger),
+		Store:      actors.StoreOf(r.store),
+		Log:        c.Logger,
+		Node:       node,
+		Registered: registered,
 		Timing: actors.Timing{
 			// Two checks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
 			ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10,
@@ -225,9 +233,8 @@ func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 		Limiter: actors.NewLimiter(actors.Limits{Connections: r.store.Connections(), Batches: cmp.Or(c.MaxBatches, r.store.DefaultBatches()),
 			BatchesPerTenant: c.MaxBatchesPerTenant, Deliveries: c.MaxDeliveries, TenantWeight: c.TenantWeight, Log: c.Logger,
 			Waited: c.Observer.SlotWaited}),
-		TailBytes: c.TailMemory,
 	}
-	deps.Init()
+	deps.Init(c.TailMemory)
 	r.deps, r.life = deps, lifeOf{}
 	return deps, nil
 }

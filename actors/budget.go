@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// defaultTailBytes is the default of Deps.TailBytes. With less, the projections of busy tenants read the same events one by
+// defaultTailBytes is the default of Deps.Init. With less, the projections of busy tenants read the same events one by
 // one. More helps little: events are in use for moments.
 const defaultTailBytes = 64 << 20
 

@@ -51,18 +51,17 @@ func StoreOf(d store.Driver) Store {
 // Deps is what all actors of a runtime share.
 type Deps struct {
 	Store
-	System      *actor.ActorSystem
-	Log         *zap.Logger
-	Node        engine.Node
-	Timing      Timing
-	Definitions map[string]*engine.Definition
-	Limiter     *Limiter
-	Registry    *Registry
-	Feeds       *Router
+	System *actor.ActorSystem
+	Log    *zap.Logger
+	// Node is the node as others see it. Registered also has the projections whose operations it carries out without running them.
+	Node, Registered engine.Node
+	Timing           Timing
+	Definitions      map[string]*engine.Definition
+	Limiter          *Limiter
+	Registry         *Registry
+	Feeds            *Router
 	// Observer's callbacks do not panic. Those that are nil are not called.
 	Observer observe.Observer
-	// TailBytes limits the memory for the windows of all feeds. Default 64 MiB.
-	TailBytes int
 
 	lifetime
 	windows *budget
@@ -70,13 +69,17 @@ type Deps struct {
 	shared  shared
 }
 
-// Init sets the unexported fields, and the exported ones that depend on them.
-func (d *Deps) Init() {
+// OnlyOperates reports whether the node carries out operations, and runs no projections.
+func (d *Deps) OnlyOperates() bool { return len(d.Node.Projections) == 0 }
+
+// Init sets the unexported fields, and the exported ones that depend on them. tailBytes limits the memory for the windows of all feeds.
+// Default 64 MiB.
+func (d *Deps) Init(tailBytes int) {
 	d.lifetime.init()
 	d.Registry = newRegistry()
 	d.Feeds = newRouter(d.System.Root)
 	d.shared.init()
-	d.windows = newBudget(cmp.Or(d.TailBytes, defaultTailBytes))
+	d.windows = newBudget(cmp.Or(tailBytes, defaultTailBytes))
 }
 
 // lifetime ends the work of a runtime in steps.

@@ -108,7 +108,7 @@ func (o *operator) take(ctx actor.Context) {
 		o.deps.Registry.operatorStep(searching, o.deps.Timing.QueryTimeout)
 		defer o.deps.Registry.operatorStep(searching, 0)
 		return o.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
-			taken, err = o.deps.Plane.TakeOperation(ctx, o.deps.Node, running)
+			taken, err = o.deps.Plane.TakeOperation(ctx, o.deps.Registered, running)
 			return err
 		})
 	}, func(ctx actor.Context, err error) {

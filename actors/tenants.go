@@ -184,8 +184,8 @@ func (n *node) firstTenants(of []engine.Tenant, most int) (list []engine.NewProj
 
 // newProjections returns the projections that the node can run for a tenant, and how many rows they have if they are new.
 func (n *node) newProjections(tenant string) (list []engine.NewProjection, rows int) {
-	for _, name := range n.deps.Node.Projections {
-		if n.deps.Node.Filters[name].Matches(tenant) {
+	for _, name := range n.deps.Registered.Projections {
+		if n.deps.Registered.Filters[name].Matches(tenant) {
 			def := n.deps.Definitions[name]
 			list = append(list, def.New(projection.ID{Tenant: tenant, Name: name}))
 			rows += max(1, def.Partitions)

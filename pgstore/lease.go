@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -42,14 +43,14 @@ func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Wan
 func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) ([]engine.Lease, error) {
 	claim, err := s.claim(ctx, node, rows, trustHeartbeats)
 	if err == nil && len(claim.taken) > 0 {
-		s.endZombieBatches(ctx, claim.taken, claim.began)
+		s.endZombieBatches(ctx, s.pool, claim.taken, claim.began)
 	}
 	return claim.leases, err
 }
 
 // endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still run.
-func (s *Store) endZombieBatches(ctx context.Context, rows []int64, before time.Time) {
-	if _, err := s.pool.Exec(ctx, s.control.sql("end_zombie_batches"), int64(uint32(s.control.batchClass)), rows, before); err != nil {
+func (s *Store) endZombieBatches(ctx context.Context, pool *pgxpool.Pool, rows []int64, before time.Time) {
+	if _, err := pool.Exec(ctx, s.control.sql("end_zombie_batches"), int64(uint32(s.control.batchClass)), rows, before); err != nil {
 		s.log.Debug("ending the batches of dead owners failed", zap.Error(err))
 	}
 }

@@ -116,7 +116,7 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 // register is a heartbeat of a node that may have no row.
 func (s *nodeSession) register(ctx context.Context) error {
 	filtered, filters := filterArrays(s.node.Filters)
-	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID, s.node.Projections, nonNil(s.node.Tenants),
+	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID, nonNil(s.node.Projections), nonNil(s.node.Tenants),
 		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds(), s.node.Name)
 	return failed(err, "register the node")
 }

@@ -42,6 +42,11 @@ type Options struct {
 	// and relies on heartbeats. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up session connections
 	// too, and BeforeConnect if SessionDSN is empty. Default: the pool's DSN.
 	SessionDSN string
+	// HookDSN is the DSN with which the hooks of projections (Reset, Swap and Drop) connect, each with its whole transaction. Nothing else
+	// uses it. It is for hooks that alter, drop or truncate what the role of the pool does not own: name the role that owns it. It must not
+	// lead to a pooler in transaction mode. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up its connections,
+	// too. Default: hooks use the pool.
+	HookDSN string
 	// SharedSchemas are schemas with extensions, functions and tables that all tenants share. In handlers, Tenant.InTx
 	// and TenantSetup, the search path of a named tenant is its own schema, these in order, and pg_temp. It does not
 	// include public unless that is listed here. DefaultTenant keeps the search path of its sessions. Default: none.
@@ -98,9 +103,9 @@ func (o Options) validate() error {
 	if err := validSetup(o.TenantSetup); err != nil {
 		return err
 	}
-	if o.SessionDSN != "" {
-		if _, err := pgx.ParseConfig(o.SessionDSN); err != nil {
-			return fmt.Errorf("Options.SessionDSN: %w", err)
+	for name, dsn := range map[string]string{"SessionDSN": o.SessionDSN, "HookDSN": o.HookDSN} {
+		if _, err := pgx.ParseConfig(dsn); dsn != "" && err != nil {
+			return fmt.Errorf("Options.%s: %w", name, err)
 		}
 	}
 	return nil
@@ -112,8 +117,7 @@ type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant
 
-	pool    *pgxpool.Pool
-	ownPool bool
+	pools
 	opts    Options
 	log     *zap.Logger
 	control controlSchema
@@ -203,7 +207,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pool: pool, opts: opts, log: opts.Logger, middleware: middleware, control: newControlSchema(opts.Schema, opts.KeyRetention)}
+	s := &Store{pools: pools{pool: pool}, opts: opts, log: opts.Logger, middleware: middleware, control: newControlSchema(opts.Schema, opts.KeyRetention)}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -227,6 +231,11 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	s.prepared.add(projection.DefaultTenant)
+	if opts.HookDSN != "" {
+		if s.hooks, err = newHooks(ctx, pool, opts.HookDSN); err != nil {
+			return nil, fmt.Errorf("open store: Options.HookDSN: %w", err)
+		}
+	}
 	return s, nil
 }
 
@@ -250,6 +259,9 @@ func (s *Store) Close() {
 	s.starts.close()
 	s.locks.close()
 	s.notify.close()
+	if s.hooks != nil {
+		s.hooks.Close()
+	}
 	if s.ownPool {
 		s.pool.Close()
 	}

@@ -343,7 +343,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	// The server at an address may become a standby. A store that was opened before that notices when it settles.
 	pool := must(pgxpool.New(testContext(t), standby.DSN("postgres")))(t)
 	defer pool.Close()
-	moved := &Store{pool: pool, opts: primary.opts, log: primary.log, control: primary.control}
+	moved := &Store{pools: pools{pool: pool}, opts: primary.opts, log: primary.log, control: primary.control}
 	moved.locks, moved.starts = newLockScanner(moved), newTailStarts(moved)
 	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)

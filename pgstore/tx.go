@@ -93,6 +93,7 @@ func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, proje
 func (s port) Lend(ctx context.Context, l store.Lending) error {
 	runs := false
 	b := newTx(s.Store, l.ID, l.What, batchOptions{timeout: l.Timeout, durable: true})
+	b.from = s.hookLender()
 	b.fence = fence{rows: l.Rows, begin: "true", end: fmt.Sprintf("%s.check_transaction('%s')", s.control.quoted, b.name)}
 	b.beforeHandler = func(ctx context.Context, conn *pgx.Conn) error {
 		return s.onPlainly(ctx, conn).run(func(tx store.Tx) (err error) {
@@ -103,12 +104,13 @@ func (s port) Lend(ctx context.Context, l store.Lending) error {
 	if l.After != nil {
 		b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error { return s.on(ctx, conn).run(l.After) }
 	}
-	return b.run(engine.WithProjection(ctx, l.ID), func(ctx context.Context, tx pgx.Tx) error {
+	err := b.run(engine.WithProjection(ctx, l.ID), func(ctx context.Context, tx pgx.Tx) error {
 		if !runs {
 			return nil
 		}
 		return l.Hook.Call(ctx, tx)
 	})
+	return s.notAllowed(err)
 }
 
 func (s port) View(ctx context.Context, fn func(store.View) error) error {
@@ -265,10 +267,14 @@ func (t *transaction) EndBatches(rows ...int32) {
 	}
 }
 
-// endTaken does after the commit what EndBatches says.
+// endTaken does after the commit what EndBatches says. Only the role of a hook may end its session.
 func (t *transaction) endTaken() {
-	if len(t.taken) > 0 {
-		t.store.endZombieBatches(t.ctx, wide(t.taken), t.began)
+	if len(t.taken) == 0 {
+		return
+	}
+	t.store.endZombieBatches(t.ctx, t.store.pool, wide(t.taken), t.began)
+	if t.store.hooks != nil {
+		t.store.endZombieBatches(t.ctx, t.store.hooks, wide(t.taken), t.began)
 	}
 }
 

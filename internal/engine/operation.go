@@ -34,6 +34,8 @@ type NewOperation struct {
 	Holds []string
 	// Options are the options of the kind, as JSON, or empty.
 	Options string
+	// By is the node that carries it out while it lives. If it is empty, any node does.
+	By string
 }
 
 // Encode sets Options.

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// totals2, swapAll and sums are those of docs/changing.md.
+// totals2, swapAll, swapAsOwner and sums are those of docs/changing.md.
 
 func totals2() millrace.Projection {
 	return millrace.Projection{
@@ -31,6 +31,22 @@ func swapAll(ctx context.Context, admin *millrace.Admin) error {
 		err = errors.Join(err, admin.Swap(ctx, id, millrace.SwapOptions{}))
 	}
 	return err
+}
+
+func swapAsOwner(ctx context.Context, ownerDSN string) error {
+	store, err := pgstore.Open(ctx, ownerDSN, pgstore.Options{})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	job, err := millrace.New(millrace.Config{Store: store})
+	if err != nil {
+		return err
+	}
+	if err := job.Register(totals2()); err != nil {
+		return err
+	}
+	return job.Operate(ctx, func(ctx context.Context) error { return swapAll(ctx, job.Admin) })
 }
 
 func sums() millrace.Projection {
@@ -127,7 +143,7 @@ func TestRoleThatRunsSwapsByTheFunctionOfTheDocument(t *testing.T) {
 	t.Parallel()
 	owner, b := newRoles(t, func(*bundle) {})
 	app := value[string](b, "select current_user::text")
-	show := strings.ReplaceAll(sqlOf(t, "changing.md", "## Beside", 5)[2], "millrace_app", app)
+	show := strings.ReplaceAll(sqlOf(t, "changing.md", "## Beside", 5)[3], "millrace_app", app)
 	b.Must(owner.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "create table totals_1 as select 0 as n; create view totals as select * from totals_1;"+
 			"create table totals_2 as select 0 as n; "+show, pgx.QueryExecModeSimpleProtocol)

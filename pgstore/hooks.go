@@ -1,0 +1,81 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/pgstore/internal/session"
+)
+
+const (
+	// hookConnections limits the connections of Options.HookDSN. A node runs at most 4 hooks at once.
+	hookConnections = 4
+	// hookIdle is about how long such a connection is kept after a hook.
+	hookIdle = time.Second
+)
+
+// pools are the pools of a store.
+type pools struct {
+	pool *pgxpool.Pool
+	// ownPool reports whether Open made the pool.
+	ownPool bool
+	// hooks is the pool of Options.HookDSN, nil without one.
+	hooks *pgxpool.Pool
+}
+
+// lender is where the transaction of a batch or hook gets its connection.
+type lender struct {
+	pool *pgxpool.Pool
+	// lent reports whether a pooler gives each transaction another session.
+	lent bool
+}
+
+func (s *Store) lender() lender {
+	return lender{s.pool, s.server.pooling.Lends}
+}
+
+// hookLender is that of Options.HookDSN, if that is set.
+func (s *Store) hookLender() lender {
+	if s.hooks == nil {
+		return s.lender()
+	}
+	return lender{pool: s.hooks}
+}
+
+// newHooks returns the pool of Options.HookDSN. It has no connection while no hook runs.
+func newHooks(ctx context.Context, host *pgxpool.Pool, dsn string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	primaryOnly(config.ConnConfig)
+	config.MaxConns, config.MinConns, config.MinIdleConns = hookConnections, 0, 0
+	config.MaxConnIdleTime, config.HealthCheckPeriod = hookIdle, hookIdle
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		pooling, err := session.FindPooling(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, config.ConnConfig) })
+		switch {
+		case err != nil:
+			return fmt.Errorf("detect a pooler: %w", err)
+		case pooling.Lends:
+			return errHooksPooled
+		}
+		return runHooks(ctx, host.Config(), conn)
+	}
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+var errHooksPooled = errors.New("Options.HookDSN leads to a pooler in transaction mode: let it lead to the server itself")
+
+// notAllowed adds to err where the hook can have the right that it lacks. Other errors are returned unchanged.
+func (s *Store) notAllowed(err error) error {
+	if !pgerr.Is(err, pgerr.InsufficientPrivilege) || s.hooks != nil {
+		return err
+	}
+	return fmt.Errorf("%w: hooks run as the role of the nodes: if that is not to have this right, use Options.HookDSN or Runtime.Operate (docs/changing.md, \"Hooks and roles\")", err)
+}

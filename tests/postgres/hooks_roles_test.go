@@ -1,0 +1,162 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// newTotalsOf makes the tables of docs/changing.md as the role that migrates, and three events that version 1 has handled as the role that
+// runs.
+func newTotalsOf(t *testing.T) (owner *pgstore.Store, b *bundle, version1 millrace.Projection) {
+	t.Helper()
+	owner, b = newRoles(t, func(*bundle) {})
+	b.Must(owner.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "create table totals_1 as select 0 as n; create view totals as select * from totals_1;"+
+			"create table totals_2 as select 0 as n", pgx.QueryExecModeSimpleProtocol)
+		return err
+	}))
+	version1 = millrace.Projection{Name: "totals", Handler: pgstore.Batch(writeTotals)}
+	b.Append("order-1", 3)
+	b.Idle(version1)
+	return owner, b, version1
+}
+
+// emptied is version 2 with a hook of a rebuild that only the owner of its table may run.
+func emptied() millrace.Projection {
+	p := totals2()
+	p.Reset = pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "truncate totals_2; insert into totals_2 values (0)", pgx.QueryExecModeSimpleProtocol)
+		return err
+	})
+	return p
+}
+
+// hooksAs makes the bundle's hooks connect as the role of owner.
+func (b *bundle) hooksAs(owner *pgstore.Store) {
+	b.T.Helper()
+	dsn, err := url.Parse(owner.Pool().Config().ConnString())
+	b.Must(err)
+	query := dsn.Query()
+	query.Set("application_name", "hooks")
+	dsn.RawQuery = query.Encode()
+	b.use(b.open(b.dsn, nil, pgstore.Options{HookDSN: dsn.String()}))
+}
+
+func (b *bundle) mustRead(want int) {
+	b.T.Helper()
+	if n := value[int](b, "select n from totals"); n != want {
+		b.T.Errorf("readers see %d, want %d", n, want)
+	}
+}
+
+// rebuilds rebuilds version 2 of totals, which then has n events.
+func (b *bundle) rebuilds(admin *millrace.Admin, rt *millrace.Runtime, n int) {
+	b.T.Helper()
+	b.exec("update totals_2 set n = 1000")
+	b.Must(admin.Rebuild(b.Ctx, millrace.ProjectionID{Name: "totals@2"}, millrace.ResetOptions{}))
+	b.Reaches(rt, "totals@2", int64(n))
+	b.mustRead(2 * n)
+}
+
+// The nodes run as a role that owns no view and no table. A process of the role that owns them carries out the operations.
+func TestProcessOfTheOwnerCarriesOutOperationsOfNodesThatMayNot(t *testing.T) {
+	t.Parallel()
+	owner, b, version1 := newTotalsOf(t)
+	rt := b.Running(kit.Quick, version1, emptied())
+	b.Reaches(rt, "totals@2", b.Head())
+	err := swapAll(b.Ctx, rt.Admin)
+	if err == nil || !strings.Contains(err.Error(), "42501") || !strings.Contains(err.Error(), "use Options.HookDSN or Runtime.Operate") {
+		t.Errorf("a swap by a node: %v", err)
+	}
+	b.mustRead(3)
+	b.Must(swapAsOwner(b.Ctx, owner.Pool().Config().ConnString()))
+	b.mustRead(6)
+	config := kit.Quick
+	config.Store = owner
+	job, err := millrace.New(config)
+	b.Must(err)
+	b.Must(job.Register(emptied()))
+	b.Must(job.Operate(b.Ctx, func(context.Context) error {
+		for range 5 { // the nodes have no chance to be first
+			b.rebuilds(job.Admin, rt, 3)
+		}
+		return nil
+	}))
+	b.Reaches(rt, "totals@2", b.Append("order-1", 1).Positions[0])
+	b.mustRead(8)
+}
+
+// The nodes have the DSN of the owner for hooks alone.
+func TestHooksOfNodesConnectAsTheOwner(t *testing.T) {
+	t.Parallel()
+	owner, b, version1 := newTotalsOf(t)
+	b.hooksAs(owner)
+	rt := b.Running(kit.Quick, version1, emptied())
+	b.Reaches(rt, "totals@2", b.Head())
+	b.Must(swapAll(b.Ctx, rt.Admin))
+	b.mustRead(6)
+	b.rebuilds(rt.Admin, rt, 3)
+	sessions := "select count(*)::int from pg_stat_activity where usename <> current_user and application_name = 'hooks' and datname = current_database()"
+	b.Eventually("no session of the owner is left", func() bool { return value[int](b, sessions) == 0 })
+}
+
+// A hook keeps its whole transaction on the connection of the owner: if it ends, nothing of the operation has happened, and the hook runs
+// again.
+func TestSessionOfAHookThatEndsTakesTheOperationWithIt(t *testing.T) {
+	t.Parallel()
+	owner, b, version1 := newTotalsOf(t)
+	b.hooksAs(owner)
+	version2, runs := totals2(), 0
+	version2.Swap = pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+		if err := showTotals2(ctx, tx); err != nil {
+			return err
+		}
+		if runs++; runs == 1 {
+			_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
+			return err
+		}
+		return nil
+	})
+	rt := b.Running(kit.Quick, version1, version2)
+	b.Reaches(rt, "totals@2", b.Head())
+	b.Must(swapAll(b.Ctx, rt.Admin))
+	if runs != 2 {
+		t.Errorf("the hook ran %d times", runs)
+	}
+	b.mustRead(6)
+}
+
+func TestHookDSNIsChecked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	if _, err := pgstore.Open(b.Ctx, b.dsn, pgstore.Options{HookDSN: "port=x"}); err == nil || !strings.Contains(err.Error(), "Options.HookDSN") {
+		t.Errorf("a DSN that cannot be parsed: %v", err)
+	}
+	pooler := pgtest.Pooler(t, b.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
+	config, err := pgx.ParseConfig(b.dsn)
+	b.Must(err)
+	b.Idle(b.Rebuildable("p"))
+	b.use(b.open(b.dsn, nil, pgstore.Options{HookDSN: pooler.DSN(config.Database)}))
+	rt := b.Running(kit.Quick, b.Rebuildable("p"))
+	ended := make(chan error, 1)
+	go func() { ended <- rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{}) }()
+	b.Eventually("the operation says why it does not end", func() bool {
+		o := b.Status(rt, "p").Operation
+		return o != nil && strings.Contains(o.Error, "Options.HookDSN leads to a pooler in transaction mode")
+	})
+	b.Must(rt.CancelOperation(b.Ctx, millrace.ProjectionID{Name: "p"}))
+	if err := <-ended; !errors.Is(err, projection.ErrOperationCancelled) {
+		t.Errorf("a rebuild that was cancelled: %v", err)
+	}
+}
