@@ -142,9 +142,6 @@ func (s *Store) createNew(ctx context.Context, tenants []*Tenant) (existing []*T
 
 // insertTenants inserts the rows of tenants that do not exist, and returns their names.
 func (s *Store) insertTenants(ctx context.Context, tx pgx.Tx, tenants []*Tenant) (map[string]bool, error) {
-	if err := s.maySetUp(ctx, tx); err != nil {
-		return nil, err
-	}
 	names, schemas := make([]string, len(tenants)), make([]string, len(tenants))
 	for i, t := range tenants {
 		names[i], schemas[i] = t.name, t.schema

@@ -64,7 +64,6 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 // is one transaction. A tenant that exists is brought to this program's version. The errors are:
 //   - ErrNotMigrated before Migrate,
 //   - ErrForeignSchema if a schema of the name exists that is not this store's,
-//   - ErrSchemaTooNew if another tenant has had more steps of Options.TenantSetup than this program has,
 //   - projection.ErrTenantDropped if the tenant exists and its schema does not,
 //   - projection.ErrTenantDropping until a drop of a tenant of that name has ended.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
@@ -269,9 +268,6 @@ func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, 
 
 // insertTenant creates the schema and the row of a tenant.
 func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
-	if err := s.maySetUp(ctx, tx); err != nil {
-		return err
-	}
 	if err := s.createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}

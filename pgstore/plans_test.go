@@ -49,7 +49,7 @@ var coldStatements = map[string][]string{
 	"it reads the catalog, locks or sessions of the server": {"end_previous_session", "end_zombie_batches", "lock_holders", "deadlock_rivals", "locked_events", "oldest_snapshot",
 		"extensions_outside", "foreign_objects", "hidden_rows", "incarnation_persistence", "missing_privilege", "schema_exists"},
 	"it runs when a program migrates or creates tenants, and reads or writes a row for each tenant or version": {"complete_tenants", "control_version",
-		"create_schema", "insert_tenant", "insert_tenants", "max_tenant_setup", "migration_lock", "migration_lock_shared", "other_tenants_exist", "outdated_tenants",
+		"create_schema", "insert_tenant", "insert_tenants", "migration_lock", "migration_lock_shared", "other_tenants_exist", "outdated_tenants",
 		"record_version", "require_control_version", "require_tenant_version", "schema_versions"},
 	"it runs when the number of partitions changes, for the rows of one projection: TestResplitReadsOnlyItsProjection": {"continue_replay", "count_parked", "dead_letter_streams", "end_living_replays",
 		"delete_partition_leases", "delete_partitions", "event_slots", "insert_lease", "insert_partition", "mark_dead_letters_tried", "mark_stream_tried",

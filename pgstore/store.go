@@ -54,7 +54,8 @@ type Options struct {
 	// TenantSetup creates the tables and other objects of each tenant, DefaultTenant included. CreateTenant runs all
 	// steps in the transaction that creates the tenant. Migrate runs the steps that a tenant lacks, in one transaction
 	// per tenant. Steps are identified by their index alone: append new ones, and never change, reorder or remove one
-	// that was applied. A program with fewer steps than the database has cannot create tenants, and works otherwise.
+	// that was applied. A program with fewer steps than other tenants have had creates tenants with its own
+	// steps, and the program with more completes them: by Migrate, CreateTenant or CreateTenants.
 	// Default: none.
 	TenantSetup []TenantStep
 	// NoNotify turns off the NOTIFY after appends. Other processes then find new events by polling.

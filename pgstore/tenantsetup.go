@@ -81,15 +81,3 @@ func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step Tenant
 	}
 	return nil
 }
-
-// maySetUp returns an error if another tenant has had steps that this program lacks, so that it must not create tenants.
-func (s *Store) maySetUp(ctx context.Context, tx pgx.Tx) error {
-	var newest int
-	if err := tx.QueryRow(ctx, s.control.sql("max_tenant_setup"), pgx.QueryExecModeExec).Scan(&newest); err != nil {
-		return err
-	}
-	if own := len(s.opts.TenantSetup); newest > own {
-		return fmt.Errorf("other tenants have %d steps of Options.TenantSetup, this program has %d: %w", newest, own, ErrSchemaTooNew)
-	}
-	return nil
-}

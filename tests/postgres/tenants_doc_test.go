@@ -43,6 +43,32 @@ func (s *service) manyCome(ctx context.Context, customers []string) error {
 	return s.store.CreateTenants(ctx, customers...)
 }
 
+type SignedUp struct{ Customer string }
+
+func (SignedUp) EventType() string { return "SignedUp" }
+
+func (s *service) signsUp(ctx context.Context, customer string) error {
+	asked, err := s.store.Append(ctx, "sign-up "+customer, event.Any.WithKey("sign-up "+customer), event.New(SignedUp{Customer: customer}))
+	if err != nil {
+		return err
+	}
+	return s.rt.WaitFor(ctx, millrace.ProjectionID{Name: "sign-ups"}, asked.Last())
+}
+
+func signUps(store *pgstore.Store) (*millrace.Runtime, error) {
+	rt, err := millrace.New(millrace.Config{Store: store, Tenants: []string{projection.DefaultTenant}})
+	if err != nil {
+		return nil, err
+	}
+	return rt, rt.Register(millrace.Projection{
+		Name: "sign-ups",
+		Handler: millrace.DeliverRoute(millrace.DeliverOn(func(ctx context.Context, e millrace.DeliveredOf[SignedUp]) error {
+			_, err := store.CreateTenant(ctx, e.Body.Customer)
+			return err
+		}, event.Strict)),
+	})
+}
+
 func (s *service) archive(ctx context.Context, customer string) error {
 	return s.store.ArchiveTenant(ctx, customer)
 }
