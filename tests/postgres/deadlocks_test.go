@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -19,13 +20,16 @@ import (
 )
 
 const (
-	// sharingTenants and sharedEvents are how many tenants have projections that share rows, and how many events each of them has.
-	sharingTenants, sharedEvents = 5, 2000
-	sharedKeys                   = 100
+	// sharingTenants is how many tenants have projections that share rows.
+	sharingTenants = 5
+	sharedKeys     = 100
 	// mostDeadlocks is how many deadlocks these projections may meet. Those of five tenants meet one in each, and ten that write the same
 	// rows one or two. On a machine that is busy with other work they meet up to nine.
 	mostDeadlocks = 15
 )
+
+// sharedEvents is how many events each of the tenants has.
+var sharedEvents = flag.Int("shared-events", 2000, "how many events each tenant of the deadlock tests has")
 
 // sharedRows are projections that write the same rows, up in ascending and down in descending order, so that their batches deadlock.
 type sharedRows struct {
@@ -41,7 +45,7 @@ func newSharedRows(t *testing.T, together bool) *sharedRows {
 	s := &sharedRows{bundle: setup(t, pgstore.Options{}, "pool_max_conns", "20"), together: together, last: make(map[string]int64)}
 	s.exec("create table shared_rows (tenant text, key int, n int not null, primary key (tenant, key))")
 	for _, tenant := range s.Tenants(sharingTenants) {
-		for range sharedEvents / 500 {
+		for range *sharedEvents / 500 {
 			s.last[tenant.Name()] = s.AppendTo(tenant, "s", 500)
 		}
 	}
@@ -123,8 +127,8 @@ func TestProjectionsThatShareRowsAreKeptApart(t *testing.T) {
 			if deadlocks > mostDeadlocks {
 				t.Errorf("%d deadlocks, want at most %d", deadlocks, mostDeadlocks)
 			}
-			if n := value[int](s.bundle, "select sum(n) from shared_rows"); n != 2*sharingTenants*sharedEvents {
-				t.Errorf("%d events are applied, want %d", n, 2*sharingTenants*sharedEvents)
+			if n := value[int](s.bundle, "select sum(n) from shared_rows"); n != 2*sharingTenants**sharedEvents {
+				t.Errorf("%d events are applied, want %d", n, 2*sharingTenants**sharedEvents)
 			}
 			reasons := 0
 			for _, p := range statuses {
