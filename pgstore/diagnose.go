@@ -99,7 +99,7 @@ func (e *examination) run(ctx context.Context) (err error) {
 		return nil
 	}
 	defer func() { _ = e.conn.Close(context.WithoutCancel(ctx)) }()
-	for _, check := range []func(context.Context) error{e.server, e.pooler, e.listener, e.rows, e.schemas} {
+	for _, check := range []func(context.Context) error{e.server, e.pooler, e.listener, e.hooks, e.rows, e.schemas} {
 		if err := check(ctx); err != nil {
 			if errors.Is(err, errNothingElse) {
 				return nil
@@ -197,6 +197,24 @@ func (e *examination) listener(ctx context.Context) error {
 			"a notification did not arrive within %v", noticeLimit)
 	}
 	return ctx.Err()
+}
+
+// hooks checks that hooks can connect.
+func (e *examination) hooks(ctx context.Context) error {
+	if e.opts.HookDSN == "" {
+		return nil
+	}
+	conn, err := e.dial(ctx, e.opts.HookDSN)
+	if err != nil {
+		e.add("hook connection", "correct Options.HookDSN", "hooks cannot connect: %v", err)
+		return nil
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	pooling, err := session.FindPooling(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return e.dial(ctx, e.opts.HookDSN) })
+	if err != nil || pooling.Lends {
+		e.add("hook connection", "let Options.HookDSN lead to the server itself", "hooks connect through a pooler in transaction mode, and are refused")
+	}
+	return nil
 }
 
 // clock compares the server's clock with the time between before and after on this machine.

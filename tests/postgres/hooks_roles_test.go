@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -146,6 +147,14 @@ func TestHookDSNIsChecked(t *testing.T) {
 	pooler := pgtest.Pooler(t, b.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
 	config, err := pgx.ParseConfig(b.dsn)
 	b.Must(err)
+	for dsn, want := range map[string]string{b.dsn: "", "postgres://127.0.0.1:1/none": "hooks cannot connect", pooler.DSN(config.Database): "through a pooler"} {
+		found, err := pgstore.Diagnose(b.Ctx, b.dsn, pgstore.Options{HookDSN: dsn}, pgstore.DiagnoseOptions{})
+		b.Must(err)
+		i := slices.IndexFunc(found, func(f projection.Finding) bool { return f.Check == "hook connection" })
+		if (i < 0) != (want == "") || i >= 0 && !strings.Contains(found[i].Problem, want) {
+			t.Errorf("%s: found %+v, want %q", dsn, found, want)
+		}
+	}
 	b.Idle(b.Rebuildable("p"))
 	b.use(b.open(b.dsn, nil, pgstore.Options{HookDSN: pooler.DSN(config.Database)}))
 	rt := b.Running(kit.Quick, b.Rebuildable("p"))
