@@ -102,7 +102,7 @@ func centsOf(b *kit.Bundle, stream string) account {
 // A repeat returns the first result, also if the command has emptied the account, if the account has changed since, and if the key was
 // deleted by now.
 func TestRepeatedCommandHasOneEffect(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p"))})
 		for range 2 {
 			_, err := deposit(b.Ctx, b.Store, "a", "account-1", 100)
@@ -136,7 +136,7 @@ func TestRepeatedCommandHasOneEffect(t *testing.T) {
 // Many callers send each command at once and again, and every third answer is lost. No account is overdrawn, and each command has one
 // effect.
 func TestConcurrentCommandsHaveOneEffectEach(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		var appends atomic.Int64
 		store := b.Around(func(next event.AppendFunc) event.AppendFunc {
 			return func(ctx context.Context, a event.Appending) (event.Appended, error) {

@@ -47,7 +47,7 @@ func broker(publishAll func(ctx context.Context, events []event.Envelope, token 
 }
 
 func TestBrokerRecipePublishesInChunks(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("orders", 120)
 		var p published
 		b.Idle(broker(func(_ context.Context, events []event.Envelope, token func(e event.Envelope) string) error {
@@ -67,7 +67,7 @@ func TestBrokerRecipePublishesInChunks(t *testing.T) {
 }
 
 func TestWebhookRecipeIsRegistered(t *testing.T) {
-	kit.Run(t, func(_ *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(_ *testing.T, b *kit.Bundle) {
 		b.Must(registerInvoices(b.Runtime(millrace.Config{}), http.DefaultClient, "http://127.0.0.1:1"))
 	})
 }

@@ -154,7 +154,7 @@ func (s *shop) refuses() {
 
 // A stop answers the requests in progress, though they wait for their read model, and before that, probes say that the process is stopping.
 func TestStopOfAServerCutsNothingOff(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		probed := 0 // it may come too late, on a slow machine
 		for drain := 500 * time.Millisecond; probed == 0; drain *= 2 {
 			s := opens(b, false, stopping{Drain: drain, Requests: 2 * time.Minute})
@@ -185,7 +185,7 @@ func TestStopOfAServerCutsNothingOff(t *testing.T) {
 // A request that takes too long is cut off, and its client gets no answer. It sends the order with the same key again, and the order is
 // taken once.
 func TestRequestThatAStopCutOffIsSentAgain(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		s := opens(b, true, stopping{Requests: 50 * time.Millisecond})
 		answer := s.post("a")
 		<-s.began
@@ -212,7 +212,7 @@ func TestRequestThatAStopCutOffIsSentAgain(t *testing.T) {
 
 // A server whose runtime ends by itself ends too.
 func TestServerEndsWithItsRuntime(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		at, err := net.Listen("tcp", "127.0.0.1:0")
 		b.Must(err)
 		const why = "no projection is registered"

@@ -3,10 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -24,32 +20,15 @@ import (
 )
 
 // newRoles runs docs/roles.sql in a new database, after before. It returns the store of the role that migrates and a bundle with that
-// of the role that runs. Both roles have names of their own, since roles are the server's, which tests share.
+// of the role that runs.
 func newRoles(t *testing.T, before func(admin *bundle)) (owner *pgstore.Store, b *bundle) {
 	t.Helper()
 	admin := newBundle(t, pgtest.Database(t))
 	admin.Ctx = context.WithoutCancel(t.Context())
 	admin.use(admin.open(admin.dsn, nil, pgstore.Options{}))
-	raw, err := os.ReadFile("../../docs/roles.sql")
-	admin.Must(err)
-	suffix := fmt.Sprintf("_%x", rand.Uint64())
-	ownerRole, appRole := "millrace_owner"+suffix, "millrace_app"+suffix
 	before(admin)
-	admin.exec(strings.NewReplacer("millrace_owner", ownerRole, "millrace_app", appRole).Replace(string(raw)), pgx.QueryExecModeSimpleProtocol)
-	t.Cleanup(func() {
-		for _, role := range []string{appRole, ownerRole} {
-			admin.exec("drop owned by "+role+" cascade; drop role "+role, pgx.QueryExecModeSimpleProtocol)
-		}
-	})
-	as := func(role string) string {
-		admin.exec("alter role " + role + " password 'secret'")
-		u, err := url.Parse(admin.dsn)
-		admin.Must(err)
-		u.User = url.UserPassword(role, "secret")
-		return u.String()
-	}
-	ownerDSN := as(ownerRole)
-	b = newBundle(t, as(appRole))
+	ownerDSN, appDSN := kit.RolesOf(t, admin.dsn)
+	b = newBundle(t, appDSN)
 	owner = b.open(ownerDSN, nil, pgstore.Options{})
 	b.Must(owner.Migrate(b.Ctx))
 	b.Must(kit.PgStore{Store: owner}.Prepare(b.Ctx))

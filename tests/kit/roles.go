@@ -1,0 +1,93 @@
+package kit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+)
+
+// RolesOf runs docs/roles.sql in a database, and returns DSNs of the role that migrates and of the role that runs. Both roles have
+// names of their own, since roles are the server's, which tests share.
+func RolesOf(t *testing.T, dsn string) (owner, app string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var script []byte
+	var err error
+	for _, root := range []string{"..", "../.."} { // of the packages of tests
+		if script, err = os.ReadFile(root + "/docs/roles.sql"); err == nil {
+			break
+		}
+	}
+	must(err)
+	exec := func(sql string) {
+		t.Helper()
+		ctx := context.WithoutCancel(t.Context())
+		conn, err := pgx.Connect(ctx, dsn)
+		must(err)
+		_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+		must(err)
+		must(conn.Close(ctx))
+	}
+	suffix := fmt.Sprintf("_%x", rand.Uint64())
+	ownerRole, appRole := "millrace_owner"+suffix, "millrace_app"+suffix
+	exec(strings.NewReplacer("millrace_owner", ownerRole, "millrace_app", appRole).Replace(string(script)))
+	t.Cleanup(func() {
+		for _, role := range []string{appRole, ownerRole} {
+			exec("drop owned by " + role + " cascade; drop role " + role)
+		}
+	})
+	as := func(role string) string {
+		exec("alter role " + role + " password 'secret'")
+		u, err := url.Parse(dsn)
+		must(err)
+		u.User = url.UserPassword(role, "secret")
+		return u.String()
+	}
+	return as(ownerRole), as(appRole)
+}
+
+// underTwoRoles is Postgres whose tests run as the role that runs.
+var underTwoRoles = func() *Kind {
+	k := *Postgres
+	k.Name = "pgstore under two roles"
+	k.Ready = func(t *testing.T, connections int) string {
+		owner, app := RolesOf(t, pgtest.Database(t))
+		ctx := t.Context()
+		store, err := Postgres.Open(ctx, owner)
+		if err == nil {
+			defer store.Close()
+			err = store.Migrate(ctx)
+		}
+		if err == nil {
+			err = store.Prepare(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return withConnections(t, app, connections)
+	}
+	return &k
+}()
+
+// RunPage is Run for a test of a page of docs: such a page also holds for nodes whose role owns nothing.
+func RunPage(t *testing.T, test func(t *testing.T, b *Bundle)) {
+	t.Helper()
+	Run(t, test)
+	t.Run(underTwoRoles.Name, func(t *testing.T) {
+		t.Parallel()
+		test(t, underTwoRoles.New(t))
+	})
+}
