@@ -104,9 +104,9 @@ func (o Options) validate() error {
 	if err := validSetup(o.TenantSetup); err != nil {
 		return err
 	}
-	for name, dsn := range map[string]string{"SessionDSN": o.SessionDSN, "HookDSN": o.HookDSN} {
+	for name, dsn := range map[string]string{"Options.SessionDSN": o.SessionDSN, "Options.HookDSN": o.HookDSN} {
 		if _, err := pgx.ParseConfig(dsn); dsn != "" && err != nil {
-			return fmt.Errorf("Options.%s: %w", name, err)
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
