@@ -24,13 +24,16 @@ import (
 
 // The events of an order. All of them are in its stream.
 type (
-	OrderPlaced      struct{ Cents int64 }
+	OrderPlaced struct {
+		Customer string
+		Cents    int64
+	}
 	PaymentRequested struct{ Cents int64 }
-	Paid             struct{ Cents int64 }
+	Paid             struct{ Key string }
 	PaymentDeclined  struct{}
 	OrderConfirmed   struct{}
 	OrderCancelled   struct{ Reason string }
-	RefundRequested  struct{ Cents int64 }
+	RefundRequested  struct{ PaymentKey string }
 )
 
 func (OrderPlaced) EventType() string      { return "OrderPlaced" }
@@ -57,7 +60,7 @@ func onPaid(state string, paid Paid) (string, event.Event) {
 	case "paying":
 		return "confirmed", event.New(OrderConfirmed{})
 	case "cancelled": // by the customer, while the payment was made
-		return "refunding", event.New(RefundRequested{Cents: paid.Cents})
+		return "refunding", event.New(RefundRequested{PaymentKey: paid.Key})
 	}
 	return state, event.Event{}
 }
@@ -136,7 +139,7 @@ func charge[T Appender](tenantOf func(name string) (T, error), pay Pay) millrace
 			}
 			answer := event.New(PaymentDeclined{})
 			if accepted {
-				answer = event.New(Paid{Cents: e.Body.Cents})
+				answer = event.New(Paid{Key: e.Token})
 			}
 			name, _ := millrace.TenantFrom(ctx)
 			tenant, err := tenantOf(name)
@@ -263,8 +266,8 @@ func (p provider) pay(_ context.Context, key string, cents int64) (bool, error) 
 // placed appends two orders for each tenant, one of which the provider declines.
 func (o orders) placed() {
 	for _, k := range []*millracetest.Kit{o.Kit, o.acme} {
-		k.Given("order-1", event.New(OrderPlaced{100}))
-		k.Given("order-2", event.New(OrderPlaced{101}))
+		k.Given("order-1", event.New(OrderPlaced{"Ada", 100}))
+		k.Given("order-2", event.New(OrderPlaced{"Ada", 101}))
 	}
 }
 
@@ -293,9 +296,9 @@ func TestSagaEndsWithAConfirmedOrACancelledOrder(t *testing.T) {
 // An order that is cancelled while it is paid is refunded. A second answer changes nothing.
 func TestSagaCompensatesWhatCameTooLate(t *testing.T) {
 	withOrders(t, func(t *testing.T, o orders) {
-		o.Given("order-1", event.New(OrderPlaced{100}))
+		o.Given("order-1", event.New(OrderPlaced{"Ada", 100}))
 		o.When(o.checkout)
-		o.Given("order-1", event.New(OrderCancelled{"the customer"}), event.New(Paid{100}), event.New(Paid{100}))
+		o.Given("order-1", event.New(OrderCancelled{"the customer"}), event.New(Paid{"key"}), event.New(Paid{"key"}))
 		o.When(o.checkout)
 		o.has(t, projection.DefaultTenant, "order-1", "OrderPlaced", "PaymentRequested by 1", "OrderCancelled", "Paid", "Paid",
 			"RefundRequested by 4")
@@ -380,13 +383,34 @@ func TestSagaParksOneOrder(t *testing.T) {
 // A saga that begins at the end leaves the orders from before alone.
 func TestSagaThatBeginsAtTheEndLeavesOldOrdersAlone(t *testing.T) {
 	withOrders(t, func(t *testing.T, o orders) {
-		o.Given("order-1", event.New(OrderPlaced{100}))
+		o.Given("order-1", event.New(OrderPlaced{"Ada", 100}))
 		o.checkout.Start = projection.Start{End: true}
 		o.When(o.checkout)
-		o.Given("order-1", event.New(Paid{100}))
-		o.Given("order-3", event.New(OrderPlaced{100}))
+		o.Given("order-1", event.New(Paid{"key"}))
+		o.Given("order-3", event.New(OrderPlaced{"Ada", 100}))
 		o.When(o.checkout)
 		o.has(t, projection.DefaultTenant, "order-1", "OrderPlaced", "Paid")
 		o.has(t, projection.DefaultTenant, "order-3", "OrderPlaced", "PaymentRequested by 1")
+	})
+}
+
+// The program of the page registers both projections.
+func TestSagaIsRegistered(t *testing.T) {
+	withOrders(t, func(t *testing.T, o orders) {
+		store, ok := o.store.(*pgstore.Store)
+		if !ok {
+			t.Skip("the page is for PostgreSQL")
+		}
+		o.Given("order-1", event.New(OrderPlaced{"Ada", 100}))
+		rt, err := millrace.New(millrace.Config{Store: store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := register(rt, store, provider{}.pay); err != nil {
+			t.Fatal(err)
+		}
+		if status, err := rt.RunUntilIdle(t.Context()); err != nil || len(status.Projections) != 4 {
+			t.Errorf("%+v, %v", status.Projections, err)
+		}
 	})
 }
