@@ -177,8 +177,7 @@ func (e *examination) listener(ctx context.Context) error {
 		e.add("session connection", "let Options.SessionDSN (--session-url) lead to the primary", "the session connection leads to a standby")
 		return nil
 	}
-	pooling, err := session.FindPooling(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return e.dial(ctx, e.opts.SessionDSN) })
-	if err != nil || pooling.Lends {
+	if e.lends(ctx, conn, e.opts.SessionDSN) {
 		e.add("pooler", "set Options.SessionDSN (--session-url) to an address that bypasses the pooler",
 			"the session connection goes through a pooler in transaction mode: new events are found by polling, and the death of a node is noticed late")
 		return nil
@@ -199,6 +198,12 @@ func (e *examination) listener(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// lends reports whether a pooler gives each transaction of a connection, which dsn opened, another session.
+func (e *examination) lends(ctx context.Context, conn *pgx.Conn, dsn string) bool {
+	pooling, err := session.FindPooling(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return e.dial(ctx, dsn) })
+	return err != nil || pooling.Lends
+}
+
 // hooks checks that hooks can connect.
 func (e *examination) hooks(ctx context.Context) error {
 	if e.opts.HookDSN == "" {
@@ -210,8 +215,7 @@ func (e *examination) hooks(ctx context.Context) error {
 		return nil
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	pooling, err := session.FindPooling(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return e.dial(ctx, e.opts.HookDSN) })
-	if err != nil || pooling.Lends {
+	if e.lends(ctx, conn, e.opts.HookDSN) {
 		e.add("hook connection", "let Options.HookDSN lead to the server itself", "hooks connect through a pooler in transaction mode, and are refused")
 	}
 	return nil

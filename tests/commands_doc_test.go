@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -56,6 +57,8 @@ func fold(events iter.Seq2[event.Envelope, error]) (a account, err error) {
 			err = e.Decode(&deposited, event.Strict)
 		case withdrawn.EventType():
 			err = e.Decode(&withdrawn, event.Strict)
+		default:
+			err = fmt.Errorf("event %d of stream %s is a %s, which this release does not know", e.Version, e.Stream, e.Type)
 		}
 		if err != nil {
 			return a, err
@@ -129,6 +132,22 @@ func TestRepeatedCommandHasOneEffect(t *testing.T) {
 		}
 		if _, err := withdraw(b.Ctx, b.Store, "b", "account-2", 0); !errors.Is(err, event.ErrKeyReused) {
 			t.Errorf("the same id for another account: %v", err)
+		}
+	})
+}
+
+// A command that finds an event of the next release decides nothing.
+func TestCommandRefusesATypeThatItDoesNotKnow(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		_, err := deposit(b.Ctx, b.Store, "a", "account-1", 100)
+		b.Must(err)
+		_, err = b.Store.Append(b.Ctx, "account-1", event.Any, event.Untyped("Withdrawn.2", nil))
+		b.Must(err)
+		if _, err := withdraw(b.Ctx, b.Store, "b", "account-1", 100); err == nil || !strings.Contains(err.Error(), "event 2 of stream account-1 is a Withdrawn.2") {
+			t.Error(err)
+		}
+		if head := b.Head(); head != 2 {
+			t.Errorf("the last position is %d", head)
 		}
 	})
 }

@@ -2,12 +2,15 @@ package pages_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
@@ -77,7 +80,18 @@ func (renamedItem) EventType() string { return "ItemAdded" }
 // shopStore is a store, and the projections of docs/shapes.md for it, by their releases.
 type shopStore struct {
 	*millracetest.Kit
-	before, after, careless, strict millrace.Projection
+	postgres bool
+	after    millrace.Projection
+}
+
+// release is the projection of a release that has one handler.
+func release[T event.Typed](s shopStore, f func(context.Context, pgstore.Queue, event.Of[T]) error, o ...event.DecodeOption) millrace.Projection {
+	p := s.after
+	p.Handler = sqlitestore.OnQueued(f, o...)
+	if s.postgres {
+		p.Handler = pgstore.OnQueued(f, o...)
+	}
+	return p
 }
 
 func careless(_ context.Context, q pgstore.Queue, e event.Of[renamedItem]) error {
@@ -87,15 +101,22 @@ func careless(_ context.Context, q pgstore.Queue, e event.Of[renamedItem]) error
 // onBothStores runs a test with a store of each kind.
 func onBothStores(t *testing.T, test func(t *testing.T, s shopStore)) {
 	const table = "create table totals (stream text primary key, cents bigint)"
-	of := func(h millrace.Handler) millrace.Projection { return millrace.Projection{Name: "totals", Handler: h} }
 	t.Run("pgstore", func(t *testing.T) {
-		test(t, shopStore{millracetest.Postgres(t, "", table), of(pgstore.Route(pgstore.OnQueued(itemAdded, event.Strict))), totals(),
-			of(pgstore.OnQueued(careless)), of(pgstore.OnQueued(careless, event.Strict))})
+		after := totals()
+		after.Reset = pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "delete from totals")
+			return err
+		})
+		test(t, shopStore{millracetest.Postgres(t, "", table), true, after})
 	})
 	t.Run("sqlitestore", func(t *testing.T) {
-		both := sqlitestore.Route(sqlitestore.OnQueued(itemAdded, event.Strict), sqlitestore.OnQueued(itemAdded2, event.Strict))
-		test(t, shopStore{millracetest.SQLite(t, table), of(sqlitestore.Route(sqlitestore.OnQueued(itemAdded, event.Strict))), of(both),
-			of(sqlitestore.OnQueued(careless)), of(sqlitestore.OnQueued(careless, event.Strict))})
+		after := millrace.Projection{Name: "totals",
+			Handler: sqlitestore.Route(sqlitestore.OnQueued(itemAdded, event.Strict), sqlitestore.OnQueued(itemAdded2, event.Strict)),
+			Reset: sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "delete from totals")
+				return err
+			})}
+		test(t, shopStore{millracetest.SQLite(t, table), false, after})
 	})
 }
 
@@ -105,7 +126,7 @@ const shownTotals = "select stream, cents from totals order by 1"
 func TestReadersKnowANewTypeBeforeItIsAppended(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}))
-		s.When(s.before)
+		s.When(release(s, itemAdded, event.Strict))
 		s.Then(shownTotals, "order-1 | 1250")
 		s.When(s.after) // readers first
 		s.Given("order-1", event.New(ItemAdded2{Cents: 100}), event.New(ItemAdded{"1.00"}), event.New(ItemAdded2{Cents: 7, Note: "a gift"}))
@@ -118,7 +139,7 @@ func TestReadersKnowANewTypeBeforeItIsAppended(t *testing.T) {
 func TestReaderThatDoesNotKnowANewTypePassesItsEvents(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}), event.New(ItemAdded2{Cents: 100}))
-		s.When(s.before)
+		s.When(release(s, itemAdded, event.Strict))
 		s.When(s.after)
 		s.Then(shownTotals, "order-1 | 1250")
 		s.Parked("totals")
@@ -129,12 +150,12 @@ func TestReaderThatDoesNotKnowANewTypePassesItsEvents(t *testing.T) {
 func TestRenamedMemberIsZeroOrParked(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}))
-		s.When(s.careless)
+		s.When(release(s, careless))
 		s.Then(shownTotals, "order-1 | 0")
 	})
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}))
-		s.When(s.strict)
+		s.When(release(s, careless, event.Strict))
 		s.Then(shownTotals)
 		letters := s.Parked("totals", 1)
 		want := `decode event 1 (ItemAdded of stream "order-1") as pages_test.renamedItem at amount: the type has no such field`
@@ -150,8 +171,9 @@ func TestRenamedMemberIsZeroOrParked(t *testing.T) {
 func TestProjectionStopsAtOtherShapes(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}))
-		s.strict.FailureHandler = stopAtOtherShapes
-		if err := s.WhenFails(s.strict); !errors.Is(err, projection.ErrFailed) || !strings.Contains(fmt.Sprint(err), "at amount") {
+		strict := release(s, careless, event.Strict)
+		strict.FailureHandler = stopAtOtherShapes
+		if err := s.WhenFails(strict); !errors.Is(err, projection.ErrFailed) || !strings.Contains(fmt.Sprint(err), "at amount") {
 			t.Error(err)
 		}
 		s.Then(shownTotals)
@@ -160,4 +182,68 @@ func TestProjectionStopsAtOtherShapes(t *testing.T) {
 	if action := stopAtOtherShapes(t.Context(), other); action != projection.ActionParkStream {
 		t.Errorf("another error: %v", action)
 	}
+}
+
+// withoutNote is what a careless release makes of ItemAdded2: it has no note any more. withQuantity has a member that must be there.
+type (
+	withoutNote struct {
+		Cents int64 `json:"cents"`
+	}
+	withQuantity struct {
+		Cents    int64  `json:"cents"`
+		Note     string `json:"note,omitzero"`
+		Quantity int64  `json:"quantity"`
+	}
+)
+
+func (withoutNote) EventType() string  { return "ItemAdded.2" }
+func (withQuantity) EventType() string { return "ItemAdded.2" }
+
+// A member that is not written any more, and one that must be there now, park the events that do not have this shape. A field that may be
+// missing takes both.
+func TestRemovedAndNewMembersParkOtherEvents(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s shopStore) {
+		s.Given("order-1", event.New(ItemAdded2{Cents: 1, Note: "a gift"}))
+		s.Given("order-2", event.New(ItemAdded2{Cents: 2}))
+		removed := release(s, func(_ context.Context, q pgstore.Queue, e event.Of[withoutNote]) error {
+			return addCents(q, e.Stream, e.Body.Cents)
+		}, event.Strict)
+		added := release(s, func(_ context.Context, q pgstore.Queue, e event.Of[withQuantity]) error {
+			return addCents(q, e.Stream, e.Body.Cents*e.Body.Quantity)
+		}, event.Strict)
+		removed.Name, added.Name = "removed", "added"
+		s.When(removed, added)
+		s.Then(shownTotals, "order-2 | 2")
+		for name, want := range map[string]string{"removed": "at note: the type has no such field", "added": "at quantity: the body has no such member"} {
+			positions := []int64{1}
+			if name == "added" {
+				positions = []int64{1, 2}
+			}
+			for _, letter := range s.Parked(name, positions...) {
+				if !strings.Contains(letter.Error, want) {
+					t.Errorf("%s: %s, want %s", name, letter.Error, want)
+				}
+			}
+		}
+		s.When(s.after)
+		s.Then(shownTotals, "order-1 | 1", "order-2 | 4")
+	})
+}
+
+// A rebuild hands the events of all shapes to the handlers of today. A handler that is gone is missed, and a handler that is strict parks
+// what it does not know.
+func TestRebuildHandlesTheEventsOfAllShapes(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s shopStore) {
+		s.Given("order-1", event.New(ItemAdded{"12.50"}), event.New(ItemAdded2{Cents: 100}))
+		s.When(s.after)
+		s.Rebuild(s.after)
+		s.Then(shownTotals, "order-1 | 1350")
+		s.Rebuild(release(s, itemAdded2, event.Strict))
+		s.Then(shownTotals, "order-1 | 100")
+		s.Rebuild(release(s, careless, event.Strict))
+		s.Then(shownTotals)
+		s.Parked("totals", 1)
+		s.Rebuild(s.after)
+		s.Then(shownTotals, "order-1 | 1350")
+	})
 }
