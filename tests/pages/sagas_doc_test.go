@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -255,12 +256,18 @@ func (o orders) has(t *testing.T, tenant, stream string, want ...string) {
 	}
 }
 
-// provider accepts what costs at most 100 cents. It counts the payments by their keys.
-type provider map[string]int
+// provider accepts what costs at most 100 cents, and keeps the keys of payments. Tenants pay at the same time.
+type provider struct{ keys sync.Map }
 
-func (p provider) pay(_ context.Context, key string, cents int64) (bool, error) {
-	p[key]++
+func (p *provider) pay(_ context.Context, key string, cents int64) (bool, error) {
+	p.keys.Store(key, true)
 	return cents <= 100, nil
+}
+
+// payments is how many payments there were.
+func (p *provider) payments() (n int) {
+	p.keys.Range(func(any, any) bool { n++; return true })
+	return n
 }
 
 // placed appends two orders for each tenant, one of which the provider declines.
@@ -284,11 +291,11 @@ func (o orders) hasAll(t *testing.T) {
 func TestSagaEndsWithAConfirmedOrACancelledOrder(t *testing.T) {
 	withOrders(t, func(t *testing.T, o orders) {
 		o.placed()
-		bank := provider{}
+		bank := new(provider)
 		o.When(o.checkout, o.charge(bank.pay))
 		o.hasAll(t)
-		if len(bank) != 4 {
-			t.Errorf("payments %v", bank)
+		if n := bank.payments(); n != 4 {
+			t.Errorf("%d payments", n)
 		}
 	})
 }
@@ -322,13 +329,13 @@ func TestSagaThatIsInterruptedFollowsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withOrders(t, func(t *testing.T, o orders) {
 				o.placed()
-				bank := provider{}
+				bank := new(provider)
 				pays := o.charge(bank.pay)
 				o.checkout.Middleware, pays.Middleware = fault(o)
 				o.When(o.checkout, pays)
 				o.hasAll(t)
-				if len(bank) != 4 {
-					t.Errorf("payments %v", bank)
+				if n := bank.payments(); n != 4 {
+					t.Errorf("%d payments", n)
 				}
 			})
 		})
@@ -339,7 +346,7 @@ func TestSagaThatIsInterruptedFollowsOnce(t *testing.T) {
 func TestSagaThatBeginsAgainAppendsNothing(t *testing.T) {
 	withOrders(t, func(t *testing.T, o orders) {
 		o.placed()
-		o.When(o.checkout, o.charge(provider{}.pay))
+		o.When(o.checkout, o.charge(new(provider).pay))
 		rt, err := millrace.New(millrace.Config{Store: o.store})
 		if err != nil {
 			t.Fatal(err)
@@ -369,7 +376,7 @@ func TestSagaParksOneOrder(t *testing.T) {
 		broken := o.checkout
 		broken.Middleware = []millrace.Middleware{o.FailAt(1, millracetest.Always)}
 		o.placed()
-		pays := o.charge(provider{}.pay)
+		pays := o.charge(new(provider).pay)
 		o.When(broken, pays)
 		o.has(t, projection.DefaultTenant, "order-1", "OrderPlaced")
 		o.has(t, projection.DefaultTenant, "order-2", "OrderPlaced", "PaymentRequested by 1", "PaymentDeclined by 2", "OrderCancelled by 3")
@@ -406,7 +413,7 @@ func TestSagaIsRegistered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := register(rt, store, provider{}.pay); err != nil {
+		if err := register(rt, store, new(provider).pay); err != nil {
 			t.Fatal(err)
 		}
 		if status, err := rt.RunUntilIdle(t.Context()); err != nil || len(status.Projections) != 4 {
