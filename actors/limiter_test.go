@@ -11,9 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace-go/millrace/internal/fair"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/fair"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // serving returns a limiter that serves these tenants.
@@ -194,5 +197,57 @@ func TestTenantWeightIsCalledRarely(t *testing.T) {
 		if n := len(l.weights.served); n != 0 {
 			t.Errorf("%d tenants that went are kept", n)
 		}
+	})
+}
+
+// Batches that share messages are more than the connections. Their messages wait for a connection before the batches of tenants.
+func TestBatchesThatShareMessagesHoldNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := serving(Limits{Connections: 8, Batches: 2, BatchesPerTenant: 1}, "a", "b")
+		for i := range 2 * sharingPerBatch {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if _, err := l.share(ctx, l.flow("a", fmt.Sprint("p", i), 1)); (err == nil) != (i < sharingPerBatch) {
+				t.Errorf("batch %d of a tenant: %v", i, err)
+			}
+			cancel()
+		}
+		w := &worker{deps: &Deps{Limiter: l}, def: &engine.Definition{Weight: 1}, id: projection.ID{Tenant: "a", Name: "p"}}
+		connect := w.connect(false)
+		first, err := connect(t.Context(), false)
+		if err != nil || !w.alone.Load() {
+			t.Errorf("a batch that is sent alone: %v, the next one too: %v", err, w.alone.Load())
+		}
+		second, err := l.batch(t.Context(), l.feed("b"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan string, 2)
+		wait := func(name string, claim func() (func(), error)) {
+			go func() {
+				release, err := claim()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order <- name
+				release()
+			}()
+			synctest.Wait()
+		}
+		wait("batch", func() (func(), error) { return l.batch(t.Context(), l.feed("b")) })
+		wait("message", func() (func(), error) { return w.connect(false)(t.Context(), true) })
+		second()
+		if a, b := <-order, <-order; a != "message" || b != "batch" {
+			t.Errorf("first %s, then %s", a, b)
+		}
+		if w.alone.Load() {
+			t.Error("a batch that was sent with others is sent alone the next time")
+		}
+		held, err := w.connect(true)(t.Context(), false)
+		if err != nil || !w.alone.Load() {
+			t.Errorf("a batch that has a connection waits for one: %v", err)
+		}
+		held()
+		first()
 	})
 }

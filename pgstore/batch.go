@@ -34,7 +34,7 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 			b = beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		}
 		b.advances(lease, batch.To)
-		b.slot, b.apart = batch.Slot, batch.Apart
+		b.slot, b.apart, b.connect = batch.Slot, batch.Apart, batch.Connect
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.afterHandler = s.settler(lease, batch)
 		}
@@ -84,6 +84,8 @@ type batchTx struct {
 	apart []int32
 	// slot is that of a batch. It is nil if the slot cannot be promised to another batch.
 	slot engine.Slot
+	// connect is Connect of the engine.Batch.
+	connect func(ctx context.Context, shared bool) (release func(), err error)
 	// begun is the open transaction.
 	begun
 	back back

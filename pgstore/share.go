@@ -218,6 +218,11 @@ func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
 // lead sends the next message, and lets another batch lead.
 func (s *Store) lead(ctx context.Context, t *sharer) error {
 	defer s.sharing.pass()
+	release, err := t.b.connected(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer release()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return storeFault(err)

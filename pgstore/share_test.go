@@ -29,6 +29,8 @@ type riders struct {
 	store  *Store
 	leases []engine.Lease
 	event  event.Envelope
+	// connect is the Connect of their batches.
+	connect func(ctx context.Context, shared bool) (release func(), err error)
 }
 
 // newRiders claims n projections of the default tenant.
@@ -65,7 +67,7 @@ func (r *riders) batch(ctx context.Context, i int, o engine.ApplyOptions, f queu
 		o.Timeout = 10 * time.Second
 	}
 	events := []event.Envelope{r.event}
-	return r.store.Engine().Apply(Queued(f).Engine(), o)(ctx, r.leases[i], engine.Batch{Events: events, To: r.event.Position})
+	return r.store.Engine().Apply(Queued(f).Engine(), o)(ctx, r.leases[i], engine.Batch{Events: events, To: r.event.Position, Connect: r.connect})
 }
 
 // holding makes all batches wait until fn has returned and calls go on, as if the messages before theirs were under way.
@@ -432,16 +434,20 @@ func TestQueuedBatchesOfAMessageRunAsTheUserOfTheHook(t *testing.T) {
 	mustExec(t, owner, "grant all on all tables in schema millrace, public to pg_monitor; grant usage on schema millrace, public to pg_monitor; grant all on all sequences in schema millrace to pg_monitor; grant create on schema public to pg_monitor; grant execute on all functions in schema millrace to pg_monitor")
 	lowered := func(c *pgxpool.Config) {
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "set role pg_monitor")
+			_, err := conn.Exec(ctx, "set work_mem = '1MB'")
+			if err == nil {
+				_, err = conn.Exec(ctx, "set role pg_monitor")
+			}
 			return err
 		}
 	}
 	r := newRiders(t, owner, 3)
 	mustExec(t, owner, "grant all on all tables in schema public to pg_monitor")
 	r.store = openStore(t, dsn, Options{}, lowered, connections(1))
-	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "current_user") })
+	note := "current_user || current_setting('work_mem')"
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, note) })
 	noError(t, errors.Join(errs...))
-	if got := one[string](t, r.store, "select string_agg(distinct note, ' ') || ' ' || current_user from public.rode"); got != "pg_monitor pg_monitor" {
+	if got := one[string](t, r.store, "select string_agg(distinct note, ' ') || ' ' || "+note+" from public.rode"); got != "pg_monitor1MB pg_monitor1MB" {
 		t.Errorf("they ran as, and left: %s", got)
 	}
 }

@@ -55,6 +55,9 @@ type Batch struct {
 	Opening Opening
 	// Slot is the slot that the batch runs in. It is nil if the slot cannot be promised to another batch.
 	Slot Slot
+	// Connect waits for the slot of a connection, for the batch or for a message that it shares with others, and returns a function that
+	// releases the slot. It is nil if the batch has such a slot.
+	Connect func(ctx context.Context, shared bool) (release func(), err error)
 }
 
 // Opening is the begin of the transaction of a batch that waits for its slot. The batch before it in that slot may send it along
