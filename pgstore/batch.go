@@ -30,10 +30,15 @@ import (
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b, isOpening := batch.Opening.(*batchTx)
-		if !isOpening {
+		switch {
+		case h.Queue != nil:
+			b = queuesUnder(s.Store, lease, batch.To, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
+		case !isOpening:
 			b = beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		}
-		b.advances(lease, batch.To)
+		if h.Queue == nil {
+			b.advances(lease, batch.To)
+		}
 		b.slot, b.apart, b.connect = batch.Slot, batch.Apart, batch.Connect
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.afterHandler = s.settler(lease, batch)
@@ -118,6 +123,13 @@ func newBatchTx(s *Store, lease engine.Lease, to int64, opts batchOptions) *batc
 func beginsUnder(s *Store, lease engine.Lease, opts batchOptions) *batchTx {
 	b := newTx(s, lease.ID, "a batch", opts)
 	b.fence = fence{rows: []int32{lease.Row}, begin: s.control.checkLease(lease)}
+	return b
+}
+
+// queuesUnder returns the transaction of a batch whose handler queues. In a message, the fence is a statement: see appendTo.
+func queuesUnder(s *Store, lease engine.Lease, to int64, opts batchOptions) *batchTx {
+	b := newTx(s, lease.ID, "a batch", opts)
+	b.to, b.fence = to, fence{rows: []int32{lease.Row}}
 	return b
 }
 

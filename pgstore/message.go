@@ -102,13 +102,11 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 	if b.opts.asyncCommit {
 		p.flush = flushNever
 	}
-	list = slices.Grow(list, len(statements)+len(restore.Statements)+5)
-	add := func(part part, sql string, args ...string) {
-		c := command{part: part, sql: sql, args: make([][]byte, len(args))}
-		for i, arg := range args {
-			c.args[i] = []byte(arg)
-		}
-		list = append(list, c)
+	list = slices.Grow(list, len(statements)+2*len(restore.Statements)+6)
+	var args arguments
+	args.grow(statements)
+	add := func(part part, sql string) {
+		list = append(list, command{part: part, sql: sql, args: args.take()})
 	}
 	first := ""
 	if !p.follows {
@@ -119,21 +117,20 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 		}
 		first = restore.Expressions + ", "
 	}
-	settings, args := b.settings(p, first)
-	add(openingPart, settings, args...)
 	path := b.store.tenantPath(b.id.Tenant)
+	add(openingPart, b.settings(&args, p, path, first))
 	for i, s := range statements {
-		c := command{part: handlerPart, of: i, sql: s.SQL, path: path, args: make([][]byte, len(s.Args))}
-		for i, arg := range s.Args {
-			if text, set := arg.(string); set {
-				c.args[i] = []byte(text)
-			}
+		for _, arg := range s.Args {
+			args.add(arg)
 		}
-		list = append(list, c)
+		list = append(list, command{part: handlerPart, of: i, sql: s.SQL, path: path, args: args.take()})
 	}
 	add(timedPart, "select "+p.flush+restore.LocalUser+timeTaken)
-	add(commitPart, b.store.control.sql("advance_batch"), b.name, decimal(int64(lease.Row)), lease.Owner, decimal(lease.Epoch),
-		decimal(int64(lease.Incarnation)), decimal(lease.Checkpoint), decimal(b.to))
+	args.add(b.name)
+	args.ints(int64(lease.Row))
+	args.add(lease.Owner)
+	args.ints(lease.Epoch, int64(lease.Incarnation), lease.Checkpoint, b.to)
+	add(commitPart, b.store.control.sql("advance_batch"))
 	if p.precedes {
 		add(endPart, queries.Text("chain_batch"))
 		return list
@@ -146,26 +143,74 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 	return list
 }
 
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+// arguments have the arguments of the commands of a batch, in memory that they share. taken is how many belong to commands.
+type arguments struct {
+	values [][]byte
+	text   []byte
+	taken  int
+}
 
-// settings returns the statement that makes the settings of the transaction and announces it, with its arguments: what setUpSQL does for
-// other batches, without the check of the fence. The handler has read nothing, so the check at the end is enough. first are expressions
-// that come before.
-func (b *batchTx) settings(p place, first string) (sql string, args []string) {
+// otherArguments and otherText are how many arguments the commands of a batch have beside those of its handler, and their bytes, about.
+const otherArguments, otherText = 14, 256
+
+func (a *arguments) grow(statements []queued.Statement) {
+	n, size := otherArguments, otherText
+	for _, s := range statements {
+		n += len(s.Args)
+		for _, arg := range s.Args {
+			if text, set := arg.(string); set {
+				size += len(text)
+			}
+		}
+	}
+	a.values, a.text = make([][]byte, 0, n), make([]byte, 0, size)
+}
+
+// add adds an argument, a text or nil.
+func (a *arguments) add(arg any) {
+	text, set := arg.(string)
+	if !set {
+		a.values = append(a.values, nil)
+		return
+	}
+	begin := len(a.text)
+	a.text = append(a.text, text...)
+	a.values = append(a.values, a.text[begin:len(a.text):len(a.text)])
+}
+
+func (a *arguments) ints(numbers ...int64) {
+	for _, n := range numbers {
+		begin := len(a.text)
+		a.text = strconv.AppendInt(a.text, n, 10)
+		a.values = append(a.values, a.text[begin:len(a.text):len(a.text)])
+	}
+}
+
+// take returns the arguments that were added since the last call.
+func (a *arguments) take() [][]byte {
+	taken := a.values[a.taken:len(a.values):len(a.values)]
+	a.taken = len(a.values)
+	return taken
+}
+
+// settings returns the statement that makes the settings of the transaction and announces it, and adds its arguments: what setUpSQL does
+// for other batches, without the check of the fence. The handler has read nothing, so the check at the end is enough. first are
+// expressions that come before.
+func (b *batchTx) settings(args *arguments, p place, path, first string) (sql string) {
 	lock, most := b.lockWait(), b.opts.timeout+afterDeadline
 	statement := most
 	if p.shared {
 		lock, statement = min(lock, sharedWait), min(statement, sharedTime)
 	}
-	args = []string{
-		decimal(milliseconds(lock)), decimal(milliseconds(statement)), decimal(milliseconds(most)), b.name,
-		decimal(int64(b.store.control.batchClass)), decimal(int64(b.fence.rows[0])),
-	}
+	args.ints(milliseconds(lock), milliseconds(statement), milliseconds(most))
+	args.add(b.name)
+	args.ints(int64(b.store.control.batchClass), int64(b.fence.rows[0]))
 	text := settingsText{first: first, unbounded: b.store.server.unbounded != "", watchesClients: b.store.server.watchesClients}
-	if path := b.store.tenantPath(b.id.Tenant); path != "" {
-		text.path, args = true, append(args, path)
+	if path != "" {
+		text.path = true
+		args.add(path)
 	}
-	return text.sql(), args
+	return text.sql()
 }
 
 // settingsText is what the text of settings_batch.sql depends on.
@@ -300,6 +345,8 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 			return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 		}
 		defer release()
+		b.fence.begin = b.store.control.checkLease(lease)
+		b.advances(lease, b.to)
 		return b.run(ctx, func(ctx context.Context, tx pgx.Tx) error { return sendInTx(ctx, tx, statements) })
 	}
 	spent := time.Since(began)

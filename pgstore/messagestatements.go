@@ -69,7 +69,8 @@ func (s *Store) preparedOn(conn *pgx.Conn) *prepared {
 	held := conn.PgConn().CustomData()
 	p, _ := held[preparedKey].(*prepared)
 	if p == nil {
-		p = &prepared{known: make(map[statementKey]*preparedStatement), paths: make(map[string]int), places: preparedPaths, described: &s.described}
+		p = &prepared{known: make(map[statementKey]*preparedStatement), paths: make(map[string]int), described: &s.described}
+		p.places = preparedPaths
 		held[preparedKey] = p
 	}
 	return p

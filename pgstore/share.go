@@ -279,6 +279,11 @@ func (m *sharedMessage) commands(restore session.Restore) (list []command) {
 			last, durable = i, durable+1
 		}
 	}
+	commands := len(restore.Statements) + 1
+	for _, t := range m.left {
+		commands += len(t.statements) + len(restore.Statements) + 6
+	}
+	list = make([]command, 0, commands)
 	for i, t := range m.left {
 		p := place{shared: true, follows: i > 0, precedes: i < len(m.left)-1}
 		t.flushes = i == last || m.store.opts.SyncEachCommit
