@@ -367,7 +367,7 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 				s.Batch.Slot, s.Batch.Opening = in, in.opening
 			}
 			if w.def.Shares {
-				s.Batch.Connect = w.connect(connected)
+				s.Batch.Connect, s.Batch.Connected = w.connect(connected), connected
 			}
 			w.prefetch(ctx, run.Row.Incarnation, s.Prefetch)
 			read()

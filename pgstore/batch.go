@@ -39,7 +39,7 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 		if h.Queue == nil {
 			b.advances(lease, batch.To)
 		}
-		b.slot, b.apart, b.connect = batch.Slot, batch.Apart, batch.Connect
+		b.slot, b.apart, b.connect, b.hasSlot = batch.Slot, batch.Apart, batch.Connect, batch.Connected
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.afterHandler = s.settler(lease, batch)
 		}
@@ -89,8 +89,9 @@ type batchTx struct {
 	apart []int32
 	// slot is that of a batch. It is nil if the slot cannot be promised to another batch.
 	slot engine.Slot
-	// connect is Connect of the engine.Batch.
+	// connect is Connect of the engine.Batch, and hasSlot its Connected.
 	connect func(ctx context.Context, shared bool) (release func(), err error)
+	hasSlot bool
 	// begun is the open transaction.
 	begun
 	back back

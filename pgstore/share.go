@@ -35,7 +35,8 @@ const (
 	slowShared = 50 * time.Millisecond
 )
 
-// sharing has the queued batches that wait for a message. senders of most messages are on their way.
+// sharing has the queued batches that wait for a message. senders of most messages are on their way, and more only if batches lead that have
+// the slot of a connection: they wait for no others, since others may wait for that slot.
 type sharing struct {
 	most int
 
@@ -106,7 +107,7 @@ func (s *sharing) enter(t *sharer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = append(s.waiting, t)
-	if s.senders < s.most {
+	if s.senders < s.most || t.b.hasSlot {
 		s.senders++
 		t.lead()
 	}
@@ -121,10 +122,12 @@ func (t *sharer) lead() {
 func (s *sharing) pass() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.waiting {
-		if !t.leads {
-			t.lead()
-			return
+	if s.senders <= s.most {
+		for _, t := range s.waiting {
+			if !t.leads {
+				t.lead()
+				return
+			}
 		}
 	}
 	s.senders--

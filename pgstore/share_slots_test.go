@@ -57,3 +57,40 @@ func TestQueuedBatchWhoseMessageGetsNoSlot(t *testing.T) {
 	noError(t, r.batch(testContext(t), 0, engine.ApplyOptions{}, rides(0, "''")))
 	r.rode(0)
 }
+
+// All slots of connections may be held by batches that share messages. These must not wait for those that wait for a slot.
+func TestQueuedBatchWithASlotWaitsForNoOther(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	most := store.sharing.most
+	r := newRiders(t, store, most+2)
+	free := make(chan struct{})
+	r.slotted = most + 1
+	r.connect = func(ctx context.Context, _ bool) (release func(), err error) {
+		select {
+		case <-free:
+			return func() {}, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	errs := make([]error, most+1)
+	var group sync.WaitGroup
+	for i := range errs {
+		group.Go(func() { errs[i] = r.batch(testContext(t), i, engine.ApplyOptions{}, rides(i, "''")) })
+		r.waits(i + 1)
+	}
+	connect := r.connect
+	r.connect = nil // as it has its slot
+	noError(t, r.batch(testContext(t), r.slotted, engine.ApplyOptions{}, rides(r.slotted, "''")))
+	r.connect = connect
+	close(free)
+	group.Wait()
+	noError(t, errors.Join(errs...))
+	r.until(func(s *sharing) bool { return s.senders == 0 })
+	all := make([]int, most+2)
+	for i := range all {
+		all[i] = i
+	}
+	r.rode(all...)
+}

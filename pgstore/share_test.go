@@ -29,8 +29,9 @@ type riders struct {
 	store  *Store
 	leases []engine.Lease
 	event  event.Envelope
-	// connect is the Connect of their batches.
+	// connect is the Connect of their batches, and slotted is the number of the one that has a slot.
 	connect func(ctx context.Context, shared bool) (release func(), err error)
+	slotted int
 }
 
 // newRiders claims n projections of the default tenant.
@@ -50,7 +51,7 @@ func newRiders(t *testing.T, store *Store, n int) *riders {
 	leases := must(claimFree(testContext(t), store, node, n))(t)
 	slices.SortFunc(leases, func(a, b engine.Lease) int { return strings.Compare(a.ID.Name, b.ID.Name) })
 	page := must(store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1 << 40, Limit: 1, MaxBytes: 1 << 20}))(t)
-	return &riders{t: t, store: store, leases: leases, event: page.Events[0]}
+	return &riders{t: t, store: store, leases: leases, event: page.Events[0], slotted: -1}
 }
 
 // rides returns a handler that leaves a row of its rider.
@@ -67,7 +68,8 @@ func (r *riders) batch(ctx context.Context, i int, o engine.ApplyOptions, f queu
 		o.Timeout = 10 * time.Second
 	}
 	events := []event.Envelope{r.event}
-	return r.store.Engine().Apply(Queued(f).Engine(), o)(ctx, r.leases[i], engine.Batch{Events: events, To: r.event.Position, Connect: r.connect})
+	batch := engine.Batch{Events: events, To: r.event.Position, Connect: r.connect, Connected: i == r.slotted}
+	return r.store.Engine().Apply(Queued(f).Engine(), o)(ctx, r.leases[i], batch)
 }
 
 // holding makes all batches wait until fn has returned and calls go on, as if the messages before theirs were under way.

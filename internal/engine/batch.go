@@ -56,8 +56,10 @@ type Batch struct {
 	// Slot is the slot that the batch runs in. It is nil if the slot cannot be promised to another batch.
 	Slot Slot
 	// Connect waits for the slot of a connection, for the batch or for a message that it shares with others, and returns a function that
-	// releases the slot. It is nil if the batch has such a slot.
+	// releases the slot. It is nil if there are no such slots.
 	Connect func(ctx context.Context, shared bool) (release func(), err error)
+	// Connected reports that the batch has such a slot. Then it does not wait until another one has sent it: that may wait for this slot.
+	Connected bool
 }
 
 // Opening is the begin of the transaction of a batch that waits for its slot. The batch before it in that slot may send it along
