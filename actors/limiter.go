@@ -22,7 +22,8 @@ import (
 // other projections. The statements of deliveries share a few connections beside those of the batches.
 //
 // Batches that share messages hold no connection while they run. They have slots of their own, several for each connection of the
-// batches, so that messages fill. Who sends a message needs a slot of a connection for that time, before all tenants: it sends for many.
+// batches, so that messages fill. A message needs a slot of a connection while it is sent. For these slots, all messages together count as
+// one more tenant, so neither they nor other batches wait in vain.
 type Limiter struct {
 	batches    *slots
 	sharing    *slots
@@ -154,9 +155,14 @@ func (l *Limiter) share(ctx context.Context, flow fair.Flow) (release func(), er
 	return l.sharing.acquire(ctx, flow)
 }
 
-// message waits for a slot for a message of batches of several tenants.
-func (l *Limiter) message(ctx context.Context) (release func(), err error) {
-	return l.batches.acquire(ctx, fair.Flow{})
+// message waits for a slot for a message with batches of these tenants. It has the highest of their weights: with a lower one, the batches
+// of that tenant would wait longer than it may. The other tenants take no slots besides.
+func (l *Limiter) message(ctx context.Context, tenants []string) (release func(), err error) {
+	flow := fair.Flow{TenantWeight: 1}
+	for _, tenant := range tenants {
+		flow.TenantWeight = max(flow.TenantWeight, l.weights.of(tenant))
+	}
+	return l.batches.acquire(ctx, flow)
 }
 
 // delivery waits for a slot for a delivery.

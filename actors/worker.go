@@ -166,17 +166,17 @@ func (w *worker) shares(job machine.Job) bool {
 }
 
 // connect returns the Connect of a batch that can share a message. connected reports that its slot is that of a connection.
-func (w *worker) connect(connected bool) func(ctx context.Context, shared bool) (release func(), err error) {
+func (w *worker) connect(connected bool) func(ctx context.Context, tenants []string) (release func(), err error) {
 	w.alone.Store(false)
-	return func(ctx context.Context, shared bool) (release func(), err error) {
-		if !shared {
+	return func(ctx context.Context, tenants []string) (release func(), err error) {
+		if len(tenants) == 0 {
 			w.alone.Store(true)
 		}
 		switch {
 		case connected:
 			return noSlot(ctx)
-		case shared:
-			return w.deps.Limiter.message(ctx)
+		case len(tenants) > 0:
+			return w.deps.Limiter.message(ctx, tenants)
 		}
 		return w.deps.Limiter.batch(ctx, w.flow())
 	}

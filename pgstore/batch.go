@@ -90,7 +90,7 @@ type batchTx struct {
 	// slot is that of a batch. It is nil if the slot cannot be promised to another batch.
 	slot engine.Slot
 	// connect is Connect of the engine.Batch, and hasSlot its Connected.
-	connect func(ctx context.Context, shared bool) (release func(), err error)
+	connect func(ctx context.Context, tenants []string) (release func(), err error)
 	hasSlot bool
 	// begun is the open transaction.
 	begun

@@ -340,7 +340,7 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 	}
 	statements := taken.Statements
 	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) || aroundHandler+sizeOf(statements) > mostInMessage {
-		release, err := b.connected(ctx, false)
+		release, err := b.connected(ctx, nil)
 		if err != nil {
 			return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 		}
@@ -353,7 +353,7 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 	if sent, err := b.share(ctx, lease, statements); sent {
 		return err
 	}
-	release, err := b.connected(ctx, false)
+	release, err := b.connected(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
@@ -361,12 +361,12 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 	return b.sendAlone(ctx, lease, statements, spent)
 }
 
-// connected waits until a connection may be used, for the batch or for a message that it leads.
-func (b *batchTx) connected(ctx context.Context, shared bool) (release func(), err error) {
+// connected waits until a connection may be used, for the batch or for a message that it leads, with batches of these tenants.
+func (b *batchTx) connected(ctx context.Context, tenants []string) (release func(), err error) {
 	if b.connect == nil {
 		return func() {}, nil
 	}
-	return b.connect(ctx, shared)
+	return b.connect(ctx, tenants)
 }
 
 // sendAlone sends a message with one batch, on which its handler has spent some time.

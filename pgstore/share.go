@@ -170,6 +170,19 @@ func (s *sharing) take(leader *sharer) (group []*sharer) {
 	return group
 }
 
+// tenants returns those whose batches the leader sends if it gets its connection at once.
+func (s *sharing) tenants(leader *sharer) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []string{leader.b.id.Tenant}
+	for _, t := range s.waiting[:min(len(s.waiting), mostShared)] {
+		if !slices.Contains(all, t.b.id.Tenant) {
+			all = append(all, t.b.id.Tenant)
+		}
+	}
+	return all
+}
+
 // share sends a batch in a message with others, or waits until another one has sent it. sent is false if it must be sent alone.
 func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []queued.Statement) (sent bool, err error) {
 	s := &b.store.sharing
@@ -221,7 +234,7 @@ func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
 // lead sends the next message, and lets another batch lead.
 func (s *Store) lead(ctx context.Context, t *sharer) error {
 	defer s.sharing.pass()
-	release, err := t.b.connected(ctx, true)
+	release, err := t.b.connected(ctx, s.sharing.tenants(t))
 	if err != nil {
 		return err
 	}

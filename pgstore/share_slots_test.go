@@ -16,11 +16,11 @@ func TestQueuedBatchesWaitForSlotsOfTheirConnections(t *testing.T) {
 	r := newRiders(t, newStore(t), 4)
 	var mu sync.Mutex
 	asked, held := "", 0
-	r.connect = func(_ context.Context, shared bool) (release func(), err error) {
+	r.connect = func(_ context.Context, tenants []string) (release func(), err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if held++; shared {
-			asked += "message "
+		if held++; len(tenants) > 0 {
+			asked += "message of " + strings.Join(tenants, " ")
 		} else {
 			asked += "alone "
 		}
@@ -37,7 +37,7 @@ func TestQueuedBatchesWaitForSlotsOfTheirConnections(t *testing.T) {
 	all := r.leases
 	r.leases = all[:2]
 	noError(t, errors.Join(r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "''") })...))
-	if asked != "message " || held != 0 {
+	if asked != "message of default" || held != 0 {
 		t.Errorf("two batches of a message asked for %q, and %d slots are held", asked, held)
 	}
 	r.leases = all
@@ -49,7 +49,7 @@ func TestQueuedBatchWhoseMessageGetsNoSlot(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t, newStore(t), 1)
 	none := errors.New("no slot")
-	r.connect = func(context.Context, bool) (func(), error) { return nil, none }
+	r.connect = func(context.Context, []string) (func(), error) { return nil, none }
 	if err := r.batch(testContext(t), 0, engine.ApplyOptions{}, rides(0, "''")); !errors.Is(err, none) {
 		t.Errorf("got %v", err)
 	}
@@ -66,7 +66,7 @@ func TestQueuedBatchWithASlotWaitsForNoOther(t *testing.T) {
 	r := newRiders(t, store, most+2)
 	free := make(chan struct{})
 	r.slotted = most + 1
-	r.connect = func(ctx context.Context, _ bool) (release func(), err error) {
+	r.connect = func(ctx context.Context, _ []string) (release func(), err error) {
 		select {
 		case <-free:
 			return func() {}, nil

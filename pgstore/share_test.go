@@ -30,7 +30,7 @@ type riders struct {
 	leases []engine.Lease
 	event  event.Envelope
 	// connect is the Connect of their batches, and slotted is the number of the one that has a slot.
-	connect func(ctx context.Context, shared bool) (release func(), err error)
+	connect func(ctx context.Context, tenants []string) (release func(), err error)
 	slotted int
 }
 
