@@ -230,6 +230,22 @@ func TestQueuedBatchThatFailsInAMessageFailsAlone(t *testing.T) {
 	}
 }
 
+// A batch can discard the prepared statements of the session in the middle of a message, which the batches after it would use.
+func TestQueuedBatchThatDiscardsPreparedStatementsHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 5)
+	mustExec(t, r.store, "create function public.discards() returns text language plpgsql as $$ begin execute 'deallocate all'; return ''; end $$")
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
+		note := "''"
+		if i == 2 {
+			note = "public.discards()"
+		}
+		return rides(i, note)
+	})
+	noError(t, errors.Join(errs...))
+	r.rode(0, 1, 2, 3, 4)
+}
+
 func TestQueuedBatchWithoutItsLeaseFailsAloneInAMessage(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t, newStore(t), 3)

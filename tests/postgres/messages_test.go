@@ -78,7 +78,7 @@ func TestMessagesTakeTheirShareOfTheConnections(t *testing.T) {
 	}
 }
 
-// cutting is a connection that breaks within an answer that contains commits, after a random one of them.
+// cutting is a connection that breaks within an answer that contains commits, after some of them.
 type cutting struct {
 	net.Conn
 	cut func(commits int) (after int, cut bool)
@@ -111,26 +111,20 @@ func (c *cutting) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// The nodes have fewer connections than messages, sessions lose their prepared statements, a tenant is dropped, and answers end in the middle.
+// Meanwhile, columns of the read model get other types and get them back, and a tenant is dropped.
 func TestMessagesWhoseAnswersEndInTheMiddleApplyEachEventOnce(t *testing.T) {
 	t.Parallel()
 	const projections, events = 3, 20
 	b := setup(t, pgstore.Options{})
 	tenants := b.Tenants(12)
-	var answers, inMiddle atomic.Int64
-	var mu sync.Mutex
-	random := rand.New(rand.NewPCG(1, 2))
+	var answers, several, cuts atomic.Int64
 	store := b.open(b.dsn, dialing(func(conn net.Conn) net.Conn {
 		return &cutting{Conn: conn, cut: func(commits int) (after int, cut bool) {
-			if answers.Add(1)%7 != 0 {
-				return 0, false
+			if commits > 1 && several.Add(1)%5 == 0 {
+				cuts.Add(1)
+				return 1 + rand.IntN(commits-1), true
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if after = random.IntN(commits + 1); after > 0 && after < commits {
-				inMiddle.Add(1)
-			}
-			return after, true
+			return 0, answers.Add(1)%15 == 0
 		}}
 	}), pgstore.Options{SessionDSN: b.dsn})
 	var list []millrace.Projection
@@ -146,6 +140,14 @@ func TestMessagesWhoseAnswersEndInTheMiddleApplyEachEventOnce(t *testing.T) {
 		b.AppendTo(tenant, "a", events)
 	}
 	rt := b.Running(millrace.Config{Store: store, MaxBatches: 1}, list...)
+	dropped, tenants := tenants[len(tenants)-1], tenants[:len(tenants)-1]
+	for i := range 6 {
+		if i == 3 {
+			b.Must(b.Store.DropTenant(b.Ctx, dropped.Name()))
+		}
+		b.exec("alter table public.applied alter column version type " + []string{"numeric", "bigint"}[i%2])
+		kit.Pass(b.Ctx, 200*time.Millisecond)
+	}
 	for _, tenant := range tenants {
 		last := b.AppendTo(tenant, "b", 1)
 		for _, p := range list {
@@ -153,8 +155,89 @@ func TestMessagesWhoseAnswersEndInTheMiddleApplyEachEventOnce(t *testing.T) {
 			b.Must(b.CheckOf(tenant, tenant.Name()+" "+p.Name))
 		}
 	}
-	t.Logf("of %d answers, %d ended in the middle", answers.Load(), inMiddle.Load())
-	if inMiddle.Load() == 0 {
+	t.Logf("%d of %d answers with several commits ended in the middle", cuts.Load(), several.Load())
+	if cuts.Load() == 0 {
 		t.Error("no answer ended between two commits: the test shows nothing")
+	}
+}
+
+// recordsOf returns projections that queue what they apply. before is called first.
+func (b *bundle) recordsOf(n int, before func(ctx context.Context)) (list []millrace.Projection) {
+	for i := range n {
+		name := fmt.Sprint("queued", i)
+		list = append(list, millrace.Projection{Name: name, Handler: b.Store.Queued(
+			func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
+				before(ctx)
+				return kit.RecordQueued(name)(ctx, q, events)
+			})})
+	}
+	return list
+}
+
+// A handler has the only slot, so the batches of others wait for a message. They end with the node, and leave nothing behind.
+func TestNodeStopsWhileBatchesWaitForTheirMessage(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
+	other := b.Tenants(2)[1]
+	entered := make(chan struct{}, 1)
+	var waiting atomic.Int64
+	queued := b.recordsOf(4, func(context.Context) { waiting.Add(1) })
+	blocks := millrace.Projection{Name: "blocks", Tenants: []string{other.Name()}, Handler: b.Store.Batch(
+		func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
+			entered <- struct{}{}
+			<-ctx.Done()
+			return ctx.Err()
+		})}
+	for i := range queued {
+		queued[i].Tenants = []string{b.Store.Name()}
+	}
+	rt := b.Runtime(millrace.Config{MaxBatches: 1, GracePeriod: 200 * time.Millisecond}, append(queued, blocks)...)
+	stop := b.Start(rt)
+	b.AppendTo(other, "a", 1)
+	b.InTime("a handler has the slot", func() { <-entered })
+	b.Append("a", 3)
+	b.Eventually("the others wait", func() bool { return waiting.Load() == int64(len(queued)) })
+	b.InTime("the node stops", stop)
+	for _, p := range queued {
+		if n := len(b.Positions(p.Name)); n != 0 {
+			t.Errorf("%s applied %d events", p.Name, n)
+		}
+	}
+	rt = b.Running(millrace.Config{}, queued...)
+	for _, p := range queued {
+		b.Applied(rt, b.Head(), p.Name)
+	}
+}
+
+// Live, queued handlers that do not return hold no connection, and leave slots to other tenants.
+func TestQueuedHandlersThatBlockHoldNoConnection(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
+	tenant := b.Tenants(2)[1]
+	blocked := tenant.Name()
+	release := make(chan struct{})
+	var blocking atomic.Int64
+	queued := b.recordsOf(6, func(ctx context.Context) {
+		if id, _ := millrace.ProjectionFrom(ctx); id.Tenant == blocked {
+			blocking.Add(1)
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+	})
+	classic := millrace.Projection{Name: "classic", Handler: b.Store.Batch(kit.Nothing)}
+	rt := b.Running(millrace.Config{MaxBatches: 2}, append(queued, classic)...)
+	b.AllLive(rt, 2*len(queued)+2)
+	last := b.AppendTo(tenant, "a", 1)
+	b.Eventually("handlers block", func() bool { return blocking.Load() == 4 }) // four times MaxBatchesPerTenant
+	b.ReachesOf(rt, blocked, "classic", last)
+	b.Append("b", 2)
+	for _, p := range append(queued, classic) {
+		b.Reaches(rt, p.Name, b.Head())
+	}
+	close(release)
+	for _, p := range queued {
+		b.ReachesOf(rt, blocked, p.Name, last)
 	}
 }
