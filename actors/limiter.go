@@ -158,7 +158,7 @@ func (l *Limiter) share(ctx context.Context, flow fair.Flow) (release func(), er
 // message waits for a slot for a message with batches of these tenants. It has the highest of their weights: with a lower one, the batches
 // of that tenant would wait longer than it may. The other tenants take no slots besides.
 func (l *Limiter) message(ctx context.Context, tenants []string) (release func(), err error) {
-	flow := fair.Flow{TenantWeight: 1}
+	var flow fair.Flow
 	for _, tenant := range tenants {
 		flow.TenantWeight = max(flow.TenantWeight, l.weights.of(tenant))
 	}
