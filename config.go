@@ -62,6 +62,10 @@ type Config struct {
 
 	// MaxBatches limits the batches that run at once. It must be less than the pool's size, so that a connection is left for
 	// reading. Default: three quarters of the pool's size, at least 1; for a pool of 4 to 7, its size less 2; for a file, 1.
+	//
+	// Batches that share a message (see pgstore.Queued) hold no connection while they run. Up to four times MaxBatches of them run at
+	// once, and of one tenant up to four times MaxBatchesPerTenant. Each holds its events, up to Projection.MaxBytes, and up to 64 KiB of
+	// statements while it waits for its message. With the defaults, a pool of 8 and full batches, these are 24 times 4 MiB.
 	MaxBatches int
 	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Default: half of MaxBatches,
 	// rounded up. There is no such limit while this node serves a single tenant.

@@ -35,6 +35,7 @@ func (s stubStore) DefaultBatches() int                                         
 func (s stubStore) Connections() int                                            { return s.connections }
 func (stubStore) Apply(engine.Handler, engine.ApplyOptions) engine.Run          { return nil }
 func (stubStore) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { return nil }
+func (stubStore) Shares(engine.Handler) bool                                    { return false }
 func (stubStore) Deliver(engine.Handler, engine.DeliverOptions) engine.Run      { return nil }
 
 func (stubStore) ValidTenant(name string) error {

@@ -261,6 +261,7 @@ func (p Projection) batches(r *Runtime, h engine.Handler, policy engine.Policy) 
 		return b
 	}
 	options := engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit}
+	b.Shares = r.store.Shares(h)
 	if b.Apply = r.store.Apply(h, options); h.Queue == nil { // a message is not begun in advance
 		b.Opening = r.store.Opening(options)
 	}

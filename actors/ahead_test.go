@@ -95,7 +95,7 @@ func TestReadAheadMayLastLongerThanItsBatch(t *testing.T) {
 		if run == nil {
 			break
 		}
-		step(machine.Done{Op: op, Result: w.batch(ctx, *run, nil, nil)})
+		step(machine.Done{Op: op, Result: w.batch(ctx, *run, nil, true, nil)})
 	}
 	if ctx.Err() != nil {
 		t.Fatalf("a batch waited for the read that began with it: %d events were applied after the reads %d", len(applied), reads)

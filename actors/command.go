@@ -34,7 +34,7 @@ func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Resul
 // readParked reads the event of a dead letter. An error counts like one of the replay.
 func (w *worker) readParked(ctx context.Context, r machine.Replaying, s machine.ReadEvent) (machine.Replaying, machine.ReplayStep) {
 	page, err := func() (page engine.Page, err error) {
-		release, err := w.beside(w.readSlot)(ctx)
+		release, err := w.beside(w.readSlot, true)(ctx)
 		if err != nil {
 			return page, err
 		}
@@ -50,7 +50,7 @@ func (w *worker) readParked(ctx context.Context, r machine.Replaying, s machine.
 
 // commandStatement takes a step that is a short statement on the control schema.
 func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step machine.ReplayStep) (next machine.Replaying, following machine.ReplayStep, err error) {
-	release, err := w.beside(w.ackSlot)(ctx)
+	release, err := w.beside(w.ackSlot, true)(ctx)
 	if err != nil {
 		return r, nil, err
 	}

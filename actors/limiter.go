@@ -20,8 +20,13 @@ import (
 // Deliveries have slots of their own, since they hold no connection while they wait for their receivers. Projections whose
 // last delivery took long share half of those slots, in all and of each tenant: receivers that hang leave the other half to
 // other projections. The statements of deliveries share a few connections beside those of the batches.
+//
+// Batches that share messages hold no connection while they run. They have slots of their own, several for each connection of the
+// batches, so that messages fill. A message needs a slot of a connection while it is sent. For these slots, all messages together count as
+// one more tenant, so neither they nor other batches wait in vain.
 type Limiter struct {
 	batches    *slots
+	sharing    *slots
 	deliveries *slots
 	long       *slots
 	acks       *slots
@@ -48,6 +53,10 @@ type Limits struct {
 // acquireFunc waits for a slot, and returns a function that releases it.
 type acquireFunc func(ctx context.Context) (release func(), err error)
 
+// sharingPerBatch is how many batches that share messages run at once for each connection of the batches. With fewer, messages do not
+// fill: some are on their way, and others wait for the next one. Each holds its events, and 64 KiB of statements at most.
+const sharingPerBatch = 4
+
 // longAfter is how long a delivery takes at least to count as long.
 const longAfter = time.Second
 
@@ -70,8 +79,10 @@ func NewLimiter(l Limits) *Limiter {
 		s.kind, s.waited = kind, l.Waited
 		return s
 	}
+	perTenant := cmp.Or(l.BatchesPerTenant, halfOf(batches))
 	return &Limiter{
-		batches:    slotsOf(observe.SlotBatch, batches, cmp.Or(l.BatchesPerTenant, halfOf(batches))),
+		batches:    slotsOf(observe.SlotBatch, batches, perTenant),
+		sharing:    slotsOf(observe.SlotBatch, sharingPerBatch*batches, sharingPerBatch*perTenant),
 		deliveries: slotsOf(observe.SlotDelivery, deliveries, half),
 		long:       slotsOf(observe.SlotLongDelivery, half, max(1, half/2)),
 		acks:       slotsOf(observe.SlotAck, max(1, l.Connections/4), 0),
@@ -91,7 +102,7 @@ func (l *Limiter) Serve(tenant string) { l.limitTenants(l.weights.serve(tenant))
 func (l *Limiter) Leave(tenant string) { l.limitTenants(l.weights.leave(tenant)) }
 
 func (l *Limiter) limitTenants(tenants int) {
-	for _, s := range []*slots{l.batches, l.deliveries, l.long, l.reads} {
+	for _, s := range []*slots{l.batches, l.sharing, l.deliveries, l.long, l.reads} {
 		s.limitTenants(tenants > 1)
 	}
 }
@@ -137,6 +148,21 @@ func (l *Limiter) batch(ctx context.Context, flow fair.Flow) (release func(), er
 // batch ends while this one waits.
 func (l *Limiter) batchInTurn(ctx context.Context, flow fair.Flow, opening engine.Opening) (*slot, error) {
 	return l.batches.claim(ctx, flow, opening)
+}
+
+// share waits for a slot for a batch that shares messages.
+func (l *Limiter) share(ctx context.Context, flow fair.Flow) (release func(), err error) {
+	return l.sharing.acquire(ctx, flow)
+}
+
+// message waits for a slot for a message with batches of these tenants. It has the highest of their weights: with a lower one, the batches
+// of that tenant would wait longer than it may. The other tenants take no slots besides.
+func (l *Limiter) message(ctx context.Context, tenants []string) (release func(), err error) {
+	var flow fair.Flow
+	for _, tenant := range tenants {
+		flow.TenantWeight = max(flow.TenantWeight, l.weights.of(tenant))
+	}
+	return l.batches.acquire(ctx, flow)
 }
 
 // delivery waits for a slot for a delivery.

@@ -11,9 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace-go/millrace/internal/fair"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/fair"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // serving returns a limiter that serves these tenants.
@@ -195,4 +198,89 @@ func TestTenantWeightIsCalledRarely(t *testing.T) {
 			t.Errorf("%d tenants that went are kept", n)
 		}
 	})
+}
+
+// Batches that share messages are more than the connections.
+func TestBatchesThatShareMessagesHoldNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := serving(Limits{Connections: 8, Batches: 2, BatchesPerTenant: 1}, "a", "b")
+		for i := range 2 * sharingPerBatch {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			if _, err := l.share(ctx, l.flow("a", fmt.Sprint("p", i), 1)); (err == nil) != (i < sharingPerBatch) {
+				t.Errorf("batch %d of a tenant: %v", i, err)
+			}
+			cancel()
+		}
+		w := &worker{deps: &Deps{Limiter: l}, def: &engine.Definition{Weight: 1}, id: projection.ID{Tenant: "a", Name: "p"}}
+		connect := w.connect(false)
+		first, err := connect(t.Context(), nil)
+		if err != nil || !w.alone.Load() {
+			t.Errorf("a batch that is sent alone: %v, the next one too: %v", err, w.alone.Load())
+		}
+		second, err := w.connect(false)(t.Context(), []string{"a"}) // the limit of the tenant is not that of messages
+		if err != nil || w.alone.Load() {
+			t.Errorf("a batch that is sent with others: %v, alone the next time: %v", err, w.alone.Load())
+		}
+		held, err := w.connect(true)(t.Context(), nil)
+		if err != nil || !w.alone.Load() {
+			t.Errorf("a batch that has a connection waits for one: %v", err)
+		}
+		held()
+		second()
+		first()
+	})
+}
+
+// All the time two messages and two batches of each of two tenants wait for one connection.
+func TestMessagesAndBatchesShareTheConnections(t *testing.T) {
+	const counted = 600
+	weights := map[string]int{"light": 1, "heavy": 3, "classic": 1, "heavy classic": 3}
+	for name, test := range map[string]struct {
+		of   []string       // whose batches are in the messages
+		want map[string]int // the shares
+	}{
+		"messages of light tenants":    {[]string{"light", "lighter"}, map[string]int{"message": 1, "classic": 1, "heavy classic": 3}},
+		"messages with a heavy tenant": {[]string{"light", "heavy"}, map[string]int{"message": 3, "classic": 1, "heavy classic": 3}},
+		"messages of unserved tenants": {[]string{"unknown"}, map[string]int{"message": 1, "classic": 1, "heavy classic": 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := serving(Limits{Connections: 8, Batches: 1, TenantWeight: func(tenant string) int { return weights[tenant] }},
+					"light", "lighter", "heavy", "classic", "heavy classic")
+				ctx, cancel := context.WithCancel(t.Context())
+				granted := make(chan string)
+				for name, slot := range map[string]acquireFunc{
+					"message":       func(ctx context.Context) (func(), error) { return l.message(ctx, test.of) },
+					"classic":       func(ctx context.Context) (func(), error) { return l.batch(ctx, l.flow("classic", "p", 1)) },
+					"heavy classic": func(ctx context.Context) (func(), error) { return l.batch(ctx, l.flow("heavy classic", "p", 1)) },
+				} {
+					for range 2 {
+						go func() {
+							for release, err := slot(ctx); err == nil; release, err = slot(ctx) {
+								select {
+								case granted <- name:
+								case <-ctx.Done():
+								}
+								release()
+							}
+						}()
+					}
+				}
+				counts, all := make(map[string]int), 0
+				for range counted {
+					synctest.Wait() // the others wait
+					counts[<-granted]++
+				}
+				cancel()
+				for _, share := range test.want {
+					all += share
+				}
+				for name, share := range test.want {
+					if want := counted * share / all; counts[name] < want-5 || counts[name] > want+5 {
+						t.Errorf("%s has %d of %d slots, want about %d", name, counts[name], counted, want)
+					}
+				}
+			})
+		})
+	}
 }

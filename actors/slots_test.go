@@ -265,6 +265,7 @@ func TestOnlyBatchesThatGoStraightToTheirHandlerAreBegunInAdvance(t *testing.T) 
 		"parked streams": {made, func(r *machine.Run) { r.Row.ParkedStreams = true }, false},
 		"quarantined":    {made, func(r *machine.Run) { r.Quarantine = 1 }, false},
 		"fresh":          {made, func(r *machine.Run) { r.Fresh = true }, false},
+		"kept apart":     {made, func(r *machine.Run) { r.Apart = []int32{1} }, false},
 		"no such store":  {nil, func(*machine.Run) {}, false},
 	} {
 		run := ready
@@ -272,6 +273,10 @@ func TestOnlyBatchesThatGoStraightToTheirHandlerAreBegunInAdvance(t *testing.T) 
 		w := &worker{def: &engine.Definition{Batches: engine.Batches{Opening: test.make}}}
 		if got := w.opening(machine.Apply{Run: run}) != nil; got != test.want {
 			t.Errorf("%s: %v", name, got)
+		}
+		w = &worker{def: &engine.Definition{Batches: engine.Batches{Shares: test.make != nil}}}
+		if got := w.shares(machine.Apply{Run: run}); got != test.want {
+			t.Errorf("%s: it needs no connection: %v", name, got)
 		}
 	}
 }

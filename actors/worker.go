@@ -28,8 +28,8 @@ type worker struct {
 	// running is the job in progress, nil if there is none. yielded is closed to have it end where it can do so in order.
 	running *running
 	yielded chan struct{}
-	// long reports whether the last delivery took long.
-	long atomic.Bool
+	// long reports whether the last delivery took long, and alone whether the last batch that could share a message did not.
+	long, alone atomic.Bool
 	// delivering cancels the delivery in progress, nil if there is none.
 	delivering atomic.Pointer[context.CancelCauseFunc]
 	// ahead is the read that goes on while batches are applied, or its result, nil if there is none.
@@ -135,12 +135,14 @@ func (w *worker) batchTask(job machine.Job) task {
 		w.yielded = make(chan struct{})
 	}
 	var in *slot
-	wait, yielded := w.batchSlot, w.yielded
+	wait, yielded, connected := w.batchSlot, w.yielded, true
 	switch {
 	case job.(machine.Apply).Run.Row.Crashing():
 		wait = func(ctx context.Context) (func(), error) {
 			return w.deps.Limiter.quarantined(ctx, w.flow(), w.batchSlot)
 		}
+	case w.shares(job):
+		wait, connected = func(ctx context.Context) (func(), error) { return w.deps.Limiter.share(ctx, w.flow()) }, false
 	case !w.def.Leased:
 		wait = func(ctx context.Context) (release func(), err error) {
 			if in, err = w.deps.Limiter.batchInTurn(ctx, w.flow(), w.opening(job)); err != nil {
@@ -153,8 +155,31 @@ func (w *worker) batchTask(job machine.Job) task {
 		if in != nil {
 			defer in.drop()
 		}
-		return w.batch(ctx, job.(machine.Apply).Run, in, yielded)
+		return w.batch(ctx, job.(machine.Apply).Run, in, connected, yielded)
 	}}
+}
+
+// shares reports whether a machine.Apply needs no connection, except for its message: it reads nothing, and the last one went with others.
+func (w *worker) shares(job machine.Job) bool {
+	run := job.(machine.Apply).Run
+	return w.def.Shares && !w.alone.Load() && !run.Reads() && !run.Fresh && len(run.Apart) == 0
+}
+
+// connect returns the Connect of a batch that can share a message. connected reports that its slot is that of a connection.
+func (w *worker) connect(connected bool) func(ctx context.Context, tenants []string) (release func(), err error) {
+	w.alone.Store(false)
+	return func(ctx context.Context, tenants []string) (release func(), err error) {
+		if len(tenants) == 0 {
+			w.alone.Store(true)
+		}
+		switch {
+		case connected:
+			return noSlot(ctx)
+		case len(tenants) > 0:
+			return w.deps.Limiter.message(ctx, tenants)
+		}
+		return w.deps.Limiter.batch(ctx, w.flow())
+	}
 }
 
 // attemptLimit limits a batch, a delivery or a replay. Its handler has Timeout, after the store waited for batches of others for half of
@@ -238,9 +263,9 @@ func (w *worker) batchSlot(ctx context.Context) (release func(), err error) {
 	return w.deps.Limiter.delivery(ctx, w.flow())
 }
 
-// beside returns slot for a delivery, whose own slot stands for no connection. A batch holds a connection already.
-func (w *worker) beside(slot acquireFunc) acquireFunc {
-	if w.def.Leased {
+// beside returns slot unless the slot of the job stands for a connection. That of a delivery never does.
+func (w *worker) beside(slot acquireFunc, connected bool) acquireFunc {
+	if w.def.Leased || !connected {
 		return slot
 	}
 	return noSlot
@@ -305,13 +330,14 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 	return w.deps.Plane.Park(ctx, row, letter, job.Action == projection.ActionParkStream)
 }
 
-// batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch.
-func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <-chan struct{}) machine.Result {
+// batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch. connected reports that its slot is that of a
+// connection.
+func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected bool, yielded <-chan struct{}) machine.Result {
 	run = run.Renewed(w.deps.Feeds.newest(w.id.Tenant))
 	w.keepAhead(run)
 	read := func() {}
 	if run.Reads() {
-		release, err := w.beside(w.readSlot)(ctx)
+		release, err := w.beside(w.readSlot, connected)(ctx)
 		if err != nil {
 			return run.Refused(w.fault(err))
 		}
@@ -339,6 +365,9 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, yielded <
 			s.Batch.Yield = yielded
 			if in != nil {
 				s.Batch.Slot, s.Batch.Opening = in, in.opening
+			}
+			if w.def.Shares {
+				s.Batch.Connect, s.Batch.Connected = w.connect(connected), connected
 			}
 			w.prefetch(ctx, run.Row.Incarnation, s.Prefetch)
 			read()

@@ -30,11 +30,16 @@ import (
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b, isOpening := batch.Opening.(*batchTx)
-		if !isOpening {
+		switch {
+		case h.Queue != nil:
+			b = queuesUnder(s.Store, lease, batch.To, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
+		case !isOpening:
 			b = beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		}
-		b.advances(lease, batch.To)
-		b.slot, b.apart = batch.Slot, batch.Apart
+		if h.Queue == nil {
+			b.advances(lease, batch.To)
+		}
+		b.slot, b.apart, b.connect, b.hasSlot = batch.Slot, batch.Apart, batch.Connect, batch.Connected
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.afterHandler = s.settler(lease, batch)
 		}
@@ -85,6 +90,9 @@ type batchTx struct {
 	apart []int32
 	// slot is that of a batch. It is nil if the slot cannot be promised to another batch.
 	slot engine.Slot
+	// connect is Connect of the engine.Batch, and hasSlot its Connected.
+	connect func(ctx context.Context, tenants []string) (release func(), err error)
+	hasSlot bool
 	// begun is the open transaction.
 	begun
 	back back
@@ -117,6 +125,13 @@ func newBatchTx(s *Store, lease engine.Lease, to int64, opts batchOptions) *batc
 func beginsUnder(s *Store, lease engine.Lease, opts batchOptions) *batchTx {
 	b := newTx(s, lease.ID, "a batch", opts)
 	b.fence = fence{rows: []int32{lease.Row}, begin: s.control.checkLease(lease)}
+	return b
+}
+
+// queuesUnder returns the transaction of a batch whose handler queues. In a message, the fence is a statement: see appendTo.
+func queuesUnder(s *Store, lease engine.Lease, to int64, opts batchOptions) *batchTx {
+	b := newTx(s, lease.ID, "a batch", opts)
+	b.to, b.fence = to, fence{rows: []int32{lease.Row}}
 	return b
 }
 

@@ -32,12 +32,9 @@ const (
 	// there. If the process is frozen or cut off in between, its transaction stays open with its locks, and no time-out ends it. A message
 	// that fits into the buffers of the network is sent at once.
 	mostInMessage = 64 << 10
-	// mostPrepared is how many statements of messages a session keeps prepared, and longestPrepared how long their texts are at most.
-	// Others are parsed each time. unusedAfter is after how many uses of others one makes room for another.
-	mostPrepared, longestPrepared, unusedAfter = 200, 4 << 10, 20_000
 	// perCommand and perArgument are the bytes of a command and an argument in a message beside their texts, at most. aroundHandler are
 	// those of all commands that are not the handler's, and aroundNext those of a batch that follows another one, whose texts the message has.
-	perCommand, perArgument, aroundHandler, aroundNext = 120, 8, 4 << 10, 2 << 10
+	perCommand, perArgument, aroundHandler, aroundNext = 160, 8, 4 << 10, 2 << 10
 )
 
 // sizeOf returns how many bytes a message with these statements has at most, beside aroundHandler.
@@ -72,17 +69,13 @@ type command struct {
 	of   int
 	sql  string
 	args [][]byte
-	// path is the search path of a statement of the handler.
+	// path is the search path of a statement of the handler, empty if it is that of the session.
 	path string
-	// prepares reports that the message also prepares it, until the server has done so. frees is a prepared statement that is
-	// deallocated before.
-	prepares bool
-	frees    string
+	// use is how the message uses the prepared statement of the command.
+	use use
 	// took is the answer of a timedPart.
 	took time.Duration
 }
-
-func (c *command) key() statementKey { return statementKey{c.sql, c.path} }
 
 // place is where a batch stands in a message: whether the message is shared, and whether it follows and precedes another batch. flush is
 // the setting of its commit.
@@ -109,36 +102,35 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 	if b.opts.asyncCommit {
 		p.flush = flushNever
 	}
-	list = slices.Grow(list, len(statements)+len(restore.Statements)+5)
-	add := func(part part, sql string, args ...string) {
-		c := command{part: part, sql: sql, args: make([][]byte, len(args))}
-		for i, arg := range args {
-			c.args[i] = []byte(arg)
-		}
-		list = append(list, c)
+	list = slices.Grow(list, len(statements)+2*len(restore.Statements)+6)
+	var args arguments
+	args.grow(statements)
+	add := func(part part, sql string) {
+		list = append(list, command{part: part, sql: sql, args: args.take()})
 	}
+	first := ""
 	if !p.follows {
 		add(openingPart, queries.Text("begin_batch"))
 	} else {
 		for _, sql := range restore.Statements {
 			add(openingPart, sql)
 		}
+		first = restore.Expressions + ", "
 	}
-	settings, args := b.settings(p)
-	add(openingPart, settings, args...)
 	path := b.store.tenantPath(b.id.Tenant)
+	add(openingPart, b.settings(&args, p, path, first))
 	for i, s := range statements {
-		c := command{part: handlerPart, of: i, sql: s.SQL, path: path, args: make([][]byte, len(s.Args))}
-		for i, arg := range s.Args {
-			if text, set := arg.(string); set {
-				c.args[i] = []byte(text)
-			}
+		for _, arg := range s.Args {
+			args.add(arg)
 		}
-		list = append(list, c)
+		list = append(list, command{part: handlerPart, of: i, sql: s.SQL, path: path, args: args.take()})
 	}
 	add(timedPart, "select "+p.flush+restore.LocalUser+timeTaken)
-	add(commitPart, b.store.control.sql("advance_batch"), b.name, decimal(int64(lease.Row)), lease.Owner, decimal(lease.Epoch),
-		decimal(int64(lease.Incarnation)), decimal(lease.Checkpoint), decimal(b.to))
+	args.add(b.name)
+	args.ints(int64(lease.Row))
+	args.add(lease.Owner)
+	args.ints(lease.Epoch, int64(lease.Incarnation), lease.Checkpoint, b.to)
+	add(commitPart, b.store.control.sql("advance_batch"))
 	if p.precedes {
 		add(endPart, queries.Text("chain_batch"))
 		return list
@@ -147,32 +139,85 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 	for _, sql := range restore.Statements {
 		add(restorePart, sql)
 	}
+	add(restorePart, "select "+restore.Expressions)
 	return list
 }
 
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+// arguments have the arguments of the commands of a batch, in memory that they share. taken is how many belong to commands.
+type arguments struct {
+	values [][]byte
+	text   []byte
+	taken  int
+}
 
-// settings returns the statement that makes the settings of the transaction and announces it, with its arguments: what setUpSQL does for
-// other batches, without the check of the fence. The handler has read nothing, so the check at the end is enough.
-func (b *batchTx) settings(p place) (sql string, args []string) {
+// otherArguments and otherText are how many arguments the commands of a batch have beside those of its handler, and their bytes, about.
+const otherArguments, otherText = 14, 256
+
+func (a *arguments) grow(statements []queued.Statement) {
+	n, size := otherArguments, otherText
+	for _, s := range statements {
+		n += len(s.Args)
+		for _, arg := range s.Args {
+			if text, set := arg.(string); set {
+				size += len(text)
+			}
+		}
+	}
+	a.values, a.text = make([][]byte, 0, n), make([]byte, 0, size)
+}
+
+// add adds an argument, a text or nil.
+func (a *arguments) add(arg any) {
+	text, set := arg.(string)
+	if !set {
+		a.values = append(a.values, nil)
+		return
+	}
+	begin := len(a.text)
+	a.text = append(a.text, text...)
+	a.values = append(a.values, a.text[begin:len(a.text):len(a.text)])
+}
+
+func (a *arguments) ints(numbers ...int64) {
+	for _, n := range numbers {
+		begin := len(a.text)
+		a.text = strconv.AppendInt(a.text, n, 10)
+		a.values = append(a.values, a.text[begin:len(a.text):len(a.text)])
+	}
+}
+
+// take returns the arguments that were added since the last call.
+func (a *arguments) take() [][]byte {
+	taken := a.values[a.taken:len(a.values):len(a.values)]
+	a.taken = len(a.values)
+	return taken
+}
+
+// settings returns the statement that makes the settings of the transaction and announces it, and adds its arguments: what setUpSQL does
+// for other batches, without the check of the fence. The handler has read nothing, so the check at the end is enough. first are
+// expressions that come before.
+func (b *batchTx) settings(args *arguments, p place, path, first string) (sql string) {
 	lock, most := b.lockWait(), b.opts.timeout+afterDeadline
 	statement := most
 	if p.shared {
 		lock, statement = min(lock, sharedWait), min(statement, sharedTime)
 	}
-	args = []string{
-		decimal(milliseconds(lock)), decimal(milliseconds(statement)), decimal(milliseconds(most)), b.name,
-		decimal(int64(b.store.control.batchClass)), decimal(int64(b.fence.rows[0])),
+	args.ints(milliseconds(lock), milliseconds(statement), milliseconds(most))
+	args.add(b.name)
+	args.ints(int64(b.store.control.batchClass), int64(b.fence.rows[0]))
+	text := settingsText{first: first, unbounded: b.store.server.unbounded != "", watchesClients: b.store.server.watchesClients}
+	if path != "" {
+		text.path = true
+		args.add(path)
 	}
-	text := settingsText{unbounded: b.store.server.unbounded != "", watchesClients: b.store.server.watchesClients}
-	if path := b.store.tenantPath(b.id.Tenant); path != "" {
-		text.path, args = true, append(args, path)
-	}
-	return text.sql(), args
+	return text.sql()
 }
 
 // settingsText is what the text of settings_batch.sql depends on.
-type settingsText struct{ unbounded, watchesClients, path bool }
+type settingsText struct {
+	first                           string
+	unbounded, watchesClients, path bool
+}
 
 // settingsTexts has the texts that were made.
 var settingsTexts sync.Map
@@ -191,101 +236,8 @@ func (t settingsText) sql() string {
 	if t.path {
 		more += "set_config('search_path', $7::text, true), "
 	}
-	made, _ := settingsTexts.LoadOrStore(t, sqltext.Fill(queries.Text("settings_batch"), "{more}", more))
+	made, _ := settingsTexts.LoadOrStore(t, sqltext.Fill(queries.Text("settings_batch"), "{first}", t.first, "{more}", more))
 	return made.(string)
-}
-
-// preparedKey is where a connection keeps its prepared.
-const preparedKey = "millrace prepared statements of messages"
-
-// prepared has the prepared statements of messages in a session. made counts their names, and uses their uses. Before it is full, none
-// is looked for that makes room for another.
-type prepared struct {
-	known            map[statementKey]*preparedStatement
-	made, uses, full int64
-}
-
-// statementKey identifies a statement. The server plans a prepared statement anew if the search path differs, but the types of its
-// parameters stay those of the tables for which it was prepared. So a statement of the handler is prepared for one path.
-type statementKey struct{ sql, path string }
-
-// preparedStatement is a statement of a session. used is when it was used last. stale reports that it failed, and that the next
-// message parses it anew: the types of its parameters may have changed since it was prepared. If it is an event's fault, it fails again.
-type preparedStatement struct {
-	name  string
-	used  int64
-	stale bool
-}
-
-// preparedOn returns the prepared statements of a session, nil if it keeps none.
-func (s *Store) preparedOn(conn *pgx.Conn) *prepared {
-	if !s.keepsPrepared(conn) || s.server.preparesUses { // hooks of the pool may discard them
-		return nil
-	}
-	held := conn.PgConn().CustomData()
-	p, _ := held[preparedKey].(*prepared)
-	if p == nil {
-		p = &prepared{known: make(map[statementKey]*preparedStatement)}
-		held[preparedKey] = p
-	}
-	return p
-}
-
-// use returns the name of a command's statement, empty if it is not prepared. It says what the message must do before.
-func (p *prepared) use(c *command) (name string) {
-	c.prepares, c.frees = false, ""
-	if p == nil || len(c.sql) > longestPrepared {
-		return ""
-	}
-	p.uses++
-	found := p.known[c.key()]
-	switch {
-	case found == nil:
-		if len(p.known) >= mostPrepared {
-			c.frees = p.forgetUnused()
-			if c.frees == "" {
-				return ""
-			}
-		}
-		p.made++
-		found = &preparedStatement{name: fmt.Sprint("millrace_message_", p.made)}
-		p.known[c.key()] = found
-		c.prepares = true
-	case found.stale:
-		c.frees, c.prepares, found.stale = found.name, true, false
-	}
-	found.used = p.uses
-	return found.name
-}
-
-// forgetUnused forgets a statement that was not used for long, and returns its name, empty if there is none.
-func (p *prepared) forgetUnused() (name string) {
-	if p.uses < p.full {
-		return ""
-	}
-	for key, s := range p.known {
-		if s.used < p.uses-unusedAfter {
-			delete(p.known, key)
-			return s.name
-		}
-	}
-	p.full = p.uses + mostPrepared
-	return ""
-}
-
-// failed records that a message failed at the first of these commands, and that the others were skipped.
-func (p *prepared) failed(list []command) {
-	if p == nil || len(list) == 0 {
-		return
-	}
-	for _, c := range list {
-		if c.prepares {
-			delete(p.known, c.key())
-		}
-	}
-	if s := p.known[list[0].key()]; s != nil && list[0].part == handlerPart {
-		s.stale = true
-	}
 }
 
 // send sends a message. It returns the command at which the message failed, or the number of all. If the error is not the server's,
@@ -294,22 +246,22 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 	p := conn.StartPipeline(ctx)
 	for i := range list {
 		c := &list[i]
-		name := kept.use(c)
-		if c.frees != "" {
-			p.SendDeallocate(c.frees)
+		c.use = kept.use(c)
+		if c.use.frees != "" {
+			p.SendDeallocate(c.use.frees)
 		}
-		if c.prepares {
-			p.SendPrepare(name, c.sql, nil)
+		if c.use.prepares {
+			p.SendPrepare(c.use.name, c.sql, c.use.types)
 		}
-		if name == "" {
+		if c.use.name == "" {
 			p.SendQueryParams(c.sql, c.args, nil, nil, nil)
 		} else {
-			p.SendQueryPrepared(name, c.args, nil, nil)
+			p.SendQueryPrepared(c.use.name, c.args, nil, nil)
 		}
 	}
 	err = p.Sync()
 	for at < len(list) && err == nil {
-		err = list[at].answered(p)
+		err = list[at].answered(p, kept)
 		if err == nil {
 			at++
 		}
@@ -318,7 +270,7 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 		return at, p.Close()
 	}
 	_ = p.Close() // it repeats the error, or closes the connection
-	kept.failed(list[at:])
+	kept.failed(list[at:], err)
 	return at, err
 }
 
@@ -326,27 +278,27 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 func sendAnew(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
 	at, err = send(ctx, conn, kept, list)
 	if at == 0 && kept != nil && pgerr.Is(err, pgerr.NoPreparedStatement) {
-		clear(kept.known)
+		kept.reset()
 		at, err = send(ctx, conn, kept, list)
 	}
 	return at, err
 }
 
 // answered reads the answers to a command, and to what the message did before it.
-func (c *command) answered(p *pgconn.Pipeline) error {
-	before := 0
-	if c.frees != "" {
-		before++
-	}
-	if c.prepares {
-		before++
-	}
-	for range before {
+func (c *command) answered(p *pgconn.Pipeline, kept *prepared) error {
+	if c.use.frees != "" {
 		if _, err := p.GetResults(); err != nil {
 			return err
 		}
+		c.use.frees = ""
 	}
-	c.prepares = false // by now, the session has it
+	if c.use.prepares {
+		made, err := p.GetResults()
+		if err != nil {
+			return err
+		}
+		kept.made(c, made)
+	}
 	result, err := p.GetResults()
 	if err != nil {
 		return err
@@ -388,13 +340,33 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 	}
 	statements := taken.Statements
 	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) || aroundHandler+sizeOf(statements) > mostInMessage {
+		release, err := b.connected(ctx, nil)
+		if err != nil {
+			return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
+		}
+		defer release()
+		b.fence.begin = b.store.control.checkLease(lease)
+		b.advances(lease, b.to)
 		return b.run(ctx, func(ctx context.Context, tx pgx.Tx) error { return sendInTx(ctx, tx, statements) })
 	}
 	spent := time.Since(began)
 	if sent, err := b.share(ctx, lease, statements); sent {
 		return err
 	}
+	release, err := b.connected(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
+	}
+	defer release()
 	return b.sendAlone(ctx, lease, statements, spent)
+}
+
+// connected waits until a connection may be used, for the batch or for a message that it leads, with batches of these tenants.
+func (b *batchTx) connected(ctx context.Context, tenants []string) (release func(), err error) {
+	if b.connect == nil {
+		return func() {}, nil
+	}
+	return b.connect(ctx, tenants)
 }
 
 // sendAlone sends a message with one batch, on which its handler has spent some time.

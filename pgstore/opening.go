@@ -37,6 +37,9 @@ func (s port) Opening(o engine.ApplyOptions) func(lease engine.Lease) engine.Ope
 	}
 }
 
+// Shares reports whether the batches of a handler share messages, and so connections.
+func (s port) Shares(h engine.Handler) bool { return h.Queue != nil && !s.server.pooling.Lends }
+
 // Drop implements engine.Opening.
 func (b *batchTx) Drop() {
 	if b.tx == nil {

@@ -35,7 +35,8 @@ const (
 	slowShared = 50 * time.Millisecond
 )
 
-// sharing has the queued batches that wait for a message. senders of most messages are on their way.
+// sharing has the queued batches that wait for a message. senders of most messages are on their way, and more only if batches lead that have
+// the slot of a connection: they wait for no others, since others may wait for that slot.
 type sharing struct {
 	most int
 
@@ -106,7 +107,7 @@ func (s *sharing) enter(t *sharer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = append(s.waiting, t)
-	if s.senders < s.most {
+	if s.senders < s.most || t.b.hasSlot {
 		s.senders++
 		t.lead()
 	}
@@ -121,10 +122,12 @@ func (t *sharer) lead() {
 func (s *sharing) pass() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, t := range s.waiting {
-		if !t.leads {
-			t.lead()
-			return
+	if s.senders <= s.most {
+		for _, t := range s.waiting {
+			if !t.leads {
+				t.lead()
+				return
+			}
 		}
 	}
 	s.senders--
@@ -165,6 +168,19 @@ func (s *sharing) take(leader *sharer) (group []*sharer) {
 	s.waiting = left
 	slices.SortStableFunc(group, func(a, b *sharer) int { return strings.Compare(a.b.id.Tenant, b.b.id.Tenant) })
 	return group
+}
+
+// tenants returns those whose batches the leader sends if it gets its connection at once.
+func (s *sharing) tenants(leader *sharer) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := []string{leader.b.id.Tenant}
+	for _, t := range s.waiting[:min(len(s.waiting), mostShared)] {
+		if !slices.Contains(all, t.b.id.Tenant) {
+			all = append(all, t.b.id.Tenant)
+		}
+	}
+	return all
 }
 
 // share sends a batch in a message with others, or waits until another one has sent it. sent is false if it must be sent alone.
@@ -218,6 +234,11 @@ func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
 // lead sends the next message, and lets another batch lead.
 func (s *Store) lead(ctx context.Context, t *sharer) error {
 	defer s.sharing.pass()
+	release, err := t.b.connected(ctx, s.sharing.tenants(t))
+	if err != nil {
+		return err
+	}
+	defer release()
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return storeFault(err)
@@ -274,6 +295,11 @@ func (m *sharedMessage) commands(restore session.Restore) (list []command) {
 			last, durable = i, durable+1
 		}
 	}
+	commands := len(restore.Statements) + 1
+	for _, t := range m.left {
+		commands += len(t.statements) + len(restore.Statements) + 6
+	}
+	list = make([]command, 0, commands)
 	for i, t := range m.left {
 		p := place{shared: true, follows: i > 0, precedes: i < len(m.left)-1}
 		t.flushes = i == last || m.store.opts.SyncEachCommit

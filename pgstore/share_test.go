@@ -29,6 +29,9 @@ type riders struct {
 	store  *Store
 	leases []engine.Lease
 	event  event.Envelope
+	// connect is the Connect of their batches, and slotted is the number of the one that has a slot.
+	connect func(ctx context.Context, tenants []string) (release func(), err error)
+	slotted int
 }
 
 // newRiders claims n projections of the default tenant.
@@ -48,7 +51,7 @@ func newRiders(t *testing.T, store *Store, n int) *riders {
 	leases := must(claimFree(testContext(t), store, node, n))(t)
 	slices.SortFunc(leases, func(a, b engine.Lease) int { return strings.Compare(a.ID.Name, b.ID.Name) })
 	page := must(store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1 << 40, Limit: 1, MaxBytes: 1 << 20}))(t)
-	return &riders{t: t, store: store, leases: leases, event: page.Events[0]}
+	return &riders{t: t, store: store, leases: leases, event: page.Events[0], slotted: -1}
 }
 
 // rides returns a handler that leaves a row of its rider.
@@ -65,7 +68,8 @@ func (r *riders) batch(ctx context.Context, i int, o engine.ApplyOptions, f queu
 		o.Timeout = 10 * time.Second
 	}
 	events := []event.Envelope{r.event}
-	return r.store.Engine().Apply(Queued(f).Engine(), o)(ctx, r.leases[i], engine.Batch{Events: events, To: r.event.Position})
+	batch := engine.Batch{Events: events, To: r.event.Position, Connect: r.connect, Connected: i == r.slotted}
+	return r.store.Engine().Apply(Queued(f).Engine(), o)(ctx, r.leases[i], batch)
 }
 
 // holding makes all batches wait until fn has returned and calls go on, as if the messages before theirs were under way.
@@ -224,6 +228,22 @@ func TestQueuedBatchThatFailsInAMessageFailsAlone(t *testing.T) {
 			r.rode(good...)
 		})
 	}
+}
+
+// A batch can discard the prepared statements of the session in the middle of a message, which the batches after it would use.
+func TestQueuedBatchThatDiscardsPreparedStatementsHarmsNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t), 5)
+	mustExec(t, r.store, "create function public.discards() returns text language plpgsql as $$ begin execute 'deallocate all'; return ''; end $$")
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
+		note := "''"
+		if i == 2 {
+			note = "public.discards()"
+		}
+		return rides(i, note)
+	})
+	noError(t, errors.Join(errs...))
+	r.rode(0, 1, 2, 3, 4)
 }
 
 func TestQueuedBatchWithoutItsLeaseFailsAloneInAMessage(t *testing.T) {
@@ -432,16 +452,20 @@ func TestQueuedBatchesOfAMessageRunAsTheUserOfTheHook(t *testing.T) {
 	mustExec(t, owner, "grant all on all tables in schema millrace, public to pg_monitor; grant usage on schema millrace, public to pg_monitor; grant all on all sequences in schema millrace to pg_monitor; grant create on schema public to pg_monitor; grant execute on all functions in schema millrace to pg_monitor")
 	lowered := func(c *pgxpool.Config) {
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "set role pg_monitor")
+			_, err := conn.Exec(ctx, "set work_mem = '1MB'")
+			if err == nil {
+				_, err = conn.Exec(ctx, "set role pg_monitor")
+			}
 			return err
 		}
 	}
 	r := newRiders(t, owner, 3)
 	mustExec(t, owner, "grant all on all tables in schema public to pg_monitor")
 	r.store = openStore(t, dsn, Options{}, lowered, connections(1))
-	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "current_user") })
+	note := "current_user || current_setting('work_mem')"
+	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, note) })
 	noError(t, errors.Join(errs...))
-	if got := one[string](t, r.store, "select string_agg(distinct note, ' ') || ' ' || current_user from public.rode"); got != "pg_monitor pg_monitor" {
+	if got := one[string](t, r.store, "select string_agg(distinct note, ' ') || ' ' || "+note+" from public.rode"); got != "pg_monitor1MB pg_monitor1MB" {
 		t.Errorf("they ran as, and left: %s", got)
 	}
 }

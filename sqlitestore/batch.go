@@ -15,6 +15,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
+// Shares returns false: a file has one writer, and no messages.
+func (port) Shares(engine.Handler) bool { return false }
+
 func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b := newBatchTx(s.Store, lease, batch, o.Timeout)

@@ -55,6 +55,11 @@ type Batch struct {
 	Opening Opening
 	// Slot is the slot that the batch runs in. It is nil if the slot cannot be promised to another batch.
 	Slot Slot
+	// Connect waits for the slot of a connection, and returns a function that releases the slot. It is nil if there are no such slots. The
+	// slot is for the batch alone, or, if tenants are named, for a message with batches of these.
+	Connect func(ctx context.Context, tenants []string) (release func(), err error)
+	// Connected reports that the batch has such a slot. Then it does not wait until another one has sent it: that may wait for this slot.
+	Connected bool
 }
 
 // Opening is the begin of the transaction of a batch that waits for its slot. The batch before it in that slot may send it along

@@ -41,6 +41,8 @@ type Batches struct {
 	Apply   Run
 	// Opening makes the Opening of the next batch. It is nil if batches are not begun in advance.
 	Opening func(lease Lease) Opening
+	// Shares reports that batches hold no connection while they run: they call Connect.
+	Shares bool
 }
 
 // Hooks are those of millrace.Projection.

@@ -39,6 +39,8 @@ type Runner interface {
 	// Opening returns a function that makes the Opening of a projection's next batch. It returns nil if the store does not begin
 	// batches in advance.
 	Opening(o ApplyOptions) func(lease Lease) Opening
+	// Shares reports whether the batches of a handler hold no connection while they run.
+	Shares(h Handler) bool
 	// Deliver returns the Run of a projection that delivers outside of a transaction.
 	Deliver(h Handler, o DeliverOptions) Run
 	// Abandoned counts the handlers that did not return after their context was cancelled.

@@ -6,7 +6,8 @@
 // A Scheduler is a tree: the node at the root, its tenants below, and the projections of a tenant below the tenant. Each place of
 // the tree has its own requests, in the order of their arrival, which precede the requests of the places below. So the statements
 // of the node itself precede all tenants, and the feed of a tenant precedes the tenant's projections. After such a grant, one
-// request from below follows, so that a place's own requests cannot starve those below.
+// request from below follows, so that a place's own requests cannot starve those below. Requests for several tenants wait beside the
+// tenants, as if they were those of one more tenant, without its limit.
 //
 // Among the places below one place, slots are shared by weighted round robin, as start-time fair queueing does it (Goyal, Vin and
 // Cheng, 1996). Each place has a turn on a virtual time. The earliest turn is granted, and then moves on by the inverse of the

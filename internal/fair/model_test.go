@@ -36,11 +36,17 @@ func (m *model) turn(path string) *turn {
 	return m.turns[path]
 }
 
+// several is the path of requests for several tenants.
+const several = "*"
+
 // pathsOf are the places above a request, from the root down.
 func pathsOf(r *Request) []string {
 	paths := []string{""}
-	if r.Tenant != "" {
+	switch {
+	case r.Tenant != "":
 		paths = append(paths, r.Tenant)
+	case r.TenantWeight > 0:
+		paths = append(paths, several)
 	}
 	if r.Projection != "" {
 		paths = append(paths, r.Tenant+"/"+r.Projection)
@@ -208,12 +214,11 @@ type drive struct {
 }
 
 func (d *drive) acquire(t *rapid.T) {
-	r := &Request{Flow: Flow{Tenant: rapid.SampledFrom([]string{"", "a", "b", "c", "d"}).Draw(t, "tenant")}}
-	if r.Tenant != "" {
-		r.Projection = rapid.SampledFrom([]string{"", "p", "q", "r"}).Draw(t, "projection")
+	r, place := &Request{}, rapid.SampledFrom([]string{"", several, "a", "b", "c", "d"}).Draw(t, "place")
+	if r.TenantWeight = d.weights[place]; place != "" && place != several {
+		r.Tenant, r.Projection = place, rapid.SampledFrom([]string{"", "p", "q", "r"}).Draw(t, "projection")
 	}
 	paths := pathsOf(r)
-	r.TenantWeight = d.weights[r.Tenant]
 	r.Weight = d.weights[paths[len(paths)-1]]
 	free := d.m.used() < d.m.slots && d.m.possible(r)
 	try := rapid.Bool().Draw(t, "try")
@@ -370,10 +375,10 @@ func (d *drive) remembers(t *rapid.T) {
 		}
 	}
 	for _, r := range d.m.granted {
-		used[r.Tenant] = true
+		used[pathsOf(r)[min(1, len(pathsOf(r))-1)]] = true
 	}
 	for tenant, place := range d.s.root.below.places {
-		if !used[tenant] && (place.turn < d.s.root.below.now || len(d.m.below("")) == 0) {
+		if !used[cmp.Or(tenant, several)] && (place.turn < d.s.root.below.now || len(d.m.below("")) == 0) {
 			t.Fatalf("tenant %s is kept for nothing", tenant)
 		}
 		for projection, below := range place.below.places {
@@ -388,6 +393,7 @@ func TestSchedulerDoesWhatTheModelDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 5).Draw(t, "slots")
 		d := &drive{T: t, s: New(slots), m: &model{slots: slots, turns: make(map[string]*turn), heirs: make(map[*Request]*Request)}, weights: make(map[string]int)}
+		d.weights[several] = rapid.IntRange(1, 4).Draw(t, "weight of several")
 		for _, tenant := range []string{"a", "b", "c", "d"} {
 			d.weights[tenant] = rapid.IntRange(1, 4).Draw(t, "weight of "+tenant)
 			for _, projection := range []string{"p", "q", "r"} {

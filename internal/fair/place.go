@@ -11,7 +11,7 @@ const mostSpare = 16
 // notQueued is the index of a place that is not in an order.
 const notQueued = -1
 
-// place is the root, a tenant or a projection.
+// place is the root, a tenant or a projection. The name of the place for requests for several tenants is empty.
 type place struct {
 	name   string
 	parent *place

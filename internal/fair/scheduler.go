@@ -17,7 +17,7 @@ type Scheduler struct {
 
 // Flow is the tenant and the projection that a request is for, with their weights.
 type Flow struct {
-	// Tenant is empty for a request of the node itself.
+	// Tenant is empty for a request of the node itself, and with a TenantWeight for one that is for several tenants.
 	Tenant string
 	// Projection is empty for a request of the tenant's feed.
 	Projection string
@@ -25,6 +25,9 @@ type Flow struct {
 	// place sets its weight.
 	TenantWeight, Weight int
 }
+
+// ofNode reports whether a request is for no tenant.
+func (f Flow) ofNode() bool { return f.Tenant == "" && f.TenantWeight == 0 }
 
 // Request is a request for one slot. It is used once.
 type Request struct {
@@ -67,7 +70,7 @@ func (s *Scheduler) TryAcquire(r *Request) bool {
 	}
 	// No request waits that could have the slot, so this one overtakes none.
 	holder := &s.root
-	if r.Tenant != "" {
+	if !r.ofNode() {
 		if t := s.root.below.places[r.Tenant]; t != nil && s.full(t) {
 			return false
 		}
@@ -83,7 +86,7 @@ func (s *Scheduler) Acquire(r *Request) bool {
 		return true
 	}
 	p := &s.root
-	if r.Tenant != "" {
+	if !r.ofNode() {
 		if p = p.child(r.Tenant, r.TenantWeight); r.Projection != "" {
 			p = p.child(r.Projection, r.Weight)
 		}
@@ -225,7 +228,7 @@ func (s *Scheduler) next() *Request {
 		p.entered = s.enter()
 	}
 	holder := &s.root
-	if r.Tenant != "" {
+	if !r.ofNode() {
 		holder = s.root.below.places[r.Tenant]
 	}
 	s.grant(r, holder)
@@ -257,7 +260,7 @@ func (s *Scheduler) full(tenant *place) bool {
 	if tenant == s.leaving {
 		slots--
 	}
-	return s.perTenant > 0 && slots >= s.perTenant
+	return s.perTenant > 0 && tenant.name != "" && slots >= s.perTenant
 }
 
 func (s *Scheduler) enter() uint64 {

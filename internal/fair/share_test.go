@@ -48,7 +48,13 @@ func (s *shares) add(difference float64) {
 // Others come, go and give up meanwhile. The same holds for the tenants of a node and for the projections of a tenant.
 func TestWaitingRequestsGetTheirShares(t *testing.T) {
 	for name, flow := range map[string]func(i, weight int) Flow{
-		"tenants":     func(i, weight int) Flow { return Flow{Tenant: fmt.Sprint(i), TenantWeight: weight, Projection: "p"} },
+		"tenants": func(i, weight int) Flow { return Flow{Tenant: fmt.Sprint(i), TenantWeight: weight, Projection: "p"} },
+		"tenants and requests for several": func(i, weight int) Flow {
+			if i == 0 {
+				return Flow{TenantWeight: weight}
+			}
+			return Flow{Tenant: fmt.Sprint(i), TenantWeight: weight, Projection: "p"}
+		},
 		"projections": func(i, weight int) Flow { return Flow{Tenant: "a", Projection: fmt.Sprint(i), Weight: weight} },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,6 +256,18 @@ func TestTenantAtItsLimitWaitsWhileSlotsAreFree(t *testing.T) {
 	}
 	if next := p.LimitTenants(0); len(next) != 1 || next[0].Tenant != "a" {
 		t.Errorf("without a limit, %d requests get slots", len(next))
+	}
+}
+
+func TestRequestsForSeveralTenantsHaveNoLimitOfATenant(t *testing.T) {
+	p := newPool(4)
+	p.LimitTenants(1)
+	for range 2 {
+		p.acquire(Flow{Tenant: "a", TenantWeight: 1})
+		p.acquire(Flow{TenantWeight: 1})
+	}
+	if n := len(p.granted); n != 3 {
+		t.Errorf("%d requests have slots, want one of the tenant and two for several", n)
 	}
 }
 

@@ -29,7 +29,7 @@ var splitFaults = []fault{
 }
 
 // splitAgain splits random projections into random numbers of partitions. Where it is the only fault, half of its time the
-// dependency of poison events is not available, and at last no projection has a single partition.
+// dependency of poison events is not available, events are parked before the first split, and at last no projection has a single partition.
 func (s *strike) splitAgain() error {
 	rt, err := millrace.New(millrace.Config{Store: s.store})
 	if err != nil {
@@ -37,6 +37,10 @@ func (s *strike) splitAgain() error {
 	}
 	if s.alone {
 		over := s.withhold()
+		if err := until(s.ctx, time.Minute, "every tenant has a parked event", s.allParked); err != nil {
+			over()
+			return err
+		}
 		timer := time.AfterFunc(s.lasts/2, over)
 		defer func() {
 			if timer.Stop() {

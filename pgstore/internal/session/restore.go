@@ -33,9 +33,10 @@ type Restore struct {
 	User string
 	// Session restores the rest after the transaction. State does so without Unlock.
 	Session, State string
-	// LocalUser and Statements do what User and Session do, where statements are prepared one by one. LocalUser is a list of expressions.
-	LocalUser  string
-	Statements []string
+	// LocalUser and Statements do what User and Session do, where statements are prepared one by one. Expressions are the rest of
+	// Statements, for a statement that follows them. LocalUser and Expressions are lists of expressions.
+	LocalUser, Expressions string
+	Statements             []string
 	// PID is the session's process, which the connection does not know behind a pooler.
 	PID uint32
 }
@@ -103,9 +104,13 @@ func restoreTo(found []setting) Restore {
 	}
 	const lasting = "unlisten *; close all; discard temp"
 	state := strings.Join(append(slices.Clone(list), setUser("session"), lasting), "; ")
+	statements := append(list, strings.Split(lasting, "; ")...)
+	if len(found) == 1 {
+		statements = statements[1:] // any user may reset all
+	}
 	return Restore{
-		User: setUser("local"), Session: state + "; select " + Unlock, State: state, PID: last.pid, LocalUser: callUser(true),
-		Statements: append(append(list, "select "+callUser(false)+", "+Unlock), strings.Split(lasting, "; ")...),
+		User: setUser("local"), Session: state + "; select " + Unlock, State: state, PID: last.pid,
+		LocalUser: callUser(true), Expressions: callUser(false) + ", pg_catalog." + Unlock, Statements: statements,
 	}
 }
 
