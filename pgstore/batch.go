@@ -68,6 +68,8 @@ type batchOptions struct {
 	asyncCommit bool
 	// durable commits synchronously, whatever the session's default is.
 	durable bool
+	// hook connects by Options.HookDSN.
+	hook bool
 	// fresh requires a connection that no batch has used before.
 	fresh bool
 }
@@ -84,7 +86,6 @@ type batchTx struct {
 	to    int64
 	fence fence
 	opts  batchOptions
-	from  lender
 	name  string
 	// apart are the rows of leases of other projections. The transaction waits for their batches, and theirs wait for it.
 	apart []int32
@@ -111,7 +112,7 @@ type fence struct {
 }
 
 func newTx(s *Store, id projection.ID, what string, opts batchOptions) *batchTx {
-	return &batchTx{store: s, id: id, what: what, opts: opts, from: s.lender(), name: strconv.FormatInt(batchCounter.Add(1), 10)}
+	return &batchTx{store: s, id: id, what: what, opts: opts, name: strconv.FormatInt(batchCounter.Add(1), 10)}
 }
 
 // newBatchTx returns the transaction of a batch that advances the checkpoint of a lease.
@@ -191,7 +192,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 // acquire returns a connection of the pool. If options ask for a fresh one, it closes used ones until it gets one.
 func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	for {
-		conn, err := b.from.pool.Acquire(ctx)
+		conn, err := b.lender().pool.Acquire(ctx)
 		if err != nil || !b.opts.fresh || !session.Used(conn.Conn()) {
 			return conn, err
 		}
@@ -348,7 +349,7 @@ func transactionEnds(results *pgconn.MultiResultReader) (ends []string, err erro
 // rollback. If that fails, it closes the connection. Without an open transaction, a pooler that lends sessions would
 // restore another session.
 func (b *batchTx) rollback(ctx context.Context, conn *pgx.Conn, restore session.Restore) {
-	if conn.IsClosed() || b.from.lent && conn.PgConn().TxStatus() == 'I' {
+	if conn.IsClosed() || b.lender().lent && conn.PgConn().TxStatus() == 'I' {
 		return
 	}
 	sql := restore.Session
@@ -414,7 +415,7 @@ func (b *batchTx) begin(ctx context.Context) error {
 // round trip more.
 func (b *batchTx) beginOn(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
 	begin, setUp := queries.Text("begin_batch"), b.setUpSQL(b.beginWait(), "")
-	if b.from.lent {
+	if b.lender().lent {
 		restore, err = b.store.sessions.Begin(ctx, conn, begin)
 	} else {
 		restore, err = session.Of(ctx, conn)

@@ -36,16 +36,11 @@ type lender struct {
 	lent bool
 }
 
-func (s *Store) lender() lender {
-	return lender{s.pool, s.server.pooling.Lends}
-}
-
-// hookLender is that of Options.HookDSN, if that is set.
-func (s *Store) hookLender() lender {
-	if s.hooks == nil {
-		return s.lender()
+func (b *batchTx) lender() lender {
+	if b.opts.hook && b.store.hooks != nil {
+		return lender{pool: b.store.hooks}
 	}
-	return lender{pool: s.hooks}
+	return lender{b.store.pool, b.store.server.pooling.Lends}
 }
 
 // newHooks returns the pool of Options.HookDSN. It has no connection while no hook runs.

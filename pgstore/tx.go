@@ -92,8 +92,7 @@ func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, proje
 // Lend announces the transaction as a batch of each of its rows, so that EndBatches finds the session.
 func (s port) Lend(ctx context.Context, l store.Lending) error {
 	runs := false
-	b := newTx(s.Store, l.ID, l.What, batchOptions{timeout: l.Timeout, durable: true})
-	b.from = s.hookLender()
+	b := newTx(s.Store, l.ID, l.What, batchOptions{timeout: l.Timeout, durable: true, hook: true})
 	b.fence = fence{rows: l.Rows, begin: "true", end: fmt.Sprintf("%s.check_transaction('%s')", s.control.quoted, b.name)}
 	b.beforeHandler = func(ctx context.Context, conn *pgx.Conn) error {
 		return s.onPlainly(ctx, conn).run(func(tx store.Tx) (err error) {
