@@ -39,10 +39,10 @@ type cluster struct {
 	writers  *writers
 	dir      string
 
-	withheld atomic.Int32 // how many faults withhold the dependency of poison events
-	prepared sync.Map     // names of the prepared transactions that a fault resolves later
-	closed   sync.Map     // tenants that a fault has archived or paused, and opens later
-	split    sync.Map     // projections that have been split
+	withheld     atomic.Int32 // how many faults withhold the dependency of poison events
+	prepared     sync.Map     // names of the prepared transactions that a fault resolves later
+	tenantStates sync.RWMutex // held shared by faults that archive or pause tenants
+	split        sync.Map     // projections that have been split
 
 	mu       sync.Mutex
 	noticed  []finding // contradictions between dead letters, found during the test

@@ -49,8 +49,8 @@ func (s *strike) unlessLost(do func() error) error {
 func (s *strike) archive() error {
 	name := tenants[s.rnd.IntN(len(tenants))]
 	closed := time.Duration(s.rnd.IntN(500)) * time.Millisecond
-	s.closed.Store("archived "+name, nil)
-	defer s.closed.Delete("archived " + name)
+	s.tenantStates.RLock()
+	defer s.tenantStates.RUnlock()
 	defer s.close(name, projection.ErrTenantArchived)()
 	err := s.unlessLost(func() error { return s.archived(name, func() { s.wait(closed) }) })
 	return errors.Join(err, s.unarchive(name))
@@ -115,8 +115,8 @@ func (s *strike) appendRefused(name string, want error) error {
 func (s *strike) pauseTenant() error {
 	name := tenants[s.rnd.IntN(len(tenants))]
 	paused := time.Duration(s.rnd.IntN(500)) * time.Millisecond
-	s.closed.Store("paused "+name, nil)
-	defer s.closed.Delete("paused " + name)
+	s.tenantStates.RLock()
+	defer s.tenantStates.RUnlock()
 	rt, err := millrace.New(millrace.Config{Store: s.store})
 	if err != nil {
 		return err
@@ -140,14 +140,13 @@ func (s *strike) pauseTenant() error {
 
 // reopen repeats the ends of archives and pauses that were lost with a server, as an operator would.
 func (c *cluster) reopen() (err error) {
+	c.tenantStates.Lock() // not those of faults
+	defer c.tenantStates.Unlock()
 	rt, err := millrace.New(millrace.Config{Store: c.store})
 	for _, name := range tenants {
-		if _, closed := c.closed.Load("archived " + name); !closed {
-			err = errors.Join(err, c.retried(func(ctx context.Context) error { return c.store.UnarchiveTenant(ctx, name) }))
-		}
-		if _, closed := c.closed.Load("paused " + name); !closed {
-			err = errors.Join(err, c.retried(func(ctx context.Context) error { return rt.ResumeTenant(ctx, name) }))
-		}
+		err = errors.Join(err,
+			c.retried(func(ctx context.Context) error { return c.store.UnarchiveTenant(ctx, name) }),
+			c.retried(func(ctx context.Context) error { return rt.ResumeTenant(ctx, name) }))
 	}
 	return err
 }
