@@ -96,9 +96,9 @@ func (a *Admin) openOperation(ctx context.Context, id ProjectionID) (engine.Oper
 }
 
 // operate requests an operation and waits for its end. If this runtime knows the projection, but its rows do not exist yet, it
-// inserts them first. If this runtime only carries out operations, it carries out this one.
+// inserts them first. If this runtime only carries out operations, and knows the projection, it carries out this one.
 func (a *Admin) operate(ctx context.Context, o engine.NewOperation) error {
-	if a.runtime != nil {
+	if a.runtime != nil && a.runtime.knows(o.ID) {
 		if deps := a.runtime.running(); deps != nil && deps.OnlyOperates() {
 			o.By = deps.Node.ID
 		}

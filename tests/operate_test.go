@@ -106,3 +106,17 @@ func TestOperationThatOperateLeavesIsCarriedOut(t *testing.T) {
 		b.Verify("p")
 	})
 }
+
+// A process that operates leaves an operation of a projection that it does not register to the nodes.
+func TestOperateLeavesProjectionsThatItDoesNotRegister(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Kind.MustMeet(t, kit.SeveralNodes)
+		b.Append("s", 5)
+		rt := b.Running(kit.Quick, b.Rebuildable("p"))
+		b.Reaches(rt, "p", b.Head())
+		job := b.Runtime(kit.Quick, b.Rebuildable("q"))
+		b.InTime("a node carries it out", func() {
+			b.Must(job.Operate(b.Ctx, func(ctx context.Context) error { return job.Rebuild(ctx, p, millrace.ResetOptions{}) }))
+		})
+	})
+}
