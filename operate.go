@@ -9,8 +9,8 @@ import (
 )
 
 // Operate calls fn, and carries out operations meanwhile: rebuilds, swaps and drops of versions. It runs no projections, which
-// continue on other nodes. Those that the runtime's Admin requests in fn are carried out by this process alone, so their hooks run with the
-// rights of this runtime's store. It is for a deployment job whose role owns the tables, while the role of the nodes does not:
+// continue on other nodes. Operations of its projections that the runtime's Admin requests in fn are carried out by this process alone,
+// so their hooks run with the rights of this runtime's store. It is for a deployment job whose role owns the tables, while the role of the nodes does not:
 // see docs/changing.md. The runtime registers the projections whose hooks it runs, as for Run, and must not be running.
 //
 // Operate calls fn once the store knows this process, and returns the error of fn. The ctx of fn ends with ctx. If fn returns while an

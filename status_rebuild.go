@@ -28,7 +28,7 @@ type OperationStatus struct {
 	Number int64  `json:"number"`
 	Kind   string `json:"kind"`
 	// RequestedAt is when it was requested, and StartedAt when the first node began it. Node is the id of the node that carries
-	// it out, empty if any may. Until a node has begun, StartedAt is zero.
+	// it out, empty if any node may carry it out. Until a node has begun, StartedAt is zero.
 	RequestedAt time.Time `json:"requestedAt"`
 	StartedAt   time.Time `json:"startedAt,omitzero"`
 	Node        string    `json:"node,omitempty"`

@@ -14,8 +14,10 @@ import (
 )
 
 const (
-	// hookConnections limits the connections of Options.HookDSN. A node runs at most 4 hooks at once.
-	hookConnections = 4
+	// hookConnections limits the connections of Options.HookDSN. A node runs at most 4 hooks at once, and ends sessions of others meanwhile.
+	hookConnections = 5
+	// hookConnect is how long a connection may take to open at most.
+	hookConnect = 5 * time.Second
 	// hookIdle is about how long such a connection is kept after a hook.
 	hookIdle = time.Second
 )
@@ -44,12 +46,15 @@ func (b *batchTx) lender() lender {
 }
 
 // newHooks returns the pool of Options.HookDSN. It has no connection while no hook runs.
-func newHooks(ctx context.Context, host *pgxpool.Pool, dsn string) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(dsn)
+func (s *Store) newHooks(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(s.opts.HookDSN)
 	if err != nil {
 		return nil, err
 	}
 	primaryOnly(config.ConnConfig)
+	if limit := config.ConnConfig.ConnectTimeout; limit == 0 || limit > hookConnect {
+		config.ConnConfig.ConnectTimeout = hookConnect
+	}
 	config.MaxConns, config.MinConns, config.MinIdleConns = hookConnections, 0, 0
 	config.MaxConnIdleTime, config.HealthCheckPeriod = hookIdle, hookIdle
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -60,17 +65,44 @@ func newHooks(ctx context.Context, host *pgxpool.Pool, dsn string) (*pgxpool.Poo
 		case pooling.Lends:
 			return errHooksPooled
 		}
-		return runHooks(ctx, host.Config(), conn)
+		if err := s.sameDatabase(ctx, conn); err != nil {
+			return err
+		}
+		return runHooks(ctx, s.pool.Config(), conn)
 	}
 	return pgxpool.NewWithConfig(ctx, config)
 }
 
-var errHooksPooled = errors.New("Options.HookDSN leads to a pooler in transaction mode: let it lead to the server itself")
+var (
+	errHooksPooled    = errors.New("Options.HookDSN leads to a pooler in transaction mode: let it lead to the server itself")
+	errHooksElsewhere = errors.New("Options.HookDSN leads to another database than the store's")
+)
+
+// sameDatabase returns an error unless conn leads to the database of the pool. Otherwise a hook could change another store, and end an
+// operation of that.
+func (s *Store) sameDatabase(ctx context.Context, conn *pgx.Conn) error {
+	type identity struct{ incarnation, database int64 }
+	var pool, hooks identity
+	sql := s.control.sql("database_identity")
+	err := s.within(ctx, func() error {
+		return s.pool.QueryRow(ctx, sql, pgx.QueryExecModeExec).Scan(&pool.incarnation, &pool.database)
+	})
+	if err != nil {
+		return fmt.Errorf("identify the database: %w", err)
+	}
+	if err := conn.QueryRow(ctx, sql, pgx.QueryExecModeExec).Scan(&hooks.incarnation, &hooks.database); err != nil {
+		return fmt.Errorf("identify the database of Options.HookDSN: %w", err)
+	}
+	if hooks != pool {
+		return errHooksElsewhere
+	}
+	return nil
+}
 
 // notAllowed adds to err where the hook can have the right that it lacks. Other errors are returned unchanged.
 func (s *Store) notAllowed(err error) error {
 	if !pgerr.Is(err, pgerr.InsufficientPrivilege) || s.hooks != nil {
 		return err
 	}
-	return fmt.Errorf("%w: hooks run as the role of the nodes: if that is not to have this right, use Options.HookDSN or Runtime.Operate (docs/changing.md, \"Hooks and roles\")", err)
+	return fmt.Errorf("%w: hooks run as the role of the nodes: if that role should not have this right, use Options.HookDSN or Runtime.Operate (docs/changing.md, \"Hooks and roles\")", err)
 }

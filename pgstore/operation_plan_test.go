@@ -28,7 +28,7 @@ func operationStatements(f *fleet, l engine.Lease) []planned {
 		{"open_operations", c.sql("open_operations"), []any{f.nodes[0].ID, []int64{}}, 1},
 		{"operation", c.sql("operation"), []any{holding}, 1},
 		{"open_operation", c.sql("open_operation"), []any{"t150", "p2"}, 1},
-		{"insert_operation", c.sql("insert_operation"), []any{"t1", "p5", "rebuild", names("p5"), ""}, 1},
+		{"insert_operation", c.sql("insert_operation"), []any{"t1", "p5", "rebuild", names("p5"), "", ""}, 1},
 		{"take_operation", c.sql("take_operation"), []any{f.nodes[0].ID, free}, 1},
 		{"hold", c.sql("hold"), []any{open, "t150", names("p3")}, 1},
 		{"is_orphan", c.sql("is_orphan"), []any{free}, 1},

@@ -45,7 +45,7 @@ var coldStatements = map[string][]string{
 	"it runs once in a swap, for the events between the checkpoints of two versions": {"has_events"},
 	"it runs when a version is swapped in or dropped, or a projection forgotten, for the rows of one projection": {"delete_commands_of", "delete_dead_letters_of",
 		"delete_parked_streams_of", "restore_name", "retire_name"},
-	"it reads a table of one row": {"begin_read", "check_incarnation", "incarnation", "make_incarnation", "probe_space", "probe_write"},
+	"it reads a table of one row": {"begin_read", "check_incarnation", "database_identity", "incarnation", "make_incarnation", "probe_space", "probe_write"},
 	"it reads the catalog, locks or sessions of the server": {"end_previous_session", "end_zombie_batches", "lock_holders", "deadlock_rivals", "locked_events", "oldest_snapshot",
 		"extensions_outside", "foreign_objects", "hidden_rows", "incarnation_persistence", "missing_privilege", "schema_exists"},
 	"it runs when a program migrates or creates tenants, and reads or writes a row for each tenant or version": {"complete_tenants", "control_version",

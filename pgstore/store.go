@@ -42,10 +42,10 @@ type Options struct {
 	// and relies on heartbeats. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up session connections
 	// too, and BeforeConnect if SessionDSN is empty. Default: the pool's DSN.
 	SessionDSN string
-	// HookDSN is the DSN with which the hooks of projections (Reset, Swap and Drop) connect, each with its whole transaction. Nothing else
-	// uses it. It is for hooks that alter, drop or truncate what the role of the pool does not own: name the role that owns it. It must not
-	// lead to a pooler in transaction mode. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up its connections,
-	// too. Default: hooks use the pool.
+	// HookDSN is the DSN with which the hooks of projections (Reset, Swap and Drop) connect, each with its whole transaction, and with which
+	// the sessions of hooks are ended whose node is gone. Nothing else uses it. It is for hooks that alter, drop or truncate what the
+	// role of the pool does not own: name the role that owns it. It must lead to the same database, and not to a pooler in transaction
+	// mode. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up its connections, too. Default: hooks use the pool.
 	HookDSN string
 	// SharedSchemas are schemas with extensions, functions and tables that all tenants share. In handlers, Tenant.InTx
 	// and TenantSetup, the search path of a named tenant is its own schema, these in order, and pg_temp. It does not
@@ -104,9 +104,9 @@ func (o Options) validate() error {
 	if err := validSetup(o.TenantSetup); err != nil {
 		return err
 	}
-	for name, dsn := range map[string]string{"Options.SessionDSN": o.SessionDSN, "Options.HookDSN": o.HookDSN} {
-		if _, err := pgx.ParseConfig(dsn); dsn != "" && err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+	if o.SessionDSN != "" {
+		if _, err := pgx.ParseConfig(o.SessionDSN); err != nil {
+			return fmt.Errorf("Options.SessionDSN: %w", err)
 		}
 	}
 	return nil
@@ -233,7 +233,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	}
 	s.prepared.add(projection.DefaultTenant)
 	if opts.HookDSN != "" {
-		if s.hooks, err = newHooks(ctx, pool, opts.HookDSN); err != nil {
+		if s.hooks, err = s.newHooks(ctx); err != nil {
 			return nil, fmt.Errorf("open store: Options.HookDSN: %w", err)
 		}
 	}

@@ -156,8 +156,8 @@ func jsonArray[T any](list []T) string {
 	return string(text)
 }
 
-// beginVersions lets tenants begin with later versions, since they have no earlier ones. It goes on after errors of hooks, and returns
-// them as an *engine.SwapError.
+// beginVersions lets tenants begin with later versions, since they have no earlier ones. It goes on after errors, and returns them
+// as an *engine.SwapError: the hook of one tenant may wait for a lock, or may not be able to connect, while all else works.
 func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, begins store.Begins) error {
 	failed := &engine.SwapError{Tenants: make(map[string]error)}
 	for _, n := range later {
@@ -165,7 +165,7 @@ func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, 
 		if err == nil {
 			continue
 		}
-		if class := p.db.Classify(err).Class; class == engine.Infrastructure || class == engine.Unclear || ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
 		failed.Tenants[n.Tenant] = err

@@ -34,7 +34,7 @@ func (s *step) next() {
 	if s.restored() || s.publicize() {
 		return
 	}
-	s.advance() // it also has its turn while commands never end
+	s.advance() // also while commands follow one another without a pause
 	if s.mayReplay() && !(runs && s.batchTurn()) {
 		s.command()
 		return

@@ -169,3 +169,38 @@ func TestHookDSNIsChecked(t *testing.T) {
 		t.Errorf("a rebuild that was cancelled: %v", err)
 	}
 }
+
+// A connection to another store would run the hook there, and could end that store's operation.
+func TestHookDSNOfAnotherDatabaseIsRefused(t *testing.T) {
+	t.Parallel()
+	b, other := setup(t, pgstore.Options{}), setup(t, pgstore.Options{})
+	b.Idle(b.Rebuildable("p"))
+	b.use(b.open(b.dsn, nil, pgstore.Options{HookDSN: other.dsn}))
+	rt := b.Running(kit.Quick, b.Rebuildable("p"))
+	ended := make(chan error, 1)
+	go func() { ended <- rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{}) }()
+	b.Eventually("the operation says why it does not end", func() bool {
+		o := b.Status(rt, "p").Operation
+		return o != nil && strings.Contains(o.Error, "Options.HookDSN leads to another database")
+	})
+	b.Must(rt.CancelOperation(b.Ctx, millrace.ProjectionID{Name: "p"}))
+	if err := <-ended; !errors.Is(err, projection.ErrOperationCancelled) {
+		t.Errorf("a rebuild that was cancelled: %v", err)
+	}
+}
+
+// A tenant whose hook cannot connect waits alone.
+func TestTenantsDoNotWaitForAHookThatCannotConnect(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.use(b.open(b.dsn, nil, pgstore.Options{HookDSN: "postgres://127.0.0.1:1/none"}))
+	begins := b.Rebuildable("begins")
+	begins.Version, begins.Tenants = 2, []string{projection.DefaultTenant}
+	begins.Swap = pgstore.Hook(func(context.Context, pgx.Tx) error { return nil })
+	begins.Drop = begins.Swap
+	rt := b.Running(kit.Quick, begins, b.Rebuildable("p"))
+	b.Is(rt, "p", millrace.StateLive)
+	later, err := b.Store.CreateTenant(b.Ctx, "later")
+	b.Must(err)
+	b.ReachesOf(rt, "later", "p", b.AppendTo(later, "s", 1))
+}
