@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -27,8 +25,8 @@ func (c *cli) tenantsCommand() *cobra.Command {
 		Use:   "create TENANT...",
 		Short: "Create tenants",
 		Long: `Creates tenants that do not exist. In PostgreSQL the tables of your read models are missing in them, since only your program
-knows the steps of Options.TenantSetup: it runs them when it calls Migrate. If tenants of the store have had such steps, this command
-creates none: your program must, by CreateTenant. A file has no such steps.`,
+knows the steps of Options.TenantSetup: it runs them when it calls Migrate, or CreateTenant for these tenants. Until then, projections
+wait for the tables. A file has no such steps.`,
 		Example: "  millrace tenants create acme globex",
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
 			for _, name := range names {
@@ -37,9 +35,7 @@ creates none: your program must, by CreateTenant. A file has no such steps.`,
 				}
 			}
 			c.warnOfSetup()
-			if err := s.CreateTenants(ctx, names...); errors.Is(err, pgstore.ErrSchemaTooNew) {
-				return fmt.Errorf("the tenants of this store are set up by a program of yours, or by a newer release: create them there, by CreateTenant: %w", err)
-			} else if err != nil {
+			if err := s.CreateTenants(ctx, names...); err != nil {
 				return err
 			}
 			return c.changed("created", names)
