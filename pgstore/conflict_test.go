@@ -195,7 +195,8 @@ func TestHookThatDeadlocksEndsAlone(t *testing.T) {
 	})
 	later := engine.NewProjection{Tenant: projection.DefaultTenant, Name: "p@2", Partitions: 1, Swap: hook, Timeout: time.Minute}
 	_, err := store.plane().Ensure(testContext(t), []engine.NewProjection{later})
-	if !pgerr.Is(err, pgerr.Deadlock) {
+	var failed *engine.SwapError
+	if !errors.As(err, &failed) || !pgerr.Is(failed.Tenants[projection.DefaultTenant], pgerr.Deadlock) {
 		t.Errorf("the hook: %v", err)
 	}
 	noError(t, <-waits)
