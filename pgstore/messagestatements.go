@@ -157,8 +157,8 @@ func (p *prepared) forgetUnused() (name string) {
 	return ""
 }
 
-// made records that the server has prepared the statement of a command. If its shape was not known, other tenants share it from now on,
-// unless there is another one that they share.
+// made records that the server has prepared the statement of a command. If its shape was not known, other tenants share the statement
+// from now on. If they share another one of this shape already, they keep that.
 func (p *prepared) made(c *command, answer any) {
 	c.use.prepares = false
 	found, is := answer.(*pgconn.StatementDescription)
@@ -223,7 +223,8 @@ func (d *descriptions) of(sql, path string) (found *description, known bool) {
 	defer d.mu.Unlock()
 	d.age(time.Now())
 	key := pathStatement{sql, path}
-	if found, known = d.recent[key]; !known {
+	found, known = d.recent[key]
+	if !known {
 		found, known = d.older[key]
 	}
 	return found, known

@@ -39,8 +39,7 @@ func (b *badTenants) err() error {
 // it. The end of ctx or of the connection ends it.
 func (s *Store) migrateTenants(ctx context.Context, m migrations) error {
 	var bad badTenants
-	// DefaultTenant comes first: once it has had all steps of Options.TenantSetup, a program with fewer steps cannot create
-	// tenants.
+	// DefaultTenant comes first, and is created if it does not exist.
 	_, err := s.createTenant(ctx, projection.DefaultTenant, m)
 	badDefault := err != nil && !errors.Is(err, projection.ErrTenantDropped)
 	if badDefault {

@@ -29,7 +29,7 @@ type riders struct {
 	store  *Store
 	leases []engine.Lease
 	event  event.Envelope
-	// connect is the Connect of their batches, and slotted is the number of the one that has a slot.
+	// connect is the function Connect of each batch. slotted is the number of the batch that already has a slot.
 	connect func(ctx context.Context, tenants []string) (release func(), err error)
 	slotted int
 }

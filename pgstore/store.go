@@ -233,7 +233,8 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	}
 	s.prepared.add(projection.DefaultTenant)
 	if opts.HookDSN != "" {
-		if s.hooks, err = s.newHooks(ctx); err != nil {
+		s.hooks, err = s.newHooks(ctx)
+		if err != nil {
 			return nil, fmt.Errorf("open store: Options.HookDSN: %w", err)
 		}
 	}

@@ -215,7 +215,8 @@ type drive struct {
 
 func (d *drive) acquire(t *rapid.T) {
 	r, place := &Request{}, rapid.SampledFrom([]string{"", several, "a", "b", "c", "d"}).Draw(t, "place")
-	if r.TenantWeight = d.weights[place]; place != "" && place != several {
+	r.TenantWeight = d.weights[place]
+	if place != "" && place != several {
 		r.Tenant, r.Projection = place, rapid.SampledFrom([]string{"", "p", "q", "r"}).Draw(t, "projection")
 	}
 	paths := pathsOf(r)

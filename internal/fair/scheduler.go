@@ -17,7 +17,7 @@ type Scheduler struct {
 
 // Flow is the tenant and the projection that a request is for, with their weights.
 type Flow struct {
-	// Tenant is empty for a request of the node itself, and with a TenantWeight for one that is for several tenants.
+	// Tenant is empty for a request of the node itself. It is also empty for a request for several tenants, which has a TenantWeight.
 	Tenant string
 	// Projection is empty for a request of the tenant's feed.
 	Projection string

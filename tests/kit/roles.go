@@ -27,7 +27,8 @@ func RolesOf(t *testing.T, dsn string) (owner, app string) {
 	var script []byte
 	var err error
 	for _, root := range []string{"..", "../.."} { // of the packages of tests
-		if script, err = os.ReadFile(root + "/docs/roles.sql"); err == nil {
+		script, err = os.ReadFile(root + "/docs/roles.sql")
+		if err == nil {
 			break
 		}
 	}

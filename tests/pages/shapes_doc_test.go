@@ -199,8 +199,8 @@ type (
 func (withoutNote) EventType() string  { return "ItemAdded.2" }
 func (withQuantity) EventType() string { return "ItemAdded.2" }
 
-// A member that is not written any more, and one that must be there now, park the events that do not have this shape. A field that may be
-// missing takes both.
+// An event is parked if it has a member that was removed since, or lacks a member that is required now. A field that may be missing
+// accepts both shapes.
 func TestRemovedAndNewMembersParkOtherEvents(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded2{Cents: 1, Note: "a gift"}))
