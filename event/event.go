@@ -38,6 +38,8 @@ type Event struct {
 	CorrelationID string
 
 	err error // why the body could not be encoded
+	// redacted are the headers of a redacted event, in place of Headers.
+	redacted json.RawMessage
 }
 
 // Untyped returns an event of the given type, for programs without a Go type for its body. The body is encoded as JSON; a
@@ -58,6 +60,18 @@ func encode(body any) (raw []byte, err error) {
 		}
 	}()
 	return json.Marshal(body)
+}
+
+// RawHeaders returns the headers as they are stored, a JSON object, or nil if there are none.
+func (e Event) RawHeaders() (json.RawMessage, error) {
+	if len(e.Headers) == 0 || e.redacted != nil {
+		return e.redacted, nil
+	}
+	raw, err := json.Marshal(e.Headers)
+	if err == nil {
+		err = valid.Printed("headers", raw, valid.MaxPrinted)
+	}
+	return raw, err
 }
 
 // Validate returns the first reason why the event cannot be stored. Every append calls it before it writes anything.
@@ -143,6 +157,16 @@ func (e Envelope) Headers() map[string]string {
 		return nil
 	}
 	return headers
+}
+
+// Event returns an event that can be appended elsewhere as a copy of this one. The copy of a redacted event is redacted. Position, version
+// and time are those of the append. Headers that are not an object of strings, which other programs may insert, are left out.
+func (e Envelope) Event() Event {
+	of := Event{Type: e.Type, Body: e.Body, Headers: e.Headers(), CausationID: e.CausationID, CorrelationID: e.CorrelationID}
+	if e.Redacted() {
+		of.Headers, of.redacted = nil, e.RawHeaders
+	}
+	return of
 }
 
 // Size returns roughly how many bytes the envelope takes. Batches and buffers are bounded by it.

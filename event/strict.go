@@ -14,8 +14,8 @@ import (
 	"unicode"
 )
 
-// DecodeOption changes how As decodes a body, and how a typed handler does, such as one of pgstore.On. Strict is one.
-type DecodeOption struct{ strict bool }
+// DecodeOption changes how As decodes a body, and how a typed handler does, such as one of pgstore.On: Strict and IncludeRedacted.
+type DecodeOption struct{ strict, redacted bool }
 
 // Strict refuses a body that does not have the members that New writes for the Go type. Without it, a member that was renamed
 // decodes to the zero value, and nothing shows it.

@@ -27,7 +27,8 @@ type Of[T Typed] struct {
 }
 
 // As decodes an event as T. JSON members that T does not have are ignored, unless Strict is among the options. It returns a
-// *DecodeError if the event has another type or its body does not fit.
+// *DecodeError if the event has another type or its body does not fit, and with ErrRedacted if the event is redacted, unless
+// IncludeRedacted is among the options.
 func As[T Typed](e Envelope, options ...DecodeOption) (Of[T], error) {
 	of := Of[T]{Envelope: e}
 	if want := of.Body.EventType(); e.Type != want {
@@ -37,8 +38,15 @@ func As[T Typed](e Envelope, options ...DecodeOption) (Of[T], error) {
 	return of, err
 }
 
-// Decode decodes the body into v, as json.Unmarshal does. It returns a *DecodeError if the body does not fit.
+// Decode decodes the body into v, as json.Unmarshal does. It returns a *DecodeError if the body does not fit. For a redacted event the
+// error is ErrRedacted. With IncludeRedacted there is none, and v is unchanged.
 func (e Envelope) Decode(v any, options ...DecodeOption) error {
+	if e.Redacted() {
+		if slices.Contains(options, IncludeRedacted) {
+			return nil
+		}
+		return newDecodeError(e, v, ErrRedacted)
+	}
 	if err := json.Unmarshal(e.Body, v); err != nil {
 		return newDecodeError(e, v, err)
 	}

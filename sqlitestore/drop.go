@@ -65,7 +65,7 @@ func (s *Store) endDrop(ctx context.Context, name string, row int32, most time.D
 // deleted in the transaction that deletes it.
 var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_aliases", "delete_dead_letters", "delete_parked_streams",
 	"delete_commands", "delete_operations", "delete_leases", "delete_projections",
-	"delete_retired_projections"}
+	"delete_retired_projections", "delete_erasures"}
 
 // deleteSome deletes rows of a tenant until most has passed. If nothing is left, it deletes the tenant and returns true.
 func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int32, most time.Duration) (done bool, err error) {
@@ -73,8 +73,15 @@ func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int
 	if err != nil || !found {
 		return true, err // another call deleted it
 	}
+	erasures, err := number(ctx, tx, "erasures_exist")
+	if err != nil {
+		return false, err
+	}
 	began := time.Now()
 	for _, deletion := range deletions {
+		if deletion == "delete_erasures" && erasures == 0 {
+			continue
+		}
 		for {
 			result, err := tx.ExecContext(ctx, queries.Text(deletion), row, deletedTogether)
 			if err != nil {

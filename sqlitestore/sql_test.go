@@ -53,6 +53,7 @@ func comment(t *testing.T, statement string) string {
 func TestStatementsUseTheirIndexes(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
+	makeErasures(t, store)
 	for statement := range queries {
 		if queries.Text(statement) == "" || strings.HasPrefix(statement, "set_user") || strings.HasPrefix(statement, "set_application") || strings.Contains(statement, "savepoint") || statement == "abandon" ||
 			strings.HasPrefix(queries.Text(statement), "pragma") || strings.HasSuffix(statement, "_table") {

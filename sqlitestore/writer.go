@@ -95,7 +95,7 @@ func openWriter(ctx context.Context, at *location, opts Options) (*writer, error
 	}
 	w.db, err = openDB(dsn(at.path, "_txlock=immediate", fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"_pragma=journal_mode(WAL)", "_pragma=synchronous("+synchronous+")", "_pragma=fullfsync(1)",
-		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)"), at, true)
+		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)", "_pragma=secure_delete(1)"), at, true)
 	if err != nil {
 		return nil, errors.Join(err, w.queue.close(), at.close())
 	}
@@ -126,6 +126,23 @@ func (w *writer) checkJournal(ctx context.Context) error {
 		err = fmt.Errorf("the file system does not allow a write-ahead log: the journal mode is %s", mode)
 	}
 	return err
+}
+
+// emptyLog moves the write-ahead log into the file and truncates it. It returns false if another connection reads an older state.
+func (w *writer) emptyLog(ctx context.Context) (emptied bool, err error) {
+	if err := w.take(ctx); err != nil {
+		return false, err
+	}
+	defer w.give()
+	if err := w.at.check(); err != nil {
+		return false, err
+	}
+	var busy, pages, moved int
+	err = w.db.QueryRowContext(ctx, queries.Text("empty_log")).Scan(&busy, &pages, &moved)
+	if is(err, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) {
+		return false, nil
+	}
+	return busy == 0, damaged(err)
 }
 
 func openReaders(at *location, opts Options) (*sql.DB, error) {

@@ -230,15 +230,6 @@ func TestTenantThatWasCreatedAgainHasAFeedOfItsOwn(t *testing.T) {
 	w.append()
 	w.caughtUp()
 	old := w.child("feed a")
-	feeds := func() (n int) {
-		for i := range 100 {
-			pid := actor.NewPID(w.deps.System.Address(), fmt.Sprintf("%s/feed a#%d", w.sup.pid.Id, i))
-			if _, runs := w.deps.System.ProcessRegistry.Get(pid); runs {
-				n++
-			}
-		}
-		return n
-	}
 	leases := w.owned()
 	again := func(lease engine.Lease) {
 		lease.Row, lease.TenantRow = lease.Row+50, 7
@@ -246,9 +237,64 @@ func TestTenantThatWasCreatedAgainHasAFeedOfItsOwn(t *testing.T) {
 		w.eventually("it starts", func() bool { return w.started(lease.ID) == 2 })
 	}
 	again(leases[0])
-	if n := feeds(); n != 2 {
+	if n := w.feeds(); n != 2 {
 		t.Errorf("%d feeds while projections of both tenants run", n)
 	}
 	again(leases[1])
-	w.eventually("the old feed stops with its last projection", func() bool { return feeds() == 1 && !w.child("feed a").Equal(old) })
+	w.eventually("the old feed stops with its last projection", func() bool { return w.feeds() == 1 && !w.child("feed a").Equal(old) })
+}
+
+// feeds returns how many feeds of tenant a run.
+func (w *world) feeds() (n int) {
+	for i := range 100 {
+		pid := actor.NewPID(w.deps.System.Address(), fmt.Sprintf("%s/feed a#%d", w.sup.pid.Id, i))
+		if _, runs := w.deps.System.ProcessRegistry.Get(pid); runs {
+			n++
+		}
+	}
+	return n
+}
+
+// While all projections of a tenant stop, its events may be redacted. A projection that is claimed before the last one has ended gets none
+// of the events that their feed has.
+func TestFeedWhoseProjectionsAllEndServesNoOther(t *testing.T) {
+	var armed atomic.Bool
+	entered, held := make(chan struct{}, 100), make(chan struct{})
+	w := start(t, 2, []string{"a"}, func(projection.ID) error {
+		if armed.Load() {
+			entered <- struct{}{}
+			<-held
+		}
+		return nil
+	})
+	let := sync.OnceFunc(func() { close(held) })
+	t.Cleanup(let)
+	armed.Store(true)
+	w.append()
+	<-entered
+	<-entered
+	leases := w.owned()
+	drain := func(lease engine.Lease) {
+		w.deps.System.Root.Send(w.sup.pid, &messages.Drain{Key: lease.Key()})
+	}
+	claim := func(lease engine.Lease) {
+		lease.Row += 50
+		w.deps.System.Root.Send(w.sup.pid, &messages.Run{Lease: lease})
+		w.eventually("its earlier actor stops", func() bool { return w.started(lease.ID) == 2 || w.feeds() == 2 })
+	}
+	drain(leases[0])
+	claim(leases[0]) // the other runs on
+	if n := w.feeds(); n != 1 {
+		t.Errorf("%d feeds while a projection runs on", n)
+	}
+	leases[0].Row += 50
+	drain(leases[0])
+	drain(leases[1])
+	claim(leases[1])
+	if n := w.feeds(); n != 2 {
+		t.Errorf("%d feeds after all projections were told to end", n)
+	}
+	let()
+	w.deps.System.Root.Send(w.sup.pid, &messages.Retire{Key: leases[0].Key()})
+	w.eventually("the feed ends with the projections that it has", func() bool { return w.feeds() == 1 })
 }

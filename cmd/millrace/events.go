@@ -18,8 +18,9 @@ import (
 )
 
 func (c *cli) eventsCommand() *cobra.Command {
-	return group("events", "Read, append, import and export events",
-		c.tailCommand(), c.streamCommand(), c.appendCommand(), c.importCommand(), c.exportCommand(), c.countEventsCommand())
+	return group("events", "Read, append, import, export and redact events",
+		c.tailCommand(), c.streamCommand(), c.appendCommand(), c.importCommand(), c.exportCommand(), c.countEventsCommand(),
+		c.eraseCommand(), c.redactCommand(), c.erasuresCommand())
 }
 
 // eventsOf returns the tenant's events. The tenant must exist.

@@ -41,6 +41,9 @@ type events interface {
 	State(ctx context.Context) (projection.TenantState, error)
 	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
+	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)
+	RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error)
+	Erasures(ctx context.Context) ([]event.Erasure, error)
 	readAll(ctx context.Context, o readOptions) iter.Seq2[event.Envelope, error]
 }
 

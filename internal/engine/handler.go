@@ -116,9 +116,12 @@ func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e even
 	return ofType[T](HandleEach(decodesEach(f, o)))
 }
 
-// decodesEach decodes the event for f.
+// decodesEach decodes the event for f, unless it is left out.
 func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.Of[T]) error, o []event.DecodeOption) func(context.Context, X, event.Envelope) error {
 	return func(ctx context.Context, x X, e event.Envelope) error {
+		if leftOut(e, o) {
+			return nil
+		}
 		decoded, err := event.As[T](e, o...)
 		if err != nil {
 			return err
@@ -135,18 +138,30 @@ func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e
 	return ofType[T](HandleBatch(decodesBatch(f, o)))
 }
 
-// decodesBatch decodes the events for f.
+// decodesBatch decodes the events for f, as decodesEach does.
 func decodesBatch[X any, T event.Typed](f func(ctx context.Context, x X, events []event.Of[T]) error, o []event.DecodeOption) func(context.Context, X, []event.Envelope) error {
 	return func(ctx context.Context, x X, events []event.Envelope) error {
-		decoded := make([]event.Of[T], len(events))
-		for i, e := range events {
-			var err error
-			if decoded[i], err = event.As[T](e, o...); err != nil {
+		all := make([]event.Of[T], 0, len(events))
+		for _, e := range events {
+			if leftOut(e, o) {
+				continue
+			}
+			decoded, err := event.As[T](e, o...)
+			if err != nil {
 				return projection.At(e.Position, err)
 			}
+			all = append(all, decoded)
 		}
-		return f(ctx, x, decoded)
+		if len(all) == 0 {
+			return nil
+		}
+		return f(ctx, x, all)
 	}
+}
+
+// leftOut reports whether a typed handler is not called for an event.
+func leftOut(e event.Envelope, o []event.DecodeOption) bool {
+	return e.Redacted() && !slices.Contains(o, event.IncludeRedacted)
 }
 
 // ofType limits a handler to the event type of T.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/redact"
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
@@ -58,12 +59,30 @@ type line struct {
 	Type   string          `json:"type"`
 	Body   json.RawMessage `json:"body"`
 	// Data is another name of Body, and At is when the event happened, for files of other programs.
-	Data          json.RawMessage   `json:"data"`
-	At            string            `json:"at"`
-	Headers       map[string]string `json:"headers"`
-	CausationID   string            `json:"causationId"`
-	CorrelationID string            `json:"correlationId"`
-	Unreadable    *Unreadable       `json:"unreadable"`
+	Data          json.RawMessage `json:"data"`
+	At            string          `json:"at"`
+	Headers       headers         `json:"headers"`
+	CausationID   string          `json:"causationId"`
+	CorrelationID string          `json:"correlationId"`
+	Unreadable    *Unreadable     `json:"unreadable"`
+}
+
+// headers are those of an event: texts, or what a redacted event has in their place.
+type headers struct {
+	texts    map[string]string
+	redacted json.RawMessage
+}
+
+func (h *headers) UnmarshalJSON(text []byte) error {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, text); err != nil {
+		return err
+	}
+	if redact.Is(compact.Bytes()) {
+		h.redacted = compact.Bytes()
+		return nil
+	}
+	return json.Unmarshal(text, &h.texts)
 }
 
 // Open reads a file. Errors have the file's name and the number of the line.
@@ -157,8 +176,10 @@ func parse(text []byte) (Record, error) {
 	if len(l.Body) == 0 {
 		l.Body = l.Data
 	}
-	e := event.Event{Type: l.Type, Body: l.Body, Headers: l.Headers, CausationID: l.CausationID, CorrelationID: l.CorrelationID}
-	if l.At != "" {
+	e := event.Event{Type: l.Type, Body: l.Body, Headers: l.Headers.texts, CausationID: l.CausationID, CorrelationID: l.CorrelationID}
+	if l.Headers.redacted != nil {
+		e = event.Envelope{Type: l.Type, Body: l.Body, RawHeaders: l.Headers.redacted}.Event()
+	} else if l.At != "" {
 		// This is when it happened; the store records when it was appended.
 		if e.Headers == nil {
 			e.Headers = make(map[string]string)

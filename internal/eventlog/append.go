@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -41,7 +40,7 @@ func NewAppend(stream string, expected event.Expected, events []event.Event) (Ap
 		if err := e.Validate(); err != nil {
 			return Append{}, fmt.Errorf("event %d: %w", i, err)
 		}
-		headers, err := encodeHeaders(e.Headers)
+		headers, err := e.RawHeaders()
 		if err != nil {
 			return Append{}, fmt.Errorf("event %d: %w", i, err)
 		}
@@ -49,7 +48,7 @@ func NewAppend(stream string, expected event.Expected, events []event.Event) (Ap
 		if body == "" {
 			body = "null"
 		}
-		a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i] = e.Type, body, headers, e.CausationID, e.CorrelationID
+		a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i] = e.Type, body, string(headers), e.CausationID, e.CorrelationID
 	}
 	return a, nil
 }
@@ -65,15 +64,4 @@ func (a Append) UsedFor(stream string) error {
 		return nil
 	}
 	return fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.Key), excerpt.Quoted(stream), event.ErrKeyReused)
-}
-
-func encodeHeaders(headers map[string]string) (string, error) {
-	if len(headers) == 0 {
-		return "", nil
-	}
-	raw, err := json.Marshal(headers)
-	if err == nil {
-		err = valid.Printed("headers", raw, valid.MaxPrinted)
-	}
-	return string(raw), err
 }

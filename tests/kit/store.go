@@ -134,6 +134,9 @@ type Tenant interface {
 	Alias(ctx context.Context, name string) (id string, err error)
 	AliasTx(ctx context.Context, tx Tx, name string) (id string, err error)
 	ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error]
+	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)
+	RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error)
+	Erasures(ctx context.Context) ([]event.Erasure, error)
 }
 
 // ReadOptions are the options of ReadAll, which every store has.

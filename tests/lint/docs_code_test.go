@@ -19,6 +19,7 @@ var codeOf = map[string][]string{
 	"docs/moving.md":     {"storecopy/moving_doc_test.go"},
 	"docs/partitions.md": {"tests/postgres/partitions_doc_test.go"},
 	"docs/sagas.md":      {"tests/pages/sagas_doc_test.go"},
+	"docs/erasure.md":    {"tests/pages/erasure_doc_test.go"},
 	"docs/shapes.md":     {"tests/pages/shapes_doc_test.go"},
 	"docs/sqlite.md":     {"sqlitestore/guide_test.go"},
 	"docs/stopping.md":   {"tests/stopping_doc_test.go"},

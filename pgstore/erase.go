@@ -1,0 +1,80 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/tenancy"
+)
+
+// EraseStream redacts all events of a stream, such as those of a person: their positions, versions, types and times stay, and their bodies,
+// headers, causations and correlations are removed permanently. It also removes the stream's aliases and the idempotency keys of its
+// appends, and the errors of its events in dead letters and in the status. Typed handlers skip redacted events from then on: see
+// event.IncludeRedacted. Other handlers get them with Envelope.Redacted.
+//
+// It pauses the tenant, waits until no projection of it runs on any node, redacts the events in one transaction, and resumes the tenant.
+// So no node has them in memory when it returns, and no handler gets them later. The Erasure names the projections that had passed
+// them: rebuild these, or delete from their read models. A tenant that was paused before stays paused. A pause that is requested
+// meanwhile ends as well. An archived tenant stays archived.
+//
+// If EraseStream fails, nothing is redacted, and the tenant is resumed. If the connection is lost at the commit, Erasures shows whether the
+// events are redacted. If its process dies, the tenant may stay paused: the next erasure of
+// the tenant resumes it, and so does Admin.ResumeTenant. It can be repeated. The reason, from 1 to 1,000 bytes, is kept with the erasure: see Erasures. Later appends to
+// the stream are not redacted.
+//
+// It needs the role that owns the tenant's schema. It returns projection.ErrUnknownTenant, projection.ErrTenantDropping,
+// projection.ErrTenantCopying, and an error if the stream has neither events nor aliases. docs/erasure.md says what is left of the events.
+func (t *Tenant) EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error) {
+	erased, err := t.erase(ctx, event.Erasure{Stream: stream, Reason: reason})
+	if err != nil {
+		err = fmt.Errorf("erase stream %s: %w", excerpt.Quoted(stream), err)
+	}
+	return erased, err
+}
+
+// RedactEvents is EraseStream for the events at some positions, at most 10,000. Aliases stay. It returns an error, and redacts nothing, if
+// there is no event at one of them.
+func (t *Tenant) RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error) {
+	if positions == nil {
+		positions = []int64{}
+	}
+	erased, err := t.erase(ctx, event.Erasure{Positions: positions, Reason: reason})
+	if err != nil {
+		err = fmt.Errorf("redact events of tenant %q: %w", t.name, err)
+	}
+	return erased, err
+}
+
+// Erasures returns the erasures of the tenant, the oldest first. They stay until the tenant is dropped.
+func (t *Tenant) Erasures(ctx context.Context) ([]event.Erasure, error) {
+	return t.store.plane().Erasures(ctx, t.name)
+}
+
+// EraseStream is Tenant.EraseStream for projection.DefaultTenant.
+func (s *Store) EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error) {
+	return s.tenant.EraseStream(ctx, stream, reason)
+}
+
+// RedactEvents is Tenant.RedactEvents for projection.DefaultTenant.
+func (s *Store) RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error) {
+	return s.tenant.RedactEvents(ctx, positions, reason)
+}
+
+// Erasures is Tenant.Erasures for projection.DefaultTenant.
+func (s *Store) Erasures(ctx context.Context) ([]event.Erasure, error) {
+	return s.tenant.Erasures(ctx)
+}
+
+func (t *Tenant) erase(ctx context.Context, selected event.Erasure) (event.Erasure, error) {
+	e := control.Erasure{Erasure: selected, Tenant: t.name}
+	if err := tenancy.Erase(ctx, t.store.plane(), &e); err != nil {
+		return event.Erasure{}, t.store.lacking(ctx, t.schema, err)
+	}
+	t.store.log.Info("events redacted", zap.String("tenant", t.name), zap.Int64("erasure", e.ID), zap.Int64("events", e.Events))
+	return e.Erasure, nil
+}
