@@ -42,6 +42,7 @@ type cluster struct {
 	withheld     atomic.Int32 // how many faults withhold the dependency of poison events
 	prepared     sync.Map     // names of the prepared transactions that a fault resolves later
 	tenantStates sync.RWMutex // held shared by faults that archive or pause tenants
+	pauses       sync.Mutex   // held by faults that pause tenants
 	split        sync.Map     // projections that have been split
 
 	mu       sync.Mutex
@@ -49,6 +50,7 @@ type cluster struct {
 	troubles []trouble
 	outages  []outage
 	closures []closure
+	erased   []erased
 	expected map[string][]stored // events that the projection deadly must park, by tenant
 	struck   map[string]int      // faults by name
 	failures []string            // what failed the test

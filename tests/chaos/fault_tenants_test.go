@@ -117,6 +117,8 @@ func (s *strike) pauseTenant() error {
 	paused := time.Duration(s.rnd.IntN(500)) * time.Millisecond
 	s.tenantStates.RLock()
 	defer s.tenantStates.RUnlock()
+	s.pauses.Lock() // an erasure would end the pause
+	defer s.pauses.Unlock()
 	rt, err := millrace.New(millrace.Config{Store: s.store})
 	if err != nil {
 		return err

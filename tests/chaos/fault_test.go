@@ -38,7 +38,7 @@ type fault struct {
 }
 
 // faults are all faults.
-var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, deadLetterFaults, tenantFaults, splitFaults, failoverFaults, handlerFaults)
+var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, deadLetterFaults, tenantFaults, erasureFaults, splitFaults, failoverFaults, handlerFaults)
 
 // strike is one fault at work.
 type strike struct {

@@ -103,6 +103,7 @@ func (c *cluster) historiesOf(names ...string) (all []history, err error) {
 				from public.applied where tenant = $1 and projection = $2 order by id`, tenant, name); err != nil {
 				return nil, fmt.Errorf("read what %s applied: %w", h.of, err)
 			}
+			c.forgiven(h)
 			letters, err := rows(c, pgx.RowToStructByPos[deadLetter], `select d.position, d.state, d.blocked_by_stream from millrace.dead_letters d
 				join millrace.projections p on p.id = d.projection_id where p.tenant = $1 and p.name = $2`, tenant, name)
 			if err != nil {

@@ -36,8 +36,6 @@ type Customers interface {
 	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)
 }
 
-var _, _ Customers = (*pgstore.Store)(nil), (*sqlitestore.Store)(nil)
-
 // eraseCustomer runs as the role that owns the tables. readModels are the projections that handle CustomerErased.
 func eraseCustomer(ctx context.Context, store Customers, readModels []string, customer, reason string) (event.Erasure, error) {
 	last, err := store.Append(ctx, customer, event.Any.WithKey("erase "+customer), event.New(CustomerErased{}))
@@ -55,6 +53,8 @@ func eraseCustomer(ctx context.Context, store Customers, readModels []string, cu
 	}
 	return store.EraseStream(ctx, customer, reason)
 }
+
+var _, _ Customers = (*pgstore.Store)(nil), (*sqlitestore.Store)(nil)
 
 type CustomerNamed struct {
 	Name string `json:"name"`
