@@ -10,6 +10,10 @@ import (
 // ErrRedacted is in the *DecodeError for an event whose body was removed, by EraseStream or RedactEvents of a store.
 var ErrRedacted = errors.New("the event is redacted")
 
+// ErrNotFound is returned by EraseStream for a stream that has neither events nor aliases, and by RedactEvents for a position without an
+// event.
+var ErrNotFound = errors.New("there is no such event")
+
 // IncludeRedacted makes a typed handler handle redacted events too, with the zero value as their bodies. Without it, the handler is not
 // called for them. Their Envelope.Redacted is true.
 var IncludeRedacted = DecodeOption{redacted: true}

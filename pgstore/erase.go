@@ -28,7 +28,8 @@ import (
 // the stream are not redacted.
 //
 // It needs the role that owns the tenant's schema. It returns projection.ErrUnknownTenant, projection.ErrTenantDropping,
-// projection.ErrTenantCopying, and an error if the stream has neither events nor aliases. docs/erasure.md says what is left of the events.
+// projection.ErrTenantCopying, and event.ErrNotFound if the stream has neither events nor
+// aliases. docs/erasure.md says what is left of the events.
 func (t *Tenant) EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error) {
 	erased, err := t.erase(ctx, event.Erasure{Stream: stream, Reason: reason})
 	if err != nil {
@@ -37,8 +38,8 @@ func (t *Tenant) EraseStream(ctx context.Context, stream, reason string) (event.
 	return erased, err
 }
 
-// RedactEvents is EraseStream for the events at some positions, at most 10,000. Aliases stay. It returns an error, and redacts nothing, if
-// there is no event at one of them.
+// RedactEvents is EraseStream for the events at some positions, at most 10,000. Aliases stay. It returns event.ErrNotFound, and redacts
+// nothing, if there is no event at one of them.
 func (t *Tenant) RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error) {
 	if positions == nil {
 		positions = []int64{}

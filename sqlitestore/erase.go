@@ -33,7 +33,7 @@ import (
 //
 // It overwrites what was removed in the file, and then empties the write-ahead log. While another connection reads an older state of the
 // file, it waits. If ctx ends meanwhile, the events are redacted, but still in the log, and the error says so: repeat EraseStream then.
-// It returns projection.ErrUnknownTenant, projection.ErrTenantDropping, ErrMoved, and an error if the stream has neither events nor
+// It returns projection.ErrUnknownTenant, projection.ErrTenantDropping, ErrMoved, and event.ErrNotFound if the stream has neither events nor
 // aliases. docs/erasure.md says what is left of the events.
 func (t *Tenant) EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error) {
 	erased, err := t.erase(ctx, event.Erasure{Stream: stream, Reason: reason})
@@ -43,8 +43,8 @@ func (t *Tenant) EraseStream(ctx context.Context, stream, reason string) (event.
 	return erased, err
 }
 
-// RedactEvents is EraseStream for the events at some positions, at most 10,000. Aliases stay. It returns an error, and redacts nothing, if
-// there is no event at one of them.
+// RedactEvents is EraseStream for the events at some positions, at most 10,000. Aliases stay. It returns event.ErrNotFound, and redacts
+// nothing, if there is no event at one of them.
 func (t *Tenant) RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error) {
 	if positions == nil {
 		positions = []int64{}

@@ -146,13 +146,13 @@ func TestErasuresOfNothingAreRefused(t *testing.T) {
 			_, err := b.Store.RedactEvents(b.Ctx, positions, "r")
 			return err
 		}
-		refused(`stream "t" has no events`, stream(b.Store, "t", "r"))
+		refused(`erase stream "t": redact the events: there is no such event`, stream(b.Store, "t", "r"))
 		refused("the stream must not be empty", stream(b.Store, "", "r"))
 		refused("the reason is empty", stream(b.Store, "s", ""))
 		refused("at most 1000 bytes: 1001 bytes", stream(b.Store, "s", strings.Repeat("x", 1001)))
 		refused("unknown tenant", stream(absent, "s", "r"))
-		refused("there is no event at position 3", redact(1, 3))
-		refused("there is no event at position 0", redact(0, 1))
+		refused("position 3: there is no such event", redact(1, 3))
+		refused("position 0: there is no such event", redact(0, 1))
 		refused("from 1 to 10000 positions", redact())
 		refused("from 1 to 10000 positions", redact(make([]int64, 10_001)...))
 		mustBeUntouched(b)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -36,7 +37,7 @@ type cli struct {
 // isBadInput reports whether an error means that something that the arguments name does not exist, or that an address is malformed.
 func isBadInput(err error) bool {
 	for _, of := range []error{projection.ErrUnknownTenant, projection.ErrUnknownProjection, projection.ErrDeadLetterNotFound, projection.ErrCommandNotFound,
-		projection.ErrOperationNotFound, projection.ErrRetired, sqlitestore.ErrForeignFile} {
+		projection.ErrOperationNotFound, projection.ErrRetired, event.ErrNotFound, sqlitestore.ErrForeignFile} {
 		if errors.Is(err, of) {
 			return true
 		}

@@ -65,6 +65,9 @@ func (c *cli) redacting(use, short, long, example string, count cobra.Positional
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: count,
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
 			selected, err := what(args)
+			if err == nil && reason == "" {
+				err = misuse("--reason is missing: it is kept with the record of the erasure")
+			}
 			if err != nil {
 				return err
 			}
@@ -83,7 +86,6 @@ func (c *cli) redacting(use, short, long, example string, count cobra.Positional
 		})}
 	sure.add(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record of erasures")
-	_ = cmd.MarkFlagRequired("reason")
 	return cmd
 }
 

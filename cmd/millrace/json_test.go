@@ -67,6 +67,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		node.end(syscall.SIGTERM)
 		s.operations()
 		s.steps("projections rename totals sums --yes", "projections forget sums --yes", "projections create sums --from end")
+		p.must(t, done, "events", "append", "customer-1", "Named", `{"name": "Ada"}`)
+		s.steps("events erase customer-1 --reason requested --yes", "events redact 1 --reason password --yes", "events erasures")
 		s.copies(files + "shop.db")
 		document(t, "json", strings.ReplaceAll(s.text.String(), files, ""))
 	})

@@ -182,6 +182,19 @@ func (n *night) readsEvents() {
 		n.text.WriteString(masked(n.must(n.t, done, "events", "import", file, "--tenant", "globex")))
 	}
 	n.step(done, "events", "tail", "--tenant", "globex")
+
+	n.say("what is in the events of a stream is removed")
+	for _, name := range []string{"mails", "totals"} {
+		n.await(n.t, `live +0 +\d+ +\d+ +\S+ +\S+ +\S+ +5 `, "projections", "status", name, "--tenant", "globex")
+	}
+	n.step(misused, "events", "erase", "order-3", "--tenant", "globex", "--yes")
+	n.step(misused, "events", "erase", "order-3", "--tenant", "globex", "--reason", "request 4711")
+	n.step(done, "events", "erase", "order-3", "--tenant", "globex", "--reason", "request 4711", "--yes")
+	n.step(misused, "events", "erase", "order-9", "--tenant", "globex", "--reason", "request 4712", "--yes")
+	n.step(misused, "events", "redact", "first", "--tenant", "globex", "--reason", "a password", "--yes")
+	n.step(done, "events", "redact", "1", "2", "--tenant", "globex", "--reason", "a password", "--yes")
+	n.step(done, "events", "stream", "order-3", "--tenant", "globex")
+	n.step(done, "events", "erasures", "--tenant", "globex")
 }
 
 func (n *night) rebuilds() {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/redact"
 	"github.com/millrace-go/millrace/internal/resplit"
@@ -215,14 +214,14 @@ func (e *Erasure) lockEvents(tx store.Tx) (events []selected, err error) {
 	}
 	if e.Stream != "" {
 		if len(events) == 0 && !aliased {
-			return nil, fmt.Errorf("stream %s has no events", excerpt.Quoted(e.Stream))
+			return nil, event.ErrNotFound // the caller names the stream
 		}
 		return events, nil
 	}
 	slices.SortFunc(events, func(a, b selected) int { return cmp.Compare(a.position, b.position) })
 	for i, position := range e.Positions {
 		if i >= len(events) || events[i].position != position {
-			return nil, fmt.Errorf("there is no event at position %d", position)
+			return nil, fmt.Errorf("position %d: %w", position, event.ErrNotFound)
 		}
 	}
 	return events, nil
