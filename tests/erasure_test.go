@@ -432,6 +432,12 @@ func TestErasureWhoseTimeEndsRedactsNothing(t *testing.T) {
 		})})
 		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(2)...)
 		<-entered
+		begun := &control.Erasure{Tenant: projection.DefaultTenant, Erasure: event.Erasure{Stream: "ada", Reason: "request 16"}}
+		b.Must(b.Plane().BeginErasure(b.Ctx, begun))
+		if done, err := b.Plane().EndErasure(b.Ctx, begun); done || err != nil {
+			t.Errorf("redacted while a handler runs: %v", err)
+		}
+		b.Must(b.Plane().AbandonErasure(b.Ctx, begun))
 		ctx, cancel := context.WithTimeout(b.Ctx, 300*time.Millisecond)
 		defer cancel()
 		_, err := b.Store.EraseStream(ctx, "ada", "request 17")
