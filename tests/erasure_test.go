@@ -126,6 +126,28 @@ func TestEventsAreRedactedByPosition(t *testing.T) {
 	})
 }
 
+// A copy of a redacted event in another store or tenant is redacted, and others are as they were.
+func TestCopiesOfRedactedEventsAreRedacted(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
+		b.Must(err)
+		for _, stream := range []string{"ada", "other"} {
+			b.MustAppend(b.Store, stream, event.Any, ofAPerson(2)...)
+		}
+		mustErase(b, b.Store, "ada", 2)
+		for _, e := range b.All(b.Store) {
+			b.MustAppend(acme, e.Stream, event.Any, e.Event())
+		}
+		copies := b.All(acme)
+		for i, e := range b.All(b.Store) {
+			e.Time = copies[i].Time
+			if !reflect.DeepEqual(copies[i], e) {
+				t.Errorf("the copy of %+v is %+v", e, copies[i])
+			}
+		}
+	})
+}
+
 // Nothing is redacted or recorded for bad input, and the tenant runs.
 func TestErasuresOfNothingAreRefused(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {

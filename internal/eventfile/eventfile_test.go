@@ -127,3 +127,21 @@ func TestExportedLineIsReadAsItWas(t *testing.T) {
 		}
 	}
 }
+
+func TestRedactedEventIsReadAsOne(t *testing.T) {
+	t.Parallel()
+	lines := `{"stream":"a","type":"T","body":"redacted","headers":{ "redacted" : {"at":"2026-11-28T13:30:00Z"}}}
+{"stream":"a","type":"T","body":1,"headers":{"redacted":"no"}}`
+	var all []string
+	for r, err := range Read(strings.NewReader(lines)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers, err := r.Event.RawHeaders()
+		all = append(all, fmt.Sprintf("%s %s %v", r.Event.Body, headers, err))
+	}
+	want := `"redacted" {"redacted":{"at":"2026-11-28T13:30:00Z"}} <nil>, 1 {"redacted":"no"} <nil>`
+	if got := strings.Join(all, ", "); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 	"github.com/millrace-go/millrace/tests/upgrade/service"
@@ -41,6 +43,7 @@ func TestNodesOfAnEarlierReleaseRunBesideNewOnes(t *testing.T) {
 	s.raiseVersions()
 	second := newer.serve(t, &s.acks, "new-1", s.place, "-projections", "totals,shares,mails,late,novel", "-create", "made-by-new")
 	s.share("old-1", "new-1")
+	s.erase()
 	s.parked("made-by-old", "made-by-new")
 
 	_ = first.kill()
@@ -64,6 +67,20 @@ func TestNodesOfAnEarlierReleaseRunBesideNewOnes(t *testing.T) {
 	s.ownsAll("new-2")
 	fourth.stop(t)
 	s.finish(before)
+}
+
+// erase redacts events while nodes of both releases run. They stop for it, and go on beside the table of erasures.
+func (s *side) erase() {
+	s.Helper()
+	store, err := pgstore.Open(limited(s.T), s.place, pgstore.Options{})
+	must(s.T, err)
+	defer store.Close()
+	_, err = store.Append(limited(s.T), "person", event.Any, event.Untyped("Named", "Ada"), event.Untyped("Named", "Ada"))
+	must(s.T, err)
+	erased, err := store.EraseStream(limited(s.T), "person", "request 17")
+	if err != nil || erased.Events != 2 {
+		s.Errorf("erased %+v, %v", erased, err)
+	}
 }
 
 // raiseVersions makes each part of the schema one version newer than that of the earlier release, unless this release has a migration
