@@ -27,8 +27,8 @@ type Projection struct {
 	// one: see docs/changing.md. Each version has its own checkpoint, leases and dead letters. Its handler should write to
 	// tables of its own. A version n of 2 or more is stored under the name "name@n", and ProjectionIDs and ProjectionFrom
 	// contain that name. A runtime may register several versions of a name. Readers use the earliest version until
-	// Admin.Swap. Range: 0 to 9,999; 0 and 1 are both the first version. Deliver, DeliverEach and DeliverOn have no read model, so
-	// a version of 2 or more is an error for them.
+	// Admin.Swap, so register that version too until then. Range: 0 to 9,999; 0 and 1 are both the first version. Deliver,
+	// DeliverEach and DeliverOn have no read model, so a version of 2 or more is an error for them.
 	Version int
 	// RenamedFrom is the name that the projection had in the release before, without a version. If a tenant has a projection of that
 	// name, it is renamed as by Admin.Rename as soon as no living node registers the old name. So in a rolling deployment the

@@ -2,6 +2,7 @@ package kit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -60,8 +61,8 @@ func RolesOf(t *testing.T, dsn string) (owner, app string) {
 	return as(ownerRole), as(appRole)
 }
 
-// underTwoRoles is Postgres whose tests run as the role that runs.
-var underTwoRoles = func() *Kind {
+// underTwoRoles is Postgres whose tests run as the role that runs. The role that migrates owns these tables.
+func underTwoRoles(tables []string) *Kind {
 	k := *Postgres
 	k.Name = "pgstore under two roles"
 	k.Ready = func(t *testing.T, connections int) string {
@@ -75,20 +76,37 @@ var underTwoRoles = func() *Kind {
 		if err == nil {
 			err = store.Prepare(ctx)
 		}
+		if err == nil {
+			err = create(ctx, store, tables)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		return withConnections(t, app, connections)
 	}
 	return &k
-}()
+}
 
-// RunPage is Run for a test of a page of docs: such a page also holds for nodes whose role owns nothing.
-func RunPage(t *testing.T, test func(t *testing.T, b *Bundle)) {
+func create(ctx context.Context, store Store, tables []string) error {
+	return store.InTx(ctx, func(ctx context.Context, tx Tx) (err error) {
+		for _, sql := range tables {
+			err = errors.Join(err, tx.Exec(ctx, sql))
+		}
+		return err
+	})
+}
+
+// RunPage is Run for a test of a page of docs: such a page also holds for nodes whose role owns nothing. Tables are statements that
+// create what the test needs.
+func RunPage(t *testing.T, test func(t *testing.T, b *Bundle), tables ...string) {
 	t.Helper()
-	Run(t, test)
-	t.Run(underTwoRoles.Name, func(t *testing.T) {
+	Run(t, func(t *testing.T, b *Bundle) {
+		b.Must(create(b.Ctx, b.Store, tables))
+		test(t, b)
+	})
+	roles := underTwoRoles(tables)
+	t.Run(roles.Name, func(t *testing.T) {
 		t.Parallel()
-		test(t, underTwoRoles.New(t))
+		test(t, roles.New(t))
 	})
 }

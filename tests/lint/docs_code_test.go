@@ -9,7 +9,7 @@ import (
 // codeOf are the files whose tests compile the Go code of each document, and run it where that is possible. A test of the demo
 // runs the quick start of the README.
 var codeOf = map[string][]string{
-	"docs/changing.md":   {"tests/postgres/changing_doc_test.go"},
+	"docs/changing.md":   {"tests/postgres/changing_doc_test.go", "tests/changing_doc_test.go"},
 	"docs/commands.md":   {"tests/commands_doc_test.go"},
 	"docs/delivery.md":   {"tests/delivery_doc_test.go", "example_deliver_test.go", "example_deliverroute_test.go"},
 	"docs/deployment.md": {"example_health_test.go"},

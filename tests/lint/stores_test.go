@@ -130,8 +130,11 @@ func neutralTests(t *testing.T, kinds []kitKind) map[string][]string {
 				}
 				name, called := function.Name.Name, types.ExprString(call.Fun)
 				calls[name] = append(calls[name], called)
-				if slices.Contains(onEachStore, called) {
+				switch {
+				case slices.Contains(onEachStore, called):
 					needs[name] = append(needs[name], identifiers(call.Args[2:]))
+				case called == "kit.RunPage":
+					needs[name] = append(needs[name], nil)
 				}
 				return true
 			})

@@ -211,17 +211,11 @@ func reader[T interface {
 
 // withOrders runs a test with a store of each kind.
 func withOrders(t *testing.T, test func(t *testing.T, o orders)) {
-	t.Run("pgstore", func(t *testing.T) {
-		store, err := pgstore.Open(t.Context(), millracetest.Database(t, ""), pgstore.Options{TenantSetup: []pgstore.TenantStep{
-			pgstore.TenantSQL(`create table checkouts (order_id text primary key, state text not null)`)}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
+	onPostgres(t, func(t *testing.T, store *pgstore.Store) {
 		k := millracetest.New(t, store)
 		charge := func(pay Pay) millrace.Projection { return charge(store.ForTenant, pay) }
 		test(t, orders{k, store, checkout(store), charge, k.Tenant("acme"), reader(t, store.ForTenant)})
-	})
+	}, pgstore.TenantSQL(`create table checkouts (order_id text primary key, state text not null)`))
 	t.Run("sqlitestore", func(t *testing.T) {
 		store, err := sqlitestore.Open(t.Context(), t.TempDir()+"/orders.db", sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal})
 		if err != nil {

@@ -101,14 +101,14 @@ func careless(_ context.Context, q pgstore.Queue, e event.Of[renamedItem]) error
 // onBothStores runs a test with a store of each kind.
 func onBothStores(t *testing.T, test func(t *testing.T, s shopStore)) {
 	const table = "create table totals (stream text primary key, cents bigint)"
-	t.Run("pgstore", func(t *testing.T) {
+	onPostgres(t, func(t *testing.T, store *pgstore.Store) {
 		after := totals()
 		after.Reset = pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "delete from totals")
 			return err
 		})
-		test(t, shopStore{millracetest.Postgres(t, "", table), true, after})
-	})
+		test(t, shopStore{millracetest.New(t, store), true, after})
+	}, pgstore.TenantSQL(table))
 	t.Run("sqlitestore", func(t *testing.T) {
 		after := millrace.Projection{Name: "totals",
 			Handler: sqlitestore.Route(sqlitestore.OnQueued(itemAdded, event.Strict), sqlitestore.OnQueued(itemAdded2, event.Strict)),

@@ -96,8 +96,8 @@ func newTotals(t *testing.T) (*bundle, millrace.Projection) {
 // TestChangesOfTheDocument changes a projection by the code and the SQL of docs/changing.md.
 func TestChangesOfTheDocument(t *testing.T) {
 	t.Parallel()
-	sql := sqlOf(t, "changing.md", "## Beside", 5)
-	if sql[0] != viewSQL || sql[1] != showSQL || sql[4] != dropSQL {
+	sql := sqlOf(t, "changing.md", "## Beside", 6)
+	if sql[0] != viewSQL || sql[2] != showSQL || sql[5] != dropSQL {
 		t.Errorf("docs/changing.md has other SQL: %q", sql)
 	}
 	b, version1 := newTotals(t)
@@ -143,7 +143,7 @@ func TestRoleThatRunsSwapsByTheFunctionOfTheDocument(t *testing.T) {
 	t.Parallel()
 	owner, b := newRoles(t, func(*bundle) {})
 	app := value[string](b, "select current_user::text")
-	show := strings.ReplaceAll(sqlOf(t, "changing.md", "## Beside", 5)[3], "millrace_app", app)
+	show := strings.ReplaceAll(sqlOf(t, "changing.md", "## Beside", 6)[4], "millrace_app", app)
 	b.Must(owner.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "create table totals_1 as select 0 as n; create view totals as select * from totals_1;"+
 			"create table totals_2 as select 0 as n; "+show, pgx.QueryExecModeSimpleProtocol)

@@ -87,30 +87,30 @@ func TestActionsOfTheFailuresDocument(t *testing.T) {
 }
 
 func TestReplayOfTheFailuresDocument(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	repaired := false
-	p := recipes
-	p.Name, p.Handler = "orders", pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
-		switch {
-		case e.Stream == "order-2":
-			return &InvalidOrderError{e.Stream}
-		case e.Stream == "order-1" && !repaired:
-			return projection.Park(errors.New("no such product: 7"))
+	onRoles(t, func(t *testing.T, _ *pgstore.Store, b *bundle) {
+		repaired := false
+		p := recipes
+		p.Name, p.Handler = "orders", pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
+			switch {
+			case e.Stream == "order-2":
+				return &InvalidOrderError{e.Stream}
+			case e.Stream == "order-1" && !repaired:
+				return projection.Park(errors.New("no such product: 7"))
+			}
+			return nil
+		})
+		b.Append("order-1", 1)
+		b.Append("order-2", 1)
+		last := b.Append("order-3", 1).Positions[0]
+		rt := b.Running(millrace.Config{}, p)
+		b.Reaches(rt, "orders", last)
+		repaired = true
+		result, err := replayOrders(b.Ctx, b.store)
+		if err != nil || result.Done != 1 || result.Failed != 0 {
+			t.Errorf("replayed: %+v, %v", result, err)
 		}
-		return nil
+		if left := b.DeadLettersOf("orders"); len(left) != 1 || left[0].Stream != "order-2" {
+			t.Errorf("still parked: %v", left)
+		}
 	})
-	b.Append("order-1", 1)
-	b.Append("order-2", 1)
-	last := b.Append("order-3", 1).Positions[0]
-	rt := b.Running(millrace.Config{}, p)
-	b.Reaches(rt, "orders", last)
-	repaired = true
-	result, err := replayOrders(b.Ctx, b.store)
-	if err != nil || result.Done != 1 || result.Failed != 0 {
-		t.Errorf("replayed: %+v, %v", result, err)
-	}
-	if left := b.DeadLettersOf("orders"); len(left) != 1 || left[0].Stream != "order-2" {
-		t.Errorf("still parked: %v", left)
-	}
 }

@@ -168,42 +168,36 @@ func TestTotals(t *testing.T) {
 }
 
 func TestProjectionsOfTheGuide(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.Database(t)
-	store, err := pgstore.Open(t.Context(), dsn, pgstore.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	if err := placeOrder(t.Context(), dsn); err != nil {
-		t.Fatal(err)
-	}
-	k := millracetest.New(t, store)
-	k.Exec("create table orders (stream text primary key, amount text, paid boolean)", "create table counts (type text primary key, n integer)")
-	k.Given("order-1", event.New(OrderPaid{"Ada", 30}))
-	k.When(orders(), counts(), millrace.Projection{Name: "counts again", Handler: pgstore.Batch(count)})
-	k.Then("select stream, amount, paid::text from orders", "order-1 | 30.00 | true")
-	k.Then("select type, n from counts order by type", "OrderPaid | 2", "OrderPlaced | 2")
+	onRoles(t, func(t *testing.T, _ *pgstore.Store, b *bundle) {
+		b.Must(placeOrder(b.Ctx, b.dsn))
+		k := millracetest.New(t, b.store)
+		k.Given("order-1", event.New(OrderPaid{"Ada", 30}))
+		k.When(orders(), counts(), millrace.Projection{Name: "counts again", Handler: pgstore.Batch(count)})
+		k.Then("select stream, amount, paid::text from orders", "order-1 | 30.00 | true")
+		k.Then("select type, n from counts order by type", "OrderPaid | 2", "OrderPlaced | 2")
 
-	admin, err := millrace.NewAdmin(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := look(t.Context(), admin); err != nil {
-		t.Error(err)
-	}
+		admin, err := millrace.NewAdmin(b.store)
+		b.Must(err)
+		if err := look(b.Ctx, admin); err != nil {
+			t.Error(err)
+		}
+	}, ordersTable, "create table counts (type text primary key, n integer)")
 }
 
+const ordersTable = "create table orders (stream text primary key, amount text, paid boolean)"
+
+// A tenant is created by the role that owns the schemas. Then every role finds it.
 func TestTenantsOfTheGuide(t *testing.T) {
-	t.Parallel()
-	store, err := openShop(t.Context(), pgtest.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	if _, err := totalOf(t.Context(), store, "acme", "order-1"); !errors.Is(err, pgx.ErrNoRows) {
-		t.Errorf("total of an order that does not exist: %v", err)
-	}
+	onRoles(t, func(t *testing.T, owner *pgstore.Store, b *bundle) {
+		for _, dsn := range []string{owner.Pool().Config().ConnString(), b.dsn} {
+			store, err := openShop(b.Ctx, dsn)
+			b.Must(err)
+			defer store.Close()
+			if _, err := totalOf(b.Ctx, store, "acme", "order-1"); !errors.Is(err, pgx.ErrNoRows) {
+				t.Errorf("total of an order that does not exist: %v", err)
+			}
+		}
+	})
 }
 
 func TestMigrationsOfTheGuide(t *testing.T) {
@@ -225,21 +219,20 @@ func TestMigrationsOfTheGuide(t *testing.T) {
 }
 
 func TestProcessOfTheGuideRunsUntilItsContextEnds(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	b.exec("create table orders (stream text primary key, amount text, paid boolean)")
-	placed, err := b.store.Append(b.Ctx, "order-1", event.NoStream, event.New(OrderPlaced{Amount: "30.00"}))
-	b.Must(err)
-	ended := make(chan error, 1)
-	ctx, stop := context.WithCancel(b.Ctx)
-	go func() { ended <- runOrders(ctx, b.store) }()
-	admin, err := millrace.NewAdmin(b.store)
-	b.Must(err)
-	orders := millrace.ProjectionID{Name: "orders"}
-	b.Eventually("the projection begins", func() bool {
-		return !errors.Is(admin.WaitFor(b.Ctx, orders, placed.Positions[0]), projection.ErrUnknownProjection)
-	})
-	b.Must(admin.WaitFor(b.Ctx, orders, placed.Positions[0]))
-	stop()
-	b.Must(<-ended)
+	onRoles(t, func(t *testing.T, _ *pgstore.Store, b *bundle) {
+		placed, err := b.store.Append(b.Ctx, "order-1", event.NoStream, event.New(OrderPlaced{Amount: "30.00"}))
+		b.Must(err)
+		ended := make(chan error, 1)
+		ctx, stop := context.WithCancel(b.Ctx)
+		go func() { ended <- runOrders(ctx, b.store) }()
+		admin, err := millrace.NewAdmin(b.store)
+		b.Must(err)
+		orders := millrace.ProjectionID{Name: "orders"}
+		b.Eventually("the projection begins", func() bool {
+			return !errors.Is(admin.WaitFor(b.Ctx, orders, placed.Positions[0]), projection.ErrUnknownProjection)
+		})
+		b.Must(admin.WaitFor(b.Ctx, orders, placed.Positions[0]))
+		stop()
+		b.Must(<-ended)
+	}, ordersTable)
 }

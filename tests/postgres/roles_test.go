@@ -36,6 +36,29 @@ func newRoles(t *testing.T, before func(admin *bundle)) (owner *pgstore.Store, b
 	return owner, b
 }
 
+// onRoles runs a test of a page with one role, and with those of docs/roles.sql. The store of the role that migrates is owner, and that of
+// the role that runs is the bundle's. The owner makes these tables.
+func onRoles(t *testing.T, test func(t *testing.T, owner *pgstore.Store, b *bundle), tables ...string) {
+	t.Parallel()
+	ready := func(t *testing.T, owner *pgstore.Store, b *bundle) {
+		for _, sql := range tables {
+			_, err := owner.Pool().Exec(b.Ctx, sql)
+			b.Must(err)
+		}
+		test(t, owner, b)
+	}
+	t.Run("one role", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t, pgstore.Options{})
+		ready(t, b.store, b)
+	})
+	t.Run("two roles", func(t *testing.T) {
+		t.Parallel()
+		owner, b := newRoles(t, func(*bundle) {})
+		ready(t, owner, b)
+	})
+}
+
 // rolesMade are what a database holds when docs/roles.sql is run.
 var rolesMade = map[string]func(admin *bundle){
 	"in an empty database": func(*bundle) {},

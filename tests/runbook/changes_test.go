@@ -16,14 +16,15 @@ import (
 )
 
 var _ = add(map[string]func(s *scenario){
-	"rows-of-a-read-model-are-wrong":         wrongRows,
-	"a-rebuild-does-not-proceed":             stuckRebuild,
-	"a-swap-is-refused":                      refusedSwap,
-	"a-release-was-rolled-back-after-a-swap": rolledBack,
-	"an-archive-or-a-drop-of-a-tenant-waits": waitingArchive,
-	"a-drop-of-a-tenant-was-interrupted":     interruptedDrop,
-	"appends-to-a-tenant-are-refused":        archivedTenant,
-	"a-copy-to-postgresql-was-interrupted":   interruptedCopy,
+	"rows-of-a-read-model-are-wrong":           wrongRows,
+	"a-rebuild-does-not-proceed":               stuckRebuild,
+	"a-swap-is-refused":                        refusedSwap,
+	"a-release-was-rolled-back-after-a-swap":   rolledBack,
+	"a-release-was-rolled-back-after-a-rename": renamedBack,
+	"an-archive-or-a-drop-of-a-tenant-waits":   waitingArchive,
+	"a-drop-of-a-tenant-was-interrupted":       interruptedDrop,
+	"appends-to-a-tenant-are-refused":          archivedTenant,
+	"a-copy-to-postgresql-was-interrupted":     interruptedCopy,
 })
 
 func wrongRows(s *scenario) {
@@ -109,6 +110,23 @@ func rolledBack(s *scenario) {
 	s.follow()
 	stop()
 	s.node(soon("shop-2"), second(nil))
+	s.follow()
+}
+
+func renamedBack(s *scenario) {
+	s.database()
+	s.append("", "OrderPlaced")
+	stop := s.node(soon("shop-1"), totals(nil))
+	s.reaches("", 1)
+	stop()
+	renamed := totals(nil)
+	renamed.Name, renamed.RenamedFrom = "sums", "totals"
+	stop = s.node(soon("shop-1"), renamed)
+	s.reachesAs(millrace.ProjectionID{Name: "sums"}, 1)
+	stop()
+	s.node(soon("shop-1"), totals(nil))
+	s.append("", "OrderPaid")
+	s.follow()
 	s.follow()
 }
 
