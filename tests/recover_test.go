@@ -194,6 +194,61 @@ func TestRecoveryThatIsRefused(t *testing.T) {
 	})
 }
 
+func TestRecoveryDuringAnOperationIsRefused(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("a", 5)
+		rt := b.Idle(b.Rebuildable("p"))
+		b.Must(rt.PauseTenant(b.Ctx, ""))
+		b.Must(b.Store.Truncate(b.Ctx, 3))
+		admin, err := millrace.NewAdmin(b.Again())
+		b.Must(err)
+		// No node carries it out.
+		ctx, cancel := context.WithCancel(b.Ctx)
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() {
+			_, err := admin.RecoverTenant(ctx, "", millrace.RecoverOptions{Rebuild: []string{"p"}})
+			ended <- err
+		}()
+		b.Eventually("the rebuild is requested", func() bool { return b.Status(rt, "p").Operation != nil })
+		cancel()
+		if err := <-ended; !errors.Is(err, projection.ErrOperationPending) {
+			t.Errorf("without a node: %v", err)
+		}
+		if _, err := admin.RecoverTenant(b.Ctx, "", millrace.RecoverOptions{Continue: []string{"p"}}); !errors.Is(err, projection.ErrOperationOpen) {
+			t.Errorf("during the rebuild: %v", err)
+		}
+		b.Must(rt.ResumeTenant(b.Ctx, ""))
+		if s := b.Status(rt, "p"); s.State != millrace.StateFailed || s.Checkpoint != 3 {
+			t.Errorf("before the rebuild: %+v", s)
+		}
+		b.Start(rt)
+		if err := admin.WaitOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) { // it may have ended
+			t.Error(err)
+		}
+		b.Applied(rt, 3, "p")
+	})
+}
+
+// A process that carries out operations, and runs no projections, recovers a tenant of which no node runs.
+func TestProcessThatOnlyOperatesRecoversATenant(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Append("a", 5)
+		b.Idle(append(b.Recorders("q"), b.Rebuildable("p"))...)
+		b.Must(b.Store.Truncate(b.Ctx, 3))
+		rt := b.Runtime(kit.Quick, b.Rebuildable("p"))
+		b.Must(rt.Operate(b.Ctx, func(ctx context.Context) error {
+			_, err := rt.RecoverTenant(ctx, "", millrace.RecoverOptions{Rebuild: []string{"p"}, Continue: []string{"q"}})
+			return err
+		}))
+		if at := b.Positions("p"); len(at) > 0 {
+			t.Errorf("the read model has %v", at)
+		}
+		b.Idle(append(b.Recorders("q"), b.Rebuildable("p"))...)
+		b.Verify("p")
+	})
+}
+
 // The dead letters of events that are gone must not be taken for those of other events, which get their positions.
 func TestRecoveryDeletesDeadLettersOfEventsThatAreGone(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
