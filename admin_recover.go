@@ -30,8 +30,8 @@ type RestoredTenant struct {
 // RestoredProjection is a projection of a restored tenant.
 type RestoredProjection struct {
 	ID ProjectionID
-	// Stopped means that it does not run until it is resumed: it is paused, or has stopped because of Reason.
-	Stopped bool
+	// Running means that a node runs it. Otherwise it is paused, no node runs it, or it has stopped because of Reason.
+	Running bool
 	Reason  string
 	// Checkpoint is the lowest of its partitions, and Highest the highest position that one of them has handled. Events that are
 	// gone are in its read model if Highest is above RestoredTenant.End, unless the read model was restored too.
@@ -228,12 +228,12 @@ func endOf(partitions []engine.RestoredPartition, head int64) int64 {
 func (a *Admin) addRestored(ctx context.Context, r *RestoredTenant, partitions []engine.RestoredPartition) error {
 	for len(partitions) > 0 {
 		first := partitions[0]
-		p := RestoredProjection{ID: ProjectionID{Tenant: r.Tenant, Name: first.Name}, Stopped: true, Checkpoint: first.Checkpoint}
+		p := RestoredProjection{ID: ProjectionID{Tenant: r.Tenant, Name: first.Name}, Checkpoint: first.Checkpoint}
 		var rows []int32
 		for len(partitions) > 0 && partitions[0].Name == first.Name {
 			part := partitions[0]
 			rows, partitions = append(rows, part.Row), partitions[1:]
-			p.Stopped, p.Delivers = p.Stopped && (part.Halted || part.Paused), p.Delivers || part.Delivers
+			p.Running, p.Delivers = p.Running || part.Owned && !part.Halted && !part.Paused, p.Delivers || part.Delivers
 			p.Checkpoint, p.Highest = min(p.Checkpoint, part.Checkpoint), max(p.Highest, part.Highest)
 			if part.Halted {
 				p.Reason = part.Reason

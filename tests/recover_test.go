@@ -61,7 +61,7 @@ func TestRecoveredProjectionsHandleWhatWasAppendedSinceTheRestore(t *testing.T) 
 			t.Errorf("found %+v", found)
 		}
 		for _, p := range found.Projections {
-			if !p.Stopped || p.Checkpoint != 5 || p.Highest != 5 || p.Delivers != (p.ID.Name == "mails") {
+			if p.Running || p.Checkpoint != 5 || p.Highest != 5 || p.Delivers != (p.ID.Name == "mails") {
 				t.Errorf("found %+v", p)
 			}
 		}

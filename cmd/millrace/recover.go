@@ -142,7 +142,7 @@ type restoredJSON struct {
 
 type restoredProjectionJSON struct {
 	Projection string `json:"projection"`
-	Stopped    bool   `json:"stopped"`
+	Running    bool   `json:"running"`
 	Reason     string `json:"reason,omitempty"`
 	// Checkpoint is the lowest of its partitions, and Highest the highest position that was handled.
 	Checkpoint int64 `json:"checkpoint"`
@@ -157,10 +157,10 @@ func (c *cli) showRestored(r millrace.RestoredTenant) error {
 	table := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "state"}, {Title: "checkpoint", Right: true},
 		{Title: "parked and gone", Right: true}, {Title: "delivers"}, {Title: "continues after", Right: true}}}
 	for _, p := range r.Projections {
-		all.Projections = append(all.Projections, restoredProjectionJSON{p.ID.Name, p.Stopped, p.Reason, p.Checkpoint, p.Highest, p.Parked, p.Delivers})
-		state, delivers := "runs", "no"
-		if p.Stopped {
-			state = "stopped"
+		all.Projections = append(all.Projections, restoredProjectionJSON{p.ID.Name, p.Running, p.Reason, p.Checkpoint, p.Highest, p.Parked, p.Delivers})
+		state, delivers := "stopped", "no"
+		if p.Running {
+			state = "running"
 		}
 		if p.Delivers {
 			delivers = "yes"

@@ -39,7 +39,7 @@ func (p Plane) ParkedAbove(ctx context.Context, rows []int32, position int64) (p
 
 func restoredPartitions(v store.View, tenant string) (found []engine.RestoredPartition, err error) {
 	var r engine.RestoredPartition
-	row := []any{&r.Row, &r.Name, &r.Delivers, &r.Paused, &r.Halted, &r.Reason, &r.Checkpoint, &r.Highest}
+	row := []any{&r.Row, &r.Name, &r.Delivers, &r.Paused, &r.Owned, &r.Halted, &r.Reason, &r.Checkpoint, &r.Highest}
 	err = v.Each("restored_partitions", []any{tenant}, row, func() error {
 		found = append(found, r)
 		return nil

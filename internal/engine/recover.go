@@ -76,9 +76,10 @@ type RestoredPartition struct {
 	Row      int32
 	Name     string
 	Delivers bool
-	// Paused means that the projection or its tenant is paused, and Halted that it has stopped because of Reason.
-	Paused, Halted bool
-	Reason         string
+	// Paused means that the projection or its tenant is paused, Owned that a living node holds the lease, and Halted that it has stopped
+	// because of Reason.
+	Paused, Owned, Halted bool
+	Reason                string
 	// Highest is the highest position that the partition has handled, which may be above its checkpoint.
 	Checkpoint, Highest int64
 }
