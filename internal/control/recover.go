@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -179,14 +178,14 @@ func (r recovery) leaves(a engine.RecoverAction) (left bool, err error) {
 }
 
 // notRebuilt is the reason of a projection whose rebuild after a restore was requested, and has not happened yet.
-var notRebuilt = errors.New("the tenant was restored, and the projection is not rebuilt yet: rebuild it")
+const notRebuilt = "the tenant was restored, and the projection is not rebuilt yet: rebuild it"
 
 // lower lets the checkpoints be at most end, the position of the last restored event. The dead letters above it are deleted. A projection
 // that will be rebuilt stays stopped. It returns the new epoch.
 func (all partitions) lower(tx store.Tx, tenant string, end int64, kind engine.RecoverKind) (epoch int64) {
 	var stopped any
 	if kind == engine.RecoverRebuild {
-		stopped = notRebuilt.Error()
+		stopped = notRebuilt
 	}
 	rows := all.rows()
 	return all.taken(tx, tenant, func(epoch int64) {
