@@ -98,11 +98,7 @@ func (a *Admin) openOperation(ctx context.Context, id ProjectionID) (engine.Oper
 // operate requests an operation and waits for its end. If this runtime knows the projection, but its rows do not exist yet, it
 // inserts them first. If this runtime only carries out operations, and knows the projection, it carries out this one.
 func (a *Admin) operate(ctx context.Context, o engine.NewOperation) error {
-	if a.runtime != nil && a.runtime.knows(o.ID) {
-		if deps := a.runtime.running(); deps != nil && deps.OnlyOperates() {
-			o.By = deps.Node.ID
-		}
-	}
+	o.By = a.operates(o.ID)
 	var number int64
 	err := a.existing(ctx, o.ID, func() (err error) {
 		ctx, cancel := context.WithTimeout(ctx, a.timeout)
@@ -114,6 +110,15 @@ func (a *Admin) operate(ctx context.Context, o engine.NewOperation) error {
 		return err
 	}
 	return a.operationEnded(ctx, o.ID.Tenant, number)
+}
+
+// operates returns the id of this runtime's node if it only carries out operations, and knows the projection. Otherwise it returns an
+// empty text.
+func (a *Admin) operates(id ProjectionID) string {
+	if deps := a.running(); deps != nil && deps.OnlyOperates() && a.knows(id) {
+		return deps.Node.ID
+	}
+	return ""
 }
 
 // operationEnded waits until an operation of a tenant has ended, also during an outage of the database, and returns its error. The

@@ -2,6 +2,7 @@ package millrace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -39,7 +40,8 @@ type ResetResult struct {
 //
 // Reset waits for commits in progress until ctx ends, but not for handlers. It returns projection.ErrNotSettled for a position above
 // the settled mark, projection.ErrDelivers if the handler delivers and ResetOptions.Redeliver is not set, and
-// projection.ErrOperationOpen during a rebuild.
+// projection.ErrOperationOpen during a rebuild. While a checkpoint of another projection is above the last event, because the tenant
+// was restored, all its projections stay stopped: RecoverTenant sets all checkpoints at once.
 func (a *Admin) Reset(ctx context.Context, id ProjectionID, position int64, opts ResetOptions) (ResetResult, error) {
 	id = engine.FullID(id)
 	result, err := a.reset(ctx, id, position, opts)
@@ -84,6 +86,8 @@ func (a *Admin) settled(ctx context.Context, tenant string, position int64) (eng
 	for {
 		update, err := a.poll(ctx, tail)
 		switch {
+		case errors.Is(err, projection.ErrRestored):
+			return a.settledAnew(ctx, tenant, position)
 		case err != nil:
 			return 0, err
 		case update.Mark >= position:

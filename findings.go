@@ -36,7 +36,7 @@ func (s Summary) Findings() (found []projection.Finding) {
 	}{
 		{s.NotOwned, "projections that should run and have no living owner", "start a node that registers them"},
 		{s.Unregistered, "projections that no living node registers", "deploy their code, or pause, rename or forget them"},
-		{s.States[StateFailed], "projections that have failed and wait until they are resumed", "repair the causes that their status names, then resume them"},
+		{s.States[StateFailed], "projections that have failed and wait until they are resumed", "repair the causes that their status names, then resume them; those of a restored tenant: millrace tenants recover"},
 		{s.States[StateMissingObject], "projections that wait for a missing object", "create the objects that their status names, or grant the privileges"},
 	} {
 		if of.n > 0 {

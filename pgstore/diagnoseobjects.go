@@ -214,7 +214,7 @@ func (e *examination) sequences(ctx context.Context, schemas []string) error {
 	}
 	back, err := e.texts(ctx, "compare the sequences with the checkpoints", "diagnose_positions", schemas)
 	if err == nil && len(back) > 0 {
-		e.add("sequences", "stop appending, set them to the highest position or checkpoint, then rebuild the read models: projections skip new events otherwise",
+		e.add("sequences", "stop appending: projections skip new events otherwise; if the tenant was restored, run millrace tenants recover; otherwise set them to the highest position or checkpoint, then rebuild the read models",
 			"sequences of positions are below a checkpoint: %s", someOf(back))
 	}
 	return err

@@ -62,6 +62,7 @@ var coldStatements = map[string][]string{
 		"rename_projection", "end_living_attempts", "fence_renamed"},
 	"it runs when a projection is created that does not begin at the first event":            {"check_incarnation", "end_without_gap", "first_since"},
 	"it runs when a user resets a projection, and reads the parked dead letters of its rows": {"count_parked_above", "resolve_above", "release_all_streams"},
+	"it runs when a restored tenant is recovered, for the rows of its projections":           {"delete_dead_letters_above", "lower_leases", "lower_projections", "restored_partitions", "tenant_tables"},
 	"it reads all tenants or nodes, and returns them":                                        {"list_peers", "members", "nodes", "tenants"},
 	"TestStatementsOfStatusReadWhatTheySelect shows what it reads":                           {"overview", "projections", "settled_floors"},
 	"it runs when a tenant is archived, brought back or dropped": {"close_tenant", "delete_tenant", "drop_schema", "limit_lock_wait", "lock_tables",

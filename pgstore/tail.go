@@ -135,7 +135,7 @@ func (t *tail) start(ctx context.Context) error {
 		return err
 	}
 	if from.head < from.floor {
-		return fmt.Errorf("the last event is at %d, a checkpoint at %d: %w", from.head, from.floor, projection.ErrRestored)
+		return engine.Restored(from.head, from.floor)
 	}
 	t.incarnation, t.settler, t.checked = from.in, settle.New(from.floor, from.head, time.Now()), time.Now()
 	if t.settler.Waiting() {

@@ -75,6 +75,8 @@ var (
 	ErrDelivers = errors.New("the projection delivers: its events would be delivered again, which must be allowed explicitly")
 	// ErrNotSettled is returned by a reset to a position above the settled mark, which the error's text names.
 	ErrNotSettled = errors.New("the position is above the settled mark")
+	// ErrRunning is returned by a recovery of a restored tenant if a projection of it runs. Pause the tenant first.
+	ErrRunning = errors.New("the projection runs: pause the tenant first")
 	// ErrOperationNotFound is returned if a projection has no open operation.
 	ErrOperationNotFound = errors.New("no open operation")
 	// ErrOperationCancelled is returned if an operation was cancelled. It had no effect.
@@ -119,7 +121,8 @@ var (
 	ErrTenantCopying = errors.New("the tenant is being copied from another store")
 	// ErrNotPrimary is returned if the server is a standby. No event ever settles there.
 	ErrNotPrimary = errors.New("server is not the primary")
-	// ErrRestored is returned if a tenant's events end below a checkpoint: the tenant was restored or truncated.
+	// ErrRestored is returned if a tenant's events end below a checkpoint: the tenant was restored or truncated. Its projections stop.
+	// Admin.RecoverTenant lets them continue.
 	ErrRestored = errors.New("events end below the checkpoint: the tenant was restored or truncated")
 	// ErrTenantLocked is returned if another session keeps a tenant's events locked against reads, as VACUUM FULL and ALTER
 	// TABLE do. The read is tried again. Other tenants are not affected.

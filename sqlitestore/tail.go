@@ -96,7 +96,7 @@ func (t *tail) start(ctx context.Context) error {
 	case !found:
 		return t.tenant.unknown()
 	case head < floor:
-		return fmt.Errorf("the last event is at %d, a checkpoint at %d: %w", head, floor, projection.ErrRestored)
+		return engine.Restored(head, floor)
 	}
 	t.mark, t.started = head, true
 	return nil

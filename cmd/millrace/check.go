@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,7 @@ func (c *cli) checkCommand() *cobra.Command {
 		Long: `Reports what does not work now, in all tenants:
 
 - projections that have failed, wait for a missing object, or that no node runs
+- projections that have stopped because the events of their tenant were restored or deleted
 - running projections with an event that has waited for longer than --max-lag
 - projections that have not moved for 30 s although events wait, since their reads fail or hang
 - parked events
@@ -91,6 +93,7 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 	var concerned []millrace.ProjectionStatus
 	var lagging int
 	var longest millrace.ProjectionStatus
+	var restored []string
 	inUse := versionsInUse(list)
 	for _, p := range list {
 		summary.States[p.State]++
@@ -104,8 +107,17 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 		if lags || f.bad(p, summary) {
 			concerned = append(concerned, p)
 		}
+		if isRestored(p) {
+			restored = append(restored, p.ID.Tenant)
+		}
 	}
+	summary.States[millrace.StateFailed] -= len(restored) // they have a finding of their own
 	all.Findings = append([]projection.Finding{}, summary.Findings()...)
+	if n := len(restored); n > 0 {
+		all.Findings = append(all.Findings, projection.Finding{Check: "restores", Advice: "do not resume them: millrace tenants recover " + restored[0] + " shows how each can continue",
+			Problem: fmt.Sprintf("projections that have stopped because the events of their tenants were restored or deleted: %d, of %s", n,
+				strings.Join(slices.Compact(restored), ", "))})
+	}
 	if lagging > 0 {
 		all.Findings = append(all.Findings, projection.Finding{Check: "lag", Advice: "see by their rates whether they catch up: projections watch",
 			Problem: fmt.Sprintf("projections with events that have waited for longer than %v: %d, the longest for %v in %s", f.maxLag, lagging,
@@ -114,6 +126,11 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 	worst := report.Worst(concerned, mostConcerned)
 	all.Projections, all.More = append([]millrace.ProjectionStatus{}, worst...), len(concerned)-len(worst)
 	return all, nil
+}
+
+// isRestored reports whether a projection has stopped since the events of its tenant were restored or deleted.
+func isRestored(p millrace.ProjectionStatus) bool {
+	return p.State == millrace.StateFailed && strings.HasSuffix(p.Reason, projection.ErrRestored.Error())
 }
 
 // runs reports whether a projection runs, so that its lag counts. A projection that does not run is paused, or has a finding of its own.

@@ -54,7 +54,8 @@ func TestJSONIsDocumented(t *testing.T) {
 		for _, line := range []string{"check", "doctor"} {
 			s.step(foundSomething, line)
 		}
-		s.steps("tenants list", "tenants create acme", "tenants pause acme", "tenants resume acme", "tenants archive acme", "tenants restore acme",
+		s.steps("tenants list", "tenants create acme", "tenants pause acme", "tenants recover acme", "tenants recover acme --others continue --yes",
+			"tenants resume acme", "tenants archive acme", "tenants unarchive acme",
 			"tenants drop acme --yes",
 			"projections list", "projections pause totals", "projections status totals")
 		s.frames(2, "projections", "watch", "totals")

@@ -164,7 +164,7 @@ func (n *night) servesTenants() {
 	n.step(done, "tenants", "resume", "acme")
 	n.step(done, "tenants", "archive", "acme")
 	n.step(failed, "events", "append", "a", "T", "--tenant", "acme")
-	n.step(done, "tenants", "restore", "acme")
+	n.step(done, "tenants", "unarchive", "acme")
 	n.step(misused, "tenants", "drop", "acme")
 	n.step(done, "tenants", "drop", "acme", "--yes")
 	n.step(done, "tenants", "list", "--json")

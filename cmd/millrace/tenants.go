@@ -44,7 +44,7 @@ wait for the tables. A file has no such steps.`,
 	archive := c.eachTenant("archive", "archived", "Make tenants read-only and stop their projections",
 		`Stops appends to tenants and their projections, and returns when no projection of them runs any more. Their events and read
 models can still be read.`, func(ctx context.Context, s store, name string) error { return s.ArchiveTenant(ctx, name) })
-	restore := c.eachTenant("restore", "restored", "Undo an archive",
+	unarchive := c.eachTenant("unarchive", "unarchived", "Undo an archive",
 		"Allows appends to archived tenants again, and starts their projections.",
 		func(ctx context.Context, s store, name string) error { return s.UnarchiveTenant(ctx, name) })
 	pause := c.eachTenant("pause", "paused", "Stop all projections of tenants",
@@ -57,12 +57,12 @@ models can still be read.`, func(ctx context.Context, s store, name string) erro
 		func(ctx context.Context, s store, name string) error {
 			return withAdmin(s, func(a *millrace.Admin) error { return a.ResumeTenant(ctx, name) })
 		})
-	all := []*cobra.Command{create, archive, restore, pause, resume, c.dropCommand()}
+	all := []*cobra.Command{create, archive, unarchive, pause, resume, c.dropCommand()}
 	for _, cmd := range all {
 		cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), c.completeTenants
 	}
 	create.ValidArgsFunction = nil // the names are new
-	return group("tenants", "List, create, archive and drop tenants", append([]*cobra.Command{list}, all...)...)
+	return group("tenants", "List, create, archive, recover and drop tenants", append([]*cobra.Command{list, c.recoverCommand()}, all...)...)
 }
 
 // warnOfSetup says what new tenants may lack, before they are created: a node may use them at once.

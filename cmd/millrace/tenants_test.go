@@ -8,6 +8,44 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
+func TestRecoverNeedsToKnowHowEachProjectionContinues(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		p.must(t, done, "tenants", "create", "acme")
+		p.startNode(t)
+		p.await(t, `acme/mails +1 +live\nacme/totals +1 +live`, "projections", "list", "--all-tenants")
+		p.must(t, done, "events", "append", "order-1", "OrderPlaced", "--tenant", "acme")
+		for _, name := range []string{"mails", "totals"} {
+			p.await(t, `live +0 +0 +0 +\S+ +\S+ +\S+ +1 `, "projections", "status", name, "--tenant", "acme")
+		}
+		for _, refused := range []struct {
+			status int
+			says   string
+			args   []string
+		}{
+			{misused, "say how these projections continue too, or use --others: mails", []string{"acme", "--continue", "totals"}},
+			{misused, `--others must be continue or rebuild: "skip"`, []string{"acme", "--others", "skip"}},
+			{misused, "recover acme, whose restored events end at 1: mails is set from 1 to 0; totals is rebuilt: add --yes", []string{"acme", "--reset", "mails=0", "--others", "rebuild"}},
+			{misused, `unknown projection "sums"`, []string{"acme", "--continue", "sums", "--others", "continue", "--yes"}},
+			{misused, `unknown tenant`, []string{"globex"}},
+			{misused, "", []string{"acme", "globex"}},
+			{failed, "the end of the restored events, 2, is above the last event, 1", []string{"acme", "--end", "2"}},
+			{failed, `"mails": the projection runs: pause the tenant first`, []string{"acme", "--reset", "mails=0", "--others", "continue", "--yes"}},
+		} {
+			_, errs, status := p.run(t, append([]string{"tenants", "recover"}, refused.args...)...)
+			if status != refused.status || !strings.Contains(errs, refused.says) {
+				t.Errorf("%q: status %d: %s", refused.args, status, errs)
+			}
+		}
+		for _, unchanged := range []string{"acme/mails runs, and was left as it is", "acme/totals runs, and was left as it is"} {
+			if out := p.must(t, done, "tenants", "recover", "acme", "--others", "continue", "--yes"); !strings.Contains(out, unchanged) {
+				t.Error(out)
+			}
+		}
+	})
+}
+
 // The command has no steps of Options.TenantSetup, which only a program has.
 func TestTenantsCreateSaysThatItKnowsNoSteps(t *testing.T) {
 	t.Parallel()

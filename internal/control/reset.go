@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/resplit"
@@ -49,36 +48,33 @@ func lockForReset(tx store.Tx, r engine.Reset) (partitions, error) {
 		return nil, err
 	case len(all) == 0:
 		return nil, cmp.Or(Unknown(tx, r.ID), projection.ErrUnknownProjection)
-	case slices.ContainsFunc(all, func(l locked) bool { return l.delivers }) && !r.Redeliver:
+	case all.deliver() && !r.Redeliver:
 		return nil, projection.ErrDelivers
 	}
+	return all, all.noOperation(tx, r.ID)
+}
+
+// noOperation returns projection.ErrOperationOpen if an operation of the projection is open, or holds it.
+func (all partitions) noOperation(v store.View, id projection.ID) error {
 	for _, l := range all {
 		if l.heldBy == 0 {
 			continue
 		}
-		open, err := ReadOperation(tx, "operation", l.heldBy)
+		open, err := ReadOperation(v, "operation", l.heldBy)
 		if err == nil {
 			err = engine.AlreadyOpen(open)
 		}
-		return nil, err
+		return err
 	}
-	return all, AlreadyOpen(tx, r.ID)
+	return AlreadyOpen(v, id)
 }
 
 // reset sets the checkpoints to a position. What the partitions know about events above it is forgotten, and their dead letters
-// are resolved. In the end it ends the sessions in which batches of dead owners still run.
+// are resolved.
 func (all partitions) reset(tx store.Tx, tenant string, position int64, result *engine.ResetResult) error {
-	*result = engine.ResetResult{Lowest: all[0].Checkpoint, Position: position}
-	var living, dead []int32
+	*result = engine.ResetResult{Lowest: all.lowest(), Position: position}
 	for _, l := range all {
-		result.Lowest, result.Highest = min(result.Lowest, l.Checkpoint), max(result.Highest, l.Checkpoint)
-		result.Epoch = max(result.Epoch, l.epoch+1)
-		switch l.Owner {
-		case resplit.LivingOwner:
-			living = append(living, l.Row)
-		case resplit.DeadOwner:
-			dead = append(dead, l.Row)
-		}
+		result.Highest = max(result.Highest, l.Checkpoint)
 	}
 	if position < result.Highest {
 		if _, err := tx.One("head_of_tenant", []any{tenant}, &result.Head); err != nil {
@@ -88,14 +84,34 @@ func (all partitions) reset(tx store.Tx, tenant string, position int64, result *
 	rows := all.rows()
 	tx.Later("count_parked_above", []any{rows, position}, &result.Resolved)
 	tx.Exec("resolve_above", rows, position)
+	result.Epoch = all.taken(tx, tenant, func(epoch int64) {
+		tx.Exec("reset_projections", rows, position, result.Head)
+		tx.Exec("reset_leases", rows, position, epoch)
+	})
+	return nil
+}
+
+// taken takes the partitions away from their owners, after dead letters of them have ended: change sets their checkpoints and their new
+// epoch, which taken returns. In the end it ends the sessions in which batches of dead owners still run.
+func (all partitions) taken(tx store.Tx, tenant string, change func(epoch int64)) (epoch int64) {
+	var living, dead []int32
+	for _, l := range all {
+		epoch = max(epoch, l.epoch+1)
+		switch l.Owner {
+		case resplit.LivingOwner:
+			living = append(living, l.Row)
+		case resplit.DeadOwner:
+			dead = append(dead, l.Row)
+		}
+	}
+	rows := all.rows()
 	tx.Exec("end_living_replays", living)
 	tx.Exec("release_all_streams", rows)
 	tx.Exec("count_parked", rows)
-	tx.Exec("reset_projections", rows, position, result.Head)
-	tx.Exec("reset_leases", rows, position, result.Epoch)
+	change(epoch)
 	tx.Notify(engine.Notice{Control: true, Tenant: tenant})
 	if len(dead) > 0 {
 		tx.EndBatches(dead...)
 	}
-	return nil
+	return epoch
 }

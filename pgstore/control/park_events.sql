@@ -16,7 +16,8 @@ select p.id, e.position, e.stream, e.version, e.type,
   from {control}.projections p, unnest($2::bigint[], $3::text[], $4::bigint[], $5::text[]) as e(position, stream, version, type)
  where p.id = $1::integer
     on conflict (projection_id, position) do update
-   set blocked_by_stream = excluded.blocked_by_stream, state = 'parked', error = excluded.error, stack = excluded.stack,
+   set stream_id = excluded.stream_id, stream_version = excluded.stream_version, type = excluded.type,
+       blocked_by_stream = excluded.blocked_by_stream, state = 'parked', error = excluded.error, stack = excluded.stack,
        open_replays = 0, replays = 0, attempts = excluded.attempts, last_failed_at = excluded.last_failed_at, ended_at = null,
        first_failed_at = case when dead_letters.ended_at is null then dead_letters.first_failed_at else excluded.first_failed_at end
  where not $6::boolean or dead_letters.state not in ('parked', 'replaying')

@@ -18,7 +18,8 @@ or exists (select 1 from e as x where x.stream = e.stream and x.position < e.pos
 ?7, ?8, ?9, coalesce(case when p.failing_position = e.position then p.failing_since end, :now), :now
 from e cross join millrace_projections p where p.id = ?1
 on conflict (projection, position) do update
-set blocked_by_stream = excluded.blocked_by_stream, state = 'parked', error = excluded.error, stack = excluded.stack,
+set stream_id = excluded.stream_id, version = excluded.version, type = excluded.type,
+blocked_by_stream = excluded.blocked_by_stream, state = 'parked', error = excluded.error, stack = excluded.stack,
 open_replays = 0, replays = 0, attempts = excluded.attempts, last_failed_at = excluded.last_failed_at, ended_at = null,
 first_failed_at = case when millrace_dead_letters.ended_at is null then millrace_dead_letters.first_failed_at else excluded.first_failed_at end
 where not ?6 or millrace_dead_letters.state not in ('parked', 'replaying')

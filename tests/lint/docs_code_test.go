@@ -18,6 +18,7 @@ var codeOf = map[string][]string{
 	"docs/monitoring.md": {"millraceotel/monitoring_doc_test.go"},
 	"docs/moving.md":     {"storecopy/moving_doc_test.go"},
 	"docs/partitions.md": {"tests/postgres/partitions_doc_test.go"},
+	"docs/restoring.md":  {"tests/runbook/restoring_test.go"},
 	"docs/sagas.md":      {"tests/pages/sagas_doc_test.go"},
 	"docs/erasure.md":    {"tests/pages/erasure_doc_test.go"},
 	"docs/shapes.md":     {"tests/pages/shapes_doc_test.go"},

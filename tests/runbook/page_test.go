@@ -74,7 +74,7 @@ func commandsOf(b block) (all []command) {
 	return all
 }
 
-func readEntries(t *testing.T) []entry {
+func readEntries(t *testing.T, pageFile string) []entry {
 	t.Helper()
 	page, err := os.ReadFile(pageFile)
 	if err != nil {

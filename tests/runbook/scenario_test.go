@@ -38,7 +38,7 @@ func TestRunbook(t *testing.T) {
 	if _, err := commandLine(); err != nil {
 		t.Fatal(err)
 	}
-	entries := readEntries(t)
+	entries := readEntries(t, pageFile)
 	for _, e := range entries {
 		act, found := scenarios[e.anchor]
 		if !found {
@@ -70,8 +70,9 @@ type scenario struct {
 	next int
 	// dir is the folder in which commands run.
 	dir string
-	// dsn is where the store is. It is the DATABASE_URL of commands.
+	// dsn is where the store is. It is the DATABASE_URL of commands. env are further variables of theirs.
 	dsn   string
+	env   []string
 	store *pgstore.Store
 	// names are what the page calls by example: a pid that is 4711 there.
 	names map[string]string
@@ -260,7 +261,11 @@ func (s *scenario) run(line string, shown []string) (printed, fault string) {
 	s.must(err)
 	cmd := exec.CommandContext(s.ctx, "sh", "-c", line)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+s.dsn, "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	path := bin + string(filepath.ListSeparator) + os.Getenv("PATH")
+	if programs, err := pgtest.Find(); err == nil {
+		path += string(filepath.ListSeparator) + programs
+	}
+	cmd.Env = append(append(os.Environ(), "DATABASE_URL="+s.dsn, "PATH="+path), s.env...)
 	out, err := cmd.CombinedOutput()
 	printed = string(out)
 	fails := slices.ContainsFunc(shown, func(line string) bool { return strings.HasPrefix(line, "millrace: ") })

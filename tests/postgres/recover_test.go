@@ -1,0 +1,72 @@
+package postgres_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// An append in progress in a restored tenant is not skipped, although projections have handled its position before. While it is open, no
+// projection begins above it.
+func TestRecoveryWaitsForAnOpenAppend(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.Append("a", 10)
+	rt := b.Idle(b.Recorders("p")...)
+	b.Must(rt.PauseTenant(b.Ctx, ""))
+	b.Must(b.Store.Truncate(b.Ctx, 3))
+	tx, err := b.store.Pool().Begin(b.Ctx)
+	b.Must(err)
+	defer func() { _ = tx.Rollback(b.Ctx) }()
+	_, wake, err := b.store.AppendTx(b.Ctx, tx, "open", event.Any, event.Event{Type: "counted"})
+	b.Must(err)
+	b.Append("b", 1) // 5
+
+	opts := millrace.RecoverOptions{Continue: []string{"p"}}
+	if _, err := rt.RecoverTenant(b.Ctx, "", opts); !errors.Is(err, projection.ErrNotSettled) {
+		t.Errorf("to the position of an event above an open append: %v", err)
+	}
+	b.Must(rt.Create(b.Ctx, millrace.ProjectionID{Name: "new"}, projection.Start{End: true}))
+	if at := value[int](b, "select l.checkpoint from millrace.leases l join millrace.projections p using (id) where p.name = 'new'"); at != 3 {
+		t.Errorf("a new projection begins after %d", at)
+	}
+	opts = millrace.RecoverOptions{End: 3, Continue: []string{"p", "new"}}
+	_, err = rt.RecoverTenant(b.Ctx, "", opts)
+	b.Must(err)
+	b.Must(tx.Commit(b.Ctx))
+	wake()
+	b.Must(rt.ResumeTenant(b.Ctx, ""))
+	b.RunUntilIdle(rt)
+	if at := b.Positions("p")[10:]; !slices.Equal(at, []int64{4, 5}) {
+		t.Errorf("applied %v", at)
+	}
+}
+
+// As docs/restoring.md says of a backup that lacks a step of Options.TenantSetup.
+func TestRestoredTenantGetsTheStepsThatItLacks(t *testing.T) {
+	t.Parallel()
+	r := release{"orders", "sums"}
+	b := setup(t, r.options())
+	_, err := b.store.CreateTenant(b.Ctx, "acme")
+	b.Must(err)
+	b.exec("drop table millrace_acme.sums") // the backup was made before the second step
+	b.Must(b.store.Migrate(b.Ctx))
+	missing := func() bool {
+		return value[bool](b, "select to_regclass('millrace_acme.sums') is null")
+	}
+	if !missing() {
+		t.Fatal("the test shows nothing")
+	}
+	b.exec("update millrace.tenants set version = 1, setup = 1 where tenant = 'acme'")
+	b.Must(b.store.Migrate(b.Ctx))
+	if missing() {
+		t.Errorf("the table %s is missing", pgx.Identifier{"millrace_acme", "sums"}.Sanitize())
+	}
+}
