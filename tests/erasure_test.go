@@ -536,6 +536,28 @@ func TestErasuresOfOneTenantAtTheSameTime(t *testing.T) {
 	})
 }
 
+// A handler cannot wait for its own end. It may erase in other tenants.
+func TestHandlerCannotEraseInItsTenant(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
+		b.Must(err)
+		b.MustAppend(acme, "ada", event.Any, ofAPerson(1)...)
+		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(1)...)
+		var own, other error
+		p := millrace.Projection{Name: "p", Timeout: time.Second, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
+			_, own = b.Store.EraseStream(ctx, "ada", "r")
+			_, other = acme.EraseStream(ctx, "ada", "r")
+			return nil
+		})}
+		p.Tenants = []string{projection.DefaultTenant}
+		b.Idle(p)
+		if own == nil || !strings.Contains(own.Error(), "would wait for its own end") || other != nil {
+			t.Errorf("%v, %v", own, other)
+		}
+		mustBeUntouched(b)
+	})
+}
+
 // An append to the stream that is in progress is waited for, and redacted.
 func TestErasureWaitsForAppendsInProgress(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
