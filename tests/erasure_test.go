@@ -98,6 +98,22 @@ func TestErasedStreamKeepsItsPlaces(t *testing.T) {
 	})
 }
 
+// Other programs can insert events whose headers look like those of a redacted event, and whose bodies are as they were.
+func TestErasureRemovesWhatLooksRedacted(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		text := json.RawMessage(`{"redacted": {"by": "` + secret + `"}}`)
+		looks := event.Envelope{Type: "counted", Body: text, RawHeaders: bytes.ReplaceAll(text, []byte(" "), nil), CausationID: secret}.Event()
+		b.MustAppend(b.Store, "ada", event.Any, looks)
+		if e := b.All(b.Store)[0]; !e.Redacted() || !bytes.Contains(e.Body, []byte(secret)) {
+			t.Fatalf("appended %+v", e)
+		}
+		mustErase(b, b.Store, "ada", 0)
+		if left, err := json.Marshal(b.All(b.Store)); err != nil || bytes.Contains(left, []byte(secret)) {
+			t.Errorf("left: %s, %v", left, err)
+		}
+	})
+}
+
 func TestEventsAreRedactedByPosition(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "a", event.Any.WithKey("k1"), ofAPerson(2)...)
@@ -539,6 +555,28 @@ func TestErasuresOfOneTenantAtTheSameTime(t *testing.T) {
 		if state, err := b.Store.State(b.Ctx); err != nil || state != projection.TenantActive {
 			t.Errorf("the tenant is %s, %v", state, err)
 		}
+	})
+}
+
+// A handler cannot wait for its own end. It may erase in other tenants.
+func TestHandlerCannotEraseInItsTenant(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
+		b.Must(err)
+		b.MustAppend(acme, "ada", event.Any, ofAPerson(1)...)
+		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(1)...)
+		var own, other error
+		p := millrace.Projection{Name: "p", Timeout: time.Second, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
+			_, own = b.Store.EraseStream(ctx, "ada", "r")
+			_, other = acme.EraseStream(ctx, "ada", "r")
+			return nil
+		})}
+		p.Tenants = []string{projection.DefaultTenant}
+		b.Idle(p)
+		if own == nil || !strings.Contains(own.Error(), "would wait for its own end") || other != nil {
+			t.Errorf("%v, %v", own, other)
+		}
+		mustBeUntouched(b)
 	})
 }
 

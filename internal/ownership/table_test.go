@@ -121,13 +121,13 @@ var tableScripts = map[string]string{
 		begin                ->
 		read 1@1 2@1c 3@1c   -> revalidate 2@1
 		begin                ->
-		revalidate 1@1 2@1   -> revalidate 1@1, revalidate 2@1, retire 3@1, lost 3`,
+		revalidate 1@1 2@1   -> retire 3@1, revalidate 1@1, revalidate 2@1, lost 3`,
 	"a node that is started again": `
 		adopt 1@1 2@1    ->
 		adopt-draining 3@1 -> drain 3@1
 		keeps            -> 1, 2
 		begin            ->
-		revalidate 2@1 3@1 4@1 -> revalidate 2@1, run 4@1, retire 1@1, lost 1
+		revalidate 2@1 3@1 4@1 -> retire 1@1, revalidate 2@1, run 4@1, lost 1
 		drained 3@1      ->
 		next             -> release 3@1`,
 	"a node that closes": `
@@ -155,6 +155,10 @@ var tableScripts = map[string]string{
 		next         -> release 1@1
 		released     -> retire 1@1
 		closed       -> true`,
+	"a lost lease retires before another one runs": `
+		claimed 1@1  -> run 1@1
+		begin        ->
+		read 2@1     -> retire 1@1, run 2@1, lost 1`,
 	"a table without leases closes at once": `
 		closed  -> false
 		close   ->
@@ -220,7 +224,7 @@ func (s *tableScript) do(input []string) string {
 	case "read", "revalidate":
 		var lost []LostLease
 		effects, lost = t.Read(leases, input[0] == "revalidate")
-		slices.SortFunc(effects[retired(effects):], func(a, b Effect) int { return int(a.Key.Row - b.Key.Row) })
+		slices.SortFunc(effects[:retired(effects)], func(a, b Effect) int { return int(a.Key.Row - b.Key.Row) })
 		slices.SortFunc(lost, func(a, b LostLease) int { return int(a.Row - b.Row) })
 		for _, l := range lost {
 			said = append(said, fmt.Sprint("lost ", l.Row))
@@ -241,13 +245,12 @@ func (s *tableScript) do(input []string) string {
 	return strings.Join(said, ", ")
 }
 
-// retired returns where the leases begin that a read retires, in no order.
+// retired returns how many leases a read retires first, in no order.
 func retired(effects []Effect) int {
-	for i := len(effects); ; i-- {
-		if i == 0 || effects[i-1].Action != Retire {
-			return i
-		}
+	if n := slices.IndexFunc(effects, func(e Effect) bool { return e.Action != Retire }); n >= 0 {
+		return n
 	}
+	return len(effects)
 }
 
 func text(k engine.LeaseKey) string { return fmt.Sprintf("%d@%d", k.Row, k.Epoch) }

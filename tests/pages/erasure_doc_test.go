@@ -67,6 +67,18 @@ func customerNamed(_ context.Context, q pgstore.Queue, e event.Of[CustomerNamed]
 	return nil
 }
 
+// CustomerSeen is in the stream of a visit.
+type CustomerSeen struct {
+	Customer string `json:"customer"`
+}
+
+func (CustomerSeen) EventType() string { return "CustomerSeen" }
+
+func customerSeen(_ context.Context, q pgstore.Queue, e event.Of[CustomerSeen]) error {
+	q.Exec("insert into customers (id) values ($1) on conflict (id) do nothing", e.Body.Customer)
+	return nil
+}
+
 func greeted(_ context.Context, q pgstore.Queue, e event.Of[CustomerNamed]) error {
 	q.Exec("insert into greetings (position, text) values ($1, $2)", e.Position, "Dear "+e.Body.Name)
 	return nil
@@ -95,7 +107,11 @@ func onClinics(t *testing.T, test func(t *testing.T, c clinic)) {
 		b := kit.Postgres.At(t, asApp)
 		b.Must(owner.Prepare(b.Ctx))
 		c := clinic{b, owner,
-			millrace.Projection{Name: "customers", Handler: pgstore.Route(pgstore.OnQueued(customerNamed), pgstore.OnQueued(customerErased))},
+			millrace.Projection{Name: "customers", Handler: pgstore.Route(pgstore.OnQueued(customerNamed), pgstore.OnQueued(customerSeen),
+				pgstore.OnQueued(customerErased, event.IncludeRedacted)), Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "delete from customers")
+				return err
+			})},
 			millrace.Projection{Name: "greetings", Handler: pgstore.OnQueued(greeted), Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, "delete from greetings")
 				return err
@@ -106,7 +122,11 @@ func onClinics(t *testing.T, test func(t *testing.T, c clinic)) {
 		t.Parallel()
 		b := kit.SQLite.New(t)
 		c := clinic{b, b.Store,
-			millrace.Projection{Name: "customers", Handler: sqlitestore.Route(sqlitestore.OnQueued(customerNamed), sqlitestore.OnQueued(customerErased))},
+			millrace.Projection{Name: "customers", Handler: sqlitestore.Route(sqlitestore.OnQueued(customerNamed), sqlitestore.OnQueued(customerSeen),
+				sqlitestore.OnQueued(customerErased, event.IncludeRedacted)), Reset: sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "delete from customers")
+				return err
+			})},
 			millrace.Projection{Name: "greetings", Handler: sqlitestore.OnQueued(greeted), Reset: sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, "delete from greetings")
 				return err
@@ -165,6 +185,22 @@ func TestCustomerIsErasedAsThePageSays(t *testing.T) {
 		if again, err := c.Store.Alias(c.Ctx, "ada@example.org"); err != nil || again == ada {
 			t.Errorf("the alias is %q, %v", again, err)
 		}
+	})
+}
+
+// A rebuild after the erasure forgets the person again: CustomerErased is redacted with the stream, and other streams name the customer.
+func TestRebuildAfterAnErasureForgetsThePersonAgain(t *testing.T) {
+	onClinics(t, func(t *testing.T, c clinic) {
+		c.MustAppend(c.Store, "visit-1", event.Any, event.New(CustomerSeen{Customer: "ada"}))
+		c.MustAppend(c.Store, "ada", event.Any, event.New(CustomerNamed{"Ada"}))
+		rt := c.Running(millrace.Config{}, c.customers)
+		c.Reaches(rt, "customers", 2)
+		_, err := eraseCustomer(c.Ctx, c.owner, []string{"customers"}, "ada", "request 4711")
+		c.Must(err)
+		c.has(0, 0)
+		c.Must(rt.Rebuild(c.Ctx, millrace.ProjectionID{Name: "customers"}, millrace.ResetOptions{}))
+		c.Reaches(rt, "customers", 3)
+		c.has(0, 0)
 	})
 }
 
