@@ -20,10 +20,10 @@ import (
 // nothing with a context.
 var allowedWithin = strings.Fields(`
 	Store.AliasTx Store.AppendTx Store.Close Store.CopySource Store.CopyTarget Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
-	Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Tenants
-	Tenant.AliasTx Tenant.AppendTx Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream
+	Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Tenants
+	Tenant.AliasTx Tenant.AppendTx Tenant.Erasures Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
-	Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
+	Admin.RestoredTenant Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
 
 // writing are calls of all methods that write. The projections p and p@2 are there, and the tenant x.
 func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
@@ -43,7 +43,18 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 	inTx := func(ctx context.Context) error {
 		return b.Store.InTx(ctx, func(context.Context, kit.Tx) error { return nil })
 	}
+	erase := func(in kit.Tenant) func(ctx context.Context) error {
+		return func(ctx context.Context) error { _, err := in.EraseStream(ctx, "within", "r"); return err }
+	}
+	redact := func(in kit.Tenant) func(ctx context.Context) error {
+		return func(ctx context.Context) error { _, err := in.RedactEvents(ctx, []int64{1}, "r"); return err }
+	}
 	return map[string]func(ctx context.Context) error{
+		"Store.EraseStream": erase(b.Store), "Tenant.EraseStream": erase(other), "Store.RedactEvents": redact(b.Store), "Tenant.RedactEvents": redact(other),
+		"Admin.RecoverTenant": func(ctx context.Context) error {
+			_, err := admin.RecoverTenant(ctx, "x", millrace.RecoverOptions{Continue: []string{"p"}})
+			return err
+		},
 		"Store.Append": append1(b.Store), "Tenant.Append": append1(other), "Store.InTx": inTx, "Tenant.InTx": inTx,
 		"Store.Alias":           func(ctx context.Context) error { _, err := b.Store.Alias(ctx, "within"); return err },
 		"Tenant.Alias":          func(ctx context.Context) error { _, err := other.Alias(ctx, "within"); return err },

@@ -25,7 +25,7 @@ func TestChaosFault(t *testing.T) {
 				t.Parallel() // each on a database of its own
 			}
 			seed := rand.Uint64()
-			o := options{limit: 4 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own}
+			o := options{limit: 10 * time.Minute, seed: seed, times: times{Poll: f.poll}, own: f.own}
 			if !f.busy {
 				o.rest = restAlone
 			}
