@@ -19,11 +19,15 @@ import (
 var soonNoticed = millrace.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: kit.Quick.HeartbeatInterval, LeaseDuration: kit.Quick.LeaseDuration,
 	ReconcileInterval: kit.Quick.ReconcileInterval}
 
-// allStopped waits until all projections have stopped since the events of their tenant were restored.
+// allStopped waits until all projections have stopped since the events of the default tenant were restored, and until the store has that
+// they have. A node shows it before.
 func allStopped(b *kit.Bundle, rt *millrace.Runtime) {
 	b.T.Helper()
 	b.Eventually("all projections have stopped", func() bool {
-		return !slices.ContainsFunc(b.StatusOf(rt).Projections, func(p millrace.ProjectionStatus) bool {
+		found, err := rt.RestoredTenant(b.Ctx, "", 0)
+		b.Must(err)
+		runs := func(p millrace.RestoredProjection) bool { return p.Running }
+		return !slices.ContainsFunc(found.Projections, runs) && !slices.ContainsFunc(b.StatusOf(rt).Projections, func(p millrace.ProjectionStatus) bool {
 			return p.State != millrace.StateFailed || !strings.HasSuffix(p.Reason, projection.ErrRestored.Error())
 		})
 	})
