@@ -96,7 +96,7 @@ func (a *Admin) RestoredTenant(ctx context.Context, tenant string, end int64) (R
 // RecoverTenant lets the projections of a tenant continue after its events were restored from a backup, or deleted. Before that they
 // have stopped with projection.ErrRestored, or are paused with their tenant. RestoredTenant shows what to decide:
 //
-//   - A read model elsewhere, or one that must not have effects of events that are gone, is rebuilt.
+//   - A read model elsewhere is rebuilt, so that it has no effects of events that are gone.
 //   - A read model that was restored with the events continues if it had handled all of them. If it lagged when the backup was made, it
 //     is reset to the checkpoint that it had then.
 //   - A projection that delivers continues: what it delivered stays delivered, and is not repeated.
@@ -119,16 +119,18 @@ func (a *Admin) RecoverTenant(ctx context.Context, tenant string, opts RecoverOp
 }
 
 func (a *Admin) recoverTenant(ctx context.Context, tenant string, opts RecoverOptions) (result RecoverResult, err error) {
-	request := engine.Recover{Tenant: tenant, Redeliver: opts.Redeliver}
-	if request.Actions, err = a.recoverActions(tenant, opts); err != nil {
+	actions, err := a.recoverActions(tenant, opts)
+	if err != nil {
 		return result, err
 	}
 	restored, err := a.RestoredTenant(ctx, tenant, opts.End)
 	if err != nil {
 		return result, errors.Unwrap(err)
 	}
-	if request.End = restored.End; request.End > 0 {
-		if request.Incarnation, err = a.settledAnew(ctx, tenant, request.End); err != nil {
+	request := engine.Recover{Tenant: tenant, End: restored.End, Actions: actions, Redeliver: opts.Redeliver}
+	if request.End > 0 {
+		request.Incarnation, err = a.settledAnew(ctx, tenant, request.End)
+		if err != nil {
 			return result, err
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/tenancy"
 )
 
@@ -36,24 +35,13 @@ import (
 // returns projection.ErrUnknownTenant, projection.ErrTenantDropping, ErrMoved, and event.ErrNotFound if the stream has neither events nor
 // aliases. docs/erasure.md says what is left of the events.
 func (t *Tenant) EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error) {
-	erased, err := t.erase(ctx, event.Erasure{Stream: stream, Reason: reason})
-	if err != nil {
-		err = fmt.Errorf("erase stream %s: %w", excerpt.Quoted(stream), err)
-	}
-	return erased, err
+	return t.erase(ctx, event.Erasure{Stream: stream, Reason: reason})
 }
 
 // RedactEvents is EraseStream for the events at some positions, at most 10,000. Aliases stay. It returns event.ErrNotFound, and redacts
 // nothing, if there is no event at one of them.
 func (t *Tenant) RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error) {
-	if positions == nil {
-		positions = []int64{}
-	}
-	erased, err := t.erase(ctx, event.Erasure{Positions: positions, Reason: reason})
-	if err != nil {
-		err = fmt.Errorf("redact events of tenant %q: %w", t.name, err)
-	}
-	return erased, err
+	return t.erase(ctx, event.Erasure{Positions: append([]int64{}, positions...), Reason: reason})
 }
 
 // Erasures returns the erasures of the tenant, the oldest first. They stay until the tenant is dropped.
@@ -79,11 +67,11 @@ func (s *Store) Erasures(ctx context.Context) ([]event.Erasure, error) {
 func (t *Tenant) erase(ctx context.Context, selected event.Erasure) (event.Erasure, error) {
 	e := control.Erasure{Erasure: selected, Tenant: t.name}
 	if err := tenancy.Erase(ctx, t.store.plane(), &e); err != nil {
-		return event.Erasure{}, err
+		return event.Erasure{}, e.Failed(err)
 	}
 	t.store.log.Info("events redacted", zap.String("tenant", t.name), zap.Int64("erasure", e.ID), zap.Int64("events", e.Events))
 	if err := t.store.emptyLog(ctx); err != nil {
-		return e.Erasure, fmt.Errorf("the events are redacted, but still in the write-ahead log: %w", err)
+		return e.Erasure, e.Failed(fmt.Errorf("the events are redacted, but still in the write-ahead log: %w", err))
 	}
 	return e.Erasure, nil
 }

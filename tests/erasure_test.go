@@ -353,7 +353,8 @@ func TestErasureNamesProjectionsThatHavePassedTheEvents(t *testing.T) {
 			!slices.Equal(erased.Types, []string{"counted"}) {
 			t.Errorf("%+v", erased)
 		}
-		if erased = mustErase(b, b.Store, "ada", 0); len(erased.Applied)+len(erased.Delivered) != 0 {
+		erased = mustErase(b, b.Store, "ada", 0)
+		if len(erased.Applied)+len(erased.Delivered) != 0 {
 			t.Errorf("nothing was redacted, but %+v", erased)
 		}
 	})

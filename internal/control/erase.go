@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/redact"
 	"github.com/millrace-go/millrace/internal/resplit"
@@ -43,8 +44,16 @@ func (e *Erasure) Validate() error {
 	case len(e.Reason) > maxReason:
 		return fmt.Errorf("the reason must have at most %d bytes: %d bytes", maxReason, len(e.Reason))
 	}
-	e.Positions = distinct(slices.Clone(e.Positions))
+	e.Positions = distinct(e.Positions)
 	return valid.Text("the reason", e.Reason)
+}
+
+// Failed adds what the erasure selects to its error.
+func (e *Erasure) Failed(err error) error {
+	if e.Positions != nil {
+		return fmt.Errorf("redact events of tenant %q: %w", e.Tenant, err)
+	}
+	return fmt.Errorf("erase stream %s: %w", excerpt.Quoted(e.Stream), err)
 }
 
 // BeginErasure records an erasure, unless it has an ID, and suspends the projections of its tenant by a pause. The record says that the
@@ -111,7 +120,8 @@ func (p Plane) EndErasure(ctx context.Context, e *Erasure) (done bool, err error
 			return err
 		}
 		var all partitions
-		if done, all, err = still(tx, e.Tenant); !done || err != nil {
+		done, all, err = still(tx, e.Tenant)
+		if !done || err != nil {
 			return err
 		}
 		if err := e.redact(tx, all); err != nil {
@@ -182,7 +192,8 @@ func (e *Erasure) redact(tx store.Tx, all partitions) error {
 	}
 	e.Types = distinct(e.Types)
 	e.Events = int64(len(left))
-	if e.Applied, e.Delivered, err = all.applied(tx, e.Tenant, events, left); err != nil {
+	e.Applied, e.Delivered, err = all.applied(tx, e.Tenant, events, left)
+	if err != nil {
 		return err
 	}
 	// Also those that are redacted by their headers: other programs can insert such headers beside a body.
@@ -201,7 +212,8 @@ func (e *Erasure) lockEvents(tx store.Tx) (events []selected, err error) {
 	if e.Stream != "" {
 		var version int64
 		tx.Later("lock_stream", []any{e.Tenant, e.Stream}, &version)
-		if aliased, err = tx.One("erase_aliases", []any{e.Tenant, e.Stream}); err != nil {
+		aliased, err = tx.One("erase_aliases", []any{e.Tenant, e.Stream})
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -18,7 +18,8 @@ import (
 // Restored returns the partitions of a tenant's projections, by name, and the tables in the tenant's schema that are not the store's.
 func (p Plane) Restored(ctx context.Context, tenant string) (found []engine.RestoredPartition, tables []string, err error) {
 	err = p.db.View(ctx, func(v store.View) (err error) {
-		if found, err = restoredPartitions(v, tenant); err != nil {
+		found, err = restoredPartitions(v, tenant)
+		if err != nil {
 			return err
 		}
 		tables, err = column[string](v, "tenant_tables", tenant)

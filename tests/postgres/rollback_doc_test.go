@@ -126,7 +126,7 @@ func TestStepThatRemovesWhatTheOldReleaseUses(t *testing.T) {
 	}
 }
 
-// Steps are counted, and not compared. In the place of one that was applied, another one has no effect.
+// Steps are counted and not compared. A step that takes the place of an applied one never runs.
 func TestOtherStepInThePlaceOfOneThatWasAppliedHasNoEffect(t *testing.T) {
 	t.Parallel()
 	r := newRollback(t)
@@ -143,7 +143,7 @@ func TestOtherStepInThePlaceOfOneThatWasAppliedHasNoEffect(t *testing.T) {
 	}
 }
 
-// A program runs with a schema that is one version newer, and not with one that is two versions newer.
+// A program runs with a schema that is one version newer. It refuses a schema that is two versions newer.
 func TestReleaseThatIsRolledBackOverMigrations(t *testing.T) {
 	t.Parallel()
 	owner, b := newRoles(t, func(*bundle) {})
