@@ -491,7 +491,7 @@ func TestHandlerCannotEraseInItsTenant(t *testing.T) {
 		b.MustAppend(acme, "ada", event.Any, ofAPerson(1)...)
 		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(1)...)
 		var own, other error
-		p := millrace.Projection{Name: "p", Timeout: time.Second, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
+		p := millrace.Projection{Name: "p", Timeout: 30 * time.Second, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
 			_, own = b.Store.EraseStream(ctx, "ada", "r")
 			_, other = acme.EraseStream(ctx, "ada", "r")
 			return nil

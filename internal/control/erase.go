@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/redact"
@@ -66,6 +67,9 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 	err := p.db.Change(ctx, e.Tenant, func(tx store.Tx, state projection.TenantState) error {
 		if err := Changing(state); err != nil {
 			return err
+		}
+		if caller, within := engine.ProjectionFrom(ctx); within && caller.Tenant == e.Tenant {
+			return fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: erase elsewhere", caller)
 		}
 		e.ID = id // the transaction may run twice
 		var paused bool

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -18,9 +17,6 @@ const abandonTime = 5 * time.Second
 // tenant is resumed.
 func Erase(ctx context.Context, plane control.Plane, e *control.Erasure) error {
 	err := e.Validate()
-	if caller, within := engine.ProjectionFrom(ctx); err == nil && within && caller.Tenant == e.Tenant {
-		err = fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: erase elsewhere", caller)
-	}
 	if err == nil {
 		err = erase(ctx, plane, e)
 	}
