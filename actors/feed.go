@@ -227,7 +227,7 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 			}
 			read.Duration = time.Since(began)
 			f.observe(read, update)
-			f.polled(ctx, update)
+			f.polled(ctx, update, began)
 		}
 	})
 }
@@ -242,12 +242,13 @@ func (f *feed) take(ctx actor.Context, own *engine.Page, woken time.Time) bool {
 	update, taken := f.tail.Take(own)
 	if taken {
 		f.observe(observe.Read{Own: true, Woken: true, Latency: max(0, time.Since(woken))}, update)
-		f.polled(ctx, update)
+		f.polled(ctx, update, own.Asked)
 	}
 	return taken
 }
 
-func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
+// polled handles what was asked for at that time.
+func (f *feed) polled(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
 	f.faults = feedFaults{}
 	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	changed := f.known && u.Incarnation != f.incarnation
@@ -256,7 +257,7 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
 		f.drop(ctx)
 	}
 	if u.Mark > f.window.mark || !f.known || changed {
-		f.extend(ctx, u)
+		f.extend(ctx, u, asked)
 		advanced := f.advanced()
 		for _, sub := range f.subs {
 			ctx.Send(sub.pid, advanced)
@@ -279,12 +280,12 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate) {
 }
 
 // extend adds the events of a poll to the window, except those that no subscriber needs.
-func (f *feed) extend(ctx actor.Context, u engine.TailUpdate) {
+func (f *feed) extend(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
 	if !f.known || u.From != f.window.mark || u.Incarnation != f.incarnation {
 		f.known, f.incarnation, f.since = true, u.Incarnation, time.Now()
 		f.window.reset(u.From)
 	}
-	f.window.add(u.Events, u.Mark, u.Bytes, time.Now())
+	f.window.add(u.Events, u.Mark, u.Bytes, asked, time.Now())
 	f.window.passed(f.needed())
 	f.window.limit(windowEvents, windowBytes)
 	f.account(ctx)
@@ -344,6 +345,9 @@ func (f *feed) account(ctx actor.Context) {
 // advanced returns the window, for the subscribers and for the batches that begin from now on.
 func (f *feed) advanced() *messages.TailAdvanced {
 	advanced := &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.mark, From: f.window.from, Events: f.window.events}
+	if len(f.window.pages) > 0 {
+		advanced.Asked = f.window.pages[0].asked
+	}
 	f.ref.newest.Store(advanced)
 	return advanced
 }

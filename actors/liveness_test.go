@@ -27,7 +27,7 @@ func TestLongWaitForASlotIsNeitherFaultNorWork(t *testing.T) {
 	o.def.Timeout = time.Millisecond
 	release := o.takeSlot()
 	p := o.projection()
-	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
+	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1), Asked: time.Now()})
 	o.eventually("it waits for a slot", func() bool { return o.entry().Queued })
 	<-time.After(200 * time.Millisecond) // forty times as long as the work may take
 	if e := o.entry(); !e.Queued || !e.Busy.IsZero() || e.Reason != nil {
@@ -48,7 +48,7 @@ func TestProjectionThatStopsNoLongerWaitsForASlot(t *testing.T) {
 	release := o.takeSlot()
 	defer release()
 	p := o.projection()
-	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1)})
+	o.send(p, &messages.TailAdvanced{Mark: 1, Events: envelopes(1), Asked: time.Now()})
 	o.eventually("it waits for a slot", func() bool { return o.entry().Queued })
 	_ = o.deps.System.Root.StopFuture(p).Wait()
 	left := make(chan struct{})
@@ -83,7 +83,7 @@ func TestSlotAfterTheEndOfAProjectionRegistersNothing(t *testing.T) {
 func TestEventsThatAreNotNeededSoonAreFreed(t *testing.T) {
 	for name, begin := range map[string]func(o *outside, page []event.Envelope){
 		"handled from the tail": func(o *outside, page []event.Envelope) {
-			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
+			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page, Asked: time.Now()})
 			o.mustApply(1, 2, 3)
 		},
 		"handled from a read of its own": func(o *outside, page []event.Envelope) {
@@ -94,7 +94,7 @@ func TestEventsThatAreNotNeededSoonAreFreed(t *testing.T) {
 		},
 		"halted": func(o *outside, page []event.Envelope) {
 			o.lease.Halted, o.lease.Failed = true, "halted"
-			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page})
+			o.send(o.projection(), &messages.TailAdvanced{Mark: 3, Events: page, Asked: time.Now()})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

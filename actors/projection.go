@@ -2,7 +2,6 @@ package actors
 
 import (
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -20,15 +19,13 @@ type projectionActor struct {
 	first  machine.Started
 	worker worker
 	timer  *time.Timer
-	// taken is the position up to which the projection has taken the feed's events. The feed reads it.
-	taken *atomic.Int64
 }
 
 // NewProjection returns the actor of a projection whose lease this node holds. fresh reports that the lease was just read; else
 // the actor first reads it.
 func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) Behaviour {
 	return &projectionActor{feed: feed, m: machine.New(deps.configOf(def), lease), first: machine.Started{Stale: !fresh},
-		worker: worker{deps: deps, def: def, id: lease.ID, epoch: lease.Epoch}, taken: new(atomic.Int64)}
+		worker: worker{deps: deps, def: def, id: lease.ID, epoch: lease.Epoch, fed: &intake{since: time.Now()}}}
 }
 
 func (a *projectionActor) Start(ctx actor.Context) {
@@ -48,7 +45,7 @@ func (a *projectionActor) Stop(ctx actor.Context) {
 func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
 	case *messages.TailAdvanced:
-		a.take(ctx, machine.TailAdvanced{Tail: asTail(msg)})
+		a.take(ctx, machine.TailAdvanced{Tail: a.worker.tail(msg)})
 	case *messages.TailFailed:
 		a.take(ctx, machine.TailFailed{Err: msg.Err})
 	case *messages.TailDropped:
@@ -112,7 +109,7 @@ func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 		a.start(ctx, start)
 	}
 	a.published(breaker, a.m.Sent.Status)
-	a.taken.Store(a.m.Taken())
+	a.worker.fed.taken.Store(a.m.Taken())
 }
 
 // publish publishes the status, unless it is nil, that a job has ended, and that the next job begins, unless it is nil.
@@ -157,7 +154,7 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 		if e.Recheck != 0 {
 			ctx.Send(a.feed, &messages.Recheck{Incarnation: e.Recheck})
 		}
-		ctx.Request(a.feed, &messages.Subscribe{Taken: a.taken})
+		ctx.Request(a.feed, &messages.Subscribe{Taken: &a.worker.fed.taken})
 	case machine.AskGate:
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: e.Fault})
 	case machine.DrainDone:

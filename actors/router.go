@@ -9,7 +9,6 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -111,19 +110,12 @@ func (r *Router) find(tenant string) *feedRef {
 	return nil
 }
 
-// newest returns the newest tail of the tenant's feed, the zero value if there is none.
-func (r *Router) newest(tenant string) (t machine.Tail) {
+// newest returns what the tenant's feed has last sent to its projections, nil if there is none or the mark is not known.
+func (r *Router) newest(tenant string) *messages.TailAdvanced {
 	if ref := r.find(tenant); ref != nil {
-		if newest := ref.newest.Load(); newest != nil {
-			t = asTail(newest)
-		}
+		return ref.newest.Load()
 	}
-	return t
-}
-
-// asTail returns a message of a feed as the machine knows it.
-func asTail(msg *messages.TailAdvanced) machine.Tail {
-	return machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}
+	return nil
 }
 
 // add is called by a feed that has started.

@@ -26,6 +26,8 @@ type page struct {
 	events int
 	bytes  int
 	read   time.Time
+	// asked is when the read began. No later page has an earlier one.
+	asked time.Time
 }
 
 const envelopeBytes = int(unsafe.Sizeof(event.Envelope{}))
@@ -34,7 +36,7 @@ const envelopeBytes = int(unsafe.Sizeof(event.Envelope{}))
 func (w *window) reset(mark int64) { *w = window{from: mark, mark: mark} }
 
 // add appends a page that begins where the window ends. bytes is the memory that the events refer to.
-func (w *window) add(events []event.Envelope, mark int64, bytes int, now time.Time) {
+func (w *window) add(events []event.Envelope, mark int64, bytes int, asked, now time.Time) {
 	w.mark = mark
 	if len(events) == 0 {
 		return
@@ -44,8 +46,11 @@ func (w *window) add(events []event.Envelope, mark int64, bytes int, now time.Ti
 	if cap(w.events) != before {
 		w.dropped, w.droppedBytes = 0, 0 // the array is a new one
 	}
-	w.pages = append(w.pages, page{to: events[len(events)-1].Position, events: len(events), bytes: bytes, read: now})
+	w.pages = append(w.pages, page{to: events[len(events)-1].Position, events: len(events), bytes: bytes, read: now, asked: asked})
 	w.bytes += bytes
+	for i := len(w.pages) - 2; i >= 0 && asked.Before(w.pages[i].asked); i-- {
+		w.pages[i].asked = asked
+	}
 }
 
 // drop removes the oldest pages until old returns false. It reports whether there were any.

@@ -25,11 +25,16 @@ func TestWindowHoldsAllEventsBetweenItsEnds(t *testing.T) {
 		var w window
 		var out []sent
 		now := time.Now()
+		asked := make(map[int64]time.Time)
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			switch n := rapid.Int64Range(0, 20).Draw(t, "n"); rapid.SampledFrom([]string{"add", "add", "add", "passed", "old", "limit", "reset"}).Draw(t, "step") {
 			case "add":
 				now = now.Add(time.Second)
-				w.add(between(w.mark, w.mark+n), w.mark+n, int(n)*100, now)
+				began := now.Add(-time.Duration(rapid.IntRange(0, 5).Draw(t, "before")) * time.Second)
+				for _, e := range between(w.mark, w.mark+n) {
+					asked[e.Position] = began
+				}
+				w.add(between(w.mark, w.mark+n), w.mark+n, int(n)*100, began, now)
 			case "passed":
 				w.passed(w.from + n)
 			case "old":
@@ -52,6 +57,11 @@ func TestWindowHoldsAllEventsBetweenItsEnds(t *testing.T) {
 			if w.dropped > len(want) || len(want) == 0 && w.size() != 0 {
 				t.Fatalf("%d events were dropped and are kept, of %d: %d bytes", w.dropped, len(want), w.size())
 			}
+			for _, e := range want {
+				if asked[e.Position].Before(w.pages[0].asked) {
+					t.Fatalf("event %d was asked for before the first page", e.Position)
+				}
+			}
 			out = append(out, sent{w.events, want})
 		}
 		for _, h := range out {
@@ -67,7 +77,7 @@ func TestWindowHoldsAllEventsBetweenItsEnds(t *testing.T) {
 func TestWindowKeepsWithinItsBytes(t *testing.T) {
 	var w window
 	for to := int64(10); to <= 1000; to += 10 {
-		w.add(between(w.mark, to), to, 5000, time.Now())
+		w.add(between(w.mark, to), to, 5000, time.Now(), time.Now())
 		if w.limit(4096, 20_000); w.size() > 20_000 {
 			t.Fatalf("%d events: %d bytes", len(w.events), w.size())
 		}
@@ -279,4 +289,29 @@ func TestNewSubscriberGetsEarlierEventsAtOnce(t *testing.T) {
 	f.mustGet(0, 1)
 	f.read(1, 2)
 	f.mustGet(0, 2)
+}
+
+// While nobody holds the leases of a tenant, its events may be redacted. A node need not know that it has lost its own ones.
+func TestProjectionTakesNothingThatWasReadBeforeIt(t *testing.T) {
+	o := surround(t)
+	f := o.feed("a")
+	o.store.change(func(m *memory) {
+		m.events = envelopes(2)
+		m.events[0].Body = []byte(`"redacted"`)
+	})
+	handled := make(chan event.Envelope, 10)
+	o.def.Batches.Apply = func(_ context.Context, _ engine.Lease, batch engine.Batch) error {
+		for _, e := range batch.Events {
+			handled <- e
+		}
+		return nil
+	}
+	o.in(func(ctx actor.Context) { mustSpawn(t, o.deps, ctx, NewProjection(o.deps, o.def, o.lease, f.pid, true)) })
+	if e := receive(o, handled); string(e.Body) != `"redacted"` {
+		t.Errorf("%+v", e)
+	}
+	f.read(1, 2)
+	if e := receive(o, handled); e.Position != 2 {
+		t.Errorf("%+v", e)
+	}
 }

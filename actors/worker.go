@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/fair"
 	"github.com/millrace-go/millrace/internal/growstack"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -25,6 +26,7 @@ type worker struct {
 	id   projection.ID
 	// epoch is that of the lease. Logs have it.
 	epoch int64
+	fed   *intake
 	// running is the job in progress, nil if there is none. yielded is closed to have it end where it can do so in order.
 	running *running
 	yielded chan struct{}
@@ -34,6 +36,23 @@ type worker struct {
 	delivering atomic.Pointer[context.CancelCauseFunc]
 	// ahead is the read that goes on while batches are applied, or its result, nil if there is none.
 	ahead atomic.Pointer[readAhead]
+}
+
+// intake is what a projection knows of its feed's events. taken is the position up to which it has taken them, which the feed reads. since is
+// when the projection began, with its lease.
+type intake struct {
+	taken atomic.Int64
+	since time.Time
+}
+
+// tail returns a message of the feed as the machine knows it. Events that may have been read before the node held the lease are left out,
+// and the projection reads them for itself: while nobody held it, they may have been redacted.
+func (w *worker) tail(msg *messages.TailAdvanced) machine.Tail {
+	t := machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}
+	if len(t.Events) > 0 && msg.Asked.Before(w.fed.since) {
+		t.From, t.Events = t.Mark, nil
+	}
+	return t
 }
 
 // log writes a line with the projection's fields. A logger for each projection would keep these fields in memory.
@@ -333,7 +352,9 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 // batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch. connected reports that its slot is that of a
 // connection.
 func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected bool, yielded <-chan struct{}) machine.Result {
-	run = run.Renewed(w.deps.Feeds.newest(w.id.Tenant))
+	if newest := w.deps.Feeds.newest(w.id.Tenant); newest != nil {
+		run = run.Renewed(w.tail(newest))
+	}
 	w.keepAhead(run)
 	read := func() {}
 	if run.Reads() {

@@ -28,12 +28,13 @@ type (
 // From a feed to its projections.
 type (
 	// TailAdvanced has the settled mark and the newest settled events: all with From < position <= Mark. Every projection gets
-	// the same slice. Incarnation is that of the server in which they were read.
+	// the same slice. Incarnation is that of the server in which they were read. All of them were asked for at Asked or later.
 	TailAdvanced struct {
 		Incarnation engine.Incarnation
 		Mark        int64
 		From        int64
 		Events      []event.Envelope
+		Asked       time.Time
 	}
 	// TailDropped withdraws events that were sent: they may no longer exist.
 	TailDropped struct{}

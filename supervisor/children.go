@@ -181,12 +181,11 @@ func (s *supervisor) leave(ctx actor.Context, c *child) {
 	}
 }
 
-// feed returns the feed of a lease's tenant, and starts it if there is none. A feed serves only the projections that it has already if
-// its events may have changed: if the tenant was dropped and created again under its name, or if all of them end, as before events of
-// the tenant are redacted.
+// feed returns the feed of a lease's tenant, and starts it if there is none. If a tenant was dropped and created again under
+// its name, the old feed serves only the projections that it has already, since it may hold events of the dropped tenant.
 func (s *supervisor) feed(ctx actor.Context, lease engine.Lease) *child {
 	tenant := lease.ID.Tenant
-	if c := s.feeds[tenant]; c != nil && c.tenantRow == lease.TenantRow && c.serves() {
+	if c := s.feeds[tenant]; c != nil && c.tenantRow == lease.TenantRow {
 		return c
 	}
 	c := &child{name: "feed " + tenant, members: make(map[*child]bool), tenant: tenant, tenantRow: lease.TenantRow}
@@ -195,16 +194,6 @@ func (s *supervisor) feed(ctx actor.Context, lease engine.Lease) *child {
 	s.deps.Limiter.Serve(tenant)
 	s.start(ctx, c)
 	return c
-}
-
-// serves reports whether a feed has a projection that runs on.
-func (c *child) serves() bool {
-	for member := range c.members {
-		if !member.ended && !member.draining {
-			return true
-		}
-	}
-	return false
 }
 
 // find returns the projection of the lease with that key, nil if there is none.

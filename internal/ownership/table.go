@@ -230,8 +230,7 @@ func (t *Table) BeginRead() { t.ended = make(map[engine.LeaseKey]bool) }
 
 // Read compares the table with the leases that the node owns in the database. A lease that is not among them is lost, and is
 // retired. A lease that the table does not have runs. With revalidate, projections that run get their lease; without, only those
-// with commands do. Read returns the lost leases, without those that were being released. Lost leases retire before others run: a feed
-// whose projections have all lost their leases serves no other, since events may have been redacted meanwhile.
+// with commands do. Read returns the lost leases, without those that were being released.
 func (t *Table) Read(owned []engine.Lease, revalidate bool) (effects []Effect, lost []LostLease) {
 	listed := make(map[int32]bool, len(owned))
 	for _, l := range owned {

@@ -155,10 +155,6 @@ var tableScripts = map[string]string{
 		next         -> release 1@1
 		released     -> retire 1@1
 		closed       -> true`,
-	"a lost lease retires before another one runs": `
-		claimed 1@1  -> run 1@1
-		begin        ->
-		read 2@1     -> retire 1@1, run 2@1, lost 1`,
 	"a table without leases closes at once": `
 		closed  -> false
 		close   ->
