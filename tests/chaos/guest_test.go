@@ -38,8 +38,8 @@ func (s *strike) receiveGuest() error {
 	})
 }
 
-// guestLife creates the guest, splits one of its projections, archives it and brings it back, compares what was applied, and
-// drops it. Writers append all the time, also before and after.
+// guestLife creates the guest, splits one of its projections, archives it and brings it back, takes it back to a
+// backup, compares what was applied, and drops it. Writers append all the time, also before and after.
 func (s *strike) guestLife() error {
 	w := startWriters(s.ctx, s.store, s.rnd.Uint64(), guestWriters, 1, fmt.Sprintf("g%x-", s.rnd.Uint32()), guest)
 	defer w.stop()
@@ -61,6 +61,10 @@ func (s *strike) guestLife() error {
 		return err
 	}
 	reopened()
+	pass()
+	if err := s.restoreGuest(w, pass); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
 	pass()
 	if err := s.compareGuest(w); err != nil {
 		return err
