@@ -309,9 +309,10 @@ func TestEventsParkedBecauseOfTheirStreamAreNoFailures(t *testing.T) {
 		for range 60 {
 			s.More("a")
 		}
-		s.PoisonAt(s.At["a"][0])
+		later := s.More("b") // its failure is the second that counts
+		s.PoisonAt(s.At["a"][0], later)
 		s.CatchUp(s.Running(millrace.Config{}, s.P))
-		s.MustHaveParked(s.At["a"]...)
+		s.MustHaveParked(append(s.At["a"], later)...)
 	})
 }
 
