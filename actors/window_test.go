@@ -291,7 +291,7 @@ func TestNewSubscriberGetsEarlierEventsAtOnce(t *testing.T) {
 	f.mustGet(0, 2)
 }
 
-// While nobody holds the leases of a tenant, its events may be redacted. A node need not know that it has lost its own ones.
+// While the leases of a tenant are free, its events may be redacted. A node need not know that it has lost its own ones.
 func TestProjectionTakesNothingThatWasReadBeforeIt(t *testing.T) {
 	o := surround(t)
 	f := o.feed("a")

@@ -46,7 +46,7 @@ type intake struct {
 }
 
 // tail returns a message of the feed as the machine knows it. Events that may have been read before the node held the lease are left out,
-// and the projection reads them for itself: while nobody held it, they may have been redacted.
+// and the projection reads them for itself: they may have been redacted before.
 func (w *worker) tail(msg *messages.TailAdvanced) machine.Tail {
 	t := machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}
 	if len(t.Events) > 0 && msg.Asked.Before(w.fed.since) {

@@ -16,7 +16,7 @@ import (
 // data is what a Kit does with the data of its tenant.
 type data interface {
 	create(ctx context.Context) error
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	event.Appender
 	exec(ctx context.Context, statement string) error
 	// query returns a line for each row.
 	query(ctx context.Context, query string) ([]string, error)

@@ -86,7 +86,7 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 	store := newStore(t)
 	acme, ctx := newTenant(t, store, "acme {state} $1"), testContext(t)
 	mustAppend(t, acme, "s", event.Any.WithKey("k"), someEvents(3)...)
-	before, events := written(t, acme), collect(t, acme.ReadAll(ctx, ReadOptions{}))
+	before, events := written(t, acme), collect(t, acme.ReadAll(ctx, event.ReadOptions{}))
 	for range 2 {
 		for range 2 {
 			noError(t, store.ArchiveTenant(ctx, acme.name))
@@ -101,7 +101,7 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 		if after := written(t, acme); after != before {
 			t.Errorf("after appends that failed the tenant has\n%s\nwant\n%s", after, before)
 		}
-		if read := collect(t, acme.ReadAll(ctx, ReadOptions{})); len(read) != len(events) || len(collect(t, acme.ReadStream(ctx, "s", 1))) != 3 {
+		if read := collect(t, acme.ReadAll(ctx, event.ReadOptions{})); len(read) != len(events) || len(collect(t, acme.ReadStream(ctx, "s", 1))) != 3 {
 			t.Errorf("read %d events, want %d", len(read), len(events))
 		}
 		must(store.CreateTenant(ctx, acme.name))(t)
@@ -168,7 +168,7 @@ func TestArchivingWaitsForOpenAppendsAndNamesThem(t *testing.T) {
 	waitBlocked(t, store, 1)
 	mustExec(t, store, "commit prepared 'open'", pgx.QueryExecModeSimpleProtocol)
 	noError(t, <-done)
-	if events := collect(t, acme.ReadAll(ctx, ReadOptions{})); events[0].Stream != "x" {
+	if events := collect(t, acme.ReadAll(ctx, event.ReadOptions{})); events[0].Stream != "x" {
 		t.Errorf("the first event is %+v", events[0])
 	}
 }

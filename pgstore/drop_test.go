@@ -97,14 +97,14 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 		if left, after := leftOf(t, store, acme), rows(); left != 0 || after != before {
 			t.Errorf("%d left, %s rows instead of %s", left, after, before)
 		}
-		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "ReadAll": firstError(acme.ReadAll(ctx, ReadOptions{})),
+		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "ReadAll": firstError(acme.ReadAll(ctx, event.ReadOptions{})),
 			"DropTenant": store.DropTenant(ctx, acme.name, acme.name, DropOptions{}), "State": must2(acme.State(ctx))} {
 			if !errors.Is(err, projection.ErrUnknownTenant) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 	}
-	if events := collect(t, other.ReadAll(ctx, ReadOptions{})); len(events) != 3 || leftOf(t, store, other) != 6 {
+	if events := collect(t, other.ReadAll(ctx, event.ReadOptions{})); len(events) != 3 || leftOf(t, store, other) != 6 {
 		t.Errorf("the other tenant has %d events and %d rows", len(events), leftOf(t, store, other))
 	}
 	again := newTenant(t, store, "acme {tenant} $1")

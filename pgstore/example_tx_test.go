@@ -58,7 +58,7 @@ func ExampleStore_InTx() {
 	}
 	wake()
 
-	for e, err := range store.ReadAll(ctx, pgstore.ReadOptions{Types: []string{"OrderPlaced"}}) {
+	for e, err := range store.ReadAll(ctx, event.ReadOptions{Types: []string{"OrderPlaced"}}) {
 		if err != nil {
 			log.Panic(err)
 		}

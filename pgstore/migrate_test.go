@@ -192,7 +192,7 @@ func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
 	}
 	for i, name := range names {
 		tenant := newTenant(t, store, name)
-		if n := len(collect(t, tenant.ReadAll(ctx, ReadOptions{Types: []string{"Counted"}}))); n != i+1 {
+		if n := len(collect(t, tenant.ReadAll(ctx, event.ReadOptions{Types: []string{"Counted"}}))); n != i+1 {
 			t.Errorf("%q: %d events, want %d", name, n, i+1)
 		}
 		if n := len(collect(t, tenant.ReadStream(ctx, "s", 1))); n != i+1 {

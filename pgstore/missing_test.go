@@ -102,7 +102,7 @@ func TestErrorSaysWhyATenantIsAbsent(t *testing.T) {
 		_, keyedErr := absent.Append(ctx, "s", event.Exact(1).WithKey("k"), someEvents(1)...)
 		_, pollErr := store.port().Tail(tenant).Poll(ctx)
 		errs := map[string]error{"Read": read(tenant), "Absent": store.port().Absent(ctx, tenant), "Append": appendErr, "Append with a key": keyedErr,
-			"ReadAll": firstError(absent.ReadAll(ctx, ReadOptions{})), "ReadStream": firstError(absent.ReadStream(ctx, "s", 1)), "Poll": pollErr}
+			"ReadAll": firstError(absent.ReadAll(ctx, event.ReadOptions{})), "ReadStream": firstError(absent.ReadStream(ctx, "s", 1)), "Poll": pollErr}
 		for what, err := range errs {
 			if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.says) || classify(err).Class != engine.Configuration {
 				t.Errorf("%s of %s: %v", what, tenant, err)

@@ -90,7 +90,7 @@ func testAppendsAndReads(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
-	if n := len(collect(t, store.ReadAll(testContext(t), ReadOptions{Types: []string{"Counted"}}))); n != 3 {
+	if n := len(collect(t, store.ReadAll(testContext(t), event.ReadOptions{Types: []string{"Counted"}}))); n != 3 {
 		t.Errorf("%d events", n)
 	}
 	for _, name := range []string{"a", "b"} { // the appends of b are not prepared everywhere

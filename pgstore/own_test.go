@@ -404,7 +404,7 @@ func TestOwnEventsAndReadsLoseNothing(t *testing.T) {
 		t.Fatal(*err)
 	}
 	var all []int64
-	for _, e := range collect(t, store.ReadAll(ctx, ReadOptions{After: 1})) {
+	for _, e := range collect(t, store.ReadAll(ctx, event.ReadOptions{After: 1})) {
 		all = append(all, e.Position)
 	}
 	f.untilMark(t, all[len(all)-1])

@@ -121,8 +121,8 @@ func TestReadersGoOnAfterAnEventThatCannotBeRead(t *testing.T) {
 	ctx := testContext(t)
 	for name, events := range map[string]iter.Seq2[event.Envelope, error]{
 		"read stream":                 store.ReadStream(ctx, "s", 1),
-		"read events of tenant":       store.ReadAll(ctx, ReadOptions{}),
-		"read events of tenant, some": store.ReadAll(ctx, ReadOptions{Types: []string{"T"}}),
+		"read events of tenant":       store.ReadAll(ctx, event.ReadOptions{}),
+		"read events of tenant, some": store.ReadAll(ctx, event.ReadOptions{Types: []string{"T"}}),
 	} {
 		var got []string
 		for e, err := range events {

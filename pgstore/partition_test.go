@@ -150,7 +150,7 @@ func TestReadsOfAShareHaveItsEventsOnly(t *testing.T) {
 	mustExec(t, store, `insert into millrace_default.events (stream_id, stream_version, type, body)
 		select 's' || n % 40, n / 40 + 1, 'T' || n % 3, '{}' from generate_series(0, 1999) n`)
 	var all []event.Envelope
-	for e, err := range store.tenant.ReadAll(testContext(t), ReadOptions{}) {
+	for e, err := range store.tenant.ReadAll(testContext(t), event.ReadOptions{}) {
 		noError(t, err)
 		all = append(all, e)
 	}

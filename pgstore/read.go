@@ -13,23 +13,13 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
-// ReadOptions select the events of ReadAll. The zero value selects all.
-type ReadOptions struct {
-	// After is the position after which reading begins.
-	After int64
-	// Types selects events by type. Default: all.
-	Types []string
-	// Stream selects the events of one stream. Default: all.
-	Stream string
-}
-
 // ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
 // not exist has no events.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be read is
 // yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other error is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
-	opts := ReadOptions{Stream: stream, After: math.MinInt64}
+	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
 	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
 }
 
@@ -54,7 +44,7 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be read is
 // yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other error is yielded last.
-func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
 	p := t.allPages(ctx, opts)
 	if opts.Stream != "" {
 		p = t.streamPages(ctx, opts, 1)
@@ -63,7 +53,7 @@ func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.
 }
 
 // read yields the events of pages, which opts selects.
-func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
+func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		err := within.RefuseRead(ctx, t.store)
 		if err == nil {
@@ -83,8 +73,8 @@ func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions,
 	}
 }
 
-func (t *Tenant) streamPages(ctx context.Context, opts ReadOptions, from int64) eventlog.Pages {
-	sql, types := "read_stream", opts.types()
+func (t *Tenant) streamPages(ctx context.Context, opts event.ReadOptions, from int64) eventlog.Pages {
+	sql, types := "read_stream", selectedTypes(opts)
 	if types != nil {
 		sql = "read_stream_types"
 	}
@@ -94,8 +84,8 @@ func (t *Tenant) streamPages(ctx context.Context, opts ReadOptions, from int64) 
 	})
 }
 
-func (t *Tenant) allPages(ctx context.Context, opts ReadOptions) eventlog.Pages {
-	sql, types := "read_tail", opts.types()
+func (t *Tenant) allPages(ctx context.Context, opts event.ReadOptions) eventlog.Pages {
+	sql, types := "read_tail", selectedTypes(opts)
 	if types != nil {
 		sql = "read_range"
 	}
@@ -105,8 +95,8 @@ func (t *Tenant) allPages(ctx context.Context, opts ReadOptions) eventlog.Pages 
 	})
 }
 
-// types returns the last argument of the statements that select types, or nil.
-func (o ReadOptions) types() [][]byte {
+// selectedTypes returns the last argument of the statements that select types, or nil.
+func selectedTypes(o event.ReadOptions) [][]byte {
 	if len(o.Types) == 0 {
 		return nil
 	}

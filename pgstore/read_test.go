@@ -80,7 +80,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(10)...)
-	size := collect(t, store.ReadAll(testContext(t), ReadOptions{}))[0].Size()
+	size := collect(t, store.ReadAll(testContext(t), event.ReadOptions{}))[0].Size()
 	noError(t, store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, c := range []struct {
 			limit, want int
@@ -115,7 +115,7 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 	}))
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()
-	if err := firstError(store.ReadAll(ctx, ReadOptions{})); err == nil {
+	if err := firstError(store.ReadAll(ctx, event.ReadOptions{})); err == nil {
 		t.Error("no error of a context that ended")
 	}
 }

@@ -55,7 +55,7 @@ func (s *Store) Stream(ctx context.Context, id string) (event.StreamInfo, error)
 }
 
 // ReadAll is Tenant.ReadAll for projection.DefaultTenant.
-func (s *Store) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+func (s *Store) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
 	return s.tenant.ReadAll(ctx, opts)
 }
 

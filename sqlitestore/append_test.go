@@ -80,7 +80,7 @@ func TestPageEndsAtItsByteLimit(t *testing.T) {
 	store := newStore(t)
 	large := event.Event{Type: "L", Body: []byte(`"` + strings.Repeat("x", eventlog.PageBytes/4) + `"`)}
 	mustAppend(t, store.tenant, "s", event.Any, slices.Repeat([]event.Event{large}, 10)...)
-	page := must(store.tenant.allPages(testContext(t), ReadOptions{}).Read(0, eventlog.PageEvents))(t)
+	page := must(store.tenant.allPages(testContext(t), event.ReadOptions{}).Read(0, eventlog.PageEvents))(t)
 	if !page.Truncated || len(page.Events) != 4 {
 		t.Errorf("the first page has %d events, truncated %v", len(page.Events), page.Truncated)
 	}
@@ -90,7 +90,7 @@ func TestReadThatIsLeftEarlyHoldsNoConnection(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(2*eventlog.PageEvents)...)
-	for range store.ReadAll(testContext(t), ReadOptions{}) {
+	for range store.ReadAll(testContext(t), event.ReadOptions{}) {
 		if used := store.DB().Stats().InUse; used != 0 {
 			t.Errorf("%d connections are in use", used)
 		}

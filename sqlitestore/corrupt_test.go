@@ -189,7 +189,7 @@ func (s sound) check(e event.Envelope) error {
 // read reads all events. They may be missing, but not wrong or out of order.
 func (s sound) read(store *Store) (string, error) {
 	n, last := 0, int64(0)
-	for e, err := range store.ReadAll(context.Background(), ReadOptions{}) {
+	for e, err := range store.ReadAll(context.Background(), event.ReadOptions{}) {
 		if err == nil {
 			err = s.check(e)
 		}
@@ -280,7 +280,7 @@ func TestChangedEventIsNotRead(t *testing.T) {
 		mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
 		mustExec(t, store, "update millrace_events set "+change+" where position = 2")
 		var err error
-		for _, err = range store.ReadAll(testContext(t), ReadOptions{}) {
+		for _, err = range store.ReadAll(testContext(t), event.ReadOptions{}) {
 		}
 		if err == nil {
 			t.Errorf("%s: both events are read", change)

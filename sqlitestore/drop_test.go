@@ -147,7 +147,7 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 			}))
 		}
 		left := one[int](t, store, "select count(*) from millrace_events where tenant = ?1", row)
-		read, err := readUpTo(acme.ReadAll(ctx, ReadOptions{}))
+		read, err := readUpTo(acme.ReadAll(ctx, event.ReadOptions{}))
 		want := map[bool]error{steps > 0: projection.ErrTenantDropping, done: projection.ErrUnknownTenant}[true]
 		if !errors.Is(err, want) || err == nil && read != events || err != nil && read > 0 {
 			t.Errorf("after %d transactions, with %d events left: %d events, %v", steps, left, read, err)

@@ -43,7 +43,7 @@ func ExampleStore_AppendTx() {
 	check(err)
 	_, err = rt.RunUntilIdle(ctx)
 	check(err)
-	for e, err := range store.ReadAll(ctx, sqlitestore.ReadOptions{Types: []string{"InvoiceOverdue", "ReminderRequested"}}) {
+	for e, err := range store.ReadAll(ctx, event.ReadOptions{Types: []string{"InvoiceOverdue", "ReminderRequested"}}) {
 		check(err)
 		fmt.Println(e.Position, e.Stream, e.Version, e.Type)
 	}

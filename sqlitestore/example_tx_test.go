@@ -58,7 +58,7 @@ func ExampleStore_InTx() {
 	if err := store.DB().QueryRowContext(ctx, "select count(*) from orders").Scan(&orders); err != nil {
 		log.Panic(err)
 	}
-	for e, err := range store.ReadAll(ctx, sqlitestore.ReadOptions{}) {
+	for e, err := range store.ReadAll(ctx, event.ReadOptions{}) {
 		if err != nil {
 			log.Panic(err)
 		}

@@ -121,7 +121,7 @@ func TestDamageThatIsFoundLaterIsNamed(t *testing.T) {
 	store, err := Open(testContext(t), path, Options{})
 	if err == nil {
 		defer store.Close()
-		for _, err = range store.ReadAll(testContext(t), ReadOptions{}) {
+		for _, err = range store.ReadAll(testContext(t), event.ReadOptions{}) {
 			if err != nil {
 				break
 			}
@@ -239,7 +239,7 @@ func TestNothingWorksBeforeMigrate(t *testing.T) {
 	_, tenantsErr := store.Tenants(ctx)
 	_, createErr := store.CreateTenant(ctx, "a")
 	var readErr error
-	for _, readErr = range store.ReadAll(ctx, ReadOptions{}) {
+	for _, readErr = range store.ReadAll(ctx, event.ReadOptions{}) {
 	}
 	_, projectionsErr := store.plane().Projections(ctx, engine.ProjectionFilter{})
 	_, nodesErr := store.plane().Nodes(ctx)

@@ -257,7 +257,7 @@ func continues(t *testing.T, file string) int64 {
 		t.Errorf("integrity: %s, %v", check, err)
 	}
 	var events int64
-	for e, err := range store.ReadAll(t.Context(), sqlitestore.ReadOptions{}) {
+	for e, err := range store.ReadAll(t.Context(), event.ReadOptions{}) {
 		if events++; err != nil || e.Position != events {
 			t.Fatalf("position %d, %v, want %d", e.Position, err, events)
 		}

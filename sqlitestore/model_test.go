@@ -66,7 +66,7 @@ func (m *model) append(stream string, expected event.Expected, n int) (event.App
 func (m *model) checkAgainst(t *rapid.T, tenant *Tenant) {
 	var streams []string
 	versions := make(map[string]int64)
-	for e, err := range tenant.ReadAll(context.Background(), ReadOptions{}) {
+	for e, err := range tenant.ReadAll(context.Background(), event.ReadOptions{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

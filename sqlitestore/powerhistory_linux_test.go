@@ -70,7 +70,7 @@ func (h *history) read(ctx context.Context, store *Store, name string) error {
 		return err
 	}
 	versions, open, next := make(map[string]int64), 0, int64(1)
-	for e, err := range tenant.ReadAll(ctx, ReadOptions{}) {
+	for e, err := range tenant.ReadAll(ctx, event.ReadOptions{}) {
 		if err != nil {
 			return err
 		}

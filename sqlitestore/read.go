@@ -11,23 +11,13 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// ReadOptions select the events of ReadAll. The zero value selects all.
-type ReadOptions struct {
-	// After is the position after which reading begins.
-	After int64
-	// Types selects events by type. Default: all.
-	Types []string
-	// Stream selects the events of one stream. Default: all.
-	Stream string
-}
-
 // ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
 // not exist has no events.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
 // iterator yields the error and ends.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
-	opts := ReadOptions{Stream: stream, After: math.MinInt64}
+	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
 	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
 }
 
@@ -49,7 +39,7 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
 // iterator yields the error and ends.
-func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
+func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
 	p := t.allPages(ctx, opts)
 	if opts.Stream != "" {
 		p = t.streamPages(ctx, opts, 1)
@@ -58,7 +48,7 @@ func (t *Tenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.
 }
 
 // read yields the events of pages, which opts selects.
-func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
+func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		err := within.RefuseRead(ctx, t.store)
 		if err == nil {
@@ -76,8 +66,8 @@ func (t *Tenant) read(ctx context.Context, doing, what string, opts ReadOptions,
 	}
 }
 
-func (t *Tenant) streamPages(ctx context.Context, opts ReadOptions, from int64) eventlog.Pages {
-	statement, types := "read_stream", opts.types()
+func (t *Tenant) streamPages(ctx context.Context, opts event.ReadOptions, from int64) eventlog.Pages {
+	statement, types := "read_stream", selectedTypes(opts)
 	if types != nil {
 		statement = "read_stream_types"
 	}
@@ -87,8 +77,8 @@ func (t *Tenant) streamPages(ctx context.Context, opts ReadOptions, from int64) 
 	})
 }
 
-func (t *Tenant) allPages(ctx context.Context, opts ReadOptions) eventlog.Pages {
-	statement, types := "read_all", opts.types()
+func (t *Tenant) allPages(ctx context.Context, opts event.ReadOptions) eventlog.Pages {
+	statement, types := "read_all", selectedTypes(opts)
 	if types != nil {
 		statement = "read_all_types"
 	}
@@ -99,8 +89,8 @@ func (t *Tenant) allPages(ctx context.Context, opts ReadOptions) eventlog.Pages 
 	})
 }
 
-// types returns the last argument of the statements that select types, or nil.
-func (o ReadOptions) types() []any {
+// selectedTypes returns the last argument of the statements that select types, or nil.
+func selectedTypes(o event.ReadOptions) []any {
 	if len(o.Types) == 0 {
 		return nil
 	}

@@ -102,7 +102,7 @@ func collect(t testing.TB, events iter.Seq2[event.Envelope, error]) (list []even
 
 func all(t testing.TB, tenant *Tenant) []event.Envelope {
 	t.Helper()
-	return collect(t, tenant.ReadAll(testContext(t), ReadOptions{}))
+	return collect(t, tenant.ReadAll(testContext(t), event.ReadOptions{}))
 }
 
 func positions(events []event.Envelope) (list []int64) {

@@ -75,7 +75,7 @@ func TestReadsAreNotPlannedAnew(t *testing.T) {
 			r.Share = partition.Share{Range: partition.Range{To: 5}}
 			must(store.port().Read(ctx, projection.DefaultTenant, r))(t)
 			for _, stream := range []string{"", "s"} {
-				for _, err := range store.ReadAll(ctx, ReadOptions{After: round, Types: types, Stream: stream}) {
+				for _, err := range store.ReadAll(ctx, event.ReadOptions{After: round, Types: types, Stream: stream}) {
 					noError(t, err)
 				}
 			}

@@ -147,7 +147,7 @@ func TestAppendWithinATransactionFailsAtOnce(t *testing.T) {
 		if _, err := another.Append(ctx, "s", event.Any, someEvents(1)...); err != nil {
 			t.Errorf("append to another store: %v", err)
 		}
-		if events := collect(t, store.ReadAll(ctx, ReadOptions{})); len(events) != 0 {
+		if events := collect(t, store.ReadAll(ctx, event.ReadOptions{})); len(events) != 0 {
 			t.Errorf("%d events", len(events))
 		}
 		return nil

@@ -82,7 +82,7 @@ func mustBeClosed(t testing.TB, source *sqlitestore.Store) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
-	for _, err := range source.ReadAll(ctx, sqlitestore.ReadOptions{}) {
+	for _, err := range source.ReadAll(ctx, event.ReadOptions{}) {
 		noError(t, err)
 	}
 	admin := must(millrace.NewAdmin(source))(t)

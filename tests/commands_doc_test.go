@@ -33,8 +33,8 @@ func deposit(ctx context.Context, streams Streams, id, stream string, cents int6
 
 // Streams is a store, or one of its tenants.
 type Streams interface {
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
-	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
+	event.Appender
+	event.Reader
 }
 
 // account is what a decision needs to know, folded from the events of its stream.

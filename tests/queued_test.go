@@ -325,7 +325,7 @@ func TestQueuedHandlerThatReadsIsRefused(t *testing.T) {
 		h := b.Hold(1)
 		reads := map[string]func(ctx context.Context) error{
 			"a stream": func(ctx context.Context) error { return firstError(b.Store.ReadStream(ctx, "s", 1)) },
-			"all":      func(ctx context.Context) error { return firstError(b.Store.ReadAll(ctx, kit.ReadOptions{})) },
+			"all":      func(ctx context.Context) error { return firstError(b.Store.ReadAll(ctx, event.ReadOptions{})) },
 			"what a stream is": func(ctx context.Context) error {
 				_, err := b.Store.Stream(ctx, "s")
 				return err

@@ -33,22 +33,22 @@ func TestReadOptionsSelectEvents(t *testing.T) {
 			t.Fatalf("%d events, in order: %v", len(all), slices.IsSorted(kit.PositionsOf(all)))
 		}
 		for name, c := range map[string]struct {
-			opts kit.ReadOptions
+			opts event.ReadOptions
 			want func(e event.Envelope) bool
 		}{
-			"all":              {kit.ReadOptions{}, func(event.Envelope) bool { return true }},
-			"after":            {kit.ReadOptions{After: 700}, func(e event.Envelope) bool { return e.Position > 700 }},
-			"before the start": {kit.ReadOptions{After: -1}, func(event.Envelope) bool { return true }},
-			"after the end":    {kit.ReadOptions{After: 2000}, func(event.Envelope) bool { return false }},
-			"far after it":     {kit.ReadOptions{After: 1 << 62}, func(event.Envelope) bool { return false }},
-			"type":             {kit.ReadOptions{Types: []string{`B"\,{}`}}, func(e event.Envelope) bool { return e.Type == `B"\,{}` }},
-			"types, after":     {kit.ReadOptions{After: 9, Types: []string{"A", "C", "?"}}, func(e event.Envelope) bool { return e.Position > 9 && e.Type != `B"\,{}` }},
-			"unknown type":     {kit.ReadOptions{Types: []string{"?"}}, func(event.Envelope) bool { return false }},
-			"stream":           {kit.ReadOptions{Stream: "y"}, func(e event.Envelope) bool { return e.Stream == "y" }},
-			"stream, after":    {kit.ReadOptions{Stream: "y", After: 1000}, func(e event.Envelope) bool { return e.Stream == "y" && e.Position > 1000 }},
-			"stream, types":    {kit.ReadOptions{Stream: "z", Types: []string{"A"}}, func(e event.Envelope) bool { return e.Stream == "z" && e.Type == "A" }},
-			"everything given": {kit.ReadOptions{Stream: "z", Types: []string{"A", "C"}, After: 55}, func(e event.Envelope) bool { return e.Stream == "z" && e.Position > 55 && e.Type != `B"\,{}` }},
-			"unknown stream":   {kit.ReadOptions{Stream: "?"}, func(event.Envelope) bool { return false }},
+			"all":              {event.ReadOptions{}, func(event.Envelope) bool { return true }},
+			"after":            {event.ReadOptions{After: 700}, func(e event.Envelope) bool { return e.Position > 700 }},
+			"before the start": {event.ReadOptions{After: -1}, func(event.Envelope) bool { return true }},
+			"after the end":    {event.ReadOptions{After: 2000}, func(event.Envelope) bool { return false }},
+			"far after it":     {event.ReadOptions{After: 1 << 62}, func(event.Envelope) bool { return false }},
+			"type":             {event.ReadOptions{Types: []string{`B"\,{}`}}, func(e event.Envelope) bool { return e.Type == `B"\,{}` }},
+			"types, after":     {event.ReadOptions{After: 9, Types: []string{"A", "C", "?"}}, func(e event.Envelope) bool { return e.Position > 9 && e.Type != `B"\,{}` }},
+			"unknown type":     {event.ReadOptions{Types: []string{"?"}}, func(event.Envelope) bool { return false }},
+			"stream":           {event.ReadOptions{Stream: "y"}, func(e event.Envelope) bool { return e.Stream == "y" }},
+			"stream, after":    {event.ReadOptions{Stream: "y", After: 1000}, func(e event.Envelope) bool { return e.Stream == "y" && e.Position > 1000 }},
+			"stream, types":    {event.ReadOptions{Stream: "z", Types: []string{"A"}}, func(e event.Envelope) bool { return e.Stream == "z" && e.Type == "A" }},
+			"everything given": {event.ReadOptions{Stream: "z", Types: []string{"A", "C"}, After: 55}, func(e event.Envelope) bool { return e.Stream == "z" && e.Position > 55 && e.Type != `B"\,{}` }},
+			"unknown stream":   {event.ReadOptions{Stream: "?"}, func(event.Envelope) bool { return false }},
 		} {
 			want := slices.DeleteFunc(slices.Clone(all), func(e event.Envelope) bool { return !c.want(e) })
 			if got := b.Collect(b.Store.ReadAll(b.Ctx, c.opts)); !slices.Equal(kit.PositionsOf(got), kit.PositionsOf(want)) {
@@ -77,7 +77,7 @@ func TestReadingHoldsNoConnectionWhileEventsAreHandled(t *testing.T) {
 		var nested func(depth int)
 		nested = func(depth int) {
 			n := 0
-			for _, err := range b.Store.ReadAll(b.Ctx, kit.ReadOptions{}) {
+			for _, err := range b.Store.ReadAll(b.Ctx, event.ReadOptions{}) {
 				b.Must(err)
 				if n++; n == 10 && depth > 0 {
 					nested(depth - 1)
@@ -105,7 +105,7 @@ func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
 		defer cancel()
 		var last error
 		n := 0
-		for _, err := range b.Store.ReadAll(ctx, kit.ReadOptions{}) {
+		for _, err := range b.Store.ReadAll(ctx, event.ReadOptions{}) {
 			if last != nil {
 				t.Fatal("it went on after an error")
 			}
@@ -120,8 +120,8 @@ func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
 			t.Errorf("%d events, then %v", n, last)
 		}
 		_, stream := kit.Collect(b.Store.ReadStream(ctx, "\xff", 1))
-		_, all := kit.Collect(b.Store.ReadAll(ctx, kit.ReadOptions{Stream: "\x00"}))
-		_, types := kit.Collect(b.Store.ReadAll(ctx, kit.ReadOptions{Types: []string{"\xff"}}))
+		_, all := kit.Collect(b.Store.ReadAll(ctx, event.ReadOptions{Stream: "\x00"}))
+		_, types := kit.Collect(b.Store.ReadAll(ctx, event.ReadOptions{Types: []string{"\xff"}}))
 		for _, err := range []error{stream, all, types} {
 			if err == nil || errors.Is(err, context.Canceled) {
 				t.Errorf("error %v, want one about the text", err)

@@ -190,7 +190,7 @@ func TestWritesWithTheContextOfATransactionAreRefused(t *testing.T) {
 					t.Errorf("%s: %v", method, err)
 				}
 			}
-			if events := b.Collect(store.ReadAll(ctx, kit.ReadOptions{})); len(events) != 2 {
+			if events := b.Collect(store.ReadAll(ctx, event.ReadOptions{})); len(events) != 2 {
 				t.Errorf("%d events", len(events))
 			}
 		}

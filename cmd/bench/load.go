@@ -23,9 +23,7 @@ var probe = event.Event{Type: "probed", Body: []byte(`{"amount": 26.85}`)}
 type appendFunc func(ctx context.Context, stream string) (int64, error)
 
 // appendTo returns the appendFunc of millrace.
-func appendTo(store interface {
-	Append(context.Context, string, event.Expected, ...event.Event) (event.Appended, error)
-}) appendFunc {
+func appendTo(store event.Appender) appendFunc {
 	return func(ctx context.Context, stream string) (int64, error) {
 		result, err := store.Append(ctx, stream, event.Any, probe)
 		if err != nil {

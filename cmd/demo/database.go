@@ -34,7 +34,7 @@ type place interface {
 type database interface {
 	millrace.Store
 	Close()
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	event.Appender
 	DeadLetters(id millrace.ProjectionID) projection.DeadLetters
 	// batch makes a handler in a transaction of the store.
 	batch(handle batchHandler) millrace.Handler

@@ -80,17 +80,17 @@ type countEventsJSON struct {
 }
 
 // selection has the flags that select events.
-type selection struct{ readOptions }
+type selection struct{ event.ReadOptions }
 
 func (o *selection) add(cmd *cobra.Command) {
-	cmd.Flags().Int64Var(&o.after, "after", 0, "only events after this position")
-	cmd.Flags().StringSliceVar(&o.types, "type", nil, "only events of these types")
-	cmd.Flags().StringVar(&o.stream, "stream", "", "only events of this stream")
+	cmd.Flags().Int64Var(&o.After, "after", 0, "only events after this position")
+	cmd.Flags().StringSliceVar(&o.Types, "type", nil, "only events of these types")
+	cmd.Flags().StringVar(&o.Stream, "stream", "", "only events of this stream")
 }
 
 func (o *selection) check() error {
-	if o.after < 0 {
-		return misuse("--after must not be negative: %d", o.after)
+	if o.After < 0 {
+		return misuse("--after must not be negative: %d", o.After)
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (c *cli) eachEvent(ctx context.Context, s store, o selection, fn func(tenan
 	}
 	progress := c.progress()
 	defer progress.end()
-	for e, err := range upTo(mark, of.readAll(ctx, o.readOptions)) {
+	for e, err := range upTo(mark, of.ReadAll(ctx, o.ReadOptions)) {
 		if err == nil {
 			err = fn(tenant, e)
 		}

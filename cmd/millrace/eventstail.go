@@ -75,10 +75,10 @@ func (f *follower) printLast(ctx context.Context, n int) error {
 		return nil
 	}
 	for span := int64(n) * 2; ; span *= 8 {
-		o := f.o.readOptions
-		o.after = max(f.shown-span, f.o.after)
+		o := f.o.ReadOptions
+		o.After = max(f.shown-span, f.o.After)
 		var found []event.Envelope
-		for e, err := range upTo(f.shown, f.of.readAll(ctx, o)) {
+		for e, err := range upTo(f.shown, f.of.ReadAll(ctx, o)) {
 			if err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (f *follower) printLast(ctx context.Context, n int) error {
 				found = append(found[:0], found[len(found)-n:]...)
 			}
 		}
-		if len(found) < n && o.after > f.o.after {
+		if len(found) < n && o.After > f.o.After {
 			continue
 		}
 		for _, e := range found[max(0, len(found)-n):] {
@@ -125,9 +125,9 @@ func (f *follower) catchUp(ctx context.Context, update engine.TailUpdate) error 
 	if update.Mark <= f.shown {
 		return nil
 	}
-	o := f.o.readOptions
-	o.after = max(f.shown, f.o.after)
-	for e, err := range upTo(update.Mark, f.of.readAll(ctx, o)) {
+	o := f.o.ReadOptions
+	o.After = max(f.shown, f.o.After)
+	for e, err := range upTo(update.Mark, f.of.ReadAll(ctx, o)) {
 		if err == nil {
 			err = f.print(f.tenant, e)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"iter"
 
 	"github.com/jackc/pgx/v5"
 
@@ -38,29 +37,19 @@ type store interface {
 
 // events are the events of a tenant.
 type events interface {
+	event.Reader
+	event.Appender
 	State(ctx context.Context) (projection.TenantState, error)
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
-	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
 	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)
 	RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error)
 	Erasures(ctx context.Context) ([]event.Erasure, error)
-	readAll(ctx context.Context, o readOptions) iter.Seq2[event.Envelope, error]
 }
 
 // appendFunc appends in a transaction.
 type appendFunc func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 
-// readOptions are the ReadOptions of both stores.
-type readOptions struct {
-	after  int64
-	types  []string
-	stream string
-}
-
 // database is a store in PostgreSQL.
 type database struct{ *pgstore.Store }
-
-type databaseTenant struct{ *pgstore.Tenant }
 
 func openPostgres(ctx context.Context, url, schema, sessionURL string) (store, error) {
 	s, err := pgstore.Open(ctx, url, pgstore.Options{Schema: schema, SessionDSN: sessionURL})
@@ -75,18 +64,11 @@ func (d database) dropTenant(ctx context.Context, name string, dependents bool) 
 }
 
 func (d database) of(tenant string) (events, error) {
-	t, err := d.ForTenant(tenant)
-	return databaseTenant{t}, err
-}
-
-func (t databaseTenant) readAll(ctx context.Context, o readOptions) iter.Seq2[event.Envelope, error] {
-	return t.ReadAll(ctx, pgstore.ReadOptions{After: o.after, Types: o.types, Stream: o.stream})
+	return d.ForTenant(tenant)
 }
 
 // file is a store in a file.
 type file struct{ *sqlitestore.Store }
-
-type fileTenant struct{ *sqlitestore.Tenant }
 
 func openFile(ctx context.Context, path string) (store, error) {
 	s, err := sqlitestore.Open(ctx, path, sqlitestore.Options{})
@@ -104,12 +86,7 @@ func (f file) dropTenant(ctx context.Context, name string, dependents bool) erro
 }
 
 func (f file) of(tenant string) (events, error) {
-	t, err := f.ForTenant(tenant)
-	return fileTenant{t}, err
-}
-
-func (t fileTenant) readAll(ctx context.Context, o readOptions) iter.Seq2[event.Envelope, error] {
-	return t.ReadAll(ctx, sqlitestore.ReadOptions{After: o.after, Types: o.types, Stream: o.stream})
+	return f.ForTenant(tenant)
 }
 
 func (d database) inTx(ctx context.Context, tenant string, fn func(ctx context.Context, append appendFunc) error) error {

@@ -15,7 +15,7 @@ import (
 // store is what the shop needs of either store.
 type store interface {
 	millrace.Store
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	event.Appender
 	Close()
 	// confirmations appends an OrderConfirmed for each OrderPlaced, in the transaction of its checkpoint.
 	confirmations() millrace.Handler

@@ -49,7 +49,7 @@ func Collect(read iter.Seq2[event.Envelope, error]) (events []event.Envelope, er
 
 // AllEvents returns all events of a tenant, in order.
 func AllEvents(ctx context.Context, tenant Tenant) ([]event.Envelope, error) {
-	return Collect(tenant.ReadAll(ctx, ReadOptions{}))
+	return Collect(tenant.ReadAll(ctx, event.ReadOptions{}))
 }
 
 // PositionsOf returns the positions of events.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"reflect"
 	"testing"
 	"time"
@@ -230,14 +229,6 @@ func (s PgStore) AliasTx(ctx context.Context, tx Tx, name string) (string, error
 
 func (t pgTenant) AliasTx(ctx context.Context, tx Tx, name string) (string, error) {
 	return t.Tenant.AliasTx(ctx, tx.(PgTx).Tx, name)
-}
-
-func (s PgStore) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
-	return s.Store.ReadAll(ctx, pgstore.ReadOptions(opts))
-}
-
-func (t pgTenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.Tenant.ReadAll(ctx, pgstore.ReadOptions(opts))
 }
 
 func (s PgStore) Numbers(ctx context.Context, query string) (values []int64, err error) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"net/url"
 	"path/filepath"
 	"reflect"
@@ -188,14 +187,6 @@ func (s SQLiteStore) AliasTx(ctx context.Context, tx Tx, name string) (string, e
 
 func (t sqliteTenant) AliasTx(ctx context.Context, tx Tx, name string) (string, error) {
 	return t.Tenant.AliasTx(ctx, tx.(SQLiteTx).Tx, name)
-}
-
-func (s SQLiteStore) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
-	return s.Store.ReadAll(ctx, sqlitestore.ReadOptions(opts))
-}
-
-func (t sqliteTenant) ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.Tenant.ReadAll(ctx, sqlitestore.ReadOptions(opts))
 }
 
 func (s SQLiteStore) DeadLetters(id projection.ID) projection.DeadLetters {

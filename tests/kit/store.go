@@ -2,7 +2,6 @@ package kit
 
 import (
 	"context"
-	"iter"
 	"reflect"
 	"slices"
 	"testing"
@@ -125,25 +124,16 @@ type Store interface {
 
 // Tenant is one tenant of a store.
 type Tenant interface {
+	event.Reader
+	event.Appender
 	Name() string
 	State(ctx context.Context) (projection.TenantState, error)
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error)
-	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error]
-	Stream(ctx context.Context, id string) (event.StreamInfo, error)
 	Alias(ctx context.Context, name string) (id string, err error)
 	AliasTx(ctx context.Context, tx Tx, name string) (id string, err error)
-	ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[event.Envelope, error]
 	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)
 	RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error)
 	Erasures(ctx context.Context) ([]event.Erasure, error)
-}
-
-// ReadOptions are the options of ReadAll, which every store has.
-type ReadOptions struct {
-	After  int64
-	Types  []string
-	Stream string
 }
 
 // Tx is a handler's transaction.

@@ -32,7 +32,7 @@ func customerErased(_ context.Context, q pgstore.Queue, e event.Of[CustomerErase
 // Customers is a store, a *pgstore.Store or a *sqlitestore.Store.
 type Customers interface {
 	millrace.Store
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	event.Appender
 	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)
 }
 

@@ -122,15 +122,10 @@ func checkout(store *pgstore.Store) millrace.Projection {
 	}
 }
 
-// Appender is a tenant of a store.
-type Appender interface {
-	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
-}
-
 // Pay asks the payment provider. The provider answers a repeat with the same key as before, and takes the money once.
 type Pay func(ctx context.Context, key string, cents int64) (accepted bool, err error)
 
-func charge[T Appender](tenantOf func(name string) (T, error), pay Pay) millrace.Projection {
+func charge[T event.Appender](tenantOf func(name string) (T, error), pay Pay) millrace.Projection {
 	return millrace.Projection{
 		Name: "charge",
 		Handler: millrace.DeliverOn(func(ctx context.Context, e millrace.DeliveredOf[PaymentRequested]) error {

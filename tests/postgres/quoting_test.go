@@ -29,7 +29,7 @@ func TestErrorsShortenLongValues(t *testing.T) {
 		_, err := b.store.Append(b.Ctx, stream, expected, e)
 		return err
 	}
-	first := func(stream string, opts *pgstore.ReadOptions, ctx context.Context) (err error) {
+	first := func(stream string, opts *event.ReadOptions, ctx context.Context) (err error) {
 		events := b.store.ReadStream(ctx, stream, 1)
 		if opts != nil {
 			events = b.store.ReadAll(ctx, *opts)
@@ -73,8 +73,8 @@ func TestErrorsShortenLongValues(t *testing.T) {
 		"stream":                  {add(big, event.Any, event.Event{}), []string{"stream", "1048576 bytes", "at most"}},
 		"stream, NUL":             {first(nul, nil, b.Ctx), []string{"stream", "NUL"}},
 		"stream, cancelled":       {first(big, nil, cancelled), []string{"stream", "canceled"}},
-		"read all, stream":        {first("", &pgstore.ReadOptions{Stream: nul}, b.Ctx), []string{"stream", "NUL"}},
-		"read all, type":          {first("", &pgstore.ReadOptions{Types: []string{nul}}, b.Ctx), []string{"type", "NUL"}},
+		"read all, stream":        {first("", &event.ReadOptions{Stream: nul}, b.Ctx), []string{"stream", "NUL"}},
+		"read all, type":          {first("", &event.ReadOptions{Types: []string{nul}}, b.Ctx), []string{"type", "NUL"}},
 		"key":                     {add("s", event.Any.WithKey(big), event.Event{}), []string{"idempotency key", "1048576 bytes", "at most"}},
 		"key, used":               {add("other", event.Any.WithKey(longKey), event.Event{}), []string{"key", "used"}},
 		"type":                    {add("s", event.Any, event.Event{Type: nul}), []string{"event type", "NUL"}},

@@ -131,7 +131,7 @@ func (b *bundle) mustAppendInEveryWay(name string) {
 			b.T.Error(err)
 		}
 	}
-	for _, err := range tenant.ReadAll(b.Ctx, pgstore.ReadOptions{}) {
+	for _, err := range tenant.ReadAll(b.Ctx, event.ReadOptions{}) {
 		if err != nil {
 			b.T.Error(err)
 		}

@@ -77,7 +77,7 @@ func countAppends(t *testing.T, counts *statementCounts) {
 		}
 	}
 	c.during("read a stream", read(c.tapped.ReadStream(c.Ctx, "a", 1)))
-	c.during("read all events", read(c.tapped.ReadAll(c.Ctx, kit.ReadOptions{})))
+	c.during("read all events", read(c.tapped.ReadAll(c.Ctx, event.ReadOptions{})))
 }
 
 func countTenants(t *testing.T, counts *statementCounts) {

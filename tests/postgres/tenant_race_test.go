@@ -171,7 +171,7 @@ func (r *race) verify(projections ...string) {
 		r.Must(err)
 		has[i] = make(map[int64]bool)
 		var positions []int64
-		for e, err := range tenant.ReadAll(r.Ctx, pgstore.ReadOptions{}) {
+		for e, err := range tenant.ReadAll(r.Ctx, event.ReadOptions{}) {
 			r.Must(err)
 			var number int64
 			r.Must(e.Decode(&number))

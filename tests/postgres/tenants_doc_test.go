@@ -101,7 +101,7 @@ func (s *service) leaves(ctx context.Context, customer string, file io.Writer) e
 		return err
 	}
 	out := json.NewEncoder(file)
-	for e, err := range tenant.ReadAll(ctx, pgstore.ReadOptions{}) {
+	for e, err := range tenant.ReadAll(ctx, event.ReadOptions{}) {
 		if err != nil {
 			return err
 		}

@@ -184,7 +184,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 		if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrTenantDropped) {
 			t.Errorf("Append: %v", err)
 		}
-		for _, err := range acme.ReadAll(b.Ctx, pgstore.ReadOptions{}) {
+		for _, err := range acme.ReadAll(b.Ctx, event.ReadOptions{}) {
 			if !errors.Is(err, projection.ErrTenantDropped) {
 				t.Errorf("ReadAll: %v", err)
 			}

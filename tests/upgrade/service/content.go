@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"iter"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
@@ -55,6 +56,11 @@ func Contents(ctx context.Context, store Store) (map[string]*Content, error) {
 		c.DeadLetters = append(c.DeadLetters, letters...)
 	}
 	return contents, nil
+}
+
+// readAll returns all events of a tenant. The options of the stores had types of their own before event.ReadOptions.
+func readAll[Options any](ctx context.Context, read func(context.Context, Options) iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
+	return read(ctx, *new(Options))
 }
 
 // contentOf returns a content without projections.

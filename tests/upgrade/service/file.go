@@ -32,7 +32,7 @@ func (s file) Tenant(name string) (Tenant, error) {
 }
 
 func (t fileTenant) Events(ctx context.Context) iter.Seq2[event.Envelope, error] {
-	return t.ReadAll(ctx, sqlitestore.ReadOptions{})
+	return readAll(ctx, t.ReadAll)
 }
 
 func (s file) exec(ctx context.Context, query string, args ...any) error {

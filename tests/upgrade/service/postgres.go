@@ -32,7 +32,7 @@ func (s postgres) Tenant(name string) (Tenant, error) {
 }
 
 func (t postgresTenant) Events(ctx context.Context) iter.Seq2[event.Envelope, error] {
-	return t.ReadAll(ctx, pgstore.ReadOptions{})
+	return readAll(ctx, t.ReadAll)
 }
 
 func (s postgres) prepare(ctx context.Context) error {

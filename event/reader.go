@@ -1,0 +1,34 @@
+package event
+
+import (
+	"context"
+	"iter"
+)
+
+// Reader reads the events of one tenant. The stores and their tenants implement it: see there for what each of them adds.
+type Reader interface {
+	// ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does not exist
+	// has no events.
+	ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[Envelope, error]
+	// ReadAll reads events in the order of their positions, to the end. To act on every event exactly once, use a projection: an append
+	// that is still open may put its events below positions that were already read.
+	ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[Envelope, error]
+	// Stream describes a stream. A stream that does not exist has version 0.
+	Stream(ctx context.Context, id string) (StreamInfo, error)
+}
+
+// Appender appends events to the streams of one tenant. The stores and their tenants implement it.
+type Appender interface {
+	// Append appends events to a stream, all or none, if expected holds.
+	Append(ctx context.Context, stream string, expected Expected, events ...Event) (Appended, error)
+}
+
+// ReadOptions select the events of ReadAll. The zero value selects all.
+type ReadOptions struct {
+	// After is the position after which reading begins.
+	After int64
+	// Types selects events by type. Default: all.
+	Types []string
+	// Stream selects the events of one stream. Default: all.
+	Stream string
+}
