@@ -155,6 +155,7 @@ func (c clinic) has(customers, greetings int64) {
 
 // A customer is erased while the nodes run: one projection deletes its rows, and the other one, which is named, is rebuilt.
 func TestCustomerIsErasedAsThePageSays(t *testing.T) {
+	t.Parallel()
 	onClinics(t, func(t *testing.T, c clinic) {
 		ada, err := c.Store.Alias(c.Ctx, "ada@example.org")
 		c.Must(err)
@@ -190,6 +191,7 @@ func TestCustomerIsErasedAsThePageSays(t *testing.T) {
 
 // A rebuild after the erasure forgets the person again: CustomerErased is redacted with the stream, and other streams name the customer.
 func TestRebuildAfterAnErasureForgetsThePersonAgain(t *testing.T) {
+	t.Parallel()
 	onClinics(t, func(t *testing.T, c clinic) {
 		c.MustAppend(c.Store, "visit-1", event.Any, event.New(CustomerSeen{Customer: "ada"}))
 		c.MustAppend(c.Store, "ada", event.Any, event.New(CustomerNamed{"Ada"}))
@@ -206,6 +208,7 @@ func TestRebuildAfterAnErasureForgetsThePersonAgain(t *testing.T) {
 
 // The role that runs may not erase, and may not change the record. Nothing is redacted then, and nothing stops.
 func TestRoleThatRunsErasesNothing(t *testing.T) {
+	t.Parallel()
 	onClinics(t, func(t *testing.T, c clinic) {
 		if c.owner == c.Store {
 			t.Skip("a file has no roles")

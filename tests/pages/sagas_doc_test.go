@@ -278,6 +278,7 @@ func (o orders) hasAll(t *testing.T) {
 
 // Each order is paid and confirmed, or declined and cancelled, in its own tenant.
 func TestSagaEndsWithAConfirmedOrACancelledOrder(t *testing.T) {
+	t.Parallel()
 	withOrders(t, func(t *testing.T, o orders) {
 		o.placed()
 		bank := new(provider)
@@ -291,6 +292,7 @@ func TestSagaEndsWithAConfirmedOrACancelledOrder(t *testing.T) {
 
 // An order that is cancelled while it is paid is refunded. A second answer changes nothing.
 func TestSagaCompensatesWhatCameTooLate(t *testing.T) {
+	t.Parallel()
 	withOrders(t, func(t *testing.T, o orders) {
 		o.Given("order-1", event.New(OrderPlaced{"Ada", 100}))
 		o.When(o.checkout)
@@ -303,6 +305,7 @@ func TestSagaCompensatesWhatCameTooLate(t *testing.T) {
 
 // Whatever interrupts the handlers, each event is followed by one. A payment whose answer was lost is asked for again, with its key.
 func TestSagaThatIsInterruptedFollowsOnce(t *testing.T) {
+	t.Parallel()
 	faults := map[string]func(o orders) (checkout, charge []millrace.Middleware){
 		"lost commits": func(o orders) (_, _ []millrace.Middleware) {
 			return []millrace.Middleware{o.LostCommit()}, []millrace.Middleware{o.LostCommit()}
@@ -333,6 +336,7 @@ func TestSagaThatIsInterruptedFollowsOnce(t *testing.T) {
 
 // A saga that handles its events again finds the states of its orders, and appends nothing. It has no Reset, so a rebuild is refused.
 func TestSagaThatBeginsAgainAppendsNothing(t *testing.T) {
+	t.Parallel()
 	withOrders(t, func(t *testing.T, o orders) {
 		o.placed()
 		o.When(o.checkout, o.charge(new(provider).pay))
@@ -361,6 +365,7 @@ func TestSagaThatBeginsAgainAppendsNothing(t *testing.T) {
 
 // An order that does not decode parks its stream. The others go on, and a replay continues the order.
 func TestSagaParksOneOrder(t *testing.T) {
+	t.Parallel()
 	withOrders(t, func(t *testing.T, o orders) {
 		broken := o.checkout
 		broken.Middleware = []millrace.Middleware{o.FailAt(1, millracetest.Always)}
@@ -378,6 +383,7 @@ func TestSagaParksOneOrder(t *testing.T) {
 
 // A saga that begins at the end leaves the orders from before alone.
 func TestSagaThatBeginsAtTheEndLeavesOldOrdersAlone(t *testing.T) {
+	t.Parallel()
 	withOrders(t, func(t *testing.T, o orders) {
 		o.Given("order-1", event.New(OrderPlaced{"Ada", 100}))
 		o.checkout.Start = projection.Start{End: true}
@@ -392,6 +398,7 @@ func TestSagaThatBeginsAtTheEndLeavesOldOrdersAlone(t *testing.T) {
 
 // The program of the page registers both projections.
 func TestSagaIsRegistered(t *testing.T) {
+	t.Parallel()
 	withOrders(t, func(t *testing.T, o orders) {
 		store, ok := o.store.(*pgstore.Store)
 		if !ok {

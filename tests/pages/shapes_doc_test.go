@@ -124,6 +124,7 @@ const shownTotals = "select stream, cents from totals order by 1"
 
 // The release that knows both types comes before the first event of the new one.
 func TestReadersKnowANewTypeBeforeItIsAppended(t *testing.T) {
+	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}))
 		s.When(release(s, itemAdded, event.Strict))
@@ -137,6 +138,7 @@ func TestReadersKnowANewTypeBeforeItIsAppended(t *testing.T) {
 
 // The other way round, the old release passes the new events without an error.
 func TestReaderThatDoesNotKnowANewTypePassesItsEvents(t *testing.T) {
+	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}), event.New(ItemAdded2{Cents: 100}))
 		s.When(release(s, itemAdded, event.Strict))
@@ -148,6 +150,7 @@ func TestReaderThatDoesNotKnowANewTypePassesItsEvents(t *testing.T) {
 
 // A member that was renamed in the Go type is zero, or parks its event if the handler is strict. The next release replays it.
 func TestRenamedMemberIsZeroOrParked(t *testing.T) {
+	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}))
 		s.When(release(s, careless))
@@ -169,6 +172,7 @@ func TestRenamedMemberIsZeroOrParked(t *testing.T) {
 
 // With the FailureHandler of the page, the projection stops at the event, and the next release continues there.
 func TestProjectionStopsAtOtherShapes(t *testing.T) {
+	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}))
 		strict := release(s, careless, event.Strict)
@@ -202,6 +206,7 @@ func (withQuantity) EventType() string { return "ItemAdded.2" }
 // An event is parked if it has a member that was removed since, or lacks a member that is required now. A field that may be missing
 // accepts both shapes.
 func TestRemovedAndNewMembersParkOtherEvents(t *testing.T) {
+	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded2{Cents: 1, Note: "a gift"}))
 		s.Given("order-2", event.New(ItemAdded2{Cents: 2}))
@@ -233,6 +238,7 @@ func TestRemovedAndNewMembersParkOtherEvents(t *testing.T) {
 // A rebuild hands the events of all shapes to the handlers of today. A handler that is gone is missed, and a handler that is strict parks
 // what it does not know.
 func TestRebuildHandlesTheEventsOfAllShapes(t *testing.T) {
+	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
 		s.Given("order-1", event.New(ItemAdded{"12.50"}), event.New(ItemAdded2{Cents: 100}))
 		s.When(s.after)
