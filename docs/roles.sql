@@ -63,6 +63,9 @@ begin
         end if;
     end loop;
     execute format('revoke insert, update, delete on %I.tenants, %I.schema_versions from millrace_app', control, control);
+    if to_regclass(format('%I.erasures', control)) is not null then -- the first erasure makes it
+        execute format('revoke insert, update, delete on %I.erasures from millrace_app', control);
+    end if;
     -- To pause tenants.
     execute format('grant update (paused) on %I.tenants to millrace_app', control);
 end

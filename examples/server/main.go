@@ -103,7 +103,7 @@ func serve(ctx context.Context, rt *millrace.Runtime, requests http.Handler, at 
 	defer cancel()
 	err := server.Shutdown(ending) // 3. no new requests; those in progress end
 	if err != nil {
-		err = errors.Join(err, server.Close()) // they took too long
+		err = errors.Join(fmt.Errorf("cut off the requests in progress: %w", err), server.Close()) // they took too long
 	}
 	stop() // 4. batches end within Config.GracePeriod, and the leases are released
 	both.Wait()

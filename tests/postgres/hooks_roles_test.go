@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -96,6 +98,40 @@ func TestProcessOfTheOwnerCarriesOutOperationsOfNodesThatMayNot(t *testing.T) {
 	}))
 	b.Reaches(rt, "totals@2", b.Append("order-1", 1).Positions[0])
 	b.mustRead(8)
+}
+
+// A tenant that signs up after the swaps begins with version 2. The nodes may not run its hook, so the job does.
+func TestProcessOfTheOwnerBeginsAVersionInNewTenants(t *testing.T) {
+	t.Parallel()
+	owner, b, _ := newTotalsOf(t)
+	ownerDSN := owner.Pool().Config().ConnString()
+	store := b.open(ownerDSN, nil, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(
+		"create table if not exists totals_1 as select 0 as n; create or replace view totals as select * from totals_1; create table if not exists totals_2 as select 0 as n")}})
+	rt := b.Running(kit.Quick, totals2(), millrace.Projection{Name: "p", Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { return nil })})
+	b.Must(swapAsOwner(b.Ctx, ownerDSN))
+	var names []string
+	for i := range 30 {
+		names = append(names, fmt.Sprintf("new_%d", i))
+	}
+	for _, name := range names {
+		tenant, err := kit.PgStore{Store: store}.CreateTenant(b.Ctx, name)
+		b.Must(err)
+		b.ReachesOf(rt, name, "p", b.AppendTo(tenant, "order-1", 2))
+	}
+	begun := "select count(*)::int from millrace.projections where name = 'totals@2' and tenant like 'new%'"
+	if n := value[int](b, begun); n != 0 {
+		t.Errorf("%d tenants have version 2 before the job", n)
+	}
+	b.Must(swapAsOwner(b.Ctx, ownerDSN))
+	if n := value[int](b, begun); n != len(names) {
+		t.Errorf("%d of %d tenants have version 2 after the job", n, len(names))
+	}
+	for _, name := range names {
+		b.ReachesOf(rt, name, "totals@2", 2)
+		if n := value[int](b, "select n from millrace_"+name+".totals"); n != 4 {
+			t.Errorf("readers of %s see %d", name, n)
+		}
+	}
 }
 
 // The nodes have the DSN of the owner for hooks alone.
