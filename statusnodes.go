@@ -40,8 +40,8 @@ type Summary struct {
 	// the highest position known to the node that reads the tenant's events.
 	Held []TenantStatus `json:"held"`
 	// Standing are the projections that have not moved for 30 s although events wait, because their reads fail or hang, or because of
-	// another fault that is counted against no event. It has those of them that have stood still for the longest time, at most 10
-	// of each node. StandingCount counts all.
+	// another fault that is counted against no event, and later versions with which a tenant cannot begin, because their hooks fail.
+	// It has those of them that have stood still for the longest time, at most 10 of each node. StandingCount counts all.
 	Standing      []Standstill `json:"standing"`
 	StandingCount int          `json:"standingCount"`
 	// Parked counts the parked events of all projections. OldestParked is the time at which the oldest of them failed for the

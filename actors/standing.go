@@ -119,8 +119,15 @@ func (r *Registry) Standstill(id projection.ID) (Standstill, bool) {
 	return r.standstill(p)
 }
 
-// failing returns the projections whose standstill a person should look at, the longest first. It visits only those that work, and
-// those with a fault.
+// publishUnbegun records the versions with which tenants cannot begin.
+func (r *Registry) publishUnbegun(later map[string]swapLater) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.overview.unbegun = later
+}
+
+// failing returns the projections whose standstill a person should look at, the longest first. It visits only those that work,
+// those with a fault, and those with which a tenant cannot begin.
 func (r *Registry) failing() (found []Standstill) {
 	visit := func(id projection.ID) {
 		if s, stands := r.standstill(r.projections[id]); stands && s.Fails {
@@ -129,6 +136,9 @@ func (r *Registry) failing() (found []Standstill) {
 	}
 	for id := range r.overview.troubled[troubleFault] {
 		visit(id)
+	}
+	for _, later := range r.overview.unbegun {
+		found = append(found, later.standstill)
 	}
 	visited := 0
 	for id := range r.working {

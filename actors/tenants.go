@@ -24,11 +24,17 @@ type tenants struct {
 	atOnce      int                    // how many rows the next transaction makes
 	logged      map[leftOut]bool       // what was logged
 	waiting     map[engine.Rename]bool // renames that wait for the nodes of an earlier release
-	later       map[string]time.Time   // by name, the tenants whose hooks failed, and when they run again; never changed
+	later       map[string]swapLater   // by name, the tenants whose hooks failed; never changed
 }
 
 // swapAgain is the pause after a failure of the hook Swap of a later version with which a tenant begins.
 const swapAgain = 5 * time.Second
+
+// swapLater is a version with which a tenant cannot begin, since its hook fails. It is tried again at that time.
+type swapLater struct {
+	standstill Standstill
+	again      time.Time
+}
 
 // leftOut says why a projection does not run: its name is retired for a reason, or it waits for the nodes of its earlier name.
 type leftOut struct{ projection, reason, earlier string }
@@ -43,7 +49,7 @@ type ensureRound struct {
 	more    bool            // there are further tenants
 	left    engine.LeftOut
 	renames []engine.Rename  // those that no other node seems to keep waiting
-	failed  map[string]error // the tenants whose hooks failed
+	failed  map[string]engine.SwapFailure // by name, the tenants whose hooks failed
 	err     error
 }
 
@@ -74,13 +80,8 @@ func (n *node) nextEnsure() ensureRound {
 // notifications arrive, or a hook failed, that is in each search. Otherwise notifications name the tenants that change, and a new
 // session lists all.
 func (n *node) listAgain() time.Duration {
-	session, now := n.deps.Registry.Session(), time.Now()
-	for _, at := range n.tenants.later {
-		if at.After(now) {
-			return n.deps.Timing.ReconcileInterval / 2
-		}
-	}
-	if session.Pooled {
+	session := n.deps.Registry.Session()
+	if session.Pooled || len(n.tenants.later) > 0 {
 		return n.deps.Timing.ReconcileInterval / 2
 	}
 	return time.Hour
@@ -150,7 +151,7 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 			}
 			e.atOnce = min(ensureMost, 2*e.atOnce)
 		}
-		e.made = append(e.made, slices.DeleteFunc(fresh[:tenants:tenants], func(t engine.Tenant) bool { return e.failed[t.Name] != nil })...)
+		e.made = append(e.made, slices.DeleteFunc(fresh[:tenants:tenants], func(t engine.Tenant) bool { return e.failed[t.Name].Err != nil })...)
 		fresh = fresh[tenants:]
 	}
 	return nil
@@ -163,7 +164,7 @@ func (e *ensureRound) hooksFailed(err error) error {
 		return err
 	}
 	if e.failed == nil {
-		e.failed = make(map[string]error)
+		e.failed = make(map[string]engine.SwapFailure)
 	}
 	maps.Copy(e.failed, failed.Tenants)
 	return nil
@@ -202,7 +203,7 @@ func (e *ensureRound) compare(listed []engine.Tenant) (fresh []engine.Tenant) {
 		if t.State != projection.TenantActive && t.State != projection.TenantPaused {
 			continue
 		}
-		if runs[t.Name] = true; (e.changed[t.Name] || e.ensured[t.Name] != t.Row) && !now.Before(e.later[t.Name]) {
+		if runs[t.Name] = true; (e.changed[t.Name] || e.ensured[t.Name] != t.Row) && !now.Before(e.later[t.Name].again) {
 			fresh = append(fresh, t)
 		}
 	}
@@ -222,7 +223,7 @@ func (e *ensureRound) compare(listed []engine.Tenant) (fresh []engine.Tenant) {
 func (n *node) ensureEnded(e *ensureRound) {
 	n.tenants.atOnce = e.atOnce
 	n.rowsLeftOut(e)
-	n.swapLater(e.failed)
+	n.swapsFailed(e)
 	if e.err != nil || e.more || len(e.failed) > 0 {
 		n.changes.listAll = time.Time{}
 	}
@@ -243,22 +244,32 @@ func (n *node) ensureEnded(e *ensureRound) {
 	n.deps.Registry.forget(e.removed)
 }
 
-// swapLater logs the failures of hooks, and puts off the next tries.
-func (n *node) swapLater(failed map[string]error) {
-	if len(failed) == 0 {
+// swapsFailed logs and reports the tenants that cannot begin with a version, and puts off the next tries.
+func (n *node) swapsFailed(e *ensureRound) {
+	if len(e.failed) == 0 && len(n.tenants.later) == 0 {
 		return
 	}
 	now := time.Now()
 	later := maps.Clone(n.tenants.later)
-	maps.DeleteFunc(later, func(_ string, at time.Time) bool { return at.Before(now) })
 	if later == nil {
-		later = make(map[string]time.Time)
+		later = make(map[string]swapLater)
 	}
-	for tenant, err := range failed {
-		later[tenant] = now.Add(swapAgain)
-		n.log.Warn("the hook by which a tenant begins with a version failed, retrying", zap.String("tenant", tenant), zap.Error(err))
+	for _, t := range e.made {
+		delete(later, t.Name)
+	}
+	for _, name := range e.removed {
+		delete(later, name)
+	}
+	for tenant, failure := range e.failed {
+		stands := Standstill{ID: failure.ID, Since: now, Reason: "the tenant cannot begin with it: " + failure.Err.Error(), Fails: true}
+		if before, failed := later[tenant]; failed {
+			stands.Since = before.standstill.Since
+		}
+		later[tenant] = swapLater{stands, now.Add(swapAgain)}
+		n.log.Warn("the hook by which a tenant begins with a version failed, retrying", zap.String("tenant", tenant), zap.Error(failure.Err))
 	}
 	n.tenants.later = later
+	n.deps.Registry.publishUnbegun(later)
 }
 
 // rowsLeftOut remembers the renames that wait, and logs why projections do not run, once for all tenants.

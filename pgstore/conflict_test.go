@@ -196,7 +196,7 @@ func TestHookThatDeadlocksEndsAlone(t *testing.T) {
 	later := engine.NewProjection{Tenant: projection.DefaultTenant, Name: "p@2", Partitions: 1, Swap: hook, Timeout: time.Minute}
 	_, err := store.plane().Ensure(testContext(t), []engine.NewProjection{later})
 	var failed *engine.SwapError
-	if !errors.As(err, &failed) || !pgerr.Is(failed.Tenants[projection.DefaultTenant], pgerr.Deadlock) {
+	if !errors.As(err, &failed) || !pgerr.Is(failed.Tenants[projection.DefaultTenant].Err, pgerr.Deadlock) {
 		t.Errorf("the hook: %v", err)
 	}
 	noError(t, <-waits)

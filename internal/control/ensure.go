@@ -159,7 +159,7 @@ func jsonArray[T any](list []T) string {
 // beginVersions lets tenants begin with later versions, since they have no earlier ones. It goes on after errors, and returns them
 // as an *engine.SwapError: the hook of one tenant may wait for a lock, or may not be able to connect, while all else works.
 func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, begins store.Begins) error {
-	failed := &engine.SwapError{Tenants: make(map[string]error)}
+	failed := &engine.SwapError{Tenants: make(map[string]engine.SwapFailure)}
 	for _, n := range later {
 		err := p.beginVersion(ctx, n, begins)
 		if err == nil {
@@ -168,7 +168,7 @@ func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, 
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		failed.Tenants[n.Tenant] = err
+		failed.Tenants[n.Tenant] = engine.SwapFailure{ID: n.ID(), Err: err}
 	}
 	if len(failed.Tenants) > 0 {
 		return failed

@@ -45,13 +45,19 @@ func (p NewProjection) ID() projection.ID { return projection.ID{Tenant: p.Tenan
 
 // SwapError is returned by Ensure if hooks failed for some tenants. The other rows were inserted.
 type SwapError struct {
-	// Tenants has the errors by the names of the tenants.
-	Tenants map[string]error
+	// Tenants has a failure of each tenant, by its name.
+	Tenants map[string]SwapFailure
+}
+
+// SwapFailure is why a tenant cannot begin with a version.
+type SwapFailure struct {
+	ID  projection.ID
+	Err error
 }
 
 func (e *SwapError) Error() string {
 	tenant := slices.Min(slices.Collect(maps.Keys(e.Tenants)))
-	return fmt.Sprintf("the swap hooks of %d tenants failed; tenant %q: %v", len(e.Tenants), tenant, e.Tenants[tenant])
+	return fmt.Sprintf("the swap hooks of %d tenants failed; tenant %q: %v", len(e.Tenants), tenant, e.Tenants[tenant].Err)
 }
 
 // BeginsLater reports whether the projection does not begin at the first event.

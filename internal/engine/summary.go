@@ -24,7 +24,8 @@ type NodeSummary struct {
 	LaggingTenants []LaggingTenant `json:"laggingTenants,omitempty"`
 	// Held are the tenants whose settled marks are held back or whose events cannot be read, the longest first.
 	Held []HeldTenant `json:"held,omitempty"`
-	// Standing are the projections that do not move although events wait, as a person should know, the longest first.
+	// Standing are the projections that do not move although events wait, or with which a tenant cannot begin, as a person should
+	// know, the longest first.
 	// StandingCount counts all of them.
 	Standing      []StandingProjection `json:"standing,omitempty"`
 	StandingCount int                  `json:"standingCount,omitempty"`

@@ -108,6 +108,7 @@ func TestProcessOfTheOwnerBeginsAVersionInNewTenants(t *testing.T) {
 	store := b.open(ownerDSN, nil, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(
 		"create table if not exists totals_1 as select 0 as n; create or replace view totals as select * from totals_1; create table if not exists totals_2 as select 0 as n")}})
 	rt := b.Running(kit.Quick, totals2(), millrace.Projection{Name: "p", Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { return nil })})
+	b.Reaches(rt, "totals@2", b.Head())
 	b.Must(swapAsOwner(b.Ctx, ownerDSN))
 	var names []string
 	for i := range 30 {
@@ -122,6 +123,21 @@ func TestProcessOfTheOwnerBeginsAVersionInNewTenants(t *testing.T) {
 	if n := value[int](b, begun); n != 0 {
 		t.Errorf("%d tenants have version 2 before the job", n)
 	}
+	says := func(problems ...string) bool {
+		return slices.ContainsFunc(problems, func(p string) bool {
+			return strings.Contains(p, "do not move although events wait: 30, the first new_") && strings.Contains(p, "/totals@2 for ") && strings.Contains(p, "cannot begin with it")
+		})
+	}
+	found := func() (problems []string) {
+		summary, err := rt.Summary(b.Ctx)
+		b.Must(err)
+		for _, f := range summary.Findings() {
+			problems = append(problems, f.Problem)
+		}
+		return problems
+	}
+	b.Eventually("the health names the version", func() bool { return says(rt.Health(b.Ctx).DegradedBy...) })
+	b.Eventually("a check names it too", func() bool { return says(found()...) })
 	b.Must(swapAsOwner(b.Ctx, ownerDSN))
 	if n := value[int](b, begun); n != len(names) {
 		t.Errorf("%d of %d tenants have version 2 after the job", n, len(names))
@@ -132,6 +148,7 @@ func TestProcessOfTheOwnerBeginsAVersionInNewTenants(t *testing.T) {
 			t.Errorf("readers of %s see %d", name, n)
 		}
 	}
+	b.Eventually("nothing is reported any more", func() bool { return len(rt.Health(b.Ctx).DegradedBy) == 0 && !says(found()...) })
 }
 
 // The nodes have the DSN of the owner for hooks alone.
