@@ -17,7 +17,7 @@ FOR = 0
 BENCH = -quick -json
 
 # What programs import of the library.
-RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd tests examples tools docs storecopy millraceotel millracetest \
+RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd tests examples tools docs millraceotel millracetest \
 	internal/pgtest internal/program internal/report internal/console internal/eventfile)
 
 # All that make lint has vetted is not vetted again.

@@ -13,7 +13,7 @@
 //
 // Package event defines events and their types. Package pgstore appends and reads them in a PostgreSQL database,
 // package sqlitestore in a file, without a server. Each of the two makes handlers that get a transaction of its
-// database. Package storecopy copies a file to PostgreSQL. Package projection has the policies, failures and errors of
+// database. MoveTenant moves a tenant from one store to another. Package projection has the policies, failures and errors of
 // projections. Deliver, DeliverEach and DeliverOn make handlers that work outside of the database, for mails or webhooks.
 //
 // Any number of processes may run the same projections. On PostgreSQL they share the projections. On a file one process

@@ -33,7 +33,7 @@ func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 			if changes, err := control.Becomes(t.state, projection.TenantArchived); !changes {
 				return err
 			}
-			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived, ""); err != nil {
+			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived); err != nil {
 				return err
 			}
 			return s.setTenantState(ctx, tx, name, projection.TenantArchived)
@@ -44,6 +44,8 @@ func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 // UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
 // those that are paused. It waits as ArchiveTenant does, and needs the same role. It does not change a tenant that is
 // not archived.
+// Do not call it for a tenant that has moved to another store (millrace.MoveTenant): both stores would give the same positions to
+// different events.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		if changes, err := control.Becomes(t.state, projection.TenantActive); !changes {
@@ -60,10 +62,10 @@ func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	return nil
 }
 
-// closeEvents makes further appends fail with that SQLSTATE, except those of a copy.
-func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState, copyID string) error {
+// closeEvents makes further appends fail with that SQLSTATE.
+func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState string) error {
 	return execScript(ctx, tx, sqltext.Fill(queries.Text("close_tenant"), "{tenant}", sqltext.Name(schema),
-		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState), "{copy}", sqltext.String(copyID)))
+		"{control}", s.control.quoted, "{state}", sqltext.String(sqlState)))
 }
 
 // setTenantState sets the state of a tenant under its structural lock.

@@ -233,5 +233,5 @@ func (e *examination) clock(server, before, after time.Time) {
 // stateProblems are the states in which a tenant should not stay.
 var stateProblems = map[projection.TenantState]string{
 	projection.TenantDropping: "call DropTenant (millrace tenants drop) again: an interrupted drop does not continue by itself",
-	projection.TenantCopying:  "run the copy again, or cancel it: an interrupted copy does not continue by itself",
+	projection.TenantCopying:  "continue or cancel the copy with the version of millrace that began it, or drop the tenant",
 }

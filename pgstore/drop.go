@@ -70,7 +70,7 @@ func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (r
 			return err
 		}
 		if exists {
-			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantDropping, ""); err != nil {
+			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantDropping); err != nil {
 				return err
 			}
 		}

@@ -78,19 +78,27 @@ var (
 	errHooksElsewhere = errors.New("Options.HookDSN leads to another database than the store's")
 )
 
+// identity is that of a database. Its copies have the incarnation of the original.
+type identity struct{ incarnation, database int64 }
+
+func (s *Store) identity(ctx context.Context, q querier) (i identity, err error) {
+	err = q.QueryRow(ctx, s.control.sql("database_identity"), pgx.QueryExecModeExec).Scan(&i.incarnation, &i.database)
+	return i, err
+}
+
 // sameDatabase returns an error unless conn leads to the database of the pool. Otherwise a hook could change another store, and end an
 // operation of that.
 func (s *Store) sameDatabase(ctx context.Context, conn *pgx.Conn) error {
-	type identity struct{ incarnation, database int64 }
-	var pool, hooks identity
-	sql := s.control.sql("database_identity")
-	err := s.within(ctx, func() error {
-		return s.pool.QueryRow(ctx, sql, pgx.QueryExecModeExec).Scan(&pool.incarnation, &pool.database)
+	var pool identity
+	err := s.within(ctx, func() (err error) {
+		pool, err = s.identity(ctx, s.pool)
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("identify the database: %w", err)
 	}
-	if err := conn.QueryRow(ctx, sql, pgx.QueryExecModeExec).Scan(&hooks.incarnation, &hooks.database); err != nil {
+	hooks, err := s.identity(ctx, conn)
+	if err != nil {
 		return fmt.Errorf("identify the database of Options.HookDSN: %w", err)
 	}
 	if hooks != pool {

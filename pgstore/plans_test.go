@@ -67,11 +67,11 @@ var coldStatements = map[string][]string{
 	"TestStatementsOfStatusReadWhatTheySelect shows what it reads":                           {"overview", "projections", "settled_floors"},
 	"it runs when a tenant is archived, brought back or dropped": {"close_tenant", "delete_tenant", "drop_schema", "limit_lock_wait", "lock_tables",
 		"lockable_tables", "open_tenant", "table_exists", "tenant_dependents", "tenant_lock_holders"},
-	"it runs when a store is copied, once for each tenant or page: TestCopyReadsPagesByTheirKeys": {"begin_copy", "begin_copy_write", "cancel_copy", "check_copy", "clear_copied",
-		"clear_events", "continue_positions", "copied_aliases", "copied_commands", "copied_dead_letters", "copied_parked_streams", "copied_part", "copied_projections", "copied_retired_projections", "copy_aliases", "copy_commands",
-		"copy_dead_letters", "copy_keys", "copy_parked_streams", "copy_projections", "copy_retired_projections", "copy_state", "copy_streams", "copy_tenants", "delete_copied_parts", "delete_copy",
-		"end_copy", "id_sequences", "lock_id_tables", "open_copy", "rebuild_projections", "reserve_copy_ids", "set_copied_part", "set_tenant_copy", "tenant_contents", "tenant_copy",
-		"verify_copy"},
+	"it runs when a tenant moves, once for each tenant or page, and reads all rows of the tenant: TestMoveReadsOnlyItsTenant": {"allow_idle", "continue_positions",
+		"copy_aliases", "copy_commands", "copy_dead_letters", "copy_erasures", "copy_events", "copy_keys", "copy_parked_streams", "copy_projections",
+		"copy_retired_projections", "copy_streams", "event_at", "ids_of_tenant", "last_position", "lock_ids", "lower_moved_leases", "lower_moved_projections", "operation_of_tenant", "paste_aliases",
+		"paste_commands", "paste_dead_letters", "paste_erasures", "paste_events", "paste_keys", "paste_leases", "paste_parked_streams", "paste_projections",
+		"paste_retired_projections", "paste_streams", "reserve_ids", "tenant_contents"},
 	"it reads the leases of a node, a large part of all, and runs when nodes come and go, and every 16th search": {"desired_counts", "owned_leases"},
 }
 

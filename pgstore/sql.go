@@ -30,6 +30,22 @@ var macros = sqlfile.Macros{
 	"tenant_name": "tenant",
 	"living":      "exists (select from {control}.nodes n where n.id = %s and n.expires_at > clock_timestamp())",
 	"lock":        "%s",
+
+	"object":         "json_build_object(%s)::text",
+	"array":          "coalesce(json_agg(%s), '[]')",
+	"json":           "to_json(%s)",
+	"micros":         "(extract(epoch from %s) * 1000000)::bigint",
+	"time":           "timestamptz 'epoch' + (%s)::bigint * interval '1 microsecond'",
+	"numbers":        "case when jsonb_typeof(list.value->%s) = 'array' then array(select x.v::bigint from jsonb_array_elements_text(list.value->%s) x (v)) end",
+	"texts":          "case when jsonb_typeof(list.value->%s) = 'array' then array(select x.v from jsonb_array_elements_text(list.value->%s) x (v)) end",
+	"ids":            "case when jsonb_typeof(list.value->%s) = 'array' then array(select x.v::bigint + $4::bigint from jsonb_array_elements_text(list.value->%s) x (v)) end",
+	"passed":         "(select coalesce(json_agg(json_build_array(x.f, x.t, x.u)), '[]') from unnest(%s.passed_from, %s.passed_to, %s.passed_upto) x (f, t, u))",
+	"passed_columns": "passed_from, passed_to, passed_upto",
+	"passed_values": "array(select (x.v->>0)::integer from jsonb_array_elements(list.value->'passed') x (v)), " +
+		"array(select (x.v->>1)::integer from jsonb_array_elements(list.value->'passed') x (v)), " +
+		"array(select (x.v->>2)::bigint from jsonb_array_elements(list.value->'passed') x (v))",
+	"stream_version": "stream_version",
+	"given_ids":      "overriding system value",
 }
 
 // controlSchema is the control schema: the statements of a store, and the names that are derived from the schema's.

@@ -52,9 +52,6 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"description of a stream", in.sql("stream"), []any{in.name, "s77"}, 1},
 		{"later events of a dead letter", in.sql("later_handled"), []any{in.name, letter, maxPosition, types, true}, 1},
 		{"version", in.sql("stream_version"), []any{"s77"}, 1},
-		{"copied events", in.sql("copied_events"), []any{last / 2, page}, page},
-		{"copied streams", in.sql("copied_streams"), []any{"s5", page}, page},
-		{"copied keys", in.sql("copied_keys"), []any{"k5", page}, page},
 		{"first result", in.sql("first_append"), []any{"k77"}, 1},
 	}
 	for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(eventsPerStream)} {

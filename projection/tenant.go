@@ -12,7 +12,7 @@ const (
 	TenantArchived TenantState = "archived"
 	// TenantDropping means that a drop of the tenant began and has not ended.
 	TenantDropping TenantState = "dropping"
-	// TenantCopying means that the tenant is being copied from another store. Until the copy is complete, the tenant
+	// TenantCopying means that an earlier version of this library copies the tenant from a file. Until the copy is complete, the tenant
 	// takes no appends and no projection of it runs.
 	TenantCopying TenantState = "copying"
 )

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/transfer"
 )
 
 // cannot are attempts at what docs/sqlite.md says that a file cannot do, by the errors that it names.
@@ -86,7 +85,8 @@ var cannot = map[string]struct {
 	}},
 	"sqlitestore.ErrMoved": {ErrMoved, func(t *testing.T) error {
 		store := newStore(t)
-		noError(t, store.CopySource().Close(testContext(t), transfer.Copy{ID: "1", From: "a file", To: "a database"}))
+		must(otherProgram(t, store).Exec(`create trigger millrace_tenants_update_closed before update on millrace_tenants
+			begin select raise(abort, 'millrace: the store was moved to a database'); end`))(t)
 		_, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
 		return err
 	}},

@@ -148,7 +148,7 @@ func (e *examination) writes(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return err
 	case errors.Is(err, ErrMoved):
-		e.add("copy", "use the other store; storecopy.Reopen or millrace copy cancel opens the file again", "the file takes no writes: %v", err)
+		e.add("copy", "use the other store; millrace copy cancel, or storecopy.Reopen, of the version that moved the file opens it again", "the file takes no writes: %v", err)
 	case err != nil:
 		e.add("permissions", "check the permissions of the file and its folder, and the space on the disk", "the file cannot be written to: %v", err)
 	}

@@ -73,12 +73,14 @@ func (s *Store) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.St
 			return err
 		}
 	}
+	if version > 0 {
+		if err := movedTo(ctx, tx); err != nil {
+			return err
+		}
+	}
 	next := list[version]
 	if _, err := tx.ExecContext(ctx, next.SQL); err != nil {
 		return fmt.Errorf("migration %s: %w", next.Name, err)
-	}
-	if err := closeNewTables(ctx, tx); err != nil {
-		return err
 	}
 	return setHeader(ctx, tx, "set_user_version", "{version}", version+1)
 }

@@ -33,6 +33,20 @@ var macros = sqlfile.Macros{
 	"tenant_name": "name",
 	"living":      "(%s is :living)",
 	"lock":        "",
+
+	"object":         "json_object(%s)",
+	"array":          "json_group_array(%s)",
+	"json":           "json(%s)",
+	"micros":         "%s",
+	"time":           "%s",
+	"numbers":        "list.value->>%s",
+	"texts":          "list.value->>%s",
+	"ids":            "case when list.value->>%s is not null then (select json_group_array(x.value + $4) from json_each(list.value->%s) x) end",
+	"passed":         "json(%s.passed)",
+	"passed_columns": "passed",
+	"passed_values":  "list.value->>'passed'",
+	"stream_version": "version",
+	"given_ids":      "",
 }
 
 var (

@@ -19,7 +19,7 @@ import (
 // allowedWithin are the methods that may be called with the context of a transaction: they read, append to the transaction, or do
 // nothing with a context.
 var allowedWithin = strings.Fields(`
-	Store.AliasTx Store.AppendTx Store.Close Store.CopySource Store.CopyTarget Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
+	Store.AliasTx Store.AppendTx Store.Close Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
 	Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Tenants
 	Tenant.AliasTx Tenant.AppendTx Tenant.Erasures Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait

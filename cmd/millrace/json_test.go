@@ -22,7 +22,7 @@ const documentFile = "../../docs/cli.md"
 // leaves returns the commands that do something, by their path below the root.
 func leaves(cmd *cobra.Command) (found []*cobra.Command) {
 	for _, sub := range cmd.Commands() {
-		if !sub.HasSubCommands() || sub.Name() == "copy" {
+		if !sub.HasSubCommands() {
 			found = append(found, sub)
 		}
 		found = append(found, leaves(sub)...)
@@ -70,7 +70,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		s.steps("projections rename totals sums --yes", "projections forget sums --yes", "projections create sums --from end")
 		p.must(t, done, "events", "append", "customer-1", "Named", `{"name": "Ada"}`)
 		s.steps("events erase customer-1 --reason requested --yes", "events redact 1 --reason password --yes", "events erasures")
-		s.copies(files + "shop.db")
+		s.moves(files + "shop.db")
 		document(t, "json", strings.ReplaceAll(s.text.String(), files, ""))
 	})
 }
@@ -152,18 +152,17 @@ func (s *transcript) requestRebuild(name string) {
 	}
 }
 
-// copies runs the commands that copy a file. They need both stores.
-func (s *transcript) copies(path string) {
+// moves runs the command that moves a tenant. It needs two stores.
+func (s *transcript) moves(path string) {
 	s.t.Helper()
 	own := s.place
 	defer func() { s.place = own }()
-	dsn := pgtest.Database(s.t)
-	s.place = place{flags: []string{"--database-url", dsn}}
+	s.place = place{flags: []string{"--database-url", pgtest.Database(s.t)}}
 	s.must(s.t, done, "migrate", "up")
 	from := place{flags: []string{"--file", path}}
 	from.must(s.t, done, "migrate", "up")
-	from.must(s.t, done, "events", "append", "order-1", "Paid")
-	s.steps("copy cancel --file "+path+" --yes", "copy --file "+path+" --rebuild-all --yes")
+	s.must(s.t, done, "events", "append", "order-1", "Paid")
+	s.steps("tenants move default --to "+path+" --rebuild-all --yes", "tenants move default --to "+path+" --rebuild-all --yes")
 }
 
 // document compares a part of the document with a text, or writes it with -update.
@@ -253,7 +252,7 @@ func TestDocumentKnowsExactlyTheCommandsThatExist(t *testing.T) {
 		lines++
 		args := strings.Fields(m[1])
 		cmd, rest, err := root().Find(args)
-		if err != nil || cmd.HasSubCommands() && cmd.Name() != "copy" && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		if err != nil || cmd.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
 			t.Errorf("%s mentions %q, which does not exist: %v", documentFile, m[1], err)
 			continue
 		}
@@ -284,7 +283,7 @@ func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 			}
 			if _, command, found := strings.Cut(line, "millrace "); found {
 				command, _, _ = strings.Cut(command, "|")
-				if sub, _, err := root().Find(strings.Fields(command)); err != nil || sub.HasSubCommands() && sub.Name() != "copy" {
+				if sub, _, err := root().Find(strings.Fields(command)); err != nil || sub.HasSubCommands() {
 					t.Errorf("%q: the example %q does not exist: %v", pathOf(cmd), strings.TrimSpace(line), err)
 				}
 			}
@@ -330,7 +329,7 @@ func TestMisuseNamesItselfAndExitsWith2(t *testing.T) {
 		"-n must not be negative: -1":                     "events tail -n -1 --file " + path,
 		"has no stream \"s\"":                             "events stream s --file " + path,
 		"--after must not be negative: -2":                "events count --after -2 --file " + path,
-		"copy needs both stores":                          "copy --database-url= --file " + path,
+		"--to must name the other store":                  "tenants move acme --file " + path,
 		"after must be from 0 to":                         "migrate sql --after 99",
 		"migrate sql is for PostgreSQL":                   "migrate sql --file " + path,
 		"have no effect here":                             "nodes --tenant a --file " + path,

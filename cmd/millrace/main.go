@@ -141,7 +141,7 @@ doctor or migrate status found something.`,
 	f.DurationVar(&c.timeout, "timeout", 0, "give up after this time (default: never)")
 	f.SortFlags = false
 	cmd.AddCommand(c.migrateCommand(), c.nodesCommand(), c.tenantsCommand(), c.projectionsCommand(), c.deadLettersCommand(),
-		c.eventsCommand(), c.copyCommand(), c.checkCommand(), c.doctorCommand(), c.versionCommand())
+		c.eventsCommand(), c.checkCommand(), c.doctorCommand(), c.versionCommand())
 	c.completeFlags(cmd)
 	return cmd
 }

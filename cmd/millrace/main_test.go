@@ -140,7 +140,7 @@ var masks = []struct {
 	{regexp.MustCompile(`go1\.[0-9.]+`), "<go>"},
 	{regexp.MustCompile(`, commit [0-9a-f]+|,"commit":"[0-9a-f]+"`), ""},
 	// The progress of a command that takes longer than a second.
-	{regexp.MustCompile(`(?m)^(\d+ of \d+ projections?|(copying|verifying|opening) tenant .*|\d+ events? imported|\d+ events?, position .*)\n`), ""},
+	{regexp.MustCompile(`(?m)^(\d+ of \d+ projections?|moving tenant .*|\d+ events? imported|\d+ events?, position .*)\n`), ""},
 }
 
 func masked(text string) string {

@@ -57,12 +57,12 @@ models can still be read.`, func(ctx context.Context, s store, name string) erro
 		func(ctx context.Context, s store, name string) error {
 			return withAdmin(s, func(a *millrace.Admin) error { return a.ResumeTenant(ctx, name) })
 		})
-	all := []*cobra.Command{create, archive, unarchive, pause, resume, c.dropCommand()}
+	all := []*cobra.Command{create, archive, unarchive, pause, resume, c.moveCommand(), c.dropCommand()}
 	for _, cmd := range all {
 		cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), c.completeTenants
 	}
 	create.ValidArgsFunction = nil // the names are new
-	return group("tenants", "List, create, archive, recover and drop tenants", append([]*cobra.Command{list, c.recoverCommand()}, all...)...)
+	return group("tenants", "List, create, archive, recover, move and drop tenants", append([]*cobra.Command{list, c.recoverCommand()}, all...)...)
 }
 
 // warnOfSetup says what new tenants may lack, before they are created: a node may use them at once.

@@ -21,6 +21,21 @@ var macros = map[string]bool{
 	"tenant_name": false, // t.{tenant_name}: the column with the name of a tenant, in the table of tenants
 	"living":      true,  // {living l.owner}: whether a node is alive
 	"lock":        true,  // {lock for share}: at the end of a select, the lock of its rows
+
+	// Those of the rows that move to another store: see control.Move. Times in JSON are microseconds since 1970.
+	"object":         true,  // {object 'name', p.name}: a JSON object of keys and values
+	"array":          true,  // {array list.value}: an aggregate, the JSON array of values
+	"json":           true,  // {json e.types}: a list, or JSON, as a value of {object …}
+	"micros":         true,  // {micros d.ended_at}: a time as a value of {object …}
+	"time":           true,  // {time list.value->>'at'}: a time of an object of {objects …}
+	"numbers":        true,  // {numbers 'positions'}: the list under this key of an object of {objects …}
+	"texts":          true,  // {texts 'types'}: the same of texts
+	"ids":            true,  // {ids 'letters'}: {numbers 'letters'} plus $4
+	"passed":         true,  // {passed p}: the ranges that a projection has passed, as JSON
+	"passed_columns": false, // the columns for them
+	"passed_values":  false, // their values, from list.value->'passed'
+	"stream_version": false, // d.{stream_version}: the column with the version of a dead letter's event
+	"given_ids":      false, // after the columns of an insert, if the ids are given
 }
 
 // Share adds the statements of sql/*.sql, each of which is one text for all stores. expand writes a statement for this store. It

@@ -8,7 +8,9 @@ import (
 )
 
 var texts = Macros{"control": "c", "projection": "projection_id", "now": "now()", "in": "= any(%s)", "rows": "unnest(%s) as list(value)", "objects": "elements(%s) as list(value)", "tenant_id": "(select id of %s)",
-	"tenant_name": "name", "living": "(%s lives or %s)", "lock": ""}
+	"tenant_name": "name", "living": "(%s lives or %s)", "lock": "",
+	"object": "object(%s)", "array": "agg(%s)", "json": "json(%s)", "micros": "micros(%s)", "time": "time(%s)", "numbers": "numbers(%s)", "texts": "texts(%s)", "ids": "ids(%s)",
+	"passed": "%s.passed", "passed_columns": "passed", "passed_values": "value", "stream_version": "version", "given_ids": ""}
 
 func TestMacrosAreExpanded(t *testing.T) {
 	for text, want := range map[string]string{
@@ -24,6 +26,7 @@ func TestMacrosAreExpanded(t *testing.T) {
 		"not {living l.owner}":                       "not (l.owner lives or l.owner)",
 		"select 1 {lock for share of o}":             "select 1 ",
 		"a {in (select h from {control}.o)} or b":    "a = any((select h from c.o)) or b",
+		"select {object 'at', {micros a.at}}":        "select object('at', micros(a.at))",
 		"{nothing}":                                  "error: there is no macro {nothing}",
 		"{}":                                         "error: there is no macro {}",
 		"{in {nothing}}":                             "error: there is no macro {nothing}",

@@ -18,6 +18,7 @@ import (
 // Control runs functions in transactions. fn may run twice, so it sets its results anew each time, and does nothing else that
 // stays: a session may have lost its prepared statements.
 type Control interface {
+	Moves
 	// Tx runs fn in a transaction and commits it durably.
 	Tx(ctx context.Context, fn func(Tx) error) error
 	// Fenced is Tx in a transaction that holds a lease. It returns projection.ErrLeaseLost if the lease is lost, and
@@ -37,6 +38,17 @@ type Control interface {
 	ViewIn(ctx context.Context, lease engine.Lease, fn func(View) error) error
 	// Classify returns err as a Fault with its class.
 	Classify(err error) *engine.Fault
+}
+
+// Moves are what tenants need that move between stores.
+type Moves interface {
+	// Receive runs a reception in one transaction, and commits it durably.
+	Receive(ctx context.Context, r Reception) error
+	// IsSame reports whether another store is this one: it has the same tenants.
+	IsSame(ctx context.Context, other Control) (bool, error)
+	// ArchiveTenant and UnarchiveTenant are those of the stores.
+	ArchiveTenant(ctx context.Context, tenant string) error
+	UnarchiveTenant(ctx context.Context, tenant string) error
 }
 
 // Driver is what a store does itself: the interfaces of package engine, cut by what uses them, and transactions for package control.
@@ -61,6 +73,17 @@ type Begins struct {
 type Begin struct {
 	Checkpoint int64
 	Tenant     int32
+}
+
+// Reception is a transaction in which a tenant comes from another store.
+type Reception struct {
+	Tenant string
+	// Fill is called first. The store has created the tenant, or it takes no appends until the commit.
+	Fill func(tx Tx) error
+	// Hook runs with the transaction after Fill.
+	Hook engine.Hook
+	// End is called before the commit, and returns the state that the tenant gets, which is active or archived.
+	End func(tx Tx) (projection.TenantState, error)
 }
 
 // Lending is a transaction that is lent to a hook of the user. It has the guards and limits of a batch. Nothing is committed if the hook

@@ -1,7 +1,3 @@
-// Package transfer copies a store into another one. It knows no driver: the stores implement Source and Target.
-//
-// A copy never starts again from the beginning. Rows are copied in the order of their keys, and the target records the
-// key of the last row together with the rows. A call after a crash continues there. Nothing changes in a closed source,
-// so the rows of both calls fit together. The target takes no appends, and runs no projections of copied tenants, until
-// all rows of all tenants were read again from both stores and compared.
+// Package transfer has what a move of a tenant does with rows. A store returns each row as a JSON object with the same members in every
+// store. The members body and headers are JSON texts.
 package transfer

@@ -5,23 +5,26 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/millrace-go/millrace/internal/transfer"
 )
 
-var values = transfer.Table{Name: "values", Keys: 1, Columns: []transfer.Column{{Name: "id", Kind: transfer.Integer}, {Name: "text", Kind: transfer.Text}, {Name: "json", Kind: transfer.JSON}}}
-
-// checksum is that of rows of the table values.
-func checksum(t *testing.T, rows ...transfer.Row) string {
-	t.Helper()
-	d := transfer.NewDigest()
-	for _, row := range rows {
-		if err := d.Add(values, row); err != nil {
-			t.Fatal(err)
-		}
+// row is a row with a body.
+func row(body string) string {
+	text, err := json.Marshal(map[string]any{"position": 1, "body": body})
+	if err != nil {
+		panic(err)
 	}
-	return d.Checksum()
+	return string(text)
+}
+
+// different returns the member in which two rows differ.
+func different(t *testing.T, a, b string) string {
+	t.Helper()
+	member, err := transfer.Different(a, b)
+	if err != nil {
+		t.Fatalf("%s, %s: %v", a, b, err)
+	}
+	return member
 }
 
 func TestJSONIsComparedByItsValue(t *testing.T) {
@@ -36,97 +39,55 @@ func TestJSONIsComparedByItsValue(t *testing.T) {
 		{`"😀"`, `"\ud83d\ude00"`},
 	} {
 		for _, text := range same[1:] {
-			if checksum(t, transfer.Row{int64(1), "", same[0]}) != checksum(t, transfer.Row{int64(1), "", text}) {
+			if different(t, row(same[0]), row(text)) != "" {
 				t.Errorf("%s and %s are the same value", same[0], text)
 			}
 		}
 	}
-	different := []string{`null`, `0`, `1`, `-1`, `10`, `0.1`, `1.01`, `"1"`, `true`, `false`, `""`, `[]`, `{}`, `[[]]`, `[1,0]`, `[10]`, `["10"]`,
+	values := []string{`null`, `0`, `1`, `-1`, `10`, `0.1`, `1.01`, `"1"`, `true`, `false`, `""`, `[]`, `{}`, `[[]]`, `[1,0]`, `[10]`, `["10"]`,
 		`{"a":1}`, `{"a":"1"}`, `{"b":1}`, `{"a":1,"b":null}`, `["a",1]`, `"a"`, `"A"`, `"a "`}
-	for i, a := range different {
-		for _, b := range different[i+1:] {
-			if checksum(t, transfer.Row{int64(1), "", a}) == checksum(t, transfer.Row{int64(1), "", b}) {
+	for i, a := range values {
+		for _, b := range values[i+1:] {
+			if different(t, row(a), row(b)) != "body" {
 				t.Errorf("%s and %s are different values", a, b)
 			}
 		}
 	}
 }
 
-func TestChecksumIsOverValuesAndTheirOrder(t *testing.T) {
-	rows := []transfer.Row{{int64(1), "a", nil}, {int64(2), "b", nil}}
-	sums := map[string]string{checksum(t, rows...): "the rows"}
-	for what, changed := range map[string][]transfer.Row{
-		"another order":     {rows[1], rows[0]},
-		"a row less":        {rows[0]},
-		"a row twice":       {rows[0], rows[1], rows[1]},
-		"null for empty":    {{int64(1), nil, nil}, rows[1]},
-		"empty for a":       {{int64(1), "", nil}, rows[1]},
-		"another number":    {{int64(257), "a", nil}, rows[1]},
-		"a moved character": {{int64(1), "ab", nil}, {int64(2), "", nil}},
-	} {
-		sum := checksum(t, changed...)
-		if other, taken := sums[sum]; taken {
-			t.Errorf("%s has the checksum of %s", what, other)
-		}
-		sums[sum] = what
-	}
-	if err := transfer.NewDigest().Add(values, transfer.Row{int64(1), "a", "{"}); err == nil || !strings.Contains(err.Error(), "column json") {
-		t.Errorf("JSON that is not valid: %v", err)
-	}
-}
-
-func TestDifferentColumnIsNamed(t *testing.T) {
-	row := transfer.Row{int64(1), "a", `{"a":1}`}
-	for want, other := range map[string]transfer.Row{
-		"": {int64(1), "a", `{"a":1.0}`}, "id": {int64(2), "b", `{}`}, "text": {int64(1), nil, `{}`}, "json": {int64(1), "a", nil},
-	} {
-		if got, err := transfer.Different(values, row, other); err != nil || got != want {
-			t.Errorf("%v: %q %v, want %q", other, got, err, want)
+func TestDifferentMemberIsNamed(t *testing.T) {
+	for want, other := range map[string]string{"": `{"b":"x", "a" : 1.0, "c":null}`, "a": `{"a":"1","b":"x"}`, "b": `{"a":1,"c":null}`, "c": `{"a":1,"b":"x","c":0}`} {
+		if got := different(t, `{"a":1,"b":"x","c":null}`, other); got != want {
+			t.Errorf("%s: %q, want %q", other, got, want)
 		}
 	}
-}
-
-func TestKeysAreReadAsTheyWereWritten(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		for _, table := range transfer.Tables {
-			key := table.After()
-			for i := range key {
-				if table.Columns[i].Kind == transfer.Integer {
-					key[i] = rapid.Int64Range(0, 1<<62).Draw(t, "number")
-				} else {
-					key[i] = rapid.String().Draw(t, "text")
-				}
-			}
-			text, err := json.Marshal(key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, err := table.ParseKey(string(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if reread, _ := json.Marshal(again); string(reread) != string(text) {
-				t.Errorf("%s: %s became %s", table.Name, text, reread)
-			}
-		}
-	})
-	for _, text := range []string{"", "[]", "[1,2,3]", `["a"]`, `{}`} {
-		if key, err := transfer.Events.ParseKey(text); err == nil {
-			t.Errorf("%s is the key %v", text, key)
+	for _, bad := range []string{`{`, row(`{`), row(`1 2`), row(`1e99999999999`)} {
+		if member, err := transfer.Different(bad, row("0")); err == nil {
+			t.Errorf("%s: %q", bad, member)
 		}
 	}
 }
 
 func TestTextsThatServersRefuseAreReplaced(t *testing.T) {
+	for text, want := range map[string]string{
+		"a":                 "a",
+		"a\xffb":            "a\uFFFDb",
+		`a\u0000b\u0001`:    "a\uFFFDb" + `\u0001`,
+		`\\u0000`:           `\\u0000`,
+		`\\\u0000\"\u0000`:  `\\` + "\uFFFD" + `\"` + "\uFFFD",
+		`a backslash \\, c`: `a backslash \\, c`,
+	} {
+		if got := transfer.Storable(text); got != want {
+			t.Errorf("%q became %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestPagesHaveFewLargeRows(t *testing.T) {
 	var page transfer.Page
-	page.Add(transfer.Row{int64(1), "a\x00b\xffc", nil})
-	if got := page.Rows[0][1]; got != "a\uFFFDb\uFFFDc" {
-		t.Errorf("%q", got)
+	for !page.Add(row(`"` + strings.Repeat("x", 1<<20) + `"`)) {
 	}
-	for !page.Full() {
-		page.Add(transfer.Row{int64(1), strings.Repeat("x", 1<<20), nil})
-	}
-	if n := len(page.Rows); n > 10 {
+	if n := len(page.Rows); n > 10 || !json.Valid([]byte(page.JSON())) {
 		t.Errorf("a page has %d rows of 1 MiB", n)
 	}
 }

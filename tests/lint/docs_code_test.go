@@ -16,7 +16,7 @@ var codeOf = map[string][]string{
 	"docs/failures.md":   {"tests/postgres/failures_doc_test.go"},
 	"docs/guide.md":      {"tests/postgres/guide_doc_test.go"},
 	"docs/monitoring.md": {"millraceotel/monitoring_doc_test.go"},
-	"docs/moving.md":     {"storecopy/moving_doc_test.go"},
+	"docs/moving.md":     {"tests/moves/moving_doc_test.go"},
 	"docs/partitions.md": {"tests/postgres/partitions_doc_test.go"},
 	"docs/restoring.md":  {"tests/runbook/restoring_test.go"},
 	"docs/sagas.md":      {"tests/pages/sagas_doc_test.go"},

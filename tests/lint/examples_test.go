@@ -13,7 +13,7 @@ import (
 )
 
 // publicFolders have examples. The tests of these packages run them.
-var publicFolders = []string{".", "event", "projection", "observe", "pgstore", "sqlitestore", "storecopy", "millraceotel"}
+var publicFolders = []string{".", "event", "projection", "observe", "pgstore", "sqlitestore", "millraceotel"}
 
 // standsAlone returns why a file with an example does not run as it stands in a program of a user.
 func standsAlone(file *ast.File) (faults []string) {
@@ -95,9 +95,8 @@ func exampleFiles(t *testing.T) map[string]*ast.File {
 
 // withoutExample are exported functions and methods that no example calls, by the reason.
 var withoutExample = map[string][]string{
-	"packages of this module call it":         {"Engine", "CopySource", "CopyTarget"},
+	"packages of this module call it":         {"Engine"},
 	"fmt, errors and encoding/json call it":   {"Error", "Unwrap", "String", "MarshalJSON", "UnmarshalJSON"},
-	"docs/moving.md and its tests show it":    {"Cancel", "Reopen"},
 	"it cancels or awaits what Rebuild began": {"CancelOperation", "WaitOperation"},
 	"it has one line":                         {"Size"},
 }

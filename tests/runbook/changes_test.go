@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
-	"github.com/millrace-go/millrace/storecopy"
 )
 
 var _ = add(map[string]func(s *scenario){
@@ -24,7 +23,6 @@ var _ = add(map[string]func(s *scenario){
 	"an-archive-or-a-drop-of-a-tenant-waits":   waitingArchive,
 	"a-drop-of-a-tenant-was-interrupted":       interruptedDrop,
 	"appends-to-a-tenant-are-refused":          archivedTenant,
-	"a-copy-to-postgresql-was-interrupted":     interruptedCopy,
 })
 
 func wrongRows(s *scenario) {
@@ -161,20 +159,6 @@ func archivedTenant(s *scenario) {
 	s.append("acme", "OrderPlaced")
 	s.reaches("acme", 1)
 	s.must(s.store.ArchiveTenant(s.ctx, "acme"))
-	s.follow()
-	s.follow()
-}
-
-func interruptedCopy(s *scenario) {
-	s.database()
-	file := s.file()
-	_, err := file.Append(s.ctx, "order-17", event.Any, event.Untyped("OrderPlaced", nil))
-	s.must(err)
-	interrupted := errors.New("the process ended")
-	_, err = storecopy.Run(s.ctx, file, s.store, storecopy.Options{ReadModels: func(context.Context, pgx.Tx, string) error { return interrupted }})
-	if !errors.Is(err, interrupted) {
-		s.Fatalf("the copy was not interrupted: %v", err)
-	}
 	s.follow()
 	s.follow()
 }

@@ -1,0 +1,87 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/projection"
+)
+
+var errSameStore = errors.New("both stores are the same")
+
+// Move moves a tenant to another store. In the source it is archived first, and stays archived. If nothing was moved, a tenant that was
+// active is unarchived there. mayLeave gets the names of the projections, and returns an error if the tenant must not move. moved reports
+// whether an earlier call has moved the tenant.
+func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave func(projections []string) error) (moved bool, err error) {
+	source, target := control.On(from), control.On(to)
+	wasActive, err := leaving(ctx, from, to, m, mayLeave)
+	if err != nil {
+		return false, err
+	}
+	exists, err := to.Tenants(ctx, []string{m.Tenant})
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case len(exists) == 0:
+	case wasActive: // no earlier call has moved it, at most one of the target
+		err = target.Empty(ctx, m.Tenant)
+	default:
+		moved, err = target.Has(ctx, source, m.Tenant)
+	}
+	if err != nil {
+		return false, fmt.Errorf("the target: %w", err)
+	}
+	if err := from.ArchiveTenant(ctx, m.Tenant); err != nil || moved {
+		return moved, err
+	}
+	err = source.Move(ctx, target, m)
+	switch {
+	case err == nil:
+		return false, nil
+	case m.Ended:
+		return false, fmt.Errorf("%w; the tenant may have moved: it stays archived in the source, repeat the move", err)
+	case !wasActive:
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
+	defer cancel()
+	if failed := from.UnarchiveTenant(ctx, m.Tenant); failed != nil {
+		err = fmt.Errorf("%w; the tenant stays archived in the source: %w", err, failed)
+	}
+	return false, err
+}
+
+// leaving reports whether the tenant is active in the source, and returns an error if it must not move.
+func leaving(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave func(projections []string) error) (active bool, err error) {
+	if caller, within := engine.ProjectionFrom(ctx); within && caller.Tenant == m.Tenant {
+		return false, fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: move it elsewhere", caller)
+	}
+	same, err := from.IsSame(ctx, to)
+	switch {
+	case err != nil:
+		return false, err
+	case same:
+		return false, errSameStore
+	}
+	tenants, err := from.Tenants(ctx, []string{m.Tenant})
+	switch {
+	case err != nil:
+		return false, err
+	case len(tenants) == 0:
+		return false, projection.ErrUnknownTenant
+	}
+	names, err := control.On(from).CanLeave(ctx, m.Tenant)
+	if err == nil {
+		err = mayLeave(names)
+	}
+	active = tenants[0].State != projection.TenantArchived
+	if active {
+		m.State = projection.TenantActive
+	}
+	return active, err
+}

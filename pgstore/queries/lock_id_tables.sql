@@ -1,3 +1,0 @@
--- Locks the tables whose ids a copy reserves, so that no other session draws ids. Locks: SHARE ROW EXCLUSIVE on them
--- until the commit that follows at once. Needs no index.
-lock table {control}.projections, {control}.dead_letters, {control}.commands in share row exclusive mode

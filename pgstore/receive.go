@@ -1,0 +1,89 @@
+package pgstore
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other session sees a tenant that
+// it creates, and appends to one that exists wait.
+func (s port) Receive(ctx context.Context, r store.Reception) error {
+	t, err := s.ForTenant(r.Tenant)
+	if err == nil {
+		err = s.notWithin(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	err = s.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
+		if err := s.admit(ctx, tx, t); err != nil {
+			return err
+		}
+		if err := s.onPlainly(ctx, tx).run(r.Fill); err != nil {
+			return err
+		}
+		if r.Hook.Run != nil {
+			// A function that ends its goroutine must not end the process.
+			call := usercode.Go(func() error {
+				return s.runStep(ctx, tx, t.name, func(ctx context.Context, tx pgx.Tx, _ string) error { return r.Hook.Call(ctx, tx) })
+			})
+			<-call.Done()
+			if err := call.Err(); err != nil {
+				return err
+			}
+		}
+		var state projection.TenantState
+		err := s.onPlainly(ctx, tx).run(func(tx store.Tx) (err error) {
+			state, err = r.End(tx)
+			return err
+		})
+		if err == nil && state == projection.TenantArchived {
+			err = s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
+		}
+		return err
+	})
+	return s.lacking(ctx, t.schema, t.absent(ctx, s.missing(err)))
+}
+
+// admit creates a tenant, or locks one that exists. After it, no append to the tenant is open or begins.
+func (s port) admit(ctx context.Context, tx pgx.Tx, t *Tenant) error {
+	inserted, err := s.insertTenants(ctx, tx, []*Tenant{t})
+	if err != nil {
+		return err
+	}
+	if inserted[t.name] {
+		call := usercode.Go(func() error { return s.fillTenant(ctx, tx, t) })
+		<-call.Done()
+		return call.Err()
+	}
+	locked, err := t.lock(ctx, tx)
+	switch {
+	case err != nil:
+		return err
+	case locked.state == projection.TenantDropping:
+		return projection.ErrTenantDropping
+	case locked.state == projection.TenantCopying:
+		return projection.ErrTenantCopying
+	}
+	return execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema))
+}
+
+// IsSame implements store.Control.
+func (s port) IsSame(ctx context.Context, other store.Control) (bool, error) {
+	o, ok := other.(port)
+	if !ok || o.opts.Schema != s.opts.Schema {
+		return false, nil
+	}
+	own, err := s.identity(ctx, s.pool)
+	if err != nil {
+		return false, s.missing(err)
+	}
+	theirs, err := o.identity(ctx, o.pool)
+	return own == theirs, o.missing(err)
+}

@@ -1,0 +1,1 @@
+-- A transaction of a file may stay open. Locks nothing, needs no index.

@@ -1,0 +1,1 @@
+-- The file has one writer. Locks nothing, needs no index.
