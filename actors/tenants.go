@@ -48,7 +48,7 @@ type ensureRound struct {
 	removed []string        // tenants that do not exist any more, or are not active
 	more    bool            // there are further tenants
 	left    engine.LeftOut
-	renames []engine.Rename  // those that no other node seems to keep waiting
+	renames []engine.Rename               // those that no other node seems to keep waiting
 	failed  map[string]engine.SwapFailure // by name, the tenants whose hooks failed
 	err     error
 }
