@@ -14,8 +14,8 @@ import (
 var tenantFaults = []fault{
 	{
 		name: "a tenant comes and goes, and comes again",
-		expects: "every acknowledged event is applied once and in order, also after the tenant went back to a backup, appends that meet the " +
-			"end are refused by name, and nothing of the tenant is left, nor met by the next one of its name",
+		expects: "every acknowledged event is applied once and in order, also after the tenant went back to a backup, or to another store " +
+			"and back, appends that meet the end are refused by name, and nothing of the tenant is left, nor met by the next one of its name",
 		reach: reachData, weight: 3, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: (*strike).receiveGuest,
 	},

@@ -38,8 +38,8 @@ func (s *strike) receiveGuest() error {
 	})
 }
 
-// guestLife creates the guest, splits one of its projections, archives it and brings it back, restores it if it is
-// to be restored, compares what was applied, and drops it. Writers append all the time, also before and after.
+// guestLife creates the guest, splits one of its projections, archives it and brings it back, restores it from a
+// backup or moves it to another store and back, compares what was applied, and drops it. Writers append all the time, also before and after.
 func (s *strike) guestLife(restored bool) error {
 	w := startWriters(s.ctx, s.store, s.rnd.Uint64(), guestWriters, 1, fmt.Sprintf("g%x-", s.rnd.Uint32()), guest)
 	defer w.stop()
@@ -62,12 +62,16 @@ func (s *strike) guestLife(restored bool) error {
 	}
 	reopened()
 	pass()
+	var err error
 	if restored {
-		if err := s.restoreGuest(w, pass); err != nil {
-			return fmt.Errorf("restore: %w", err)
-		}
-		pass()
+		err = s.restoreGuest(w, pass)
+	} else {
+		err = s.moveGuest()
 	}
+	if err != nil {
+		return fmt.Errorf("restored %t: %w", restored, err)
+	}
+	pass()
 	if err := s.compareGuest(w); err != nil {
 		return err
 	}

@@ -1,0 +1,57 @@
+package chaos_test
+
+import (
+	"context"
+	"errors"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// elsewhere is the control schema of a store beside that of the nodes. No node runs in it.
+const elsewhere = "elsewhere"
+
+// moveGuest moves the guest to another store and back.
+func (s *strike) moveGuest() error {
+	defer s.close(guest, projection.ErrTenantArchived, projection.ErrTenantDropping, projection.ErrUnknownTenant)()
+	other, err := pgstore.OpenPool(s.ctx, s.store.Pool(), pgstore.Options{Schema: elsewhere})
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	err = errors.Join(s.retried(other.Migrate), s.removeFrom(other))
+	if err != nil {
+		return err
+	}
+	if err := s.moveBetween(s.store, other); err != nil {
+		return err
+	}
+	if err := s.dropGuest(); err != nil {
+		return err
+	}
+	return errors.Join(s.moveBetween(other, s.store), s.removeFrom(other))
+}
+
+// moveBetween moves the guest with its projections. The move is repeated during an outage, after which the guest may be archived.
+func (s *strike) moveBetween(from, to *pgstore.Store) error {
+	opts := millrace.MoveOptions{Projections: make(map[string]millrace.MoveAction), Active: true}
+	for name := range projectionTypes {
+		opts.Projections[name] = millrace.MoveKeep
+	}
+	return s.retried(func(ctx context.Context) error {
+		_, err := millrace.MoveTenant(ctx, from, to, guest, opts)
+		return err
+	})
+}
+
+// removeFrom drops the guest of the other store, if it has one.
+func (s *strike) removeFrom(other *pgstore.Store) error {
+	return s.retried(func(ctx context.Context) error {
+		err := other.DropTenant(ctx, guest, guest, pgstore.DropOptions{})
+		if errors.Is(err, projection.ErrUnknownTenant) {
+			return nil
+		}
+		return err
+	})
+}
