@@ -106,6 +106,16 @@ func (p Plane) Has(ctx context.Context, source Plane, tenant string) (has bool, 
 	return false, p.Empty(ctx, tenant)
 }
 
+// HasByNow reports whether another call has moved a tenant here from a source. It waits for a move that another call has begun. If
+// the target cannot be asked, it reports false.
+func (p Plane) HasByNow(ctx context.Context, source Plane, tenant string) (has bool, err error) {
+	err = source.db.Change(ctx, tenant, func(store.Tx, projection.TenantState) error {
+		has, _ = p.Has(ctx, source, tenant)
+		return nil
+	})
+	return has, source.failed(err, "wait for other moves of tenant %q", tenant)
+}
+
 // hasErasuresOf reports whether a tenant has as many erasures here as in a source, or more.
 func (p Plane) hasErasuresOf(ctx context.Context, source Plane, tenant string) (bool, error) {
 	there, err := source.Erasures(ctx, tenant)
@@ -176,9 +186,6 @@ func (m *Move) begin(tx store.Tx, state projection.TenantState) error {
 	if err := noOperationOf(tx, m.Tenant); err != nil {
 		return err
 	}
-	if _, err := tx.One("tenant_paused", []any{m.Tenant}, &m.paused); err != nil {
-		return err
-	}
 	if _, err := tx.One("last_position", []any{m.Tenant}, &m.Head); err != nil {
 		return err
 	}
@@ -198,6 +205,10 @@ func (m *Move) send(ctx context.Context, from store.Tx, to Plane) error {
 	err := to.db.Receive(ctx, store.Reception{Tenant: m.Tenant, Hook: m.ReadModels,
 		Fill: func(tx store.Tx) error { return m.fill(from, tx) },
 		End: func(tx store.Tx) (projection.TenantState, error) {
+			// If the session of the source has ended, its locks have too.
+			if _, err := from.One("tenant_paused", []any{m.Tenant}, &m.paused); err != nil {
+				return "", fmt.Errorf("the source: %w", err)
+			}
 			Restore(tx, m.Tenant, m.State, m.paused)
 			tx.Exec("let_leases_sleep", m.Tenant)
 			m.Ended = true

@@ -36,13 +36,13 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave 
 	if err != nil {
 		return false, fmt.Errorf("the target: %w", err)
 	}
-	if err := from.ArchiveTenant(ctx, m.Tenant); err != nil || moved {
-		return moved, err
+	err = from.ArchiveTenant(ctx, m.Tenant)
+	if err == nil && !moved {
+		err = source.Move(ctx, target, m)
 	}
-	err = source.Move(ctx, target, m)
 	switch {
 	case err == nil:
-		return false, nil
+		return moved, nil
 	case m.Ended:
 		return false, fmt.Errorf("%w; the tenant may have moved: it stays archived in the source, repeat the move", err)
 	case !wasActive:
@@ -50,7 +50,14 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
 	defer cancel()
-	if failed := from.UnarchiveTenant(ctx, m.Tenant); failed != nil {
+	moved, failed := target.HasByNow(ctx, source, m.Tenant)
+	if moved {
+		return true, nil
+	}
+	if failed == nil {
+		failed = from.UnarchiveTenant(ctx, m.Tenant)
+	}
+	if failed != nil {
 		err = fmt.Errorf("%w; the tenant stays archived in the source: %w", err, failed)
 	}
 	return false, err
