@@ -77,6 +77,8 @@ type MoveReport struct {
 // changes nothing and returns a report in which Earlier is set. To give up a move whose process died, call UnarchiveTenant of the source,
 // after you have made sure that the target does not have the tenant.
 //
+// One move of a process runs at a time. If another process has archived the tenant meanwhile, MoveTenant returns an error and leaves it so.
+//
 // MoveTenant returns projection.ErrTenantNotEmpty if the target has such a tenant with other events or projections,
 // projection.ErrOperationOpen while a rebuild, a swap or a drop of a version is open, and projection.ErrUnknownTenant. Before these, nothing
 // has changed. It needs the roles that own the tenant's schemas. In a file, nothing else is written while MoveTenant reads from it or writes to it.

@@ -28,9 +28,16 @@ import (
 // second longer than the server's deadlock_timeout, after which the server cancels an autovacuum. ArchiveTenant needs the
 // role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	return tenancy.Archive(ctx, s.plane(), name, func() error {
-		return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
-			if changes, err := control.Becomes(t.state, projection.TenantArchived); !changes {
+	_, err := s.port().Archive(ctx, name)
+	return err
+}
+
+// Archive implements store.Moves.
+func (s port) Archive(ctx context.Context, name string) (changed bool, err error) {
+	return tenancy.Archive(ctx, s.plane(), name, func() (changes bool, err error) {
+		err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) (err error) {
+			changes, err = control.Becomes(t.state, projection.TenantArchived)
+			if !changes {
 				return err
 			}
 			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived); err != nil {
@@ -38,6 +45,7 @@ func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 			}
 			return s.setTenantState(ctx, tx, name, projection.TenantArchived)
 		})
+		return changes && err == nil, err
 	})
 }
 

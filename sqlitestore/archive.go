@@ -16,9 +16,15 @@ import (
 // not archived. If ctx ends later, the tenant is archived nevertheless. Inserts by SQL into the tables of the store are
 // not refused.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	return tenancy.Archive(ctx, s.plane(), name, func() error {
-		_, err := s.setTenantState(ctx, name, projection.TenantArchived)
-		return err
+	_, err := s.port().Archive(ctx, name)
+	return err
+}
+
+// Archive implements store.Moves.
+func (s port) Archive(ctx context.Context, name string) (changed bool, err error) {
+	return tenancy.Archive(ctx, s.plane(), name, func() (changes bool, err error) {
+		_, changes, err = s.changeTenantState(ctx, name, projection.TenantArchived)
+		return changes, err
 	})
 }
 

@@ -63,8 +63,14 @@ func (s *Store) readTenants(ctx context.Context, names []string) (tenants []engi
 
 // setTenantState sets the state of a tenant, and returns the tenant's row.
 func (s *Store) setTenantState(ctx context.Context, name string, state projection.TenantState) (row int32, err error) {
+	row, _, err = s.changeTenantState(ctx, name, state)
+	return row, err
+}
+
+// changeTenantState sets the state of a tenant. It returns the tenant's row, and whether the state has changed.
+func (s *Store) changeTenantState(ctx context.Context, name string, state projection.TenantState) (row int32, changed bool, err error) {
 	if _, err := s.ForTenant(name); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	return s.plane().SetTenantState(ctx, name, state)
 }

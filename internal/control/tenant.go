@@ -26,22 +26,22 @@ func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engi
 	return p.failed(err, "set the desired state of tenant %q", tenant)
 }
 
-// SetTenantState sets the state of a tenant without a schema of its own, and returns the tenant's row. The structural lock
-// orders it with other changes.
-func (p Plane) SetTenantState(ctx context.Context, tenant string, to projection.TenantState) (row int32, err error) {
+// SetTenantState sets the state of a tenant without a schema of its own. It returns the tenant's row, and whether the state has changed.
+// The structural lock orders it with other changes.
+func (p Plane) SetTenantState(ctx context.Context, tenant string, to projection.TenantState) (row int32, changed bool, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		var from projection.TenantState
 		row, from, err = LockTenant(tx, tenant)
 		if err != nil {
 			return err
 		}
-		changes, err := Becomes(from, to)
-		if changes {
+		changed, err = Becomes(from, to)
+		if changed {
 			SetState(tx, tenant, to)
 		}
 		return err
 	})
-	return row, err
+	return row, changed && err == nil, err
 }
 
 // LockTenant takes the structural lock of a tenant, and returns its row and its state, which is never TenantPaused.

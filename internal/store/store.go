@@ -46,8 +46,9 @@ type Moves interface {
 	Receive(ctx context.Context, r Reception) error
 	// IsSame reports whether another store is this one: it has the same tenants.
 	IsSame(ctx context.Context, other Control) (bool, error)
-	// ArchiveTenant and UnarchiveTenant are those of the stores.
-	ArchiveTenant(ctx context.Context, tenant string) error
+	// Archive is ArchiveTenant of the stores, and reports whether it has changed the state, also if the wait after that failed.
+	// UnarchiveTenant is that of the stores.
+	Archive(ctx context.Context, tenant string) (changed bool, err error)
 	UnarchiveTenant(ctx context.Context, tenant string) error
 }
 

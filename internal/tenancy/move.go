@@ -11,12 +11,24 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-var errSameStore = errors.New("both stores are the same")
+var (
+	errSameStore = errors.New("both stores are the same")
+	errMeanwhile = errors.New("the tenant was archived meanwhile, perhaps by another move, and stays archived")
+)
+
+// moving lets one move of this process run at a time. Two moves between files in opposite directions would wait for each other's writers.
+var moving = make(chan struct{}, 1)
 
 // Move moves a tenant to another store. In the source it is archived first, and stays archived. If nothing was moved, a tenant that was
 // active is unarchived there. mayLeave gets the names of the projections, and returns an error if the tenant must not move. moved reports
 // whether an earlier call has moved the tenant.
 func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave func(projections []string) error) (moved bool, err error) {
+	select {
+	case moving <- struct{}{}:
+		defer func() { <-moving }()
+	case <-ctx.Done():
+		return false, fmt.Errorf("wait for another move: %w", context.Cause(ctx))
+	}
 	source, target := control.On(from), control.On(to)
 	wasActive, err := leaving(ctx, from, to, m, mayLeave)
 	if err != nil {
@@ -36,7 +48,10 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave 
 	if err != nil {
 		return false, fmt.Errorf("the target: %w", err)
 	}
-	err = from.ArchiveTenant(ctx, m.Tenant)
+	archived, err := from.Archive(ctx, m.Tenant)
+	if err == nil && wasActive && !archived {
+		err = errMeanwhile
+	}
 	if err == nil && !moved {
 		err = source.Move(ctx, target, m)
 	}
@@ -45,7 +60,7 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave 
 		return moved, nil
 	case m.Ended:
 		return false, fmt.Errorf("%w; the tenant may have moved: it stays archived in the source, repeat the move", err)
-	case !wasActive:
+	case !archived:
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)

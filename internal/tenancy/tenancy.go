@@ -31,15 +31,15 @@ func Stopped(ctx context.Context, plane control.Plane, free func() (bool, error)
 }
 
 // Archive archives a tenant by begin, and waits until nothing of it runs.
-func Archive(ctx context.Context, plane control.Plane, name string, begin func() error) error {
-	err := begin()
+func Archive(ctx context.Context, plane control.Plane, name string, begin func() (changed bool, err error)) (changed bool, err error) {
+	changed, err = begin()
 	if err == nil {
 		err = suspended(ctx, plane, name)
 	}
 	if err != nil {
-		return fmt.Errorf("archive tenant %q: %w", name, err)
+		return changed, fmt.Errorf("archive tenant %q: %w", name, err)
 	}
-	return nil
+	return changed, nil
 }
 
 // Drop drops a tenant. begin commits that the tenant is being dropped, and returns the tenant's row, 0 if it did not find

@@ -189,7 +189,7 @@ func (p *place) column(t testing.TB, query, tenant string) (list []string) {
 // archive archives a tenant, as a move does first.
 func (p *place) archive(t testing.TB, tenant string) {
 	t.Helper()
-	noError(t, p.Engine().ArchiveTenant(testContext(t), tenant))
+	must(p.Engine().Archive(testContext(t), tenant))(t)
 }
 
 // contents returns all rows of a tenant, by table.

@@ -3,6 +3,10 @@ package moves_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,103 +20,217 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// Two calls move an active tenant to the same target at once. One moves it, and the other does not activate it in the source again.
-func TestTwoMovesAtOnceActivateTheTenantOnce(t *testing.T) {
+// onDatabases runs a test for the directions from PostgreSQL to another database or a file.
+func onDatabases(t *testing.T, fn func(t *testing.T, from, to *place)) {
+	t.Helper()
+	onAllDirections(t, func(t *testing.T, from, to *place) {
+		if from.pg == nil || to.path == from.path {
+			t.Skip("the other directions show it")
+		}
+		fn(t, from, to)
+	})
+}
+
+// waits waits until n sessions of a database wait for locks.
+func (p *place) waits(t *testing.T, n int) {
+	t.Helper()
+	p.until(t, `select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and $1 <> ''`, fmt.Sprint(n))
+}
+
+// until waits until a query has that result.
+func (p *place) until(t *testing.T, query, want string) {
+	t.Helper()
+	ctx := testContext(t)
+	for !slices.Equal(p.column(t, query, "acme"), []string{want}) {
+		noError(t, ctx.Err())
+	}
+}
+
+// hook returns a hook of the store that does not use its transaction.
+func (p *place) hook(fn func() error) millrace.Hook {
+	if p.file != nil {
+		return sqlitestore.Hook(func(context.Context, *sql.Tx) error { return fn() })
+	}
+	return pgstore.Hook(func(context.Context, pgx.Tx) error { return fn() })
+}
+
+// Two calls move a tenant to the same target at once. One moves it, and the other says that it has moved.
+func TestTwoMovesAtOnceMoveTheTenantOnce(t *testing.T) {
 	t.Parallel()
 	onAllDirections(t, func(t *testing.T, from, to *place) {
+		must(from.create(t, "acme").Append(testContext(t), "s", event.NoStream, happened))(t)
+		var both sync.WaitGroup
+		reports := make([]millrace.MoveReport, 2)
+		for i := range reports {
+			both.Go(func() { reports[i] = moveIt(t, from, to, "acme", keep()) })
+		}
+		both.Wait()
+		if reports[0].Earlier == reports[1].Earlier {
+			t.Errorf("%+v", reports)
+		}
+		to.mustBe(t, "acme", projection.TenantActive)
+		from.mustBe(t, "acme", projection.TenantArchived)
+	})
+}
+
+// Another process archives the tenant after the call has seen it active, as the move of that process does. The call does not activate it.
+func TestTenantThatIsArchivedMeanwhileDoesNotMove(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, func(t *testing.T, from, to *place) {
 		ctx := testContext(t)
 		must(from.create(t, "acme").Append(ctx, "s", event.NoStream, happened))(t)
-		hold := func(fn func()) {
-			if from.file != nil {
-				noError(t, from.file.InTx(ctx, func(context.Context, *sql.Tx) error { fn(); return nil }))
-				return
-			}
-			noError(t, from.pg.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, from.filled(`select from {control}.tenants where tenant = 'acme' for update`))
-				fn()
-				return err
-			}))
-		}
+		held := must(from.pg.Pool().Begin(ctx))(t)
+		must(held.Exec(ctx, from.filled(`select from {control}.tenants where tenant = 'acme' for update`)))(t)
 		var both sync.WaitGroup
-		errs := make([]error, 2)
-		hold(func() {
-			for i := range errs {
-				both.Go(func() { _, errs[i] = millrace.MoveTenant(ctx, from, to, "acme", keep()) })
+		both.Go(func() { noError(t, from.pg.ArchiveTenant(ctx, "acme")) })
+		from.waits(t, 1)
+		both.Go(func() {
+			if _, err := millrace.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), "archived meanwhile") {
+				t.Error(err)
 			}
-			<-time.After(700 * time.Millisecond)
 		})
+		from.waits(t, 2)
+		noError(t, held.Rollback(ctx))
 		both.Wait()
-		t.Log(errs)
-		to.mustBe(t, "acme", projection.TenantActive)
+		to.mustLack(t, "acme")
 		from.mustBe(t, "acme", projection.TenantArchived)
 	})
 }
 
-// A second call is cancelled while it waits for the first.
-func TestCancelledSecondMoveDoesNotActivateTheTenant(t *testing.T) {
+// The call is cancelled while a projection of the source stops.
+func TestCancelledMoveLeavesTheTenantActive(t *testing.T) {
 	t.Parallel()
-	onAllDirections(t, func(t *testing.T, from, to *place) {
-		ctx := testContext(t)
-		must(from.create(t, "acme").Append(ctx, "s", event.NoStream, happened))(t)
-		if from.file != nil {
-			t.Skip()
-		}
-		// both have seen the tenant as active
-		g := newGate()
-		opts := keep()
-		opts.ReadModels = g.hook(to)
-		second, cancel := context.WithCancel(ctx)
-		var both sync.WaitGroup
-		noError(t, from.pg.InTx(ctx, func(txctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(txctx, from.filled(`select from {control}.tenants where tenant = 'acme' for update`))
-			both.Go(func() { _, err := millrace.MoveTenant(ctx, from, to, "acme", opts); t.Log("first", err) })
-			both.Go(func() {
-				_, err := millrace.MoveTenant(second, from, to, "acme", keep())
-				t.Log("second", err)
-			})
-			<-time.After(500 * time.Millisecond)
-			return err
-		}))
-		select {
-		case <-g.reached:
-		case <-time.After(20 * time.Second):
-			cancel()
-			both.Wait()
-			t.Skip("the second was first")
-		}
-		<-time.After(500 * time.Millisecond)
-		cancel()
-		<-time.After(500 * time.Millisecond)
-		close(g.open)
-		both.Wait()
-		to.mustBe(t, "acme", projection.TenantActive)
-		from.mustBe(t, "acme", projection.TenantArchived)
-	})
-}
-
-// A projection of the source does not stop before the call is cancelled.
-func TestCancelledWaitLeavesTheTenantActive(t *testing.T) {
-	t.Parallel()
-	onAllDirections(t, func(t *testing.T, from, to *place) {
-		ctx := testContext(t)
+	onDatabases(t, func(t *testing.T, from, to *place) {
+		ctx, cancel := context.WithCancel(testContext(t))
+		defer cancel()
 		acme := from.create(t, "acme")
 		reached, open := make(chan struct{}), make(chan struct{})
-		var once sync.Once
-		block := func() { once.Do(func() { close(reached) }); <-open }
-		var handler millrace.Handler = pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { block(); return nil })
-		if from.file != nil {
-			handler = sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error { block(); return nil })
-		}
+		handler := pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { close(reached); <-open; return nil })
 		rt := must(millrace.New(millrace.Config{Store: from}))(t)
 		noError(t, rt.Register(millrace.Projection{Name: "plain", Handler: handler, Tenants: []string{"acme"}}))
 		run(t, rt)
 		must(acme.Append(ctx, "s", event.NoStream, happened))(t)
 		<-reached
-		short, cancel := context.WithTimeout(ctx, 2*time.Second)
-		defer cancel()
-		_, err := millrace.MoveTenant(short, from, to, "acme", keep())
-		t.Log(err)
+		ended := make(chan error)
+		go func() { _, err := millrace.MoveTenant(ctx, from, to, "acme", keep()); ended <- err }()
+		from.until(t, `select state from {control}.tenants where tenant = $1`, string(projection.TenantArchived))
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 		close(open)
 		from.mustBe(t, "acme", projection.TenantActive)
+	})
+}
+
+// The session of the source ends while read models move. Nothing locks the tenant there any more.
+func TestLossOfTheSourceEndsAMove(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, func(t *testing.T, from, to *place) {
+		must(from.create(t, "acme").Append(testContext(t), "s", event.NoStream, happened))(t)
+		opts := keep()
+		lose := func() error {
+			lost := from.column(t, `select pg_terminate_backend(pid)::text from pg_stat_activity
+				where datname = current_database() and state = 'idle in transaction' and $1 <> ''`, "acme")
+			if !slices.Equal(lost, []string{"true"}) {
+				t.Errorf("%d sessions ended", len(lost))
+			}
+			return nil
+		}
+		opts.ReadModels = to.hook(lose)
+		if _, err := millrace.MoveTenant(testContext(t), from, to, "acme", opts); err == nil {
+			t.Error("it moved, although the source was not locked")
+		}
+		to.mustLack(t, "acme")
+		from.mustBe(t, "acme", projection.TenantActive)
+	})
+}
+
+// Tenants move between two files, half of them each way, at once. A move holds the writers of both.
+func TestMovesInBothDirectionsAtOnceEnd(t *testing.T) {
+	t.Parallel()
+	from, to := newFile(t), newFile(t)
+	var all sync.WaitGroup
+	for n := range 5 {
+		from.create(t, fmt.Sprint("a", n))
+		to.create(t, fmt.Sprint("b", n))
+	}
+	for n := range 5 {
+		all.Go(func() { moveIt(t, from, to, fmt.Sprint("a", n), keep()) })
+		all.Go(func() { moveIt(t, to, from, fmt.Sprint("b", n), keep()) })
+	}
+	all.Wait()
+}
+
+// An append that is open holds the move up, and is moved. One that begins later is refused, also in a transaction that began before.
+func TestOpenAppendIsMoved(t *testing.T) {
+	t.Parallel()
+	onDatabases(t, func(t *testing.T, from, to *place) {
+		ctx := testContext(t)
+		from.create(t, "acme")
+		acme := must(from.pg.ForTenant("acme"))(t)
+		early, open := must(from.pg.Pool().Begin(ctx))(t), must(from.pg.Pool().Begin(ctx))(t)
+		must(early.Exec(ctx, "select 1"))(t)
+		_, _, err := acme.AppendTx(ctx, open, "s", event.NoStream.WithKey("k"), happened)
+		noError(t, err)
+		var move sync.WaitGroup
+		move.Go(func() { moveIt(t, from, to, "acme", keep()) })
+		from.waits(t, 1)
+		noError(t, open.Commit(ctx))
+		move.Wait()
+		if _, _, err = acme.AppendTx(ctx, early, "s", event.Any, happened); !errors.Is(err, projection.ErrTenantArchived) {
+			t.Error(err)
+		}
+		noError(t, early.Rollback(ctx))
+		if rows := to.contents(t, "acme"); len(rows["events"]) != 1 || len(rows["keys"]) != 1 {
+			t.Error(rows)
+		}
+	})
+}
+
+// Nodes run on both stores. The tenant goes there and back again and again, and is dropped where it was.
+func TestTenantMovesThereAndBack(t *testing.T) {
+	t.Parallel()
+	onAllDirections(t, func(t *testing.T, from, to *place) {
+		ctx := testContext(t)
+		from.create(t, "acme")
+		var h handled
+		nodes := map[*place]*millrace.Runtime{from: h.node(t, from, "plain", "resplit"), to: h.node(t, to, "plain", "resplit")}
+		run(t, nodes[from])
+		run(t, nodes[to])
+		a, b, last := from, to, int64(0)
+		for round := range 4 {
+			key := event.Any.WithKey(fmt.Sprint("k", round))
+			must(a.tenant(t, "acme").Append(ctx, "s0", event.Any, happened, happened))(t)
+			last = must(a.tenant(t, "acme").Append(ctx, "s1", key, happened))(t).Positions[0]
+			noError(t, nodes[a].WaitFor(ctx, millrace.ProjectionID{Tenant: "acme", Name: "plain"}, last))
+			moveIt(t, a, b, "acme", keep())
+			if a.file != nil {
+				noError(t, a.file.DropTenant(ctx, "acme", "acme", sqlitestore.DropOptions{}))
+			} else {
+				noError(t, a.pg.DropTenant(ctx, "acme", "acme", pgstore.DropOptions{}))
+			}
+			a, b = b, a
+			if again := must(a.tenant(t, "acme").Append(ctx, "s1", key, happened))(t); again.Positions[0] != last {
+				t.Errorf("repeated at %v, last %d", again.Positions, last)
+			}
+		}
+		last = must(a.tenant(t, "acme").Append(ctx, "s0", event.Any, happened))(t).Positions[0]
+		var want []int64
+		for position := range last {
+			want = append(want, position+1)
+		}
+		short, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		for _, name := range []string{"plain", "resplit"} {
+			noError(t, nodes[a].WaitFor(short, millrace.ProjectionID{Tenant: "acme", Name: name}, last))
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, name := range []string{"plain", "resplit"} {
+			if !slices.Equal(h.positions[name], want) {
+				t.Errorf("%s handled %v, want 1 to %d", name, h.positions[name], last)
+			}
+		}
 	})
 }
