@@ -149,15 +149,20 @@ func TestLossOfTheSourceEndsAMove(t *testing.T) {
 // Tenants move between two files, half of them each way, at once. A move holds the writers of both.
 func TestMovesInBothDirectionsAtOnceEnd(t *testing.T) {
 	t.Parallel()
+	ctx, cancel := context.WithTimeout(testContext(t), time.Minute)
+	defer cancel()
 	from, to := newFile(t), newFile(t)
 	var all sync.WaitGroup
+	move := func(from, to *place, tenant string) {
+		all.Go(func() { must(millrace.MoveTenant(ctx, from, to, tenant, keep()))(t) })
+	}
 	for n := range 5 {
 		from.create(t, fmt.Sprint("a", n))
 		to.create(t, fmt.Sprint("b", n))
 	}
 	for n := range 5 {
-		all.Go(func() { moveIt(t, from, to, fmt.Sprint("a", n), keep()) })
-		all.Go(func() { moveIt(t, to, from, fmt.Sprint("b", n), keep()) })
+		move(from, to, fmt.Sprint("a", n))
+		move(to, from, fmt.Sprint("b", n))
 	}
 	all.Wait()
 }
