@@ -83,8 +83,22 @@ func (f *feed) Start(ctx actor.Context) {
 	f.share.giveWay = func() { f.deps.call(self, f.giveWay) }
 	f.tail = f.newTail()
 	f.ref = f.deps.Feeds.add(f.tenant, self)
-	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{} })
+	f.publish(func(e *FeedEntry) { *e = FeedEntry{} })
 	f.poll(ctx)
+}
+
+// publish changes the feed's entry in the registry, and amend does if it has one. If the tenant was dropped and created again under its
+// name, the entry is that of another feed by now.
+func (f *feed) publish(change func(*FeedEntry)) {
+	if f.deps.Feeds.find(f.tenant) == f.ref {
+		f.deps.Registry.publishFeed(f.tenant, change)
+	}
+}
+
+func (f *feed) amend(change func(*FeedEntry)) {
+	if f.deps.Feeds.find(f.tenant) == f.ref {
+		f.deps.Registry.amendFeed(f.tenant, change)
+	}
 }
 
 // newTail returns a tail that holds a slot during each of its reads, and none while it waits for open transactions.
@@ -97,16 +111,16 @@ func (f *feed) newTail() engine.Tail {
 // readSlot is the ReadSlot of the tail. The wait for the slot has no limit: if thousands of feeds wait, all of them would reach it,
 // and begin again.
 func (f *feed) readSlot(ctx context.Context) (limited context.Context, release func(), err error) {
-	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Queued = true })
+	f.amend(func(e *FeedEntry) { e.Queued = true })
 	free, err := f.deps.Limiter.read(ctx, f.deps.Limiter.feed(f.tenant))
 	if err != nil {
 		return nil, nil, err
 	}
 	growstack.Grow()
 	limited, cancel := context.WithTimeout(ctx, f.deps.Timing.QueryTimeout)
-	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Busy, e.Queued = time.Now(), false })
+	f.amend(func(e *FeedEntry) { e.Busy, e.Queued = time.Now(), false })
 	return limited, func() {
-		f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Busy = time.Time{} })
+		f.amend(func(e *FeedEntry) { e.Busy = time.Time{} })
 		cancel()
 		free()
 	}, nil
@@ -212,7 +226,7 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 	stopTimer(f.polls.next)
 	began := time.Now()
 	f.ref.polls.Store(true)
-	f.deps.Registry.amendFeed(f.tenant, func(e *FeedEntry) { e.Polling = true })
+	f.amend(func(e *FeedEntry) { e.Polling = true })
 	current, tail := &poll{}, f.tail
 	read := f.polls.begin(current, began)
 	current.cancel = f.deps.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
@@ -250,7 +264,7 @@ func (f *feed) take(ctx actor.Context, own *engine.Page, woken time.Time) bool {
 // polled handles what was asked for at that time.
 func (f *feed) polled(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
 	f.faults = feedFaults{}
-	f.deps.Registry.publishFeed(f.tenant, func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
+	f.publish(func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	changed := f.known && u.Incarnation != f.incarnation
 	fell := f.known && !changed && u.Mark < f.window.mark
 	if fell { // the events are gone, and later ones get their positions

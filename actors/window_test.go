@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -312,6 +313,20 @@ func TestProjectionTakesNothingThatWasReadBeforeIt(t *testing.T) {
 	}
 	f.read(1, 2)
 	if e := receive(o, handled); e.Position != 2 {
+		t.Errorf("%+v", e)
+	}
+}
+
+// The tenant was dropped and created again under its name, and a poll of the old feed ends late.
+func TestFeedThatWasReplacedPublishesNothing(t *testing.T) {
+	o := surround(t)
+	old := &feed{deps: o.deps, tenant: "a", ref: o.deps.Feeds.add("a", o.pid)}
+	replaced := &feed{deps: o.deps, tenant: "a", ref: o.deps.Feeds.add("a", o.pid)}
+	replaced.publish(func(e *FeedEntry) { e.Mark = 1 })
+	for _, change := range []func(func(*FeedEntry)){old.publish, old.amend} {
+		change(func(e *FeedEntry) { e.Err = errors.New("the old one is gone") })
+	}
+	if e := o.deps.Registry.Feeds()["a"]; e.Err != nil || e.Mark != 1 {
 		t.Errorf("%+v", e)
 	}
 }
