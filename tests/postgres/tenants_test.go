@@ -227,7 +227,8 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrive()
-	if p, tenant := b.stateOf(rt, "acme"); p.State != millrace.StateLive || tenant.Reason != "" {
-		t.Errorf("made anew: %+v, %+v", p, tenant)
-	}
+	b.Eventually("the tenant that was made anew is live", func() bool {
+		p, tenant := b.stateOf(rt, "acme")
+		return p.State == millrace.StateLive && tenant.Reason == ""
+	})
 }
