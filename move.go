@@ -30,8 +30,9 @@ type MoveOptions struct {
 	// Projections has MoveKeep or MoveRebuild for the name of each projection of the tenant. MoveTenant refuses to begin if one is missing.
 	// Other names are ignored. Required, unless the tenant has no projections.
 	Projections map[string]MoveAction
-	// ReadModels copies the tenant's read models: a pgstore.Hook or a sqlitestore.Hook of the target. Its transaction is the one that moves
-	// the tenant, with the search path of the tenant's handlers. It may run again if that is rolled back. Default: none is copied.
+	// ReadModels copies the tenant's read models. It is a pgstore.Hook or a sqlitestore.Hook, by the kind of the target, and runs in the
+	// transaction that moves the tenant, with the search path of the tenant's handlers. If that is rolled back, a repeat runs it again.
+	// Default: none is copied.
 	ReadModels Hook
 	// Active makes the tenant active in the target even if it is archived in the source, as after a call whose process died. Default: it
 	// is archived in the target if it was archived in the source.
@@ -103,7 +104,8 @@ func move(ctx context.Context, from, to Store, m *control.Move, opts MoveOptions
 	if opts.Active {
 		m.State = projection.TenantActive
 	}
-	if m.ReadModels, err = hookFor("MoveOptions.ReadModels", opts.ReadModels, target); err != nil {
+	m.ReadModels, err = hookFor("MoveOptions.ReadModels", opts.ReadModels, target)
+	if err != nil {
 		return false, err
 	}
 	for name, action := range opts.Projections {

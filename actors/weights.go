@@ -70,12 +70,10 @@ func (w *weights) of(tenant string) int {
 	defer of.mu.Unlock()
 	if now := time.Now(); !now.Before(of.until) {
 		of.value, of.until = 1, now.Add(weightFor)
-		call := usercode.Go(func() error {
+		err := usercode.Run(func() error {
 			of.value = min(max(1, w.ask(tenant)), MaxWeight)
 			return nil
 		})
-		<-call.Done()
-		err := call.Err()
 		if err != nil && !of.panics {
 			w.log.Error("the function for weights of tenants panicked", zap.String("tenant", tenant), zap.Error(err),
 				zap.String("stack", usercode.StackOf(err)))

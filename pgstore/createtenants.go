@@ -121,9 +121,7 @@ func (s *Store) createNew(ctx context.Context, tenants []*Tenant) (existing []*T
 				continue
 			}
 			// A step that panics or ends its goroutine must not end the process.
-			call := usercode.Go(func() error { return s.fillTenant(ctx, tx, t) })
-			<-call.Done()
-			if err := call.Err(); err != nil {
+			if err := usercode.Run(func() error { return s.fillTenant(ctx, tx, t) }); err != nil {
 				failed = t
 				return err
 			}

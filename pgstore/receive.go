@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other session sees a tenant that
-// it creates, and appends to one that exists wait.
+// Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other session sees a new tenant,
+// and appends to an existing one wait.
 func (s port) Receive(ctx context.Context, r store.Reception) error {
 	t, err := s.ForTenant(r.Tenant)
 	if err == nil {
@@ -29,12 +29,10 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 			return err
 		}
 		if r.Hook.Run != nil {
-			// A function that ends its goroutine must not end the process.
-			call := usercode.Go(func() error {
+			err := usercode.Run(func() error {
 				return s.runStep(ctx, tx, t.name, func(ctx context.Context, tx pgx.Tx, _ string) error { return r.Hook.Call(ctx, tx) })
 			})
-			<-call.Done()
-			if err := call.Err(); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -51,16 +49,14 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 	return s.lacking(ctx, t.schema, t.absent(ctx, s.missing(err)))
 }
 
-// admit creates a tenant, or locks one that exists. After it, no append to the tenant is open or begins.
+// admit creates a tenant, or locks an existing one. Until the transaction ends, nothing else appends to it.
 func (s port) admit(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	inserted, err := s.insertTenants(ctx, tx, []*Tenant{t})
 	if err != nil {
 		return err
 	}
 	if inserted[t.name] {
-		call := usercode.Go(func() error { return s.fillTenant(ctx, tx, t) })
-		<-call.Done()
-		return call.Err()
+		return usercode.Run(func() error { return s.fillTenant(ctx, tx, t) })
 	}
 	locked, err := t.lock(ctx, tx)
 	switch {

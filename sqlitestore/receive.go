@@ -46,11 +46,9 @@ func (s port) receive(ctx context.Context, t *transaction, r store.Reception) er
 	t.lend(ctx)
 	if r.Hook.Run != nil {
 		marked, ended := within.Mark(ctx, s.Store)
-		// A function that ends its goroutine must not end the process.
-		call := usercode.Go(func() error { return r.Hook.Call(marked, t.Tx) })
-		<-call.Done()
+		err := usercode.Run(func() error { return r.Hook.Call(marked, t.Tx) })
 		ended()
-		if err := call.Err(); err != nil {
+		if err != nil {
 			return err
 		}
 	}

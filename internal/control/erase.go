@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/redact"
@@ -68,8 +67,8 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 		if err := Changing(state); err != nil {
 			return err
 		}
-		if caller, within := engine.ProjectionFrom(ctx); within && caller.Tenant == e.Tenant {
-			return fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: erase elsewhere", caller)
+		if err := NotOfTenant(ctx, e.Tenant, "erase"); err != nil {
+			return err
 		}
 		e.ID = id // the transaction may run twice
 		var paused bool

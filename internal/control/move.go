@@ -91,11 +91,7 @@ func noOperationOf(v store.View, tenant string) error {
 func (p Plane) Has(ctx context.Context, source Plane, tenant string) (has bool, err error) {
 	position, newest, err := source.eventAt(ctx, tenant, 0)
 	if err == nil && newest != "" {
-		var here, member string
-		if _, here, err = p.eventAt(ctx, tenant, position); err == nil && here != "" {
-			member, err = transfer.Different(newest, here)
-			has = member == ""
-		}
+		has, err = p.hasEvent(ctx, tenant, position, newest)
 	}
 	if err == nil && has {
 		has, err = p.hasErasuresOf(ctx, source, tenant)
@@ -104,6 +100,16 @@ func (p Plane) Has(ctx context.Context, source Plane, tenant string) (has bool, 
 		return has && err == nil, err
 	}
 	return false, p.Empty(ctx, tenant)
+}
+
+// hasEvent reports whether a tenant has that event at its position.
+func (p Plane) hasEvent(ctx context.Context, tenant string, position int64, event string) (bool, error) {
+	_, here, err := p.eventAt(ctx, tenant, position)
+	if err != nil || here == "" {
+		return false, err
+	}
+	member, err := transfer.Different(event, here)
+	return member == "", err
 }
 
 // HasByNow reports whether another call has moved a tenant here from a source. It waits for a move that another call has begun. If

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
@@ -52,6 +53,15 @@ func LockTenant(tx store.Tx, tenant string) (row int32, state projection.TenantS
 		err = projection.ErrUnknownTenant
 	}
 	return row, state, err
+}
+
+// NotOfTenant returns an error if ctx is that of a function of one of the tenant's projections: it would wait for its own end. do is what
+// the caller does.
+func NotOfTenant(ctx context.Context, tenant, do string) error {
+	if caller, within := engine.ProjectionFrom(ctx); within && caller.Tenant == tenant {
+		return fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: %s elsewhere", caller, do)
+	}
+	return nil
 }
 
 // Active takes the structural lock of a tenant, and returns an error if the tenant is archived, being dropped or being

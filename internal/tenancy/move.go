@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -80,8 +79,8 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave 
 
 // leaving reports whether the tenant is active in the source, and returns an error if it must not move.
 func leaving(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave func(projections []string) error) (active bool, err error) {
-	if caller, within := engine.ProjectionFrom(ctx); within && caller.Tenant == m.Tenant {
-		return false, fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: move it elsewhere", caller)
+	if err := control.NotOfTenant(ctx, m.Tenant, "move it"); err != nil {
+		return false, err
 	}
 	same, err := from.IsSame(ctx, to)
 	switch {

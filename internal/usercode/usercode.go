@@ -56,6 +56,14 @@ func (c *Call) End() (err error, abandoned bool) {
 	}
 }
 
+// Run calls fn in a goroutine of its own, waits for it, and returns its error. So a function that ends its goroutine does not end that of
+// the caller.
+func Run(fn func() error) error {
+	c := Go(fn)
+	<-c.done
+	return c.err
+}
+
 // Result is how a call ended.
 type Result struct {
 	// Err is the error of the function, or projection.ErrAbandoned.

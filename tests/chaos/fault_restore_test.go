@@ -30,11 +30,10 @@ func (s *strike) restoreGuest(w *writers, pass func()) error {
 		return err
 	}
 	pass()
-	// If a server lost that the guest was brought back, its writers retry for ever.
-	giveUp := time.AfterFunc(30*time.Second, w.end)
-	defer w.pause()()
-	if !giveUp.Stop() {
-		return errors.New("the guest's writers could not finish their appends")
+	resume, err := pauseGuest(w)
+	defer resume()
+	if err != nil {
+		return err
 	}
 	admin, err := millrace.NewAdmin(s.store)
 	if err != nil {

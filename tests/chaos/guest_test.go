@@ -105,14 +105,23 @@ func (s *strike) splitGuest() error {
 	return s.splitInto(rt, id, 2+s.rnd.IntN(mostPartitions-1))
 }
 
+// pauseGuest pauses the guest's writers. If a server lost that the guest was brought back, they retry for ever, so they are ended then.
+func pauseGuest(w *writers) (resume func(), err error) {
+	giveUp := time.AfterFunc(30*time.Second, w.end)
+	resume = w.pause()
+	if !giveUp.Stop() {
+		err = errors.New("the guest's writers could not finish their appends")
+	}
+	return resume, err
+}
+
 // compareGuest waits until the guest's projections have applied everything, while its writers pause, and compares that with
 // what was appended.
 func (s *strike) compareGuest(w *writers) error {
-	// If a server lost that the guest was brought back, its writers retry for ever.
-	giveUp := time.AfterFunc(30*time.Second, w.end)
-	defer w.pause()()
-	if !giveUp.Stop() {
-		return errors.New("the guest's writers could not finish their appends")
+	resume, err := pauseGuest(w)
+	defer resume()
+	if err != nil {
+		return err
 	}
 	if lagging, err := s.caughtUpOf(30*time.Second, guest); err != nil {
 		return fmt.Errorf("%w: %+v", err, lagging)

@@ -51,6 +51,40 @@ func (h *handled) node(t testing.TB, on *place, names ...string) *millrace.Runti
 	return rt
 }
 
+// onBoth are the projections of runBoth.
+var onBoth = []string{"plain", "resplit"}
+
+// runBoth runs a node on each of two stores.
+func (h *handled) runBoth(t testing.TB, from, to *place) map[*place]*millrace.Runtime {
+	t.Helper()
+	nodes := make(map[*place]*millrace.Runtime)
+	for _, on := range []*place{from, to} {
+		nodes[on] = h.node(t, on, onBoth...)
+		run(t, nodes[on])
+	}
+	return nodes
+}
+
+// mustHandle waits until the projections of runBoth have come to a position, by a node of the tenant's store. Each must have handled each
+// event once, in order.
+func (h *handled) mustHandle(t testing.TB, rt *millrace.Runtime, last int64) {
+	t.Helper()
+	var want []int64
+	for position := range last {
+		want = append(want, position+1)
+	}
+	for _, name := range onBoth {
+		noError(t, rt.WaitFor(testContext(t), millrace.ProjectionID{Tenant: "acme", Name: name}, last))
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range onBoth {
+		if !slices.Equal(h.positions[name], want) {
+			t.Errorf("%s handled %v, want 1 to %d", name, h.positions[name], last)
+		}
+	}
+}
+
 // run runs a node until the end of the test.
 func run(t testing.TB, rt *millrace.Runtime) {
 	t.Helper()
@@ -72,9 +106,7 @@ func TestNodesOfBothStoresLoseAndRepeatNothing(t *testing.T) {
 		ctx := testContext(t)
 		from.create(t, "acme")
 		var h handled
-		run(t, h.node(t, from, "plain", "resplit"))
-		target := h.node(t, to, "plain", "resplit")
-		run(t, target)
+		nodes := h.runBoth(t, from, to)
 		appended, refused := 0, make(chan struct{})
 		enough := make(chan struct{})
 		go func() {
@@ -99,20 +131,7 @@ func TestNodesOfBothStoresLoseAndRepeatNothing(t *testing.T) {
 			t.Errorf("%d of %d events were moved", report.Rows["events"], appended)
 		}
 		last := must(to.tenant(t, "acme").Append(ctx, "s0", event.Any, happened, happened))(t).Positions[1]
-		var want []int64
-		for _, name := range []string{"plain", "resplit"} {
-			noError(t, target.WaitFor(ctx, millrace.ProjectionID{Tenant: "acme", Name: name}, last))
-		}
-		for position := range last {
-			want = append(want, position+1)
-		}
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for _, name := range []string{"plain", "resplit"} {
-			if !slices.Equal(h.positions[name], want) {
-				t.Errorf("%s handled %v, want 1 to %d", name, h.positions[name], last)
-			}
-		}
+		h.mustHandle(t, nodes[to], last)
 	})
 }
 

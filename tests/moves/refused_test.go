@@ -86,7 +86,7 @@ func TestOpenOperationsRefuseAMove(t *testing.T) {
 	})
 }
 
-// An event that PostgreSQL refuses, and one that does not match its checksum, are named.
+// The error names an event that PostgreSQL refuses, or that does not match its checksum.
 func TestEventsThatCannotMoveAreNamed(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]struct{ body, checksum, want string }{
