@@ -23,7 +23,7 @@
 //
 //	../pgstore/append.go      commits the event and wakes the tenant's feed, here or by a notification
 //	listener.go, router.go    pass the notification to the feed; heads.go finds events without one
-//	feed.go                   settles the tail and sends its window (window.go) to the tenant's projections
+//	feed.go                   settles the tail and sends its window (../internal/window) to the tenant's projections
 //	projection.go             turns the message into an input of the machine
 //	../internal/machine       decides on the batch (next.go) and its steps (run.go)
 //	worker.go                 waits for a slot (limiter.go), takes the steps and calls the handler

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/growstack"
+	"github.com/millrace-go/millrace/internal/window"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/observe"
 )
@@ -40,7 +41,7 @@ type feed struct {
 	incarnation engine.Incarnation
 	// since is when the events began to follow each other without a new beginning.
 	since  time.Time
-	window window
+	window window.Window
 	share  share       // of the node's memory for windows
 	age    *time.Timer // nil while the window is empty
 }
@@ -137,6 +138,7 @@ func (f *feed) Stop(actor.Context) {
 	f.observeHeld(nil)
 	stopTimer(f.age)
 	f.deps.windows.use(&f.share, 0)
+	f.deps.Events.Followers().Advanced(f.tenant, nil)
 }
 
 func (f *feed) Handle(ctx actor.Context, msg any) {
@@ -149,7 +151,7 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 		if f.ref.has(wanted, time.Now()) {
 			return
 		}
-		if f.take(ctx, msg.Own, at) && wanted <= f.window.mark {
+		if f.take(ctx, msg.Own, at) && wanted <= f.window.Mark {
 			return
 		}
 		if f.polls.woken.IsZero() {
@@ -170,6 +172,9 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 	case *messages.Unsubscribe:
 		delete(f.subs, ctx.Sender().Id)
 		f.ref.followed.Store(len(f.subs) > 0)
+		if len(f.subs) == 0 { // it polls no more
+			f.deps.Events.Followers().Advanced(f.tenant, nil)
+		}
 	case *messages.Recheck:
 		if msg.Incarnation == 0 || f.known && msg.Incarnation != f.incarnation {
 			f.restart(ctx)
@@ -209,6 +214,7 @@ func (f *feed) forget() {
 	f.ref.mark.Store(0)
 	f.ref.incarnation.Store(0)
 	f.ref.newest.Store(nil)
+	f.deps.Events.Followers().Advanced(f.tenant, nil)
 }
 
 // poll polls for new events. If a poll is in progress, another one follows it.
@@ -266,11 +272,11 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
 	f.faults = feedFaults{}
 	f.publish(func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	changed := f.known && u.Incarnation != f.incarnation
-	fell := f.known && !changed && u.Mark < f.window.mark
+	fell := f.known && !changed && u.Mark < f.window.Mark
 	if fell { // the events are gone, and later ones get their positions
 		f.drop(ctx)
 	}
-	if u.Mark > f.window.mark || !f.known || changed {
+	if u.Mark > f.window.Mark || !f.known || changed {
 		f.extend(ctx, u, asked)
 		advanced := f.advanced()
 		for _, sub := range f.subs {
@@ -295,25 +301,28 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
 
 // extend adds the events of a poll to the window, except those that no subscriber needs.
 func (f *feed) extend(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
-	if !f.known || u.From != f.window.mark || u.Incarnation != f.incarnation {
+	if !f.known || u.From != f.window.Mark || u.Incarnation != f.incarnation {
 		f.known, f.incarnation, f.since = true, u.Incarnation, time.Now()
-		f.window.reset(u.From)
+		f.window.Reset(u.From)
 	}
-	f.window.add(u.Events, u.Mark, u.Bytes, asked, time.Now())
-	f.window.passed(f.needed())
-	f.window.limit(windowEvents, windowBytes)
+	f.window.Add(u.Events, u.Mark, u.Bytes, asked, time.Now())
+	f.window.DropPassed(f.needed())
+	f.window.Limit(windowEvents, windowBytes)
 	f.account(ctx)
 }
 
 // needed is the position up to which all subscribers have taken the events. A subscriber that is so far behind that it reads
-// for itself does not count, unless it will reach the window soon.
+// for itself does not count, unless it will reach the window soon. For followers, all events are kept.
 func (f *feed) needed() int64 {
-	needed := f.window.mark
+	if f.deps.Events.Followers().Followed(f.tenant) {
+		return f.window.From
+	}
+	needed := f.window.Mark
 	for _, sub := range f.subs {
 		if sub.taken == nil {
-			return f.window.from
+			return f.window.From
 		}
-		if taken := sub.taken.Load(); taken >= f.window.from-windowEvents {
+		if taken := sub.taken.Load(); taken >= f.window.From-windowEvents {
 			needed = min(needed, taken)
 		}
 	}
@@ -323,12 +332,12 @@ func (f *feed) needed() int64 {
 // grewOld is called when the oldest events of the window have reached their age.
 func (f *feed) grewOld(ctx actor.Context) {
 	f.age = nil
-	f.shrink(ctx, f.window.readBefore(time.Now().Add(-f.deps.windows.age)))
+	f.shrink(ctx, f.window.DropReadBefore(time.Now().Add(-f.deps.windows.age)))
 }
 
 // giveWay is called when other windows of the node need the memory.
 func (f *feed) giveWay(ctx actor.Context) {
-	f.shrink(ctx, f.window.passed(f.window.mark))
+	f.shrink(ctx, f.window.DropPassed(f.window.Mark))
 }
 
 // shrink sends a window that became smaller to the subscribers that still hold the old one.
@@ -346,22 +355,22 @@ func (f *feed) shrink(ctx actor.Context, smaller bool) {
 
 // account accounts for the window's memory, and sets the timer of its oldest events.
 func (f *feed) account(ctx actor.Context) {
-	f.deps.windows.use(&f.share, f.window.size())
+	f.deps.windows.use(&f.share, f.window.Size())
+	read, _, holds := f.window.Oldest()
 	switch {
-	case len(f.window.pages) == 0:
+	case !holds:
 		stopTimer(f.age)
 		f.age = nil
 	case f.age == nil:
-		f.age = f.deps.After(ctx, time.Until(f.window.pages[0].read.Add(f.deps.windows.age)), f.grewOld)
+		f.age = f.deps.After(ctx, time.Until(read.Add(f.deps.windows.age)), f.grewOld)
 	}
 }
 
-// advanced returns the window, for the subscribers and for the batches that begin from now on.
+// advanced returns the window, for the subscribers, for the batches that begin from now on and for the tenant's followers.
 func (f *feed) advanced() *messages.TailAdvanced {
-	advanced := &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.mark, From: f.window.from, Events: f.window.events}
-	if len(f.window.pages) > 0 {
-		advanced.Asked = f.window.pages[0].asked
-	}
+	advanced := &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.Mark, From: f.window.From, Events: f.window.Events}
+	_, advanced.Asked, _ = f.window.Oldest()
 	f.ref.newest.Store(advanced)
+	f.deps.Events.Followers().Advanced(f.tenant, advanced)
 	return advanced
 }

@@ -28,7 +28,7 @@ type feedFaults struct {
 // failed is called after a poll that failed. The supervisor answers when the server can be reached.
 func (f *feed) failed(ctx actor.Context, err error) {
 	fault := f.deps.Plane.Classify(err)
-	f.publish(func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.mark, Err: err, Polling: true} })
+	f.publish(func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.Mark, Err: err, Polling: true} })
 	f.forget()
 	if fault.Class != engine.Configuration {
 		f.faults = feedFaults{count: f.faults.count + 1, last: fault, at: time.Now(), waiting: true}

@@ -249,6 +249,15 @@ type memory struct {
 	events []event.Envelope // only those that concern the projection
 }
 
+// unfollowed are the followers of a store that has none.
+type unfollowed struct{}
+
+func (unfollowed) Followed(string) bool { return false }
+
+func (unfollowed) Advanced(string, *engine.Window) {}
+
+func (m *memory) Followers() engine.Followers { return unfollowed{} }
+
 func (m *memory) change(fn func(m *memory)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,89 +7,15 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/asynkron/protoactor-go/actor"
-	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 )
-
-// between returns the events with from < position <= to.
-func between(from, to int64) []event.Envelope { return envelopes(to)[from:] }
-
-func TestWindowHoldsAllEventsBetweenItsEnds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		type sent struct{ events, want []event.Envelope }
-		var w window
-		var out []sent
-		now := time.Now()
-		asked := make(map[int64]time.Time)
-		for range rapid.IntRange(1, 100).Draw(t, "steps") {
-			switch n := rapid.Int64Range(0, 20).Draw(t, "n"); rapid.SampledFrom([]string{"add", "add", "add", "passed", "old", "limit", "reset"}).Draw(t, "step") {
-			case "add":
-				now = now.Add(time.Second)
-				began := now.Add(-time.Duration(rapid.IntRange(0, 5).Draw(t, "before")) * time.Second)
-				for _, e := range between(w.mark, w.mark+n) {
-					asked[e.Position] = began
-				}
-				w.add(between(w.mark, w.mark+n), w.mark+n, int(n)*100, began, now)
-			case "passed":
-				w.passed(w.from + n)
-			case "old":
-				w.readBefore(now.Add(-time.Duration(n) * time.Second))
-			case "limit":
-				w.limit(int(n), 1<<30)
-				if len(w.events) > int(n) {
-					t.Fatalf("%d events, at most %d", len(w.events), n)
-				}
-			case "reset":
-				w.reset(w.mark)
-			}
-			want := between(w.from, w.mark)
-			if !slices.EqualFunc(w.events, want, func(a, b event.Envelope) bool { return a.Position == b.Position }) {
-				t.Fatalf("from %d to %d: %v", w.from, w.mark, w.events)
-			}
-			if w.bytes != 100*len(want) || w.droppedBytes != 100*w.dropped {
-				t.Fatalf("%d events use %d bytes, %d dropped ones %d", len(want), w.bytes, w.dropped, w.droppedBytes)
-			}
-			if w.dropped > len(want) || len(want) == 0 && w.size() != 0 {
-				t.Fatalf("%d events were dropped and are kept, of %d: %d bytes", w.dropped, len(want), w.size())
-			}
-			for _, e := range want {
-				if asked[e.Position].Before(w.pages[0].asked) {
-					t.Fatalf("event %d was asked for before the first page", e.Position)
-				}
-			}
-			out = append(out, sent{w.events, want})
-		}
-		for _, h := range out {
-			for i := range h.events {
-				if h.events[i].Position != h.want[i].Position {
-					t.Fatalf("a slice that was sent has changed: %v", h.events)
-				}
-			}
-		}
-	})
-}
-
-func TestWindowKeepsWithinItsBytes(t *testing.T) {
-	var w window
-	for to := int64(10); to <= 1000; to += 10 {
-		w.add(between(w.mark, to), to, 5000, time.Now(), time.Now())
-		if w.limit(4096, 20_000); w.size() > 20_000 {
-			t.Fatalf("%d events: %d bytes", len(w.events), w.size())
-		}
-	}
-	if len(w.events) < 10 {
-		t.Errorf("only %d events are kept", len(w.events))
-	}
-	if w.limit(4096, 4999); len(w.events) != 0 || w.from != w.mark || w.size() != 0 {
-		t.Errorf("a page that is too large is kept: %d bytes", w.size())
-	}
-}
 
 func TestShareThatGrewLeastRecentlyIsEmptiedFirst(t *testing.T) {
 	b := newBudget(100)
@@ -169,7 +95,7 @@ func (o *outside) feed(tenant string) *fed {
 
 // update is what the feed finds in its next poll: events of 100 bytes each.
 func update(from, to int64) engine.TailUpdate {
-	return engine.TailUpdate{From: from, Mark: to, Events: between(from, to), Bytes: 100 * int(to-from), Again: time.Millisecond}
+	return engine.TailUpdate{From: from, Mark: to, Events: envelopes(to)[from:], Bytes: 100 * int(to-from), Again: time.Millisecond}
 }
 
 func (f *fed) read(from, to int64) {
@@ -244,7 +170,7 @@ func TestFeedDropsOldEventsWhileNewOnesCome(t *testing.T) {
 func TestFeedsShareOneBudget(t *testing.T) {
 	o := surround(t)
 	a, b := o.feed("a"), o.feed("b")
-	o.deps.windows.most = 3 * (100 + 2*envelopeBytes)
+	o.deps.windows.most = 3 * (100 + 2*int(unsafe.Sizeof(event.Envelope{})))
 	a.read(1, 2)
 	a.mustGet(0, 2)
 	b.read(1, 3)

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
@@ -27,15 +26,8 @@ type (
 
 // From a feed to its projections.
 type (
-	// TailAdvanced has the settled mark and the newest settled events: all with From < position <= Mark. Every projection gets
-	// the same slice. Incarnation is that of the server in which they were read. All of them were asked for at Asked or later.
-	TailAdvanced struct {
-		Incarnation engine.Incarnation
-		Mark        int64
-		From        int64
-		Events      []event.Envelope
-		Asked       time.Time
-	}
+	// TailAdvanced has the settled mark and the newest settled events. Every projection gets the same slice.
+	TailAdvanced = engine.Window
 	// TailDropped withdraws events that were sent: they may no longer exist.
 	TailDropped struct{}
 	// TailFailed reports that the end of the tenant's events cannot be read until a person repairs something.

@@ -193,7 +193,7 @@ func TestTailStartsAgainAfterACrash(t *testing.T) {
 			server, store := ownServer(t, pgtest.AsyncCommits(nil))
 			head := mustAppend(t, store.tenant, "kept", event.Any, someEvents(1)...).Positions[0]
 			mustExec(t, store, "checkpoint")
-			f := follow(t, store, projection.DefaultTenant)
+			f := followTail(t, store, projection.DefaultTenant)
 			noError(t, server.HoldWAL(testContext(t)))
 			mustAppend(t, store.tenant, "lost", event.Any, someEvents(5)...)
 			f.until(t, "the mark is 6", func(u engine.TailUpdate) bool { return u.Mark == 6 })
@@ -239,7 +239,7 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 	var to atomic.Pointer[pgtest.Server]
 	to.Store(server)
 	store := moving(t, &to)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	lease := claimAs(t, store, projection.DefaultTenant).lease
 	mustAppend(t, primary.tenant, "a", event.Any, someEvents(4)...) // the standby does not have these
 	f.until(t, "the mark is 7", func(u engine.TailUpdate) bool { return u.Mark == 7 })
@@ -315,7 +315,7 @@ func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
 	var to atomic.Pointer[pgtest.Server]
 	to.Store(standby)
 	store := moving(t, &to)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	promoted := openStore(t, standby.DSN("postgres"), Options{NoNotify: true})
 	tx := openTx(t, promoted)
 	gap := appendIn(t, tx, promoted.tenant, "gap", 1)

@@ -247,7 +247,7 @@ func TestTailTakesOwnEventsOnlyIfTheyFollowTheMark(t *testing.T) {
 	if _, taken := store.port().Tail(projection.DefaultTenant).Take(appended()); taken { // 2, 3
 		t.Error("taken before the start")
 	}
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	refuses := func(what string, page *engine.Page) {
 		t.Helper()
 		if u, taken := f.tail.Take(page); taken {
@@ -315,7 +315,7 @@ func TestEventsOfALostServerAreNotTaken(t *testing.T) {
 	noError(t, errors.Join(server.Kill(), standby.Promote(testContext(t))))
 	to.Store(standby)
 	store.pool.Reset()
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	if f.mark+1 != lost.Events[0].Position {
 		t.Fatalf("the mark is %d, and the lost event was at %d: the test shows nothing", f.mark, lost.Events[0].Position)
 	}
@@ -337,7 +337,7 @@ func TestOwnEventsAndReadsLoseNothing(t *testing.T) {
 	store := quietStore(t)
 	foreign := openStore(t, store.pool.Config().ConnString(), Options{NoNotify: true})
 	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	pages := make(chan *engine.Page, 10_000)
 	t.Cleanup(store.port().OnWake(engine.Waker{
 		Rests: func(string) bool { return true },

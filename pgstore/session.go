@@ -36,6 +36,9 @@ type nodeSession struct {
 	pooled bool
 }
 
+// listenTo returns a statement, since LISTEN takes no parameters.
+func listenTo(channel string) string { return "listen " + sqltext.Name(channel) }
+
 func (s *nodeSession) Pooled() bool { return s.pooled }
 
 // Connect implements engine.Ownership. It also takes the node's session lock.
@@ -54,8 +57,7 @@ func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, er
 
 func (s *nodeSession) setUp(ctx context.Context) error {
 	c := s.store.control
-	// LISTEN takes no parameters.
-	listen := "listen " + sqltext.Name(c.wakeChannel) + "; listen " + sqltext.Name(c.controlChannel)
+	listen := listenTo(c.wakeChannel) + "; " + listenTo(c.controlChannel)
 	pooling, err := session.FindPooling(ctx, s.conn, func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/follow"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -124,6 +125,7 @@ type Store struct {
 	control controlSchema
 	notify  *notifier
 	tailReads
+	followers   *follow.Hub
 	tenantLocks tenantLocks
 	server      server
 	// sessions has the settings of the sessions that a pooler lends.
@@ -225,6 +227,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	s.sharing.most = min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders)
 	s.notify = newNotifier(s)
 	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
+	s.followers = follow.New(s.port(), opts.Logger)
 	number := stores.Add(1)
 	s.prepared.prefix, s.reads.prefix = fmt.Sprintf("millrace_append_%d", number), fmt.Sprintf("millrace_read_%d", number)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)
@@ -258,6 +261,7 @@ func (s *Store) checkPooling(ctx context.Context) error {
 // Close sends the remaining notifications, and closes the pool if Open made it. Calls in progress fail. It may be
 // called again.
 func (s *Store) Close() {
+	s.followers.Close()
 	s.starts.close()
 	s.locks.close()
 	s.notify.close()

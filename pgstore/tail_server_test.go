@@ -32,8 +32,8 @@ type follower struct {
 	polls     int
 }
 
-// follow begins at the tenant's end.
-func follow(t *testing.T, store *Store, tenant string) *follower {
+// followTail begins at the tenant's end.
+func followTail(t *testing.T, store *Store, tenant string) *follower {
 	t.Helper()
 	of := must(store.ForTenant(tenant))(t)
 	f := &follower{tenant: of, tail: store.port().Tail(tenant)}
@@ -218,7 +218,7 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 	} {
 		for _, end := range []string{"commit prepared", "rollback prepared"} {
 			t.Run(name+", "+end, func(t *testing.T) {
-				f := follow(t, store, projection.DefaultTenant)
+				f := followTail(t, store, projection.DefaultTenant)
 				mark := f.mark
 				// A tail that begins anew begins at the highest checkpoint.
 				mustExec(t, store, "update millrace.leases set checkpoint = $1", mark)
@@ -245,7 +245,7 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 func TestTransactionPreparedDuringTheWaitSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	tx := openTx(t, store)
 	appendIn(t, tx, store.tenant, "a", 1)
 	mustAppend(t, store.tenant, "b", event.Any, someEvents(1)...)
@@ -269,7 +269,7 @@ func TestTransactionPreparedDuringTheWaitSurvivesARestart(t *testing.T) {
 func TestTailStartsAgainAfterARestart(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, nil)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	prepare(t, store, "a", 1)
 	mustAppend(t, store.tenant, "b", event.Any, someEvents(1)...)
 	f.untilHeld(t, 0)
@@ -290,7 +290,7 @@ func TestTailStartsAgainAfterARestart(t *testing.T) {
 func TestPositionsHandedOutAgainAfterACrashAreNotSkipped(t *testing.T) {
 	t.Parallel()
 	server, store := ownServer(t, map[string]string{"wal_writer_delay": "10s", "autovacuum": "off"})
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	var next int64 = 1
 	for round, again := 0, 0; again < 2; round++ {
 		if round == 6 {

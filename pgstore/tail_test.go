@@ -36,7 +36,7 @@ const promptly = 8
 func TestRolledBackPositionIsSkippedPromptly(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	mustAppend(t, store.tenant, "a", event.Any, someEvents(2)...)
 	f.untilMark(t, 2)
 	f.got(t, 1, 2)
@@ -65,7 +65,7 @@ func TestRolledBackPositionIsSkippedPromptly(t *testing.T) {
 func TestRollbackToSavepointIsSkipped(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 	f.untilMark(t, 1)
 	tx := openTx(t, store)
@@ -87,7 +87,7 @@ func TestRollbackToSavepointIsSkipped(t *testing.T) {
 func TestSavepointThatRolledBackHoldsNothing(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	tx := openTx(t, store)
 	execIn(t, tx, "create table unrelated (n int)")
 	execIn(t, tx, "savepoint s")
@@ -108,7 +108,7 @@ func TestOpenAppendIsWaitedForAndNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := quietStore(t)
-			f := follow(t, store, projection.DefaultTenant)
+			f := followTail(t, store, projection.DefaultTenant)
 			mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 			f.untilMark(t, 1)
 			tx := openTx(t, store)
@@ -135,7 +135,7 @@ func TestOpenAppendIsWaitedForAndNamed(t *testing.T) {
 func TestLaterAppendDoesNotHoldAnEarlierGap(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	early := openTx(t, store)
 	appendIn(t, early, store.tenant, "early", 1) // 1
 	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
@@ -158,7 +158,7 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
 	other := newTenant(t, store, "other")
-	g := follow(t, store, other.Name())
+	g := followTail(t, store, other.Name())
 	mustExec(t, store, "create table unrelated (n int)")
 	writer := openTx(t, store)
 	execIn(t, writer, "insert into unrelated values (1)")
@@ -170,7 +170,7 @@ func TestUnrelatedTransactionsDoNotHoldTheMark(t *testing.T) {
 	appendIn(t, neighbour, other, "a", 1)
 	mustAppend(t, other, "b", event.Any, someEvents(1)...)
 
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	for i := range int64(5) {
 		tx := openTx(t, store)
 		appendIn(t, tx, store.tenant, "gap", 1)
@@ -359,7 +359,7 @@ func TestTailSkipsNothingUnderLoad(t *testing.T) {
 	unrelated := openTx(t, reading)
 	execIn(t, unrelated, "insert into unrelated values (1)")
 
-	f, n := follow(t, reading, reading.tenant.Name()), &naive{}
+	f, n := followTail(t, reading, reading.tenant.Name()), &naive{}
 	seed := cmp.Or(*loadSeed, rand.Uint64())
 	t.Logf("again with the same choices: -load.seed=%d", seed)
 	l := &load{store: writing, until: time.Now().Add(*loadTime)}
@@ -468,7 +468,7 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	for _, tenant := range []*Tenant{store.tenant, other} {
 		mustAppend(t, tenant, "a", event.Any, someEvents(5)...)
 		setCheckpoint(t, store, tenant.Name(), 5)
-		follow(t, store, tenant.Name())
+		followTail(t, store, tenant.Name())
 	}
 	mustExec(t, store, "delete from millrace_default.events where global_seq = 5")
 	tail := store.port().Tail(projection.DefaultTenant)
@@ -478,10 +478,10 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	follow(t, store, other.Name())
+	followTail(t, store, other.Name())
 	// With the checkpoint set back it goes on.
 	setCheckpoint(t, store, projection.DefaultTenant, 4)
-	f := follow(t, store, projection.DefaultTenant)
+	f := followTail(t, store, projection.DefaultTenant)
 	if f.mark != 4 {
 		t.Errorf("the mark is %d", f.mark)
 	}
@@ -500,7 +500,7 @@ func TestLockHoldersAreFoundOnAReplacedEventsTable(t *testing.T) {
 	t.Parallel()
 	store := quietStore(t)
 	tenant := newTenant(t, store, "again")
-	f := follow(t, store, tenant.Name())
+	f := followTail(t, store, tenant.Name())
 	held := func() pgx.Tx {
 		tx := openTx(t, store)
 		first := appendIn(t, tx, tenant, "held", 1)[0]

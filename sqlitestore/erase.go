@@ -66,7 +66,9 @@ func (s *Store) Erasures(ctx context.Context) ([]event.Erasure, error) {
 
 func (t *Tenant) erase(ctx context.Context, selected event.Erasure) (event.Erasure, error) {
 	e := control.Erasure{Erasure: selected, Tenant: t.name}
-	if err := tenancy.Erase(ctx, t.store.plane(), &e); err != nil {
+	err := tenancy.Erase(ctx, t.store.plane(), &e)
+	t.store.followers.Drop(t.name)
+	if err != nil {
 		return event.Erasure{}, e.Failed(err)
 	}
 	t.store.log.Info("events redacted", zap.String("tenant", t.name), zap.Int64("erasure", e.ID), zap.Int64("events", e.Events))

@@ -33,6 +33,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/follow"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -112,6 +113,8 @@ type Store struct {
 	writer  *writer
 	readers *sql.DB
 	wakes   eventlog.Wakes
+	// followers follow tenants without a projection.
+	followers *follow.Hub
 	// sessions are those of the runtimes in this process.
 	sessions sessions
 	// appended has, for each open transaction of InTx, the tenants to which it appended.
@@ -176,12 +179,13 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 		return nil, errors.Join(err, s.writer.close())
 	}
 	s.writer.committed = s.readers
-	s.tenant = &Tenant{store: s, name: projection.DefaultTenant}
+	s.tenant, s.followers = &Tenant{store: s, name: projection.DefaultTenant}, follow.New(s.port(), opts.Logger)
 	return s, nil
 }
 
 // Close waits for the append or transaction in progress, and closes the file. Later calls fail. It may be called again.
 func (s *Store) Close() {
+	s.followers.Close()
 	err := errors.Join(s.readers.Close(), s.writer.close())
 	if err != nil {
 		s.log.Warn("file not closed", zap.String("path", s.path), zap.Error(err))

@@ -246,6 +246,15 @@ func (f *fake) Classify(err error) *engine.Fault {
 
 type fakeTail struct{ *fake }
 
+// unfollowed are the followers of a store that has none.
+type unfollowed struct{}
+
+func (unfollowed) Followed(string) bool { return false }
+
+func (unfollowed) Advanced(string, *engine.Window) {}
+
+func (f *fake) Followers() engine.Followers { return unfollowed{} }
+
 func (f *fake) Tail(tenant string) engine.Tail {
 	f.panicOnce(tenant)
 	return fakeTail{f}

@@ -25,7 +25,7 @@ var allowedWithin = strings.Fields(`
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
 	Admin.RestoredTenant Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
 
-// writing are calls of all methods that write. The projections p and p@2 are there, and the tenant x.
+// writing are calls of all methods that write, or that wait for open transactions. The projections p and p@2 are there, and the tenant x.
 func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 	admin, err := millrace.NewAdmin(b.Store)
 	b.Must(err)
@@ -49,7 +49,17 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 	redact := func(in kit.Tenant) func(ctx context.Context) error {
 		return func(ctx context.Context) error { _, err := in.RedactEvents(ctx, []int64{1}, "r"); return err }
 	}
+	followed := func(of kit.Tenant) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := kit.Collect(of.Follow(ctx, event.ReadOptions{}))
+			return err
+		}
+	}
+	settled := func(of kit.Tenant) func(ctx context.Context) error {
+		return func(ctx context.Context) error { _, err := of.Settled(ctx); return err }
+	}
 	return map[string]func(ctx context.Context) error{
+		"Store.Follow": followed(b.Store), "Tenant.Follow": followed(other), "Store.Settled": settled(b.Store), "Tenant.Settled": settled(other),
 		"Store.EraseStream": erase(b.Store), "Tenant.EraseStream": erase(other), "Store.RedactEvents": redact(b.Store), "Tenant.RedactEvents": redact(other),
 		"Admin.RecoverTenant": func(ctx context.Context) error {
 			_, err := admin.RecoverTenant(ctx, "x", millrace.RecoverOptions{Continue: []string{"p"}})

@@ -10,7 +10,6 @@ import (
 	"math"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -95,32 +94,6 @@ func (o *selection) check() error {
 	return nil
 }
 
-// settled returns the tenant's settled mark: no event at or below it can still appear. It waits for appends in progress.
-func settled(ctx context.Context, s store, tenant string) (int64, error) {
-	tail := s.Engine().Tail(tenant)
-	for {
-		update, err := tail.Poll(ctx)
-		if err != nil || !update.More && update.Again == 0 {
-			return update.Mark, err
-		}
-		if err := wait(ctx, update.Again); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// wait returns after some time, or with ctx's error.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // upTo ends a sequence of events after a position. It yields an event that cannot be read without an error.
 func upTo(mark int64, all iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
@@ -162,7 +135,7 @@ func (c *cli) eachEvent(ctx context.Context, s store, o selection, fn func(tenan
 		tenant, of, err = c.eventsOf(ctx, s)
 	}
 	if err == nil {
-		mark, err = settled(ctx, s, tenant)
+		mark, err = of.Settled(ctx)
 	}
 	if err != nil {
 		return 0, "", 0, err

@@ -3,16 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"time"
+	"math"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
 )
-
-// tailEvery is how often events tail --follow looks for new events.
-const tailEvery = 500 * time.Millisecond
 
 func (c *cli) tailCommand() *cobra.Command {
 	var o selection
@@ -37,8 +33,8 @@ the end is 1.`,
 			if err != nil {
 				return err
 			}
-			t := follower{eventPrinter: eventPrinter{cli: c}, store: s, tenant: tenant, of: of, o: o}
-			if t.shown, err = settled(ctx, s, tenant); err != nil {
+			t := follower{eventPrinter: eventPrinter{cli: c}, tenant: tenant, of: of, o: o}
+			if t.shown, err = of.Settled(ctx); err != nil {
 				return err
 			}
 			err = t.printLast(ctx, last)
@@ -60,11 +56,10 @@ the end is 1.`,
 // follower prints the end of a tenant's events.
 type follower struct {
 	eventPrinter
-	store  store
 	tenant string
 	of     events
 	o      selection
-	// shown is the position up to which the events were printed, or left out.
+	// shown is the position up to which the last events were printed.
 	shown int64
 }
 
@@ -98,36 +93,11 @@ func (f *follower) printLast(ctx context.Context, n int) error {
 	}
 }
 
-// follow prints new events up to the settled mark, until ctx ends.
+// follow prints new events until ctx ends.
 func (f *follower) follow(ctx context.Context) error {
-	tail := f.store.Engine().Tail(f.tenant)
-	for {
-		update, err := tail.Poll(ctx)
-		if err == nil {
-			err = f.catchUp(ctx, update)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		if update.More {
-			continue
-		}
-		if err := wait(ctx, cmp.Or(update.Again, tailEvery)); err != nil {
-			return err
-		}
-	}
-}
-
-func (f *follower) catchUp(ctx context.Context, update engine.TailUpdate) error {
-	if update.Mark <= f.shown {
-		return nil
-	}
 	o := f.o.ReadOptions
 	o.After = max(f.shown, f.o.After)
-	for e, err := range upTo(update.Mark, f.of.ReadAll(ctx, o)) {
+	for e, err := range upTo(math.MaxInt64, f.of.Follow(ctx, o)) {
 		if err == nil {
 			err = f.print(f.tenant, e)
 		}
@@ -135,6 +105,5 @@ func (f *follower) catchUp(ctx context.Context, update engine.TailUpdate) error 
 			return err
 		}
 	}
-	f.shown = update.Mark
 	return nil
 }

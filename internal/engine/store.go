@@ -65,6 +65,8 @@ type Events interface {
 	Absent(ctx context.Context, tenant string) error
 	// OnWake registers a function that is called after each append made through this store in this process. remove ends that.
 	OnWake(w Waker) (remove func())
+	// Followers are those who follow events through this store in this process, without a projection.
+	Followers() Followers
 }
 
 // Ownership has the leases of projections, and the nodes that own them.
@@ -163,6 +165,25 @@ type Waker struct {
 	Wake func(tenant string, position int64, own *Page)
 	// Rests reports before an append of a tenant whether Wake would make use of its events. nil means that it never does.
 	Rests func(tenant string) bool
+}
+
+// Window has the settled mark of a tenant and its newest settled events: all with From < position <= Mark. Incarnation is that of the
+// server in which they were read. All of them were asked for at Asked or later.
+type Window struct {
+	Incarnation Incarnation
+	Mark        int64
+	From        int64
+	Events      []event.Envelope
+	Asked       time.Time
+}
+
+// Followers take what a runtime of their process reads, so that a tenant is read once. Its methods do not block.
+type Followers interface {
+	// Followed reports whether a tenant has followers.
+	Followed(tenant string) bool
+	// Advanced gives them what the runtime has read. nil means that it does not read the tenant any more, or that what it has read
+	// may not exist any more: then they read for themselves.
+	Advanced(tenant string, w *Window)
 }
 
 // TenantPosition is a position in the events of a tenant.

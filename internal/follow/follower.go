@@ -1,0 +1,233 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/projection"
+)
+
+const (
+	// fresh is for how long a follower returns what was read. So it returns an event that was erased meanwhile no later than that.
+	fresh = 5 * time.Second
+	// pageEvents and pageBytes limit what a follower that is behind reads at once.
+	pageEvents = 500
+	pageBytes  = 1 << 20
+)
+
+// ReadAll is the method of a tenant.
+type ReadAll func(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error]
+
+// Follow yields the settled events of a tenant that opts select, and waits for more, until ctx ends.
+func (h *Hub) Follow(ctx context.Context, tenant string, opts event.ReadOptions, readAll ReadAll) iter.Seq2[event.Envelope, error] {
+	return func(yield func(event.Envelope, error) bool) {
+		f := follower{opts: opts, readAll: readAll, at: max(0, opts.After), delays: backoff.New(200*time.Millisecond, 5*time.Second)}
+		if err := h.follow(ctx, tenant, &f, yield); err != nil {
+			yield(event.Envelope{}, fmt.Errorf("follow the events of tenant %q: %w", tenant, err))
+		}
+	}
+}
+
+func (h *Hub) follow(ctx context.Context, tenant string, f *follower, yield func(event.Envelope, error) bool) error {
+	err := h.store.NotWithin(ctx)
+	if err == nil {
+		err = eventlog.ValidSelection(f.opts.Stream, f.opts.Types)
+	}
+	if err == nil {
+		f.source, err = h.join(tenant)
+	}
+	if err != nil {
+		return err
+	}
+	defer h.leave(f.source)
+	return f.each(ctx, yield)
+}
+
+type follower struct {
+	*source
+	opts    event.ReadOptions
+	readAll ReadAll
+	delays  *backoff.Delays
+	// at is the position up to which the events were yielded, or are not selected.
+	at int64
+	// in is the incarnation of what was yielded. checked is the run in which at was found to be no higher than the head.
+	in      engine.Incarnation
+	checked int
+}
+
+// page has events that follow each other.
+type page struct {
+	events []event.Envelope
+	// to is the position up to which the page has all events.
+	to    int64
+	until time.Time // when the page is too old
+	epoch int64
+}
+
+// each yields events until yield returns false.
+func (f *follower) each(ctx context.Context, yield func(event.Envelope, error) bool) error {
+	for {
+		p, err := f.next(ctx)
+		if err != nil {
+			return err
+		}
+		whole := true
+		for i, e := range p.events {
+			if whole = i == 0 || f.epoch.Load() == p.epoch && time.Now().Before(p.until); !whole {
+				break
+			}
+			if f.selects(e) && !yield(e, e.Unreadable) {
+				return nil
+			}
+			f.at = e.Position
+		}
+		if whole {
+			f.at = p.to
+		}
+	}
+}
+
+func (f *follower) selects(e event.Envelope) bool {
+	return (f.opts.Stream == "" || f.opts.Stream == e.Stream) && (len(f.opts.Types) == 0 || slices.Contains(f.opts.Types, e.Type))
+}
+
+// next waits for events. It waits out errors that end by themselves.
+func (f *follower) next(ctx context.Context) (p page, err error) {
+	for {
+		st := f.state.Load()
+		if ctx.Err() != nil {
+			return p, context.Cause(ctx)
+		}
+		if st.err != nil {
+			return p, st.err
+		}
+		if st.known {
+			err = f.check(ctx, st)
+			if err == nil && f.at < st.window.Mark {
+				p, err = f.take(ctx, st)
+			}
+		}
+		switch {
+		case errors.Is(err, projection.ErrIncarnationChanged), errors.Is(err, projection.ErrRestored):
+			return p, err
+		case err != nil && f.hub.lasts(err) && ctx.Err() == nil:
+			return p, err
+		case err != nil:
+			err = f.pause(ctx, f.delays.Next(), nil)
+		case st.known && f.at < st.window.Mark:
+			f.delays.Reset()
+			return p, nil
+		default:
+			err = f.pause(ctx, noWait, st.next)
+		}
+		if err != nil {
+			return p, err
+		}
+	}
+}
+
+// pause returns after some time, or when next is closed.
+func (f *follower) pause(ctx context.Context, d time.Duration, next <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-f.hub.closed:
+		return ErrClosed
+	case <-timer.C:
+	case <-next:
+	}
+	return nil
+}
+
+// check returns an error if events that were yielded may be gone. A mark below them is no sign of that: a tail that begins anew waits again
+// for transactions that are open.
+func (f *follower) check(ctx context.Context, st *state) error {
+	switch {
+	case f.in == 0:
+		f.in = st.window.Incarnation
+	case f.in != st.window.Incarnation:
+		return f.changed()
+	}
+	if f.checked == st.run {
+		return nil
+	}
+	if f.at > st.window.Mark {
+		head, in, err := f.hub.head(ctx, f.tenant)
+		switch {
+		case err != nil:
+			return err
+		case in != f.in:
+			return f.changed()
+		case head < f.at:
+			return fmt.Errorf("the last event is at %d, below %d: %w", head, f.at, projection.ErrRestored)
+		}
+	}
+	f.checked = st.run
+	return nil
+}
+
+func (f *follower) changed() error {
+	return fmt.Errorf("events up to position %d may be gone: %w", f.at, projection.ErrIncarnationChanged)
+}
+
+// take returns the next events up to the mark.
+func (f *follower) take(ctx context.Context, st *state) (page, error) {
+	w := st.window
+	until := w.Asked.Add(fresh)
+	if f.at >= w.From && st.epoch == f.epoch.Load() && time.Now().Before(until) {
+		first := sort.Search(len(w.Events), func(i int) bool { return w.Events[i].Position > f.at })
+		return page{w.Events[first:], w.Mark, until, st.epoch}, nil
+	}
+	select {
+	case f.hub.slots <- struct{}{}:
+		defer func() { <-f.hub.slots }()
+	case <-ctx.Done():
+		return page{}, context.Cause(ctx)
+	case <-f.hub.closed:
+		return page{}, ErrClosed
+	}
+	return f.read(ctx, w.Mark)
+}
+
+// read reads the next events up to a settled mark. The incarnation after the read is that of the read, and none of its events is gone if
+// the head is not below the mark.
+func (f *follower) read(ctx context.Context, mark int64) (page, error) {
+	opts := f.opts
+	opts.After = f.at
+	p := page{to: mark, until: time.Now().Add(fresh), epoch: f.epoch.Load()}
+	bytes := 0
+	for e, err := range f.readAll(ctx, opts) {
+		if err != nil && e.Unreadable == nil {
+			return page{}, err
+		}
+		if e.Position > mark {
+			break
+		}
+		p.events = append(p.events, e)
+		if bytes += e.Size(); len(p.events) == pageEvents || bytes >= pageBytes {
+			p.to = e.Position
+			break
+		}
+	}
+	head, in, err := f.hub.head(ctx, f.tenant)
+	switch {
+	case err != nil:
+		return page{}, err
+	case in != f.in:
+		return page{}, f.changed()
+	case head < mark:
+		return page{}, fmt.Errorf("the last event is at %d, below %d: %w", head, mark, projection.ErrRestored)
+	}
+	return p, nil
+}

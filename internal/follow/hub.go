@@ -1,0 +1,311 @@
+// Package follow lets programs follow the events of tenants without a projection. All followers of a tenant in one process share one read
+// of its end: that of the runtime's feed if the process has one, and otherwise their own.
+//
+//	hub.go       has the sources, and wakes them
+//	source.go    settles the end of a tenant's events while it has followers
+//	follower.go  is the iterator of one follower
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+const (
+	// lookEvery is how often the heads of followed tenants are compared with what was read, to find events that were not announced.
+	// deafEvery is that while nothing is heard of other processes.
+	lookEvery = 5 * time.Second
+	deafEvery = 500 * time.Millisecond
+	// readTimeout limits a statement of a source.
+	readTimeout = 30 * time.Second
+)
+
+// ErrClosed is returned if the store was closed.
+var ErrClosed = errors.New("the store is closed")
+
+// Store is what a hub needs of a store.
+type Store interface {
+	Tail(tenant string) engine.Tail
+	Heads(ctx context.Context, tenants []string) (engine.Heads, error)
+	Absent(ctx context.Context, tenant string) error
+	OnWake(w engine.Waker) (remove func())
+	Classify(err error) *engine.Fault
+	Connections() int
+	NotWithin(ctx context.Context) error
+	// Listen calls wake for events that other processes announce, until ctx ends or its connection is lost. It calls heard when it begins
+	// to listen, and not at all if announcements cannot arrive.
+	Listen(ctx context.Context, heard func(), wake func(tenant string, position int64)) error
+}
+
+// Hub has the followers of a store. It runs nothing while there are none.
+type Hub struct {
+	store Store
+	log   *zap.Logger
+	// slots limits the reads of followers that are behind.
+	slots  chan struct{}
+	closed chan struct{}
+	count  atomic.Int32 // of sources
+
+	mu      sync.Mutex
+	sources map[string]*source
+	// quit ends what runs while there are sources, nil while there are none.
+	quit    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// New returns the hub of a store.
+func New(store Store, log *zap.Logger) *Hub {
+	return &Hub{store: store, log: log, slots: make(chan struct{}, max(1, store.Connections()/2)), closed: make(chan struct{}), sources: make(map[string]*source)}
+}
+
+// Close ends all followers with ErrClosed, and waits for what runs. It may be called again.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	select {
+	case <-h.closed:
+	default:
+		close(h.closed)
+	}
+	for _, s := range h.sources {
+		s.cancel()
+	}
+	h.rest()
+	h.mu.Unlock()
+	h.running.Wait()
+}
+
+// join returns the source of a tenant, for one more follower.
+func (h *Hub) join(tenant string) (*source, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.closed:
+		return nil, ErrClosed
+	default:
+	}
+	s := h.sources[tenant]
+	if s == nil {
+		h.begin()
+		ctx, cancel := context.WithCancel(context.Background())
+		s = newSource(h, tenant, cancel)
+		h.sources[tenant] = s
+		h.count.Add(1)
+		h.running.Go(func() { s.run(ctx) })
+	}
+	s.followers++
+	return s, nil
+}
+
+// leave ends a source without followers.
+func (h *Hub) leave(s *source) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.followers--; s.followers == 0 {
+		s.cancel()
+		h.remove(s)
+	}
+}
+
+// forget is called by a source that has failed. The next follower begins with another one.
+func (h *Hub) forget(s *source) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.remove(s)
+}
+
+func (h *Hub) remove(s *source) {
+	if h.sources[s.tenant] == s {
+		delete(h.sources, s.tenant)
+		h.count.Add(-1)
+		if len(h.sources) == 0 {
+			h.rest()
+		}
+	}
+}
+
+// begin begins what runs while there are sources.
+func (h *Hub) begin() {
+	if h.quit != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	remove := h.store.OnWake(engine.Waker{Wake: func(tenant string, position int64, _ *engine.Page) { h.wake(tenant, position) }})
+	h.quit = func() { cancel(); remove() }
+	hears := new(atomic.Bool)
+	h.running.Go(func() { h.listen(ctx, hears) })
+	h.running.Go(func() { h.look(ctx, hears) })
+}
+
+func (h *Hub) rest() {
+	if h.quit != nil {
+		h.quit()
+		h.quit = nil
+	}
+}
+
+// find returns the source of a tenant, nil if it has no followers.
+func (h *Hub) find(tenant string) *source {
+	if h.count.Load() == 0 {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sources[tenant]
+}
+
+func (h *Hub) wake(tenant string, position int64) {
+	if s := h.find(tenant); s != nil {
+		s.wake(position)
+	}
+}
+
+// Followed implements engine.Followers.
+func (h *Hub) Followed(tenant string) bool { return h.find(tenant) != nil }
+
+// Advanced implements engine.Followers.
+func (h *Hub) Advanced(tenant string, w *engine.Window) {
+	s := h.find(tenant)
+	if s != nil && s.feed.Swap(w) != w {
+		s.wake(engine.UnknownPosition)
+	}
+}
+
+// Drop drops the events that followers of a tenant have in memory, since some of them are erased. Followers read them again.
+func (h *Hub) Drop(tenant string) {
+	if s := h.find(tenant); s != nil {
+		s.epoch.Add(1)
+		s.wake(engine.UnknownPosition)
+	}
+}
+
+// listen listens for announcements of other processes until ctx ends. hears is true while they arrive.
+func (h *Hub) listen(ctx context.Context, hears *atomic.Bool) {
+	delays := backoff.New(100*time.Millisecond, 5*time.Second)
+	for ctx.Err() == nil {
+		err := h.store.Listen(ctx, func() {
+			delays.Reset()
+			hears.Store(true)
+			for _, s := range h.all() { // what was announced before was not heard
+				s.wake(engine.UnknownPosition)
+			}
+		}, h.wake)
+		hears.Store(false)
+		if ctx.Err() == nil {
+			h.log.Debug("followers hear nothing of other processes, and poll", zap.Error(err))
+		}
+		_ = delays.Wait(ctx)
+	}
+}
+
+func (h *Hub) all() []*source {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*source, 0, len(h.sources))
+	for _, s := range h.sources {
+		all = append(all, s)
+	}
+	return all
+}
+
+// look compares the heads of the tenants from time to time with what their sources have read, and wakes those that are behind.
+func (h *Hub) look(ctx context.Context, hears *atomic.Bool) {
+	ticker := time.NewTicker(deafEvery)
+	defer ticker.Stop()
+	for looked := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if hears.Load() && time.Since(looked) < lookEvery {
+			continue
+		}
+		h.compare(ctx)
+		looked = time.Now()
+	}
+}
+
+func (h *Hub) compare(ctx context.Context) {
+	marks := make(map[string]engine.Window)
+	var tenants []string
+	for _, s := range h.all() {
+		if st := s.state.Load(); st.known && s.feed.Load() == nil {
+			tenants, marks[s.tenant] = append(tenants, s.tenant), st.window
+		}
+	}
+	if len(tenants) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	heads, err := h.store.Heads(ctx, tenants)
+	for _, tenant := range tenants {
+		head, found := heads.Positions[tenant]
+		// A source that was woken for nothing finds out why a tenant or the server cannot be read.
+		if err != nil || !found || head != marks[tenant].Mark || heads.Incarnation != marks[tenant].Incarnation {
+			h.wake(tenant, engine.UnknownPosition)
+		}
+	}
+}
+
+// head returns the highest visible position of a tenant, and the incarnation in which it was read.
+func (h *Hub) head(ctx context.Context, tenant string) (head int64, in engine.Incarnation, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	heads, err := h.store.Heads(ctx, []string{tenant})
+	if err != nil {
+		return 0, 0, err
+	}
+	head, found := heads.Positions[tenant]
+	switch {
+	case heads.Failed[tenant] != nil:
+		return 0, 0, heads.Failed[tenant]
+	case !found:
+		err = h.store.Absent(ctx, tenant)
+		if err == nil {
+			err = fmt.Errorf("the end of tenant %q cannot be read", tenant)
+		}
+		return 0, 0, err
+	}
+	return head, heads.Incarnation, nil
+}
+
+// Settled returns the settled mark of a tenant: no event at or below it can still appear. It waits for appends in progress.
+func (h *Hub) Settled(ctx context.Context, tenant string) (int64, error) {
+	if err := h.store.NotWithin(ctx); err != nil {
+		return 0, fmt.Errorf("settle the events of tenant %q: %w", tenant, err)
+	}
+	tail := h.store.Tail(tenant)
+	for {
+		u, err := tail.Poll(ctx)
+		if err != nil || !u.More && u.Again == 0 {
+			return u.Mark, err
+		}
+		timer := time.NewTimer(u.Again)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// lasts reports whether an error lasts until a person repairs something. Others end by themselves.
+func (h *Hub) lasts(err error) bool {
+	fault := h.store.Classify(err).OfStore()
+	return fault.Class == engine.Configuration || fault.Class == engine.LeaseLost
+}
+
+// noWait is a pause that only a wake ends.
+const noWait = time.Duration(math.MaxInt64)

@@ -1,0 +1,210 @@
+package follow
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/window"
+)
+
+const (
+	// windowEvents and windowBytes limit what a source keeps. A follower that is further behind reads for itself.
+	windowEvents = 2048
+	windowBytes  = 4 << 20
+	// knownFor is for how long a source need not read for a position that it has settled. An announcement of an older position is a
+	// reason to read: the tenant may have been restored to an earlier state.
+	knownFor = time.Second
+)
+
+// source settles the end of one tenant's events for all followers of the tenant in this process.
+type source struct {
+	hub    *Hub
+	tenant string
+	cancel context.CancelFunc
+	// followers belongs to the hub's lock.
+	followers int
+	// woken has an element after a wake. wanted is the highest position that wakes have announced.
+	woken  chan struct{}
+	wanted atomic.Int64
+	// feed is what the runtime of this process has read, nil if it does not read the tenant.
+	feed atomic.Pointer[engine.Window]
+	// epoch counts the calls of Drop.
+	epoch atomic.Int64
+	state atomic.Pointer[state]
+}
+
+// state is what followers see. It does not change.
+type state struct {
+	window engine.Window
+	// known reports that window is set. epoch is that of the source when its events were read.
+	known bool
+	epoch int64
+	// run changes when the events begin anew. Within a run, the mark only rises.
+	run int
+	// err ends all followers.
+	err error
+	// next is closed when there is another state.
+	next chan struct{}
+}
+
+func newSource(h *Hub, tenant string, cancel context.CancelFunc) *source {
+	s := &source{hub: h, tenant: tenant, cancel: cancel, woken: make(chan struct{}, 1)}
+	s.state.Store(&state{next: make(chan struct{})})
+	return s
+}
+
+// wake makes the source look for events up to a position. It does not block.
+func (s *source) wake(position int64) {
+	for before := s.wanted.Load(); position > before && !s.wanted.CompareAndSwap(before, position); {
+		before = s.wanted.Load()
+	}
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (s *source) publish(next state) {
+	next.next = make(chan struct{})
+	close(s.state.Swap(&next).next)
+}
+
+// run settles events until ctx ends, or until an error lasts.
+func (s *source) run(ctx context.Context) {
+	defer s.hub.forget(s)
+	r := reader{source: s}
+	delays := backoff.New(200*time.Millisecond, 5*time.Second)
+	for ctx.Err() == nil {
+		pause, err := r.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			delays.Reset()
+			r.wait(ctx, pause)
+		case s.hub.lasts(err):
+			s.publish(state{err: err})
+			return
+		default:
+			s.hub.log.Warn("the end of a followed tenant cannot be read, retrying", zap.String("tenant", s.tenant), zap.Error(err))
+			_ = delays.Wait(ctx)
+		}
+	}
+}
+
+// reader is what only the goroutine of a source uses.
+type reader struct {
+	*source
+	// tail is nil before it begins, and while the runtime's feed is used.
+	tail   engine.Tail
+	in     engine.Incarnation
+	window window.Window
+	polled time.Time // when the last poll began
+	// feeds is the window of the runtime that was published last, and epochRead the epoch of what was read.
+	feeds     *engine.Window
+	epochRead int64
+	// runs counts the runs.
+	runs int
+}
+
+// step publishes what is known now. It returns the pause before the next poll.
+func (r *reader) step(ctx context.Context) (time.Duration, error) {
+	epoch := r.epoch.Load()
+	if feed := r.feed.Load(); feed != nil {
+		r.useFeed(feed, epoch)
+		return noWait, nil
+	}
+	if r.tail == nil {
+		r.tail, r.in, r.feeds = r.hub.store.Tail(r.tenant), 0, nil
+		r.tail.ReadWithin(limited)
+	}
+	if epoch != r.epochRead {
+		r.window.Reset(r.window.Mark)
+	}
+	r.polled, r.epochRead = time.Now(), epoch
+	u, err := r.tail.Poll(ctx)
+	if err != nil {
+		r.tail = nil
+		return 0, err
+	}
+	if u.Incarnation != r.in || u.From != r.window.Mark {
+		r.in = u.Incarnation
+		r.runs++
+		r.window.Reset(u.From)
+	}
+	r.window.Add(u.Events, u.Mark, u.Bytes, r.polled, time.Now())
+	r.window.Limit(windowEvents, windowBytes)
+	r.window.DropReadBefore(time.Now().Add(-fresh))
+	_, asked, _ := r.window.Oldest()
+	r.show(engine.Window{Incarnation: r.in, Mark: r.window.Mark, From: r.window.From, Events: r.window.Events, Asked: asked})
+	switch {
+	case u.More:
+		return 0, nil
+	case u.Again > 0:
+		return u.Again, nil
+	}
+	return noWait, nil
+}
+
+// limited is the slot of a read.
+func limited(ctx context.Context) (_ context.Context, release func(), _ error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	return ctx, cancel, nil
+}
+
+// useFeed publishes what the runtime has read.
+func (r *reader) useFeed(feed *engine.Window, epoch int64) {
+	if feed == r.feeds && epoch == r.epochRead {
+		return
+	}
+	before, w := r.state.Load(), *feed
+	if r.feeds == nil || w.Incarnation != before.window.Incarnation || w.Mark < before.window.Mark {
+		r.tail = nil
+		r.window.Reset(0)
+		r.runs++
+	}
+	if epoch != r.epochRead { // it may have been read before the erasure
+		w.From, w.Events = w.Mark, nil
+	}
+	r.feeds, r.epochRead = feed, epoch
+	r.show(w)
+}
+
+// show publishes a window, if it has changed.
+func (r *reader) show(w engine.Window) {
+	before := r.state.Load()
+	if before.known && before.run == r.runs && before.epoch == r.epochRead && before.window.From == w.From && before.window.Mark == w.Mark {
+		return
+	}
+	r.publish(state{known: true, run: r.runs, epoch: r.epochRead, window: w})
+}
+
+// wait waits for a wake with news, or until the pause is over.
+func (r *reader) wait(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	var old <-chan time.Time
+	if read, _, holds := r.window.Oldest(); holds {
+		aging := time.NewTimer(time.Until(read.Add(fresh)))
+		defer aging.Stop()
+		old = aging.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			return
+		case <-old: // a poll drops them
+			return
+		case <-r.woken:
+			if wanted := r.wanted.Swap(0); wanted > r.window.Mark || time.Since(r.polled) > knownFor || pause != noWait {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/pgstore/internal/session"
+)
+
+// listenCheck is how often a connection that listens is checked. The network may have dropped it without a word.
+const listenCheck = 15 * time.Second
+
+// Follow yields the settled events after opts.After in the order of their positions, and waits for more, until ctx ends. It leaves no event
+// out and returns none twice: an event is settled when no event below it can still appear, so Follow waits for appends that are
+// open. It needs no projection and no runtime, and leaves nothing in the database. What it has returned is known only to the caller: to act
+// on every event exactly once, use a projection.
+//
+// All followers of a tenant in a process share one read of its new events: that of the process's runtime, if it runs projections of the
+// tenant. Followers without such a runtime hold one connection, which listens, for all tenants (see Options.SessionDSN). A follower that is
+// more than a few seconds or some 2,000 events behind reads for itself, in pages, and holds no connection between them.
+//
+// An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any
+// other error is yielded last. Follow waits while the server cannot be reached. It ends with projection.ErrIncarnationChanged after a crash
+// of the server or a failover, since events that it has returned may be gone, and with projection.ErrRestored if the tenant's events end
+// below what it has returned. The caller then reads again what it needs. An event that was erased is returned for 5 s at most. Handlers and
+// hooks cannot call it: it returns projection.ErrWithinTx.
+func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+	return t.store.followers.Follow(ctx, t.name, opts, t.ReadAll)
+}
+
+// Settled returns the tenant's settled mark: no event at or below it can still appear. It waits for appends that are open. Handlers and
+// hooks cannot call it: it returns projection.ErrWithinTx.
+func (t *Tenant) Settled(ctx context.Context) (int64, error) {
+	return t.store.followers.Settled(ctx, t.name)
+}
+
+// Follow is Tenant.Follow for projection.DefaultTenant.
+func (s *Store) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+	return s.tenant.Follow(ctx, opts)
+}
+
+// Settled is Tenant.Settled for projection.DefaultTenant.
+func (s *Store) Settled(ctx context.Context) (int64, error) { return s.tenant.Settled(ctx) }
+
+func (s port) Followers() engine.Followers { return s.followers }
+
+// Listen implements follow.Store. A pooler that lends sessions loses notifications.
+func (s port) Listen(ctx context.Context, heard func(), wake func(tenant string, position int64)) error {
+	dial := func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, s.opts.SessionDSN) }
+	conn, err := dial(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to listen: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	pooling, err := session.FindPooling(ctx, conn, dial)
+	if err != nil {
+		return fmt.Errorf("detect a pooler: %w", err)
+	}
+	if pooling.Lends {
+		_ = conn.Close(ctx)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if _, err := conn.Exec(ctx, keepalives+listenTo(s.control.wakeChannel)); err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	heard()
+	for {
+		limited, cancel := context.WithTimeout(ctx, listenCheck)
+		n, err := conn.WaitForNotification(limited)
+		late := errors.Is(limited.Err(), context.DeadlineExceeded)
+		cancel()
+		switch {
+		case err == nil:
+			tenant, position := announced(n.Payload)
+			if position == 0 {
+				position = engine.UnknownPosition
+			}
+			wake(tenant, position)
+		case !late || conn.IsClosed():
+			return fmt.Errorf("wait for notifications: %w", err)
+		default:
+			limited, cancel := context.WithTimeout(ctx, listenCheck)
+			err = conn.Ping(limited)
+			if cancel(); err != nil {
+				return fmt.Errorf("check the connection that listens: %w", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package sqlitestore
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+)
+
+// Follow yields the events after opts.After in the order of their positions, and waits for more, until ctx ends. It leaves no event out
+// and returns none twice. It needs no projection and no runtime, and leaves nothing in the file. What it has returned is known only to the
+// caller: to act on every event exactly once, use a projection.
+//
+// All followers of a tenant in a process share one read of its new events: that of the process's runtime, if it runs projections of the
+// tenant. A follower that is more than a few seconds or some 2,000 events behind reads for itself, in pages. Commits of other processes are
+// noticed within some 100 ms.
+//
+// An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any
+// other error is yielded last. Follow ends with projection.ErrRestored if the tenant's events end below what it has returned: the caller
+// then reads again what it needs. An event that was erased is returned for 5 s at most. Handlers and hooks cannot call it: it returns
+// projection.ErrWithinTx.
+func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+	return t.store.followers.Follow(ctx, t.name, opts, t.ReadAll)
+}
+
+// Settled returns the tenant's settled mark, which is its last position: a file has one writer. Handlers and hooks cannot call it: it
+// returns projection.ErrWithinTx.
+func (t *Tenant) Settled(ctx context.Context) (int64, error) {
+	return t.store.followers.Settled(ctx, t.name)
+}
+
+// Follow is Tenant.Follow for projection.DefaultTenant.
+func (s *Store) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+	return s.tenant.Follow(ctx, opts)
+}
+
+// Settled is Tenant.Settled for projection.DefaultTenant.
+func (s *Store) Settled(ctx context.Context) (int64, error) { return s.tenant.Settled(ctx) }
+
+func (s port) Followers() engine.Followers { return s.followers }
+
+// Listen implements follow.Store. It polls for commits of other processes.
+func (s port) Listen(ctx context.Context, heard func(), wake func(tenant string, position int64)) error {
+	db, err := openReaders(s.writer.at, Options{Readers: 1}) // numbers of data_version can be compared on one connection only
+	if err != nil {
+		return fmt.Errorf("open a connection that polls for commits: %w", err)
+	}
+	defer db.Close()
+	var seen seenCommits
+	if err := seen.begin(ctx, db); err != nil {
+		return fmt.Errorf("poll for commits: %w", err)
+	}
+	heard()
+	ticker := time.NewTicker(noticeInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		var risen []string
+		err := seen.poll(ctx, db)
+		if err == nil {
+			risen, err = seen.risen(ctx, db)
+		}
+		if err != nil {
+			return fmt.Errorf("poll for commits: %w", err)
+		}
+		for _, tenant := range risen {
+			wake(tenant, seen.tenants[tenant])
+		}
+	}
+}

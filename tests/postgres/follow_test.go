@@ -1,0 +1,231 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// followed returns the positions that a follower of the default tenant gets, and the channel of its error.
+func followed(ctx context.Context, store event.Reader, after int64) (positions func() []int64, ended <-chan error) {
+	var mu sync.Mutex
+	var got []int64
+	end := make(chan error, 1)
+	go func() {
+		for e, err := range store.Follow(ctx, event.ReadOptions{After: after}) {
+			if err != nil {
+				end <- err
+				return
+			}
+			mu.Lock()
+			got = append(got, e.Position)
+			mu.Unlock()
+		}
+	}()
+	return func() []int64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(got)
+	}, end
+}
+
+// An append that is open holds its events back, and those above them. After a rollback, its positions stay free.
+func TestFollowersWaitForOpenAppends(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	got, _ := followed(b.Ctx, b.store, 0)
+	arrive := func(want ...int64) {
+		t.Helper()
+		b.Eventually(fmt.Sprint("the follower has ", want), func() bool { return len(got()) >= len(want) })
+		if !slices.Equal(got(), want) {
+			t.Errorf("the follower has %v, want %v", got(), want)
+		}
+	}
+	begin := func(n int) pgx.Tx {
+		t.Helper()
+		tx, err := b.store.Pool().Begin(b.Ctx)
+		b.Must(err)
+		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.Ctx)) })
+		_, _, err = b.store.AppendTx(b.Ctx, tx, "open", event.Any, kit.SomeEvents(n)...)
+		b.Must(err)
+		return tx
+	}
+	b.Append("s", 1)
+	arrive(1)
+	open := begin(2)
+	b.Append("s", 2)
+	limited, cancel := context.WithTimeout(b.Ctx, 300*time.Millisecond)
+	if mark, err := b.store.Settled(limited); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("settled up to %d beside an open append: %v", mark, err)
+	}
+	cancel()
+	late, _ := followed(b.Ctx, b.store, 0)
+	arrive(1)
+	b.Must(open.Commit(b.Ctx))
+	arrive(1, 2, 3, 4, 5)
+	open = begin(3)
+	b.Append("s", 1)
+	arrive(1, 2, 3, 4, 5)
+	b.Must(open.Rollback(b.Ctx))
+	arrive(1, 2, 3, 4, 5, 9)
+	b.Eventually("a follower that began beside the open append has the same", func() bool { return slices.Equal(late(), got()) })
+	if mark, err := b.store.Settled(b.Ctx); err != nil || mark != 9 {
+		t.Errorf("%d, %v", mark, err)
+	}
+}
+
+// A crash that loses commits ends a follower that has returned them. One that begins anew gets what the server has.
+func TestFollowersEndAfterACrash(t *testing.T) {
+	t.Parallel()
+	b, server := private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"full_page_writes": "off"})})
+	got, ended := followed(b.Ctx, b.store, 0)
+	kept := b.Append("kept", 10).Last()
+	b.exec("checkpoint")
+	b.Must(server.HoldWAL(b.Ctx))
+	last := b.Append("lost", 5).Last()
+	b.Eventually("the follower has all events", func() bool { return len(got()) == int(last) })
+	b.Must(server.CrashBackend(b.Ctx))
+	b.Eventually("the server takes appends again", func() bool {
+		_, err := b.store.Append(b.Ctx, "new", event.Any, kit.SomeEvents(20)...)
+		return err == nil
+	})
+	b.InTime("the follower ends", func() {
+		if err := <-ended; !errors.Is(err, projection.ErrIncarnationChanged) {
+			t.Error(err)
+		}
+	})
+	if n := len(got()); n != int(last) {
+		t.Errorf("after the crash it returned %v", got())
+	}
+	again, _ := followed(b.Ctx, b.store, kept)
+	want := kit.PositionsOf(b.All(b.Store))[kept:]
+	b.Eventually("another follower has what is there", func() bool { return slices.Equal(again(), want) })
+}
+
+// A follower waits while the server is away, and goes on after an orderly restart, which loses nothing.
+func TestFollowersWaitForTheServer(t *testing.T) {
+	t.Parallel()
+	b, server := private(t, pgtest.Options{})
+	got, ended := followed(b.Ctx, b.store, 0)
+	b.Append("s", 3)
+	b.Eventually("the follower has the events", func() bool { return len(got()) == 3 })
+	b.Must(server.Restart(b.Ctx, "fast"))
+	b.Eventually("the server takes appends again", func() bool {
+		_, err := b.store.Append(b.Ctx, "s", event.Any, kit.SomeEvents(1)...)
+		return err == nil
+	})
+	b.Eventually("the follower has the new event", func() bool {
+		select {
+		case err := <-ended:
+			t.Fatal(err)
+		default:
+		}
+		return slices.Equal(got(), kit.PositionsOf(b.All(b.Store)))
+	})
+}
+
+// The connection that listens is ended, and appends of a store without notifications are found by polling.
+func TestFollowersNeedNoNotification(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	silent, err := pgstore.Open(b.Ctx, b.Place, pgstore.Options{NoNotify: true})
+	b.Must(err)
+	t.Cleanup(silent.Close)
+	got, _ := followed(b.Ctx, b.store, 0)
+	for i := range 3 {
+		_, err = silent.Append(b.Ctx, "s", event.Any, kit.SomeEvents(1)...)
+		b.Must(err)
+		b.Eventually("the follower has the event", func() bool { return len(got()) == i+1 })
+		b.exec("select pg_terminate_backend(pid) from pg_stat_activity where query like '%listen %' and pid <> pg_backend_pid() and datname = current_database()")
+	}
+}
+
+// statements counts the connections that a store takes for its statements while its followers get some events that another process
+// appends. A runtime may run a projection on the store.
+func (b *bundle) statements(followers int, runs bool) int64 {
+	var acquired, events atomic.Int64
+	config, err := pgxpool.ParseConfig(b.Place)
+	b.Must(err)
+	config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
+		acquired.Add(1)
+		return true, nil
+	}
+	pool, err := pgxpool.NewWithConfig(b.Ctx, config)
+	b.Must(err)
+	defer pool.Close()
+	store, err := pgstore.OpenPool(b.Ctx, pool, pgstore.Options{})
+	b.Must(err)
+	defer store.Close()
+	on := *b.Bundle
+	on.Store = kit.PgStore{Store: store}
+	var rt *millrace.Runtime
+	if runs {
+		rt = on.Runtime(millrace.Config{}, on.Recorders("p")...)
+		defer on.Start(rt)()
+		on.AllLive(rt, 1)
+	}
+	after := b.Head()
+	ctx, cancel := context.WithCancel(b.Ctx)
+	var group sync.WaitGroup
+	for range followers {
+		group.Go(func() {
+			for _, err := range store.Follow(ctx, event.ReadOptions{After: after}) {
+				if err != nil {
+					return
+				}
+				events.Add(1)
+			}
+		})
+	}
+	defer group.Wait()
+	defer cancel()
+	const rounds = 30
+	for i := range rounds {
+		position := b.Append("s", 1).Last()
+		b.Eventually("all followers have the event", func() bool { return events.Load() == int64((i+1)*followers) })
+		if runs {
+			on.Reaches(rt, "p", position)
+		}
+	}
+	return acquired.Load()
+}
+
+// A thousand followers of a tenant cost the database what one costs.
+func TestFollowersShareTheirReads(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	one, thousand := b.statements(1, false), b.statements(1000, false)
+	t.Logf("statements: %d for one follower, %d for 1,000", one, thousand)
+	if thousand > 2*one+10 {
+		t.Errorf("%d statements for one follower, %d for 1,000", one, thousand)
+	}
+	if rows := value[int](b, "select count(*) from millrace.nodes"); rows != 0 {
+		t.Errorf("followers left %d nodes", rows)
+	}
+}
+
+// Beside a runtime that reads the tenant, followers read nothing.
+func TestFollowersTakeWhatTheFeedReads(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	none, followed := b.statements(0, true), b.statements(100, true)
+	t.Logf("statements: %d without followers, %d with 100", none, followed)
+	if followed > none+15 {
+		t.Errorf("%d statements without followers, %d with 100", none, followed)
+	}
+}
