@@ -37,6 +37,7 @@ const (
 	kindParked   = "parked"                     // an unexpected dead letter
 	kindUnparked = "not parked"                 // a missing dead letter
 	kindAppend   = "acknowledged and not there" // an event whose append succeeded
+	kindFollower = "followed wrongly"           // a follower without a projection
 	kindLagging  = "never caught up"            // a checkpoint that did not reach its tenant's head
 	kindGivenUp  = "discarded and applied"      // an event that was discarded
 	kindEpoch    = "epoch did not rise"         // a lease that was claimed without fencing off its previous owner

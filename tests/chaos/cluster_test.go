@@ -38,6 +38,8 @@ type cluster struct {
 	spare    *node // also in nodes; it joins and leaves
 	writers  *writers
 	dir      string
+	// followers share a store with the writers, and so are woken by their appends.
+	followers *followers
 
 	withheld     atomic.Int32 // how many faults withhold the dependency of poison events
 	prepared     sync.Map     // names of the prepared transactions that a fault resolves later
@@ -93,7 +95,9 @@ func setup(t testing.TB, o options) *cluster {
 	c.createTables()
 	c.maintain()
 	c.writers = startWriters(ctx, c.store, o.seed, writerCount, cmp.Or(o.rest, 1), "w", tenants...)
-	t.Cleanup(c.writers.stop)
+	c.followers, err = startFollowers(ctx, c.store, tenants...)
+	c.must(err)
+	t.Cleanup(func() { c.writers.stop(); c.followers.stop() })
 	for range cmp.Or(o.nodes, fleet) {
 		c.addNode().start()
 	}

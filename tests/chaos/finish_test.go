@@ -33,6 +33,7 @@ func (c *cluster) finish() (r report) {
 		limit = 10 * time.Second // it only shows how far things are
 	}
 	c.must(c.compare(&r, limit))
+	c.followers.stop()
 	r.found(c.stopAll()...)
 	c.must(c.checkNodes(&r))
 	c.mu.Lock()
@@ -71,6 +72,7 @@ func (c *cluster) compare(r *report, limit time.Duration) error {
 			r.appended += len(h.events) // once for each tenant
 		}
 	}
+	r.found(c.followers.compare(c.ctx, limit, all)...)
 	missing, lost := c.missing(c.writers, all)
 	r.found(missing...)
 	r.found(c.unexplained(c.writers)...)
