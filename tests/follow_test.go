@@ -222,24 +222,31 @@ func TestFollowersOfARestoredTenantEnd(t *testing.T) {
 	})
 }
 
-// A follower holds events in memory that it has not returned yet. After an erasure in its process, it returns them redacted.
+// Followers hold events in memory that they have not returned yet. After an erasure in their process, they return them redacted. Followers
+// of another process do so after 5 seconds.
 func TestFollowersReturnNothingErased(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		rest := make(chan struct{})
-		f := follow(b.Ctx, b.Store, event.ReadOptions{}, func(e event.Envelope) time.Duration {
-			if e.Position == 1 {
-				<-rest
+		erased, late := make(chan struct{}), make(chan struct{})
+		waits := func(until chan struct{}) func(e event.Envelope) time.Duration {
+			return func(e event.Envelope) time.Duration {
+				if e.Position == 1 {
+					<-until
+				}
+				return 0
 			}
-			return 0
-		})
+		}
+		here, other := follow(b.Ctx, b.Store, event.ReadOptions{}, waits(erased)), follow(b.Ctx, b.Again(), event.ReadOptions{}, waits(late))
 		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(4)...)
-		b.Eventually("the follower has the first event", func() bool { return len(f.events()) == 1 })
+		b.Eventually("the followers have the first event", func() bool { return len(here.events()) == 1 && len(other.events()) == 1 })
 		mustErase(b, b.Store, "ada", 4)
-		close(rest)
-		b.Eventually("the follower has all events", func() bool { return len(f.events()) == 4 })
-		for _, e := range f.events()[1:] {
-			if !e.Redacted() || strings.Contains(fmt.Sprint(e), secret) {
-				t.Errorf("%+v", e)
+		close(erased)
+		time.AfterFunc(5*time.Second, func() { close(late) })
+		for _, f := range []*following{here, other} {
+			b.Eventually("a follower has all events", func() bool { return len(f.events()) == 4 })
+			for _, e := range f.events()[1:] {
+				if !e.Redacted() || strings.Contains(fmt.Sprint(e), secret) {
+					t.Errorf("%+v", e)
+				}
 			}
 		}
 	})

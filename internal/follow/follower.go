@@ -142,7 +142,7 @@ func (f *follower) pause(ctx context.Context, d time.Duration, next <-chan struc
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-f.hub.closed:
+	case <-f.hub.life.Done():
 		return ErrClosed
 	case <-timer.C:
 	case <-next:
@@ -189,15 +189,29 @@ func (f *follower) take(ctx context.Context, st *state) (page, error) {
 		first := sort.Search(len(w.Events), func(i int) bool { return w.Events[i].Position > f.at })
 		return page{w.Events[first:], w.Mark, until, st.epoch}, nil
 	}
+	return f.readShared(ctx, w.Mark)
+}
+
+// readShared reads the next events. Followers that need the same ones at the same time share a read, which ends with the hub, and not with
+// the follower that began it.
+func (f *follower) readShared(ctx context.Context, mark int64) (page, error) {
+	key := fmt.Sprintf("%d %d %d %q %q %s", f.at, mark, f.in, f.opts.Types, f.opts.Stream, f.tenant)
+	reads := *f
+	read := f.hub.reads.DoChan(key, func() (any, error) {
+		limited, release, err := f.hub.readSlot(f.hub.life)
+		if err != nil {
+			return page{}, err
+		}
+		defer release()
+		return reads.read(limited, mark)
+	})
 	select {
-	case f.hub.slots <- struct{}{}:
-		defer func() { <-f.hub.slots }()
+	case result := <-read:
+		p, _ := result.Val.(page)
+		return p, result.Err
 	case <-ctx.Done():
 		return page{}, context.Cause(ctx)
-	case <-f.hub.closed:
-		return page{}, ErrClosed
 	}
-	return f.read(ctx, w.Mark)
 }
 
 // read reads the next events up to a settled mark. The incarnation after the read is that of the read, and none of its events is gone if

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -51,10 +52,13 @@ type Store interface {
 type Hub struct {
 	store Store
 	log   *zap.Logger
-	// slots limits the reads of followers that are behind.
-	slots  chan struct{}
-	closed chan struct{}
-	count  atomic.Int32 // of sources
+	// slots limits the reads that run at once.
+	slots chan struct{}
+	reads singleflight.Group
+	// life ends with Close.
+	life  context.Context
+	end   context.CancelCauseFunc
+	count atomic.Int32 // of sources
 
 	mu      sync.Mutex
 	sources map[string]*source
@@ -65,17 +69,15 @@ type Hub struct {
 
 // New returns the hub of a store.
 func New(store Store, log *zap.Logger) *Hub {
-	return &Hub{store: store, log: log, slots: make(chan struct{}, max(1, store.Connections()/2)), closed: make(chan struct{}), sources: make(map[string]*source)}
+	h := &Hub{store: store, log: log, slots: make(chan struct{}, max(1, store.Connections()/2)), sources: make(map[string]*source)}
+	h.life, h.end = context.WithCancelCause(context.Background())
+	return h
 }
 
 // Close ends all followers with ErrClosed, and waits for what runs. It may be called again.
 func (h *Hub) Close() {
 	h.mu.Lock()
-	select {
-	case <-h.closed:
-	default:
-		close(h.closed)
-	}
+	h.end(ErrClosed)
 	for _, s := range h.sources {
 		s.cancel()
 	}
@@ -88,10 +90,8 @@ func (h *Hub) Close() {
 func (h *Hub) join(tenant string) (*source, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	select {
-	case <-h.closed:
+	if h.life.Err() != nil {
 		return nil, ErrClosed
-	default:
 	}
 	s := h.sources[tenant]
 	if s == nil {
@@ -256,6 +256,19 @@ func (h *Hub) compare(ctx context.Context) {
 			h.wake(tenant, engine.UnknownPosition)
 		}
 	}
+}
+
+// readSlot is the ReadSlot of the tails. It waits for a slot, and limits the read.
+func (h *Hub) readSlot(ctx context.Context) (limited context.Context, release func(), err error) {
+	select {
+	case h.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	case <-h.life.Done():
+		return nil, nil, ErrClosed
+	}
+	limited, cancel := context.WithTimeout(ctx, readTimeout)
+	return limited, func() { cancel(); <-h.slots }, nil
 }
 
 // head returns the highest visible position of a tenant, and the incarnation in which it was read.

@@ -120,7 +120,7 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 	}
 	if r.tail == nil {
 		r.tail, r.in, r.feeds = r.hub.store.Tail(r.tenant), 0, nil
-		r.tail.ReadWithin(limited)
+		r.tail.ReadWithin(r.hub.readSlot)
 	}
 	if epoch != r.epochRead {
 		r.window.Reset(r.window.Mark)
@@ -148,12 +148,6 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 		return u.Again, nil
 	}
 	return noWait, nil
-}
-
-// limited is the slot of a read.
-func limited(ctx context.Context) (_ context.Context, release func(), _ error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	return ctx, cancel, nil
 }
 
 // useFeed publishes what the runtime has read.
