@@ -50,6 +50,11 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 		return func(ctx context.Context) error { _, err := in.RedactEvents(ctx, []int64{1}, "r"); return err }
 	}
 	return map[string]func(ctx context.Context) error{
+		"MoveTenant": func(ctx context.Context) error {
+			_, err := millrace.MoveTenant(ctx, b.Store, b.Store, "", millrace.MoveOptions{})
+			return err
+		},
+		"AbandonMove":       func(ctx context.Context) error { return millrace.AbandonMove(ctx, b.Store, "", "another") },
 		"Store.EraseStream": erase(b.Store), "Tenant.EraseStream": erase(other), "Store.RedactEvents": redact(b.Store), "Tenant.RedactEvents": redact(other),
 		"Admin.RecoverTenant": func(ctx context.Context) error {
 			_, err := admin.RecoverTenant(ctx, "x", millrace.RecoverOptions{Continue: []string{"p"}})
