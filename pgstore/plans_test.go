@@ -74,7 +74,7 @@ var coldStatements = map[string][]string{
 		"paste_retired_projections", "paste_streams", "reserve_ids", "tenant_contents"},
 	"it runs once before the first erasure or move, or reads the catalog": {"create_moves", "complete_moves", "lock_new_table", "table_was_made"},
 	"it runs when a tenant moves, and reads or writes its row in moves by the primary key, or the row of the first version": {"delete_move",
-		"end_move", "insert_arrival", "insert_move", "move_of", "store_name"},
+		"end_move", "insert_arrival", "insert_move", "move_of", "repeat_move", "store_name"},
 	"it reads the leases of a node, a large part of all, and runs when nodes come and go, and every 16th search": {"desired_counts", "owned_leases"},
 }
 

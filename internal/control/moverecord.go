@@ -20,8 +20,9 @@ type moveRecord struct {
 	id string
 	// store is the name of the other store.
 	store string
-	// away reports that the tenant leaves this store, or has left it. active reports that it was active before.
-	away, active bool
+	// away reports that the tenant leaves this store, or has left it. active reports that it was active before. repeated reports that a second
+	// call has taken up the move.
+	away, active, repeated bool
 	// moved is when the other store had committed. It is zero if that is not known.
 	began, moved time.Time
 }
@@ -32,7 +33,7 @@ func moveOf(v store.View, tenant string) (r moveRecord, err error) {
 	if !made || err != nil {
 		return moveRecord{}, err
 	}
-	_, err = v.One("move_of", []any{tenant}, &r.id, &r.store, &r.away, &r.active, &r.began, &r.moved)
+	_, err = v.One("move_of", []any{tenant}, &r.id, &r.store, &r.away, &r.active, &r.repeated, &r.began, &r.moved)
 	return r, err
 }
 
@@ -173,6 +174,8 @@ func (m *Move) Leave(tx store.Tx, state projection.TenantState) (projection.Tena
 	if m.Begun {
 		r = moveRecord{id: rand.Text(), store: m.record.store, active: active}
 		tx.Exec("insert_move", m.Tenant, r.id, r.store, r.active)
+	} else {
+		tx.Exec("repeat_move", m.Tenant)
 	}
 	m.record = r
 	if r.active || m.Active {
@@ -181,18 +184,17 @@ func (m *Move) Leave(tx store.Tx, state projection.TenantState) (projection.Tena
 	return projection.TenantArchived, nil
 }
 
-// Return returns the decision after an error of the call that has begun the move. Unless another call has moved the tenant, or forgotten the
-// move, it forgets the move, and a tenant that was active becomes active again. It sets moved if another call has moved the tenant.
-func (m *Move) Return(ctx context.Context, to Plane, moved *bool) store.Decision {
-	return func(tx store.Tx, state projection.TenantState) (projection.TenantState, error) {
-		r, err := moveOf(tx, m.Tenant)
-		if err != nil || !r.away || r.id != m.record.id {
-			return state, err
-		}
-		*moved, err = to.arrived(ctx, m.Tenant, r.id)
-		if err != nil || *moved {
-			return state, err
-		}
-		return r.forget(tx, m.Tenant, state), nil
+// Return is the decision after an error of the call that has begun the move, and has not come to the commit. It forgets the move, and a
+// tenant that was active becomes active again. If a second call has taken up the move, that may have moved the tenant: then it returns an error.
+func (m *Move) Return(tx store.Tx, state projection.TenantState) (projection.TenantState, error) {
+	r, err := moveOf(tx, m.Tenant)
+	switch {
+	case err != nil:
+		return "", err
+	case !r.away || r.id != m.record.id: // it was abandoned
+		return state, nil
+	case r.repeated:
+		return "", errors.New("another call has taken up the move: repeat it")
 	}
+	return r.forget(tx, m.Tenant, state), nil
 }

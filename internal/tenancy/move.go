@@ -57,11 +57,7 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
 	defer cancel()
-	failed := from.DecideState(ctx, m.Tenant, m.Return(ctx, target, &moved))
-	switch {
-	case moved && failed == nil:
-		return true, nil
-	case failed != nil:
+	if failed := from.DecideState(ctx, m.Tenant, m.Return); failed != nil {
 		err = fmt.Errorf("%w; the tenant may stay archived in the source: %w", err, failed)
 	}
 	return false, err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
@@ -213,6 +214,39 @@ func TestMoveThatEndsMeanwhileIsNotAbandoned(t *testing.T) {
 		close(open)
 		both.Wait()
 		from.mustBe(t, "acme", projection.TenantArchived)
+	})
+}
+
+// A call that has begun a move fails, and so does a second one that has taken it up. The first one cannot know whether the second one has
+// moved the tenant.
+func TestMoveThatASecondCallHasTakenUpIsNotGivenUp(t *testing.T) {
+	t.Parallel()
+	onAllDirections(t, func(t *testing.T, from, to *place) {
+		ctx := testContext(t)
+		from.create(t, "acme")
+		source, target := control.On(from.Engine()), control.On(to.Engine())
+		begin := func(active bool) *control.Move {
+			t.Helper()
+			m := &control.Move{Tenant: "acme"}
+			must(source.Prepare(ctx, target, m, active, false))(t)
+			noError(t, from.Engine().DecideState(ctx, "acme", m.Leave))
+			return m
+		}
+		first := begin(true)
+		noError(t, from.Engine().DecideState(ctx, "acme", first.Return))
+		from.mustBe(t, "acme", projection.TenantActive)
+
+		second := begin(true)
+		noError(t, from.Engine().DecideState(ctx, "acme", first.Return)) // its move is forgotten
+		from.mustBe(t, "acme", projection.TenantArchived)
+		if third := begin(false); third.Begun || third.State != projection.TenantActive {
+			t.Errorf("the third call %+v", third)
+		}
+		if err := from.Engine().DecideState(ctx, "acme", second.Return); err == nil || !strings.Contains(err.Error(), "another call has taken up the move") {
+			t.Errorf("error %v", err)
+		}
+		from.mustBe(t, "acme", projection.TenantArchived)
+		moveIt(t, from, to, "acme", keep())
 	})
 }
 

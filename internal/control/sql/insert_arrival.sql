@@ -3,4 +3,4 @@
 insert into {control}.moves (tenant, id, store, away, active, began_at, moved_at)
 values ({tenant_id $1::text}, $2::text, $3::text, false, false, {now}, {now})
     on conflict (tenant) do update set id = excluded.id, store = excluded.store, away = false, active = false,
-       began_at = excluded.began_at, moved_at = excluded.moved_at
+       repeated = false, began_at = excluded.began_at, moved_at = excluded.moved_at

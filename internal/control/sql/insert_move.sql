@@ -3,4 +3,4 @@
 insert into {control}.moves (tenant, id, store, away, active, began_at)
 values ({tenant_id $1::text}, $2::text, $3::text, true, $4::boolean, {now})
     on conflict (tenant) do update set id = excluded.id, store = excluded.store, away = true, active = excluded.active,
-       began_at = excluded.began_at, moved_at = null
+       repeated = false, began_at = excluded.began_at, moved_at = null
