@@ -34,8 +34,8 @@ type MoveOptions struct {
 	// transaction that moves the tenant, with the search path of the tenant's handlers. If that is rolled back, a repeat runs it again.
 	// Default: none is copied.
 	ReadModels Hook
-	// Active makes the tenant active in the target even if it is archived in the source, as after a call whose process died. Default: it
-	// is archived in the target if it was archived in the source.
+	// Active makes the tenant active in the target even if it was archived in the source before the move. Default: it is archived in the
+	// target if it was archived in the source. A repeat of a move knows which it was.
 	Active bool
 	// Progress is called after each page of rows and each table. It must not block for long. Default: not called.
 	Progress func(MoveProgress)
@@ -72,20 +72,22 @@ type MoveReport struct {
 // target has everything or nothing. The source keeps the tenant, archived, so that a server that was forgotten cannot append to it: drop it
 // there when it is no longer needed, and never unarchive it, since both stores would give the same positions to different events.
 //
+// The source has a record of the move until the tenant is dropped there, and the target has one too. While it has, UnarchiveTenant of the
+// source returns projection.ErrTenantMoved, and so does a move to another target, also of another process.
+//
 // After an error the target has nothing of the tenant, and a tenant that was active is active in the source again. If the error is that of
 // the commit, the tenant may have moved: it stays archived in the source, and the error says so. It also stays archived if the process dies.
-// Repeat the call then. If the tenant is archived in the source, and the target has it already, with the newest event of the source, MoveTenant
-// changes nothing and returns a report in which Earlier is set. To give up a move whose process died, call UnarchiveTenant of the source,
-// after you have made sure that the target does not have the tenant.
+// Repeat the call then: the record says whether the tenant was active. If the tenant has moved, MoveTenant changes nothing and returns a
+// report in which Earlier is set. To give up the move instead, call AbandonMove.
 //
-// One move of a process runs at a time. If another process has archived the tenant meanwhile, MoveTenant returns an error and leaves it so.
+// One move of a process runs at a time. If another process writes to the target for 30 seconds, MoveTenant gives up.
 //
 // MoveTenant returns projection.ErrTenantNotEmpty if the target has such a tenant with other events or projections,
 // projection.ErrOperationOpen while a rebuild, a swap or a drop of a version is open, and projection.ErrUnknownTenant. Before these, nothing
 // has changed. It needs the roles that own the tenant's schemas. In a file, nothing else is written while MoveTenant reads from it or writes to it.
 func MoveTenant(ctx context.Context, from, to Store, tenant string, opts MoveOptions) (MoveReport, error) {
 	tenant = fullTenant(tenant)
-	m := control.Move{Tenant: tenant, State: projection.TenantArchived, Progress: opts.progress}
+	m := control.Move{Tenant: tenant, Active: opts.Active, Progress: opts.progress}
 	earlier, err := move(ctx, from, to, &m, opts)
 	switch {
 	case err != nil:
@@ -101,9 +103,6 @@ func move(ctx context.Context, from, to Store, m *control.Move, opts MoveOptions
 	if source == nil || target == nil {
 		return false, errors.New("both stores must be set")
 	}
-	if opts.Active {
-		m.State = projection.TenantActive
-	}
 	m.ReadModels, err = hookFor("MoveOptions.ReadModels", opts.ReadModels, target)
 	if err != nil {
 		return false, err
@@ -117,6 +116,23 @@ func move(ctx context.Context, from, to Store, m *control.Move, opts MoveOptions
 		}
 	}
 	return tenancy.Move(ctx, source, target, m, opts.complete)
+}
+
+// AbandonMove gives up the move of a tenant to another store, which target names as projection.MovedError does. It is for callers who know
+// that the other store does not have the tenant, and that no process moves it any more: if it has, both stores give the same positions to
+// different events. A tenant that was active before the move is active again afterwards, and UnarchiveTenant works. It needs the role that
+// owns the tenant's schema.
+func AbandonMove(ctx context.Context, from Store, tenant, target string) error {
+	tenant = fullTenant(tenant)
+	source := driverOf(from)
+	err := errors.New("the store must be set")
+	if source != nil {
+		err = tenancy.AbandonMove(ctx, source, tenant, target)
+	}
+	if err != nil {
+		return fmt.Errorf("abandon the move of tenant %s: %w", excerpt.Quoted(tenant), err)
+	}
+	return nil
 }
 
 // complete returns an error if an action is missing for one of the projections.

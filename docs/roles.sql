@@ -27,7 +27,7 @@ revoke create on schema public from public;
 grant create on schema public to millrace_owner;
 
 -- millrace_app may use what the owner makes from now on, the schemas of new tenants included. The migrations revoke the
--- rights that are for the owner alone: to change events, tenants and versions.
+-- rights that are for the owner alone: to change events, tenants, versions, erasures and moves.
 alter default privileges for role millrace_owner grant usage on schemas to millrace_app;
 alter default privileges for role millrace_owner grant select, insert, update, delete on tables to millrace_app;
 alter default privileges for role millrace_owner grant usage on sequences to millrace_app;
@@ -63,9 +63,11 @@ begin
         end if;
     end loop;
     execute format('revoke insert, update, delete on %I.tenants, %I.schema_versions from millrace_app', control, control);
-    if to_regclass(format('%I.erasures', control)) is not null then -- the first erasure makes it
-        execute format('revoke insert, update, delete on %I.erasures from millrace_app', control);
-    end if;
+    foreach taken in array array['erasures', 'moves'] loop -- the first erasure, and the first move, makes it
+        if to_regclass(format('%I.%I', control, taken)) is not null then
+            execute format('revoke insert, update, delete on %I.%I from millrace_app', control, taken);
+        end if;
+    end loop;
     -- To pause tenants.
     execute format('grant update (paused) on %I.tenants to millrace_app', control);
 end

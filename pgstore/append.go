@@ -52,7 +52,7 @@ func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event
 	if err != nil {
 		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
-	if t.store.notify.local.Rests(t.name) && a.isSmall() {
+	if t.store.notify.local.Rests(t.name) && a.Times == nil && a.isSmall() {
 		a.own = &engine.Page{Asked: time.Now()}
 	}
 	result, err := t.append(ctx, t.store.pool, a, func() (event.Appended, error) { return t.appendOnConn(ctx, a) })
@@ -150,9 +150,9 @@ func (t *Tenant) appendOnConn(ctx context.Context, a appendCall) (result event.A
 	return result, err
 }
 
-// appendPrepared sends the append by a prepared statement. It reports sent as false if the session has none: then nothing was written.
+// appendPrepared sends the append by a prepared statement, unless its events have times, which is rare. It reports sent as false if the session has none: then nothing was written.
 func (t *Tenant) appendPrepared(ctx context.Context, conn *pgx.Conn, a appendCall) (result event.Appended, sent bool, err error) {
-	if a.expires() || !t.store.keepsPrepared(conn) {
+	if a.expires() || a.Times != nil || !t.store.keepsPrepared(conn) {
 		return result, false, nil
 	}
 	statement, args := a.statement()
@@ -247,18 +247,24 @@ func (a appendCall) statement() (statement string, args []any) {
 	case bound:
 		statement = "append_exact"
 	}
-	if len(a.Types) == 1 {
+	args = []any{a.Stream, a.Types, a.Bodies, a.Headers, a.Causations, a.Correlations}
+	switch {
+	case a.Times != nil:
+		statement += " append_timed"
+	case len(a.Types) == 1:
 		statement += " append_one"
 		args = []any{a.Stream, a.Types[0], a.Bodies[0], a.Headers[0], a.Causations[0], a.Correlations[0]}
-	} else {
+	default:
 		statement += " append_many"
-		args = []any{a.Stream, a.Types, a.Bodies, a.Headers, a.Causations, a.Correlations}
 	}
 	switch {
 	case a.expires():
 		statement, args = statement+" expiring", append(args, a.Key)
 	case a.Keyed:
 		statement, args = statement+" keyed", append(args, a.Key)
+	}
+	if a.Times != nil {
+		args = append(args, a.Times)
 	}
 	if a.own != nil {
 		statement += " own"

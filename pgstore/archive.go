@@ -28,43 +28,41 @@ import (
 // second longer than the server's deadlock_timeout, after which the server cancels an autovacuum. ArchiveTenant needs the
 // role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	_, err := s.port().Archive(ctx, name)
-	return err
+	return tenancy.Archive(ctx, s.port(), name, control.To(projection.TenantArchived))
 }
 
-// Archive implements store.Moves.
-func (s port) Archive(ctx context.Context, name string) (changed bool, err error) {
-	return tenancy.Archive(ctx, s.plane(), name, func() (changes bool, err error) {
-		err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) (err error) {
-			changes, err = control.Becomes(t.state, projection.TenantArchived)
-			if !changes {
-				return err
-			}
-			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived); err != nil {
-				return err
-			}
-			return s.setTenantState(ctx, tx, name, projection.TenantArchived)
+// DecideState implements store.Moves.
+func (s port) DecideState(ctx context.Context, name string, decide store.Decision) error {
+	return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
+		var to projection.TenantState
+		err := s.onPlainly(ctx, tx).run(func(tx store.Tx) (err error) {
+			to, err = decide(tx, t.state)
+			return err
 		})
-		return changes && err == nil, err
+		if err != nil {
+			return err
+		}
+		if changes, err := control.Becomes(t.state, to); !changes {
+			return err
+		}
+		if to == projection.TenantArchived {
+			err = s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
+		} else {
+			err = execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema))
+		}
+		if err != nil {
+			return err
+		}
+		return s.setTenantState(ctx, tx, name, to)
 	})
 }
 
 // UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
 // those that are paused. It waits as ArchiveTenant does, and needs the same role. It does not change a tenant that is
-// not archived.
-// Do not call it for a tenant that has moved to another store (millrace.MoveTenant): both stores would give the same positions to
-// different events.
+// not archived. It returns projection.ErrTenantMoved if a move (millrace.MoveTenant) has, or may have, committed the tenant to
+// another store: see millrace.AbandonMove.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
-	err := s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
-		if changes, err := control.Becomes(t.state, projection.TenantActive); !changes {
-			return err
-		}
-		if err := execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema)); err != nil {
-			return err
-		}
-		return s.setTenantState(ctx, tx, name, projection.TenantActive)
-	})
-	if err != nil {
+	if err := s.port().DecideState(ctx, name, control.Unarchive(name)); err != nil {
 		return fmt.Errorf("unarchive tenant %q: %w", name, err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -92,6 +93,12 @@ func testAppendsAndReads(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any.WithKey("k"), someEvents(3)...)
 	if n := len(collect(t, store.ReadAll(testContext(t), event.ReadOptions{Types: []string{"Counted"}}))); n != 3 {
 		t.Errorf("%d events", n)
+	}
+	timed := someEvents(3)
+	timed[1].Time = time.Date(2017, time.January, 9, 8, 49, 50, 0, time.UTC)
+	mustAppend(t, store.tenant, "s", event.Exact(3), timed...)
+	if all := collect(t, store.ReadAll(testContext(t), event.ReadOptions{})); len(all) != 6 || !all[4].Time.Equal(timed[1].Time) {
+		t.Errorf("%d events: %+v", len(all), all)
 	}
 	for _, name := range []string{"a", "b"} { // the appends of b are not prepared everywhere
 		tenant := newTenant(t, store, name)

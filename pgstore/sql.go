@@ -70,20 +70,34 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 	}
 	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
 	for _, stream := range []string{"append_any", "append_new", "append_exact"} {
-		for events, count := range map[string]string{"append_one": "1", "append_many": "cardinality($2::text[])"} {
-			add := func(kind, file, claimed, expected, expire string) {
-				part := sqltext.Fill(queries.Text(stream), "{claimed}", claimed, "{expected}", expected, "{count}", count)
-				text := sqltext.Fill(queries.Text(file), "{stream}", part, "{events}", queries.Text(events), "{count}", count, "{expire}", expire)
-				c.add(stream+" "+events+kind, sqltext.Fill(text, "{returned}", ""))
-				c.add(stream+" "+events+kind+" durable", sqltext.Fill(text, "{returned}", queries.Text("append_durable")))
-				c.add(stream+" "+events+kind+" own", sqltext.Fill(text, "{returned}", queries.Text("append_own")))
-			}
-			add("", "append", "true", "$7", "")
-			add(" keyed", "append_keyed", "exists (select from claim)", "$8", "")
-			add(" expiring", "append_keyed", "exists (select from claim)", "$8", expire)
+		for _, events := range []string{"append_one", "append_many", "append_timed"} {
+			c.addAppends(stream, events, "", "append", "true", "")
+			c.addAppends(stream, events, " keyed", "append_keyed", "exists (select from claim)", "")
+			c.addAppends(stream, events, " expiring", "append_keyed", "exists (select from claim)", expire)
 		}
 	}
 	return c
+}
+
+// addAppends adds the statements of appends of one kind, from their parts. Times and then the expected version follow the other arguments.
+func (c *controlSchema) addAppends(stream, events, kind, file, claimed, expire string) {
+	last, count, column, value := 6, "cardinality($2::text[])", "", ""
+	if kind != "" {
+		last++ // the key
+	}
+	switch events {
+	case "append_one":
+		count = "1"
+	case "append_timed":
+		last, column, value = last+1, ", created_at", ", coalesce(e.at, clock_timestamp())"
+	}
+	times, expected := fmt.Sprint("$", last), fmt.Sprint("$", last+1)
+	part := sqltext.Fill(queries.Text(stream), "{claimed}", claimed, "{expected}", expected, "{count}", count)
+	text := sqltext.Fill(queries.Text(file), "{stream}", part, "{events}", sqltext.Fill(queries.Text(events), "{times}", times), "{count}", count,
+		"{expire}", expire, "{created_at}", column, "{time}", value)
+	for returned, more := range map[string]string{"": "", " durable": queries.Text("append_durable"), " own": queries.Text("append_own")} {
+		c.add(stream+" "+events+kind+returned, sqltext.Fill(text, "{returned}", more))
+	}
 }
 
 // controlChannel returns the channel of notices about leases and tenants.

@@ -116,6 +116,8 @@ var (
 	// archive or unarchive such a tenant. In a file, reads return it as soon as the drop has begun to delete events.
 	// After the end of the drop, appends and reads return ErrUnknownTenant.
 	ErrTenantDropping = errors.New("the tenant is being dropped")
+	// ErrTenantMoved is returned if a move has, or may have, committed the tenant to another store. The error is a MovedError.
+	ErrTenantMoved = errors.New("the tenant has moved to another store, or may have moved")
 	// ErrTenantNotEmpty is returned by millrace.MoveTenant if the target has a tenant of that name that is not empty.
 	ErrTenantNotEmpty = errors.New("the tenant is not empty")
 	// ErrTenantCopying is returned by an append to a tenant in PostgreSQL that an earlier version of this library copies from a file,

@@ -185,9 +185,13 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 		result.Positions[i] = state.head + i + 1
 		id, version := state.tenant<<positionBits+result.Positions[i], state.version+i+1
 		var sum int64
-		buffer, sum = checksum(buffer, id, version, now.UnixMicro(), a.Stream, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i])
+		at := now
+		if a.Times != nil && a.Times[i] != nil {
+			at = *a.Times[i]
+		}
+		buffer, sum = checksum(buffer, id, version, at.UnixMicro(), a.Stream, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i])
 		err := changeOne(ctx, tx, "insert_event", id, slot, a.Stream, version, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i],
-			now.UnixMicro(), sum)
+			at.UnixMicro(), sum)
 		if isTaken(err) {
 			err = fmt.Errorf("%w: position %d, or version %d of %s, is taken: %w", ErrCorrupt, result.Positions[i], version, excerpt.Quoted(a.Stream), err)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -16,24 +18,20 @@ import (
 // not archived. If ctx ends later, the tenant is archived nevertheless. Inserts by SQL into the tables of the store are
 // not refused.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	_, err := s.port().Archive(ctx, name)
+	return tenancy.Archive(ctx, s.port(), name, control.To(projection.TenantArchived))
+}
+
+// DecideState implements store.Moves.
+func (s port) DecideState(ctx context.Context, name string, decide store.Decision) error {
+	_, err := s.decideState(ctx, name, decide)
 	return err
 }
 
-// Archive implements store.Moves.
-func (s port) Archive(ctx context.Context, name string) (changed bool, err error) {
-	return tenancy.Archive(ctx, s.plane(), name, func() (changes bool, err error) {
-		_, changes, err = s.changeTenantState(ctx, name, projection.TenantArchived)
-		return changes, err
-	})
-}
-
 // UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
-// those that are paused. It does not change a tenant that is not archived.
-// Do not call it for a tenant that has moved to another store (millrace.MoveTenant): both stores would give the same positions to
-// different events.
+// those that are paused. It does not change a tenant that is not archived. It returns projection.ErrTenantMoved if a move
+// (millrace.MoveTenant) has, or may have, committed the tenant to another store: see millrace.AbandonMove.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
-	if _, err := s.setTenantState(ctx, name, projection.TenantActive); err != nil {
+	if err := s.port().DecideState(ctx, name, control.Unarchive(name)); err != nil {
 		return fmt.Errorf("unarchive tenant %q: %w", name, err)
 	}
 	return nil

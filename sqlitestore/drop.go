@@ -3,10 +3,12 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/projection"
@@ -37,7 +39,7 @@ const (
 // DropTenant returns projection.ErrUnknownTenant if there is no such tenant.
 func (s *Store) DropTenant(ctx context.Context, name, confirm string, _ DropOptions) error {
 	err := tenancy.Drop(ctx, s.plane(), name, confirm,
-		func() (int32, error) { return s.setTenantState(ctx, name, projection.TenantDropping) },
+		func() (int32, error) { return s.decideState(ctx, name, control.To(projection.TenantDropping)) },
 		func(row int32) error { return s.endDrop(ctx, name, row, deletionTime) })
 	if err != nil {
 		return err
@@ -65,7 +67,7 @@ func (s *Store) endDrop(ctx context.Context, name string, row int32, most time.D
 // deleted in the transaction that deletes it.
 var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_aliases", "delete_dead_letters", "delete_parked_streams",
 	"delete_commands", "delete_operations", "delete_leases", "delete_projections",
-	"delete_retired_projections", "delete_erasures"}
+	"delete_retired_projections", "delete_erasures", "delete_moves"}
 
 // deleteSome deletes rows of a tenant until most has passed. If nothing is left, it deletes the tenant and returns true.
 func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int32, most time.Duration) (done bool, err error) {
@@ -73,13 +75,19 @@ func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int
 	if err != nil || !found {
 		return true, err // another call deleted it
 	}
-	erasures, err := number(ctx, tx, "erasures_exist")
-	if err != nil {
-		return false, err
+	var lacking []string // tables that were not made yet
+	for _, table := range []string{"erasures", "moves"} {
+		made := false
+		if _, err := runOne(ctx, tx, "table_was_made", []any{table}, &made); err != nil {
+			return false, err
+		}
+		if !made {
+			lacking = append(lacking, "delete_"+table)
+		}
 	}
 	began := time.Now()
 	for _, deletion := range deletions {
-		if deletion == "delete_erasures" && erasures == 0 {
+		if slices.Contains(lacking, deletion) {
 			continue
 		}
 		for {

@@ -139,7 +139,7 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 	for done := false; !done; steps++ {
 		const events = 220
 		acme := furnished(t, store, "acme", events)
-		row := must(store.setTenantState(ctx, acme.name, projection.TenantDropping))(t)
+		row := must(store.decideState(ctx, acme.name, control.To(projection.TenantDropping)))(t)
 		for range steps {
 			noError(t, store.transact(ctx, func(tx *sql.Tx) (err error) {
 				done, err = store.deleteSome(ctx, tx, acme.name, row, 0)
@@ -189,7 +189,7 @@ func TestPageThatADropInterruptsIsAnError(t *testing.T) {
 	} {
 		acme := furnished(t, store, "acme", 300)
 		pages := acme.pages(ctx, "read_all", 0, nil, func(tenant, _ int64, limit int) []any {
-			noError(t, during(must(store.setTenantState(ctx, "acme", projection.TenantDropping))(t)))
+			noError(t, during(must(store.decideState(ctx, "acme", control.To(projection.TenantDropping)))(t)))
 			return []any{tenant << positionBits, tenant<<positionBits + lastPosition, limit}
 		})
 		if page, err := pages.Read(0, 1000); !errors.Is(err, want) {
@@ -318,7 +318,7 @@ func TestAppendsToOthersRunDuringADrop(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	acme := furnished(t, store, "acme", 5000)
-	row := must(store.setTenantState(ctx, acme.name, projection.TenantDropping))(t)
+	row := must(store.decideState(ctx, acme.name, control.To(projection.TenantDropping)))(t)
 	done := make(chan error, 1)
 	go func() { done <- store.endDrop(ctx, acme.name, row, 0) }()
 	deleting := func() bool { return one[int](t, store, "select count(*) from millrace_tenants where deleting") > 0 }
@@ -403,7 +403,7 @@ func TestDropRemovesNothingWhileAProjectionRuns(t *testing.T) {
 		}
 	}})
 	noError(t, tenancy.Drop(ctx, plane, "acme", "acme",
-		func() (int32, error) { return s.setTenantState(ctx, "acme", projection.TenantDropping) },
+		func() (int32, error) { return s.decideState(ctx, "acme", control.To(projection.TenantDropping)) },
 		func(row int32) error {
 			if n := one[int](t, s, "select count(*) from millrace_leases where owner is not null"); n > 0 {
 				t.Errorf("after %d checks rows are deleted although a projection runs", checks)

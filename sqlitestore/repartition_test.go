@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -192,7 +193,7 @@ func TestResplitsAreRefusedByName(t *testing.T) {
 	store := newStore(t)
 	newTenant(t, store, "leaving")
 	addProjection(t, store, "leaving", "p", "")
-	must(store.setTenantState(testContext(t), "leaving", projection.TenantDropping))(t)
+	must(store.decideState(testContext(t), "leaving", control.To(projection.TenantDropping)))(t)
 	for id, want := range map[projection.ID]error{
 		{Name: "q"}:                    projection.ErrUnknownProjection,
 		{Tenant: "none", Name: "p"}:    projection.ErrUnknownTenant,

@@ -54,6 +54,7 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	makeErasures(t, store)
+	noError(t, store.plane().MakeMoves(testContext(t)))
 	for statement := range queries {
 		if queries.Text(statement) == "" || strings.HasPrefix(statement, "set_user") || strings.HasPrefix(statement, "set_application") || strings.Contains(statement, "savepoint") || statement == "abandon" ||
 			strings.HasPrefix(queries.Text(statement), "pragma") || strings.HasSuffix(statement, "_table") {

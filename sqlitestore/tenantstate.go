@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -61,16 +62,10 @@ func (s *Store) readTenants(ctx context.Context, names []string) (tenants []engi
 	return tenants, s.damaged(err)
 }
 
-// setTenantState sets the state of a tenant, and returns the tenant's row.
-func (s *Store) setTenantState(ctx context.Context, name string, state projection.TenantState) (row int32, err error) {
-	row, _, err = s.changeTenantState(ctx, name, state)
-	return row, err
-}
-
-// changeTenantState sets the state of a tenant. It returns the tenant's row, and whether the state has changed.
-func (s *Store) changeTenantState(ctx context.Context, name string, state projection.TenantState) (row int32, changed bool, err error) {
+// decideState sets the state of a tenant, and returns the tenant's row.
+func (s *Store) decideState(ctx context.Context, name string, decide store.Decision) (row int32, err error) {
 	if _, err := s.ForTenant(name); err != nil {
-		return 0, false, err
+		return 0, err
 	}
-	return s.plane().SetTenantState(ctx, name, state)
+	return s.plane().DecideState(ctx, name, decide)
 }

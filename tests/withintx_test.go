@@ -60,6 +60,11 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 	}
 	return map[string]func(ctx context.Context) error{
 		"Store.Follow": followed(b.Store), "Tenant.Follow": followed(other), "Store.Settled": settled(b.Store), "Tenant.Settled": settled(other),
+		"MoveTenant": func(ctx context.Context) error {
+			_, err := millrace.MoveTenant(ctx, b.Store, b.Store, "", millrace.MoveOptions{})
+			return err
+		},
+		"AbandonMove":       func(ctx context.Context) error { return millrace.AbandonMove(ctx, b.Store, "", "another") },
 		"Store.EraseStream": erase(b.Store), "Tenant.EraseStream": erase(other), "Store.RedactEvents": redact(b.Store), "Tenant.RedactEvents": redact(other),
 		"Admin.RecoverTenant": func(ctx context.Context) error {
 			_, err := admin.RecoverTenant(ctx, "x", millrace.RecoverOptions{Continue: []string{"p"}})

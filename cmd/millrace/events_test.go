@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -180,6 +181,35 @@ func TestEventsOfAnyTimeAreExportedAndImported(t *testing.T) {
 	if out := p.must(t, done, "events", "import", file, "--tenant", "copy"); !strings.Contains(out, "imported 7 events") {
 		t.Error(out)
 	}
+}
+
+// Events that are exported and imported keep their times. With --new-times they get others.
+func TestImportKeepsTimes(t *testing.T) {
+	t.Parallel()
+	const line = `{"stream":"s","type":"T","body":1,"time":"2017-01-09T08:49:50.123456Z"}` + "\n" + `{"stream":"s","type":"T","body":2}` + "\n"
+	given, all := filepath.Join(t.TempDir(), "given.ndjson"), filepath.Join(t.TempDir(), "all.ndjson.gz")
+	if err := os.WriteFile(given, []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	times := func(t *testing.T, p place, tenant string) []string {
+		return regexp.MustCompile(`"time":"[^"]*"`).FindAllString(p.must(t, done, "events", "stream", "s", "--json", "--tenant", tenant), -1)
+	}
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		p.must(t, done, "tenants", "create", "copy", "new")
+		p.must(t, done, "events", "import", given)
+		all := all + p.name + ".gz"
+		p.must(t, done, "events", "export", "--output", all)
+		p.must(t, done, "events", "import", all, "--tenant", "copy")
+		p.must(t, done, "events", "import", all, "--tenant", "new", "--new-times")
+		want := times(t, p, "default")
+		if len(want) != 2 || want[0] != `"time":"2017-01-09T08:49:50.123456Z"` || !slices.Equal(times(t, p, "copy"), want) {
+			t.Errorf("the times are %q, and of the copy %q", want, times(t, p, "copy"))
+		}
+		if now := times(t, p, "new"); now[0] == want[0] || now[1] == want[1] {
+			t.Errorf("the new times are %q", now)
+		}
+	})
 }
 
 func readText(t *testing.T, path string) string {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -124,13 +125,14 @@ type importedJSON struct {
 
 func (c *cli) importCommand() *cobra.Command {
 	var key string
+	var newTimes bool
 	cmd := &cobra.Command{
 		Use:   "import FILE.ndjson[.gz]",
 		Short: "Append the events of an NDJSON file",
 		Long: `Appends the events of a file in their order, 500 in each transaction. Each line is a JSON object with stream, type and body, and
-optionally headers, causationId and correlationId; positions, versions and times are assigned anew. Files of events export
-have this format. In other files, the member data is read as the body, and the member at as a header. The file may be
-compressed by gzip.
+optionally headers, causationId, correlationId and time; positions and versions are assigned anew. Events keep their times, with
+--new-times they get those of the import. Files of events export have this format. In other files, the member data is read as the
+body, and the member at as a header. The file may be compressed by gzip.
 
 An import that was interrupted can be repeated: it continues where it ended, within the time for which the store keeps
 idempotency keys (7 days). The keys begin with --key, by default the digest of the file. So importing a file twice appends its
@@ -151,7 +153,7 @@ Later events of their streams get other versions than they had.`,
 				}
 			}
 			imported := importedJSON{Tenant: tenant}
-			err = c.importFile(ctx, s, args[0], key, &imported)
+			err = c.importFile(ctx, s, args[0], key, newTimes, &imported)
 			if err != nil {
 				return fmt.Errorf("%w; %s imported before: repeat the command to continue", err, plural(imported.Events+imported.Repeated, "event"))
 			}
@@ -169,6 +171,7 @@ Later events of their streams get other versions than they had.`,
 		}),
 	}
 	cmd.ValidArgsFunction = eventFiles
+	cmd.Flags().BoolVar(&newTimes, "new-times", false, "the events get the times of the import")
 	cmd.Flags().StringVar(&key, "key", "", "beginning of the idempotency keys (default: digest of the file)")
 	return cmd
 }
@@ -189,7 +192,7 @@ func digest(path string) (string, error) {
 
 // importFile appends the lines of a file in chunks. The first append of a chunk has a key: if it was used before, the whole chunk
 // was appended with it.
-func (c *cli) importFile(ctx context.Context, s store, path, key string, imported *importedJSON) error {
+func (c *cli) importFile(ctx context.Context, s store, path, key string, newTimes bool, imported *importedJSON) error {
 	var chunk []eventfile.Record
 	chunks, progress := 0, c.progress()
 	defer progress.end()
@@ -227,6 +230,9 @@ func (c *cli) importFile(ctx context.Context, s store, path, key string, importe
 		}
 		if err != nil {
 			return misuseError{err}
+		}
+		if newTimes {
+			r.Event.Time = time.Time{}
 		}
 		if chunk = append(chunk, r); len(chunk) == importChunk {
 			if err := flush(); err != nil {

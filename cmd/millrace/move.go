@@ -29,7 +29,7 @@ func (c *cli) moveCommand() *cobra.Command {
 		Short: "Move tenants to another store",
 		Long: `Moves tenants to the store of --to: the URL of a database, or a file that exists. Each tenant moves in one transaction there, in
 which all rows are compared. It is archived in the store that it leaves: drop it there when you no longer need it, and never unarchive
-it. Both stores must be migrated. After an error or a crash, repeat the command; if the tenant is archived by then, give --active.
+it: tenants unarchive refuses it. Both stores must be migrated. After an error or a crash, repeat the command.
 
 Each projection needs --keep or --rebuild. A kept projection continues at its checkpoint: its read model must not be in the store
 that the tenant leaves, since only a program can copy it (see millrace.MoveTenant). A rebuilt projection begins at the first event.`,

@@ -44,9 +44,6 @@ wait for the tables. A file has no such steps.`,
 	archive := c.eachTenant("archive", "archived", "Make tenants read-only and stop their projections",
 		`Stops appends to tenants and their projections, and returns when no projection of them runs any more. Their events and read
 models can still be read.`, func(ctx context.Context, s store, name string) error { return s.ArchiveTenant(ctx, name) })
-	unarchive := c.eachTenant("unarchive", "unarchived", "Undo an archive",
-		"Allows appends to archived tenants again, and starts their projections.",
-		func(ctx context.Context, s store, name string) error { return s.UnarchiveTenant(ctx, name) })
 	pause := c.eachTenant("pause", "paused", "Stop all projections of tenants",
 		"Stops all projections of tenants until they are resumed, and returns when none of them runs any more. Appends still work.",
 		func(ctx context.Context, s store, name string) error {
@@ -57,12 +54,30 @@ models can still be read.`, func(ctx context.Context, s store, name string) erro
 		func(ctx context.Context, s store, name string) error {
 			return withAdmin(s, func(a *millrace.Admin) error { return a.ResumeTenant(ctx, name) })
 		})
-	all := []*cobra.Command{create, archive, unarchive, pause, resume, c.moveCommand(), c.dropCommand()}
+	all := []*cobra.Command{create, archive, c.unarchiveCommand(), pause, resume, c.moveCommand(), c.dropCommand()}
 	for _, cmd := range all {
 		cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), c.completeTenants
 	}
 	create.ValidArgsFunction = nil // the names are new
 	return group("tenants", "List, create, archive, recover, move and drop tenants", append([]*cobra.Command{list, c.recoverCommand()}, all...)...)
+}
+
+func (c *cli) unarchiveCommand() *cobra.Command {
+	var notMovedTo string
+	cmd := c.eachTenant("unarchive", "unarchived", "Undo an archive",
+		`Allows appends to archived tenants again, and starts their projections. It refuses a tenant that tenants move has moved to another
+store, or may have: repeat that command then. If you know that the other store does not have the tenant, and that no process moves it
+any more, give its name as the error shows it by --not-moved-to.`,
+		func(ctx context.Context, s store, name string) error {
+			if notMovedTo != "" {
+				if err := millrace.AbandonMove(ctx, s, name, notMovedTo); err != nil {
+					return err
+				}
+			}
+			return s.UnarchiveTenant(ctx, name)
+		})
+	cmd.Flags().StringVar(&notMovedTo, "not-moved-to", "", "the name of a store that does not have the tenant, although a move to it began")
+	return cmd
 }
 
 // warnOfSetup says what new tenants may lack, before they are created: a node may use them at once.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -79,5 +80,29 @@ func TestTenantsCreateSaysThatItKnowsNoSteps(t *testing.T) {
 		if _, err := store.Pool().Exec(t.Context(), "insert into "+acme.EventsSchema()+".totals values (1)"); err != nil {
 			t.Errorf("after the program has completed the tenant: %v", err)
 		}
+	})
+}
+
+// A tenant that has moved is unarchived only by the name of the store to which it moved, which the error shows.
+func TestUnarchiveOfATenantThatHasMoved(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		p.must(t, done, "tenants", "create", "acme")
+		to := filepath.Join(t.TempDir(), "to.db")
+		other := place{"sqlite", to, []string{"--file", to}}
+		other.must(t, done, "migrate", "up")
+		p.must(t, done, "tenants", "move", "acme", "--to", to, "--yes")
+		refused := p.must(t, failed, "tenants", "unarchive", "acme")
+		_, target, found := strings.Cut(strings.TrimSpace(refused), "Z to ")
+		if !found || !strings.HasPrefix(target, `file "`+to+`", id `) {
+			t.Fatalf("printed %q", refused)
+		}
+		if out := p.must(t, failed, "tenants", "unarchive", "acme", "--not-moved-to", "another"); !strings.Contains(out, `and not to "another"`) {
+			t.Errorf("printed %q", out)
+		}
+		other.must(t, done, "tenants", "drop", "acme", "--yes")
+		p.must(t, done, "tenants", "unarchive", "acme", "--not-moved-to", target)
+		p.must(t, done, "events", "append", "s", "T", "--tenant", "acme")
 	})
 }

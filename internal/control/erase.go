@@ -59,8 +59,8 @@ func (e *Erasure) Failed(err error) error {
 // BeginErasure records an erasure, unless it has an ID, and suspends the projections of its tenant by a pause. The record says that the
 // erasure has paused the tenant, so that its end resumes the tenant. If its process dies, the end of the next one does.
 func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
-	if err := p.makeErasures(ctx); err != nil {
-		return p.failed(err, "create the table of erasures")
+	if err := p.makeTable(ctx, erasuresTable); err != nil {
+		return err
 	}
 	id := e.ID
 	err := p.db.Change(ctx, e.Tenant, func(tx store.Tx, state projection.TenantState) error {
@@ -88,29 +88,6 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 		return nil
 	})
 	return p.failed(err, "record the erasure")
-}
-
-// makeErasures creates the table of erasures before the first one. It is no migration, so older programs run beside it.
-func (p Plane) makeErasures(ctx context.Context) error {
-	if there, err := p.hasErasures(ctx); there || err != nil {
-		return err
-	}
-	return p.db.Tx(ctx, func(tx store.Tx) error {
-		tx.Exec("lock_erasures")
-		if _, err := tx.One("create_erasures", nil); err != nil { // it is there before the next statement is prepared
-			return err
-		}
-		tx.Exec("protect_erasures")
-		return nil
-	})
-}
-
-func (p Plane) hasErasures(ctx context.Context) (there bool, err error) {
-	err = p.db.View(ctx, func(v store.View) error {
-		_, err := v.One("erasures_exist", nil, &there)
-		return err
-	})
-	return there, err
 }
 
 // EndErasure redacts the events, while no projection of the tenant runs, and removes what else has their contents. It returns false if
@@ -282,12 +259,11 @@ func distinct[T cmp.Ordered](list []T) []T {
 
 // Erasures returns the erasures of a tenant, the oldest first.
 func (p Plane) Erasures(ctx context.Context, tenant string) (list []event.Erasure, err error) {
-	there, err := p.hasErasures(ctx)
-	if !there || err != nil {
-		return nil, p.failed(err, "list the erasures")
-	}
 	err = p.db.View(ctx, func(v store.View) error {
 		list = nil
+		if made, err := erasuresTable.wasMade(v); !made || err != nil {
+			return err
+		}
 		var e event.Erasure
 		columns := []any{&e.ID, &e.Stream, &e.Positions, &e.Reason, &e.RequestedAt, &e.EndedAt, &e.Events, &e.Types, &e.Applied, &e.Delivered}
 		return v.Each("erasures", []any{tenant}, columns, func() error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
@@ -20,8 +21,8 @@ import (
 // Move is the move of a tenant to another store: see tenancy.Move.
 type Move struct {
 	Tenant string
-	// State is what the tenant gets in the target: active or archived.
-	State projection.TenantState
+	// Active makes the tenant active in the target, even if it was not active in the source.
+	Active bool
 	// Rebuild are the projections that begin at the first event.
 	Rebuild []string
 	// ReadModels runs in the transaction of the target.
@@ -29,15 +30,20 @@ type Move struct {
 	// Progress is called after each page and each table. compared reports whether the rows of the table were compared.
 	Progress func(table string, rows int64, compared bool)
 
+	// State is what the tenant gets in the target: active or archived.
+	State projection.TenantState
 	// Head is the last position that was given to an event. Rows are the rows of each table.
 	Head int64
 	Rows map[string]int64
-	// Ended reports that the transaction of the target may have committed.
-	Ended bool
+	// Begun reports that this call has recorded the move, and Ended that the transaction of the target may have committed.
+	Begun, Ended bool
 
-	paused              bool
-	erasures            bool
-	commandIDs, letters int64 // what is added to ids of commands and dead letters
+	// record is that of the source, and source the name of that store.
+	record           moveRecord
+	source           string
+	paused, erasures bool
+	// added is what is added to ids.
+	added struct{ commands, letters int64 }
 }
 
 // table is a kind of rows of a tenant. The statement copy returns them. Those of paste insert them.
@@ -86,74 +92,9 @@ func noOperationOf(v store.View, tenant string) error {
 	return err
 }
 
-// Has reports whether a tenant that is archived in a source has come here: it has the newest event and the erasures of the source. Otherwise
-// it returns projection.ErrTenantNotEmpty unless the tenant is empty here.
-func (p Plane) Has(ctx context.Context, source Plane, tenant string) (has bool, err error) {
-	position, newest, err := source.eventAt(ctx, tenant, 0)
-	if err == nil && newest != "" {
-		has, err = p.hasEvent(ctx, tenant, position, newest)
-	}
-	if err == nil && has {
-		has, err = p.hasErasuresOf(ctx, source, tenant)
-	}
-	if has || err != nil {
-		return has && err == nil, err
-	}
-	return false, p.Empty(ctx, tenant)
-}
-
-// hasEvent reports whether a tenant has that event at its position.
-func (p Plane) hasEvent(ctx context.Context, tenant string, position int64, event string) (bool, error) {
-	_, here, err := p.eventAt(ctx, tenant, position)
-	if err != nil || here == "" {
-		return false, err
-	}
-	member, err := transfer.Different(event, here)
-	return member == "", err
-}
-
-// HasByNow reports whether another call has moved a tenant here from a source. It waits for a move that another call has begun. If
-// the target cannot be asked, it reports false.
-func (p Plane) HasByNow(ctx context.Context, source Plane, tenant string) (has bool, err error) {
-	err = source.db.Change(ctx, tenant, func(store.Tx, projection.TenantState) error {
-		has, _ = p.Has(ctx, source, tenant)
-		return nil
-	})
-	return has, source.failed(err, "wait for other moves of tenant %q", tenant)
-}
-
-// hasErasuresOf reports whether a tenant has as many erasures here as in a source, or more.
-func (p Plane) hasErasuresOf(ctx context.Context, source Plane, tenant string) (bool, error) {
-	there, err := source.Erasures(ctx, tenant)
-	if err != nil {
-		return false, err
-	}
-	here, err := p.Erasures(ctx, tenant)
-	return len(here) >= len(there), err
-}
-
-// Empty returns projection.ErrTenantNotEmpty unless a tenant is empty.
-func (p Plane) Empty(ctx context.Context, tenant string) error {
+// empty returns projection.ErrTenantNotEmpty unless a tenant is empty.
+func (p Plane) empty(ctx context.Context, tenant string) error {
 	return p.db.View(ctx, func(v store.View) error { return isEmpty(v, tenant) })
-}
-
-func (p Plane) eventAt(ctx context.Context, tenant string, position int64) (at int64, text string, err error) {
-	err = p.db.View(ctx, func(v store.View) (err error) {
-		at, text, err = eventAt(v, tenant, position)
-		return err
-	})
-	return at, text, p.failed(err, "read an event of tenant %q", tenant)
-}
-
-// eventAt returns an event as a row, and its position. Position 0 means the newest event.
-func eventAt(v store.View, tenant string, position int64) (at int64, text string, err error) {
-	found, err := v.One("event_at", []any{tenant, position}, &text)
-	if !found || err != nil {
-		return 0, "", err
-	}
-	var event struct{ Position int64 }
-	err = json.Unmarshal([]byte(text), &event)
-	return event.Position, text, err
 }
 
 func isEmpty(v store.View, tenant string) error {
@@ -165,28 +106,45 @@ func isEmpty(v store.View, tenant string) error {
 	return err
 }
 
-// Move moves an archived tenant, none of whose projections runs, to another store. Nothing changes in the source. Meanwhile the transaction
-// of the source has the structural lock of the tenant and the locks of its projections and leases, so nothing of it changes.
-func (p Plane) Move(ctx context.Context, to Plane, m *Move) error {
+// Move moves an archived tenant, none of whose projections runs, to another store, unless another call has moved it. Meanwhile the
+// transaction of the source has the structural lock of the tenant and the locks of its projections and leases, so nothing of it changes.
+func (p Plane) Move(ctx context.Context, to Plane, m *Move) (moved bool, err error) {
 	var failed error
-	err := p.db.Change(ctx, m.Tenant, func(tx store.Tx, state projection.TenantState) error {
+	there := false // the target has committed
+	err = p.db.Change(ctx, m.Tenant, func(tx store.Tx, state projection.TenantState) error {
 		tx.Exec("allow_idle")
-		failed = m.begin(tx, state)
-		if failed == nil {
-			failed = m.send(ctx, tx, to)
+		if !there {
+			failed = m.begin(tx, state)
+			if failed == nil {
+				moved, failed = to.arrived(ctx, m.Tenant, m.record.id)
+			}
+			if failed == nil && !moved {
+				failed = m.send(ctx, tx, to)
+			}
+			there = failed == nil
+		}
+		if there {
+			tx.Exec("end_move", m.Tenant, m.record.id)
 		}
 		return nil // if the target fails, the transaction of the source does not begin again
 	})
-	return cmp.Or(failed, p.failed(err, "read the source"))
+	if there {
+		return moved, nil // also if the record lacks the end
+	}
+	return false, cmp.Or(failed, p.failed(err, "read the source"))
 }
 
 // begin locks the tenant in the source.
 func (m *Move) begin(tx store.Tx, state projection.TenantState) error {
 	still, _, err := still(tx, m.Tenant)
+	if err != nil {
+		return err
+	}
+	r, err := moveOf(tx, m.Tenant)
 	switch {
 	case err != nil:
 		return err
-	case state != projection.TenantArchived || !still:
+	case state != projection.TenantArchived || !still || !r.away || r.id != m.record.id:
 		return projection.ErrResumed
 	}
 	if err := noOperationOf(tx, m.Tenant); err != nil {
@@ -195,7 +153,7 @@ func (m *Move) begin(tx store.Tx, state projection.TenantState) error {
 	if _, err := tx.One("last_position", []any{m.Tenant}, &m.Head); err != nil {
 		return err
 	}
-	_, err = tx.One("erasures_exist", nil, &m.erasures)
+	m.erasures, err = erasuresTable.wasMade(tx)
 	return err
 }
 
@@ -204,12 +162,14 @@ func (m *Move) send(ctx context.Context, from store.Tx, to Plane) error {
 		return err
 	}
 	if m.erasures {
-		if err := to.makeErasures(ctx); err != nil {
-			return to.failed(err, "create the table of erasures")
+		if err := to.makeTable(ctx, erasuresTable); err != nil {
+			return err
 		}
 	}
+	ctx, begins, cancel := beginning(ctx)
+	defer cancel()
 	err := to.db.Receive(ctx, store.Reception{Tenant: m.Tenant, Hook: m.ReadModels,
-		Fill: func(tx store.Tx) error { return m.fill(from, tx) },
+		Fill: func(tx store.Tx) error { begins(); return m.fill(from, tx) },
 		End: func(tx store.Tx) (projection.TenantState, error) {
 			// If the session of the source has ended, its locks have too.
 			if _, err := from.One("tenant_paused", []any{m.Tenant}, &m.paused); err != nil {
@@ -217,10 +177,33 @@ func (m *Move) send(ctx context.Context, from store.Tx, to Plane) error {
 			}
 			Restore(tx, m.Tenant, m.State, m.paused)
 			tx.Exec("let_leases_sleep", m.Tenant)
+			tx.Exec("insert_arrival", m.Tenant, m.record.id, m.source)
 			m.Ended = true
 			return m.State, nil
 		}})
-	return to.failed(err, "write to the target")
+	return to.failed(notBegun(ctx, err), "write to the target")
+}
+
+// beginWait bounds the wait for the writer of a target, while the move holds the one of the source: two processes that move tenants between
+// two files in opposite directions would wait for each other.
+const beginWait = 30 * time.Second
+
+var errNotBegun = fmt.Errorf("no transaction of the target could begin within %v, while appends to the source wait: another process writes to the "+
+	"target, perhaps a move in the opposite direction", beginWait)
+
+// beginning returns a context that ends after beginWait, unless begins is called first.
+func beginning(ctx context.Context) (_ context.Context, begins, cancel func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(beginWait, func() { end(errNotBegun) })
+	return ctx, func() { timer.Stop() }, func() { timer.Stop(); end(nil) }
+}
+
+// notBegun adds errNotBegun to an error if that has ended the context.
+func notBegun(ctx context.Context, err error) error {
+	if err != nil && !errors.Is(err, errNotBegun) && errors.Is(context.Cause(ctx), errNotBegun) {
+		return fmt.Errorf("%w: %w", errNotBegun, err)
+	}
+	return err
 }
 
 // reserve reserves ids in the target. They stay the same if no such id was given there yet.
@@ -229,18 +212,21 @@ func (m *Move) reserve(ctx context.Context, from store.Tx, to Plane) error {
 	if _, err := from.One("ids_of_tenant", []any{m.Tenant}, &commands.low, &commands.high, &letters.low, &letters.high); err != nil {
 		return err
 	}
+	ctx, begins, cancel := beginning(ctx)
+	defer cancel()
 	err := to.db.Tx(ctx, func(tx store.Tx) error {
-		m.commandIDs, m.letters = 0, 0
+		begins()
+		m.added.commands, m.added.letters = 0, 0
 		tx.Exec("lock_ids")
 		if commands.high > 0 {
-			tx.Later("reserve_ids", []any{"commands", commands.low, commands.high}, &m.commandIDs)
+			tx.Later("reserve_ids", []any{"commands", commands.low, commands.high}, &m.added.commands)
 		}
 		if letters.high > 0 {
-			tx.Later("reserve_ids", []any{"dead_letters", letters.low, letters.high}, &m.letters)
+			tx.Later("reserve_ids", []any{"dead_letters", letters.low, letters.high}, &m.added.letters)
 		}
 		return nil
 	})
-	return to.failed(err, "reserve ids")
+	return to.failed(notBegun(ctx, err), "reserve ids")
 }
 
 // fill inserts all rows into the tenant of the target, and compares them with those of the source.
@@ -273,7 +259,7 @@ func (m *Move) fill(from, to store.Tx) error {
 func (m *Move) paste(from, to store.Tx, t table) error {
 	var page transfer.Page
 	insert := func() error {
-		args := append([]any{m.Tenant, page.JSON()}, []any{m.commandIDs, m.letters}[:t.ids]...)
+		args := append([]any{m.Tenant, page.JSON()}, []any{m.added.commands, m.added.letters}[:t.ids]...)
 		for _, statement := range t.paste {
 			if _, err := to.One(statement, args); err != nil {
 				return named(t, page.Rows, err)
@@ -346,7 +332,7 @@ func rowsOf(v store.View, t table, tenant string, commandIDs, letters int64) ite
 
 // compare compares the rows of a table in both stores.
 func (m *Move) compare(from, to store.Tx, t table) error {
-	next, stop := iter.Pull2(rowsOf(to, t, m.Tenant, m.commandIDs, m.letters))
+	next, stop := iter.Pull2(rowsOf(to, t, m.Tenant, m.added.commands, m.added.letters))
 	defer stop()
 	for row, err := range rowsOf(from, t, m.Tenant, 0, 0) {
 		if err != nil {
@@ -387,8 +373,8 @@ func intact(row string) error {
 // lower lowers checkpoints above the last event, as a file has them after its last events were deleted. PostgreSQL would treat such a
 // checkpoint as a loss of events.
 func (m *Move) lower(to store.Tx) error {
-	end, _, err := eventAt(to, m.Tenant, 0)
-	if err != nil {
+	var end int64
+	if _, err := to.One("newest_position", []any{m.Tenant}, &end); err != nil {
 		return err
 	}
 	to.Exec("lower_moved_leases", m.Tenant, end)

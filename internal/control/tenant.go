@@ -27,22 +27,26 @@ func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engi
 	return p.failed(err, "set the desired state of tenant %q", tenant)
 }
 
-// SetTenantState sets the state of a tenant without a schema of its own. It returns the tenant's row, and whether the state has changed.
+// DecideState sets the state of a tenant without a schema of its own, and returns the tenant's row.
 // The structural lock orders it with other changes.
-func (p Plane) SetTenantState(ctx context.Context, tenant string, to projection.TenantState) (row int32, changed bool, err error) {
+func (p Plane) DecideState(ctx context.Context, tenant string, decide store.Decision) (row int32, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		var from projection.TenantState
 		row, from, err = LockTenant(tx, tenant)
 		if err != nil {
 			return err
 		}
-		changed, err = Becomes(from, to)
-		if changed {
+		to, err := decide(tx, from)
+		if err != nil {
+			return err
+		}
+		changes, err := Becomes(from, to)
+		if changes {
 			SetState(tx, tenant, to)
 		}
 		return err
 	})
-	return row, changed && err == nil, err
+	return row, err
 }
 
 // LockTenant takes the structural lock of a tenant, and returns its row and its state, which is never TenantPaused.
@@ -98,6 +102,11 @@ func Becomes(from, to projection.TenantState) (changes bool, err error) {
 		err = Changing(from)
 	}
 	return err == nil, err
+}
+
+// To is the decision for a state.
+func To(state projection.TenantState) store.Decision {
+	return func(store.Tx, projection.TenantState) (projection.TenantState, error) { return state, nil }
 }
 
 // SetPaused sets whether a tenant is paused. The caller holds the tenant's structural lock.

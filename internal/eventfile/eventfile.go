@@ -58,12 +58,14 @@ type line struct {
 	Stream string          `json:"stream"`
 	Type   string          `json:"type"`
 	Body   json.RawMessage `json:"body"`
-	// Data is another name of Body, and At is when the event happened, for files of other programs.
+	// Time is when the event was appended to the store that wrote the file. Data is another name of Body, and At is when the event happened,
+	// for files of other programs.
 	Data          json.RawMessage `json:"data"`
 	At            string          `json:"at"`
 	Headers       headers         `json:"headers"`
 	CausationID   string          `json:"causationId"`
 	CorrelationID string          `json:"correlationId"`
+	Time          time.Time       `json:"time"`
 	Unreadable    *Unreadable     `json:"unreadable"`
 }
 
@@ -180,11 +182,12 @@ func parse(text []byte) (Record, error) {
 	if l.Headers.redacted != nil {
 		e = event.Envelope{Type: l.Type, Body: l.Body, RawHeaders: l.Headers.redacted}.Event()
 	} else if l.At != "" {
-		// This is when it happened; the store records when it was appended.
+		// This is when it happened, and time is when a store appended it.
 		if e.Headers == nil {
 			e.Headers = make(map[string]string)
 		}
 		e.Headers["at"] = l.At
 	}
+	e.Time = l.Time
 	return Record{Stream: l.Stream, Event: e}, e.Validate()
 }

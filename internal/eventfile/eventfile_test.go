@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 const twoLines = `{"stream":"a","type":"T","at":"2017-01-09T08:49:50Z","data":{"amount":26.80,"big":12345678901234567890.12,"role":null}}
@@ -60,6 +61,8 @@ func TestBadLineIsNamedByItsNumber(t *testing.T) {
 		"no type":      {good + `{"stream":"a","data":{}}`, "line 2: event type is empty"},
 		"not UTF-8":    {good + "{\"stream\":\"a\",\"type\":\"T\",\"data\":\"\xff\"}", "line 2: not valid UTF-8"},
 		"NUL in data":  {good + `{"stream":"a","type":"T","data":"\u0000"}`, `line 2: event body contains \u0000`},
+		"no time":      {good + `{"stream":"a","type":"T","time":"yesterday"}`, "line 2: not a JSON object with stream, type and body: parsing time"},
+		"year 0":       {good + `{"stream":"a","type":"T","time":"0000-01-01T00:00:00Z"}`, "line 2: event time is not from year 1 to 9999"},
 		"NUL in name":  {good + `{"stream":"a\u0000","type":"T"}`, "line 2: stream"},
 		"too long":     {good + strings.Repeat(" ", maxLine+1), "line 2: longer than"},
 		"broken gzip":  {"\x1f\x8b garbage", "decompress"},
@@ -122,7 +125,8 @@ func TestExportedLineIsReadAsItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := r.Event
-		if r.Stream != "a" || r.Line != 1 || e.Type != "T" || string(e.Body) != `{"n":1}` || e.Headers["user"] != "u" || e.CausationID != "c" || e.CorrelationID != "k" {
+		if r.Stream != "a" || r.Line != 1 || e.Type != "T" || string(e.Body) != `{"n":1}` || e.Headers["user"] != "u" || e.CausationID != "c" || e.CorrelationID != "k" ||
+			!e.Time.Equal(time.Date(2026, time.January, 9, 8, 49, 50, 0, time.UTC)) {
 			t.Errorf("%+v", r)
 		}
 	}

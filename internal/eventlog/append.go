@@ -3,6 +3,7 @@ package eventlog
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
@@ -18,6 +19,8 @@ type Append struct {
 	Keyed bool
 	// Headers, Causations and Correlations are empty where an event has none. Headers are JSON objects.
 	Types, Bodies, Headers, Causations, Correlations []string
+	// Times are nil if all events get the time of the append, and so is the time of an event that does.
+	Times []*time.Time
 }
 
 // NewAppend checks the arguments of an append. Its errors name the event.
@@ -49,6 +52,13 @@ func NewAppend(stream string, expected event.Expected, events []event.Event) (Ap
 			body = "null"
 		}
 		a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i] = e.Type, body, string(headers), e.CausationID, e.CorrelationID
+		if !e.Time.IsZero() {
+			if a.Times == nil {
+				a.Times = make([]*time.Time, n)
+			}
+			at := e.Time.UTC()
+			a.Times[i] = &at
+		}
 	}
 	return a, nil
 }

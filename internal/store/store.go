@@ -46,11 +46,13 @@ type Moves interface {
 	Receive(ctx context.Context, r Reception) error
 	// IsSame reports whether another store is this one: it has the same tenants.
 	IsSame(ctx context.Context, other Control) (bool, error)
-	// Archive is ArchiveTenant of the stores, and reports whether it has changed the state, also if the wait after that failed.
-	// UnarchiveTenant is that of the stores.
-	Archive(ctx context.Context, tenant string) (changed bool, err error)
-	UnarchiveTenant(ctx context.Context, tenant string) error
+	// DecideState makes a tenant active or archived, or leaves it as it is. It does not wait until nothing of the tenant runs.
+	DecideState(ctx context.Context, tenant string, decide Decision) error
 }
+
+// Decision returns the state that a tenant gets, in the transaction that changes it and under the tenant's structural lock. It gets the state
+// of the tenant, never projection.TenantPaused. It may run twice.
+type Decision func(tx Tx, state projection.TenantState) (to projection.TenantState, err error)
 
 // Driver is what a store does itself: the interfaces of package engine, cut by what uses them, and transactions for package control.
 // Every method is safe for concurrent use and bounded by its context.

@@ -1,6 +1,7 @@
 package tenancy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-var (
-	errSameStore = errors.New("both stores are the same")
-	errMeanwhile = errors.New("the tenant was archived meanwhile, perhaps by another move, and stays archived")
-)
+var errSameStore = errors.New("both stores are the same")
 
 // moving lets one move of this process run at a time. Two moves between files in opposite directions would wait for each other's writers.
 var moving = make(chan struct{}, 1)
@@ -22,6 +20,11 @@ var moving = make(chan struct{}, 1)
 // active is unarchived there. mayLeave gets the names of the projections, and returns an error if the tenant must not move. moved reports
 // whether an earlier call has moved the tenant.
 func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave func(projections []string) error) (moved bool, err error) {
+	// A function of the tenant that waits for another move would never end, and that move waits for it.
+	err = cmp.Or(from.NotWithin(ctx), to.NotWithin(ctx), control.NotOfTenant(ctx, m.Tenant, "move it"))
+	if err != nil {
+		return false, err
+	}
 	select {
 	case moving <- struct{}{}:
 		defer func() { <-moving }()
@@ -29,59 +32,39 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave 
 		return false, fmt.Errorf("wait for another move: %w", context.Cause(ctx))
 	}
 	source, target := control.On(from), control.On(to)
-	wasActive, err := leaving(ctx, from, to, m, mayLeave)
+	active, err := leaving(ctx, from, to, m, mayLeave)
 	if err != nil {
 		return false, err
 	}
 	exists, err := to.Tenants(ctx, []string{m.Tenant})
-	if err != nil {
-		return false, err
+	if err == nil {
+		moved, err = source.Prepare(ctx, target, m, active, len(exists) > 0)
 	}
-	switch {
-	case len(exists) == 0:
-	case wasActive: // no earlier call has moved it, at most one of the target
-		err = target.Empty(ctx, m.Tenant)
-	default:
-		moved, err = target.Has(ctx, source, m.Tenant)
+	if moved || err != nil {
+		return moved, err
 	}
-	if err != nil {
-		return false, fmt.Errorf("the target: %w", err)
-	}
-	archived, err := from.Archive(ctx, m.Tenant)
-	if err == nil && wasActive && !archived {
-		err = errMeanwhile
-	}
-	if err == nil && !moved {
-		err = source.Move(ctx, target, m)
+	err = Archive(ctx, from, m.Tenant, m.Leave)
+	if err == nil {
+		moved, err = source.Move(ctx, target, m)
 	}
 	switch {
 	case err == nil:
 		return moved, nil
 	case m.Ended:
 		return false, fmt.Errorf("%w; the tenant may have moved: it stays archived in the source, repeat the move", err)
-	case !archived:
+	case !m.Begun:
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
 	defer cancel()
-	moved, failed := target.HasByNow(ctx, source, m.Tenant)
-	if moved {
-		return true, nil
-	}
-	if failed == nil {
-		failed = from.UnarchiveTenant(ctx, m.Tenant)
-	}
-	if failed != nil {
-		err = fmt.Errorf("%w; the tenant stays archived in the source: %w", err, failed)
+	if failed := from.DecideState(ctx, m.Tenant, m.Return); failed != nil {
+		err = fmt.Errorf("%w; the tenant may stay archived in the source: %w", err, failed)
 	}
 	return false, err
 }
 
 // leaving reports whether the tenant is active in the source, and returns an error if it must not move.
 func leaving(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave func(projections []string) error) (active bool, err error) {
-	if err := control.NotOfTenant(ctx, m.Tenant, "move it"); err != nil {
-		return false, err
-	}
 	same, err := from.IsSame(ctx, to)
 	switch {
 	case err != nil:
@@ -100,9 +83,17 @@ func leaving(ctx context.Context, from, to store.Driver, m *control.Move, mayLea
 	if err == nil {
 		err = mayLeave(names)
 	}
-	active = tenants[0].State != projection.TenantArchived
-	if active {
-		m.State = projection.TenantActive
+	return tenants[0].State != projection.TenantArchived, err
+}
+
+// AbandonMove forgets the move of a tenant to a store of that name, for a caller who knows that the store does not have the tenant.
+func AbandonMove(ctx context.Context, from store.Driver, tenant, target string) error {
+	if err := from.NotWithin(ctx); err != nil {
+		return err
 	}
-	return active, err
+	decide, err := control.On(from).Abandon(ctx, tenant, target)
+	if err != nil {
+		return err
+	}
+	return from.DecideState(ctx, tenant, decide)
 }

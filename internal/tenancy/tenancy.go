@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -30,16 +31,16 @@ func Stopped(ctx context.Context, plane control.Plane, free func() (bool, error)
 	})
 }
 
-// Archive archives a tenant by begin, and waits until nothing of it runs.
-func Archive(ctx context.Context, plane control.Plane, name string, begin func() (changed bool, err error)) (changed bool, err error) {
-	changed, err = begin()
+// Archive archives a tenant as decide does, and waits until nothing of it runs.
+func Archive(ctx context.Context, db store.Control, name string, decide store.Decision) error {
+	err := db.DecideState(ctx, name, decide)
 	if err == nil {
-		err = suspended(ctx, plane, name)
+		err = suspended(ctx, control.On(db), name)
 	}
 	if err != nil {
-		return changed, fmt.Errorf("archive tenant %q: %w", name, err)
+		return fmt.Errorf("archive tenant %q: %w", name, err)
 	}
-	return changed, nil
+	return nil
 }
 
 // Drop drops a tenant. begin commits that the tenant is being dropped, and returns the tenant's row, 0 if it did not find

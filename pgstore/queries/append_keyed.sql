@@ -11,8 +11,8 @@ insert into {tenant}.append_results (key, first_version, last_version)
 select $7, version - {count} + 1, version from stream
 )
 {expire}
-insert into {tenant}.events (stream_id, stream_version, type, body, headers, causation_id, correlation_id)
+insert into {tenant}.events (stream_id, stream_version, type, body, headers, causation_id, correlation_id{created_at})
 select $1::text, coalesce(s.version, {control}.raise_version_conflict()) - {count} + e.n, e.type, e.body::jsonb,
-nullif(e.headers, '')::jsonb, nullif(e.causation, ''), nullif(e.correlation, '')
+nullif(e.headers, '')::jsonb, nullif(e.causation, ''), nullif(e.correlation, ''){time}
 from claim left join stream s on true, {events}
 returning global_seq, stream_version{returned}

@@ -246,11 +246,11 @@ func TestReadModelsMoveWithTheTenantOrNotAtAll(t *testing.T) {
 
 func TestRebuiltProjectionsForgetTheirFailures(t *testing.T) {
 	t.Parallel()
-	source := newFile(t)
-	fill(t, source, "acme", 5, 100)
-	source.archive(t, "acme")
-	want := source.contents(t, "acme")
 	for _, to := range []*place{newDatabase(t), newFile(t)} {
+		source := newFile(t)
+		fill(t, source, "acme", 5, 100)
+		source.archive(t, "acme")
+		want := source.contents(t, "acme")
 		opts := keep()
 		opts.Projections["plain"], opts.Projections["split"] = millrace.MoveRebuild, millrace.MoveRebuild
 		moveIt(t, source, to, "acme", opts)

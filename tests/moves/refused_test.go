@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -178,32 +176,6 @@ func childMain() bool {
 	panic(err)
 }
 
-// The process of a move is killed before the commit. Its tenant is archived in the source, and the target has nothing of it.
-func TestMoveIsRepeatedAfterTheDeathOfItsProcess(t *testing.T) {
-	t.Parallel()
-	onAllDirections(t, func(t *testing.T, from, to *place) {
-		if from.file == nil && to.file == nil && to.schema != from.schema {
-			t.Skip("the child opens the usual schema")
-		}
-		ctx := testContext(t)
-		must(from.create(t, "acme").Append(ctx, "s", event.NoStream, happened))(t)
-		mark := filepath.Join(t.TempDir(), "mark")
-		child := exec.CommandContext(ctx, os.Args[0])
-		child.Stderr = os.Stderr
-		child.Env = append(os.Environ(), "MILLRACE_MOVE_CHILD="+from.path+"\n"+to.path, "MILLRACE_MOVE_MARK="+mark)
-		noError(t, child.Start())
-		waitForFile(t, mark)
-		noError(t, child.Process.Kill())
-		_ = child.Wait()
-		from.mustBe(t, "acme", projection.TenantArchived)
-		to.mustLack(t, "acme")
-		opts := keep()
-		opts.Active = true
-		moveIt(t, from, to, "acme", opts)
-		to.mustBe(t, "acme", projection.TenantActive)
-	})
-}
-
 // A deferred trigger of the target fails the commit. The source cannot know whether the commit has happened.
 func TestTenantStaysArchivedIfTheCommitFails(t *testing.T) {
 	t.Parallel()
@@ -223,9 +195,7 @@ func TestTenantStaysArchivedIfTheCommitFails(t *testing.T) {
 	}
 	from.mustBe(t, "acme", projection.TenantArchived)
 	to.mustLack(t, "acme")
-	opts = keep()
-	opts.Active = true
-	if report := moveIt(t, from, to, "acme", opts); report.Earlier || report.State != projection.TenantActive {
+	if report := moveIt(t, from, to, "acme", keep()); report.Earlier || report.State != projection.TenantActive {
 		t.Errorf("report %+v", report)
 	}
 }

@@ -189,7 +189,11 @@ func (p *place) column(t testing.TB, query, tenant string) (list []string) {
 // archive archives a tenant, as a move does first.
 func (p *place) archive(t testing.TB, tenant string) {
 	t.Helper()
-	must(p.Engine().Archive(testContext(t), tenant))(t)
+	if p.file != nil {
+		noError(t, p.file.ArchiveTenant(testContext(t), tenant))
+		return
+	}
+	noError(t, p.pg.ArchiveTenant(testContext(t), tenant))
 }
 
 // contents returns all rows of a tenant, by table.

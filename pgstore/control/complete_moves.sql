@@ -1,0 +1,2 @@
+-- Lets the owner alone record moves. Locks nothing, needs no index.
+select {control}.revoke_from_others('insert, update, delete, truncate', pg_typeof(null::{control}.moves))
