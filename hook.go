@@ -25,3 +25,21 @@ func hookFor(field string, hook Hook, database engine.Database) (engine.Hook, er
 	}
 	return h, nil
 }
+
+// hooks returns the hooks of the projection, or an error if the store cannot run one of them.
+func (p Projection) hooks(database engine.Database) (hooks engine.Hooks, err error) {
+	for _, h := range []struct {
+		field string
+		hook  Hook
+		to    *engine.Hook
+		later bool
+	}{{"Projection.Reset", p.Reset, &hooks.Reset, false}, {"Projection.Swap", p.Swap, &hooks.Swap, true}, {"Projection.Drop", p.Drop, &hooks.Drop, true}} {
+		if h.hook != nil && h.later && p.Version <= 1 {
+			return hooks, fmt.Errorf("%s must not be set: it is for Projection.Version from 2 on, which is %d", h.field, p.Version)
+		}
+		if *h.to, err = hookFor(h.field, h.hook, database); err != nil {
+			return hooks, err
+		}
+	}
+	return hooks, nil
+}

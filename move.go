@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -84,7 +86,7 @@ type MoveReport struct {
 // projection.ErrOperationOpen while a rebuild, a swap or a drop of a version is open, and projection.ErrUnknownTenant. Before these, nothing
 // has changed. It needs the roles that own the tenant's schemas. In a file, nothing else is written while MoveTenant reads from it or writes to it.
 func MoveTenant(ctx context.Context, from, to Store, tenant string, opts MoveOptions) (MoveReport, error) {
-	tenant = fullTenant(tenant)
+	tenant = engine.FullTenant(tenant)
 	m := control.Move{Tenant: tenant, State: projection.TenantArchived, Progress: opts.progress}
 	earlier, err := move(ctx, from, to, &m, opts)
 	switch {
@@ -97,7 +99,7 @@ func MoveTenant(ctx context.Context, from, to Store, tenant string, opts MoveOpt
 }
 
 func move(ctx context.Context, from, to Store, m *control.Move, opts MoveOptions) (earlier bool, err error) {
-	source, target := driverOf(from), driverOf(to)
+	source, target := store.DriverOf(from), store.DriverOf(to)
 	if source == nil || target == nil {
 		return false, errors.New("both stores must be set")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -69,7 +70,7 @@ func (c *cli) openTarget(ctx context.Context, f moveFlags) (store, error) {
 
 // actions returns what happens to each projection of a tenant.
 func (f *moveFlags) actions(ctx context.Context, from store, tenant string) (map[string]millrace.MoveAction, error) {
-	list, err := projectionsOf(ctx, from, millrace.StatusFilter{Tenants: []string{tenant}})
+	list, err := projectionsOf(ctx, from, admin.StatusFilter{Tenants: []string{tenant}})
 	if err != nil {
 		return nil, err
 	}
