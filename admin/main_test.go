@@ -6,4 +6,4 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
 
-func TestMain(m *testing.M) { testmain.Run(m) }
+func TestMain(m *testing.M) { testmain.RunWithExamples(m) }

@@ -116,7 +116,7 @@ var (
 	// archive or unarchive such a tenant. In a file, reads return it as soon as the drop has begun to delete events.
 	// After the end of the drop, appends and reads return ErrUnknownTenant.
 	ErrTenantDropping = errors.New("the tenant is being dropped")
-	// ErrTenantNotEmpty is returned by millrace.MoveTenant if the target has a tenant of that name that is not empty.
+	// ErrTenantNotEmpty is returned by admin.MoveTenant if the target has a tenant of that name that is not empty.
 	ErrTenantNotEmpty = errors.New("the tenant is not empty")
 	// ErrTenantCopying is returned by an append to a tenant in PostgreSQL that an earlier version of this library copies from a file,
 	// and by attempts to pause, archive, unarchive or re-split it. DropTenant removes it if that copy was given up.

@@ -30,7 +30,7 @@ func (s port) Archive(ctx context.Context, name string) (changed bool, err error
 
 // UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
 // those that are paused. It does not change a tenant that is not archived.
-// Do not call it for a tenant that has moved to another store (millrace.MoveTenant): both stores would give the same positions to
+// Do not call it for a tenant that has moved to another store (admin.MoveTenant): both stores would give the same positions to
 // different events.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	if _, err := s.setTenantState(ctx, name, projection.TenantActive); err != nil {

@@ -94,7 +94,7 @@ var layers = []layer{
 	{"internal/health", []string{"actors/...", "internal/engine", "internal/excerpt", "projection/..."}},
 	{"internal/waiting", []string{"actors/...", "internal/backoff", "internal/control", "internal/store", "internal/engine", "projection/..."}},
 	{"admin", []string{"actors/...", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "internal/versions", "internal/tenancy", "internal/backoff", "internal/partition", "internal/excerpt", "internal/engine", "projection/..."}},
-	{".", []string{"admin", "internal/logging", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "observe", "internal/observing", "internal/tenancy", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "internal/engine", "projection/...", "event/..."}},
+	{".", []string{"admin", "internal/logging", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "observe", "internal/observing", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "internal/engine", "projection/...", "event/..."}},
 	{"millracetest", []string{".", "admin", "pgstore", "sqlitestore", "projection/...", "event/...", "internal/pgtest"}},
 	{"millraceotel", []string{".", "admin", "observe", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},

@@ -1,4 +1,4 @@
-package millrace
+package admin
 
 import (
 	"context"
@@ -26,6 +26,12 @@ const (
 	// and failures are not kept. It keeps its token, partitions and desired state.
 	MoveRebuild
 )
+
+// Hook is a function that runs in a transaction of a store. pgstore.Hook and sqlitestore.Hook are Hooks.
+type Hook interface {
+	// Engine is for packages of this module.
+	Engine() engine.Hook
+}
 
 // MoveOptions configures MoveTenant.
 type MoveOptions struct {
@@ -106,7 +112,7 @@ func move(ctx context.Context, from, to Store, m *control.Move, opts MoveOptions
 	if opts.Active {
 		m.State = projection.TenantActive
 	}
-	m.ReadModels, err = hookFor("MoveOptions.ReadModels", opts.ReadModels, target)
+	m.ReadModels, err = engine.HookOf("MoveOptions.ReadModels", opts.ReadModels, target)
 	if err != nil {
 		return false, err
 	}

@@ -1,4 +1,4 @@
-package millrace_test
+package admin_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/sqlitestore"
@@ -44,7 +44,7 @@ func ExampleMoveTenant() {
 		log.Panic(err)
 	}
 
-	report, err := millrace.MoveTenant(ctx, file, store, "acme", millrace.MoveOptions{})
+	report, err := admin.MoveTenant(ctx, file, store, "acme", admin.MoveOptions{})
 	if err != nil {
 		log.Panic(err)
 	}
