@@ -93,13 +93,13 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	c.Tenants, c.Middleware = slices.Clone(c.Tenants), slices.Clone(c.Middleware)
 	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, time.Second)
-	c.LeaseDuration = cmp.Or(c.LeaseDuration, 5*time.Second)
+	c.LeaseDuration = cmp.Or(c.LeaseDuration, engine.DefaultLeaseDuration)
 	c.FailureDetection = cmp.Or(c.FailureDetection, min(time.Second, c.LeaseDuration))
 	c.PollInterval = cmp.Or(c.PollInterval, 5*time.Second)
 	c.ReconcileInterval = cmp.Or(c.ReconcileInterval, 2*time.Second)
 	c.AdvanceInterval = cmp.Or(c.AdvanceInterval, 5*time.Second)
 	c.GracePeriod = cmp.Or(c.GracePeriod, 10*time.Second)
-	c.QueryTimeout = cmp.Or(c.QueryTimeout, 10*time.Second)
+	c.QueryTimeout = cmp.Or(c.QueryTimeout, engine.DefaultQueryTimeout)
 	c.NodeName = cmp.Or(c.NodeName, processName())
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()

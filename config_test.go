@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
@@ -145,9 +146,9 @@ func TestBadProjectionIsRefusedNamingTheField(t *testing.T) {
 
 func TestStatesAreThePhasesOfTheMachine(t *testing.T) {
 	t.Parallel()
-	for public, phase := range map[millrace.State]machine.Phase{
-		millrace.StateStarting: machine.Starting, millrace.StateCatchUp: machine.CatchUp, millrace.StateLive: machine.Live,
-		millrace.StateWaiting: machine.Waiting, millrace.StateFailed: machine.Failed, millrace.StateMissingObject: machine.MissingObject,
+	for public, phase := range map[admin.State]machine.Phase{
+		admin.StateStarting: machine.Starting, admin.StateCatchUp: machine.CatchUp, admin.StateLive: machine.Live,
+		admin.StateWaiting: machine.Waiting, admin.StateFailed: machine.Failed, admin.StateMissingObject: machine.MissingObject,
 	} {
 		if string(public) != string(phase) {
 			t.Errorf("%q is %q", public, phase)

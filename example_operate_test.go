@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/sqlitestore"
 )
@@ -45,7 +46,7 @@ func ExampleRuntime_Operate() {
 	_, err = store.Append(ctx, "order-1", event.Any, event.Untyped("OrderPlaced", nil))
 	check(err)
 	check(job.Operate(ctx, func(ctx context.Context) error {
-		return job.Rebuild(ctx, millrace.ProjectionID{Name: "totals"}, millrace.ResetOptions{})
+		return job.Rebuild(ctx, millrace.ProjectionID{Name: "totals"}, admin.ResetOptions{})
 	}))
 	// Output: the rows of totals are deleted
 }

@@ -6,24 +6,13 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/store"
 )
 
-// Store is where events, checkpoints and leases are kept. *pgstore.Store is a Store.
-type Store interface {
-	// Engine is for package millrace.
-	Engine() store.Driver
-}
-
-// driverOf returns the driver of a store, nil if there is none.
-func driverOf(s Store) store.Driver {
-	if s == nil {
-		return nil
-	}
-	return s.Engine()
-}
+// Store is where events, checkpoints and leases are kept. *pgstore.Store and *sqlitestore.Store are Stores.
+type Store = admin.Store
 
 // Handler is what a projection does with its events. Packages of stores make handlers that get a transaction of the store:
 // pgstore.Each, pgstore.Batch, pgstore.On and pgstore.OnBatch, pgstore.Queued and the like, and pgstore.Route. Deliver, DeliverEach and

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/health"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // Health reports whether this runtime works, and what an operator should check. If Live or Ready is false, the reasons are
@@ -32,27 +35,25 @@ type Health struct {
 	Deployment []string `json:"deployment,omitempty"`
 }
 
+// figuresAge is how old the figures of the deployment may be. figuresLimit bounds the statements that read them, so that a probe
+// is answered in time.
 const (
-	// figuresAge is how old the figures of the deployment may be. figuresLimit bounds the statements that read them, so that a
-	// probe is answered in time.
 	figuresAge   = 5 * time.Second
 	figuresLimit = 500 * time.Millisecond
-	// namesMost is how many projections or tenants a reason names, and reasonMost how many bytes a reason has.
-	namesMost, reasonMost = 3, 500
 )
 
 // Health returns the health of the runtime. It may be called every second. At most every 5 s, and only while the runtime is
-// ready, it reads the figures of the deployment. That is one statement, limited to half a second.
+// ready, it reads the figures of the deployment. That is two statements, limited to half a second.
 func (r *Runtime) Health(ctx context.Context) Health {
 	h := Health{NotLive: r.notLive(), NotReady: r.notReady()}
 	if deps := r.running(); deps != nil {
-		h.DegradedBy = degradedHere(deps.Registry.Vitals())
+		h.DegradedBy = health.Degraded(deps.Registry.Vitals())
 	}
 	if len(h.NotReady) == 0 {
 		h.Deployment = r.figures.reasons(ctx, r.Admin)
 	}
 	for _, reasons := range [][]string{h.NotLive, h.NotReady, h.DegradedBy, h.Deployment} {
-		shortReasons(reasons)
+		health.Short(reasons)
 	}
 	h.Live, h.Ready, h.Degraded = len(h.NotLive) == 0, len(h.NotReady) == 0, len(h.DegradedBy)+len(h.Deployment) > 0
 	return h
@@ -97,7 +98,7 @@ func (r *Runtime) notReady() (reasons []string) {
 	case life.stopping:
 		return []string{"the runtime is stopping: it ends its batches and releases its leases"}
 	}
-	return notReady(deps.Registry.Vitals(), r.config.LeaseDuration)
+	return health.NotReady(deps.Registry.Vitals(), r.config.LeaseDuration)
 }
 
 // lifeOf is the state of the current run of a runtime, or the result of its last run.
@@ -109,22 +110,22 @@ type lifeOf struct {
 
 // figures are the figures of the deployment. One probe at a time reads them. Other probes use the figures that were read last.
 type figures struct {
-	mu      sync.Mutex
-	reading bool
-	read    time.Time // when they were read, or could not be read
-	summary Summary
-	err     error
+	mu       sync.Mutex
+	reading  bool
+	read     time.Time // when they were read, or could not be read
+	findings []projection.Finding
+	err      error
 }
 
 // reasons returns what needs attention in the deployment.
-func (f *figures) reasons(ctx context.Context, a *Admin) []string {
+func (f *figures) reasons(ctx context.Context, a *admin.Admin) []string {
 	f.mu.Lock()
 	due := !f.reading && time.Since(f.read) >= figuresAge
 	f.reading = f.reading || due
 	f.mu.Unlock()
 	if due {
-		limited, cancel := context.WithTimeout(ctx, min(figuresLimit, a.timeout))
-		summary, _, err := a.overview(limited)
+		limited, cancel := context.WithTimeout(ctx, figuresLimit)
+		findings, err := a.Findings(limited)
 		cancel()
 		f.mu.Lock()
 		f.reading = false
@@ -132,18 +133,18 @@ func (f *figures) reasons(ctx context.Context, a *Admin) []string {
 			f.read, f.err = time.Now(), err
 		}
 		if err == nil {
-			f.summary = summary
+			f.findings = findings
 		}
 		f.mu.Unlock()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var reasons []string
-	for _, found := range f.summary.Findings() {
+	for _, found := range f.findings {
 		reasons = append(reasons, found.Problem)
 	}
 	if f.err != nil {
-		reasons = append(reasons, because("the figures of the deployment cannot be read", f.err))
+		reasons = append(reasons, health.Because("the figures of the deployment cannot be read", f.err))
 	}
 	return reasons
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"path"
+
+	"github.com/millrace-go/millrace/internal/health"
 )
 
 // HealthHandler returns a handler for the probes of an orchestrator such as Kubernetes. It answers GET and HEAD of paths that end
@@ -26,7 +28,7 @@ func HealthHandler(rt *Runtime) http.Handler {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "the method must be GET or HEAD", http.StatusMethodNotAllowed)
 		case check == "livez":
-			reasons := shortReasons(rt.notLive())
+			reasons := health.Short(rt.notLive())
 			answer(w, len(reasons) == 0, liveness{Live: len(reasons) == 0, Reasons: reasons})
 		default:
 			h := rt.Health(r.Context())

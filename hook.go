@@ -3,25 +3,28 @@ package millrace
 import (
 	"fmt"
 
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // Hook is a function that a projection runs in a transaction of the store, beside its handler. pgstore.Hook and sqlitestore.Hook
 // are Hooks. The function gets a context from which ProjectionFrom returns the projection, and TenantFrom its tenant.
-type Hook interface {
-	// Engine is for package millrace.
-	Engine() engine.Hook
-}
+type Hook = admin.Hook
 
-// hookFor returns the hook of that field of a Projection, or an error if the store cannot run it. Run is nil if the field is
-// not set.
-func hookFor(field string, hook Hook, database engine.Database) (engine.Hook, error) {
-	if hook == nil {
-		return engine.Hook{}, nil
+// hooks returns the hooks of the projection, or an error if the store cannot run one of them.
+func (p Projection) hooks(database engine.Database) (hooks engine.Hooks, err error) {
+	for _, h := range []struct {
+		field string
+		hook  Hook
+		to    *engine.Hook
+		later bool
+	}{{"Projection.Reset", p.Reset, &hooks.Reset, false}, {"Projection.Swap", p.Swap, &hooks.Swap, true}, {"Projection.Drop", p.Drop, &hooks.Drop, true}} {
+		if h.hook != nil && h.later && p.Version <= 1 {
+			return hooks, fmt.Errorf("%s must not be set: it is for Projection.Version from 2 on, which is %d", h.field, p.Version)
+		}
+		if *h.to, err = engine.HookOf(h.field, h.hook, database); err != nil {
+			return hooks, err
+		}
 	}
-	h := hook.Engine()
-	if h.Tx != database.TxType() {
-		return h, fmt.Errorf("%s takes %v, but %s gives %v", field, h.Tx, database.Name(), database.TxType())
-	}
-	return h, nil
+	return hooks, nil
 }

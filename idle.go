@@ -2,24 +2,68 @@ package millrace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"github.com/millrace-go/millrace/actors"
-	"github.com/millrace-go/millrace/internal/backoff"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
-const (
-	// idleFirst and idleMost bound the time between two rounds of waiting for projections.
-	idleFirst, idleMost = 10 * time.Millisecond, 250 * time.Millisecond
-	// idleSlice is how many tenants' projections one statement reads.
-	idleSlice = 250
-)
+// RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible when it
+// was called, and ends like Run. It is for tests, jobs and scripts. It returns the status at the end, which has the numbers of
+// events that were applied, parked and skipped.
+//
+// RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends first. The
+// status then shows which projections are not idle, if it could still be read.
+func (r *Runtime) RunUntilIdle(ctx context.Context) (status admin.Status, err error) {
+	ids, err := r.projections(ctx)
+	if err != nil {
+		return admin.Status{}, fmt.Errorf("run until idle: %w", err)
+	}
+	heads, err := r.waiter.Heads(ctx, ids)
+	if err != nil {
+		return admin.Status{}, fmt.Errorf("run until idle: %w", err)
+	}
+	tenants := slices.Sorted(maps.Keys(heads))
+	err = r.run(ctx, nil, func(ctx context.Context) (err error) {
+		if err := r.waiter.Idle(ctx, ids, heads); err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			status, _ = r.wholeStatus(ctx, tenants, statusPage)
+			return err
+		}
+		status, err = r.wholeStatus(ctx, tenants, statusPage)
+		return err
+	})
+	if err != nil {
+		err = fmt.Errorf("run until idle: %w", err)
+	}
+	return status, err
+}
+
+// statusPage is how many projections wholeStatus reads at once.
+const statusPage = 10_000
+
+// wholeStatus returns the status of the registered projections of these tenants, which it reads in pages.
+func (r *Runtime) wholeStatus(ctx context.Context, tenants []string, limit int) (admin.Status, error) {
+	filter := admin.StatusFilter{Tenants: tenants, Names: slices.Sorted(maps.Keys(r.definitions)), Limit: limit}
+	whole := admin.Status{Projections: []admin.ProjectionStatus{}}
+	for {
+		page, err := r.Status(ctx, filter)
+		if err != nil {
+			return whole, err
+		}
+		all := append(whole.Projections, page.Projections...)
+		whole = page
+		whole.Projections = all
+		if len(page.Projections) < limit {
+			return whole, nil
+		}
+		filter.After = all[len(all)-1].ID
+	}
+}
 
 // projections returns the projections that the runtime runs, for the tenants that are not archived. The projections of a tenant
 // are adjacent.
@@ -41,201 +85,4 @@ func (r *Runtime) projections(ctx context.Context) (ids []ProjectionID, err erro
 		}
 	}
 	return ids, nil
-}
-
-// headsOf returns the heads of the tenants of these projections. It waits for tenants whose events are locked.
-func (r *Runtime) headsOf(ctx context.Context, ids []ProjectionID) (map[string]int64, error) {
-	var tenants []string
-	for _, id := range ids {
-		if len(tenants) == 0 || tenants[len(tenants)-1] != id.Tenant {
-			tenants = append(tenants, id.Tenant)
-		}
-	}
-	var heads engine.Heads
-	err := backoff.Poll(ctx, idleMost, idleMost, func() (done bool, err error) {
-		if heads, err = r.store.Heads(ctx, tenants); err != nil {
-			return false, err
-		}
-		for tenant, err := range heads.Failed {
-			if !errors.Is(err, projection.ErrTenantLocked) {
-				return false, fmt.Errorf("read the head of tenant %q: %w", tenant, err)
-			}
-		}
-		return len(heads.Failed) == 0, nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, tenant := range tenants {
-		if _, ok := heads.Positions[tenant]; !ok {
-			if err := r.store.Absent(ctx, tenant); err != nil {
-				return nil, err
-			}
-			return nil, fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
-		}
-	}
-	return heads.Positions, nil
-}
-
-// idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a time, and
-// only about projections that do not run on this node.
-type idleWait struct {
-	runtime *Runtime
-	deps    *actors.Deps
-	heads   map[string]int64
-	// pending has the projections that have not reached their heads; true means that their rows have been read once.
-	pending map[ProjectionID]bool
-}
-
-// wait returns when no projection is pending. The error is why a projection will not reach its head.
-func (w *idleWait) wait(ctx context.Context) error {
-	for delays := backoff.New(idleFirst, idleMost); len(w.pending) > 0; {
-		ask, here, err := w.registered()
-		for len(ask) > 0 && err == nil {
-			n := min(idleSlice, len(ask))
-			err = w.inDatabase(ctx, ask[:n])
-			if err != nil && ctx.Err() == nil && w.runtime.plane.Classify(err).Class == engine.Infrastructure {
-				err = nil // the projections stay pending
-			}
-			ask = ask[n:]
-		}
-		if err != nil || len(w.pending) == 0 {
-			return err
-		}
-		if err := w.pause(ctx, here, delays.Next()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// registered checks the projections that run on this node. It returns the tenants whose rows must be read, and the pending
-// projections that run here.
-func (w *idleWait) registered() (ask []string, here []ProjectionID, err error) {
-	asked := make(map[string]bool)
-	for id, checked := range w.pending {
-		answer, final := w.deps.Registry.Reached(id, w.heads[id.Tenant])
-		switch {
-		case !checked, errors.Is(answer, actors.ErrNotHere):
-			asked[id.Tenant] = true
-		case answer != nil && w.deps.Registry.Halted(id):
-			asked[id.Tenant] = true // it may have been resumed
-		case answer != nil:
-			return nil, nil, w.failed(id, answer)
-		case final:
-			delete(w.pending, id)
-		default:
-			here = append(here, id)
-		}
-	}
-	return slices.Sorted(maps.Keys(asked)), here, nil
-}
-
-func (w *idleWait) failed(id ProjectionID, err error) error {
-	return fmt.Errorf("wait for %s to reach %d: %w", id, w.heads[id.Tenant], err)
-}
-
-// inDatabase checks the rows of these tenants' pending projections.
-func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
-	ctx, cancel := context.WithTimeout(ctx, w.runtime.config.QueryTimeout)
-	defer cancel()
-	rows := make(map[ProjectionID][]engine.ProjectionRow)
-	var now engine.Heads
-	if err := w.deps.Limiter.Read(ctx, func(ctx context.Context) error {
-		list, err := w.runtime.plane.Projections(ctx, engine.ProjectionFilter{Tenants: tenants, Names: w.deps.Node.Projections})
-		if err != nil {
-			return err
-		}
-		var ahead []string // tenants with a checkpoint above the head
-		for _, row := range list {
-			whole := ProjectionID{Tenant: row.ID.Tenant, Name: row.ID.Name}
-			rows[whole] = append(rows[whole], row)
-			if row.Checkpoint > w.heads[row.ID.Tenant] {
-				ahead = append(ahead, row.ID.Tenant)
-			}
-		}
-		// Either more was appended and applied meanwhile, or events are gone. A head that is read after the checkpoint shows which.
-		now, err = w.runtime.store.Heads(ctx, slices.Compact(ahead))
-		return err
-	}); err != nil {
-		return err
-	}
-	if err := w.notRetired(ctx, tenants, rows); err != nil {
-		return err
-	}
-	for id, checked := range w.pending {
-		if _, asked := slices.BinarySearch(tenants, id.Tenant); !asked {
-			continue
-		}
-		w.pending[id] = true
-		done := len(rows[id]) > 0 // else they are about to be made
-		for _, row := range rows[id] {
-			reached, err := w.reached(row, now.Positions, checked)
-			if err != nil {
-				return w.failed(row.ID, err)
-			}
-			done = done && reached
-		}
-		if done {
-			delete(w.pending, id)
-		}
-	}
-	return nil
-}
-
-// notRetired returns an error if one of these tenants' pending projections, which has no rows, is retired.
-func (w *idleWait) notRetired(ctx context.Context, tenants []string, rows map[ProjectionID][]engine.ProjectionRow) error {
-	missing := make(map[ProjectionID]bool)
-	var of, names []string
-	for id := range w.pending {
-		if _, asked := slices.BinarySearch(tenants, id.Tenant); asked && len(rows[id]) == 0 {
-			missing[id] = true
-			of, names = append(of, id.Tenant), append(names, id.Name)
-		}
-	}
-	if len(missing) == 0 {
-		return nil
-	}
-	slices.Sort(of)
-	slices.Sort(names)
-	retired, err := w.runtime.retired(ctx, slices.Compact(of), slices.Compact(names))
-	for _, r := range retired {
-		if id := (ProjectionID{Tenant: r.Tenant, Name: r.Name}); missing[id] {
-			return w.failed(id, r)
-		}
-	}
-	return err
-}
-
-// reached reports whether a projection has reached its head by its row. The error says why it will not. A projection that is
-// paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
-func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
-	head := w.heads[row.ID.Tenant]
-	if done = row.Checkpoint >= head || reachedHere(w.deps, row, head); done && checked {
-		return true, nil
-	}
-	switch head, read := now[row.ID.Tenant]; {
-	case !row.Desired.Runs():
-		return false, projection.ErrPaused
-	case row.Halted, row.Failed != "" && row.OwnerAlive && !done:
-		return false, failure(row.Failed)
-	case read && row.Checkpoint > head:
-		return false, fmt.Errorf("%w: %w", projection.ErrFailed, projection.ErrRestored)
-	}
-	return done, nil
-}
-
-// pause waits for the next round, or until all that are pending run here and are done.
-func (w *idleWait) pause(ctx context.Context, here []ProjectionID, delay time.Duration) error {
-	round, cancel := context.WithTimeout(ctx, delay)
-	defer cancel()
-	for _, id := range here {
-		if err := w.deps.Registry.WaitFor(round, id, w.heads[id.Tenant]); err != nil && round.Err() == nil {
-			return nil // the next round finds out why
-		}
-	}
-	if len(here) < len(w.pending) {
-		<-round.Done()
-	}
-	return ctx.Err()
 }

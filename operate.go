@@ -3,6 +3,7 @@ package millrace
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/backoff"
@@ -34,5 +35,5 @@ func (r *Runtime) Operate(ctx context.Context, fn func(ctx context.Context) erro
 
 // known waits until the store has the node, so that other nodes leave its operations to it.
 func known(ctx context.Context, deps *actors.Deps) error {
-	return backoff.Poll(ctx, idleFirst, idleMost, func() (bool, error) { return deps.Registry.Session().Connected, nil })
+	return backoff.Poll(ctx, 10*time.Millisecond, 250*time.Millisecond, func() (bool, error) { return deps.Registry.Session().Connected, nil })
 }

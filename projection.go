@@ -143,11 +143,8 @@ type Projection struct {
 	Drop Hook
 }
 
-// usualBatch is the default of Projection.MaxEvents, and largestBatch how far batches grow from there.
-const (
-	usualBatch   = 500
-	largestBatch = 4000
-)
+// largestBatch is how far batches grow from the default of Projection.MaxEvents.
+const largestBatch = 4000
 
 func (p Projection) withDefaults() Projection {
 	p.Partitions = cmp.Or(p.Partitions, 1)
@@ -173,7 +170,7 @@ func (p Projection) validate() error {
 	case p.MissingObjectTimeout < 0 && p.MissingObjectTimeout != projection.None:
 		return fmt.Errorf("Projection.MissingObjectTimeout must not be negative: %v", p.MissingObjectTimeout)
 	}
-	return cmp.Or(p.validName(), p.validRenamedFrom(), p.validStart(), engine.ValidDuration("Projection.Timeout", p.Timeout), valid.Text("Projection.Name", p.Name),
+	return cmp.Or(engine.ValidName(p.Name, p.Version), p.validRenamedFrom(), engine.ValidStart(p.Start), engine.ValidDuration("Projection.Timeout", p.Timeout),
 		validateMiddleware("Projection.Middleware", p.Middleware))
 }
 
@@ -236,7 +233,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		RenamedFrom: p.RenamedFrom,
 		Start:       p.Start,
 		Partitions:  p.Partitions,
-		MaxEvents:   cmp.Or(p.MaxEvents, usualBatch),
+		MaxEvents:   cmp.Or(p.MaxEvents, engine.DefaultBatch),
 		MaxBytes:    p.MaxBytes,
 		Timeout:     p.Timeout,
 		Weight:      p.Weight,

@@ -14,18 +14,26 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/logging"
 	"github.com/millrace-go/millrace/internal/observing"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/waiting"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/supervisor"
 )
 
-// Runtime runs projections. It is safe for concurrent use.
+// Runtime runs projections. It is an Admin of its store that also knows what its own node does: see package admin. It is safe for
+// concurrent use.
 type Runtime struct {
-	*Admin
+	*admin.Admin
 	config Config
+	store  store.Driver
+	plane  control.Plane
+	waiter waiting.Waiter
 
 	mu          sync.Mutex
 	definitions map[string]*engine.Definition
@@ -40,17 +48,18 @@ type Runtime struct {
 // New returns a Runtime. It does nothing until Run is called.
 func New(config Config) (*Runtime, error) {
 	config = config.withDefaults()
-	driver := driverOf(config.Store)
+	driver := store.DriverOf(config.Store)
 	if driver == nil {
 		return nil, errors.New("new runtime: Config.Store must be set")
 	}
 	if err := config.validate(driver); err != nil {
 		return nil, fmt.Errorf("new runtime: %w", err)
 	}
-	config.Logger = shortErrors(config.Logger)
+	config.Logger = logging.Short(config.Logger)
 	config.Observer = observing.Guarded(config.Observer, config.Logger)
-	r := &Runtime{config: config, definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
-	r.Admin = &Admin{store: driver, plane: control.On(driver), timeout: config.QueryTimeout, patience: config.LeaseDuration, runtime: r}
+	r := &Runtime{config: config, store: driver, plane: control.On(driver), definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
+	r.waiter = waiting.Waiter{Store: driver, Plane: r.plane, Timeout: config.QueryTimeout, Runtime: self{r}}
+	r.Admin = admin.ForRuntime(r.waiter, config.LeaseDuration)
 	return r, nil
 }
 
@@ -98,42 +107,6 @@ func (r *Runtime) Run(ctx context.Context) error {
 		return fmt.Errorf("run: %w", err)
 	}
 	return nil
-}
-
-// RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible when it
-// was called, and ends like Run. It is for tests, jobs and scripts. It returns the status at the end, which has the numbers of
-// events that were applied, parked and skipped.
-//
-// RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends first. The
-// status then shows which projections are not idle, if it could still be read.
-func (r *Runtime) RunUntilIdle(ctx context.Context) (status Status, err error) {
-	ids, err := r.projections(ctx)
-	if err != nil {
-		return Status{}, fmt.Errorf("run until idle: %w", err)
-	}
-	heads, err := r.headsOf(ctx, ids)
-	if err != nil {
-		return Status{}, fmt.Errorf("run until idle: %w", err)
-	}
-	all := StatusFilter{Tenants: slices.Sorted(maps.Keys(heads)), Names: slices.Sorted(maps.Keys(r.definitions))}
-	err = r.run(ctx, nil, func(ctx context.Context) (err error) {
-		w := idleWait{runtime: r, deps: r.running(), heads: heads, pending: make(map[ProjectionID]bool)}
-		for _, id := range ids {
-			w.pending[id] = false
-		}
-		if err := w.wait(ctx); err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-			defer cancel()
-			status, _ = r.status(ctx, all)
-			return err
-		}
-		status, err = r.status(ctx, all)
-		return err
-	})
-	if err != nil {
-		err = fmt.Errorf("run until idle: %w", err)
-	}
-	return status, err
 }
 
 // scope limits a run to a part of what the runtime does.
@@ -277,6 +250,45 @@ func (r *Runtime) ended(err error) {
 	r.deps, r.life = nil, lifeOf{crash: err}
 }
 
+// running returns what the actors share. It is nil while the runtime is not running.
+func (r *Runtime) running() *actors.Deps {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deps
+}
+
+// self is a Runtime as package admin knows it.
+type self struct{ *Runtime }
+
+func (s self) Running() *actors.Deps { return s.running() }
+
+func (s self) Definition(id ProjectionID) *engine.Definition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	def, tenant := s.definitions[id.Name], engine.FullTenant(id.Tenant)
+	if def != nil && def.Tenants.Matches(tenant) && (len(s.config.Tenants) == 0 || slices.Contains(s.config.Tenants, tenant)) {
+		return def
+	}
+	return nil
+}
+
+func (s self) KnowsLater(id ProjectionID) bool {
+	s.mu.Lock()
+	names := slices.Collect(maps.Keys(s.definitions))
+	s.mu.Unlock()
+	return slices.ContainsFunc(names, func(name string) bool {
+		later := ProjectionID{Tenant: id.Tenant, Name: name}
+		return isLater(later, id) && s.Definition(later) != nil
+	})
+}
+
+// isLater reports whether an ID names a later version of the same projection.
+func isLater(later, id ProjectionID) bool {
+	name, version := later.Version()
+	earlierName, earlier := id.Version()
+	return name == earlierName && version > earlier
+}
+
 // deliveryDeadline is an engine.LeaseDeadline.
 func (r *Runtime) deliveryDeadline() (until time.Time, changed <-chan struct{}) {
 	if deps := r.running(); deps != nil {
@@ -291,14 +303,6 @@ func (r *Runtime) ackSlot(ctx context.Context, id ProjectionID, weight int) (rel
 		return deps.Limiter.Ack(ctx, id, weight)
 	}
 	return func() {}, nil
-}
-
-// knows reports whether this runtime can run the projection.
-func (r *Runtime) knows(id ProjectionID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	def, tenant := r.definitions[id.Name], engine.FullID(id).Tenant
-	return def != nil && def.Tenants.Matches(tenant) && (len(r.config.Tenants) == 0 || slices.Contains(r.config.Tenants, tenant))
 }
 
 // tenants returns those of the runtime's tenants that exist, in any state.

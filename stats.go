@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -29,7 +30,7 @@ type ProjectionStats struct {
 	// Tenant is empty if the figures are of all tenants.
 	Tenant, Name string
 	// States counts them by state. The node holds a lease for each of them.
-	States map[State]int
+	States map[admin.State]int
 	// Behind is how many positions they are behind the settled marks of their tenants, in total, and MostBehind is the
 	// greatest of these numbers. Rolled-back appends and events of other types count as well.
 	Behind, MostBehind int64
@@ -66,10 +67,10 @@ func (r *Runtime) stats(byTenant bool) Stats {
 }
 
 func projectionStats(f *actors.Figures) ProjectionStats {
-	s := ProjectionStats{Tenant: f.Tenant, Name: f.Name, States: make(map[State]int, len(f.States)), Behind: f.Behind, MostBehind: f.MostBehind,
+	s := ProjectionStats{Tenant: f.Tenant, Name: f.Name, States: make(map[admin.State]int, len(f.States)), Behind: f.Behind, MostBehind: f.MostBehind,
 		Parked: f.Parked, Breakers: f.Breakers}
 	for phase, n := range f.States {
-		s.States[State(phase)] = n
+		s.States[admin.State(phase)] = n
 	}
 	if !f.Oldest.IsZero() {
 		s.Lag = max(0, time.Since(f.Oldest))

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/internal/waiting"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -60,7 +62,7 @@ func (r *Runtime) Tick(ctx context.Context, id ProjectionID) (Tick, error) {
 }
 
 func (r *Runtime) tick(ctx context.Context, id ProjectionID) (Tick, error) {
-	if !r.knows(id) {
+	if (self{r}).Definition(id) == nil {
 		return Tick{}, projection.ErrUnknownProjection
 	}
 	before, err := r.tickRow(ctx, id)
@@ -117,11 +119,11 @@ func standing(row engine.ProjectionRow) (t Tick, err error) {
 	switch {
 	case row.ID.Name == "":
 	case !row.Desired.Runs():
-		t = Tick{State: TickPaused, Reason: asleep(row.Tenant)}
+		t = Tick{State: TickPaused, Reason: waiting.Asleep(row.Tenant)}
 	case row.Owner != "" && row.OwnerAlive:
 		t = Tick{State: TickOwned, Owner: row.Owner}
 	case row.Halted:
-		err = failure(row.Failed)
+		err = waiting.Failure(row.Failed)
 	case row.FailingPosition > row.Checkpoint && time.Until(row.NextAttempt) > 0:
 		t = Tick{State: TickWaiting, Until: row.NextAttempt, Reason: row.LastError}
 	}
@@ -243,7 +245,7 @@ func (s *stepper) wait(ctx context.Context) error {
 // waits reports whether the projection runs here, and waits before it does anything more.
 func (s *stepper) waits() bool {
 	entry, here := s.runtime.running().Registry.Get(s.id)
-	return here && entry.Busy.IsZero() && !entry.Queued && State(entry.Phase) == StateWaiting
+	return here && entry.Busy.IsZero() && !entry.Queued && admin.State(entry.Phase) == admin.StateWaiting
 }
 
 // rests reports whether the projection runs here and has nothing to do now. A short wait after a fault of the database is part of
@@ -254,10 +256,10 @@ func (s *stepper) rests() bool {
 		return false
 	}
 	s.seen = entry
-	switch State(entry.Phase) {
-	case StateLive:
+	switch admin.State(entry.Phase) {
+	case admin.StateLive:
 		return entry.Position >= entry.Mark
-	case StateMissingObject, StateFailed:
+	case admin.StateMissingObject, admin.StateFailed:
 		return true
 	}
 	return false
@@ -270,7 +272,7 @@ func (s *stepper) result(before, after engine.ProjectionRow) (Tick, error) {
 		return Tick{State: TickProcessed, Processed: n}, nil
 	}
 	t, err := standing(after)
-	failed := State(s.seen.Phase) == StateFailed
+	failed := admin.State(s.seen.Phase) == admin.StateFailed
 	switch {
 	case failed && s.seen.Reason != nil && t.State == "":
 		return t, fmt.Errorf("%w: %w", projection.ErrFailed, usercode.ForCaller(s.seen.Reason))
@@ -278,8 +280,12 @@ func (s *stepper) result(before, after engine.ProjectionRow) (Tick, error) {
 		return t, err
 	case failed:
 		return t, projection.ErrFailed
-	case State(s.seen.Phase) == StateMissingObject:
-		return Tick{State: TickWaiting, Reason: text(s.seen.Reason)}, nil
+	case admin.State(s.seen.Phase) == admin.StateMissingObject:
+		t = Tick{State: TickWaiting}
+		if s.seen.Reason != nil {
+			t.Reason = s.seen.Reason.Error()
+		}
+		return t, nil
 	}
 	return Tick{State: TickIdle}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -114,8 +115,8 @@ func (t *Telemetry) observeNode(o metric.Observer, s millrace.Stats) {
 }
 
 // nodeStates are the states of projections that a node runs.
-var nodeStates = []millrace.State{millrace.StateStarting, millrace.StateCatchUp, millrace.StateLive, millrace.StateWaiting,
-	millrace.StateMissingObject, millrace.StateFailed}
+var nodeStates = []admin.State{admin.StateStarting, admin.StateCatchUp, admin.StateLive, admin.StateWaiting,
+	admin.StateMissingObject, admin.StateFailed}
 
 var breakerStates = []projection.BreakerState{projection.BreakerClosed, projection.BreakerOpen, projection.BreakerHalfOpen}
 
@@ -125,7 +126,7 @@ const summaryTimeout = 3 * time.Second
 // WatchDeployment reports the gauges of the whole deployment whenever metrics are collected, until stop is called. Each
 // collection sends the few statements of Admin.Summary. One process is enough, since all processes report the same values.
 // While the database cannot be used, nothing is reported.
-func (t *Telemetry) WatchDeployment(a *millrace.Admin) (stop func() error, err error) {
+func (t *Telemetry) WatchDeployment(a *admin.Admin) (stop func() error, err error) {
 	if a == nil {
 		return nil, errors.New("watch the deployment: the Admin is nil")
 	}
@@ -146,7 +147,7 @@ func (t *Telemetry) WatchDeployment(a *millrace.Admin) (stop func() error, err e
 	return stop, nil
 }
 
-func (t *Telemetry) observeDeployment(o metric.Observer, s millrace.Summary) {
+func (t *Telemetry) observeDeployment(o metric.Observer, s admin.Summary) {
 	g := &t.gauges.deployment
 	owned := 0
 	nodes := map[string]int{"alive": 0, "draining": 0, "dead": 0}
@@ -169,7 +170,7 @@ func (t *Telemetry) observeDeployment(o metric.Observer, s millrace.Summary) {
 		o.ObserveInt64(g.tenants, int64(n), ofState(string(state)))
 	}
 	o.ObserveInt64(g.owned, int64(owned))
-	o.ObserveInt64(g.wanted, int64(owned+s.States[millrace.StateNotOwned]+s.States[millrace.StateUnregistered]))
+	o.ObserveInt64(g.wanted, int64(owned+s.States[admin.StateNotOwned]+s.States[admin.StateUnregistered]))
 	o.ObserveInt64(g.unowned, int64(s.NotOwned), metric.WithAttributes(keyReason.String("not run")))
 	o.ObserveInt64(g.unowned, int64(s.Unregistered), metric.WithAttributes(keyReason.String("unregistered")))
 	o.ObserveInt64(g.parked, s.Parked)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -14,7 +15,7 @@ import (
 func (k *Kit) Rebuild(p millrace.Projection) {
 	k.t.Helper()
 	k.operate(p, func(ctx context.Context, rt *millrace.Runtime) error {
-		return rt.Rebuild(ctx, k.idOf(p), millrace.ResetOptions{Redeliver: true})
+		return rt.Rebuild(ctx, k.idOf(p), admin.ResetOptions{Redeliver: true})
 	})
 }
 
@@ -24,7 +25,7 @@ func (k *Kit) Swap(p millrace.Projection) {
 	k.t.Helper()
 	k.When(p)
 	k.operate(p, func(ctx context.Context, rt *millrace.Runtime) error {
-		return rt.Swap(ctx, k.idOf(p), millrace.SwapOptions{})
+		return rt.Swap(ctx, k.idOf(p), admin.SwapOptions{})
 	})
 }
 

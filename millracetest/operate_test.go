@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -95,11 +96,11 @@ func TestSwapOfATenantLeavesOthers(t *testing.T) {
 		k.When(on.totals())
 		second := on.secondTotals(k)
 		acme.Swap(second)
-		admin, err := millrace.NewAdmin(k.store)
+		a, err := admin.New(k.store)
 		if err != nil {
 			t.Fatal(err)
 		}
-		left, err := admin.Unswapped(t.Context(), "totals@2")
+		left, err := a.Unswapped(t.Context(), "totals@2")
 		if err != nil || len(left) != 2 || left[0].Tenant != "default" || left[1].Tenant != "globex" {
 			t.Errorf("%v, %v", left, err)
 		}

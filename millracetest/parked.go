@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -28,7 +29,7 @@ func (k *Kit) Parked(name string, positions ...int64) []projection.DeadLetter {
 }
 
 // readParked reads the parked events of the projections that ran.
-func (b *bench) readParked(projections []millrace.Projection, status millrace.Status) {
+func (b *bench) readParked(projections []millrace.Projection, status admin.Status) {
 	b.t.Helper()
 	maps.DeleteFunc(b.parked, func(id millrace.ProjectionID, _ []projection.DeadLetter) bool {
 		return slices.ContainsFunc(projections, func(p millrace.Projection) bool { return projection.VersionName(p.Name, p.Version) == id.Name })

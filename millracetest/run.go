@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -20,7 +21,7 @@ const patience = 30 * time.Second
 // When runs projections for all tenants that they select, until they have handled, parked or skipped all events. These include
 // the events that handlers append meanwhile. It returns the status after the last run. It may be called again after further
 // events. The delays of Projection.Retry are shortened, and a missing table fails at once.
-func (k *Kit) When(projections ...millrace.Projection) millrace.Status {
+func (k *Kit) When(projections ...millrace.Projection) admin.Status {
 	k.t.Helper()
 	return k.run(func() []millrace.Projection { return projections })
 }
@@ -40,18 +41,18 @@ func (k *Kit) WhenFails(projections ...millrace.Projection) error {
 	}
 	ctx, cancel := k.context()
 	defer cancel()
-	admin, notAdmin := millrace.NewAdmin(k.store)
+	a, notAdmin := admin.New(k.store)
 	k.must(notAdmin)
 	for _, p := range status.Projections {
-		if p.State == millrace.StateFailed {
-			k.must(admin.Resume(ctx, p.ID))
+		if p.State == admin.StateFailed {
+			k.must(a.Resume(ctx, p.ID))
 		}
 	}
 	return err
 }
 
 // run runs projections, which make makes anew for each runtime.
-func (b *bench) run(make func() []millrace.Projection) millrace.Status {
+func (b *bench) run(make func() []millrace.Projection) admin.Status {
 	b.t.Helper()
 	status, err := b.tryRun(make)
 	if err != nil {
@@ -61,7 +62,7 @@ func (b *bench) run(make func() []millrace.Projection) millrace.Status {
 }
 
 // tryRun is run. It returns the error of the runtime.
-func (b *bench) tryRun(make func() []millrace.Projection) (status millrace.Status, err error) {
+func (b *bench) tryRun(make func() []millrace.Projection) (status admin.Status, err error) {
 	b.t.Helper()
 	ctx, cancel := b.context()
 	defer cancel()
@@ -88,9 +89,9 @@ func (b *bench) heads(ctx context.Context) map[string]int64 {
 	b.t.Helper()
 	tenants, err := b.store.Tenants(ctx)
 	b.must(err)
-	admin, err := millrace.NewAdmin(b.store)
+	a, err := admin.New(b.store)
 	b.must(err)
-	status, err := admin.Status(ctx, millrace.StatusFilter{Tenants: tenants, Limit: 1})
+	status, err := a.Status(ctx, admin.StatusFilter{Tenants: tenants, Limit: 1})
 	b.must(err)
 	heads := make(map[string]int64)
 	for _, tenant := range status.Tenants {
@@ -114,7 +115,7 @@ func (b *bench) runtime(projections []millrace.Projection) *millrace.Runtime {
 }
 
 // untilIdle runs a runtime. again reports whether a fault has interrupted it.
-func (b *bench) untilIdle(ctx context.Context, rt *millrace.Runtime) (status millrace.Status, again bool, err error) {
+func (b *bench) untilIdle(ctx context.Context, rt *millrace.Runtime) (status admin.Status, again bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b.mu.Lock()
@@ -141,7 +142,7 @@ func hasty(projections []millrace.Projection) []millrace.Projection {
 }
 
 // reasons says what the projections wait for.
-func reasons(status millrace.Status) string {
+func reasons(status admin.Status) string {
 	var text strings.Builder
 	for _, p := range status.Projections {
 		if p.Reason != "" {

@@ -118,7 +118,7 @@ var (
 	ErrTenantDropping = errors.New("the tenant is being dropped")
 	// ErrTenantMoved is returned if a move has, or may have, committed the tenant to another store. The error is a MovedError.
 	ErrTenantMoved = errors.New("the tenant has moved to another store, or may have moved")
-	// ErrTenantNotEmpty is returned by millrace.MoveTenant if the target has a tenant of that name that is not empty.
+	// ErrTenantNotEmpty is returned by admin.MoveTenant if the target has a tenant of that name that is not empty.
 	ErrTenantNotEmpty = errors.New("the tenant is not empty")
 	// ErrTenantCopying is returned by an append to a tenant in PostgreSQL that an earlier version of this library copies from a file,
 	// and by attempts to pause, archive, unarchive or re-split it. DropTenant removes it if that copy was given up.

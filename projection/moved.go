@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// MovedError is the error of a call on a tenant that millrace.MoveTenant has committed to another store, or may have. It wraps ErrTenantMoved.
+// MovedError is the error of a call on a tenant that admin.MoveTenant has committed to another store, or may have. It wraps ErrTenantMoved.
 type MovedError struct {
-	// Target is the name of the other store, as millrace.AbandonMove takes it.
+	// Target is the name of the other store, as admin.AbandonMove takes it.
 	Target string
 	// BeganAt is when the move began.
 	BeganAt time.Time

@@ -29,7 +29,7 @@ func (s port) DecideState(ctx context.Context, name string, decide store.Decisio
 
 // UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
 // those that are paused. It does not change a tenant that is not archived. It returns projection.ErrTenantMoved if a move
-// (millrace.MoveTenant) has, or may have, committed the tenant to another store: see millrace.AbandonMove.
+// (admin.MoveTenant) has, or may have, committed the tenant to another store: see admin.AbandonMove.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	if err := s.port().DecideState(ctx, name, control.Unarchive(name)); err != nil {
 		return fmt.Errorf("unarchive tenant %q: %w", name, err)

@@ -15,6 +15,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 )
 
@@ -47,7 +48,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 	close(full)
 	until(t, "the full disk is met", func() bool { return logs.FilterMessage("database unusable, all actors wait").Len() > 0 })
 	p := millrace.ProjectionID{Name: "p"}
-	if s := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(p); s.Parked+int64(s.Attempts) != 0 {
+	if s := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(p); s.Parked+int64(s.Attempts) != 0 {
 		t.Errorf("counted: %+v", s)
 	}
 	noError(t, os.Remove(filler))

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
 )
@@ -40,7 +40,7 @@ func TestRuntimeWaitsForAFrozenOwner(t *testing.T) {
 	if by := counts(t, store); by != "child 4" {
 		t.Errorf("counted are %s", by)
 	}
-	if p := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy); p.State != millrace.StateLive || p.Epoch != 1 {
+	if p := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy); p.State != admin.StateLive || p.Epoch != 1 {
 		t.Errorf("the status is %+v", p)
 	}
 }

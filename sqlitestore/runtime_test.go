@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 )
 
@@ -116,8 +117,8 @@ func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
 	case <-ctx.Done():
 	case <-time.After(3 * time.Second): // more than one search for leases
 	}
-	status := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy)
-	if status.State != millrace.StateLive || status.Owner == "" || status.NotOwned != 0 {
+	status := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy)
+	if status.State != admin.StateLive || status.Owner == "" || status.NotOwned != 0 {
 		t.Errorf("the status is %+v", status)
 	}
 	summary := must(rt.Summary(ctx))(t)
@@ -140,7 +141,7 @@ func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
 	if by := counts(t, store); by != "child 11, standby 5" {
 		t.Errorf("counted are %s", by)
 	}
-	if status := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy); status.State != millrace.StateLive || status.Epoch != 2 {
+	if status := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy); status.State != admin.StateLive || status.Epoch != 2 {
 		t.Errorf("the status is %+v", status)
 	}
 }
@@ -164,12 +165,12 @@ func TestRuntimesOfOneProcessFollowEachOther(t *testing.T) {
 		}
 		owner := -1
 		for i, rt := range runtimes {
-			status := must(rt.Status(ctx, millrace.StatusFilter{}))(t)
+			status := must(rt.Status(ctx, admin.StatusFilter{}))(t)
 			p := status.Projection(countedBy)
 			if p.Owner == status.Node {
 				owner = i
 			}
-			if p.State != millrace.StateLive {
+			if p.State != admin.StateLive {
 				t.Errorf("runtime %d: %+v", i, p)
 			}
 		}
@@ -198,7 +199,7 @@ func TestRuntimeTakesOverFromAProcessThatIsKilledInItsHandler(t *testing.T) {
 	if n := one[int](t, store, "select count(*) from counted"); n != 4 {
 		t.Errorf("%d events were counted: %s", n, counts(t, store))
 	}
-	if p := must(rt.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy); p.Epoch != 2 || p.Parked != 0 {
+	if p := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy); p.Epoch != 2 || p.Parked != 0 {
 		t.Errorf("the status is %+v", p)
 	}
 }

@@ -5,7 +5,7 @@
 // file must not be on a network file system.
 //
 // One runtime at a time owns the file and runs projections. It holds a lock on a file beside it, whose name ends in
-// -owner. Other runtimes, of this process or others, stand by: they show the projections as millrace.StateElsewhere.
+// -owner. Other runtimes, of this process or others, stand by: they show the projections as admin.StateElsewhere.
 // When the owner ends, even by a crash, the system releases the lock, and another runtime takes over within about
 // 100 ms. A process that is frozen keeps the lock, and the others wait for it: Summary shows the time since its last
 // heartbeat. The lock file must not be removed while a runtime runs.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 )
 
@@ -69,7 +69,7 @@ func TestKillsOfAnyProcessLeaveEachEventAppliedOnceInOrder(t *testing.T) {
 	stop()
 	last := <-appended
 	noError(t, observer.WaitFor(ctx, countedBy, last))
-	status := must(observer.Status(ctx, millrace.StatusFilter{}))(t).Projection(countedBy)
+	status := must(observer.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy)
 	t.Logf("%d events, %d epochs", last, status.Epoch)
 	if status.Parked != 0 || status.Epoch < 2 {
 		t.Errorf("the status is %+v", status)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -94,7 +95,7 @@ func (g *guarded) opens(rt *millrace.Runtime, refusals int) {
 	g.T.Helper()
 	g.Eventually(fmt.Sprintf("the breaker is open after %d refusals", refusals), func() bool {
 		p := g.Status(rt, "p")
-		return len(g.refusals()) >= refusals && p.Breaker == projection.BreakerOpen && p.State == millrace.StateWaiting
+		return len(g.refusals()) >= refusals && p.Breaker == projection.BreakerOpen && p.State == admin.StateWaiting
 	})
 }
 
@@ -106,5 +107,5 @@ func (g *guarded) closes(rt *millrace.Runtime, parked ...int64) {
 	if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || int(p.Parked) != len(parked) || p.Skipped != 0 || p.Attempts != 0 {
 		g.T.Errorf("the service is back, and status says %+v", p)
 	}
-	g.Eventually("it is live and gives no reason", func() bool { p := g.Status(rt, "p"); return p.State == millrace.StateLive && p.Reason == "" })
+	g.Eventually("it is live and gives no reason", func() bool { p := g.Status(rt, "p"); return p.State == admin.StateLive && p.Reason == "" })
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -34,7 +35,7 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 		log, logs := kit.Logs()
 		rt := b.Running(millrace.Config{Logger: log}, projections...)
 		b.Eventually("the service was asked again and again", func() bool { return len(services[0].refusals()) >= failures+8 })
-		if p := b.Is(rt, "guarded", millrace.StateWaiting); p.Parked+p.Skipped+p.FailingPosition != 0 || p.Attempts != 0 || p.Applied != 0 || !strings.Contains(p.Reason, "3 failures within 1m0s") {
+		if p := b.Is(rt, "guarded", admin.StateWaiting); p.Parked+p.Skipped+p.FailingPosition != 0 || p.Attempts != 0 || p.Applied != 0 || !strings.Contains(p.Reason, "3 failures within 1m0s") {
 			t.Errorf("while the service is down: %+v", p)
 		}
 		b.Eventually("the same outage fills the dead letters without a breaker", func() bool { return b.Status(rt, "control").Parked == 60 })
@@ -105,7 +106,7 @@ func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 				if refusals > 1 {
 					says = fmt.Sprintf(": a failure, and %d since; the last was ", refusals-1)
 				}
-				return p.State == millrace.StateWaiting && p.FailingPosition == 0 && p.Attempts == 0 && p.Breaker == "" &&
+				return p.State == admin.StateWaiting && p.FailingPosition == 0 && p.Attempts == 0 && p.Breaker == "" &&
 					strings.HasPrefix(p.Reason, "circuit breaker open until ") && strings.HasSuffix(p.Reason, says+"call: the service is down")
 			})
 			if n := len(g.refusals()); n != refusals {
@@ -117,7 +118,7 @@ func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 			g.Resume(remote, "p")
 		}
 		g.closes(rt)
-		if p := g.Status(remote, "p"); p.State != millrace.StateLive || p.Reason != "" {
+		if p := g.Status(remote, "p"); p.State != admin.StateLive || p.Reason != "" {
 			t.Errorf("other nodes do not know that it goes on: %+v", p)
 		}
 	})
@@ -202,7 +203,7 @@ func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 		refuse.Store(true)
 		replayed := g.Replaying("p")
 		g.Eventually("the replay is tried again", func() bool { return replays.Load() >= 4 })
-		if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || p.State != millrace.StateLive {
+		if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || p.State != admin.StateLive {
 			t.Errorf("it is %s, its breaker %s", p.State, p.Breaker)
 		}
 		if now := g.DeadLettersOf("p"); len(now) != 1 || now[0].Attempts != 1 || now[0].Replays != 0 {

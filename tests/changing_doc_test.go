@@ -10,19 +10,20 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // compare is that of docs/changing.md.
-func compare(ctx context.Context, admin *millrace.Admin, tenant string, differ func(ctx context.Context, position int64) error) (err error) {
+func compare(ctx context.Context, a *admin.Admin, tenant string, differ func(ctx context.Context, position int64) error) (err error) {
 	first, second := millrace.ProjectionID{Tenant: tenant, Name: "totals"}, millrace.ProjectionID{Tenant: tenant, Name: "totals@2"}
-	defer func() { err = errors.Join(err, admin.Resume(context.WithoutCancel(ctx), first)) }()
-	if err := admin.Pause(ctx, first); err != nil {
+	defer func() { err = errors.Join(err, a.Resume(context.WithoutCancel(ctx), first)) }()
+	if err := a.Pause(ctx, first); err != nil {
 		return err
 	}
-	status, err := admin.Status(ctx, millrace.StatusFilter{Tenants: []string{tenant}, Names: []string{"totals"}, Limit: 1024})
+	status, err := a.Status(ctx, admin.StatusFilter{Tenants: []string{tenant}, Names: []string{"totals"}, Limit: 1024})
 	if err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func compare(ctx context.Context, admin *millrace.Admin, tenant string, differ f
 	for _, p := range status.Projections {
 		checkpoints = append(checkpoints, p.Checkpoint)
 	}
-	if err := admin.WaitFor(ctx, second, slices.Max(checkpoints)); err != nil {
+	if err := a.WaitFor(ctx, second, slices.Max(checkpoints)); err != nil {
 		return err
 	}
 	return differ(ctx, slices.Min(checkpoints))
@@ -109,7 +110,7 @@ func TestVersionsRunBesideEachOtherThroughARollout(t *testing.T) {
 				t.Errorf("%d streams differ", count)
 			}
 		}
-		b.Must(rt.Swap(b.Ctx, id("totals@2"), millrace.SwapOptions{}))
+		b.Must(rt.Swap(b.Ctx, id("totals@2"), admin.SwapOptions{}))
 		b.Reaches(rt, "totals", end())
 		if n := readersSee(b); n != b.Head() {
 			t.Errorf("readers see %d events of %d", n, b.Head())
@@ -157,7 +158,7 @@ func TestReleaseWithoutTheEarlierVersionStopsItsReadModel(t *testing.T) {
 		if n := readersSee(b); n != before {
 			t.Errorf("readers see %d events, want %d", n, before)
 		}
-		b.Must(rt.Swap(b.Ctx, id("totals@2"), millrace.SwapOptions{}))
+		b.Must(rt.Swap(b.Ctx, id("totals@2"), admin.SwapOptions{}))
 		if n := readersSee(b); n != b.Head() {
 			t.Errorf("readers see %d events of %d", n, b.Head())
 		}

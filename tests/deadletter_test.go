@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -195,7 +196,7 @@ func TestDiscardAffectsOnlyTheSelectedEvents(t *testing.T) {
 
 		// While it is paused, it discards, and a replay waits.
 		s.Pause(rt, "p")
-		s.Is(rt, "p", millrace.StatePaused)
+		s.Is(rt, "p", admin.StatePaused)
 		s.Mended.Store(true)
 		short, cancel := context.WithTimeout(s.Ctx, 3*time.Second)
 		defer cancel()
@@ -251,7 +252,7 @@ func TestMaxParkedStopsTheProjection(t *testing.T) {
 				// Its dead letters can be replayed, and after a resume it continues.
 				s.Mended.Store(true)
 				s.MustReplay(projection.DeadLetterFilter{All: true}, 100, parked, 0)
-				if p := s.Status(rt, "p"); p.State != millrace.StateFailed || p.Parked != 0 {
+				if p := s.Status(rt, "p"); p.State != admin.StateFailed || p.Parked != 0 {
 					t.Errorf("status: %+v", p)
 				}
 				s.Resume(rt, "p")
@@ -367,7 +368,7 @@ func TestReplaysGoOnWhileAnEventWaitsForItsNextAttempt(t *testing.T) {
 		rt := s.Running(millrace.Config{}, s.P)
 		s.Eventually("it waits", func() bool {
 			p := s.Status(rt, "p")
-			return p.State == millrace.StateWaiting && p.FailingPosition == waits
+			return p.State == admin.StateWaiting && p.FailingPosition == waits
 		})
 		s.Poison.Delete(parked)
 		s.MustReplay(projection.DeadLetterFilter{All: true, OutOfOrder: true}, 10, 1, 0)

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -44,7 +45,7 @@ func diesOnceAcknowledged(b *kit.Bundle, position int64) {
 	watcher := b.Runtime(millrace.Config{})
 	go func() {
 		for at := int64(0); at < position; {
-			if status, err := watcher.Status(b.Ctx, millrace.StatusFilter{}); err == nil {
+			if status, err := watcher.Status(b.Ctx, admin.StatusFilter{}); err == nil {
 				at = status.Projection(millrace.ProjectionID{Name: "p"}).Checkpoint
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -41,7 +42,7 @@ func TestDroppedVersionLeavesNothing(t *testing.T) {
 			t.Errorf("the read model has %d rows", n)
 		}
 		for doing, err := range map[string]error{"drop again": rt.DropVersion(b.Ctx, modelID(2)), "wait": rt.WaitFor(b.Ctx, modelID(2), 1),
-			"swap": rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{})} {
+			"swap": rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{})} {
 			if !errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), "forgotten") {
 				t.Errorf("%s: %v", doing, err)
 			}
@@ -110,10 +111,10 @@ func TestTenantsAreSwappedOneByOne(t *testing.T) {
 		}
 		b.Idle(record(1))
 		rt := b.Running(kit.Quick, record(2))
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
 		left := func() []millrace.ProjectionID {
-			left, err := admin.Unswapped(b.Ctx, "model@2")
+			left, err := a.Unswapped(b.Ctx, "model@2")
 			b.Must(err)
 			return left
 		}
@@ -125,7 +126,7 @@ func TestTenantsAreSwappedOneByOne(t *testing.T) {
 			if n := len(left()); n != len(tenants)-i && i <= 4 || id.Name != "model@2" {
 				t.Errorf("%d tenants are left before %v, the %dth", n, id, i)
 			}
-			err := admin.Swap(b.Ctx, id, millrace.SwapOptions{})
+			err := a.Swap(b.Ctx, id, admin.SwapOptions{})
 			if archived := id.Tenant == "tenant3"; archived != errors.Is(err, projection.ErrTenantArchived) || !archived && err != nil {
 				t.Errorf("swap of %s: %v", id.Tenant, err)
 			}

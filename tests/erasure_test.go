@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -258,8 +259,8 @@ func TestErasureRemovesErrorsThatQuoteEvents(t *testing.T) {
 		for _, name := range []string{"parks", "skips", "discards"} {
 			b.Reaches(rt, name, 3)
 		}
-		b.Is(rt, "stops", millrace.StateFailed)
-		b.Is(rt, "retries", millrace.StateWaiting)
+		b.Is(rt, "stops", admin.StateFailed)
+		b.Is(rt, "retries", admin.StateWaiting)
 		_, err := b.Store.DeadLetters(projection.ID{Name: "discards"}).Discard(b.Ctx, projection.DeadLetterFilter{All: true}, 10)
 		b.Must(err)
 		everything := func() string {
@@ -281,7 +282,7 @@ func TestErasureRemovesErrorsThatQuoteEvents(t *testing.T) {
 		if len(erased.Applied) != 1 || erased.Applied[0] != "skips" {
 			t.Errorf("applied by %v: a skipped event may have been applied", erased.Applied)
 		}
-		b.Is(rt, "retries", millrace.StateLive)
+		b.Is(rt, "retries", admin.StateLive)
 		if left := everything(); strings.Contains(left, secret) {
 			t.Errorf("left: %s", left)
 		}
@@ -437,7 +438,7 @@ func TestNoNodeHandlesWhatItReadBeforeAnErasure(t *testing.T) {
 			}
 			appended := b.MustAppend(b.Store, "ada", event.Any, ofAPerson(3)...)
 			b.Eventually("a projection tries the events", func() bool {
-				return slices.ContainsFunc(b.StatusOf(nodes[0]).Projections, func(p millrace.ProjectionStatus) bool { return p.Attempts > 1 })
+				return slices.ContainsFunc(b.StatusOf(nodes[0]).Projections, func(p admin.ProjectionStatus) bool { return p.Attempts > 1 })
 			})
 			_, err := b.Store.EraseStream(b.Ctx, "ada", "request 17")
 			b.Must(err)

@@ -96,10 +96,10 @@ func TestLagAndStartsFollowTheTimesOfEvents(t *testing.T) {
 		if got := b.Positions("later"); !slices.Equal(got, appended.Positions[1:]) {
 			t.Errorf("it began at %v", got)
 		}
-		if p := elsewhere(b, admin(b), "p"); p.Lag < time.Since(oldTime)-time.Minute || p.Lag > time.Since(oldTime)+time.Minute {
+		if p := elsewhere(b, newAdmin(b), "p"); p.Lag < time.Since(oldTime)-time.Minute || p.Lag > time.Since(oldTime)+time.Minute {
 			t.Errorf("it lags by %v at an event of 2017", p.Lag)
 		}
-		if q := elsewhere(b, admin(b), "q"); q.Lag != 0 || q.Behind == 0 {
+		if q := elsewhere(b, newAdmin(b), "q"); q.Lag != 0 || q.Behind == 0 {
 			t.Errorf("it lags by %v at an event of the future", q.Lag)
 		}
 		close(release)

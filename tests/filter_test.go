@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -144,7 +145,7 @@ func TestTenantsOfRuntimeAndProjectionAreIntersected(t *testing.T) {
 				t.Errorf("waiting for %s: %v", id, err)
 			}
 		}
-		var nodes []millrace.NodeStatus
+		var nodes []admin.NodeStatus
 		b.Eventually("the node is registered", func() bool {
 			nodes = b.Summary(rt).Nodes
 			return len(nodes) == 1
@@ -215,7 +216,7 @@ func TestNodesWithDifferentFiltersShareWhatTheyHaveInCommon(t *testing.T) {
 		}
 		b.Eventually("the tenant that no node wants is named", func() bool {
 			p := b.Status(rt, "p")
-			return p.State == millrace.StateUnregistered && p.Reason == "no node registers the projection for its tenant"
+			return p.State == admin.StateUnregistered && p.Reason == "no node registers the projection for its tenant"
 		})
 		b.Eventually("the others run what they know", func() bool {
 			return maps.Equal(shares(), map[string]int{"0 a": 8, "1 b": 8, "-1 d": 1})
@@ -260,7 +261,7 @@ func TestRollingDeploymentsChangeTheFilter(t *testing.T) {
 			status := b.StatusOf(narrow)
 			return b.Summary(narrow).Unregistered == 2 && !slices.ContainsFunc([]string{"a1", "b1"}, func(tenant string) bool {
 				p := status.Projection(millrace.ProjectionID{Tenant: tenant, Name: "p"})
-				return p.State != millrace.StateUnregistered || p.Reason != "no node registers the projection for its tenant" || p.Checkpoint != last[tenant]-10
+				return p.State != admin.StateUnregistered || p.Reason != "no node registers the projection for its tenant" || p.Checkpoint != last[tenant]-10
 			})
 		})
 		// Whoever waits for an alarm to end can pause them.

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -111,7 +112,7 @@ func TestHealthShowsProjectionsThatNoNodeRuns(t *testing.T) {
 			OnFailure: projection.ActionStop, Handler: b.Store.Batch(kit.FailsAt("halted", kit.Any, kit.Fails))})...))
 		b.Eventually("the projections have run", func() bool {
 			rt := b.Runtime(kit.Quick, b.Recorders("watcher")...)
-			return b.Status(rt, "removed").Checkpoint == 1 && b.Status(rt, "halted").State == millrace.StateFailed
+			return b.Status(rt, "removed").Checkpoint == 1 && b.Status(rt, "halted").State == admin.StateFailed
 		})
 		stop()
 		rt := b.Running(kit.Quick, b.Recorders("new")...)
@@ -124,6 +125,16 @@ func TestHealthShowsProjectionsThatNoNodeRuns(t *testing.T) {
 		b.Must(json.Unmarshal([]byte(body), &answer))
 		if status != http.StatusOK || len(rt.Health(b.Ctx).DegradedBy)+len(answer.Degraded)+len(answer.Reasons) > 0 || !because(answer.Deployment, "no living node registers: 1") {
 			t.Errorf("/readyz: %d %s", status, body)
+		}
+		// Other processes see the same.
+		found, err := newAdmin(b).Findings(b.Ctx)
+		b.Must(err)
+		var problems []string
+		for _, f := range found {
+			problems = append(problems, f.Problem)
+		}
+		if !slices.Equal(problems, answer.Deployment) || len(problems) != 2 {
+			t.Errorf("findings %q, and the probe names %q", problems, answer.Deployment)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -233,13 +234,13 @@ func longWait(b *kit.Bundle, config millrace.Config, handler func(name string, w
 	b.InTime("the slow handler is called", func() { <-entered })
 	last := b.Append("a", 3).Positions[2]
 	<-time.After(8 * time.Second) // a handler and its calls may take 6 s
-	var status millrace.Status
+	var status admin.Status
 	b.Eventually("the status is read in time", func() (read bool) {
 		var err error
-		status, err = rt.Status(b.Ctx, millrace.StatusFilter{Names: []string{"p"}})
+		status, err = rt.Status(b.Ctx, admin.StatusFilter{Names: []string{"p"}})
 		return err == nil
 	})
-	if p := status.Projection(millrace.ProjectionID{Name: "p"}); p.State == millrace.StateWaiting || p.State == millrace.StateFailed {
+	if p := status.Projection(millrace.ProjectionID{Name: "p"}); p.State == admin.StateWaiting || p.State == admin.StateFailed {
 		b.T.Errorf("while another has the slot it is %s: %s", p.State, p.Reason)
 	}
 	close(leave)

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -22,15 +23,15 @@ func TestNodeNameIsInStatusSummaryAndLogs(t *testing.T) {
 		b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 		second := b.Another(millrace.Config{NodeName: name}, b.Recorders("p")...)
 		b.Start(second)
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
-		status, err := admin.Status(b.Ctx, millrace.StatusFilter{})
+		status, err := a.Status(b.Ctx, admin.StatusFilter{})
 		b.Must(err)
 		p := status.Projection(millrace.ProjectionID{Name: "p"})
 		if p.OwnerName != name || p.Owner == "" || p.Owner == name {
 			t.Errorf("owner %q, named %q", p.Owner, p.OwnerName)
 		}
-		summary, err := admin.Summary(b.Ctx)
+		summary, err := a.Summary(b.Ctx)
 		b.Must(err)
 		for _, n := range summary.Nodes {
 			if n.Name != name || n.ID == name {

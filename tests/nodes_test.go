@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -67,12 +68,12 @@ func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 		}
 		b.Eventually("the projection that no node knows is named", func() bool {
 			gone := b.Status(rt, "gone")
-			return gone.State == millrace.StateUnregistered && gone.Reason != "" && gone.NotOwned > 0
+			return gone.State == admin.StateUnregistered && gone.Reason != "" && gone.NotOwned > 0
 		})
-		if s := b.Summary(rt); s.Unregistered != 1 || s.States[millrace.StateUnregistered] != 1 {
+		if s := b.Summary(rt); s.Unregistered != 1 || s.States[admin.StateUnregistered] != 1 {
 			t.Errorf("%d are not registered: %v", s.Unregistered, s.States)
 		}
-		if kept := b.Status(rt, "kept"); kept.State == millrace.StateNotOwned {
+		if kept := b.Status(rt, "kept"); kept.State == admin.StateNotOwned {
 			t.Errorf("%+v", kept)
 		}
 	})
@@ -162,7 +163,7 @@ func TestStoppingNodeReleasesEachLeaseAsItsProjectionComesToRest(t *testing.T) {
 		}
 		close(slow.release)
 		<-ended
-		if p := b.Status(second, "slow"); p.State != millrace.StateUnregistered || p.Checkpoint != 5 {
+		if p := b.Status(second, "slow"); p.State != admin.StateUnregistered || p.Checkpoint != 5 {
 			t.Errorf("%+v", p)
 		}
 	}, kit.SeveralNodes)
@@ -177,26 +178,26 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...) // this runtime only reads the status and gives commands
 		id := millrace.ProjectionID{Name: "p"}
 		last := b.Append("s", 1).Positions[0]
-		if p := b.Is(remote, "p", millrace.StateWaiting); p.FailingPosition != last || p.Attempts != 1 || p.Reason == "" {
+		if p := b.Is(remote, "p", admin.StateWaiting); p.FailingPosition != last || p.Attempts != 1 || p.Reason == "" {
 			t.Errorf("%+v", p)
 		}
 		for _, step := range []struct {
 			command func(context.Context, millrace.ProjectionID) error
-			state   millrace.State
+			state   admin.State
 			waiting error
 			// attempts is the total number of attempts. After Resume the event is tried at once, and not after an hour.
 			attempts int
 		}{
-			{remote.Pause, millrace.StatePaused, projection.ErrPaused, 1},
-			{remote.Resume, millrace.StateWaiting, nil, 2},
-			{remote.Pause, millrace.StatePaused, projection.ErrPaused, 2},
-			{remote.Resume, millrace.StateWaiting, nil, 3},
+			{remote.Pause, admin.StatePaused, projection.ErrPaused, 1},
+			{remote.Resume, admin.StateWaiting, nil, 2},
+			{remote.Pause, admin.StatePaused, projection.ErrPaused, 2},
+			{remote.Resume, admin.StateWaiting, nil, 3},
 		} {
 			b.Must(step.command(b.Ctx, id))
 			b.Is(remote, "p", step.state)
 			b.Eventually("its owner is as it should be", func() bool {
 				p := b.Status(remote, "p")
-				return (p.Owner == "") == (step.state == millrace.StatePaused) && p.Attempts == step.attempts
+				return (p.Owner == "") == (step.state == admin.StatePaused) && p.Attempts == step.attempts
 			})
 			if step.waiting != nil {
 				if err := remote.WaitFor(b.Ctx, id, last); !errors.Is(err, step.waiting) {
@@ -231,7 +232,7 @@ func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 		go func() { paused <- remote.Pause(b.Ctx, id) }()
 		close(slow.release)
 		b.Must(<-paused)
-		if p := b.Status(remote, "slow"); p.State != millrace.StatePaused || p.Owner != "" || p.Checkpoint != 5 {
+		if p := b.Status(remote, "slow"); p.State != admin.StatePaused || p.Owner != "" || p.Checkpoint != 5 {
 			t.Errorf("%+v", p)
 		}
 		last := b.Append("a", 5).Positions[4]
@@ -258,7 +259,7 @@ func TestPauseReportsThatTheProjectionWasResumed(t *testing.T) {
 		id := millrace.ProjectionID{Name: "slow"}
 		paused := make(chan error, 1)
 		go func() { paused <- rt.Pause(b.Ctx, id) }()
-		b.Is(b.Runtime(millrace.Config{}), "slow", millrace.StatePaused)
+		b.Is(b.Runtime(millrace.Config{}), "slow", admin.StatePaused)
 		b.Resume(rt, "slow")
 		if err := <-paused; !errors.Is(err, projection.ErrResumed) {
 			t.Errorf("the pause ended with %v", err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -137,7 +138,7 @@ func TestObserverSeesSkipsStopsAndRejections(t *testing.T) {
 			})})
 		b.Reaches(rt, "skips", last)
 		b.Reaches(rt, "rejects", last)
-		b.Is(rt, "stops", millrace.StateFailed)
+		b.Is(rt, "stops", admin.StateFailed)
 		for name, want := range map[string]observe.Decision{
 			"skips":   {Action: projection.ActionSkip, Events: 1, Attempts: 1},
 			"stops":   {Action: projection.ActionStop, Attempts: 1},

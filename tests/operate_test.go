@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -35,9 +35,9 @@ func TestOperateCarriesOutOperationsAndRunsNoProjection(t *testing.T) {
 				t.Errorf("leases by nodes: %v, free: %d", held, free)
 			}
 			return errors.Join(
-				job.Rebuild(ctx, p, millrace.ResetOptions{}),
+				job.Rebuild(ctx, p, admin.ResetOptions{}),
 				job.DropVersion(ctx, modelID(3)),
-				job.Swap(ctx, modelID(2), millrace.SwapOptions{}))
+				job.Swap(ctx, modelID(2), admin.SwapOptions{}))
 		}))
 		served(b, 2)
 		if rows := b.Positions("p"); len(rows) > 0 || b.Status(job, "p").Position != 0 {
@@ -95,7 +95,7 @@ func TestOperationThatOperateLeavesIsCarriedOut(t *testing.T) {
 				<-begun
 				cancel()
 			}()
-			return job.Rebuild(ctx, p, millrace.ResetOptions{})
+			return job.Rebuild(ctx, p, admin.ResetOptions{})
 		})
 		if !errors.Is(err, projection.ErrOperationPending) {
 			t.Errorf("error %v, want that the operation is pending", err)
@@ -116,7 +116,7 @@ func TestOperateLeavesProjectionsThatItDoesNotRegister(t *testing.T) {
 		b.Reaches(rt, "p", b.Head())
 		job := b.Runtime(kit.Quick, b.Rebuildable("q"))
 		b.InTime("a node carries it out", func() {
-			b.Must(job.Operate(b.Ctx, func(ctx context.Context) error { return job.Rebuild(ctx, p, millrace.ResetOptions{}) }))
+			b.Must(job.Operate(b.Ctx, func(ctx context.Context) error { return job.Rebuild(ctx, p, admin.ResetOptions{}) }))
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -26,9 +27,9 @@ func TestOperationOfAProjectionThatWasRenamedAwayFromItsNode(t *testing.T) {
 		if free, err := o.Plane().Hold(b.Ctx, op, op.Holds); !free || err != nil {
 			t.Fatalf("the hold returned %v, %v", free, err)
 		}
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
-		b.Must(admin.Rename(b.Ctx, p, "q"))
+		b.Must(a.Rename(b.Ctx, p, "q"))
 		renamed := b.Rebuildable("p") // it writes to the same rows
 		renamed.Name = "q"
 		rt := b.Running(kit.Quick, renamed)
@@ -100,7 +101,7 @@ func TestSwapThatIsCancelledWhileItWaits(t *testing.T) {
 		b.Append("a", 2000) // so far behind that version 1 is not held yet
 		b.Reaches(rt, model, 2000)
 		ended := make(chan error, 1)
-		go func() { ended <- rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{CatchUp: time.Hour}) }()
+		go func() { ended <- rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: time.Hour}) }()
 		b.Eventually("a node carries the swap out", func() bool { return openOperation(b, modelID(2)).Node != "" })
 		b.Must(rt.CancelOperation(b.Ctx, modelID(2)))
 		if err := <-ended; !errors.Is(err, projection.ErrOperationCancelled) {
@@ -132,7 +133,7 @@ func TestSwapsThatWaitLeaveRoomForOtherOperations(t *testing.T) {
 		for _, tenant := range tenants[1:] {
 			id := millrace.ProjectionID{Tenant: tenant.Name(), Name: "model@2"}
 			b.ReachesOf(rt, tenant.Name(), model, b.AppendTo(tenant, "a", 1200)) // so far behind that version 1 is not held yet
-			go func() { swapped <- rt.Swap(b.Ctx, id, millrace.SwapOptions{CatchUp: time.Hour}) }()
+			go func() { swapped <- rt.Swap(b.Ctx, id, admin.SwapOptions{CatchUp: time.Hour}) }()
 		}
 		for _, tenant := range tenants[1:] {
 			b.Eventually("the node carries out the swap of "+tenant.Name(), func() bool {
@@ -142,10 +143,10 @@ func TestSwapsThatWaitLeaveRoomForOtherOperations(t *testing.T) {
 				return openOperation(b, millrace.ProjectionID{Tenant: tenant.Name(), Name: "model@2"}).Node != ""
 			})
 		}
-		b.InTime("the rebuild", func() { b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{})) })
+		b.InTime("the rebuild", func() { b.Must(rt.Rebuild(b.Ctx, p, admin.ResetOptions{})) })
 		b.Applied(rt, b.Head(), "p")
 		b.Eventually("the versions wait for their next attempts", func() bool {
-			return b.Summary(rt).States[millrace.StateWaiting] == len(tenants)-1
+			return b.Summary(rt).States[admin.StateWaiting] == len(tenants)-1
 		})
 		sound.Store(true)
 		for _, tenant := range tenants[1:] {
@@ -178,7 +179,7 @@ func TestEarlierVersionRunsBetweenTheTriesOfASwap(t *testing.T) {
 		b.Append("a", 20)
 		b.Reaches(rt, "model@2", 20)
 		swapped := make(chan error, 1)
-		go func() { swapped <- rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{}) }()
+		go func() { swapped <- rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{}) }()
 		for range 2 {
 			b.Eventually("a try of the swap has failed", func() bool {
 				open, err := b.Plane().OpenOperation(b.Ctx, modelID(2))

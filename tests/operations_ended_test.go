@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -44,13 +45,13 @@ func TestSwapOutlivesNodesThatStopInOrder(t *testing.T) {
 		b.Append("a", 2000) // so far behind that version 1 is not held yet
 		b.Idle(modelVersion(b, 1))
 		var sound atomic.Bool
-		admin := admin(b)
+		a := newAdmin(b)
 		swapped := make(chan error, 1)
 		for i := range 7 {
 			stop := b.Start(b.Another(kit.Quick, modelVersion(b, 1), slowVersion(b, &sound)))
 			if i == 0 {
 				b.Eventually("version 2 has rows", func() bool { return len(existing(b)) == 2 })
-				go func() { swapped <- admin.Swap(b.Ctx, modelID(2), millrace.SwapOptions{CatchUp: time.Hour}) }()
+				go func() { swapped <- a.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: time.Hour}) }()
 			}
 			b.Eventually("the node carries the swap out", func() bool {
 				if len(swapped) > 0 {
@@ -77,7 +78,7 @@ func TestRebuildOutlivesNodesThatStopInItsHook(t *testing.T) {
 		config := kit.Quick
 		config.GracePeriod = 10 * time.Millisecond
 		rebuilt := make(chan error, 1)
-		go func() { rebuilt <- admin(b).Rebuild(b.Ctx, p, millrace.ResetOptions{}) }()
+		go func() { rebuilt <- newAdmin(b).Rebuild(b.Ctx, p, admin.ResetOptions{}) }()
 		for i := range 7 {
 			began := make(chan bool, 1)
 			stuck := b.Rebuildable("p")
@@ -129,7 +130,7 @@ func TestStopWaitsForAHook(t *testing.T) {
 		b.Reaches(rt, "p", 5)
 		b.Reaches(rt, "q", 5)
 		ended := make(chan error, 1)
-		go func() { ended <- admin(b).Rebuild(b.Ctx, p, millrace.ResetOptions{}) }()
+		go func() { ended <- newAdmin(b).Rebuild(b.Ctx, p, admin.ResetOptions{}) }()
 		<-hooked
 		stopped := make(chan bool)
 		go func() {
@@ -226,7 +227,7 @@ func TestCatchUpIsTheTimeOfTheSwap(t *testing.T) {
 		rt := b.Running(config, modelVersion(b, 1), slowVersion(b, &sound))
 		b.Reaches(rt, model, 2000)
 		b.InTime("the swap is given up", func() {
-			err := rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{CatchUp: time.Hour})
+			err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: time.Hour})
 			if !errors.Is(err, projection.ErrBehind) {
 				t.Errorf("the swap returned %v", err)
 			}
@@ -234,7 +235,7 @@ func TestCatchUpIsTheTimeOfTheSwap(t *testing.T) {
 		sound.Store(true)
 		b.Must(rt.Resume(b.Ctx, modelID(2)))
 		b.Reaches(rt, "model@2", 2000)
-		b.Must(rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{CatchUp: time.Hour}))
+		b.Must(rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: time.Hour}))
 		served(b, 2)
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -32,7 +33,7 @@ func TestTenantThatIsDroppedDuringARebuild(t *testing.T) {
 		b.ReachesOf(rt, tenant.Name(), "p", b.AppendTo(tenant, "s", 5))
 		ended := make(chan error, 1)
 		go func() {
-			ended <- rt.Rebuild(b.Ctx, millrace.ProjectionID{Tenant: tenant.Name(), Name: "p"}, millrace.ResetOptions{})
+			ended <- rt.Rebuild(b.Ctx, millrace.ProjectionID{Tenant: tenant.Name(), Name: "p"}, admin.ResetOptions{})
 		}()
 		<-hooked
 		dropped := make(chan error, 1)
@@ -46,7 +47,7 @@ func TestTenantThatIsDroppedDuringARebuild(t *testing.T) {
 			}
 		})
 		b.Append("s", 5)
-		b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
+		b.Must(rt.Rebuild(b.Ctx, p, admin.ResetOptions{}))
 		b.Applied(rt, b.Head(), "p")
 	})
 }
@@ -73,7 +74,7 @@ func TestTenantThatStopsDuringASwap(t *testing.T) {
 				b.ReachesOf(rt, "tenant0", model, b.AppendTo(tenant, "a", 2000))
 				id := millrace.ProjectionID{Tenant: "tenant0", Name: "model@2"}
 				ended := make(chan error, 1)
-				go func() { ended <- rt.Swap(b.Ctx, id, millrace.SwapOptions{CatchUp: time.Hour}) }()
+				go func() { ended <- rt.Swap(b.Ctx, id, admin.SwapOptions{CatchUp: time.Hour}) }()
 				b.Eventually("a node carries the swap out", func() bool { return openOperation(b, id).Node != "" })
 				b.Must(test.stop(b))
 				b.InTime("the swap", func() {

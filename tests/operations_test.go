@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
@@ -226,9 +227,9 @@ func TestOperationOfARenamedProjection(t *testing.T) {
 			t.Fatalf("the hold returned %v, %v", free, err)
 		}
 		b.Must(o.session.Deregister(b.Ctx))
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
-		b.Must(admin.Rename(b.Ctx, p, "q"))
+		b.Must(a.Rename(b.Ctx, p, "q"))
 		if err := o.run(op, nothing); err == nil {
 			t.Error("the earlier node committed after the rename")
 		}
@@ -252,9 +253,9 @@ func TestOperationOfAForgottenProjection(t *testing.T) {
 		o := newOperator(b)
 		op := o.take()
 		b.Must(o.session.Deregister(b.Ctx))
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
-		b.Must(admin.Forget(b.Ctx, p))
+		b.Must(a.Forget(b.Ctx, p))
 		ended, err := o.Plane().Operation(b.Ctx, op.Number)
 		if err != nil || ended.EndedAt.IsZero() || !errors.Is(ended.Err(), projection.ErrUnknownProjection) {
 			t.Errorf("the operation is %+v, %v", ended, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
@@ -199,7 +200,7 @@ func TestFailuresCountForEachPartitionAlone(t *testing.T) {
 		failed := millrace.ProjectionID{Name: "p", Partition: 2}
 		b.Eventually("the partition stops at its sixth event", func() bool {
 			p := b.StatusOf(rt).Projection(failed)
-			return p.State == millrace.StateFailed && p.Parked == 5
+			return p.State == admin.StateFailed && p.Parked == 5
 		})
 		if err := b.CheckStreams("p", poison...); err != nil {
 			t.Error(err)
@@ -207,7 +208,7 @@ func TestFailuresCountForEachPartitionAlone(t *testing.T) {
 		b.Resume(rt, "p") // it stops there again
 		b.Eventually("it stops again, and the status of the projection shows it", func() bool {
 			whole := b.Status(rt, "p")
-			return whole.State == millrace.StateFailed && whole.Parked == 5 && whole.Applied == 20
+			return whole.State == admin.StateFailed && whole.Parked == 5 && whole.Applied == 20
 		})
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
@@ -138,7 +139,7 @@ func TestPauseAndResumeAreForAllPartitions(t *testing.T) {
 		b.Must(<-paused)
 		served := s.Handled()
 		for _, p := range b.StatusOf(first).Projections {
-			if p.State != millrace.StatePaused || p.Owner != "" {
+			if p.State != admin.StatePaused || p.Owner != "" {
 				t.Errorf("%v is %s, owned by %q", p.ID, p.State, p.Owner)
 			}
 		}
@@ -232,7 +233,7 @@ func TestWaitForReportsTheFailureOfAnyPartition(t *testing.T) {
 			}
 		})
 		whole := b.Status(rt, "p")
-		if whole.State != millrace.StateFailed || !strings.HasPrefix(whole.Reason, "partition 3: ") || whole.Position >= last {
+		if whole.State != admin.StateFailed || !strings.HasPrefix(whole.Reason, "partition 3: ") || whole.Position >= last {
 			t.Errorf("the status is %+v", whole)
 		}
 	})
@@ -289,7 +290,7 @@ func TestPartitionPassesOverTheEventsOfTheOthersWithoutWriting(t *testing.T) {
 		b.Append(streamOf(2, 4), 1000)
 		b.Resume(rt, "p")
 		b.Reaches(rt, "p", b.Head()) // behind
-		check := func(when string, checkpoint func(number int, p millrace.ProjectionStatus) int64) {
+		check := func(when string, checkpoint func(number int, p admin.ProjectionStatus) int64) {
 			t.Helper()
 			for i, p := range b.StatusOf(rt).Projections {
 				if want := checkpoint(i+1, p); p.Checkpoint != want {
@@ -297,14 +298,14 @@ func TestPartitionPassesOverTheEventsOfTheOthersWithoutWriting(t *testing.T) {
 				}
 			}
 		}
-		check("at work", func(number int, p millrace.ProjectionStatus) int64 {
+		check("at work", func(number int, p admin.ProjectionStatus) int64 {
 			if number == 2 {
 				return b.Head()
 			}
 			return b.Head() - 1000 // from the pause
 		})
 		stop()
-		check("at the end", func(int, millrace.ProjectionStatus) int64 { return b.Head() })
+		check("at the end", func(int, admin.ProjectionStatus) int64 { return b.Head() })
 		s.Verify()
 	})
 }

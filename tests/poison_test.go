@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -181,7 +182,7 @@ func (s *stopped) mustBeStopped(rt *millrace.Runtime) {
 	if err := rt.WaitFor(s.Ctx, millrace.ProjectionID{Name: "p"}, s.Last); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("position %d, attempt 3: on purpose", s.Poison)) {
 		s.T.Errorf("waiting for it: %v", err)
 	}
-	if p := s.Is(rt, "p", millrace.StateFailed); !strings.Contains(p.Reason, "on purpose") || p.Checkpoint != s.Poison-1 {
+	if p := s.Is(rt, "p", admin.StateFailed); !strings.Contains(p.Reason, "on purpose") || p.Checkpoint != s.Poison-1 {
 		s.T.Errorf("status says %+v", p)
 	}
 }
@@ -227,7 +228,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 		}
 		// A pause changes nothing, and after a resume it has as many attempts as at first.
 		s.Pause(remote, "p")
-		s.Is(owner, "p", millrace.StatePaused)
+		s.Is(owner, "p", admin.StatePaused)
 		if n := s.calls.Load(); n != calls {
 			t.Errorf("the handler was called %d times while the projection was paused", n-calls)
 		}
@@ -238,7 +239,7 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 		s.mended.Store(true)
 		s.Resume(remote, "p")
 		s.Applied(remote, s.Head(), "p")
-		if p := s.Status(owner, "p"); p.State == millrace.StateFailed || p.Reason != "" {
+		if p := s.Status(owner, "p"); p.State == admin.StateFailed || p.Reason != "" {
 			t.Errorf("it is mended, and status says %+v", p)
 		}
 	})
@@ -307,7 +308,7 @@ func TestHandlerRequestsTheActionForItsEvent(t *testing.T) {
 				calls = 5
 				b.Verify(name)
 			}
-			if n := request.calls.Load(); n != calls || len(letters) != parked || s.Skipped != skipped || (s.State == millrace.StateFailed) != (err != nil) {
+			if n := request.calls.Load(); n != calls || len(letters) != parked || s.Skipped != skipped || (s.State == admin.StateFailed) != (err != nil) {
 				t.Errorf("%s: %d calls for the event alone, want %d; dead letters %v, status %+v", name, n, calls, letters, s)
 			}
 		}
@@ -407,13 +408,13 @@ func TestProjectionStopsIfNearlyAllItsEventsFail(t *testing.T) {
 				t.Errorf("%s: waiting for it: %v", name, err)
 			}
 			s := b.Status(rt, name)
-			if s.Parked+s.Skipped != want.left || (s.State == millrace.StateFailed) != (err != nil) {
+			if s.Parked+s.Skipped != want.left || (s.State == admin.StateFailed) != (err != nil) {
 				t.Errorf("%s: %+v, want %d parked or skipped", name, s, want.left)
 			}
 		}
 		// After a resume it counts from zero, and nothing was lost.
 		b.Resume(rt, "parks")
-		b.Eventually("it stopped again", func() bool { s := b.Status(rt, "parks"); return s.Parked == 38 && s.State == millrace.StateFailed })
+		b.Eventually("it stopped again", func() bool { s := b.Status(rt, "parks"); return s.Parked == 38 && s.State == admin.StateFailed })
 		mended.Store(true)
 		b.Resume(rt, "parks")
 		b.Reaches(rt, "parks", last)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -223,7 +224,7 @@ func TestQueuedProjectionIsRebuilt(t *testing.T) {
 		stop := b.Flow()
 		for range 3 {
 			b.Reaches(rt, "p", b.Head())
-			b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
+			b.Must(rt.Rebuild(b.Ctx, p, admin.ResetOptions{}))
 		}
 		b.Applied(rt, stop(), "p")
 	})

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -47,12 +47,12 @@ func TestRebuildSurvivesTheEndOfItsProcess(t *testing.T) {
 				b := kind.New(t)
 				b.Append("s", 20)
 				b.Idle(b.Rebuildable("p"))
-				admin, err := millrace.NewAdmin(b.Again())
+				a, err := admin.New(b.Again())
 				b.Must(err)
 				ended := make(chan error, 1)
 				ctx, cancel := context.WithTimeout(b.Ctx, time.Minute)
 				defer cancel()
-				go func() { ended <- admin.Rebuild(ctx, p, millrace.ResetOptions{}) }()
+				go func() { ended <- a.Rebuild(ctx, p, admin.ResetOptions{}) }()
 				b.Kill(step)
 				b.Append("s", 5)
 				rt := b.Running(kit.Quick, b.Rebuildable("p"))
@@ -72,10 +72,10 @@ func TestHookThatEndsItsProcess(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 20)
 		b.Idle(b.Rebuildable("p"))
-		admin, err := millrace.NewAdmin(b.Again())
+		a, err := admin.New(b.Again())
 		b.Must(err)
 		ended := make(chan error, 1)
-		go func() { ended <- admin.Rebuild(b.Ctx, p, millrace.ResetOptions{}) }()
+		go func() { ended <- a.Rebuild(b.Ctx, p, admin.ResetOptions{}) }()
 		for range 5 {
 			b.Kill("rebuild: in the hook")
 		}
@@ -121,7 +121,7 @@ func TestHookThatMeetsAnOutageInEachRun(t *testing.T) {
 		config.Store = unendable(b.Store)
 		rt := b.Running(config, full)
 		b.Reaches(rt, "p", 5)
-		err := rt.Rebuild(b.Ctx, p, millrace.ResetOptions{})
+		err := rt.Rebuild(b.Ctx, p, admin.ResetOptions{})
 		if err == nil || !strings.Contains(err.Error(), "5 runs of its hook") || !strings.Contains(err.Error(), last.Load().(string)) {
 			t.Errorf("the rebuild returned %v", err)
 		}
@@ -140,7 +140,7 @@ func TestRebuildIsTakenOver(t *testing.T) {
 			stop := b.Start(rt)
 			b.Reaches(rt, "q", b.Head())
 			ctx, cancel := context.WithTimeout(b.Ctx, time.Minute)
-			if err := rt.Rebuild(ctx, p, millrace.ResetOptions{}); err != nil {
+			if err := rt.Rebuild(ctx, p, admin.ResetOptions{}); err != nil {
 				t.Errorf("%s: %v", step, err)
 			}
 			cancel()

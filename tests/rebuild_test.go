@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -25,7 +26,7 @@ func TestRebuildInPlace(t *testing.T) {
 		stop := b.Flow()
 		for range 3 {
 			b.Reaches(rt, "p", b.Head())
-			b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
+			b.Must(rt.Rebuild(b.Ctx, p, admin.ResetOptions{}))
 		}
 		b.Applied(rt, stop(), "p")
 	})
@@ -37,9 +38,9 @@ func TestRebuildFromAnotherProcess(t *testing.T) {
 		b.Append("s", 5)
 		rt := b.Running(kit.Quick, b.Rebuildable("p"))
 		b.Reaches(rt, "p", 5)
-		admin, err := millrace.NewAdmin(b.Again())
+		a, err := admin.New(b.Again())
 		b.Must(err)
-		b.Must(admin.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
+		b.Must(a.Rebuild(b.Ctx, p, admin.ResetOptions{}))
 		b.Applied(rt, 5, "p")
 	})
 }
@@ -67,7 +68,7 @@ func TestRebuildWhoseHookFails(t *testing.T) {
 				rt := b.Running(kit.Quick, p)
 				b.Append("s", 5)
 				b.Reaches(rt, "p", 5)
-				err := rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{})
+				err := rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{})
 				if err == nil || !strings.Contains(err.Error(), says) {
 					t.Errorf("the rebuild returned %v", err)
 				}
@@ -83,12 +84,12 @@ func TestRebuildWithoutHook(t *testing.T) {
 		b.Append("s", 5)
 		rt := b.Running(kit.Quick, b.Recorders("p")...)
 		b.Reaches(rt, "p", 5)
-		admin, err := millrace.NewAdmin(b.Again())
+		a, err := admin.New(b.Again())
 		b.Must(err)
-		for name, rebuild := range map[string]func(context.Context, millrace.ProjectionID, millrace.ResetOptions) error{
-			"known at once": rt.Rebuild, "known to the node": admin.Rebuild,
+		for name, rebuild := range map[string]func(context.Context, millrace.ProjectionID, admin.ResetOptions) error{
+			"known at once": rt.Rebuild, "known to the node": a.Rebuild,
 		} {
-			if err := rebuild(b.Ctx, p, millrace.ResetOptions{}); !errors.Is(err, projection.ErrNoHook) || !strings.Contains(err.Error(), "Projection.Reset") {
+			if err := rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrNoHook) || !strings.Contains(err.Error(), "Projection.Reset") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -102,14 +103,14 @@ func TestPendingRebuild(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
 		b.Idle(b.Rebuildable("p"))
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
 		pending := func() {
 			t.Helper()
 			ctx, cancel := context.WithCancel(b.Ctx)
 			defer cancel()
 			ended := make(chan error, 1)
-			go func() { ended <- admin.Rebuild(ctx, p, millrace.ResetOptions{}) }()
+			go func() { ended <- a.Rebuild(ctx, p, admin.ResetOptions{}) }()
 			b.Eventually("the operation is open", func() bool {
 				_, err := b.Plane().OpenOperation(b.Ctx, p)
 				return err == nil
@@ -120,16 +121,16 @@ func TestPendingRebuild(t *testing.T) {
 			}
 		}
 		pending()
-		if err := admin.Rebuild(b.Ctx, p, millrace.ResetOptions{}); !errors.Is(err, projection.ErrOperationOpen) || !strings.Contains(err.Error(), "operation 1 (rebuild)") {
+		if err := a.Rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrOperationOpen) || !strings.Contains(err.Error(), "operation 1 (rebuild)") {
 			t.Errorf("a second rebuild returned %v", err)
 		}
-		b.Must(admin.CancelOperation(b.Ctx, p))
-		if err := admin.CancelOperation(b.Ctx, p); !errors.Is(err, projection.ErrOperationNotFound) {
+		b.Must(a.CancelOperation(b.Ctx, p))
+		if err := a.CancelOperation(b.Ctx, p); !errors.Is(err, projection.ErrOperationNotFound) {
 			t.Errorf("a second cancel returned %v", err)
 		}
 		pending()
 		waited := make(chan error, 1)
-		go func() { waited <- admin.WaitOperation(b.Ctx, p) }()
+		go func() { waited <- a.WaitOperation(b.Ctx, p) }()
 		var resets atomic.Int32
 		rebuilt := b.Rebuildable("p")
 		rebuilt.Reset = b.Store.Hook(func(ctx context.Context, tx kit.Tx) error {
@@ -154,8 +155,8 @@ func TestRebuildOfAPausedProjection(t *testing.T) {
 		rt := b.Running(kit.Quick, b.Rebuildable("p"))
 		b.Reaches(rt, "p", 5)
 		b.Pause(rt, "p")
-		b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
-		if s := b.Status(rt, "p"); s.State != millrace.StatePaused || s.Checkpoint != 0 || len(b.Positions("p")) != 0 {
+		b.Must(rt.Rebuild(b.Ctx, p, admin.ResetOptions{}))
+		if s := b.Status(rt, "p"); s.State != admin.StatePaused || s.Checkpoint != 0 || len(b.Positions("p")) != 0 {
 			t.Errorf("after the rebuild: %+v", s)
 		}
 		b.Resume(rt, "p")
@@ -177,7 +178,7 @@ func TestHookIsGuardedLikeAHandler(t *testing.T) {
 		b.Append("s", 5)
 		rt := b.Running(kit.Quick, p)
 		b.Reaches(rt, "p", 5)
-		if err := rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{}); err == nil || !strings.Contains(err.Error(), "commit refused") {
+		if err := rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{}); err == nil || !strings.Contains(err.Error(), "commit refused") {
 			t.Errorf("the rebuild returned %v", err)
 		}
 		b.Verify("p")
@@ -210,10 +211,10 @@ func TestStatusOfARebuild(t *testing.T) {
 			t.Errorf("before the rebuild: %+v, %+v", s.Rebuild, s.Operation)
 		}
 		ended := make(chan error, 1)
-		go func() { ended <- rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}) }()
+		go func() { ended <- rt.Rebuild(b.Ctx, p, admin.ResetOptions{}) }()
 		b.Eventually("the hook runs", hooked.Load)
 		s := b.Status(rt, "p")
-		if o := s.Operation; s.State != millrace.StatePaused || s.Reason != "held by operation 1 (rebuild)" || o == nil || o.Number != 1 || o.Kind != "rebuild" ||
+		if o := s.Operation; s.State != admin.StatePaused || s.Reason != "held by operation 1 (rebuild)" || o == nil || o.Number != 1 || o.Kind != "rebuild" ||
 			o.Node != b.StatusOf(rt).Node || o.RequestedAt.IsZero() || o.StartedAt.Before(o.RequestedAt) || !o.Holds {
 			t.Errorf("while the hook runs: %+v, operation %+v", s, s.Operation)
 		}
@@ -250,7 +251,7 @@ func TestWaitForDuringARebuild(t *testing.T) {
 		rt := b.Running(kit.Quick, rebuilt)
 		b.Reaches(rt, "p", 5)
 		ended := make(chan error, 1)
-		go func() { ended <- rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}) }()
+		go func() { ended <- rt.Rebuild(b.Ctx, p, admin.ResetOptions{}) }()
 		<-hooked
 		waited := make(chan error, 2)
 		ctx, cancel := context.WithTimeout(b.Ctx, 200*time.Millisecond)
@@ -278,7 +279,7 @@ func TestRebuildOfATenantThatDoesNotRun(t *testing.T) {
 		rt := b.Running(kit.Quick, rebuilt)
 		b.ReachesOf(rt, tenant.Name(), "p", last)
 		b.Must(rt.PauseTenant(b.Ctx, tenant.Name()))
-		b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
+		b.Must(rt.Rebuild(b.Ctx, p, admin.ResetOptions{}))
 		if at := b.Positions("p"); len(at) > 0 {
 			t.Errorf("while the tenant is paused, applied %v", at)
 		}
@@ -286,7 +287,7 @@ func TestRebuildOfATenantThatDoesNotRun(t *testing.T) {
 		b.ReachesOf(rt, tenant.Name(), "p", last)
 		b.Must(b.CheckOf(tenant, "p"))
 		b.Must(b.Store.ArchiveTenant(b.Ctx, tenant.Name()))
-		if err := rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}); !errors.Is(err, projection.ErrTenantArchived) {
+		if err := rt.Rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrTenantArchived) {
 			t.Errorf("a rebuild in an archived tenant returned %v", err)
 		}
 		b.Must(b.CheckOf(tenant, "p"))

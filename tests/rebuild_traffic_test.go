@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -53,7 +53,7 @@ func TestReadersSeeOldOrNewRows(t *testing.T) {
 			})
 		}
 		for range 4 {
-			b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{}))
+			b.Must(rt.Rebuild(b.Ctx, p, admin.ResetOptions{}))
 			b.Reaches(rt, "p", b.Head())
 		}
 		last := stop()
@@ -80,16 +80,16 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 		for i := range stops {
 			stops[i] = b.Start(b.Another(kit.Quick, rebuilt))
 		}
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
-		b.Eventually("the projection has been registered", func() bool { return admin.Resume(b.Ctx, p) == nil })
+		b.Eventually("the projection has been registered", func() bool { return a.Resume(b.Ctx, p) == nil })
 		flow := b.Flow()
 		letters := b.Store.DeadLetters(projection.ID{Name: "p"})
 		var rebuilds atomic.Int64
 		var background sync.WaitGroup
 		rebuild := func() {
 			background.Go(func() {
-				err := admin.Rebuild(b.Ctx, p, millrace.ResetOptions{})
+				err := a.Rebuild(b.Ctx, p, admin.ResetOptions{})
 				if rebuilds.Add(1); err != nil && !errors.Is(err, projection.ErrOperationOpen) && !errors.Is(err, projection.ErrOperationCancelled) &&
 					!errors.Is(err, projection.ErrUnknownProjection) {
 					t.Errorf("seed %d: %v", seed, err)
@@ -103,7 +103,7 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 			case 3:
 				broken.Store(!broken.Load())
 			case 4:
-				if err := admin.CancelOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) && !errors.Is(err, projection.ErrUnknownProjection) {
+				if err := a.CancelOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) && !errors.Is(err, projection.ErrUnknownProjection) {
 					t.Errorf("seed %d: %v", seed, err)
 				}
 			case 5:
@@ -113,12 +113,12 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 					_, _ = letters.Replay(ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 1000)
 				})
 			case 6:
-				if err := admin.Pause(b.Ctx, p); err == nil {
+				if err := a.Pause(b.Ctx, p); err == nil {
 					rebuild()
-					b.Must(admin.Resume(b.Ctx, p))
+					b.Must(a.Resume(b.Ctx, p))
 				}
 			case 7:
-				if err := admin.Repartition(b.Ctx, p, 1+random.IntN(4)); err != nil && !errors.Is(err, projection.ErrUnknownProjection) {
+				if err := a.Repartition(b.Ctx, p, 1+random.IntN(4)); err != nil && !errors.Is(err, projection.ErrUnknownProjection) {
 					t.Errorf("seed %d: %v", seed, err)
 				}
 			case 8:
@@ -131,11 +131,11 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 		broken.Store(false)
 		background.Wait()
 		last := flow()
-		b.Must(admin.Resume(b.Ctx, p))
+		b.Must(a.Resume(b.Ctx, p))
 		b.Eventually("the operations are over", func() bool {
-			return errors.Is(admin.CancelOperation(b.Ctx, p), projection.ErrOperationNotFound)
+			return errors.Is(a.CancelOperation(b.Ctx, p), projection.ErrOperationNotFound)
 		})
-		b.Must(admin.WaitFor(b.Ctx, p, last))
+		b.Must(a.WaitFor(b.Ctx, p, last))
 		b.Eventually("nothing is parked", func() bool {
 			_, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100_000)
 			b.Must(err)

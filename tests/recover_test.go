@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -26,23 +27,23 @@ func allStopped(b *kit.Bundle, rt *millrace.Runtime) {
 	b.Eventually("all projections have stopped", func() bool {
 		found, err := rt.RestoredTenant(b.Ctx, "", 0)
 		b.Must(err)
-		runs := func(p millrace.RestoredProjection) bool { return p.Running }
-		return !slices.ContainsFunc(found.Projections, runs) && !slices.ContainsFunc(b.StatusOf(rt).Projections, func(p millrace.ProjectionStatus) bool {
-			return p.State != millrace.StateFailed || !strings.HasSuffix(p.Reason, projection.ErrRestored.Error())
+		runs := func(p admin.RestoredProjection) bool { return p.Running }
+		return !slices.ContainsFunc(found.Projections, runs) && !slices.ContainsFunc(b.StatusOf(rt).Projections, func(p admin.ProjectionStatus) bool {
+			return p.State != admin.StateFailed || !strings.HasSuffix(p.Reason, projection.ErrRestored.Error())
 		})
 	})
 }
 
 // mustRecover recovers the default tenant.
-func mustRecover(b *kit.Bundle, admin *millrace.Admin, opts millrace.RecoverOptions) millrace.RecoverResult {
+func mustRecover(b *kit.Bundle, a *admin.Admin, opts admin.RecoverOptions) admin.RecoverResult {
 	b.T.Helper()
-	result, err := admin.RecoverTenant(b.Ctx, "", opts)
+	result, err := a.RecoverTenant(b.Ctx, "", opts)
 	b.Must(err)
 	return result
 }
 
-func recovered(name string, from, to int64) millrace.RecoveredProjection {
-	return millrace.RecoveredProjection{ID: millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: name}, From: from, Position: to}
+func recovered(name string, from, to int64) admin.RecoveredProjection {
+	return admin.RecoveredProjection{ID: millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: name}, From: from, Position: to}
 }
 
 // Events are appended between the restore and the recovery. They are applied and delivered, and nothing else is.
@@ -57,9 +58,9 @@ func TestRecoveredProjectionsHandleWhatWasAppendedSinceTheRestore(t *testing.T) 
 		b.Must(b.Store.Truncate(b.Ctx, 3))
 		allStopped(b, rt)
 		b.Append("b", 1) // gets a position that was handled
-		admin, err := millrace.NewAdmin(b.Again())
+		a, err := admin.New(b.Again())
 		b.Must(err)
-		found, err := admin.RestoredTenant(b.Ctx, "", 0)
+		found, err := a.RestoredTenant(b.Ctx, "", 0)
 		b.Must(err)
 		if found.End != 3 || found.Head != 4 || found.EndTime.IsZero() || len(found.Projections) != 3 {
 			t.Errorf("found %+v", found)
@@ -69,8 +70,8 @@ func TestRecoveredProjectionsHandleWhatWasAppendedSinceTheRestore(t *testing.T) 
 				t.Errorf("found %+v", p)
 			}
 		}
-		result := mustRecover(b, admin, millrace.RecoverOptions{Continue: []string{"p"}, Reset: map[string]int64{"q": 2}})
-		want := []millrace.RecoveredProjection{recovered("mails", 5, 3), recovered("p", 5, 3), recovered("q", 5, 2)}
+		result := mustRecover(b, a, admin.RecoverOptions{Continue: []string{"p"}, Reset: map[string]int64{"q": 2}})
+		want := []admin.RecoveredProjection{recovered("mails", 5, 3), recovered("p", 5, 3), recovered("q", 5, 2)}
 		if result.End != 3 || !slices.Equal(result.Projections, want) {
 			t.Errorf("recovered %+v", result)
 		}
@@ -107,13 +108,13 @@ func TestRecoveredProjectionsAreRebuilt(t *testing.T) {
 		}
 		b.Must(b.Store.Truncate(b.Ctx, 3))
 		allStopped(b, rt)
-		result, err := rt.RecoverTenant(b.Ctx, "", millrace.RecoverOptions{Rebuild: []string{"p", "q", "fails"}})
+		result, err := rt.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Rebuild: []string{"p", "q", "fails"}})
 		if err == nil || !strings.Contains(err.Error(), "rebuild default/fails: ") || !strings.Contains(err.Error(), kit.ErrOnPurpose.Error()) || len(result.Projections) != 3 {
 			t.Errorf("%+v, %v", result, err)
 		}
 		b.Append("b", 2)
 		b.Applied(rt, 5, "p", "q")
-		if s := b.Status(rt, "fails"); s.State != millrace.StateFailed || s.Checkpoint != 3 || !strings.Contains(s.Reason, "not rebuilt yet") {
+		if s := b.Status(rt, "fails"); s.State != admin.StateFailed || s.Checkpoint != 3 || !strings.Contains(s.Reason, "not rebuilt yet") {
 			t.Errorf("the projection whose rebuild failed: %+v", s)
 		}
 		if at := b.Positions("fails"); !slices.Equal(at, upTo(1, 5)) {
@@ -134,7 +135,7 @@ func TestRecoveryWithoutANodeMayBeRepeated(t *testing.T) {
 		b.Must(b.Store.Truncate(b.Ctx, 3))
 		b.Append("b", 4) // passes the checkpoints: no node can notice the restore
 		for range 2 {
-			result := mustRecover(b, rt.Admin, millrace.RecoverOptions{End: 3, Continue: []string{"p"}})
+			result := mustRecover(b, rt.Admin, admin.RecoverOptions{End: 3, Continue: []string{"p"}})
 			if len(result.Projections) != 2 || result.Projections[0].Position != 3 || result.Projections[1].Position != 3 {
 				t.Errorf("recovered %+v", result)
 			}
@@ -147,9 +148,9 @@ func TestRecoveryWithoutANodeMayBeRepeated(t *testing.T) {
 		b.MustHaveArrived(r.All()[5:], upTo(4, 7), 0)
 		// Repeated once more while the projections run, it changes nothing.
 		b.Start(rt)
-		b.Is(rt, "p", millrace.StateLive)
-		b.Is(rt, "mails", millrace.StateLive)
-		for _, p := range mustRecover(b, rt.Admin, millrace.RecoverOptions{Continue: []string{"p"}}).Projections {
+		b.Is(rt, "p", admin.StateLive)
+		b.Is(rt, "mails", admin.StateLive)
+		for _, p := range mustRecover(b, rt.Admin, admin.RecoverOptions{Continue: []string{"p"}}).Projections {
 			if !p.Unchanged || p.Position != 7 {
 				t.Errorf("recovered %+v", p)
 			}
@@ -164,11 +165,11 @@ func TestRecoveryThatIsRefused(t *testing.T) {
 		rt := b.Running(soonNoticed, append(b.Recorders("p"), mails)...)
 		b.Reaches(rt, "p", 5)
 		b.Reaches(rt, "mails", 5)
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
-		refused := func(opts millrace.RecoverOptions, is error, says string) {
+		refused := func(opts admin.RecoverOptions, is error, says string) {
 			t.Helper()
-			_, err := admin.RecoverTenant(b.Ctx, "", opts)
+			_, err := a.RecoverTenant(b.Ctx, "", opts)
 			if err == nil || is != nil && !errors.Is(err, is) || !strings.Contains(err.Error(), says) {
 				t.Errorf("%+v: %v", opts, err)
 			}
@@ -177,22 +178,22 @@ func TestRecoveryThatIsRefused(t *testing.T) {
 			}
 		}
 		// While they run.
-		refused(millrace.RecoverOptions{End: 3, Continue: []string{"p"}}, projection.ErrRunning, `recover tenant "default": "mails": `)
-		refused(millrace.RecoverOptions{End: 5, Reset: map[string]int64{"p": 5}}, projection.ErrRunning, `"p"`)
-		refused(millrace.RecoverOptions{End: 6, Continue: []string{"p"}}, nil, "the end of the restored events, 6, is above the last event, 5")
+		refused(admin.RecoverOptions{End: 3, Continue: []string{"p"}}, projection.ErrRunning, `recover tenant "default": "mails": `)
+		refused(admin.RecoverOptions{End: 5, Reset: map[string]int64{"p": 5}}, projection.ErrRunning, `"p"`)
+		refused(admin.RecoverOptions{End: 6, Continue: []string{"p"}}, nil, "the end of the restored events, 6, is above the last event, 5")
 		b.Must(b.Store.Truncate(b.Ctx, 3))
 		allStopped(b, rt)
-		refused(millrace.RecoverOptions{}, nil, `these projections must continue, be reset or be rebuilt too: "p"`)
-		refused(millrace.RecoverOptions{Continue: []string{"p"}, Rebuild: []string{"p"}}, nil, "must name each projection at most once")
-		refused(millrace.RecoverOptions{Continue: []string{"p", "x"}}, projection.ErrUnknownProjection, `"x"`)
-		refused(millrace.RecoverOptions{Reset: map[string]int64{"p": 4}}, nil, `"p": the position must be from 0 to the last restored event, 3: 4`)
-		refused(millrace.RecoverOptions{Reset: map[string]int64{"p": -1}}, nil, `"p": the position must be from 0 to the last restored event, 3: -1`)
-		refused(millrace.RecoverOptions{Continue: []string{"p"}, Reset: map[string]int64{"mails": 1}}, projection.ErrDelivers, `"mails"`)
-		refused(millrace.RecoverOptions{Continue: []string{"p"}, Rebuild: []string{"mails"}}, projection.ErrDelivers, `"mails"`)
-		if _, err := rt.RecoverTenant(b.Ctx, "", millrace.RecoverOptions{Rebuild: []string{"p"}}); !errors.Is(err, projection.ErrNoHook) {
+		refused(admin.RecoverOptions{}, nil, `these projections must continue, be reset or be rebuilt too: "p"`)
+		refused(admin.RecoverOptions{Continue: []string{"p"}, Rebuild: []string{"p"}}, nil, "must name each projection at most once")
+		refused(admin.RecoverOptions{Continue: []string{"p", "x"}}, projection.ErrUnknownProjection, `"x"`)
+		refused(admin.RecoverOptions{Reset: map[string]int64{"p": 4}}, nil, `"p": the position must be from 0 to the last restored event, 3: 4`)
+		refused(admin.RecoverOptions{Reset: map[string]int64{"p": -1}}, nil, `"p": the position must be from 0 to the last restored event, 3: -1`)
+		refused(admin.RecoverOptions{Continue: []string{"p"}, Reset: map[string]int64{"mails": 1}}, projection.ErrDelivers, `"mails"`)
+		refused(admin.RecoverOptions{Continue: []string{"p"}, Rebuild: []string{"mails"}}, projection.ErrDelivers, `"mails"`)
+		if _, err := rt.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Rebuild: []string{"p"}}); !errors.Is(err, projection.ErrNoHook) {
 			t.Errorf("without a hook: %v", err)
 		}
-		if _, err := admin.RecoverTenant(b.Ctx, "nobody", millrace.RecoverOptions{}); !errors.Is(err, projection.ErrUnknownTenant) {
+		if _, err := a.RecoverTenant(b.Ctx, "nobody", admin.RecoverOptions{}); !errors.Is(err, projection.ErrUnknownTenant) {
 			t.Errorf("an unknown tenant: %v", err)
 		}
 	})
@@ -204,14 +205,14 @@ func TestRecoveryDuringAnOperationIsRefused(t *testing.T) {
 		rt := b.Idle(b.Rebuildable("p"))
 		b.Must(rt.PauseTenant(b.Ctx, ""))
 		b.Must(b.Store.Truncate(b.Ctx, 3))
-		admin, err := millrace.NewAdmin(b.Again())
+		a, err := admin.New(b.Again())
 		b.Must(err)
 		// No node carries it out.
 		ctx, cancel := context.WithCancel(b.Ctx)
 		defer cancel()
 		ended := make(chan error, 1)
 		go func() {
-			_, err := admin.RecoverTenant(ctx, "", millrace.RecoverOptions{Rebuild: []string{"p"}})
+			_, err := a.RecoverTenant(ctx, "", admin.RecoverOptions{Rebuild: []string{"p"}})
 			ended <- err
 		}()
 		b.Eventually("the rebuild is requested", func() bool { return b.Status(rt, "p").Operation != nil })
@@ -219,15 +220,15 @@ func TestRecoveryDuringAnOperationIsRefused(t *testing.T) {
 		if err := <-ended; !errors.Is(err, projection.ErrOperationPending) {
 			t.Errorf("without a node: %v", err)
 		}
-		if _, err := admin.RecoverTenant(b.Ctx, "", millrace.RecoverOptions{Continue: []string{"p"}}); !errors.Is(err, projection.ErrOperationOpen) {
+		if _, err := a.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Continue: []string{"p"}}); !errors.Is(err, projection.ErrOperationOpen) {
 			t.Errorf("during the rebuild: %v", err)
 		}
 		b.Must(rt.ResumeTenant(b.Ctx, ""))
-		if s := b.Status(rt, "p"); s.State != millrace.StateFailed || s.Checkpoint != 3 {
+		if s := b.Status(rt, "p"); s.State != admin.StateFailed || s.Checkpoint != 3 {
 			t.Errorf("before the rebuild: %+v", s)
 		}
 		b.Start(rt)
-		if err := admin.WaitOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) { // it may have ended
+		if err := a.WaitOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) { // it may have ended
 			t.Error(err)
 		}
 		b.Applied(rt, 3, "p")
@@ -242,7 +243,7 @@ func TestProcessThatOnlyOperatesRecoversATenant(t *testing.T) {
 		b.Must(b.Store.Truncate(b.Ctx, 3))
 		rt := b.Runtime(kit.Quick, b.Rebuildable("p"))
 		b.Must(rt.Operate(b.Ctx, func(ctx context.Context) error {
-			_, err := rt.RecoverTenant(ctx, "", millrace.RecoverOptions{Rebuild: []string{"p"}, Continue: []string{"q"}})
+			_, err := rt.RecoverTenant(ctx, "", admin.RecoverOptions{Rebuild: []string{"p"}, Continue: []string{"q"}})
 			return err
 		}))
 		if at := b.Positions("p"); len(at) > 0 {
@@ -271,7 +272,7 @@ func TestRecoveryDeletesDeadLettersOfEventsThatAreGone(t *testing.T) {
 		if found, err := rt.RestoredTenant(b.Ctx, "", 0); err != nil || found.Projections[0].Parked != 3 {
 			t.Errorf("found %+v, %v", found, err)
 		}
-		if p := mustRecover(b, rt.Admin, millrace.RecoverOptions{Continue: []string{"p"}}).Projections[0]; p.Removed != 3 || p.Position != 4 {
+		if p := mustRecover(b, rt.Admin, admin.RecoverOptions{Continue: []string{"p"}}).Projections[0]; p.Removed != 3 || p.Position != 4 {
 			t.Errorf("recovered %+v", p)
 		}
 		b.Append("gone", 1)  // 5: its stream is not parked any more
@@ -300,7 +301,7 @@ func TestEventAtAReusedPositionIsParkedAsItself(t *testing.T) {
 		b.Reaches(rt, "p", 3)
 		b.Must(b.Store.Truncate(b.Ctx, 2))
 		allStopped(b, rt)
-		if result := mustReset(b, rt.Admin, 2); result != (millrace.ResetResult{From: 3, Position: 2, Resolved: 1}) {
+		if result := mustReset(b, rt.Admin, 2); result != (admin.ResetResult{From: 3, Position: 2, Resolved: 1}) {
 			t.Errorf("the reset returned %+v", result)
 		}
 		_, err := b.Store.Append(b.Ctx, "other", event.Any, event.Event{Type: "noted"})
@@ -351,7 +352,7 @@ func TestRecoveryOfPartitions(t *testing.T) {
 		if p := found.Projections[0]; p.Checkpoint != 0 || p.Highest != 40 {
 			t.Errorf("found %+v", p)
 		}
-		mustRecover(b, rt.Admin, millrace.RecoverOptions{Continue: []string{"p"}})
+		mustRecover(b, rt.Admin, admin.RecoverOptions{Continue: []string{"p"}})
 		for i := range 16 {
 			b.Append(fmt.Sprint("s", i%8), 1)
 		}
@@ -372,10 +373,10 @@ func TestResetToTheEndOfARestoredTenant(t *testing.T) {
 		b.Append("a", 5)
 		rt := b.Idle(b.Recorders("p")...)
 		b.Must(b.Store.Truncate(b.Ctx, 3))
-		if _, err := rt.Reset(b.Ctx, p, 4, millrace.ResetOptions{}); !errors.Is(err, projection.ErrNotSettled) {
+		if _, err := rt.Reset(b.Ctx, p, 4, admin.ResetOptions{}); !errors.Is(err, projection.ErrNotSettled) {
 			t.Errorf("to a position above the end: %v", err)
 		}
-		if result := mustReset(b, rt.Admin, 3); result != (millrace.ResetResult{From: 5, Position: 3}) {
+		if result := mustReset(b, rt.Admin, 3); result != (admin.ResetResult{From: 5, Position: 3}) {
 			t.Errorf("the reset returned %+v", result)
 		}
 		b.Append("b", 2)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -29,10 +30,10 @@ func called(b *kit.Bundle, shape millrace.Projection, names ...string) (list []m
 // id returns the ID of a projection of the default tenant.
 func id(name string) millrace.ProjectionID { return millrace.ProjectionID{Name: name} }
 
-// admin returns an Admin without a runtime.
-func admin(b *kit.Bundle) *millrace.Admin {
+// newAdmin returns an Admin without a runtime.
+func newAdmin(b *kit.Bundle) *admin.Admin {
 	b.T.Helper()
-	a, err := millrace.NewAdmin(b.Store)
+	a, err := admin.New(b.Store)
 	b.Must(err)
 	return a
 }
@@ -40,7 +41,7 @@ func admin(b *kit.Bundle) *millrace.Admin {
 // existing returns the names of the default tenant's projections.
 func existing(b *kit.Bundle) (names []string) {
 	b.T.Helper()
-	status, err := admin(b).Status(b.Ctx, millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}, Limit: 10_000})
+	status, err := newAdmin(b).Status(b.Ctx, admin.StatusFilter{Tenants: []string{projection.DefaultTenant}, Limit: 10_000})
 	b.Must(err)
 	for _, p := range status.Projections {
 		names = append(names, p.ID.Name)
@@ -57,7 +58,7 @@ func TestRenamesUnderLoadLoseAndRepeatNothing(t *testing.T) {
 		first := b.Another(kit.Quick, called(b, shape, "totals")...)
 		stopFirst := b.Start(first)
 		b.Reaches(first, "totals", 10)
-		a := admin(b)
+		a := newAdmin(b)
 		b.Must(a.Rename(b.Ctx, id("totals"), "sums"))
 		if !b.Kind.Meets(kit.SeveralNodes) {
 			stopFirst()
@@ -102,7 +103,7 @@ func TestRenameTakesEverythingWithIt(t *testing.T) {
 			b.Append(stream, 2)
 		}
 		b.Idle(called(b, shape, "totals")...)
-		a := admin(b)
+		a := newAdmin(b)
 		b.Must(a.Pause(b.Ctx, id("totals")))
 		before := b.Status(b.Runtime(millrace.Config{}, called(b, shape, "totals")...), "totals")
 		if before.Parked != 4 {
@@ -123,7 +124,7 @@ func TestRenameTakesEverythingWithIt(t *testing.T) {
 
 		b.Must(a.Rename(b.Ctx, id("totals"), "sums"))
 		after := b.Status(b.Runtime(millrace.Config{}, called(b, shape, "sums")...), "sums")
-		if after.State != millrace.StatePaused || after.Parked != 4 || after.Checkpoint != before.Checkpoint {
+		if after.State != admin.StatePaused || after.Parked != 4 || after.Checkpoint != before.Checkpoint {
 			t.Errorf("before %+v\nafter %+v", before, after)
 		}
 		if letters := b.DeadLettersOf("sums"); len(letters) != 4 {
@@ -162,7 +163,7 @@ func TestRenameKeepsDeliveryTokens(t *testing.T) {
 		shape := millrace.Projection{Handler: millrace.DeliverEach(deliver), Retry: kit.Soon(0)}
 		b.Append("s", 1)
 		b.Idle(called(b, shape, "mails")...)
-		b.Must(admin(b).Rename(b.Ctx, id("mails"), "letters"))
+		b.Must(newAdmin(b).Rename(b.Ctx, id("mails"), "letters"))
 		fails = false
 		b.Running(kit.Quick, called(b, shape, "letters")...)
 		if result := <-b.Replaying("letters"); result.Done != 1 {
@@ -186,7 +187,7 @@ func TestBatchInFlightUnderTheOldNameCannotCommit(t *testing.T) {
 		b.Append("s", 3)
 		b.Running(kit.Quick, called(b, shape, "totals")...)
 		<-began
-		b.Must(admin(b).Rename(b.Ctx, id("totals"), "sums"))
+		b.Must(newAdmin(b).Rename(b.Ctx, id("totals"), "sums"))
 		rt := b.Another(kit.Quick, called(b, millrace.Projection{}, "sums")...)
 		b.Start(rt)
 		b.Reaches(rt, "sums", 3)
@@ -205,7 +206,7 @@ func TestBatchInFlightUnderTheOldNameCannotCommit(t *testing.T) {
 func TestOwnerCannotCommitAfterARename(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		h := b.Hold(3)
-		b.Must(admin(b).Rename(b.Ctx, id("p"), "q"))
+		b.Must(newAdmin(b).Rename(b.Ctx, id("p"), "q"))
 		h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), engine.LeaseLost)
 		h.Untouched()
 		if moved, err := h.Port.Advance(b.Ctx, []engine.Advance{{Lease: h.Lease, To: 3}}); err != nil || len(moved) != 0 {
@@ -219,7 +220,7 @@ func TestChainsOfRenamesLeadToTheLastName(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 3)
 		b.Idle(called(b, millrace.Projection{}, "a")...)
-		a := admin(b)
+		a := newAdmin(b)
 		for _, step := range [][2]string{{"a", "b"}, {"b", "c"}, {"c", "d"}, {"d", "a"}, {"a", "c"}} {
 			b.Must(a.Rename(b.Ctx, id(step[0]), step[1]))
 			b.Must(a.Rename(b.Ctx, id(step[0]), step[1])) // its answer may be lost
@@ -247,11 +248,11 @@ func TestRenameMovesAllVersions(t *testing.T) {
 			return []millrace.Projection{{Name: name, Handler: b.Store.Batch(kit.Record("first"))}, {Name: name, Version: 2, Handler: b.Store.Batch(kit.Record("second"))}}
 		}
 		b.Idle(versions("totals")...)
-		b.Must(admin(b).Rename(b.Ctx, id("totals"), "sums"))
+		b.Must(newAdmin(b).Rename(b.Ctx, id("totals"), "sums"))
 		if names := existing(b); !slices.Equal(names, []string{"sums", "sums@2"}) {
 			t.Errorf("%q exist", names)
 		}
-		if err := admin(b).Resume(b.Ctx, id("totals@2")); !errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), `"sums@2"`) {
+		if err := newAdmin(b).Resume(b.Ctx, id("totals@2")); !errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), `"sums@2"`) {
 			t.Errorf("%v", err)
 		}
 		b.Idle(versions("sums")...)
@@ -270,7 +271,7 @@ func TestRenamesThatAreRefused(t *testing.T) {
 		b.Idle(append(called(b, millrace.Projection{}, "a", "b"), millrace.Projection{Name: "v", Version: 2, Handler: b.Store.Batch(kit.Nothing)})...)
 		retire(b, projection.DefaultTenant)
 		before := existing(b)
-		a := admin(b)
+		a := newAdmin(b)
 		for _, test := range []struct {
 			id   millrace.ProjectionID
 			to   string
@@ -314,7 +315,7 @@ func TestForgottenProjectionLeavesNothingAndDoesNotComeBack(t *testing.T) {
 		rt := b.Another(kit.Quick, append(called(b, shape, "old"), b.Recorders("kept")...)...)
 		stop := b.Start(rt)
 		b.Reaches(rt, "old", 5)
-		a := admin(b)
+		a := newAdmin(b)
 		if err := a.Forget(b.Ctx, id("old")); !errors.Is(err, projection.ErrInUse) || !strings.Contains(err.Error(), b.Summary(rt).Node) {
 			t.Errorf("forget what a node registers: %v", err)
 		}

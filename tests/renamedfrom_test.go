@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -23,7 +24,7 @@ func release(b *kit.Bundle, name, renamedFrom string) millrace.Projection {
 // namesByTenant returns the names of the projections of each tenant.
 func namesByTenant(b *kit.Bundle) map[string][]string {
 	b.T.Helper()
-	status, err := admin(b).Status(b.Ctx, millrace.StatusFilter{Limit: 10_000})
+	status, err := newAdmin(b).Status(b.Ctx, admin.StatusFilter{Limit: 10_000})
 	b.Must(err)
 	names := make(map[string][]string)
 	for _, p := range status.Projections {
@@ -206,7 +207,7 @@ func TestWaitingProjectionMayBeRenamedByHand(t *testing.T) {
 		b.Reaches(old, "totals", 3)
 		next := b.Another(kit.Quick, release(b, "sums", "totals"))
 		b.Start(next)
-		b.Must(admin(b).Rename(b.Ctx, id("totals"), "sums"))
+		b.Must(newAdmin(b).Rename(b.Ctx, id("totals"), "sums"))
 		b.Append("s", 3)
 		b.Reaches(next, "sums", 6)
 		mustHaveApplied(b, map[string]int64{"s": 6})
@@ -246,7 +247,7 @@ func TestReleaseWhoseProjectionWasRenamedElsewhereRunsNothing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 3)
 		b.Idle(release(b, "totals1", ""))
-		b.Must(admin(b).Rename(b.Ctx, id("totals1"), "totals2"))
+		b.Must(newAdmin(b).Rename(b.Ctx, id("totals1"), "totals2"))
 		log, logs := kit.Logs()
 		config := kit.Quick
 		config.Logger = log
@@ -285,7 +286,7 @@ func TestReleaseWithVersionsRenamesAllOfThem(t *testing.T) {
 			}
 		}
 		for _, old := range []string{"totals", "totals@2"} {
-			if err := admin(b).Resume(b.Ctx, millrace.ProjectionID{Tenant: "later", Name: old}); !errors.Is(err, projection.ErrRetired) {
+			if err := newAdmin(b).Resume(b.Ctx, millrace.ProjectionID{Tenant: "later", Name: old}); !errors.Is(err, projection.ErrRetired) {
 				t.Errorf("%s of a new tenant: %v", old, err)
 			}
 		}

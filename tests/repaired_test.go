@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -54,7 +55,7 @@ func TestDeadLettersAreDiscardedWhileAnObjectIsMissing(t *testing.T) {
 			}
 			return tx.Exec(ctx, "insert into forgotten values (1)")
 		})})
-		b.Is(rt, "p", millrace.StateMissingObject)
+		b.Is(rt, "p", admin.StateMissingObject)
 		o, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Discard(b.Ctx, projection.DeadLetterFilter{All: true}, 1)
 		if err != nil || o.Done != 1 {
 			t.Errorf("%+v, %v", o, err)
@@ -77,7 +78,7 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 		b.Must(b.Store.Truncate(b.Ctx, 4))
 		stopped := func() bool {
 			p := b.Status(elsewhere, "p")
-			return p.State == millrace.StateFailed && strings.Contains(p.Reason, projection.ErrRestored.Error())
+			return p.State == admin.StateFailed && strings.Contains(p.Reason, projection.ErrRestored.Error())
 		}
 		b.Eventually("every process says that events are gone", stopped)
 		for _, process := range []*millrace.Runtime{rt, elsewhere} {
@@ -111,7 +112,7 @@ func TestRestoreIsNoticedWhileWritersContinue(t *testing.T) {
 		b.Reaches(rt, "p", b.Append("a", 10).Positions[9])
 		b.Must(b.Store.Truncate(b.Ctx, 4))
 		b.Eventually("the projection says that its events are gone", func() bool {
-			if b.Status(rt, "p").State == millrace.StateFailed {
+			if b.Status(rt, "p").State == admin.StateFailed {
 				return true
 			}
 			if b.Append("a", 1).Positions[0] > 8 {

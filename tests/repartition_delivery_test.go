@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -90,7 +91,7 @@ func TestFailureGoesToThePartitionOfItsEvent(t *testing.T) {
 				return kit.ErrOnPurpose
 			}))}
 		rt := b.Running(millrace.Config{}, p)
-		b.Is(rt, "p", millrace.StateFailed)
+		b.Is(rt, "p", admin.StateFailed)
 		for i := range 32 {
 			b.Append(fmt.Sprint("s", i), 2)
 		}
@@ -98,11 +99,11 @@ func TestFailureGoesToThePartitionOfItsEvent(t *testing.T) {
 		for _, n := range []int{5, 2, 8} {
 			b.Must(rt.Repartition(b.Ctx, idOfP, n))
 			b.Eventually("one partition is failed, and the others are live", func() bool {
-				states := make(map[millrace.State]int)
+				states := make(map[admin.State]int)
 				for _, s := range b.StatusOf(rt).Projections {
 					states[s.State]++
 				}
-				return states[millrace.StateFailed] == 1 && states[millrace.StateLive] == n-1
+				return states[admin.StateFailed] == 1 && states[admin.StateLive] == n-1
 			})
 		}
 		if n := attempts.Load(); n != counted {

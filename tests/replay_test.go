@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -138,7 +139,7 @@ func TestStopOnAReplayHaltsTheProjection(t *testing.T) {
 		a.mustReplay(projection.CommandResult{Done: 1, Failed: 1}) // and the third is not tried
 		a.mustHave(2, 1, 0)
 		s := a.Status(a.rt, "p")
-		if s.State != millrace.StateFailed || !strings.Contains(s.Reason, "on purpose") || !strings.Contains(s.Reason, "attempt 2") {
+		if s.State != admin.StateFailed || !strings.Contains(s.Reason, "on purpose") || !strings.Contains(s.Reason, "attempt 2") {
 			t.Errorf("%+v", s)
 		}
 		last := a.Append("b", 1).Positions[0]
@@ -202,7 +203,7 @@ func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 			n := tried()
 			b.Resume(rt, "p")
 			b.Eventually("it is tried again", func() bool { return tried() > n })
-			b.Is(rt, "p", millrace.StateWaiting)
+			b.Is(rt, "p", admin.StateWaiting)
 		}
 		first := tried()
 		b.Eventually("it is tried some more", func() bool { return tried() >= first+after })
@@ -233,7 +234,7 @@ func TestStatusShowsAStopWhileAReplayMeetsAnOutage(t *testing.T) {
 				}
 				return projection.Stop(kit.ErrOnPurpose)
 			})})
-		b.Is(rt, "p", millrace.StateFailed)
+		b.Is(rt, "p", admin.StateFailed)
 		down.Store(true)
 		replay, cancel := context.WithCancel(b.Ctx)
 		defer cancel()
@@ -246,7 +247,7 @@ func TestStatusShowsAStopWhileAReplayMeetsAnOutage(t *testing.T) {
 		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p"}, bad+1); !errors.Is(err, projection.ErrFailed) {
 			t.Errorf("waiting for it: %v", err)
 		}
-		if p := b.Status(rt, "p"); p.State != millrace.StateFailed {
+		if p := b.Status(rt, "p"); p.State != admin.StateFailed {
 			t.Errorf("status: %+v", p)
 		}
 		cancel()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -21,20 +22,20 @@ func TestResetOfAProjectionThatDelivers(t *testing.T) {
 		b.Append("s", 4)
 		rt := b.Idle(delivers)
 		first := r.All()
-		again := millrace.ResetOptions{Redeliver: true}
-		admin, err := millrace.NewAdmin(b.Again())
+		again := admin.ResetOptions{Redeliver: true}
+		a, err := admin.New(b.Again())
 		b.Must(err)
 		refused := func(what string) {
 			t.Helper()
-			if _, err := admin.Reset(b.Ctx, p, 2, millrace.ResetOptions{}); !errors.Is(err, projection.ErrDelivers) {
+			if _, err := a.Reset(b.Ctx, p, 2, admin.ResetOptions{}); !errors.Is(err, projection.ErrDelivers) {
 				t.Fatalf("%s, a reset returned %v", what, err)
 			}
-			if err := admin.Rebuild(b.Ctx, p, millrace.ResetOptions{}); !errors.Is(err, projection.ErrDelivers) {
+			if err := a.Rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrDelivers) {
 				t.Fatalf("%s, a rebuild returned %v", what, err)
 			}
 		}
 		refused("without a node")
-		if _, err := admin.Reset(b.Ctx, p, 2, again); err != nil {
+		if _, err := a.Reset(b.Ctx, p, 2, again); err != nil {
 			t.Error(err)
 		}
 		b.RunUntilIdle(rt)
@@ -44,7 +45,7 @@ func TestResetOfAProjectionThatDelivers(t *testing.T) {
 		stop := b.Start(rt)
 		b.Reaches(rt, "p", 4)
 		refused("with a node")
-		b.Must(admin.Rebuild(b.Ctx, p, again))
+		b.Must(a.Rebuild(b.Ctx, p, again))
 		b.Reaches(rt, "p", 4)
 		if all := r.All(); !slices.Equal(all, slices.Concat(first, first[2:], first)) {
 			t.Errorf("after the rebuild arrived %v", all)
@@ -54,7 +55,7 @@ func TestResetOfAProjectionThatDelivers(t *testing.T) {
 		b.Idle(b.Rebuildable("p"))
 		b.Append("s", 1)
 		b.Idle(b.Rebuildable("p"))
-		if _, err := admin.Reset(b.Ctx, p, 0, millrace.ResetOptions{}); err != nil {
+		if _, err := a.Reset(b.Ctx, p, 0, admin.ResetOptions{}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -118,7 +119,7 @@ func TestResetForgetsPassedRanges(t *testing.T) {
 					done++
 				}
 			}
-			return done == 3 && b.Status(rt, "p").State == millrace.StateFailed
+			return done == 3 && b.Status(rt, "p").State == admin.StateFailed
 		})
 		b.Must(rt.Repartition(b.Ctx, p, 1))
 		before := len(b.Positions("p"))

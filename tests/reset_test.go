@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -22,9 +23,9 @@ func upTo(first, last int64) (positions []int64) {
 }
 
 // mustReset resets the projection p, and returns the result.
-func mustReset(b *kit.Bundle, admin *millrace.Admin, position int64) millrace.ResetResult {
+func mustReset(b *kit.Bundle, a *admin.Admin, position int64) admin.ResetResult {
 	b.T.Helper()
-	result, err := admin.Reset(b.Ctx, p, position, millrace.ResetOptions{})
+	result, err := a.Reset(b.Ctx, p, position, admin.ResetOptions{})
 	b.Must(err)
 	return result
 }
@@ -34,7 +35,7 @@ func TestResetBack(t *testing.T) {
 		rt := b.Running(kit.Quick, b.Recorders("p")...)
 		b.Append("s", 10)
 		b.Reaches(rt, "p", 10)
-		if result := mustReset(b, rt.Admin, 4); result != (millrace.ResetResult{From: 10, Position: 4}) {
+		if result := mustReset(b, rt.Admin, 4); result != (admin.ResetResult{From: 10, Position: 4}) {
 			t.Errorf("the reset returned %+v", result)
 		}
 		// WaitFor does not see the state from before the reset.
@@ -52,12 +53,12 @@ func TestResetForwardWithoutANode(t *testing.T) {
 		rt := b.Idle(b.Recorders("p")...)
 		b.Append("s", 7)
 		b.Pause(rt, "p")
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
-		if result := mustReset(b, admin, 8); result != (millrace.ResetResult{From: 3, Position: 8}) {
+		if result := mustReset(b, a, 8); result != (admin.ResetResult{From: 3, Position: 8}) {
 			t.Errorf("the reset returned %+v", result)
 		}
-		if s := b.Status(rt, "p"); s.State != millrace.StatePaused || s.Checkpoint != 8 {
+		if s := b.Status(rt, "p"); s.State != admin.StatePaused || s.Checkpoint != 8 {
 			t.Errorf("after the reset: %+v", s)
 		}
 		b.Resume(rt, "p")
@@ -84,7 +85,7 @@ func TestResetThatIsRefused(t *testing.T) {
 			{millrace.ProjectionID{Name: "other"}, 0, "", projection.ErrUnknownProjection},
 			{millrace.ProjectionID{Tenant: "nobody", Name: "p"}, 1, "", projection.ErrUnknownTenant},
 		} {
-			_, err := rt.Reset(b.Ctx, refused.id, refused.position, millrace.ResetOptions{})
+			_, err := rt.Reset(b.Ctx, refused.id, refused.position, admin.ResetOptions{})
 			if err == nil || refused.want != "" && err.Error() != refused.want || refused.is != nil && !errors.Is(err, refused.is) {
 				t.Errorf("a reset of %s to %d returned %v", refused.id, refused.position, err)
 			}
@@ -183,7 +184,7 @@ func TestResetForgetsFailures(t *testing.T) {
 		rt := b.Running(kit.Quick, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.FailsAt("p", func(at int64) bool { return broken && at == 3 }, kit.Fails)),
 			Retry: kit.Soon(0), OnFailure: projection.ActionStop})
 		b.Append("s", 5)
-		b.Is(rt, "p", millrace.StateFailed)
+		b.Is(rt, "p", admin.StateFailed)
 		b.Must(b.Store.Quarantine(b.Ctx))
 		broken = false
 		mustReset(b, rt.Admin, 0)

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -88,7 +89,7 @@ func TestOperationsOnRetiredProjectionsNameTheSuccessor(t *testing.T) {
 		last := b.Append("s", 3).Positions[2]
 		rt := b.Running(kit.Quick, b.Recorders("kept", "forgotten", "renamed", "replaced")...)
 		b.Reaches(rt, "kept", last)
-		other, err := millrace.NewAdmin(b.Store)
+		other, err := admin.New(b.Store)
 		b.Must(err)
 		for name, what := range retiredNames {
 			id := millrace.ProjectionID{Name: name}
@@ -116,7 +117,7 @@ func TestOperationsOnRetiredProjectionsNameTheSuccessor(t *testing.T) {
 					return err
 				},
 			}
-			for by, a := range map[string]*millrace.Admin{"runtime": rt.Admin, "admin": other} {
+			for by, a := range map[string]*admin.Admin{"runtime": rt.Admin, "admin": other} {
 				operations["pause by the "+by] = func(ctx context.Context) error { return a.Pause(ctx, id) }
 				operations["resume by the "+by] = func(ctx context.Context) error { return a.Resume(ctx, id) }
 				operations["repartition by the "+by] = func(ctx context.Context) error { return a.Repartition(ctx, id, 3) }

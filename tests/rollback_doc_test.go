@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -28,7 +29,7 @@ func deploy(b *kit.Bundle, release ...millrace.Projection) (rt *millrace.Runtime
 // isUnregistered checks that no node registers a projection, and how many events it has not handled.
 func isUnregistered(b *kit.Bundle, rt *millrace.Runtime, name string, behind int64) {
 	b.T.Helper()
-	b.Eventually("the nodes before have ended", func() bool { return b.Status(rt, name).State == millrace.StateUnregistered })
+	b.Eventually("the nodes before have ended", func() bool { return b.Status(rt, name).State == admin.StateUnregistered })
 	if s := b.Status(rt, name); s.Behind != behind || s.Owner != "" {
 		b.T.Errorf("%+v", s)
 	}
@@ -100,14 +101,14 @@ func TestRenameBackNeedsANodeOfTheOldRelease(t *testing.T) {
 			return slices.DeleteFunc(existing(b), func(name string) bool { return name == "other" })
 		}
 		b.Eventually("it is renamed", func() bool { return slices.Equal(names(), []string{"sums"}) })
-		b.Must(admin(b).Rename(b.Ctx, id("sums"), "totals"))
+		b.Must(newAdmin(b).Rename(b.Ctx, id("sums"), "totals"))
 		b.Eventually("it is renamed forward again", func() bool { return slices.Equal(names(), []string{"sums"}) })
 		if !b.Kind.Meets(kit.SeveralNodes) {
 			stopNext()
 		}
 		rt, stop = deploy(b, old)
 		b.Eventually("its node is known", func() bool {
-			return slices.ContainsFunc(b.Summary(rt).Nodes, func(n millrace.NodeStatus) bool {
+			return slices.ContainsFunc(b.Summary(rt).Nodes, func(n admin.NodeStatus) bool {
 				return n.Alive && slices.Contains(n.Registered, "totals")
 			})
 		})
@@ -143,7 +144,7 @@ func TestVersionOfAReleaseThatIsRolledBack(t *testing.T) {
 		stop()
 		rt, stop = deploy(b, one, two)
 		b.Applied(rt, 8, "totals", "totals@2")
-		b.Must(rt.Swap(b.Ctx, id("totals@2"), millrace.SwapOptions{}))
+		b.Must(rt.Swap(b.Ctx, id("totals@2"), admin.SwapOptions{}))
 		stop()
 		rt, stop = deploy(b, one) // rolled back after the swap
 		isUnregistered(b, rt, "totals@2", 2)
@@ -161,7 +162,7 @@ func TestVersionOfAReleaseThatIsRolledBack(t *testing.T) {
 		stop()
 		rt, stop = deploy(b, two, three) // the old code, as version 3
 		b.Reaches(rt, "totals@3", 14)
-		b.Must(rt.Swap(b.Ctx, id("totals@3"), millrace.SwapOptions{}))
+		b.Must(rt.Swap(b.Ctx, id("totals@3"), admin.SwapOptions{}))
 		b.Applied(rt, 14, "totals@3")
 		b.Reaches(rt, "totals", 14)
 		stop()
@@ -177,7 +178,7 @@ func TestVersionThatWasReplacedIsCreatedAnew(t *testing.T) {
 		one, two := besideFirst(b), besideSecond(b, false)
 		rt, stop := deploy(b, one, two)
 		b.Reaches(rt, "totals@2", 2)
-		b.Must(rt.Swap(b.Ctx, id("totals@2"), millrace.SwapOptions{}))
+		b.Must(rt.Swap(b.Ctx, id("totals@2"), admin.SwapOptions{}))
 		stop()
 		rt, stop = deploy(b, one) // rolled back
 		b.Must(b.Store.InTx(b.Ctx, kit.Exec("delete from totals_1")))
@@ -197,7 +198,7 @@ func TestVersionThatWasReplacedIsCreatedAnew(t *testing.T) {
 		if left, err := rt.Unswapped(b.Ctx, "totals@2"); err != nil || len(left) != 1 {
 			t.Errorf("unswapped: %v, %v", left, err)
 		}
-		b.Must(rt.Swap(b.Ctx, id("totals@2"), millrace.SwapOptions{}))
+		b.Must(rt.Swap(b.Ctx, id("totals@2"), admin.SwapOptions{}))
 		b.Reaches(rt, "totals", b.Append("s", 1).Last())
 		if n := readersSee(b); n != 7 {
 			t.Errorf("readers see %d events of version 2", n)
@@ -264,7 +265,7 @@ func TestOperationThatIsOpenAtARollback(t *testing.T) {
 			b.Eventually("a swap waits for a node that registers the version", func() bool {
 				ctx, cancel := context.WithTimeout(b.Ctx, 300*time.Millisecond)
 				defer cancel()
-				return errors.Is(rt.Swap(ctx, id("totals@2"), millrace.SwapOptions{}), projection.ErrOperationPending)
+				return errors.Is(rt.Swap(ctx, id("totals@2"), admin.SwapOptions{}), projection.ErrOperationPending)
 			})
 			b.Applied(rt, b.Append("s", 1).Last(), "totals")
 			if o := b.Status(rt, "totals@2").Operation; o == nil || o.Kind != "swap" || o.Holds {
@@ -339,7 +340,7 @@ func TestEventTypeOfAReleaseThatIsRolledBack(t *testing.T) {
 		rt, stop = deploy(b, old) // rolled back
 		b.Reaches(rt, "totals", 8)
 		s := b.Status(rt, "totals")
-		if s.State != millrace.StateLive || s.Behind > 0 || s.Parked > 0 || len(b.Summary(rt).Findings()) > 0 {
+		if s.State != admin.StateLive || s.Behind > 0 || s.Parked > 0 || len(b.Summary(rt).Findings()) > 0 {
 			t.Errorf("%+v", s)
 		}
 		stop()
@@ -350,7 +351,7 @@ func TestEventTypeOfAReleaseThatIsRolledBack(t *testing.T) {
 		if slices.ContainsFunc(applied, func(a kit.Applied) bool { return a.Position == 6 }) || len(applied) != 9 {
 			t.Errorf("the event that was passed is %v", applied)
 		}
-		b.Must(rt.Rebuild(b.Ctx, id("totals"), millrace.ResetOptions{}))
+		b.Must(rt.Rebuild(b.Ctx, id("totals"), admin.ResetOptions{}))
 		b.Applied(rt, 10, "totals")
 		stop()
 	})

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -83,7 +84,7 @@ func TestPausedProjectionDoesNotRunAndStatusShowsIt(t *testing.T) {
 		id := millrace.ProjectionID{Name: "p"}
 		b.Reaches(rt, "p", b.Append("a", 3).Positions[2])
 		b.Pause(rt, "p")
-		b.Is(rt, "p", millrace.StatePaused)
+		b.Is(rt, "p", admin.StatePaused)
 		last := b.Append("a", 3).Positions[2]
 		if err := rt.WaitFor(b.Ctx, id, last); !errors.Is(err, projection.ErrPaused) {
 			t.Errorf("waiting for a paused projection: %v", err)
@@ -165,7 +166,7 @@ func TestStopLetsABatchFinishAndReleasesTheLease(t *testing.T) {
 		close(leave)
 		b.Must(<-done)
 		b.Verify("p")
-		if p := b.Status(rt, "p"); p.Owner != "" || p.State != millrace.StateNotOwned {
+		if p := b.Status(rt, "p"); p.Owner != "" || p.State != admin.StateNotOwned {
 			t.Errorf("after the end it is %s, owned by %q", p.State, p.Owner)
 		}
 	})
@@ -249,7 +250,7 @@ func TestRunRefusesToStartIfItCannotWork(t *testing.T) {
 			t.Errorf("not migrated: %v", err)
 		}
 		b.Start(rt)
-		b.Is(rt, "p", millrace.StateLive)
+		b.Is(rt, "p", admin.StateLive)
 		if err := rt.Run(b.Ctx); err == nil {
 			t.Error("it ran twice at once")
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -33,7 +34,7 @@ func TestBatchesThatNeverBeginAreFound(t *testing.T) {
 		}
 		return false
 	})
-	if s := b.Status(rt, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, reason) {
+	if s := b.Status(rt, "p"); s.State != admin.StateWaiting || !strings.Contains(s.Reason, reason) {
 		t.Errorf("the status is %s, %q", s.State, s.Reason)
 	}
 	if h := rt.Health(b.Ctx); !h.Live || !strings.Contains(strings.Join(h.DegradedBy, ""), "although events wait: 1, the first default/p") {

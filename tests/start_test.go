@@ -126,12 +126,12 @@ func TestCreateInAnArchivedTenantIsRefusedFirst(t *testing.T) {
 		b.Idle(b.Recorders("p")...)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, projection.DefaultTenant))
 		for _, name := range []string{"p", "free"} {
-			if err := admin(b).Create(b.Ctx, id(name), projection.Start{}); !errors.Is(err, projection.ErrTenantArchived) || errors.Is(err, projection.ErrExists) {
+			if err := newAdmin(b).Create(b.Ctx, id(name), projection.Start{}); !errors.Is(err, projection.ErrTenantArchived) || errors.Is(err, projection.ErrExists) {
 				t.Errorf("create %s: %v", name, err)
 			}
 		}
 		b.Must(b.Store.UnarchiveTenant(b.Ctx, projection.DefaultTenant))
-		if err := admin(b).Create(b.Ctx, id("p"), projection.Start{}); !errors.Is(err, projection.ErrExists) {
+		if err := newAdmin(b).Create(b.Ctx, id("p"), projection.Start{}); !errors.Is(err, projection.ErrExists) {
 			t.Errorf("create what exists: %v", err)
 		}
 	})
@@ -141,7 +141,7 @@ func TestCreateBringsARetiredNameBack(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 4)
 		b.Idle(b.Recorders("p", "kept")...)
-		a := admin(b)
+		a := newAdmin(b)
 		if err := a.Create(b.Ctx, id("p"), projection.Start{}); !errors.Is(err, projection.ErrExists) {
 			t.Errorf("create what exists: %v", err)
 		}

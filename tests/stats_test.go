@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -33,8 +34,8 @@ func TestStatsOfANode(t *testing.T) {
 			for _, p := range rt.Stats().Projections {
 				stats[p.Name] = p
 			}
-			return stats["parks"].Parked == 3 && stats["parks"].Behind == 0 && stats["parks"].States[millrace.StateLive] == 3 &&
-				stats["retries"].States[millrace.StateWaiting] == 3 && stats["guarded"].Breakers[projection.BreakerOpen] == 3
+			return stats["parks"].Parked == 3 && stats["parks"].Behind == 0 && stats["parks"].States[admin.StateLive] == 3 &&
+				stats["retries"].States[admin.StateWaiting] == 3 && stats["guarded"].Breakers[projection.BreakerOpen] == 3
 		})
 		if p := stats["parks"]; p.Lag != 0 || p.MostBehind != 0 || p.Tenant != "" {
 			t.Errorf("at the end of the events: %+v", p)
@@ -50,7 +51,7 @@ func TestStatsOfANode(t *testing.T) {
 			t.Errorf("by tenant: %+v", byTenant)
 		}
 		for _, p := range byTenant.Projections {
-			if p.Name == "retries" && (p.Behind != 3 || p.States[millrace.StateWaiting] != 1) || p.Tenant == "" {
+			if p.Name == "retries" && (p.Behind != 3 || p.States[admin.StateWaiting] != 1) || p.Tenant == "" {
 				t.Errorf("of one tenant: %+v", p)
 			}
 		}

@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // elsewhere returns the status of a projection of the default tenant as an Admin sees it.
-func elsewhere(b *kit.Bundle, a *millrace.Admin, name string) millrace.ProjectionStatus {
+func elsewhere(b *kit.Bundle, a *admin.Admin, name string) admin.ProjectionStatus {
 	b.T.Helper()
-	status, err := a.Status(b.Ctx, millrace.StatusFilter{})
+	status, err := a.Status(b.Ctx, admin.StatusFilter{})
 	b.Must(err)
 	return status.Projection(millrace.ProjectionID{Name: name})
 }
@@ -52,12 +53,12 @@ func TestAdminWithoutRuntimeSeesTheStatesOfOtherNodes(t *testing.T) {
 		rt := b.Another(quickBeats, append(b.Recorders("live"), blockedAfter("behind", 0, release), millrace.Projection{Name: "fails", Retry: hourly, Handler: fails})...)
 		head := b.Append("a", 700).Positions[699]
 		stop := b.Start(rt)
-		a := admin(b)
+		a := newAdmin(b)
 		b.Reaches(rt, "live", head)
-		b.Is(rt, "fails", millrace.StateWaiting)
-		want := map[string]millrace.State{"live": millrace.StateLive, "behind": millrace.StateCatchUp, "fails": millrace.StateWaiting}
+		b.Is(rt, "fails", admin.StateWaiting)
+		want := map[string]admin.State{"live": admin.StateLive, "behind": admin.StateCatchUp, "fails": admin.StateWaiting}
 		for name, state := range want {
-			var here, there millrace.ProjectionStatus
+			var here, there admin.ProjectionStatus
 			b.Eventually(name+" is seen alike by both", func() bool {
 				here, there = b.Status(rt, name), elsewhere(b, a, name)
 				return here.State == state && there.State == state && here.Position == there.Position
@@ -68,7 +69,7 @@ func TestAdminWithoutRuntimeSeesTheStatesOfOtherNodes(t *testing.T) {
 			if (there.Lag > 0) != (name != "live") {
 				t.Errorf("%s has a lag of %v", name, there.Lag)
 			}
-			selected, err := a.Status(b.Ctx, millrace.StatusFilter{States: []millrace.State{state}})
+			selected, err := a.Status(b.Ctx, admin.StatusFilter{States: []admin.State{state}})
 			b.Must(err)
 			if len(selected.Projections) != 1 || selected.Projections[0].ID.Name != name || selected.Tenants[0].Mark != head || selected.Tenants[0].Held != nil {
 				t.Errorf("%s: selected by its state are %+v", name, selected)
@@ -77,16 +78,16 @@ func TestAdminWithoutRuntimeSeesTheStatesOfOtherNodes(t *testing.T) {
 		if p := elsewhere(b, a, "live"); !p.NextAttempt.IsZero() || p.LastError != "" || !p.LastErrorAt.IsZero() || p.Behind != 0 {
 			t.Errorf("%+v", p)
 		}
-		for what, p := range map[string]millrace.ProjectionStatus{"on its node": b.Status(rt, "fails"), "elsewhere": elsewhere(b, a, "fails")} {
+		for what, p := range map[string]admin.ProjectionStatus{"on its node": b.Status(rt, "fails"), "elsewhere": elsewhere(b, a, "fails")} {
 			delay := p.NextAttempt.Sub(p.LastErrorAt)
 			if p.FailingPosition != 1 || p.Attempts != 1 || p.LastError != "on purpose" || delay < time.Hour-time.Second || delay > time.Hour+time.Second {
 				t.Errorf("%s the failing event is tried again after %v: %+v", what, delay, p)
 			}
 		}
 		close(release)
-		b.Eventually("the end is seen", func() bool { return elsewhere(b, a, "behind").State == millrace.StateLive })
+		b.Eventually("the end is seen", func() bool { return elsewhere(b, a, "behind").State == admin.StateLive })
 		stop()
-		b.Is(rt, "live", millrace.StateNotOwned)
+		b.Is(rt, "live", admin.StateNotOwned)
 	})
 }
 
@@ -102,7 +103,7 @@ func TestLastErrorOutlivesItsEvent(t *testing.T) {
 			return nil
 		})})
 		b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
-		for what, p := range map[string]millrace.ProjectionStatus{"on its node": b.Status(rt, "p"), "elsewhere": elsewhere(b, admin(b), "p")} {
+		for what, p := range map[string]admin.ProjectionStatus{"on its node": b.Status(rt, "p"), "elsewhere": elsewhere(b, newAdmin(b), "p")} {
 			if p.LastError != "only once" || p.LastErrorAt.IsZero() || p.Reason != "" || p.Attempts != 0 || !p.NextAttempt.IsZero() {
 				t.Errorf("%s: %+v", what, p)
 			}
@@ -115,7 +116,7 @@ func TestLagIsTheAgeOfTheOldestEventThatIsNotHandled(t *testing.T) {
 		release := make(chan struct{})
 		rt := b.Running(quickBeats, blockedAfter("p", 1, release))
 		b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
-		a := admin(b)
+		a := newAdmin(b)
 		if p := elsewhere(b, a, "p"); p.Lag != 0 || p.Behind != 0 {
 			t.Errorf("at the end of the events it lags by %v: %+v", p.Lag, p)
 		}
@@ -147,8 +148,8 @@ func TestRateIsThatOfTheNodeThatRunsTheProjection(t *testing.T) {
 		p.MaxEvents = 10
 		b.Append("a", 700)
 		rt := b.Running(quickBeats, p)
-		b.Eventually("the node reports its rate", func() bool { return b.Status(rt, "p").Rate > 0 && elsewhere(b, admin(b), "p").Rate > 0 })
-		s, err := admin(b).Summary(b.Ctx)
+		b.Eventually("the node reports its rate", func() bool { return b.Status(rt, "p").Rate > 0 && elsewhere(b, newAdmin(b), "p").Rate > 0 })
+		s, err := newAdmin(b).Summary(b.Ctx)
 		b.Must(err)
 		if len(s.Lagging) != 1 || s.Lagging[0].Rate <= 0 {
 			t.Errorf("lagging: %+v", s.Lagging)
@@ -166,12 +167,12 @@ func TestStatusAndSummaryRoundTripAsJSON(t *testing.T) {
 		rt := b.Another(config, inAllStates(b)...)
 		stop := b.Start(rt)
 		b.Append("a", 5)
-		b.Is(rt, "waits", millrace.StateWaiting)
-		b.Is(rt, "parks", millrace.StateLive)
+		b.Is(rt, "waits", admin.StateWaiting)
+		b.Is(rt, "parks", admin.StateLive)
 		b.Pause(rt, "paused")
-		check := func(what string, a *millrace.Admin) {
+		check := func(what string, a *admin.Admin) {
 			t.Helper()
-			status, err := a.Status(b.Ctx, millrace.StatusFilter{})
+			status, err := a.Status(b.Ctx, admin.StatusFilter{})
 			b.Must(err)
 			summary, err := a.Summary(b.Ctx)
 			b.Must(err)
@@ -186,9 +187,9 @@ func TestStatusAndSummaryRoundTripAsJSON(t *testing.T) {
 			}
 		}
 		check("on its node", rt.Admin)
-		check("elsewhere", admin(b))
+		check("elsewhere", newAdmin(b))
 		stop()
-		check("without nodes", admin(b))
+		check("without nodes", newAdmin(b))
 	})
 }
 
@@ -198,18 +199,18 @@ func TestSummaryNamesTheTenantsThatLagMost(t *testing.T) {
 		tenants := b.Tenants(13)
 		rt := b.Running(quickBeats, append(b.Recorders("fine"), millrace.Projection{Name: "f1", Retry: hourly, Handler: fails},
 			millrace.Projection{Name: "f2", Retry: hourly, Handler: fails})...)
-		var want []millrace.TenantLag
+		var want []admin.TenantLag
 		for i, tenant := range tenants[1:] {
 			b.AppendTo(tenant, "a", 20-i)
 			if len(want) < 10 {
-				want = append(want, millrace.TenantLag{Tenant: tenant.Name(), Behind: int64(20 - i), Lagging: 2})
+				want = append(want, admin.TenantLag{Tenant: tenant.Name(), Behind: int64(20 - i), Lagging: 2})
 			}
 		}
-		for what, a := range map[string]*millrace.Admin{"on the node": rt.Admin, "elsewhere": admin(b)} {
+		for what, a := range map[string]*admin.Admin{"on the node": rt.Admin, "elsewhere": newAdmin(b)} {
 			b.Eventually(what, func() bool {
 				s, err := a.Summary(b.Ctx)
 				b.Must(err)
-				return slices.EqualFunc(s.LaggingTenants, want, func(got, want millrace.TenantLag) bool {
+				return slices.EqualFunc(s.LaggingTenants, want, func(got, want admin.TenantLag) bool {
 					worst := got.Worst
 					got.Worst = millrace.ProjectionID{}
 					return got == want && worst.Tenant == want.Tenant && (worst.Name == "f1" || worst.Name == "f2")
@@ -241,11 +242,11 @@ func TestStatesOfManyProjectionsOfAnotherNode(t *testing.T) {
 		for tenant, head := range last {
 			b.ReachesOf(rt, tenant, "live", head)
 		}
-		a := admin(b)
-		for state, name := range map[millrace.State]string{millrace.StateCatchUp: "slow", millrace.StateLive: "live"} {
+		a := newAdmin(b)
+		for state, name := range map[admin.State]string{admin.StateCatchUp: "slow", admin.StateLive: "live"} {
 			b.Eventually(name+" is "+string(state)+" everywhere", func() bool {
 				found := 0
-				filter := millrace.StatusFilter{States: []millrace.State{state}, Limit: 5}
+				filter := admin.StatusFilter{States: []admin.State{state}, Limit: 5}
 				for {
 					status, err := a.Status(b.Ctx, filter)
 					b.Must(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -49,19 +50,19 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 		}
 		b.Pause(watcher, "paused")
 
-		expect := func(what string, rt *millrace.Runtime, want map[millrace.State]int) (s millrace.Summary) {
+		expect := func(what string, rt *millrace.Runtime, want map[admin.State]int) (s admin.Summary) {
 			t.Helper()
 			b.Eventually(what, func() bool {
 				s = b.Summary(rt)
-				return maps.Equal(s.States, want) && s.NotOwned == want[millrace.StateNotOwned] && s.Unregistered == want[millrace.StateUnregistered]
+				return maps.Equal(s.States, want) && s.NotOwned == want[admin.StateNotOwned] && s.Unregistered == want[admin.StateUnregistered]
 			})
 			return s
 		}
-		want := map[millrace.State]int{millrace.StateLive: 2, millrace.StateWaiting: 1, millrace.StateFailed: 1, millrace.StatePaused: 1, millrace.StateUnregistered: 1}
+		want := map[admin.State]int{admin.StateLive: 2, admin.StateWaiting: 1, admin.StateFailed: 1, admin.StatePaused: 1, admin.StateUnregistered: 1}
 		for what, seen := range map[string]*millrace.Runtime{"its node knows": rt, "another process knows": watcher} {
 			s := expect(what, seen, want)
 			node := s.Nodes[len(s.Nodes)-1]
-			if len(s.Nodes) != 1 || !node.Alive || node.Leases != 4 || node.States[millrace.StateLive] != 2 || node.States[millrace.StatePaused] != 0 {
+			if len(s.Nodes) != 1 || !node.Alive || node.Leases != 4 || node.States[admin.StateLive] != 2 || node.States[admin.StatePaused] != 0 {
 				t.Errorf("%s: nodes %+v", what, s.Nodes)
 			}
 			if s.Tenants[projection.TenantActive] != 1 || s.Parked != 1 || s.OldestParkedIn != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "parks"}) || !s.OldestParked.Equal(b.DeadLettersOf("parks")[0].FirstFailedAt) {
@@ -72,7 +73,7 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 			}
 			for _, p := range s.Lagging {
 				if p.Behind != 50 || p.Head != head || p.Owner != node.ID || p.Epoch != 1 || !strings.Contains(p.Reason, "on purpose") ||
-					p.State != map[string]millrace.State{"stops": millrace.StateFailed, "waits": millrace.StateWaiting}[p.ID.Name] {
+					p.State != map[string]admin.State{"stops": admin.StateFailed, "waits": admin.StateWaiting}[p.ID.Name] {
 					t.Errorf("%s: lagging %+v", what, p)
 				}
 			}
@@ -81,18 +82,18 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 			}
 		}
 		for _, rt := range []*millrace.Runtime{rt, watcher} {
-			pagesAgree(b, rt, map[millrace.State][]string{millrace.StateLive: {"fine", "parks"}, millrace.StateWaiting: {"waits"},
-				millrace.StateFailed: {"stops"}, millrace.StatePaused: {"paused"}, millrace.StateUnregistered: {"gone"}})
+			pagesAgree(b, rt, map[admin.State][]string{admin.StateLive: {"fine", "parks"}, admin.StateWaiting: {"waits"},
+				admin.StateFailed: {"stops"}, admin.StatePaused: {"paused"}, admin.StateUnregistered: {"gone"}})
 		}
 		stop()
-		expect("after the end of the node", watcher, map[millrace.State]int{millrace.StateNotOwned: 4, millrace.StateFailed: 1, millrace.StatePaused: 1})
+		expect("after the end of the node", watcher, map[admin.State]int{admin.StateNotOwned: 4, admin.StateFailed: 1, admin.StatePaused: 1})
 	})
 }
 
 // pagesAgree checks that pages by filter have these projections, by their states, and no others.
-func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[millrace.State][]string) {
+func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[admin.State][]string) {
 	b.T.Helper()
-	page := func(filter millrace.StatusFilter) (names []string) {
+	page := func(filter admin.StatusFilter) (names []string) {
 		b.T.Helper()
 		for {
 			status, err := rt.Status(b.Ctx, filter)
@@ -106,7 +107,7 @@ func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[millrace.State][]s
 			}
 		}
 	}
-	is := func(filter millrace.StatusFilter, want ...string) {
+	is := func(filter admin.StatusFilter, want ...string) {
 		b.T.Helper()
 		slices.Sort(want)
 		for filter.Limit = range 4 {
@@ -117,30 +118,30 @@ func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[millrace.State][]s
 	}
 	var all, running []string
 	for state, names := range want {
-		is(millrace.StatusFilter{States: []millrace.State{state}}, names...)
-		is(millrace.StatusFilter{States: []millrace.State{state}, Names: []string{"waits", "gone"}, Tenants: []string{""}},
+		is(admin.StatusFilter{States: []admin.State{state}}, names...)
+		is(admin.StatusFilter{States: []admin.State{state}, Names: []string{"waits", "gone"}, Tenants: []string{""}},
 			slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != "waits" && name != "gone" })...)
 		all = append(all, names...)
-		if state != millrace.StatePaused && state != millrace.StateUnregistered {
+		if state != admin.StatePaused && state != admin.StateUnregistered {
 			running = append(running, names...)
 		}
 	}
-	is(millrace.StatusFilter{}, all...)
-	is(millrace.StatusFilter{States: slices.Collect(maps.Keys(want))}, all...)
-	is(millrace.StatusFilter{States: []millrace.State{millrace.StateStarting, millrace.StateCatchUp, millrace.StateElsewhere, millrace.StateNotOwned, millrace.StateMissingObject, "unknown"}})
-	is(millrace.StatusFilter{Parked: true}, "parks")
-	is(millrace.StatusFilter{Parked: true, States: []millrace.State{millrace.StateLive, millrace.StateCatchUp}}, "parks")
-	is(millrace.StatusFilter{Names: []string{"parks", "stops"}, States: slices.Collect(maps.Keys(want))}, "parks", "stops")
-	is(millrace.StatusFilter{Owner: b.Summary(rt).Nodes[0].ID}, running...)
-	is(millrace.StatusFilter{Tenants: []string{"another"}})
-	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{"another", ""}, Names: []string{"none"}})
+	is(admin.StatusFilter{}, all...)
+	is(admin.StatusFilter{States: slices.Collect(maps.Keys(want))}, all...)
+	is(admin.StatusFilter{States: []admin.State{admin.StateStarting, admin.StateCatchUp, admin.StateElsewhere, admin.StateNotOwned, admin.StateMissingObject, "unknown"}})
+	is(admin.StatusFilter{Parked: true}, "parks")
+	is(admin.StatusFilter{Parked: true, States: []admin.State{admin.StateLive, admin.StateCatchUp}}, "parks")
+	is(admin.StatusFilter{Names: []string{"parks", "stops"}, States: slices.Collect(maps.Keys(want))}, "parks", "stops")
+	is(admin.StatusFilter{Owner: b.Summary(rt).Nodes[0].ID}, running...)
+	is(admin.StatusFilter{Tenants: []string{"another"}})
+	status, err := rt.Status(b.Ctx, admin.StatusFilter{Tenants: []string{"another", ""}, Names: []string{"none"}})
 	b.Must(err)
 	if len(status.Projections) != 0 || len(status.Tenants) != 2 || !strings.Contains(status.Tenants[0].Reason, projection.ErrUnknownTenant.Error()) ||
 		status.Tenants[1].Head != b.Head() || status.Tenants[1].Reason != "" {
 		b.T.Errorf("%+v", status)
 	}
 	for _, limit := range []int{-1, 10_001} {
-		if _, err := rt.Status(b.Ctx, millrace.StatusFilter{Limit: limit}); err == nil || !strings.Contains(err.Error(), "StatusFilter.Limit") {
+		if _, err := rt.Status(b.Ctx, admin.StatusFilter{Limit: limit}); err == nil || !strings.Contains(err.Error(), "StatusFilter.Limit") {
 			b.T.Errorf("limit %d: %v", limit, err)
 		}
 	}

@@ -53,7 +53,7 @@ func TestSwapOfAFrozenProcess(t *testing.T) {
 				b.Idle(modelVersion(b, 1))
 				process := freezing(b, step, 2)
 				swapped := make(chan error, 1)
-				go func() { swapped <- requestSwap(b, admin(b), 2) }()
+				go func() { swapped <- requestSwap(b, newAdmin(b), 2) }()
 				b.Eventually("the process is frozen", func() bool { return isFrozen(b, process.Process) })
 				if kind.Meets(kit.SeveralNodes) {
 					rt := b.Another(kit.Quick, modelVersions(b, 1, 2)...)
@@ -68,7 +68,7 @@ func TestSwapOfAFrozenProcess(t *testing.T) {
 					b.Must(<-swapped)
 				}
 				// The process is a node like any other again.
-				b.Must(admin(b).WaitFor(b.Ctx, modelID(1), b.AppendTo(b.Store, "b", 3)))
+				b.Must(newAdmin(b).WaitFor(b.Ctx, modelID(1), b.AppendTo(b.Store, "b", 3)))
 				served(b, 2)
 				mustRun(b, "default", 2)
 			})

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -150,9 +150,9 @@ func TestNoReaderMissesARowWhileVersionsAreSwappedAndProcessesKilled(t *testing.
 		stopReaders()
 		rate := float64(b.Head()) / time.Since(began).Seconds()
 		t.Logf("%d events, %.0f/s, %d queries, %d waits", b.Head(), rate, r.queries.Load(), r.follows.Load())
-		admin, err := millrace.NewAdmin(b.Store)
+		a, err := admin.New(b.Store)
 		b.Must(err)
-		b.Must(admin.WaitFor(b.Ctx, modelID(1), b.Head()))
+		b.Must(a.WaitFor(b.Ctx, modelID(1), b.Head()))
 		served(b, last)
 		untouched(b, last)
 	})
@@ -168,19 +168,19 @@ func swapUnderFire(b *kit.Bundle, old **child, step string, version int, togethe
 		run = []int{version, version + 1}
 	}
 	next := spawn(b, step, run...)
-	admin, err := millrace.NewAdmin(b.Store)
+	a, err := admin.New(b.Store)
 	b.Must(err)
 	b.Eventually("the next version has rows", func() bool {
 		_, err := b.Plane().Versions(b.Ctx, modelID(version+1), nil)
 		return err == nil
 	})
-	b.Must(admin.WaitFor(b.Ctx, modelID(1), b.Head()+200)) // both run under load
+	b.Must(a.WaitFor(b.Ctx, modelID(1), b.Head()+200)) // both run under load
 	swapped := make(chan error, 1)
-	go func() { swapped <- requestSwap(b, admin, version+1) }()
+	go func() { swapped <- requestSwap(b, a, version+1) }()
 	next.dies(b)
 	if !together && step != afterCommit {
 		// Nothing can carry the swap out now, and the earlier version goes on.
-		b.Must(admin.WaitFor(b.Ctx, modelID(version), b.Head()))
+		b.Must(a.WaitFor(b.Ctx, modelID(version), b.Head()))
 	}
 	next = spawn(b, "", run...)
 	if err := <-swapped; err != nil {
@@ -191,7 +191,7 @@ func swapUnderFire(b *kit.Bundle, old **child, step string, version int, togethe
 		(*old).end()
 		*old = spawn(b, "", version)
 		b.Eventually("it has started again", func() bool { return living(b, modelID(version).Name) })
-		b.Must(admin.WaitFor(b.Ctx, modelID(1), b.Head()))
+		b.Must(a.WaitFor(b.Ctx, modelID(1), b.Head()))
 		(*old).end()
 	}
 	*old = next
@@ -205,9 +205,9 @@ func living(b *kit.Bundle, name string) bool {
 }
 
 // requestSwap swaps. On a slow machine, the version may be behind the earlier one for longer than that is held.
-func requestSwap(b *kit.Bundle, admin *millrace.Admin, version int) error {
+func requestSwap(b *kit.Bundle, a *admin.Admin, version int) error {
 	for {
-		err := admin.Swap(b.Ctx, modelID(version), millrace.SwapOptions{CatchUp: 5 * time.Minute})
+		err := a.Swap(b.Ctx, modelID(version), admin.SwapOptions{CatchUp: 5 * time.Minute})
 		if !errors.Is(err, projection.ErrBehind) {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -20,7 +21,7 @@ type swapping struct {
 	*kit.Bundle
 	seed   uint64
 	random *rand.Rand
-	admin  *millrace.Admin
+	admin  *admin.Admin
 	broken atomic.Bool // events of all versions fail and are parked
 	list   []millrace.Projection
 	stops  []func()
@@ -29,7 +30,7 @@ type swapping struct {
 
 func newSwapping(b *kit.Bundle, versions int) *swapping {
 	b.T.Helper()
-	s := &swapping{Bundle: b, seed: kit.Seed(b.T), admin: admin(b)}
+	s := &swapping{Bundle: b, seed: kit.Seed(b.T), admin: newAdmin(b)}
 	s.random = rand.New(rand.NewPCG(s.seed, 1))
 	newModel(b, versions)
 	for v := 1; v <= versions; v++ {
@@ -63,7 +64,7 @@ func (s *swapping) may(doing string, err error, others ...error) {
 }
 
 func (s *swapping) swap(version int) error {
-	return s.admin.Swap(s.Ctx, modelID(version), millrace.SwapOptions{CatchUp: time.Second})
+	return s.admin.Swap(s.Ctx, modelID(version), admin.SwapOptions{CatchUp: time.Second})
 }
 
 // disturb does something at random to a version or to the earlier one.
@@ -162,7 +163,7 @@ func TestSwapAfterTheOwnerOfTheEarlierVersionWasKilled(t *testing.T) {
 		config.Store = dyingSwap(b.Store, beforeHold, owner.end)
 		rt := b.Running(config, modelVersion(b, 2))
 		b.Reaches(rt, "model@2", 20)
-		b.Must(rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{}))
+		b.Must(rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{}))
 		goesOn(b, rt)
 		served(b, 2)
 	}, kit.SeveralNodes)

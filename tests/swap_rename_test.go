@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -95,7 +96,7 @@ func TestSwapContinuesUnderANewName(t *testing.T) {
 		b.Append("a", 2000) // so far behind that version 1 is not held yet
 		b.Reaches(old, model, 2000)
 		swapped := make(chan error, 1)
-		go func() { swapped <- admin(b).Swap(b.Ctx, modelID(2), millrace.SwapOptions{CatchUp: time.Hour}) }()
+		go func() { swapped <- newAdmin(b).Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: time.Hour}) }()
 		b.Eventually("a node carries the swap out", func() bool { return openOperation(b, modelID(2)).Node != "" })
 		stop()
 		sound.Store(true)
@@ -133,7 +134,7 @@ func TestReleaseThatRenamesAndBeginsAVersion(t *testing.T) {
 		b.Eventually("the projection is renamed", func() bool { names := existing(b); return len(names) == 2 && names[0] == "sums" })
 		served(b, 1)
 		b.Append("a", 5)
-		b.Must(rt.Swap(b.Ctx, id, millrace.SwapOptions{}))
+		b.Must(rt.Swap(b.Ctx, id, admin.SwapOptions{}))
 		b.Reaches(rt, "sums@2", b.Head())
 		served(b, 2)
 		if names := existing(b); len(names) != 1 || names[0] != "sums@2" {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -133,11 +134,11 @@ func startReaders(b *kit.Bundle, n int) (r *readers, stop func()) {
 			}
 		})
 	}
-	admin, err := millrace.NewAdmin(b.Store)
+	a, err := admin.New(b.Store)
 	b.Must(err)
 	r.group.Go(func() {
 		for i := 0; r.goesOn(); i++ {
-			r.follow(admin, fmt.Sprint("follow", i%7))
+			r.follow(a, fmt.Sprint("follow", i%7))
 		}
 	})
 	stop = func() {
@@ -174,9 +175,9 @@ func (r *readers) read() {
 	r.raise(s.Highest)
 }
 
-func (r *readers) follow(admin *millrace.Admin, stream string) {
+func (r *readers) follow(a *admin.Admin, stream string) {
 	result, err := r.Store.Append(r.Ctx, stream, event.Any, event.Event{Type: "counted"})
-	if r.failed("append", err) || r.failed("wait for an event", admin.WaitFor(r.ctx, modelID(1), result.Positions[0])) {
+	if r.failed("append", err) || r.failed("wait for an event", a.WaitFor(r.ctx, modelID(1), result.Positions[0])) {
 		return
 	}
 	r.follows.Add(1)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -47,7 +48,7 @@ func TestSwapToAVersionWithOtherTypesAndPartitions(t *testing.T) {
 			}
 		}
 		rows(1, 10, 28)
-		if err := rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{CatchUp: 200 * time.Millisecond}); !errors.Is(err, projection.ErrBehind) {
+		if err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: 200 * time.Millisecond}); !errors.Is(err, projection.ErrBehind) {
 			t.Errorf("a swap to a version without events that only it selects: %v", err)
 		}
 		sound.Store(true)
@@ -94,7 +95,7 @@ func TestVersionsSelectDifferentTenants(t *testing.T) {
 			t.Errorf("the hook of the tenant that begins with version 2 ran %d times", begun.Load())
 		}
 		swap := func(tenant string) error {
-			return rt.Swap(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "model@2"}, millrace.SwapOptions{})
+			return rt.Swap(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "model@2"}, admin.SwapOptions{})
 		}
 		if err := swap("tenant0"); !errors.Is(err, projection.ErrUnknownProjection) {
 			t.Errorf("a swap where version 2 is not registered: %v", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -19,7 +20,7 @@ import (
 // swap swaps a version of the model in.
 func swap(b *kit.Bundle, rt *millrace.Runtime, version int) {
 	b.T.Helper()
-	b.Must(rt.Swap(b.Ctx, modelID(version), millrace.SwapOptions{}))
+	b.Must(rt.Swap(b.Ctx, modelID(version), admin.SwapOptions{}))
 }
 
 // mustRun checks that exactly these versions of the model have rows.
@@ -57,7 +58,7 @@ func TestSwapReplacesTheEarlierVersion(t *testing.T) {
 		rt := b.Runtime(kit.Quick, modelVersions(b, 1, 2, 3)...)
 		stop := b.Start(rt)
 		b.Reaches(rt, "model@3", b.Head())
-		if err := rt.Swap(b.Ctx, modelID(3), millrace.SwapOptions{}); !errors.Is(err, projection.ErrSeveralVersions) || !strings.Contains(err.Error(), `"model" and "model@2"`) {
+		if err := rt.Swap(b.Ctx, modelID(3), admin.SwapOptions{}); !errors.Is(err, projection.ErrSeveralVersions) || !strings.Contains(err.Error(), `"model" and "model@2"`) {
 			t.Errorf("swap past version 2: %v", err)
 		}
 		for _, version := range []int{2, 3} {
@@ -71,7 +72,7 @@ func TestSwapReplacesTheEarlierVersion(t *testing.T) {
 		for doing, err := range map[string]error{
 			"pause":       rt.Pause(b.Ctx, modelID(1)),
 			"repartition": rt.Repartition(b.Ctx, modelID(2), 2),
-			"swap":        rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{}),
+			"swap":        rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{}),
 			"drop":        rt.DropVersion(b.Ctx, modelID(2)),
 		} {
 			if !errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), `replaced by "model@3"`) {
@@ -114,7 +115,7 @@ func TestSwapsAreRefusedByName(t *testing.T) {
 		rt := b.Running(kit.Quick, modelVersion(b, 1), v2)
 		b.Reaches(rt, "model@2", b.Head())
 		b.Reaches(rt, model, b.Head())
-		refused := func(o millrace.SwapOptions, want error, says string) {
+		refused := func(o admin.SwapOptions, want error, says string) {
 			t.Helper()
 			o.CatchUp = 300 * time.Millisecond
 			if err := rt.Swap(b.Ctx, modelID(2), o); !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
@@ -123,15 +124,15 @@ func TestSwapsAreRefusedByName(t *testing.T) {
 			mustRun(b, projection.DefaultTenant, 1, 2)
 			goesOn(b, rt)
 		}
-		refused(millrace.SwapOptions{}, projection.ErrParkedEvents, "miss: 1")
+		refused(admin.SwapOptions{}, projection.ErrParkedEvents, "miss: 1")
 		b.Pause(rt, "model@2")
-		refused(millrace.SwapOptions{AllowParked: true}, projection.ErrPaused, "model@2")
+		refused(admin.SwapOptions{AllowParked: true}, projection.ErrPaused, "model@2")
 		b.Resume(rt, "model@2")
 		b.Reaches(rt, "model@2", b.Head())
 		stopAt.Store(b.Head() + 1)
 		b.Append("a", 2)
-		b.Is(rt, "model@2", millrace.StateFailed)
-		refused(millrace.SwapOptions{AllowParked: true}, projection.ErrFailed, "on purpose")
+		b.Is(rt, "model@2", admin.StateFailed)
+		refused(admin.SwapOptions{AllowParked: true}, projection.ErrFailed, "on purpose")
 		stopAt.Store(0)
 		b.Resume(rt, "model@2")
 		b.Reaches(rt, "model@2", b.Head())
@@ -139,11 +140,11 @@ func TestSwapsAreRefusedByName(t *testing.T) {
 			modelID(1): "a version from 2 on", {Name: "model@2", Partition: 1}: "ProjectionID.Partition must be 0", {Name: "none@2"}: "unknown projection",
 			{Tenant: "none", Name: "model@2"}: "unknown tenant",
 		} {
-			if err := rt.Swap(b.Ctx, id, millrace.SwapOptions{}); err == nil || !strings.Contains(err.Error(), says) {
+			if err := rt.Swap(b.Ctx, id, admin.SwapOptions{}); err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("swap of %v: %v", id, err)
 			}
 		}
-		b.Must(rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{AllowParked: true}))
+		b.Must(rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{AllowParked: true}))
 		mustRun(b, projection.DefaultTenant, 2)
 		if letters := b.DeadLettersOf("model@2"); len(letters) != 1 || letters[0].Position != 5 {
 			t.Errorf("parked: %+v", letters)
@@ -175,7 +176,7 @@ func TestSwapOfAVersionThatIsBehindIsRefused(t *testing.T) {
 		for _, more := range []int{3, 2000} { // near and far behind
 			b.Append("a", more)
 			b.Reaches(rt, model, b.Head())
-			err := rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{CatchUp: 100 * time.Millisecond})
+			err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: 100 * time.Millisecond})
 			if !errors.Is(err, projection.ErrBehind) || !strings.Contains(err.Error(), `"model@2": the version is behind the earlier one: it is at position 7, and "model" at`) {
 				t.Errorf("%d more: %v", more, err)
 			}
@@ -233,7 +234,7 @@ func TestSwapFailsWithItsHook(t *testing.T) {
 		rt := b.Running(kit.Quick, modelVersion(b, 1), v2)
 		b.Append("a", 20)
 		b.Reaches(rt, "model@2", b.Head())
-		if err := rt.Swap(b.Ctx, modelID(2), millrace.SwapOptions{}); err == nil || !strings.Contains(err.Error(), kit.ErrOnPurpose.Error()) {
+		if err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{}); err == nil || !strings.Contains(err.Error(), kit.ErrOnPurpose.Error()) {
 			t.Errorf("swap: %v", err)
 		}
 		mustRun(b, projection.DefaultTenant, 1, 2)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -98,8 +99,8 @@ func TestTenantIsInEachContext(t *testing.T) {
 			millrace.Projection{Name: "new", Version: 2, Handler: nothing, Swap: hook("first swap")})
 		rt := b.Running(millrace.Config{}, projections...)
 		for _, tenant := range []string{projection.DefaultTenant, "acme"} {
-			b.Must(rt.Rebuild(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "hooks"}, millrace.ResetOptions{}))
-			b.Must(rt.Swap(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "hooks@2"}, millrace.SwapOptions{}))
+			b.Must(rt.Rebuild(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "hooks"}, admin.ResetOptions{}))
+			b.Must(rt.Swap(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "hooks@2"}, admin.SwapOptions{}))
 			b.Must(rt.DropVersion(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "hooks@3"}))
 			for _, p := range projections[:len(projections)-4] {
 				b.ReachesOf(rt, tenant, p.Name, 2)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -49,7 +50,7 @@ func TestNewTenantRunsAtOnceOnEveryNode(t *testing.T) {
 			t.Helper()
 			b.Eventually(fmt.Sprintf("the projections of %d tenants run", tenants), func() bool {
 				all := b.StatusOf(nodes[0]).Projections
-				return len(all) == 3*tenants && !slices.ContainsFunc(all, func(p millrace.ProjectionStatus) bool { return p.Owner == "" })
+				return len(all) == 3*tenants && !slices.ContainsFunc(all, func(p admin.ProjectionStatus) bool { return p.Owner == "" })
 			})
 		}
 		for i := range single {
@@ -110,7 +111,7 @@ func TestProjectionOfANewTenantCanBeSplitAtOnce(t *testing.T) {
 			_, err := b.Store.CreateTenant(b.Ctx, id.Tenant)
 			b.Must(err)
 			b.Must(rt.Repartition(b.Ctx, id, 4))
-			status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{id.Tenant}})
+			status, err := rt.Status(b.Ctx, admin.StatusFilter{Tenants: []string{id.Tenant}})
 			b.Must(err)
 			if n := len(status.Projections); n != 4 {
 				t.Errorf("%d partitions, want 4", n)
@@ -142,7 +143,7 @@ func TestPauseOfATenantIsIndependentOfItsProjections(t *testing.T) {
 			b.Reaches(nodes[0], "p", b.Append("s", 1).Positions[0]) // the other tenant runs
 			for _, name := range names {
 				s := b.StatusOf(control).Projection(id(name))
-				if s.State != millrace.StatePaused || s.Reason != reason || s.Owner != "" || s.Checkpoint == head {
+				if s.State != admin.StatePaused || s.Reason != reason || s.Owner != "" || s.Checkpoint == head {
 					t.Errorf("%s: %+v, want it paused with reason %q", name, s, reason)
 				}
 				if err := nodes[1].WaitFor(b.Ctx, id(name), head); !errors.Is(err, projection.ErrPaused) || !strings.Contains(err.Error(), reason) {
@@ -285,7 +286,7 @@ func TestProjectionsOfAnArchivedTenantWait(t *testing.T) {
 		b.ReachesOf(rt, acme.Name(), "p", last)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, acme.Name()))
 		id := millrace.ProjectionID{Tenant: acme.Name(), Name: "p"}
-		if s := b.StatusOf(rt).Projection(id); s.State != millrace.StatePaused || s.Owner != "" || s.Checkpoint != last {
+		if s := b.StatusOf(rt).Projection(id); s.State != admin.StatePaused || s.Owner != "" || s.Checkpoint != last {
 			t.Errorf("%+v", s)
 		}
 		b.Reaches(rt, "p", b.Append("s", 1).Positions[0]) // another tenant
@@ -308,7 +309,7 @@ func TestHandlerThatAppendsToAnArchivedTenantWaits(t *testing.T) {
 			append(doNothing(b, "other"), millrace.Projection{Name: "forward", Handler: forward})...)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, "target"))
 		last := b.Append("s", 3).Positions[2]
-		if s := b.Is(rt, "forward", millrace.StateMissingObject); !strings.Contains(s.Reason, projection.ErrTenantArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
+		if s := b.Is(rt, "forward", admin.StateMissingObject); !strings.Contains(s.Reason, projection.ErrTenantArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
 			t.Errorf("status %+v", s)
 		}
 		b.Reaches(rt, "other", last)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
@@ -309,7 +310,7 @@ func TestHookWhoseErrorPanicsFailsItsOperation(t *testing.T) {
 		p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")),
 			Reset: b.Store.Hook(func(context.Context, kit.Tx) error { return (*nilError)(nil) })}
 		rt := b.Running(millrace.Config{}, p)
-		err := rt.Admin.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{})
+		err := rt.Admin.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{})
 		if err == nil || !strings.Contains(err.Error(), "nilError: its method Error panicked") {
 			t.Errorf("the rebuild returned %v", err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -48,10 +49,10 @@ func TestHandlerThatWritesOutsideOfItsTransactionParksNothing(t *testing.T) {
 		rt := b.Runtime(kit.Quick, projections...)
 		stop := b.Start(rt)
 		for _, p := range projections {
-			var status millrace.ProjectionStatus
+			var status admin.ProjectionStatus
 			b.Eventually(p.Name+" stops", func() bool {
 				status = b.Status(rt, p.Name)
-				return status.State == millrace.StateFailed || status.Parked > 0
+				return status.State == admin.StateFailed || status.Parked > 0
 			})
 			if status.Parked+int64(status.Attempts) != 0 || !strings.Contains(status.Reason, projection.ErrWithinTx.Error()) {
 				t.Errorf("%s: %+v", p.Name, status)
@@ -60,7 +61,7 @@ func TestHandlerThatWritesOutsideOfItsTransactionParksNothing(t *testing.T) {
 		repaired.Store(true)
 		b.Resume(rt, "each")
 		ends := func(name string) {
-			b.Eventually(name+" is repaired", func() bool { p := b.Status(rt, name); return p.Checkpoint == 3 && p.State == millrace.StateLive })
+			b.Eventually(name+" is repaired", func() bool { p := b.Status(rt, name); return p.Checkpoint == 3 && p.State == admin.StateLive })
 		}
 		ends("each")
 		stop()

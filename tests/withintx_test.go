@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -23,11 +24,11 @@ var allowedWithin = strings.Fields(`
 	Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Tenants
 	Tenant.AliasTx Tenant.AppendTx Tenant.Erasures Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
-	Admin.RestoredTenant Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
+	Admin.Findings Admin.RestoredTenant Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
 
 // writing are calls of all methods that write, or that wait for open transactions. The projections p and p@2 are there, and the tenant x.
 func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
-	admin, err := millrace.NewAdmin(b.Store)
+	a, err := admin.New(b.Store)
 	b.Must(err)
 	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "new", Handler: b.Store.Batch(kit.Nothing)})
 	p2 := millrace.ProjectionID{Name: "p@2"}
@@ -61,13 +62,13 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 	return map[string]func(ctx context.Context) error{
 		"Store.Follow": followed(b.Store), "Tenant.Follow": followed(other), "Store.Settled": settled(b.Store), "Tenant.Settled": settled(other),
 		"MoveTenant": func(ctx context.Context) error {
-			_, err := millrace.MoveTenant(ctx, b.Store, b.Store, "", millrace.MoveOptions{})
+			_, err := admin.MoveTenant(ctx, b.Store, b.Store, "", admin.MoveOptions{})
 			return err
 		},
-		"AbandonMove":       func(ctx context.Context) error { return millrace.AbandonMove(ctx, b.Store, "", "another") },
+		"AbandonMove":       func(ctx context.Context) error { return admin.AbandonMove(ctx, b.Store, "", "another") },
 		"Store.EraseStream": erase(b.Store), "Tenant.EraseStream": erase(other), "Store.RedactEvents": redact(b.Store), "Tenant.RedactEvents": redact(other),
 		"Admin.RecoverTenant": func(ctx context.Context) error {
-			_, err := admin.RecoverTenant(ctx, "x", millrace.RecoverOptions{Continue: []string{"p"}})
+			_, err := a.RecoverTenant(ctx, "x", admin.RecoverOptions{Continue: []string{"p"}})
 			return err
 		},
 		"Store.Append": append1(b.Store), "Tenant.Append": append1(other), "Store.InTx": inTx, "Tenant.InTx": inTx,
@@ -92,21 +93,21 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 			return err
 		},
 		"DeadLetters.Cancel":    func(ctx context.Context) error { return letters.Cancel(ctx, 1) },
-		"Admin.CancelOperation": func(ctx context.Context) error { return admin.CancelOperation(ctx, p) },
+		"Admin.CancelOperation": func(ctx context.Context) error { return a.CancelOperation(ctx, p) },
 		"Admin.Create": func(ctx context.Context) error {
-			return admin.Create(ctx, millrace.ProjectionID{Name: "new"}, projection.Start{})
+			return a.Create(ctx, millrace.ProjectionID{Name: "new"}, projection.Start{})
 		},
-		"Admin.DropVersion":  func(ctx context.Context) error { return admin.DropVersion(ctx, p2) },
-		"Admin.Forget":       func(ctx context.Context) error { return admin.Forget(ctx, p) },
-		"Admin.Pause":        func(ctx context.Context) error { return admin.Pause(ctx, p) },
-		"Admin.PauseTenant":  func(ctx context.Context) error { return admin.PauseTenant(ctx, "x") },
-		"Admin.Rebuild":      func(ctx context.Context) error { return admin.Rebuild(ctx, p, millrace.ResetOptions{}) },
-		"Admin.Rename":       func(ctx context.Context) error { return admin.Rename(ctx, p, "renamed") },
-		"Admin.Repartition":  func(ctx context.Context) error { return admin.Repartition(ctx, p, 2) },
-		"Admin.Reset":        func(ctx context.Context) error { _, err := admin.Reset(ctx, p, 0, millrace.ResetOptions{}); return err },
-		"Admin.Resume":       func(ctx context.Context) error { return admin.Resume(ctx, p) },
-		"Admin.ResumeTenant": func(ctx context.Context) error { return admin.ResumeTenant(ctx, "x") },
-		"Admin.Swap":         func(ctx context.Context) error { return admin.Swap(ctx, p2, millrace.SwapOptions{}) },
+		"Admin.DropVersion":  func(ctx context.Context) error { return a.DropVersion(ctx, p2) },
+		"Admin.Forget":       func(ctx context.Context) error { return a.Forget(ctx, p) },
+		"Admin.Pause":        func(ctx context.Context) error { return a.Pause(ctx, p) },
+		"Admin.PauseTenant":  func(ctx context.Context) error { return a.PauseTenant(ctx, "x") },
+		"Admin.Rebuild":      func(ctx context.Context) error { return a.Rebuild(ctx, p, admin.ResetOptions{}) },
+		"Admin.Rename":       func(ctx context.Context) error { return a.Rename(ctx, p, "renamed") },
+		"Admin.Repartition":  func(ctx context.Context) error { return a.Repartition(ctx, p, 2) },
+		"Admin.Reset":        func(ctx context.Context) error { _, err := a.Reset(ctx, p, 0, admin.ResetOptions{}); return err },
+		"Admin.Resume":       func(ctx context.Context) error { return a.Resume(ctx, p) },
+		"Admin.ResumeTenant": func(ctx context.Context) error { return a.ResumeTenant(ctx, "x") },
+		"Admin.Swap":         func(ctx context.Context) error { return a.Swap(ctx, p2, admin.SwapOptions{}) },
 		"Runtime.Tick": func(ctx context.Context) error {
 			_, err := rt.Tick(ctx, millrace.ProjectionID{Name: "new"})
 			return err
@@ -121,7 +122,7 @@ func TestEveryMethodIsKnownToWriteOrNot(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		known := append(slices.Collect(maps.Keys(writing(b))), allowedWithin...)
 		types := maps.Clone(b.Kind.Types)
-		types["DeadLetters"], types["Admin"] = reflect.TypeFor[projection.DeadLetters](), reflect.TypeFor[*millrace.Admin]()
+		types["DeadLetters"], types["Admin"] = reflect.TypeFor[projection.DeadLetters](), reflect.TypeFor[*admin.Admin]()
 		for name, of := range types {
 			for i := range of.NumMethod() {
 				if method := name + "." + of.Method(i).Name; !slices.Contains(known, method) {
@@ -225,10 +226,10 @@ func TestWritesWithTheContextOfATransactionAreRefused(t *testing.T) {
 		}
 		rt := b.Running(kit.Quick, first, second, third)
 		b.Reaches(rt, "p@2", 2)
-		mustCall("Reset", func() { b.Must(rt.Rebuild(b.Ctx, p, millrace.ResetOptions{})) })
+		mustCall("Reset", func() { b.Must(rt.Rebuild(b.Ctx, p, admin.ResetOptions{})) })
 		b.Reaches(rt, "p", 2)
 		mustCall("Drop", func() { b.Must(rt.DropVersion(b.Ctx, millrace.ProjectionID{Name: "p@3"})) })
-		mustCall("Swap", func() { b.Must(rt.Swap(b.Ctx, millrace.ProjectionID{Name: "p@2"}, millrace.SwapOptions{})) })
+		mustCall("Swap", func() { b.Must(rt.Swap(b.Ctx, millrace.ProjectionID{Name: "p@2"}, admin.SwapOptions{})) })
 		b.Reaches(rt, "p@2", 2)
 		if n := len(b.All(b.Store)); n != 2 {
 			t.Errorf("%d events", n)

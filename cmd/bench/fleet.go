@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/pgstore"
@@ -111,7 +112,7 @@ func owned(rt *millrace.Runtime) (owned, live int) {
 	for _, p := range rt.Stats().Projections {
 		for state, n := range p.States {
 			owned += n
-			if state == millrace.StateLive {
+			if state == admin.StateLive {
 				live += n
 			}
 		}
@@ -132,7 +133,7 @@ func (f *fleet) allAtEnd(ctx context.Context, rt *millrace.Runtime) error {
 			if p.Behind > 0 {
 				return false
 			}
-			live += p.States[millrace.StateLive]
+			live += p.States[admin.StateLive]
 		}
 		return live == f.projections
 	})

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -34,7 +34,7 @@ type modelResult struct {
 
 // check compares every read model with a plain SQL count over the events that are neither parked nor skipped. The parked,
 // replayed and skipped events must be exactly those that the fault affects.
-func check(ctx context.Context, d database, status millrace.Status, f *fault) (checkResult, error) {
+func check(ctx context.Context, d database, status admin.Status, f *fault) (checkResult, error) {
 	v := checkResult{lateReplay: f.onError == projection.ActionPark && f.fixed.Load()}
 	err := query(ctx, d, `with events as ({events}) select count(*), count(distinct stream) from events`, nil, []any{&v.events, &v.streams}, func() {})
 	if err != nil {

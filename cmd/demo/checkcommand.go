@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 )
 
@@ -101,7 +102,7 @@ func (c *checker) run(ctx context.Context) (checkResult, error) {
 }
 
 // caughtUp waits until every projection has handled every event, and returns the status then.
-func (c *checker) caughtUp(ctx context.Context) (status millrace.Status, err error) {
+func (c *checker) caughtUp(ctx context.Context) (status admin.Status, err error) {
 	seen, movedAt := "", time.Now()
 	err = poll(ctx, func() (bool, error) {
 		if status, err = c.runtime.Status(ctx, ofDemo); err != nil {
@@ -132,10 +133,10 @@ func (c *checker) progress(line string) error {
 }
 
 // lagging returns the projections that are behind and the checkpoints of all, as text.
-func lagging(status millrace.Status) (behind, checkpoints string) {
+func lagging(status admin.Status) (behind, checkpoints string) {
 	var late, at []string
 	for _, m := range readModels {
-		p := millrace.ProjectionStatus{Behind: headOf(status)} // a projection that has never run is not in the status
+		p := admin.ProjectionStatus{Behind: headOf(status)} // a projection that has never run is not in the status
 		for _, found := range status.Projections {
 			if found.ID.Name == m.name {
 				p = found
@@ -150,7 +151,7 @@ func lagging(status millrace.Status) (behind, checkpoints string) {
 }
 
 // headOf returns the highest visible position.
-func headOf(status millrace.Status) (head int64) {
+func headOf(status admin.Status) (head int64) {
 	for _, t := range status.Tenants {
 		head = max(head, t.Head)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 )
@@ -20,7 +20,7 @@ type eventLog struct {
 	standsBy   bool   // the node runs no projections, and waits for the end of another node
 	owner      string // the node that it waits for
 	node       string // empty until the runtime has an id
-	last       map[string]millrace.ProjectionStatus
+	last       map[string]admin.ProjectionStatus
 	unreadable bool // the last status could not be read
 
 	applied map[string]int64 // at the last line with rates
@@ -28,11 +28,11 @@ type eventLog struct {
 }
 
 func newEventLog(title string, now time.Time) *eventLog {
-	return &eventLog{title: title, last: make(map[string]millrace.ProjectionStatus), applied: make(map[string]int64), rated: now}
+	return &eventLog{title: title, last: make(map[string]admin.ProjectionStatus), applied: make(map[string]int64), rated: now}
 }
 
 // lines returns what has changed. If err is not nil, status is not valid.
-func (l *eventLog) lines(now time.Time, status millrace.Status, err error) (lines []string) {
+func (l *eventLog) lines(now time.Time, status admin.Status, err error) (lines []string) {
 	if err != nil {
 		if !l.unreadable {
 			l.unreadable = true
@@ -58,14 +58,14 @@ func (l *eventLog) lines(now time.Time, status millrace.Status, err error) (line
 	return lines
 }
 
-func (l *eventLog) remember(status millrace.Status) {
+func (l *eventLog) remember(status admin.Status) {
 	for _, p := range status.Projections {
 		l.last[p.ID.Name] = p
 	}
 }
 
 // ownershipChanges returns which projections the node claimed and released, and which it runs now.
-func (l *eventLog) ownershipChanges(status millrace.Status) (lines []string) {
+func (l *eventLog) ownershipChanges(status admin.Status) (lines []string) {
 	var order, runs []string
 	moved := make(map[string][]string)
 	for _, p := range status.Projections {
@@ -107,14 +107,14 @@ func (l *eventLog) ownershipChanges(status millrace.Status) (lines []string) {
 
 // standby returns a line about the node that runs the projections, if this node stands by for it. It returns the line once for
 // each such node.
-func (l *eventLog) standby(status millrace.Status) []string {
+func (l *eventLog) standby(status admin.Status) []string {
 	owner := ""
 	for _, p := range status.Projections {
-		if p.Owner != "" && p.Owner != l.node && p.State != millrace.StateNotOwned && p.State != millrace.StateUnregistered {
+		if p.Owner != "" && p.Owner != l.node && p.State != admin.StateNotOwned && p.State != admin.StateUnregistered {
 			owner = p.Owner
 		}
 	}
-	runsSome := slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool { return p.Owner == l.node })
+	runsSome := slices.ContainsFunc(status.Projections, func(p admin.ProjectionStatus) bool { return p.Owner == l.node })
 	if !l.standsBy || runsSome || owner == "" || owner == l.owner {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (l *eventLog) standby(status millrace.Status) []string {
 }
 
 // problems returns, once, what keeps projections from making progress.
-func (l *eventLog) problems(status millrace.Status) (lines []string) {
+func (l *eventLog) problems(status admin.Status) (lines []string) {
 	for _, p := range status.Projections {
 		if p.Owner != l.node {
 			continue
@@ -136,7 +136,7 @@ func (l *eventLog) problems(status millrace.Status) (lines []string) {
 }
 
 // rates returns from time to time how many events this node applied, if any.
-func (l *eventLog) rates(now time.Time, status millrace.Status) []string {
+func (l *eventLog) rates(now time.Time, status admin.Status) []string {
 	took := now.Sub(l.rated)
 	if took < rateEvery {
 		return nil

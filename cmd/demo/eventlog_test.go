@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 )
 
 const (
@@ -16,11 +17,11 @@ const (
 )
 
 // held returns a status with two projections, their owners and epochs.
-func held(node, first string, firstEpoch int64, second string, secondEpoch int64) millrace.Status {
-	one := func(name, owner string, epoch int64) millrace.ProjectionStatus {
-		return millrace.ProjectionStatus{ID: millrace.ProjectionID{Tenant: "default", Name: name}, Owner: owner, Epoch: epoch, State: millrace.StateLive}
+func held(node, first string, firstEpoch int64, second string, secondEpoch int64) admin.Status {
+	one := func(name, owner string, epoch int64) admin.ProjectionStatus {
+		return admin.ProjectionStatus{ID: millrace.ProjectionID{Tenant: "default", Name: name}, Owner: owner, Epoch: epoch, State: admin.StateLive}
 	}
-	return millrace.Status{Node: node, Projections: []millrace.ProjectionStatus{one("payments", first, firstEpoch), one("streams", second, secondEpoch)}}
+	return admin.Status{Node: node, Projections: []admin.ProjectionStatus{one("payments", first, firstEpoch), one("streams", second, secondEpoch)}}
 }
 
 func TestEventLogSaysOnlyWhatChanged(t *testing.T) {
@@ -31,7 +32,7 @@ func TestEventLogSaysOnlyWhatChanged(t *testing.T) {
 	failing := held(ownID, ownID, 6, ownID, 4)
 	failing.Projections[1].FailingPosition, failing.Projections[1].Attempts, failing.Projections[1].Reason = 12, 3, "two\nlines"
 	for i, step := range []struct {
-		status millrace.Status
+		status admin.Status
 		err    error
 		want   []string
 	}{
@@ -40,8 +41,8 @@ func TestEventLogSaysOnlyWhatChanged(t *testing.T) {
 			"claimed: payments (epoch 1)", "runs 1 of 2 now: payments"}},
 		{held(ownID, ownID, 1, otherID, 1), nil, nil},
 		{held(ownID, ownID, 1, ownID, 2), nil, []string{"took over from 22222222: streams (epoch 2)", "runs 2 of 2 now: payments, streams"}},
-		{millrace.Status{}, broken, []string{"the status cannot be read: broken; pipe"}},
-		{millrace.Status{}, broken, nil},
+		{admin.Status{}, broken, []string{"the status cannot be read: broken; pipe"}},
+		{admin.Status{}, broken, nil},
 		{held(ownID, otherID, 3, ownID, 3), nil, []string{"the status can be read again", "taken over by 22222222: payments (epoch 3)",
 			"claimed again: streams (epoch 3)", "runs 1 of 2 now: streams"}},
 		{held(ownID, otherID, 3, "", 3), nil, []string{"released: streams (epoch 3)", "runs nothing now"}},
@@ -62,11 +63,11 @@ func TestEventLogNamesTheOwnerThatItStandsByFor(t *testing.T) {
 	now := time.Now()
 	l := newEventLog("process 7", now)
 	l.standsBy = true
-	elsewhere := func(owner string, epoch int64) millrace.Status { return held(ownID, owner, epoch, owner, epoch) }
+	elsewhere := func(owner string, epoch int64) admin.Status { return held(ownID, owner, epoch, owner, epoch) }
 	dead := held(ownID, otherID, 1, otherID, 1) // before the first claim of a node that is no standby
-	dead.Projections[0].State, dead.Projections[1].State = millrace.StateNotOwned, millrace.StateNotOwned
+	dead.Projections[0].State, dead.Projections[1].State = admin.StateNotOwned, admin.StateNotOwned
 	for i, step := range []struct {
-		status millrace.Status
+		status admin.Status
 		want   []string
 	}{
 		{dead, []string{"node 11111111 (" + ownID + "), process 7"}},
@@ -84,7 +85,7 @@ func TestEventLogHasRatesOfItsNode(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	l := newEventLog("", start)
-	applied := func(payments, streams int64) millrace.Status {
+	applied := func(payments, streams int64) admin.Status {
 		s := held(ownID, ownID, 1, ownID, 1)
 		s.Projections[0].Applied, s.Projections[1].Applied = payments, streams
 		return s

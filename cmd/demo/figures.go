@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 )
@@ -50,7 +50,7 @@ func newFigures(total int64) figures {
 }
 
 // observe takes the projections' figures from a status.
-func (f *figures) observe(status millrace.Status) {
+func (f *figures) observe(status admin.Status) {
 	for i := range f.projections {
 		p := &f.projections[i]
 		for _, s := range status.Projections {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -176,7 +177,7 @@ func (r *run) started(ctx context.Context) error {
 		status, err := r.runtime.Status(ctx, ofDemo)
 		running := 0
 		for _, p := range status.Projections {
-			if p.Owner != "" && p.Owner == status.Node && p.State != millrace.StateStarting {
+			if p.Owner != "" && p.Owner == status.Node && p.State != admin.StateStarting {
 				running++
 			}
 		}

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/report"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // ofDemo selects the demo's projections, and the demo's tenant also before a node has run.
-var ofDemo = millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}}
+var ofDemo = admin.StatusFilter{Tenants: []string{projection.DefaultTenant}}
 
 type statusOptions struct {
 	store storeFlags
@@ -79,12 +79,12 @@ func readStatus(ctx context.Context, at place) (s report.Snapshot) {
 		return s
 	}
 	defer d.Close()
-	admin, err := millrace.NewAdmin(d)
+	a, err := admin.New(d)
 	if err == nil {
-		s.Status, err = admin.Status(ctx, ofDemo)
+		s.Status, err = a.Status(ctx, ofDemo)
 	}
 	if err == nil {
-		s.Summary, err = admin.Summary(ctx)
+		s.Summary, err = a.Summary(ctx)
 	}
 	s.Err = err
 	return s

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 )
 
@@ -41,7 +41,7 @@ type projectionSummary struct {
 }
 
 // summary returns the summary. The runtime must have stopped.
-func (r *run) summary(status millrace.Status, v checkResult) summary {
+func (r *run) summary(status admin.Status, v checkResult) summary {
 	s := summary{
 		Store:            r.database.kind(),
 		Events:           v.events,

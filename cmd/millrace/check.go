@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 	"github.com/millrace-go/millrace/projection"
@@ -68,8 +69,8 @@ const mostConcerned = 20
 type checkJSON struct {
 	Findings []projection.Finding `json:"findings"`
 	// Projections are those that the findings are about, at most mostConcerned, and More is how many others there are.
-	Projections []millrace.ProjectionStatus `json:"projections"`
-	More        int                         `json:"more,omitempty"`
+	Projections []admin.ProjectionStatus `json:"projections"`
+	More        int                      `json:"more,omitempty"`
 }
 
 // examine returns what is found in a store.
@@ -78,8 +79,8 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 	if err != nil {
 		return all, err
 	}
-	var summary millrace.Summary
-	err = withAdmin(s, func(a *millrace.Admin) (err error) {
+	var summary admin.Summary
+	err = withAdmin(s, func(a *admin.Admin) (err error) {
 		summary, err = a.Summary(ctx)
 		return err
 	})
@@ -89,10 +90,10 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 	if f.allowParked {
 		summary.Parked = 0
 	}
-	summary.States = make(map[millrace.State]int) // of the projections of the list, which is newer than what nodes report
-	var concerned []millrace.ProjectionStatus
+	summary.States = make(map[admin.State]int) // of the projections of the list, which is newer than what nodes report
+	var concerned []admin.ProjectionStatus
 	var lagging int
-	var longest millrace.ProjectionStatus
+	var longest admin.ProjectionStatus
 	var restored []string
 	inUse := versionsInUse(list)
 	for _, p := range list {
@@ -111,7 +112,7 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 			restored = append(restored, p.ID.Tenant)
 		}
 	}
-	summary.States[millrace.StateFailed] -= len(restored) // they have a finding of their own
+	summary.States[admin.StateFailed] -= len(restored) // they have a finding of their own
 	all.Findings = append([]projection.Finding{}, summary.Findings()...)
 	if n := len(restored); n > 0 {
 		all.Findings = append(all.Findings, projection.Finding{Check: "restores", Advice: "do not resume them: millrace tenants recover " + restored[0] + " shows how each can continue",
@@ -124,26 +125,26 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 				longest.Lag.Round(time.Second), longest.ID)})
 	}
 	worst := report.Worst(concerned, mostConcerned)
-	all.Projections, all.More = append([]millrace.ProjectionStatus{}, worst...), len(concerned)-len(worst)
+	all.Projections, all.More = append([]admin.ProjectionStatus{}, worst...), len(concerned)-len(worst)
 	return all, nil
 }
 
 // isRestored reports whether a projection has stopped since the events of its tenant were restored or deleted.
-func isRestored(p millrace.ProjectionStatus) bool {
-	return p.State == millrace.StateFailed && strings.HasSuffix(p.Reason, projection.ErrRestored.Error())
+func isRestored(p admin.ProjectionStatus) bool {
+	return p.State == admin.StateFailed && strings.HasSuffix(p.Reason, projection.ErrRestored.Error())
 }
 
 // runs reports whether a projection runs, so that its lag counts. A projection that does not run is paused, or has a finding of its own.
-func runs(p millrace.ProjectionStatus) bool {
+func runs(p admin.ProjectionStatus) bool {
 	switch p.State {
-	case millrace.StateFailed, millrace.StateNotOwned, millrace.StateUnregistered, millrace.StatePaused:
+	case admin.StateFailed, admin.StateNotOwned, admin.StateUnregistered, admin.StatePaused:
 		return false
 	}
 	return true
 }
 
 // versionsInUse returns a function that reports whether readers use a projection: there is no earlier version of it.
-func versionsInUse(list []millrace.ProjectionStatus) func(id millrace.ProjectionID) bool {
+func versionsInUse(list []admin.ProjectionStatus) func(id millrace.ProjectionID) bool {
 	first := make(map[millrace.ProjectionID]int)
 	for _, p := range list {
 		name, version := p.ID.Version()
@@ -158,14 +159,14 @@ func versionsInUse(list []millrace.ProjectionStatus) func(id millrace.Projection
 }
 
 // bad reports whether a finding of a summary is about a projection.
-func (f checkFlags) bad(p millrace.ProjectionStatus, summary millrace.Summary) bool {
+func (f checkFlags) bad(p admin.ProjectionStatus, summary admin.Summary) bool {
 	switch p.State {
-	case millrace.StateFailed, millrace.StateUnregistered, millrace.StateMissingObject:
+	case admin.StateFailed, admin.StateUnregistered, admin.StateMissingObject:
 		return true
-	case millrace.StateNotOwned:
+	case admin.StateNotOwned:
 		return summary.NotOwned > 0
 	}
-	stands := slices.ContainsFunc(summary.Standing, func(s millrace.Standstill) bool { return s.ID == p.ID })
+	stands := slices.ContainsFunc(summary.Standing, func(s admin.Standstill) bool { return s.ID == p.ID })
 	return stands || p.Parked > 0 && !f.allowParked
 }
 

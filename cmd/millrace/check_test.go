@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 )
 
 // checked runs check with --json. Its exit status must fit its findings.
@@ -60,12 +61,12 @@ func TestCheckFindsProjectionsThatDoNotWork(t *testing.T) {
 			if len(found.Projections) != 3 {
 				return false
 			}
-			states := make(map[millrace.ProjectionID]millrace.State)
+			states := make(map[millrace.ProjectionID]admin.State)
 			for _, p := range found.Projections {
 				states[p.ID] = p.State
 			}
 			_, lags := states[full("acme", "mails")]
-			return lags && states[full("default", "totals")] == millrace.StateFailed && states[full("acme", "totals")] == millrace.StateUnregistered
+			return lags && states[full("default", "totals")] == admin.StateFailed && states[full("acme", "totals")] == admin.StateUnregistered
 		})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -70,7 +71,7 @@ func (c *cli) completeProjections(cmd *cobra.Command, args []string, _ string) (
 
 // projectionNames returns the names of the projections of the selected tenants, sorted and each once.
 func (c *cli) projectionNames(ctx context.Context, s store) (names []string, err error) {
-	list, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: c.selected()})
+	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: c.selected()})
 	for _, id := range whole(list) {
 		names = append(names, id.Name)
 	}

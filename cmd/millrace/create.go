@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -42,7 +43,7 @@ Nodes create all other projections that they register. The tables of the handler
 			for _, name := range names {
 				ids = append(ids, full(tenant, name))
 			}
-			return c.each(s, "created", ids, func(a *millrace.Admin, id millrace.ProjectionID) error { return a.Create(ctx, id, start) })
+			return c.each(s, "created", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return a.Create(ctx, id, start) })
 		}),
 	}
 	cmd.Flags().StringVar(&from, "from", "beginning", "where to begin: beginning, end (only events that come later), a position, or a time such as 2026-01-31T00:00:00Z")

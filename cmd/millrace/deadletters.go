@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
@@ -114,7 +115,7 @@ func (c *cli) lettersOf(ctx context.Context, s store, names []string) ([]millrac
 	if err := c.known(ctx, s, nil); err != nil {
 		return nil, err
 	}
-	list, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: c.selected()})
+	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: c.selected()})
 	return whole(list), err
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -73,8 +73,8 @@ func (c *cli) diagnose(ctx context.Context, patience time.Duration) (found []pro
 	s, err := c.open(ctx)
 	if err == nil {
 		defer s.Close()
-		var summary millrace.Summary
-		err = withAdmin(s, func(a *millrace.Admin) (err error) {
+		var summary admin.Summary
+		err = withAdmin(s, func(a *admin.Admin) (err error) {
 			summary, err = a.Summary(ctx)
 			return err
 		})

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -32,7 +32,7 @@ which all rows are compared. It is archived in the store that it leaves: drop it
 it: tenants unarchive refuses it. Both stores must be migrated. After an error or a crash, repeat the command.
 
 Each projection needs --keep or --rebuild. A kept projection continues at its checkpoint: its read model must not be in the store
-that the tenant leaves, since only a program can copy it (see millrace.MoveTenant). A rebuilt projection begins at the first event.`,
+that the tenant leaves, since only a program can copy it (see admin.MoveTenant). A rebuilt projection begins at the first event.`,
 		Example: `  millrace tenants move default --file shop.db --to postgres://db.example.com/shop --rebuild-all
   millrace tenants move acme --to postgres://other.example.com/shop --keep mails --rebuild totals,orders --yes`,
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
@@ -68,21 +68,21 @@ func (c *cli) openTarget(ctx context.Context, f moveFlags) (store, error) {
 }
 
 // actions returns what happens to each projection of a tenant.
-func (f *moveFlags) actions(ctx context.Context, from store, tenant string) (map[string]millrace.MoveAction, error) {
-	list, err := projectionsOf(ctx, from, millrace.StatusFilter{Tenants: []string{tenant}})
+func (f *moveFlags) actions(ctx context.Context, from store, tenant string) (map[string]admin.MoveAction, error) {
+	list, err := projectionsOf(ctx, from, admin.StatusFilter{Tenants: []string{tenant}})
 	if err != nil {
 		return nil, err
 	}
-	actions := make(map[string]millrace.MoveAction)
+	actions := make(map[string]admin.MoveAction)
 	for _, id := range whole(list) {
 		keeps, rebuilds := slices.Contains(f.keep, id.Name), slices.Contains(f.rebuild, id.Name)
 		switch {
 		case keeps && rebuilds:
 			return nil, misuse("--keep and --rebuild both name the projection %q", id.Name)
 		case keeps:
-			actions[id.Name] = millrace.MoveKeep
+			actions[id.Name] = admin.MoveKeep
 		case rebuilds || f.rebuildAll:
-			actions[id.Name] = millrace.MoveRebuild
+			actions[id.Name] = admin.MoveRebuild
 		default:
 			return nil, misuse("projection %q of tenant %q needs --keep or --rebuild", id.Name, tenant)
 		}
@@ -138,7 +138,7 @@ func (c *cli) moveOne(ctx context.Context, from, to store, name string, f moveFl
 		return movedTenantJSON{}, err
 	}
 	progress := c.progress()
-	report, err := millrace.MoveTenant(ctx, from, to, name, millrace.MoveOptions{Projections: actions, Active: f.active, Progress: func(p millrace.MoveProgress) {
+	report, err := admin.MoveTenant(ctx, from, to, name, admin.MoveOptions{Projections: actions, Active: f.active, Progress: func(p admin.MoveProgress) {
 		progress.show("moving tenant %s: %s of %s", name, plural(p.Rows, "row"), strings.ReplaceAll(p.Table, "_", " "))
 	}})
 	progress.end()

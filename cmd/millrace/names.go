@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/report"
 )
 
@@ -30,7 +31,7 @@ retired: nodes that register it run nothing under that name. Deploy code with th
 			if err != nil {
 				return err
 			}
-			return c.each(s, "renamed", ids, func(a *millrace.Admin, id millrace.ProjectionID) error { return a.Rename(ctx, id, args[1]) })
+			return c.each(s, "renamed", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return a.Rename(ctx, id, args[1]) })
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}
@@ -53,7 +54,7 @@ func newName(from, to string) error {
 
 // allVersions returns the projections of a name, each once whatever versions there are.
 func (c *cli) allVersions(ctx context.Context, s store, name string) (ids []millrace.ProjectionID, err error) {
-	list, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: c.selected()})
+	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: c.selected()})
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ change. The names are retired, so that a node of an older release does not begin
 			if err != nil {
 				return err
 			}
-			return c.each(s, "forgot", ids, func(a *millrace.Admin, id millrace.ProjectionID) error { return a.Forget(ctx, id) })
+			return c.each(s, "forgot", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return a.Forget(ctx, id) })
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/report"
 )
 
@@ -21,11 +21,11 @@ func (c *cli) nodesCommand() *cobra.Command {
 			if err := c.noTenants(); err != nil {
 				return err
 			}
-			admin, err := millrace.NewAdmin(s)
+			a, err := admin.New(s)
 			if err != nil {
 				return err
 			}
-			summary, err := admin.Summary(ctx)
+			summary, err := a.Summary(ctx)
 			if err != nil {
 				return err
 			}
@@ -35,7 +35,7 @@ func (c *cli) nodesCommand() *cobra.Command {
 }
 
 type nodesJSON struct {
-	Nodes []millrace.NodeStatus `json:"nodes"`
+	Nodes []admin.NodeStatus `json:"nodes"`
 }
 
 func (c *cli) versionCommand() *cobra.Command {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 	"github.com/millrace-go/millrace/projection"
@@ -21,10 +22,10 @@ import (
 func (c *cli) projectionsCommand() *cobra.Command {
 	pause := c.eachProjection("pause", "paused", "Stop projections until they are resumed",
 		`Stops projections with all their partitions, on whatever nodes they run, and returns when nothing of them runs any more. A
-pause outlives restarts.`, (*millrace.Admin).Pause)
+pause outlives restarts.`, (*admin.Admin).Pause)
 	resume := c.eachProjection("resume", "resumed", "Start paused projections again",
 		`Ends a pause. A projection that waits tries at once. A projection that stopped at an event tries that event again, and its
-attempts are counted anew.`, (*millrace.Admin).Resume)
+attempts are counted anew.`, (*admin.Admin).Resume)
 	return group("projections", "Observe and change projections",
 		c.listCommand(), c.statusCommand(), c.watchCommand(), pause, resume, c.repartitionCommand(),
 		c.resetCommand(), c.rebuildCommand(), c.swapCommand(), c.dropVersionCommand(), c.waitCommand(), c.cancelCommand(), c.renameCommand(), c.forgetCommand(), c.createProjectionCommand())
@@ -34,14 +35,14 @@ attempts are counted anew.`, (*millrace.Admin).Resume)
 func number[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
 // projectionsOf returns the status of all projections that a filter selects, page by page.
-func projectionsOf(ctx context.Context, s store, filter millrace.StatusFilter) (all []millrace.ProjectionStatus, err error) {
-	admin, err := millrace.NewAdmin(s)
+func projectionsOf(ctx context.Context, s store, filter admin.StatusFilter) (all []admin.ProjectionStatus, err error) {
+	a, err := admin.New(s)
 	if err != nil {
 		return nil, err
 	}
 	filter.Limit = 1000
 	for {
-		status, err := admin.Status(ctx, filter)
+		status, err := a.Status(ctx, filter)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +71,7 @@ func (c *cli) known(ctx context.Context, s store, names []string) error {
 		}
 	}
 	for _, name := range names {
-		status, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: tenants, Names: []string{name}})
+		status, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: tenants, Names: []string{name}})
 		switch {
 		case err != nil:
 			return err
@@ -86,7 +87,7 @@ func (c *cli) known(ctx context.Context, s store, names []string) error {
 // absent returns the error for a projection that does not exist. It is projection.ErrRetired with the reason if the projection was
 // renamed, replaced or forgotten, and projection.ErrUnknownProjection otherwise.
 func absent(ctx context.Context, s store, id millrace.ProjectionID) error {
-	return withAdmin(s, func(a *millrace.Admin) error {
+	return withAdmin(s, func(a *admin.Admin) error {
 		err := a.WaitFor(ctx, id, 0)
 		switch {
 		case err == nil: // WaitFor follows the name to the version that took its place
@@ -99,7 +100,7 @@ func absent(ctx context.Context, s store, id millrace.ProjectionID) error {
 }
 
 // whole returns the IDs of projections, without their partitions.
-func whole(list []millrace.ProjectionStatus) (ids []millrace.ProjectionID) {
+func whole(list []admin.ProjectionStatus) (ids []millrace.ProjectionID) {
 	for _, p := range list {
 		ids = append(ids, full(p.ID.Tenant, p.ID.Name))
 	}
@@ -111,7 +112,7 @@ func (c *cli) targets(ctx context.Context, s store, names []string) ([]millrace.
 	if err := c.known(ctx, s, names); err != nil {
 		return nil, err
 	}
-	list, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: c.selected(), Names: names})
+	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: c.selected(), Names: names})
 	return whole(list), err
 }
 
@@ -136,7 +137,7 @@ func (c *cli) listCommand() *cobra.Command {
 			if err := c.known(ctx, s, nil); err != nil {
 				return err
 			}
-			list, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: c.selected()})
+			list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: c.selected()})
 			if err != nil {
 				return err
 			}
@@ -144,7 +145,7 @@ func (c *cli) listCommand() *cobra.Command {
 			table := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "partitions", Right: true}, {Title: "state"}}}
 			for _, id := range whole(list) {
 				parts := partitionsOf(list, id)
-				p := projectionJSON{id.Tenant, id.Name, len(parts), report.State(millrace.Status{Projections: parts}.Projection(id))}
+				p := projectionJSON{id.Tenant, id.Name, len(parts), report.State(admin.Status{Projections: parts}.Projection(id))}
 				all.Projections = append(all.Projections, p)
 				table.Add(report.Name(id), number(p.Partitions), p.State)
 			}
@@ -153,7 +154,7 @@ func (c *cli) listCommand() *cobra.Command {
 	}
 }
 
-func partitionsOf(list []millrace.ProjectionStatus, id millrace.ProjectionID) (parts []millrace.ProjectionStatus) {
+func partitionsOf(list []admin.ProjectionStatus, id millrace.ProjectionID) (parts []admin.ProjectionStatus) {
 	for _, p := range list {
 		if full(p.ID.Tenant, p.ID.Name) == id {
 			parts = append(parts, p)
@@ -188,12 +189,12 @@ With --json it prints the Status of the library.`,
 // snapshot reads what people see of the selected projections.
 func (c *cli) snapshot(ctx context.Context, s store, names []string) (snapshot report.Snapshot) {
 	snapshot.At = time.Now()
-	admin, err := millrace.NewAdmin(s)
+	a, err := admin.New(s)
 	if err == nil {
-		snapshot.Status, err = admin.Status(ctx, millrace.StatusFilter{Tenants: c.selected(), Names: names, Limit: 10_000})
+		snapshot.Status, err = a.Status(ctx, admin.StatusFilter{Tenants: c.selected(), Names: names, Limit: 10_000})
 	}
 	if err == nil {
-		snapshot.Summary, err = admin.Summary(ctx)
+		snapshot.Summary, err = a.Summary(ctx)
 	}
 	snapshot.Err = err
 	return snapshot
@@ -252,7 +253,7 @@ func (c *cli) watchJSON(ctx context.Context, every time.Duration, read func(ctx 
 const mostAtOnce = 3
 
 // eachProjection returns a command that does one thing to each of the projections that its arguments name, in the selected tenants.
-func (c *cli) eachProjection(verb, past, short, long string, do func(a *millrace.Admin, ctx context.Context, id millrace.ProjectionID) error) *cobra.Command {
+func (c *cli) eachProjection(verb, past, short, long string, do func(a *admin.Admin, ctx context.Context, id millrace.ProjectionID) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " PROJECTION...", Short: short, Long: long,
 		Example:           "  millrace projections " + verb + " totals\n  millrace projections " + verb + " totals --all-tenants",
@@ -263,14 +264,14 @@ func (c *cli) eachProjection(verb, past, short, long string, do func(a *millrace
 			if err != nil {
 				return err
 			}
-			return c.each(s, past, ids, func(a *millrace.Admin, id millrace.ProjectionID) error { return do(a, ctx, id) })
+			return c.each(s, past, ids, func(a *admin.Admin, id millrace.ProjectionID) error { return do(a, ctx, id) })
 		}),
 	}
 }
 
 // each does one thing to projections, several at once. It continues after an error, and names those that failed.
-func (c *cli) each(s store, past string, ids []millrace.ProjectionID, do func(a *millrace.Admin, id millrace.ProjectionID) error) error {
-	admin, err := millrace.NewAdmin(s)
+func (c *cli) each(s store, past string, ids []millrace.ProjectionID, do func(a *admin.Admin, id millrace.ProjectionID) error) error {
+	a, err := admin.New(s)
 	if err != nil {
 		return err
 	}
@@ -281,7 +282,7 @@ func (c *cli) each(s store, past string, ids []millrace.ProjectionID, do func(a 
 	stop := c.progress().followCount(&ended, len(ids))
 	for i, id := range ids {
 		group.Go(func() error {
-			errs[i] = do(admin, id)
+			errs[i] = do(a, id)
 			ended.Add(1)
 			return nil
 		})
@@ -326,10 +327,10 @@ their streams. Batches in progress are done again.`,
 			if err != nil {
 				return err
 			}
-			return c.each(s, "repartitioned", ids, func(a *millrace.Admin, id millrace.ProjectionID) error { return a.Repartition(ctx, id, n) })
+			return c.each(s, "repartitioned", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return a.Repartition(ctx, id, n) })
 		}),
 	}
 }
 
 // allProjections selects the projections of all tenants.
-var allProjections = millrace.StatusFilter{}
+var allProjections = admin.StatusFilter{}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -36,8 +37,8 @@ shows its progress.`,
 			if err != nil {
 				return err
 			}
-			return c.each(s, "rebuilding", ids, func(a *millrace.Admin, id millrace.ProjectionID) error {
-				return pending(a.Rebuild(ctx, id, millrace.ResetOptions{Redeliver: redeliver}))
+			return c.each(s, "rebuilding", ids, func(a *admin.Admin, id millrace.ProjectionID) error {
+				return pending(a.Rebuild(ctx, id, admin.ResetOptions{Redeliver: redeliver}))
 			})
 		}),
 		ValidArgsFunction: c.completeProjections,
@@ -58,7 +59,7 @@ func pending(err error) error {
 func (c *cli) waitCommand() *cobra.Command {
 	return c.eachProjection("wait", "completed the operation of", "Wait for the end of open operations, such as rebuilds",
 		"Waits until the open operations of projections have ended, and returns their errors.",
-		func(a *millrace.Admin, ctx context.Context, id millrace.ProjectionID) error {
+		func(a *admin.Admin, ctx context.Context, id millrace.ProjectionID) error {
 			return pending(a.WaitOperation(ctx, id))
 		})
 }
@@ -66,5 +67,5 @@ func (c *cli) waitCommand() *cobra.Command {
 func (c *cli) cancelCommand() *cobra.Command {
 	return c.eachProjection("cancel", "cancelled the operation of", "Cancel open operations, such as rebuilds that have not happened yet",
 		"Cancels the open operations of projections. They have no effect then, and the projections run again.",
-		(*millrace.Admin).CancelOperation)
+		(*admin.Admin).CancelOperation)
 }

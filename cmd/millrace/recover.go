@@ -9,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 )
 
 // recoverFlags are the flags of recover. others is what is done with projections that no other flag names.
 type recoverFlags struct {
-	opts   millrace.RecoverOptions
+	opts   admin.RecoverOptions
 	others string
 	sure   yes
 }
@@ -67,7 +67,7 @@ func (c *cli) recoverTenant(ctx context.Context, s store, tenant string, f recov
 	if err := c.noTenants(); err != nil {
 		return err
 	}
-	return withAdmin(s, func(a *millrace.Admin) error {
+	return withAdmin(s, func(a *admin.Admin) error {
 		restored, err := a.RestoredTenant(ctx, tenant, f.opts.End)
 		if err != nil {
 			return err
@@ -92,7 +92,7 @@ func (c *cli) recoverTenant(ctx context.Context, s store, tenant string, f recov
 }
 
 // nameOthers adds the projections that --others is about. Without it, no projection may be left out but those that deliver.
-func (f *recoverFlags) nameOthers(restored millrace.RestoredTenant) error {
+func (f *recoverFlags) nameOthers(restored admin.RestoredTenant) error {
 	var left []string
 	for _, p := range restored.Projections {
 		_, reset := f.opts.Reset[p.ID.Name]
@@ -113,7 +113,7 @@ func (f *recoverFlags) nameOthers(restored millrace.RestoredTenant) error {
 }
 
 // effects says what happens to each projection.
-func (f *recoverFlags) effects(restored millrace.RestoredTenant) string {
+func (f *recoverFlags) effects(restored admin.RestoredTenant) string {
 	var effects []string
 	for _, p := range restored.Projections {
 		name := p.ID.Name
@@ -152,7 +152,7 @@ type restoredProjectionJSON struct {
 	Delivers bool  `json:"delivers"`
 }
 
-func (c *cli) showRestored(r millrace.RestoredTenant) error {
+func (c *cli) showRestored(r admin.RestoredTenant) error {
 	all := restoredJSON{r.Tenant, r.Head, r.End, r.EndTime, append([]string{}, r.Tables...), []restoredProjectionJSON{}}
 	table := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "state"}, {Title: "checkpoint", Right: true},
 		{Title: "parked and gone", Right: true}, {Title: "delivers"}, {Title: "continues after", Right: true}}}
@@ -205,7 +205,7 @@ type recoveredProjectionJSON struct {
 	Resolved int64 `json:"resolved"`
 }
 
-func (c *cli) printRecovered(tenant string, r millrace.RecoverResult) error {
+func (c *cli) printRecovered(tenant string, r admin.RecoverResult) error {
 	all := recoveredJSON{tenant, r.End, []recoveredProjectionJSON{}}
 	var lines []string
 	for _, p := range r.Projections {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/report"
 )
 
@@ -48,7 +49,7 @@ applied. To begin again with an empty read model, use projections rebuild.`,
 			if err := c.known(ctx, s, args[:1]); err != nil {
 				return err
 			}
-			return c.reset(ctx, s, sure, full(tenant, args[0]), position, millrace.ResetOptions{Redeliver: redeliver})
+			return c.reset(ctx, s, sure, full(tenant, args[0]), position, admin.ResetOptions{Redeliver: redeliver})
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}
@@ -57,12 +58,12 @@ applied. To begin again with an empty read model, use projections rebuild.`,
 	return cmd
 }
 
-func (c *cli) reset(ctx context.Context, s store, sure yes, id millrace.ProjectionID, position int64, opts millrace.ResetOptions) error {
-	list, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
+func (c *cli) reset(ctx context.Context, s store, sure yes, id millrace.ProjectionID, position int64, opts admin.ResetOptions) error {
+	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
 	if err != nil {
 		return err
 	}
-	at := millrace.Status{Projections: list}.Projection(id).Checkpoint
+	at := admin.Status{Projections: list}.Projection(id).Checkpoint
 	effect := fmt.Sprintf("the events after %d are applied again", position)
 	if position > at {
 		effect = fmt.Sprintf("the events from %d to %d are never applied", at+1, position)
@@ -70,11 +71,11 @@ func (c *cli) reset(ctx context.Context, s store, sure yes, id millrace.Projecti
 	if err := c.confirm(sure, "set the checkpoint of %s from %d to %d: %s", report.Name(id), at, position, effect); err != nil {
 		return err
 	}
-	admin, err := millrace.NewAdmin(s)
+	a, err := admin.New(s)
 	if err != nil {
 		return err
 	}
-	r, err := admin.Reset(ctx, id, position, opts)
+	r, err := a.Reset(ctx, id, position, opts)
 	if err != nil {
 		return err
 	}

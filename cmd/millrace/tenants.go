@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
@@ -47,12 +47,12 @@ models can still be read.`, func(ctx context.Context, s store, name string) erro
 	pause := c.eachTenant("pause", "paused", "Stop all projections of tenants",
 		"Stops all projections of tenants until they are resumed, and returns when none of them runs any more. Appends still work.",
 		func(ctx context.Context, s store, name string) error {
-			return withAdmin(s, func(a *millrace.Admin) error { return a.PauseTenant(ctx, name) })
+			return withAdmin(s, func(a *admin.Admin) error { return a.PauseTenant(ctx, name) })
 		})
 	resume := c.eachTenant("resume", "resumed", "Undo a pause of tenants",
 		"Starts the projections of paused tenants again, except those that are paused themselves.",
 		func(ctx context.Context, s store, name string) error {
-			return withAdmin(s, func(a *millrace.Admin) error { return a.ResumeTenant(ctx, name) })
+			return withAdmin(s, func(a *admin.Admin) error { return a.ResumeTenant(ctx, name) })
 		})
 	all := []*cobra.Command{create, archive, c.unarchiveCommand(), pause, resume, c.moveCommand(), c.dropCommand()}
 	for _, cmd := range all {
@@ -70,7 +70,7 @@ store, or may have: repeat that command then. If you know that the other store d
 any more, give its name as the error shows it by --not-moved-to.`,
 		func(ctx context.Context, s store, name string) error {
 			if notMovedTo != "" {
-				if err := millrace.AbandonMove(ctx, s, name, notMovedTo); err != nil {
+				if err := admin.AbandonMove(ctx, s, name, notMovedTo); err != nil {
 					return err
 				}
 			}
@@ -85,8 +85,8 @@ func (c *cli) warnOfSetup() {
 	_, _ = fmt.Fprintln(c.errs, "this command cannot know the set-up steps of your program: what they create is missing in new tenants until it calls Migrate")
 }
 
-func withAdmin(s store, do func(a *millrace.Admin) error) error {
-	a, err := millrace.NewAdmin(s)
+func withAdmin(s store, do func(a *admin.Admin) error) error {
+	a, err := admin.New(s)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (c *cli) describeTenant(ctx context.Context, s store, name string) (string,
 	if !found {
 		return "what is left of it", nil
 	}
-	list, err := projectionsOf(ctx, s, millrace.StatusFilter{Tenants: []string{name}})
+	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: []string{name}})
 	if err != nil {
 		return "", err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -33,7 +34,7 @@ type traffic struct {
 	ctx    context.Context
 	tenant kit.Tenant
 	id     millrace.ProjectionID
-	admin  *millrace.Admin
+	admin  *admin.Admin
 	group  sync.WaitGroup
 	// floor is the highest position that was seen or acknowledged.
 	floor                 atomic.Int64
@@ -56,7 +57,7 @@ func startTraffic(t *testing.T, m models, id millrace.ProjectionID) (f *traffic,
 	if f.tenant, err = m.ForTenant(id.Tenant); err != nil {
 		t.Fatal(err)
 	}
-	if f.admin, err = millrace.NewAdmin(m.Store); err != nil {
+	if f.admin, err = admin.New(m.Store); err != nil {
 		t.Fatal(err)
 	}
 	// Writers wait for their events, so that another version can catch up on a busy machine, too.

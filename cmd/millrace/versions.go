@@ -7,12 +7,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
 func (c *cli) swapCommand() *cobra.Command {
 	var sure yes
-	var opts millrace.SwapOptions
+	var opts admin.SwapOptions
 	cmd := &cobra.Command{
 		Use:   "swap PROJECTION@VERSION",
 		Short: "Replace the earlier version of a projection by a new version",
@@ -32,7 +33,7 @@ the command waits for it. With --all-tenants it swaps in all tenants in which th
 			if err != nil {
 				return err
 			}
-			return c.each(s, "swapped", ids, func(a *millrace.Admin, id millrace.ProjectionID) error { return pending(a.Swap(ctx, id, opts)) })
+			return c.each(s, "swapped", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return pending(a.Swap(ctx, id, opts)) })
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}
@@ -55,7 +56,7 @@ func (c *cli) unswapped(ctx context.Context, s store, names []string) (ids []mil
 	if !c.allTenants {
 		return c.targets(ctx, s, names)
 	}
-	err = withAdmin(s, func(a *millrace.Admin) (err error) {
+	err = withAdmin(s, func(a *admin.Admin) (err error) {
 		ids, err = a.Unswapped(ctx, names[0])
 		return err
 	})
@@ -82,7 +83,7 @@ deletes its checkpoints and dead letters. The earlier version is not affected. T
 			if err != nil {
 				return err
 			}
-			return c.each(s, "dropped", ids, func(a *millrace.Admin, id millrace.ProjectionID) error { return pending(a.DropVersion(ctx, id)) })
+			return c.each(s, "dropped", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return pending(a.DropVersion(ctx, id)) })
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}

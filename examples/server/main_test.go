@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
@@ -79,7 +80,7 @@ func TestOrdersAreAddedUp(t *testing.T) {
 
 func TestServerRunsUntilItsContextEnds(t *testing.T) {
 	store, dsn := migrated(t)
-	admin, err := millrace.NewAdmin(store)
+	a, err := admin.New(store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestServerRunsUntilItsContextEnds(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, dsn, "127.0.0.1:0", stopping{Requests: time.Minute}) }()
 	for nodes := 0; nodes == 0 && len(ended) == 0; {
-		summary, err := admin.Summary(t.Context())
+		summary, err := a.Summary(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 
 	"github.com/millrace-go/millrace/internal/usercode"
@@ -31,4 +32,19 @@ func (h Hook) Call(ctx context.Context, tx any) error {
 		return nil
 	}
 	return h.Run(ctx, tx)
+}
+
+// HookHolder is a hook as users have it.
+type HookHolder interface{ Engine() Hook }
+
+// HookOf returns the hook of that field, or an error if the store cannot run it. Run is nil if the field is not set.
+func HookOf(field string, hook HookHolder, database Database) (Hook, error) {
+	if hook == nil {
+		return Hook{}, nil
+	}
+	h := hook.Engine()
+	if h.Tx != database.TxType() {
+		return h, fmt.Errorf("%s takes %v, but %s gives %v", field, h.Tx, database.Name(), database.TxType())
+	}
+	return h, nil
 }

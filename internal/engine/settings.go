@@ -14,6 +14,14 @@ import (
 // overflow.
 const longest = 365 * 24 * time.Hour
 
+// Defaults that runtimes share with what works without one.
+const (
+	DefaultLeaseDuration = 5 * time.Second
+	DefaultQueryTimeout  = 10 * time.Second
+	// DefaultBatch is how many events a batch has at most.
+	DefaultBatch = 500
+)
+
 // ValidDuration returns an error that names a setting if its duration is too long.
 func ValidDuration(name string, d time.Duration) error {
 	if d > longest {
@@ -160,6 +168,9 @@ func FullID(id projection.ID) projection.ID {
 	}
 	return id
 }
+
+// FullTenant returns name, or projection.DefaultTenant if it is empty.
+func FullTenant(name string) string { return FullID(projection.ID{Tenant: name}).Tenant }
 
 // CompareIDs orders IDs by tenant, name and partition, and texts by their bytes, as stores order rows.
 func CompareIDs(a, b projection.ID) int {

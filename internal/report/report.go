@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -17,7 +17,7 @@ import (
 const longDead = time.Minute
 
 // Projections returns the table of projections. The columns that show trouble stay on a terminal of 60 columns.
-func Projections(list []millrace.ProjectionStatus) console.Table {
+func Projections(list []admin.ProjectionStatus) console.Table {
 	t := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "state"}, {Title: "behind", Right: true},
 		{Title: "parked", Right: true}, {Title: "skipped", Right: true}, {Title: "lag", Right: true, Optional: 2},
 		{Title: "rate", Right: true, Optional: 3}, {Title: "owner", Least: 8, Optional: 1}, {Title: "checkpoint", Right: true, Optional: 4},
@@ -58,7 +58,7 @@ func count(n int64, style console.Style) console.Cell {
 }
 
 // Name is the name of a projection, without that of the default tenant.
-func Name(id millrace.ProjectionID) string {
+func Name(id projection.ID) string {
 	if id.Tenant == projection.DefaultTenant {
 		return strings.TrimPrefix(id.String(), id.Tenant+"/")
 	}
@@ -66,23 +66,23 @@ func Name(id millrace.ProjectionID) string {
 }
 
 // State returns a projection's state for people. The reader does not run projections itself.
-func State(p millrace.ProjectionStatus) string {
+func State(p admin.ProjectionStatus) string {
 	switch {
-	case p.State == millrace.StateElsewhere:
+	case p.State == admin.StateElsewhere:
 		return "running"
-	case p.State == millrace.StateNotOwned && p.Owner != "":
+	case p.State == admin.StateNotOwned && p.Owner != "":
 		return "node dead"
 	}
 	return string(p.State)
 }
 
-func styleOf(s millrace.State) console.Style {
+func styleOf(s admin.State) console.Style {
 	switch s {
-	case millrace.StateFailed, millrace.StateNotOwned, millrace.StateUnregistered:
+	case admin.StateFailed, admin.StateNotOwned, admin.StateUnregistered:
 		return console.Bad
-	case millrace.StateWaiting, millrace.StateMissingObject, millrace.StatePaused:
+	case admin.StateWaiting, admin.StateMissingObject, admin.StatePaused:
 		return console.Warning
-	case millrace.StateLive, millrace.StateElsewhere:
+	case admin.StateLive, admin.StateElsewhere:
 		return console.Good
 	}
 	return console.Plain
@@ -90,19 +90,19 @@ func styleOf(s millrace.State) console.Style {
 
 // Problem returns why a projection makes no progress, or from which others it is kept apart; empty if neither. Any other reason of a
 // live projection is that of a parked event.
-func Problem(s millrace.ProjectionStatus) string {
+func Problem(s admin.ProjectionStatus) string {
 	switch {
 	case s.FailingPosition > 0:
 		at := fmt.Sprintf("position %d, attempt %d: ", s.FailingPosition, s.Attempts)
 		return at + strings.TrimPrefix(s.Reason, fmt.Sprintf("projection %s: event at %s", s.ID, at))
-	case s.Reason != "" && (s.State != millrace.StateLive && s.State != millrace.StateCatchUp || strings.HasPrefix(s.Reason, "kept apart")):
+	case s.Reason != "" && (s.State != admin.StateLive && s.State != admin.StateCatchUp || strings.HasPrefix(s.Reason, "kept apart")):
 		return fmt.Sprintf("%s: %s", s.State, s.Reason)
 	}
 	return ""
 }
 
 // Problems returns lines for the projections that make no progress, and for those that are rebuilt.
-func Problems(list []millrace.ProjectionStatus) (lines []string) {
+func Problems(list []admin.ProjectionStatus) (lines []string) {
 	for _, p := range list {
 		if o := p.Operation; o != nil {
 			lines = append(lines, operation(p.ID, *o))
@@ -122,7 +122,7 @@ func Problems(list []millrace.ProjectionStatus) (lines []string) {
 }
 
 // TenantProblems returns lines for the tenants whose settled mark is held back, or whose events cannot be read.
-func TenantProblems(tenants []millrace.TenantStatus) (lines []string) {
+func TenantProblems(tenants []admin.TenantStatus) (lines []string) {
 	for _, t := range tenants {
 		switch {
 		case t.Held != nil:
@@ -135,7 +135,7 @@ func TenantProblems(tenants []millrace.TenantStatus) (lines []string) {
 }
 
 // operation describes an open operation of a projection.
-func operation(id millrace.ProjectionID, o millrace.OperationStatus) string {
+func operation(id projection.ID, o admin.OperationStatus) string {
 	text := fmt.Sprintf("%s, open operation: %s, requested %s", Name(id), o.Kind, o.RequestedAt.Format(time.DateTime))
 	if o.Node == "" {
 		text += ", no node has begun it"
@@ -147,7 +147,7 @@ func operation(id millrace.ProjectionID, o millrace.OperationStatus) string {
 }
 
 // States returns how many projections are in each state.
-func States(states map[millrace.State]int) string {
+func States(states map[admin.State]int) string {
 	var parts []string
 	for _, state := range slices.Sorted(maps.Keys(states)) {
 		parts = append(parts, fmt.Sprintf("%d %s", states[state], state))
@@ -156,7 +156,7 @@ func States(states map[millrace.State]int) string {
 }
 
 // Nodes returns the table of nodes, without those that died long ago and have no leases.
-func Nodes(nodes []millrace.NodeStatus) console.Table {
+func Nodes(nodes []admin.NodeStatus) console.Table {
 	t := console.Table{Columns: []console.Column{{Title: "node", Least: 12}, {Title: "projections", Right: true}, {Title: "state"},
 		{Title: "last heartbeat"}, {Title: "id", Optional: 1}}}
 	for _, n := range nodes {

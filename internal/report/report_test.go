@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -21,10 +21,10 @@ const (
 
 func snapshot(names ...string) (s Snapshot) {
 	for _, name := range names {
-		s.Status.Projections = append(s.Status.Projections, millrace.ProjectionStatus{ID: millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: name},
-			State: millrace.StateLive, Owner: ownID, Epoch: 2, Checkpoint: 11, Behind: 4, Skipped: 3})
+		s.Status.Projections = append(s.Status.Projections, admin.ProjectionStatus{ID: projection.ID{Tenant: projection.DefaultTenant, Name: name},
+			State: admin.StateLive, Owner: ownID, Epoch: 2, Checkpoint: 11, Behind: 4, Skipped: 3})
 	}
-	s.Summary = millrace.Summary{States: map[millrace.State]int{millrace.StateNotOwned: 1, millrace.StateLive: 2}, Nodes: []millrace.NodeStatus{
+	s.Summary = admin.Summary{States: map[admin.State]int{admin.StateNotOwned: 1, admin.StateLive: 2}, Nodes: []admin.NodeStatus{
 		{ID: goneID, Silent: 2 * time.Minute},
 		{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
 		{ID: ownID, Name: "web-1", Alive: true, Leases: 1, Silent: 400 * time.Millisecond},
@@ -37,7 +37,7 @@ func TestStatusShowsLivingAndDeadNodes(t *testing.T) {
 	t.Parallel()
 	s := snapshot("payments", "streams")
 	p := s.Status.Projections
-	p[0].State, p[0].Owner, p[0].Epoch, p[0].Behind = millrace.StateNotOwned, otherID, 3, 0
+	p[0].State, p[0].Owner, p[0].Epoch, p[0].Behind = admin.StateNotOwned, otherID, 3, 0
 	p[1].FailingPosition, p[1].Attempts, p[1].Reason, p[1].Parked = 12, 3, "two\nlines", 1
 	p[1].OwnerName, p[1].Lag, p[1].Rate = "web-1", 1500*time.Millisecond, 12.3
 	got := strings.Join(s.Lines(0, false), "\n")
@@ -60,8 +60,8 @@ func TestStatusShowsLivingAndDeadNodes(t *testing.T) {
 func TestStatusShowsTenantsWhoseEventsWait(t *testing.T) {
 	t.Parallel()
 	s := snapshot("payments")
-	s.Status.Tenants = []millrace.TenantStatus{
-		{Tenant: "acme", Mark: 7, Held: &millrace.HeldMark{Below: 9, Holders: []string{"backend 4711", "prepared transaction -1/81"}}},
+	s.Status.Tenants = []admin.TenantStatus{
+		{Tenant: "acme", Mark: 7, Held: &admin.HeldMark{Below: 9, Holders: []string{"backend 4711", "prepared transaction -1/81"}}},
 		{Tenant: "globex", Mark: 7},
 		{Tenant: "umbrella", Reason: "locked\nby backend 4711"},
 	}
@@ -90,7 +90,7 @@ func TestScreenOfEachSizeShowsStateParkedAndSkipped(t *testing.T) {
 		s.Status.Projections[i].Parked = 1_000_000
 	}
 	worst := &s.Status.Projections[29]
-	worst.State, worst.Reason, worst.Parked = millrace.StateFailed, strings.Repeat("the reason is long ", 20), 7_654_321
+	worst.State, worst.Reason, worst.Parked = admin.StateFailed, strings.Repeat("the reason is long ", 20), 7_654_321
 	for _, width := range []int{60, 80, 200} {
 		for _, height := range []int{6, 12, 24, 60} {
 			frame := s.Frame(width, height, false)

@@ -9,15 +9,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 )
 
 // Snapshot is what people see of a deployment at one time.
 type Snapshot struct {
 	At      time.Time
-	Status  millrace.Status
-	Summary millrace.Summary
+	Status  admin.Status
+	Summary admin.Summary
 	// Err is why the rest could not be read.
 	Err error
 }
@@ -37,7 +37,7 @@ func (s Snapshot) problems() []string {
 	return append(TenantProblems(s.Status.Tenants), Problems(s.Status.Projections)...)
 }
 
-func (s Snapshot) projections(width int, colours bool, list []millrace.ProjectionStatus) []string {
+func (s Snapshot) projections(width int, colours bool, list []admin.ProjectionStatus) []string {
 	if len(list) == 0 {
 		return []string{"no projections: nodes create those that they register"}
 	}
@@ -53,16 +53,16 @@ func (s Snapshot) nodes(width int, colours bool) []string {
 }
 
 // severity sorts states, the worst first.
-var severity = []millrace.State{millrace.StateFailed, millrace.StateUnregistered, millrace.StateNotOwned, millrace.StateMissingObject, millrace.StateWaiting,
-	millrace.StatePaused, millrace.StateStarting, millrace.StateCatchUp, millrace.StateElsewhere, millrace.StateLive}
+var severity = []admin.State{admin.StateFailed, admin.StateUnregistered, admin.StateNotOwned, admin.StateMissingObject, admin.StateWaiting,
+	admin.StatePaused, admin.StateStarting, admin.StateCatchUp, admin.StateElsewhere, admin.StateLive}
 
 // Worst returns the n worst projections, the worst first. If there are no more, it returns them as they are.
-func Worst(list []millrace.ProjectionStatus, n int) []millrace.ProjectionStatus {
+func Worst(list []admin.ProjectionStatus, n int) []admin.ProjectionStatus {
 	if len(list) <= n {
 		return list
 	}
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b millrace.ProjectionStatus) int {
+	slices.SortStableFunc(list, func(a, b admin.ProjectionStatus) int {
 		return cmp.Or(slices.Index(severity, a.State)-slices.Index(severity, b.State), cmp.Compare(b.Parked, a.Parked), cmp.Compare(b.Behind, a.Behind))
 	})
 	return list[:n]

@@ -54,6 +54,17 @@ type Moves interface {
 // of the tenant, never projection.TenantPaused. It may run twice.
 type Decision func(tx Tx, state projection.TenantState) (to projection.TenantState, err error)
 
+// Holder is a store of a user, which has a driver.
+type Holder interface{ Engine() Driver }
+
+// DriverOf returns the driver of a store, nil if there is none.
+func DriverOf(h Holder) Driver {
+	if h == nil {
+		return nil
+	}
+	return h.Engine()
+}
+
 // Driver is what a store does itself: the interfaces of package engine, cut by what uses them, and transactions for package control.
 // Every method is safe for concurrent use and bounded by its context.
 type Driver interface {

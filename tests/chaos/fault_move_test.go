@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -35,12 +35,12 @@ func (s *strike) moveGuest() error {
 
 // moveBetween moves the guest with its projections. The move is repeated during an outage, after which the guest may be archived.
 func (s *strike) moveBetween(from, to *pgstore.Store) error {
-	opts := millrace.MoveOptions{Projections: make(map[string]millrace.MoveAction), Active: true}
+	opts := admin.MoveOptions{Projections: make(map[string]admin.MoveAction), Active: true}
 	for name := range projectionTypes {
-		opts.Projections[name] = millrace.MoveKeep
+		opts.Projections[name] = admin.MoveKeep
 	}
 	return s.retried(func(ctx context.Context) error {
-		_, err := millrace.MoveTenant(ctx, from, to, guest, opts)
+		_, err := admin.MoveTenant(ctx, from, to, guest, opts)
 		return err
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
@@ -35,11 +35,11 @@ func (s *strike) restoreGuest(w *writers, pass func()) error {
 	if err != nil {
 		return err
 	}
-	admin, err := millrace.NewAdmin(s.store)
+	a, err := admin.New(s.store)
 	if err != nil {
 		return err
 	}
-	err = s.retried(func(ctx context.Context) error { return admin.PauseTenant(ctx, guest) })
+	err = s.retried(func(ctx context.Context) error { return a.PauseTenant(ctx, guest) })
 	if err != nil {
 		return err
 	}
@@ -48,13 +48,13 @@ func (s *strike) restoreGuest(w *writers, pass func()) error {
 	if err != nil {
 		return err
 	}
-	if err := s.recoverGuest(admin); err != nil {
+	if err := s.recoverGuest(a); err != nil {
 		return err
 	}
 	if err := s.forget(w); err != nil {
 		return err
 	}
-	return s.retried(func(ctx context.Context) error { return admin.ResumeTenant(ctx, guest) })
+	return s.retried(func(ctx context.Context) error { return a.ResumeTenant(ctx, guest) })
 }
 
 // program runs a program of PostgreSQL, and repeats it while it fails, as it does during an outage.
@@ -73,9 +73,9 @@ func (s *strike) program(path string, args ...string) error {
 
 // recoverGuest lets each projection continue, or resets it to a position that all of its partitions have passed. The projection deadly
 // would end processes again.
-func (s *strike) recoverGuest(admin *millrace.Admin) error {
-	var done millrace.RecoverResult
-	options := millrace.RecoverOptions{Reset: make(map[string]int64)}
+func (s *strike) recoverGuest(a *admin.Admin) error {
+	var done admin.RecoverResult
+	options := admin.RecoverOptions{Reset: make(map[string]int64)}
 	err := until(s.ctx, 30*time.Second, "nothing of the guest runs", func() bool {
 		all, err := s.leasesOf(guest)
 		if err != nil || slices.ContainsFunc(all, func(l lease) bool { return l.Owner != "" }) {
@@ -101,7 +101,7 @@ func (s *strike) recoverGuest(admin *millrace.Admin) error {
 		return err
 	}
 	err = s.retried(func(ctx context.Context) (err error) {
-		done, err = admin.RecoverTenant(ctx, guest, options)
+		done, err = a.RecoverTenant(ctx, guest, options)
 		return err
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -228,7 +229,7 @@ func (b *Bundle) ReachesOf(rt *millrace.Runtime, tenant, name string, position i
 	ctx, cancel := context.WithTimeout(b.Ctx, 3*time.Minute)
 	defer cancel()
 	if err := rt.WaitFor(ctx, millrace.ProjectionID{Tenant: tenant, Name: name}, position); err != nil {
-		status, _ := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{tenant}})
+		status, _ := rt.Status(b.Ctx, admin.StatusFilter{Tenants: []string{tenant}})
 		b.T.Fatalf("%v; %+v", err, status)
 	}
 }
@@ -257,26 +258,26 @@ func read[V any](b *Bundle, get func() (V, error)) V {
 }
 
 // StatusOf returns the status of all projections of all tenants.
-func (b *Bundle) StatusOf(rt *millrace.Runtime) millrace.Status {
+func (b *Bundle) StatusOf(rt *millrace.Runtime) admin.Status {
 	b.T.Helper()
-	return read(b, func() (millrace.Status, error) { return rt.Status(b.Ctx, millrace.StatusFilter{Limit: 10_000}) })
+	return read(b, func() (admin.Status, error) { return rt.Status(b.Ctx, admin.StatusFilter{Limit: 10_000}) })
 }
 
 // Summary returns the summary of the deployment as a runtime sees it.
-func (b *Bundle) Summary(rt *millrace.Runtime) millrace.Summary {
+func (b *Bundle) Summary(rt *millrace.Runtime) admin.Summary {
 	b.T.Helper()
-	return read(b, func() (millrace.Summary, error) { return rt.Summary(b.Ctx) })
+	return read(b, func() (admin.Summary, error) { return rt.Summary(b.Ctx) })
 }
 
 // Status returns the status of a projection of the default tenant.
-func (b *Bundle) Status(rt *millrace.Runtime, name string) millrace.ProjectionStatus {
+func (b *Bundle) Status(rt *millrace.Runtime, name string) admin.ProjectionStatus {
 	b.T.Helper()
-	filter := millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}, Names: []string{name}, Limit: 10_000}
-	return read(b, func() (millrace.Status, error) { return rt.Status(b.Ctx, filter) }).Projection(millrace.ProjectionID{Name: name})
+	filter := admin.StatusFilter{Tenants: []string{projection.DefaultTenant}, Names: []string{name}, Limit: 10_000}
+	return read(b, func() (admin.Status, error) { return rt.Status(b.Ctx, filter) }).Projection(millrace.ProjectionID{Name: name})
 }
 
 // Is waits until a projection is in a state, and returns its status. A moment later it may have left the state, to try again.
-func (b *Bundle) Is(rt *millrace.Runtime, name string, state millrace.State) (s millrace.ProjectionStatus) {
+func (b *Bundle) Is(rt *millrace.Runtime, name string, state admin.State) (s admin.ProjectionStatus) {
 	b.T.Helper()
 	b.Eventually(name+" is "+string(state), func() bool {
 		s = b.Status(rt, name)
@@ -290,7 +291,7 @@ func (b *Bundle) AllLive(rt *millrace.Runtime, n int) {
 	b.T.Helper()
 	b.Eventually("all projections are live", func() bool {
 		all := b.StatusOf(rt).Projections
-		return len(all) == n && !slices.ContainsFunc(all, func(p millrace.ProjectionStatus) bool { return p.State != millrace.StateLive })
+		return len(all) == n && !slices.ContainsFunc(all, func(p admin.ProjectionStatus) bool { return p.State != admin.StateLive })
 	})
 }
 

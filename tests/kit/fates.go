@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -100,7 +101,7 @@ func (f *Fates) MustHaveGone(rt *millrace.Runtime, name string, c Course, says s
 		f.T.Errorf("%s: parked %v, want %v; %+v", name, parked, want, s)
 	}
 	if c.Stops {
-		if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), says) || s.State != millrace.StateFailed || s.Checkpoint != f.Poison-1 || int64(s.Attempts) < c.Calls {
+		if !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), says) || s.State != admin.StateFailed || s.Checkpoint != f.Poison-1 || int64(s.Attempts) < c.Calls {
 			f.T.Errorf("%s: waiting for it: %v; %+v", name, err, s)
 		}
 		if applied := f.Positions(name); len(applied) != int(f.Poison)-1 {

@@ -13,7 +13,7 @@ import (
 )
 
 // publicFolders have examples. The tests of these packages run them.
-var publicFolders = []string{".", "event", "projection", "observe", "pgstore", "sqlitestore", "millraceotel"}
+var publicFolders = []string{".", "admin", "event", "projection", "observe", "pgstore", "sqlitestore", "millraceotel"}
 
 // standsAlone returns why a file with an example does not run as it stands in a program of a user.
 func standsAlone(file *ast.File) (faults []string) {
@@ -95,7 +95,7 @@ func exampleFiles(t *testing.T) map[string]*ast.File {
 
 // withoutExample are exported functions and methods that no example calls, by the reason.
 var withoutExample = map[string][]string{
-	"packages of this module call it":         {"Engine"},
+	"packages of this module call it":         {"Engine", "ForRuntime"},
 	"fmt, errors and encoding/json call it":   {"Error", "Unwrap", "String", "MarshalJSON", "UnmarshalJSON"},
 	"it cancels or awaits what Rebuild began": {"CancelOperation", "WaitOperation"},
 	"it has one line":                         {"Size"},

@@ -92,20 +92,24 @@ var layers = []layer{
 	{"sqlitestore/internal/filelock", nil},
 	{"sqlitestore/internal/ownerlock", []string{"sqlitestore/internal/filelock"}},
 	{"sqlitestore/...", stores},
-	{".", []string{"internal/control", "internal/store", "internal/usercode", "internal/usererror", "observe", "internal/observing", "internal/versions", "internal/tenancy", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "messages/...", "internal/engine", "projection/...", "event/..."}},
-	{"millracetest", []string{".", "pgstore", "sqlitestore", "projection/...", "event/...", "internal/pgtest"}},
-	{"millraceotel", []string{".", "observe", "projection/...", "event/..."}},
+	{"internal/logging", []string{"internal/excerpt", "internal/usercode", "internal/usererror"}},
+	{"internal/health", []string{"actors/...", "internal/engine", "internal/excerpt", "projection/..."}},
+	{"internal/waiting", []string{"actors/...", "internal/backoff", "internal/control", "internal/store", "internal/engine", "projection/..."}},
+	{"admin", []string{"actors/...", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "internal/versions", "internal/tenancy", "internal/backoff", "internal/partition", "internal/excerpt", "internal/engine", "projection/..."}},
+	{".", []string{"admin", "internal/logging", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "observe", "internal/observing", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "internal/engine", "projection/...", "event/..."}},
+	{"millracetest", []string{".", "admin", "pgstore", "sqlitestore", "projection/...", "event/...", "internal/pgtest"}},
+	{"millraceotel", []string{".", "admin", "observe", "projection/...", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
 	{"internal/console", nil},
 	{"internal/eventfile", []string{"internal/redact", "internal/excerpt", "internal/valid", "event/..."}},
-	{"internal/report", []string{".", "internal/console", "projection/..."}},
+	{"internal/report", []string{"admin", "internal/console", "projection/..."}},
 	{"internal/program", []string{"pgstore/...", "internal/console", "internal/pgtest"}},
-	{"cmd/...", []string{".", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
+	{"cmd/...", []string{".", "admin", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
 		"internal/console", "internal/eventfile", "internal/report", "internal/excerpt", "internal/pgtest", "internal/program"}},
 	{"tests/summary", []string{"internal/excerpt"}},
-	{"tests/kit", []string{".", "observe", "internal/control", "internal/store", "internal/engine", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "event/...", "internal/pgtest"}},
-	{"tests/...", []string{".", "internal/backoff", "observe", "internal/control", "internal/store", "internal/versions", "internal/eventlog", "internal/partition", "internal/usercode", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
+	{"tests/kit", []string{".", "admin", "observe", "internal/control", "internal/store", "internal/engine", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "event/...", "internal/pgtest"}},
+	{"tests/...", []string{".", "admin", "internal/backoff", "observe", "internal/control", "internal/store", "internal/versions", "internal/eventlog", "internal/partition", "internal/usercode", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "event/...",
 		"internal/pgtest/..."}},
 }
 
@@ -130,7 +134,7 @@ type unlinked struct{ place, path string }
 
 // apart keep the driver of one store out of programs that use another.
 var apart = []unlinked{
-	{".", "github.com/jackc/pgx/v5"}, {".", "modernc.org/sqlite"},
+	{".", "github.com/jackc/pgx/v5"}, {".", "modernc.org/sqlite"}, {"admin", "github.com/jackc/pgx/v5"}, {"admin", "modernc.org/sqlite"},
 	{"pgstore", "modernc.org/sqlite"}, {"sqlitestore", "github.com/jackc/pgx/v5"},
 }
 
@@ -291,6 +295,8 @@ func TestImportRulesCanBeBroken(t *testing.T) {
 		"supervisor knows no store":          {of("supervisor", ours("pgstore")), "supervisor imports pgstore"},
 		"store knows no actors":              {of("pgstore", ours("messages")), "pgstore imports messages"},
 		"nobody imports the root":            {of("supervisor", module), "supervisor imports ."},
+		"admin needs no runtime":             {of("admin", module), "admin imports ."},
+		"admin knows no supervisor":          {of("admin", ours("supervisor")), "admin imports supervisor"},
 		"the root imports all":               {of(".", ours("supervisor"), ours("event"), actor), ""},
 		"the root knows no store":            {of(".", ours("pgstore")), ". imports pgstore"},
 		"the root knows no driver":           {of(".", pgx), ". imports " + pgx},

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -210,9 +211,9 @@ func TestReadModelsMoveWithTheTenantOrNotAtAll(t *testing.T) {
 		var h handled
 		must(h.node(t, from, "plain", "resplit").RunUntilIdle(ctx))(t)
 		opts, calls, broken := keep(), 0, errors.New("on purpose")
-		opts.Projections["resplit"] = millrace.MoveRebuild
+		opts.Projections["resplit"] = admin.MoveRebuild
 		opts.ReadModels = writeTotals(to, &calls, &broken)
-		if _, err := millrace.MoveTenant(ctx, from, to, "acme", opts); !errors.Is(err, broken) {
+		if _, err := admin.MoveTenant(ctx, from, to, "acme", opts); !errors.Is(err, broken) {
 			t.Fatalf("error %v", err)
 		}
 		to.mustLack(t, "acme")
@@ -226,7 +227,7 @@ func TestReadModelsMoveWithTheTenantOrNotAtAll(t *testing.T) {
 		}
 		from.mustBe(t, "acme", projection.TenantArchived)
 		// The way back does not take what is left in the source for the tenant.
-		if _, err := millrace.MoveTenant(ctx, to, from, "acme", keep()); !errors.Is(err, projection.ErrTenantNotEmpty) {
+		if _, err := admin.MoveTenant(ctx, to, from, "acme", keep()); !errors.Is(err, projection.ErrTenantNotEmpty) {
 			t.Errorf("back: %v", err)
 		}
 		to.mustBe(t, "acme", projection.TenantActive)
@@ -252,7 +253,7 @@ func TestRebuiltProjectionsForgetTheirFailures(t *testing.T) {
 		source.archive(t, "acme")
 		want := source.contents(t, "acme")
 		opts := keep()
-		opts.Projections["plain"], opts.Projections["split"] = millrace.MoveRebuild, millrace.MoveRebuild
+		opts.Projections["plain"], opts.Projections["split"] = admin.MoveRebuild, admin.MoveRebuild
 		moveIt(t, source, to, "acme", opts)
 		got := to.contents(t, "acme")
 		for _, table := range []string{"dead letters", "commands", "parked streams"} {

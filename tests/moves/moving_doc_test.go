@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -17,15 +18,15 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-func move(ctx context.Context, from, to millrace.Store, readModels millrace.Hook) (millrace.MoveReport, error) {
-	return millrace.MoveTenant(ctx, from, to, "acme", millrace.MoveOptions{
-		Projections: map[string]millrace.MoveAction{
-			"totals":   millrace.MoveKeep,    // readModels copies the table
-			"search":   millrace.MoveRebuild, // the table is empty, and is filled from the first event on
-			"invoices": millrace.MoveKeep,    // deliveries have no read model
+func move(ctx context.Context, from, to millrace.Store, readModels millrace.Hook) (admin.MoveReport, error) {
+	return admin.MoveTenant(ctx, from, to, "acme", admin.MoveOptions{
+		Projections: map[string]admin.MoveAction{
+			"totals":   admin.MoveKeep,    // readModels copies the table
+			"search":   admin.MoveRebuild, // the table is empty, and is filled from the first event on
+			"invoices": admin.MoveKeep,    // deliveries have no read model
 		},
 		ReadModels: readModels,
-		Progress: func(p millrace.MoveProgress) {
+		Progress: func(p admin.MoveProgress) {
 			log.Println(p.Table, p.Rows, p.Compared)
 		},
 	})

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/pgstore"
@@ -86,7 +86,7 @@ func TestMoveIsRepeatedAfterTheDeathOfItsProcess(t *testing.T) {
 			t.Helper()
 			opts := keep()
 			opts.Active = true
-			_, err := millrace.MoveTenant(ctx, from, other, "acme", opts)
+			_, err := admin.MoveTenant(ctx, from, other, "acme", opts)
 			mustBeMoved(t, err, to, false)
 			other.mustLack(t, "acme")
 			from.mustBe(t, "acme", projection.TenantArchived)
@@ -110,25 +110,25 @@ func TestMovedTenantStaysInItsTarget(t *testing.T) {
 	onAllDirections(t, func(t *testing.T, from, to *place) {
 		ctx := testContext(t)
 		must(from.create(t, "acme").Append(ctx, "s", event.NoStream, happened))(t)
-		if err := millrace.AbandonMove(ctx, from, "acme", "another"); err == nil || !strings.Contains(err.Error(), "no record of a move") {
+		if err := admin.AbandonMove(ctx, from, "acme", "another"); err == nil || !strings.Contains(err.Error(), "no record of a move") {
 			t.Errorf("error %v", err)
 		}
 		moveIt(t, from, to, "acme", keep())
 		target := mustBeMoved(t, from.unarchive(t, "acme"), to, true)
-		_, err := millrace.MoveTenant(ctx, from, newFile(t), "acme", keep())
+		_, err := admin.MoveTenant(ctx, from, newFile(t), "acme", keep())
 		mustBeMoved(t, err, to, true)
 		if !moveIt(t, from, to, "acme", keep()).Earlier {
 			t.Error("the repeat has moved it")
 		}
 		// The target may have moved it on.
 		to.drop(t, "acme")
-		_, err = millrace.MoveTenant(ctx, from, to, "acme", keep())
+		_, err = admin.MoveTenant(ctx, from, to, "acme", keep())
 		mustBeMoved(t, err, to, true)
 		to.mustLack(t, "acme")
-		mustBeMoved(t, millrace.AbandonMove(ctx, from, "acme", target+"?"), to, true)
+		mustBeMoved(t, admin.AbandonMove(ctx, from, "acme", target+"?"), to, true)
 		from.mustBe(t, "acme", projection.TenantArchived)
 
-		noError(t, millrace.AbandonMove(ctx, from, "acme", target))
+		noError(t, admin.AbandonMove(ctx, from, "acme", target))
 		from.mustBe(t, "acme", projection.TenantActive)
 		other := newFile(t)
 		moveIt(t, from, other, "acme", keep())
@@ -147,7 +147,7 @@ func TestArchivedTenantMovesAsArchived(t *testing.T) {
 			t.Errorf("report %+v", report)
 		}
 		to.mustBe(t, "acme", projection.TenantArchived)
-		noError(t, millrace.AbandonMove(ctx, from, "acme", mustBeMoved(t, from.unarchive(t, "acme"), to, true)))
+		noError(t, admin.AbandonMove(ctx, from, "acme", mustBeMoved(t, from.unarchive(t, "acme"), to, true)))
 		from.mustBe(t, "acme", projection.TenantArchived)
 		noError(t, from.unarchive(t, "acme"))
 		from.mustBe(t, "acme", projection.TenantActive)
@@ -206,7 +206,7 @@ func TestMoveThatEndsMeanwhileIsNotAbandoned(t *testing.T) {
 		<-reached
 		target := from.column(t, `select store from {control}.moves where tenant = $1`, "acme")
 		both.Go(func() {
-			if err := millrace.AbandonMove(ctx, from, "acme", target[0]); err == nil || !strings.Contains(err.Error(), "gone on meanwhile") {
+			if err := admin.AbandonMove(ctx, from, "acme", target[0]); err == nil || !strings.Contains(err.Error(), "gone on meanwhile") {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -266,7 +266,7 @@ func TestMoveGivesUpIfItsTargetIsTaken(t *testing.T) {
 				noError(t, openFile(t, to.path).file.InTx(ctx, func(context.Context, *sql.Tx) error { close(taken); <-release; return nil }))
 			})
 			<-taken
-			if _, err := millrace.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), "perhaps a move in the opposite direction") {
+			if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), "perhaps a move in the opposite direction") {
 				t.Errorf("error %v", err)
 			}
 			close(release)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -28,7 +29,7 @@ func TestMoveIsRefused(t *testing.T) {
 		must(from.create(t, "empty").Append(ctx, "s", event.NoStream, happened))(t)
 		var h handled
 		must(h.node(t, from, "plain").RunUntilIdle(ctx))(t)
-		other := millrace.MoveOptions{Projections: map[string]millrace.MoveAction{"plain": 3}}
+		other := admin.MoveOptions{Projections: map[string]admin.MoveAction{"plain": 3}}
 		wrongHook := keep()
 		var calls int
 		var none error
@@ -36,23 +37,23 @@ func TestMoveIsRefused(t *testing.T) {
 		for name, try := range map[string]struct {
 			from, to *place
 			tenant   string
-			opts     millrace.MoveOptions
+			opts     admin.MoveOptions
 			want     string
 		}{
 			"an unknown tenant":          {from, to, "unknown", keep(), projection.ErrUnknownTenant.Error()},
 			"the same store":             {from, from, "acme", keep(), "both stores are the same"},
 			"a target that has another":  {from, to, "taken", keep(), projection.ErrTenantNotEmpty.Error() + ": it has events, streams"},
-			"a projection is not named":  {from, to, "acme", millrace.MoveOptions{}, "MoveOptions.Projections lacks projections of the tenant: plain"},
+			"a projection is not named":  {from, to, "acme", admin.MoveOptions{}, "MoveOptions.Projections lacks projections of the tenant: plain"},
 			"an action that is not one":  {from, to, "acme", other, `MoveOptions.Projections["plain"] must be MoveKeep or MoveRebuild: 3`},
 			"a hook of the other driver": {from, to, "acme", wrongHook, "MoveOptions.ReadModels takes "},
 		} {
-			if _, err := millrace.MoveTenant(ctx, try.from, try.to, try.tenant, try.opts); err == nil || !strings.Contains(err.Error(), try.want) {
+			if _, err := admin.MoveTenant(ctx, try.from, try.to, try.tenant, try.opts); err == nil || !strings.Contains(err.Error(), try.want) {
 				t.Errorf("%s: error %v, want %s", name, err, try.want)
 			}
 		}
 		if from.file == nil {
 			again := openSchema(t, from.path, "millrace")
-			if _, err := millrace.MoveTenant(ctx, from, again, "acme", keep()); err == nil || !strings.Contains(err.Error(), "both stores are the same") {
+			if _, err := admin.MoveTenant(ctx, from, again, "acme", keep()); err == nil || !strings.Contains(err.Error(), "both stores are the same") {
 				t.Errorf("another pool: %v", err)
 			}
 		}
@@ -77,7 +78,7 @@ func TestOpenOperationsRefuseAMove(t *testing.T) {
 		} else {
 			from.exec(t, `insert into {control}.operations (tenant, name, kind, holds, options) select tenant, name, 'rebuild', '{}', '{}' from {control}.projections`)
 		}
-		if _, err := millrace.MoveTenant(ctx, from, to, "acme", keep()); !errors.Is(err, projection.ErrOperationOpen) {
+		if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); !errors.Is(err, projection.ErrOperationOpen) {
 			t.Errorf("error %v", err)
 		}
 		from.mustBe(t, "acme", projection.TenantActive)
@@ -97,7 +98,7 @@ func TestEventsThatCannotMoveAreNamed(t *testing.T) {
 			from, to := newFile(t), newDatabase(t)
 			must(from.create(t, "acme").Append(ctx, "s", event.NoStream, happened, happened, happened))(t)
 			from.exec(t, "update millrace_events set body = '"+damage.body+"', checksum = "+damage.checksum+" where position = 2")
-			if _, err := millrace.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), damage.want) {
+			if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), damage.want) {
 				t.Errorf("error %v, want %s", err, damage.want)
 			}
 			to.mustLack(t, "acme")
@@ -130,7 +131,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 			}
 			to.create(t, "acme")
 			to.exec(t, trigger.sql)
-			if _, err := millrace.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), trigger.want) {
+			if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), trigger.want) {
 				t.Errorf("error %v, want %s", err, trigger.want)
 			}
 			if rows := to.contents(t, "acme"); len(rows["streams"])+len(rows["events"]) > 0 {
@@ -158,7 +159,7 @@ func childMain() bool {
 	}
 	from, to, _ := strings.Cut(sources, "\n")
 	opts := keep()
-	opts.Progress = func(p millrace.MoveProgress) {
+	opts.Progress = func(p admin.MoveProgress) {
 		if p.Table == "projections" && p.Compared {
 			_ = os.WriteFile(os.Getenv("MILLRACE_MOVE_MARK"), nil, 0o600)
 			select {}
@@ -172,7 +173,7 @@ func childMain() bool {
 	if err != nil {
 		panic(err)
 	}
-	_, err = millrace.MoveTenant(ctx, source, target, "acme", opts)
+	_, err = admin.MoveTenant(ctx, source, target, "acme", opts)
 	panic(err)
 }
 
@@ -190,7 +191,7 @@ func TestTenantStaysArchivedIfTheCommitFails(t *testing.T) {
 			insert into totals values (1)`, pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
-	if _, err := millrace.MoveTenant(ctx, from, to, "acme", opts); err == nil || !strings.Contains(err.Error(), "on purpose") || !strings.Contains(err.Error(), "the tenant may have moved") {
+	if _, err := admin.MoveTenant(ctx, from, to, "acme", opts); err == nil || !strings.Contains(err.Error(), "on purpose") || !strings.Contains(err.Error(), "the tenant may have moved") {
 		t.Errorf("error %v", err)
 	}
 	from.mustBe(t, "acme", projection.TenantArchived)

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/pgtest"
@@ -277,13 +278,13 @@ func (p *place) sameContents(t testing.TB, tenant string, want map[string][]stri
 var happened = event.Untyped("Happened", json.RawMessage(`{"n":1}`))
 
 // keep keeps all projections that the tests make.
-func keep() millrace.MoveOptions {
-	return millrace.MoveOptions{Projections: map[string]millrace.MoveAction{"plain": millrace.MoveKeep, "split": millrace.MoveKeep, "resplit": millrace.MoveKeep, "Ünïcode": millrace.MoveKeep}}
+func keep() admin.MoveOptions {
+	return admin.MoveOptions{Projections: map[string]admin.MoveAction{"plain": admin.MoveKeep, "split": admin.MoveKeep, "resplit": admin.MoveKeep, "Ünïcode": admin.MoveKeep}}
 }
 
-func moveIt(t testing.TB, from, to *place, tenant string, opts millrace.MoveOptions) millrace.MoveReport {
+func moveIt(t testing.TB, from, to *place, tenant string, opts admin.MoveOptions) admin.MoveReport {
 	t.Helper()
-	return must(millrace.MoveTenant(testContext(t), from, to, tenant, opts))(t)
+	return must(admin.MoveTenant(testContext(t), from, to, tenant, opts))(t)
 }
 
 func (p *place) mustBe(t testing.TB, tenant string, want projection.TenantState) {

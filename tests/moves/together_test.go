@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -59,7 +60,7 @@ func TestTwoMovesAtOnceMoveTheTenantOnce(t *testing.T) {
 	onAllDirections(t, func(t *testing.T, from, to *place) {
 		must(from.create(t, "acme").Append(testContext(t), "s", event.NoStream, happened))(t)
 		var both sync.WaitGroup
-		reports := make([]millrace.MoveReport, 2)
+		reports := make([]admin.MoveReport, 2)
 		for i := range reports {
 			both.Go(func() { reports[i] = moveIt(t, from, to, "acme", keep()) })
 		}
@@ -110,7 +111,7 @@ func TestCancelledMoveLeavesTheTenantActive(t *testing.T) {
 		must(acme.Append(ctx, "s", event.NoStream, happened))(t)
 		<-reached
 		ended := make(chan error)
-		go func() { _, err := millrace.MoveTenant(ctx, from, to, "acme", keep()); ended <- err }()
+		go func() { _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); ended <- err }()
 		from.until(t, `select state from {control}.tenants where tenant = $1`, string(projection.TenantArchived))
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -136,7 +137,7 @@ func TestLossOfTheSourceEndsAMove(t *testing.T) {
 			return nil
 		}
 		opts.ReadModels = to.hook(lose)
-		if _, err := millrace.MoveTenant(testContext(t), from, to, "acme", opts); err == nil {
+		if _, err := admin.MoveTenant(testContext(t), from, to, "acme", opts); err == nil {
 			t.Error("it moved, although the source was not locked")
 		}
 		to.mustLack(t, "acme")
@@ -152,7 +153,7 @@ func TestMovesInBothDirectionsAtOnceEnd(t *testing.T) {
 	from, to := newFile(t), newFile(t)
 	var all sync.WaitGroup
 	move := func(from, to *place, tenant string) {
-		all.Go(func() { must(millrace.MoveTenant(ctx, from, to, tenant, keep()))(t) })
+		all.Go(func() { must(admin.MoveTenant(ctx, from, to, tenant, keep()))(t) })
 	}
 	for n := range 5 {
 		from.create(t, fmt.Sprint("a", n))

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -42,12 +43,12 @@ func eraseCustomer(ctx context.Context, store Customers, readModels []string, cu
 	if err != nil {
 		return event.Erasure{}, err
 	}
-	admin, err := millrace.NewAdmin(store)
+	a, err := admin.New(store)
 	if err != nil {
 		return event.Erasure{}, err
 	}
 	for _, name := range readModels {
-		if err := admin.WaitFor(ctx, millrace.ProjectionID{Name: name}, last.Last()); err != nil {
+		if err := a.WaitFor(ctx, millrace.ProjectionID{Name: name}, last.Last()); err != nil {
 			return event.Erasure{}, err
 		}
 	}
@@ -175,7 +176,7 @@ func TestCustomerIsErasedAsThePageSays(t *testing.T) {
 			t.Errorf("%+v", erased)
 		}
 		c.has(1, 4)
-		c.Must(rt.Rebuild(c.Ctx, millrace.ProjectionID{Name: "greetings"}, millrace.ResetOptions{}))
+		c.Must(rt.Rebuild(c.Ctx, millrace.ProjectionID{Name: "greetings"}, admin.ResetOptions{}))
 		c.Reaches(rt, "greetings", 5)
 		c.has(1, 2)
 		for e, err := range c.Store.ReadStream(c.Ctx, ada, 1) {
@@ -200,7 +201,7 @@ func TestRebuildAfterAnErasureForgetsThePersonAgain(t *testing.T) {
 		_, err := eraseCustomer(c.Ctx, c.owner, []string{"customers"}, "ada", "request 4711")
 		c.Must(err)
 		c.has(0, 0)
-		c.Must(rt.Rebuild(c.Ctx, millrace.ProjectionID{Name: "customers"}, millrace.ResetOptions{}))
+		c.Must(rt.Rebuild(c.Ctx, millrace.ProjectionID{Name: "customers"}, admin.ResetOptions{}))
 		c.Reaches(rt, "customers", 3)
 		c.has(0, 0)
 	})

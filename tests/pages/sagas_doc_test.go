@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/millracetest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -348,14 +349,14 @@ func TestSagaThatBeginsAgainAppendsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := millrace.ProjectionID{Name: "checkout"}
-		if err := rt.Rebuild(t.Context(), id, millrace.ResetOptions{}); !errors.Is(err, projection.ErrNoHook) {
+		if err := rt.Rebuild(t.Context(), id, admin.ResetOptions{}); !errors.Is(err, projection.ErrNoHook) {
 			t.Errorf("a rebuild: %v", err)
 		}
-		if _, err := rt.Reset(t.Context(), id, 0, millrace.ResetOptions{}); err != nil {
+		if _, err := rt.Reset(t.Context(), id, 0, admin.ResetOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		again := o.When(o.checkout).Projections
-		at := slices.IndexFunc(again, func(p millrace.ProjectionStatus) bool { return p.ID.Tenant == projection.DefaultTenant })
+		at := slices.IndexFunc(again, func(p admin.ProjectionStatus) bool { return p.ID.Tenant == projection.DefaultTenant })
 		if at < 0 || again[at].Applied != 5 {
 			t.Errorf("it handled its events again: %+v", again)
 		}

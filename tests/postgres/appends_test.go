@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 )
@@ -35,11 +36,11 @@ func TestProjectionWaitsForAnOpenAppendAndKeepsOrder(t *testing.T) {
 			t.Parallel()
 			b := setup(t, pgstore.Options{})
 			rt := b.Running(millrace.Config{}, b.Recorders("p")...)
-			tenantUntil := func(what string, done func(s millrace.TenantStatus) bool) (s millrace.TenantStatus) {
+			tenantUntil := func(what string, done func(s admin.TenantStatus) bool) (s admin.TenantStatus) {
 				b.Eventually(what, func() bool { s = b.StatusOf(rt).Tenants[0]; return done(s) })
 				return s
 			}
-			isHeld := func(s millrace.TenantStatus) bool { return s.Held != nil }
+			isHeld := func(s admin.TenantStatus) bool { return s.Held != nil }
 			first := b.Append("a", 1).Positions[0]
 			b.Reaches(rt, "p", first)
 			open, gap := b.openAppend("open")
@@ -64,7 +65,7 @@ func TestProjectionWaitsForAnOpenAppendAndKeepsOrder(t *testing.T) {
 			if slices.Contains(b.Positions("p"), gap) != (name == "commit") {
 				t.Errorf("applied %v; the open append was %d", b.Positions("p"), gap)
 			}
-			tenantUntil("the mark is free", func(s millrace.TenantStatus) bool { return s.Held == nil && s.Mark == s.Head })
+			tenantUntil("the mark is free", func(s admin.TenantStatus) bool { return s.Held == nil && s.Mark == s.Head })
 		})
 	}
 }

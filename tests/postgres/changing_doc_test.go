@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 )
@@ -25,10 +26,10 @@ func totals2() millrace.Projection {
 	}
 }
 
-func swapAll(ctx context.Context, admin *millrace.Admin) error {
-	left, err := admin.Unswapped(ctx, "totals@2")
+func swapAll(ctx context.Context, a *admin.Admin) error {
+	left, err := a.Unswapped(ctx, "totals@2")
 	for _, id := range left {
-		err = errors.Join(err, admin.Swap(ctx, id, millrace.SwapOptions{}))
+		err = errors.Join(err, a.Swap(ctx, id, admin.SwapOptions{}))
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -37,7 +38,7 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 		}))})...)
 	for _, name := range []string{"p", "other"} {
 		b.Eventually(name+" has handled everything", func() bool {
-			status, err := rt.Status(b.Ctx, millrace.StatusFilter{}) // the server is away at times
+			status, err := rt.Status(b.Ctx, admin.StatusFilter{}) // the server is away at times
 			return err == nil && status.Projection(millrace.ProjectionID{Name: name}).Checkpoint >= last
 		})
 	}
@@ -114,7 +115,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		b.Must(server.HoldWAL(b.Ctx))
 		last := b.Append("lost", 5).Positions[4]
 		b.Eventually("the events are settled and wait for the slot", func() bool {
-			status, err := rt.Status(b.Ctx, millrace.StatusFilter{})
+			status, err := rt.Status(b.Ctx, admin.StatusFilter{})
 			return err == nil && status.Tenants[0].Mark == last
 		})
 		b.Must(server.CrashBackend(b.Ctx))
@@ -125,7 +126,7 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		if err := b.survived("queued", "counted"); err != nil {
 			t.Errorf("%v (positions from %d on after %d)", err, again[0], last)
 		}
-		if p := b.Status(rt, "queued"); p.Parked != 0 || p.State != millrace.StateLive {
+		if p := b.Status(rt, "queued"); p.Parked != 0 || p.State != admin.StateLive {
 			t.Errorf("%+v", p)
 		}
 		if again[0] <= last {

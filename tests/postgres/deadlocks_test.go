@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -81,7 +82,7 @@ func (s *sharedRows) projection(name string) millrace.Projection {
 }
 
 // run runs a node with each of the lists of projections, until all have caught up.
-func (s *sharedRows) run(nodes ...[]string) (took time.Duration, statuses []millrace.ProjectionStatus) {
+func (s *sharedRows) run(nodes ...[]string) (took time.Duration, statuses []admin.ProjectionStatus) {
 	s.T.Helper()
 	began := time.Now()
 	for _, names := range nodes {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/sqlitestore"
@@ -27,7 +27,7 @@ func TestErasuresAndMovesAreTheOwnersAlone(t *testing.T) {
 		b.Must(err)
 		t.Cleanup(file.Close)
 		b.Must(file.Migrate(b.Ctx))
-		_, err = millrace.MoveTenant(b.Ctx, owner, file, "guest", millrace.MoveOptions{})
+		_, err = admin.MoveTenant(b.Ctx, owner, file, "guest", admin.MoveOptions{})
 		b.Must(err)
 		b.Must(owner.DropTenant(b.Ctx, "guest", "guest", pgstore.DropOptions{}))
 	}

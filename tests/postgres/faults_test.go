@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
@@ -186,7 +187,7 @@ func TestPoisonThatLooksLikeAServerFaultDisturbsNoOtherProjection(t *testing.T) 
 		if s.Parked+int64(s.Attempts) != 0 {
 			t.Fatalf("%+v", s)
 		}
-		return s.State == millrace.StateWaiting && strings.Contains(s.Reason, "XX000")
+		return s.State == admin.StateWaiting && strings.Contains(s.Reason, "XX000")
 	})
 	if n := logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {
 		t.Errorf("the server was taken for away %d times", n)
@@ -220,7 +221,7 @@ func TestProjectionWaitsForMissingObjects(t *testing.T) {
 	b.Start(rt)
 	waits := func(rt *millrace.Runtime, kind string) bool {
 		s := b.Status(rt, kind)
-		return s.State == millrace.StateMissingObject && strings.Contains(s.Reason, kind) && s.Attempts == 0 && s.Parked == 0
+		return s.State == admin.StateMissingObject && strings.Contains(s.Reason, kind) && s.Attempts == 0 && s.Parked == 0
 	}
 	for kind, k := range kinds {
 		b.Eventually(kind+": it waits", func() bool { return waits(rt, kind) })
@@ -229,7 +230,7 @@ func TestProjectionWaitsForMissingObjects(t *testing.T) {
 		b.Reaches(rt, kind, last)
 		b.Eventually(kind+": its reason is gone", func() bool {
 			here, there := b.Status(rt, kind), b.Status(remote, kind)
-			return here.State == millrace.StateLive && there.State == millrace.StateLive && here.Reason+there.Reason == ""
+			return here.State == admin.StateLive && there.State == admin.StateLive && here.Reason+there.Reason == ""
 		})
 	}
 	b.MustCatchUp(rt, "42P01", "42703", "42883", "3F000", "42501")

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/millracetest"
@@ -128,15 +129,15 @@ func runOrders(ctx context.Context, store *pgstore.Store) error {
 	return rt.Run(ctx) // nil after an orderly end
 }
 
-func look(ctx context.Context, admin *millrace.Admin) error {
-	summary, err := admin.Summary(ctx)
+func look(ctx context.Context, a *admin.Admin) error {
+	summary, err := a.Summary(ctx)
 	if err != nil {
 		return err // the database cannot be reached
 	}
 	for _, f := range summary.Findings() { // parked events, failed projections, projections without a node, …
 		fmt.Println(f.Check, f.Problem, f.Advice)
 	}
-	failed, err := admin.Status(ctx, millrace.StatusFilter{States: []millrace.State{millrace.StateFailed}})
+	failed, err := a.Status(ctx, admin.StatusFilter{States: []admin.State{admin.StateFailed}})
 	for _, p := range failed.Projections {
 		fmt.Println(p.ID, p.Reason)
 	}
@@ -176,9 +177,9 @@ func TestProjectionsOfTheGuide(t *testing.T) {
 		k.Then("select stream, amount, paid::text from orders", "order-1 | 30.00 | true")
 		k.Then("select type, n from counts order by type", "OrderPaid | 2", "OrderPlaced | 2")
 
-		admin, err := millrace.NewAdmin(b.store)
+		a, err := admin.New(b.store)
 		b.Must(err)
-		if err := look(b.Ctx, admin); err != nil {
+		if err := look(b.Ctx, a); err != nil {
 			t.Error(err)
 		}
 	}, ordersTable, "create table counts (type text primary key, n integer)")
@@ -225,13 +226,13 @@ func TestProcessOfTheGuideRunsUntilItsContextEnds(t *testing.T) {
 		ended := make(chan error, 1)
 		ctx, stop := context.WithCancel(b.Ctx)
 		go func() { ended <- runOrders(ctx, b.store) }()
-		admin, err := millrace.NewAdmin(b.store)
+		a, err := admin.New(b.store)
 		b.Must(err)
 		orders := millrace.ProjectionID{Name: "orders"}
 		b.Eventually("the projection begins", func() bool {
-			return !errors.Is(admin.WaitFor(b.Ctx, orders, placed.Positions[0]), projection.ErrUnknownProjection)
+			return !errors.Is(a.WaitFor(b.Ctx, orders, placed.Positions[0]), projection.ErrUnknownProjection)
 		})
-		b.Must(admin.WaitFor(b.Ctx, orders, placed.Positions[0]))
+		b.Must(a.WaitFor(b.Ctx, orders, placed.Positions[0]))
 		stop()
 		b.Must(<-ended)
 	}, ordersTable)

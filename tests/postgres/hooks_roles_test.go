@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -64,10 +65,10 @@ func (b *bundle) mustRead(want int) {
 }
 
 // rebuilds rebuilds version 2 of totals, which then has n events.
-func (b *bundle) rebuilds(admin *millrace.Admin, rt *millrace.Runtime, n int) {
+func (b *bundle) rebuilds(a *admin.Admin, rt *millrace.Runtime, n int) {
 	b.T.Helper()
 	b.exec("update totals_2 set n = 1000")
-	b.Must(admin.Rebuild(b.Ctx, millrace.ProjectionID{Name: "totals@2"}, millrace.ResetOptions{}))
+	b.Must(a.Rebuild(b.Ctx, millrace.ProjectionID{Name: "totals@2"}, admin.ResetOptions{}))
 	b.Reaches(rt, "totals@2", int64(n))
 	b.mustRead(2 * n)
 }
@@ -212,7 +213,7 @@ func TestHookDSNIsChecked(t *testing.T) {
 	b.use(b.open(b.dsn, nil, pgstore.Options{HookDSN: pooler.DSN(config.Database)}))
 	rt := b.Running(kit.Quick, b.Rebuildable("p"))
 	ended := make(chan error, 1)
-	go func() { ended <- rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{}) }()
+	go func() { ended <- rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{}) }()
 	b.Eventually("the operation says why it does not end", func() bool {
 		o := b.Status(rt, "p").Operation
 		return o != nil && strings.Contains(o.Error, "Options.HookDSN leads to a pooler in transaction mode")
@@ -231,7 +232,7 @@ func TestHookDSNOfAnotherDatabaseIsRefused(t *testing.T) {
 	b.use(b.open(b.dsn, nil, pgstore.Options{HookDSN: other.dsn}))
 	rt := b.Running(kit.Quick, b.Rebuildable("p"))
 	ended := make(chan error, 1)
-	go func() { ended <- rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{}) }()
+	go func() { ended <- rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{}) }()
 	b.Eventually("the operation says why it does not end", func() bool {
 		o := b.Status(rt, "p").Operation
 		return o != nil && strings.Contains(o.Error, "Options.HookDSN leads to another database")
@@ -252,7 +253,7 @@ func TestTenantsDoNotWaitForAHookThatCannotConnect(t *testing.T) {
 	begins.Swap = pgstore.Hook(func(context.Context, pgx.Tx) error { return nil })
 	begins.Drop = begins.Swap
 	rt := b.Running(kit.Quick, begins, b.Rebuildable("p"))
-	b.Is(rt, "p", millrace.StateLive)
+	b.Is(rt, "p", admin.StateLive)
 	later, err := b.Store.CreateTenant(b.Ctx, "later")
 	b.Must(err)
 	b.ReachesOf(rt, "later", "p", b.AppendTo(later, "s", 1))

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
@@ -119,7 +120,7 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		if code := kind[:5]; code != "deadl" && !strings.Contains(met[kind].Load().(string), code) {
 			t.Errorf("%s: met %v", kind, met[kind].Load())
 		}
-		if s := b.Status(rt, kind); s.Parked+s.Skipped+int64(s.Attempts) != 0 || s.State == millrace.StateFailed {
+		if s := b.Status(rt, kind); s.Parked+s.Skipped+int64(s.Attempts) != 0 || s.State == admin.StateFailed {
 			t.Errorf("%s: counted: %+v", kind, s)
 		}
 	}

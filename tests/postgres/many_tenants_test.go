@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -52,7 +53,7 @@ func TestLockedTenantDelaysNoOther(t *testing.T) {
 	without := b.slowest(rt, 30, func() {})
 
 	backend, release := b.lockEvents(locked)
-	status := func() (millrace.ProjectionStatus, millrace.TenantStatus) { return b.stateOf(rt, locked.Name()) }
+	status := func() (admin.ProjectionStatus, admin.TenantStatus) { return b.stateOf(rt, locked.Name()) }
 	with := b.slowest(rt, 30, func() {
 		// The feed of the locked tenant tries to read.
 		b.exec("select pg_notify('millrace_wake', $1)", locked.Name())
@@ -66,7 +67,7 @@ func TestLockedTenantDelaysNoOther(t *testing.T) {
 	b.exec(`insert into millrace_default.events (stream_id, stream_version, type, body) values ('foreign', 1, 'counted', '1')`)
 	b.Reaches(rt, "p", b.Head())
 	p, tenant := status()
-	if !strings.Contains(tenant.Reason, backend) || !strings.Contains(p.Reason, backend) || p.State != millrace.StateWaiting {
+	if !strings.Contains(tenant.Reason, backend) || !strings.Contains(p.Reason, backend) || p.State != admin.StateWaiting {
 		t.Errorf("%s is not named: %q, and %s because of %q", backend, tenant.Reason, p.State, p.Reason)
 	}
 	// An append waits for the lock, and succeeds after it.
@@ -76,7 +77,7 @@ func TestLockedTenantDelaysNoOther(t *testing.T) {
 	b.ReachesOf(rt, locked.Name(), "p", <-appended)
 	b.Eventually("no reason is left", func() bool {
 		p, tenant := status()
-		return tenant.Reason == "" && p.Reason == "" && p.State == millrace.StateLive
+		return tenant.Reason == "" && p.Reason == "" && p.State == admin.StateLive
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -30,7 +31,7 @@ func TestProjectionContinuesByItselfAfterALateHeartbeat(t *testing.T) {
 	var last int64
 	b.Eventually("the projection waits for a heartbeat", func() bool {
 		last = b.Append("a", 1).Positions[0]
-		return b.Status(rt, "p").State == millrace.StateWaiting
+		return b.Status(rt, "p").State == admin.StateWaiting
 	})
 	release()
 	b.Reaches(rt, "p", last)
@@ -141,7 +142,7 @@ func TestFailureThatWasRepairedWhileNoNodeRanIsNotReported(t *testing.T) {
 	b.exec("alter table millrace_default.events rename to lost")
 	stop := b.Start(b.Runtime(millrace.Config{}, b.Recorders("p")...))
 	remote := b.Runtime(millrace.Config{}, b.Recorders("other")...)
-	b.Is(remote, "p", millrace.StateFailed)
+	b.Is(remote, "p", admin.StateFailed)
 	stop()
 	b.exec("alter table millrace_default.lost rename to events")
 	b.Append("a", 3)
@@ -155,12 +156,12 @@ func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	rt := b.Running(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, b.Recorders("p")...)
-	b.Is(rt, "p", millrace.StateLive)
+	b.Is(rt, "p", admin.StateLive)
 	const other = "11111111-1111-1111-1111-111111111111"
 	b.exec(`insert into millrace.nodes (id, projections, tenants, session_key, expires_at)
 		values ('` + other + `', '{q}', '{}', 1, now() + interval '1 hour')`)
 	b.exec("update millrace.leases set owner = '" + other + "', epoch = epoch + 1")
-	b.Eventually("it has lost the lease", func() bool { p := b.Status(rt, "p"); return p.Owner == other && p.State == millrace.StateLive })
+	b.Eventually("it has lost the lease", func() bool { p := b.Status(rt, "p"); return p.Owner == other && p.State == admin.StateLive })
 	b.exec("update millrace.leases set owner = null")
 	b.Applied(rt, b.Append("a", 3).Positions[2], "p")
 }

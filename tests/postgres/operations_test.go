@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -66,8 +67,8 @@ func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 			b.Must(<-crashed)
 		})
 	}
-	rebuild := func(id millrace.ProjectionID) error { return rt.Rebuild(b.Ctx, id, millrace.ResetOptions{}) }
-	swap := func(id millrace.ProjectionID) error { return rt.Swap(b.Ctx, id, millrace.SwapOptions{}) }
+	rebuild := func(id millrace.ProjectionID) error { return rt.Rebuild(b.Ctx, id, admin.ResetOptions{}) }
+	swap := func(id millrace.ProjectionID) error { return rt.Swap(b.Ctx, id, admin.SwapOptions{}) }
 	for i, step := range []kit.Step{kit.Taken, kit.Looks, kit.Held, kit.Hooks, kit.Committed} {
 		if step != kit.Looks {
 			crashes("rebuild", step, millrace.ProjectionID{Name: "p"}, rebuild)
@@ -78,7 +79,7 @@ func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 	last := b.Head()
 	for _, name := range []string{"p", "v@6", "other"} {
 		b.Eventually(name+" has handled everything", func() bool {
-			status, err := rt.Status(b.Ctx, millrace.StatusFilter{}) // the server may recover
+			status, err := rt.Status(b.Ctx, admin.StatusFilter{}) // the server may recover
 			return err == nil && status.Projection(millrace.ProjectionID{Name: name}).Checkpoint >= last
 		})
 		b.Verify(name)
@@ -104,7 +105,7 @@ func TestHookThatCrashesTheServer(t *testing.T) {
 	rt := b.Running(kit.Quick, deadly)
 	b.Reaches(rt, "p", 5)
 	b.InTime("the rebuild fails", func() {
-		err := rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{})
+		err := rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{})
 		if n := crashes.Load(); err == nil || n != 5 {
 			t.Errorf("after %d crashes, the rebuild returned %v", n, err)
 		}
@@ -114,7 +115,7 @@ func TestHookThatCrashesTheServer(t *testing.T) {
 	})
 	b.Append("s", 1)
 	b.Eventually("it goes on", func() bool {
-		status, err := rt.Status(b.Ctx, millrace.StatusFilter{})
+		status, err := rt.Status(b.Ctx, admin.StatusFilter{})
 		return err == nil && status.Projection(millrace.ProjectionID{Name: "p"}).Checkpoint >= 6
 	})
 	b.Verify("p")
@@ -138,7 +139,7 @@ func TestPreparedReadersAfterASwapToOtherColumns(t *testing.T) {
 		return err
 	}
 	b.Must(errors.Join(read("*"), read("position")))
-	b.Must(rt.Swap(b.Ctx, millrace.ProjectionID{Name: "v@2"}, millrace.SwapOptions{}))
+	b.Must(rt.Swap(b.Ctx, millrace.ProjectionID{Name: "v@2"}, admin.SwapOptions{}))
 	b.Must(read("position"))
 	var failed *pgconn.PgError
 	if err := read("*"); !errors.As(err, &failed) || failed.Code != "0A000" {

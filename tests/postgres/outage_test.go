@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -110,7 +111,7 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 	readOnly("on")
 	write()
 	b.Eventually("the runtime notices", func() bool {
-		_, err := rt.Status(b.Ctx, millrace.StatusFilter{}) // the pool refuses connections that cannot write
+		_, err := rt.Status(b.Ctx, admin.StatusFilter{}) // the pool refuses connections that cannot write
 		return err != nil && strings.Contains(err.Error(), "default_transaction_read_only")
 	})
 	readOnly("off")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -32,7 +33,7 @@ func TestRestartsOfThePoolerAndOfTheServerBehindItLoseParkAndDoubleNothing(t *te
 	// For a moment after a restart the pooler answers that the server cannot be reached.
 	position := func() (at int64) {
 		b.Eventually("the status can be read", func() bool {
-			status, err := rt.Status(b.Ctx, millrace.StatusFilter{})
+			status, err := rt.Status(b.Ctx, admin.StatusFilter{})
 			for _, p := range status.Projections {
 				if p.ID.Name == "p" {
 					at = p.Position

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -30,7 +31,7 @@ func TestRecoveryWaitsForAnOpenAppend(t *testing.T) {
 	b.Must(err)
 	b.Append("b", 1) // 5
 
-	opts := millrace.RecoverOptions{Continue: []string{"p"}}
+	opts := admin.RecoverOptions{Continue: []string{"p"}}
 	if _, err := rt.RecoverTenant(b.Ctx, "", opts); !errors.Is(err, projection.ErrNotSettled) {
 		t.Errorf("to the position of an event above an open append: %v", err)
 	}
@@ -38,7 +39,7 @@ func TestRecoveryWaitsForAnOpenAppend(t *testing.T) {
 	if at := value[int](b, "select l.checkpoint from millrace.leases l join millrace.projections p using (id) where p.name = 'new'"); at != 3 {
 		t.Errorf("a new projection begins after %d", at)
 	}
-	opts = millrace.RecoverOptions{End: 3, Continue: []string{"p", "new"}}
+	opts = admin.RecoverOptions{End: 3, Continue: []string{"p", "new"}}
 	_, err = rt.RecoverTenant(b.Ctx, "", opts)
 	b.Must(err)
 	b.Must(tx.Commit(b.Ctx))
@@ -71,7 +72,7 @@ func TestRestoredTenantFromBeforeASwap(t *testing.T) {
 	b.exec(`delete from millrace_acme.events where global_seq > 3; update millrace_acme.streams set version = 3;
 		create or replace view millrace_acme.totals as select * from millrace_acme.totals_1;
 		update millrace_acme.totals_1 set n = 3; update millrace_acme.totals_2 set n = 0`)
-	_, err = rt.RecoverTenant(b.Ctx, "acme", millrace.RecoverOptions{End: 3, Reset: map[string]int64{"totals@2": 0}})
+	_, err = rt.RecoverTenant(b.Ctx, "acme", admin.RecoverOptions{End: 3, Reset: map[string]int64{"totals@2": 0}})
 	b.Must(err)
 	shown := func() int { return value[int](b, "select n from millrace_acme.totals") }
 	if n := shown(); n != 3 {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -130,7 +131,7 @@ func TestResplitOfALockedTenant(t *testing.T) {
 	b.InTime("a re-split reads no events if none fails", func() { b.Must(rt.Repartition(b.Ctx, idOfP, 2)) })
 	release()
 	b.Append("b", 2)
-	b.Is(rt, "p", millrace.StateFailed)
+	b.Is(rt, "p", admin.StateFailed)
 	release = b.lock("lock table millrace_default.events in access exclusive mode")
 	done := make(chan error, 1)
 	go func() { done <- rt.Repartition(b.Ctx, idOfP, 4) }()
@@ -194,7 +195,7 @@ func TestRestoreBelowAPassedPositionIsNoticed(t *testing.T) {
 	b.Resume(rt, "p")
 	b.Eventually("the restore is noticed", func() bool {
 		s := b.Status(rt, "p")
-		return s.State == millrace.StateFailed && strings.Contains(s.Reason, projection.ErrRestored.Error())
+		return s.State == admin.StateFailed && strings.Contains(s.Reason, projection.ErrRestored.Error())
 	})
 }
 

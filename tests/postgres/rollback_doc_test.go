@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -108,7 +109,7 @@ func TestStepThatRemovesWhatTheOldReleaseUses(t *testing.T) {
 	rt, stop = r.serves(countsOld, first) // rolled back
 	defer func() { stop() }()
 	last := r.Append("s", 1).Last()
-	if s := r.Is(rt, "totals", millrace.StateMissingObject); s.Parked > 0 || s.Checkpoint >= last {
+	if s := r.Is(rt, "totals", admin.StateMissingObject); s.Parked > 0 || s.Checkpoint >= last {
 		t.Errorf("%+v", s)
 	}
 	r.Reaches(rt, "totals", last) // after MissingObjectTimeout

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -111,7 +112,7 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsRepaired(t *testing.T) {
 	b.Reaches(owner, "p", last)
 	b.exec("create table lost as select * from millrace_default.events where global_seq > 4")
 	b.exec("delete from millrace_default.events where global_seq > 4")
-	if p := b.Is(remote, "p", millrace.StateFailed); p.Reason == "" {
+	if p := b.Is(remote, "p", admin.StateFailed); p.Reason == "" {
 		t.Errorf("no reason: %+v", p)
 	}
 	if err := remote.WaitFor(b.Ctx, id, last+1); !errors.Is(err, projection.ErrFailed) {
@@ -119,7 +120,7 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsRepaired(t *testing.T) {
 	}
 	b.exec("insert into millrace_default.events (global_seq, stream_id, stream_version, type, body) overriding system value select global_seq, stream_id, stream_version, type, body from lost")
 	b.Resume(remote, "p")
-	b.Is(remote, "p", millrace.StateLive)
+	b.Is(remote, "p", admin.StateLive)
 	b.Applied(remote, b.Append("a", 1).Positions[0], "p")
 }
 
@@ -206,7 +207,7 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	b.exec(fmt.Sprintf(`create trigger again before insert on millrace.nodes for each row when (new.id = '%s') execute function public.late()`, id))
 	b.Eventually("the first node rests", func() bool {
 		p := b.Status(nodes[first], "p")
-		return p.Owner != id || p.State == millrace.StateWaiting && strings.Contains(p.Reason, "no heartbeat")
+		return p.Owner != id || p.State == admin.StateWaiting && strings.Contains(p.Reason, "no heartbeat")
 	})
 	b.Eventually("the second node goes on", func() bool { return len(called[second].since(shared)) > 0 })
 	expired := value[time.Time](b, "select expires_at from millrace.nodes where id = $1", id)
@@ -232,7 +233,7 @@ func TestPauseReleasesTheLeaseOfADeadOwner(t *testing.T) {
 	b.exec("update millrace.leases set owner = '" + dead + "', free_since = null, epoch = 7")
 	id := millrace.ProjectionID{Name: "p"}
 	b.Pause(rt, "p")
-	if p := b.Status(rt, "p"); p.State != millrace.StatePaused || p.Owner != "" || p.Epoch != 8 {
+	if p := b.Status(rt, "p"); p.State != admin.StatePaused || p.Owner != "" || p.Epoch != 8 {
 		t.Errorf("%+v", p)
 	}
 	// The lease of a living node is not taken.
@@ -266,7 +267,7 @@ func TestDeadLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testi
 			}
 			return projection.Park(kit.ErrOnPurpose)
 		})})
-	b.Eventually("the second event waits", func() bool { p := b.Status(rt, "p"); return p.State == millrace.StateWaiting && p.Attempts == 1 })
+	b.Eventually("the second event waits", func() bool { p := b.Status(rt, "p"); return p.State == admin.StateWaiting && p.Attempts == 1 })
 	mended.Store(true)
 	lost := time.Now()
 	b.terminateSessions()
@@ -274,7 +275,7 @@ func TestDeadLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testi
 	if r := <-b.Replaying("p"); r.Done != 1 {
 		t.Errorf("replayed %+v", r)
 	}
-	if p := b.Status(rt, "p"); p.State != millrace.StateWaiting || p.Attempts != 1 || p.Parked != 0 {
+	if p := b.Status(rt, "p"); p.State != admin.StateWaiting || p.Attempts != 1 || p.Parked != 0 {
 		t.Errorf("status: %+v", p)
 	}
 }

@@ -8,22 +8,23 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // endOf returns the end of the default tenant's events as an Admin without a runtime sees it.
-func (b *bundle) endOf(a *millrace.Admin) millrace.TenantStatus {
+func (b *bundle) endOf(a *admin.Admin) admin.TenantStatus {
 	b.T.Helper()
-	status, err := a.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{projection.DefaultTenant}})
+	status, err := a.Status(b.Ctx, admin.StatusFilter{Tenants: []string{projection.DefaultTenant}})
 	b.Must(err)
 	return status.Tenants[0]
 }
 
-func (b *bundle) admin() *millrace.Admin {
+func (b *bundle) admin() *admin.Admin {
 	b.T.Helper()
-	a, err := millrace.NewAdmin(b.elsewhere(pgstore.Options{}))
+	a, err := admin.New(b.elsewhere(pgstore.Options{}))
 	b.Must(err)
 	return a
 }
@@ -113,22 +114,22 @@ func TestProjectionsOfADeadNodeAreNotOwned(t *testing.T) {
 	config := millrace.Config{LeaseDuration: time.Second, HeartbeatInterval: 50 * time.Millisecond}
 	b.Start(b.Another(config, b.Recorders("p")...))
 	a := b.admin()
-	sees := func(state millrace.State, reason string) func() bool {
+	sees := func(state admin.State, reason string) func() bool {
 		return func() bool {
-			status, err := a.Status(b.Ctx, millrace.StatusFilter{Names: []string{"q"}, States: []millrace.State{state}})
+			status, err := a.Status(b.Ctx, admin.StatusFilter{Names: []string{"q"}, States: []admin.State{state}})
 			b.Must(err)
 			s, err := a.Summary(b.Ctx)
 			b.Must(err)
 			return len(status.Projections) == 1 && strings.Contains(status.Projections[0].Reason, reason) && s.States[state] == 1 &&
-				(s.Unregistered == 1) == (state == millrace.StateUnregistered) && (s.NotOwned == 1) == (state == millrace.StateNotOwned)
+				(s.Unregistered == 1) == (state == admin.StateUnregistered) && (s.NotOwned == 1) == (state == admin.StateNotOwned)
 		}
 	}
-	b.Eventually("it was removed from the code", sees(millrace.StateUnregistered, "no node registers the projection for its tenant"))
+	b.Eventually("it was removed from the code", sees(admin.StateUnregistered, "no node registers the projection for its tenant"))
 	const dead = "11111111-1111-1111-1111-111111111111"
 	b.exec(`insert into millrace.nodes (id, name, projections, tenants, session_key, heartbeat_at, expires_at)
 		values ('` + dead + `', 'web-3:4711', '{q}', '{}', 1, now() - interval '1 minute', now() - interval '50 s')`)
 	b.exec("update millrace.leases set free_since = now() - interval '1 minute' where owner is null")
-	b.Eventually("its node died", sees(millrace.StateNotOwned, "node web-3:4711 ("+dead+") did, and died"))
+	b.Eventually("its node died", sees(admin.StateNotOwned, "node web-3:4711 ("+dead+") did, and died"))
 	b.exec("update millrace.nodes set heartbeat_at = now(), expires_at = now() + interval '1 minute' where id = '" + dead + "'")
-	b.Eventually("its node lives", sees(millrace.StateNotOwned, ""))
+	b.Eventually("its node lives", sees(admin.StateNotOwned, ""))
 }

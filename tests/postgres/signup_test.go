@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -44,7 +45,7 @@ func TestCustomersSignUpUnderTwoRolesDuringARollout(t *testing.T) {
 		rt, err := signUps(store)
 		b.Must(err)
 		stop = b.Start(rt)
-		b.Is(rt, "sign-ups", millrace.StateLive)
+		b.Is(rt, "sign-ups", admin.StateLive)
 		return stop
 	}
 	serves := func(r release) *service {
@@ -78,7 +79,7 @@ func TestCustomersSignUpUnderTwoRolesDuringARollout(t *testing.T) {
 	b.ReachesOf(server.rt, "before", "sums", 1)
 	last := signsUp(server, "meanwhile")
 	b.Eventually("the projection waits for the table of the new step", func() bool {
-		list, err := server.rt.Admin.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{"meanwhile"}, Names: []string{"sums"}})
+		list, err := server.rt.Admin.Status(b.Ctx, admin.StatusFilter{Tenants: []string{"meanwhile"}, Names: []string{"sums"}})
 		return err == nil && len(list.Projections) == 1 && list.Projections[0].Reason != "" && list.Projections[0].Parked == 0
 	})
 	stop()

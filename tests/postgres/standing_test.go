@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -31,18 +32,18 @@ func TestReadsThatKeepFailingAreFound(t *testing.T) {
 		return false
 	})
 	for range 20 { // between the attempts, too
-		if s := b.Status(rt, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "53400") {
+		if s := b.Status(rt, "p"); s.State != admin.StateWaiting || !strings.Contains(s.Reason, "53400") {
 			t.Errorf("the status is %s, %q", s.State, s.Reason)
 		}
 	}
 	another := b.Another(kit.Quick) // not on the node that runs it
-	if s := b.Status(another, "p"); s.State != millrace.StateWaiting || !strings.Contains(s.Reason, "53400") {
+	if s := b.Status(another, "p"); s.State != admin.StateWaiting || !strings.Contains(s.Reason, "53400") {
 		t.Errorf("another process shows %s, %q", s.State, s.Reason)
 	}
 	if h := rt.Health(b.Ctx); !h.Ready || !strings.Contains(strings.Join(h.DegradedBy, ""), "although events wait: 1, the first default/p") {
 		t.Errorf("%+v", h)
 	}
-	if s := b.Status(rt, "q"); s.State != millrace.StateLive || s.Reason != "" {
+	if s := b.Status(rt, "q"); s.State != admin.StateLive || s.Reason != "" {
 		t.Errorf("the other projection is %s, %q", s.State, s.Reason)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -38,7 +39,7 @@ func TestProjectionFromTheEndHandlesAppendsThatWereOpen(t *testing.T) {
 		shape := millrace.Projection{Name: name, Start: test.start, Handler: b.Store.Batch(kit.Record(name))}
 		rt := b.Another(kit.Quick, shape)
 		b.Start(rt)
-		b.Is(rt, name, millrace.StateLive)
+		b.Is(rt, name, admin.StateLive)
 		defer func() {
 			b.Reaches(rt, name, 10)
 			applied, err := b.Store.Applied(b.Ctx, name)

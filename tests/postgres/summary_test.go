@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
@@ -86,11 +87,11 @@ func TestSummarySendsTheSameStatementsForManyTenants(t *testing.T) {
 			b.AppendTo(tenant, "a", 3)
 		}
 		watcher, sent := b.traced()
-		want := map[millrace.State]int{millrace.StateLive: tenants, millrace.StateMissingObject: tenants}
+		want := map[admin.State]int{admin.StateLive: tenants, admin.StateMissingObject: tenants}
 		b.Eventually("all are counted", func() bool {
 			return maps.Equal(b.Summary(watcher).States, want) && maps.Equal(b.Summary(rt).States, want)
 		})
-		var s millrace.Summary
+		var s admin.Summary
 		for range 5 { // a pool that opens another connection sends more
 			sent.taken()
 			s = b.Summary(watcher)
@@ -141,7 +142,7 @@ func TestWaitForElsewhereReadsOneRow(t *testing.T) {
 		t.Errorf("%d reads among %d statements", reads, len(texts))
 	}
 	// The control: a page has all rows of a tenant.
-	_, err := watcher.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{tenants[1].Name()}})
+	_, err := watcher.Status(b.Ctx, admin.StatusFilter{Tenants: []string{tenants[1].Name()}})
 	b.Must(err)
 	if _, rows := sent.taken(); !slices.Contains(rows, 6) {
 		t.Errorf("the control reads %v rows", rows)
@@ -157,27 +158,27 @@ func TestSummaryNamesTenantsThatDoNotSettle(t *testing.T) {
 		b.ReachesOf(rt, tenant.Name(), "p", b.AppendTo(tenant, "a", 1))
 	}
 	watcher, _ := b.traced()
-	held := func(what string, done func(held []millrace.TenantStatus) bool) {
+	held := func(what string, done func(held []admin.TenantStatus) bool) {
 		t.Helper()
 		for process, rt := range map[string]*millrace.Runtime{"on the node": rt, "elsewhere": watcher} {
 			b.Eventually(what+" "+process, func() bool { return done(b.Summary(rt).Held) })
 		}
 	}
-	held("nothing is held", func(held []millrace.TenantStatus) bool { return len(held) == 0 })
+	held("nothing is held", func(held []admin.TenantStatus) bool { return len(held) == 0 })
 	conn, end := b.session("begin; insert into " + eventsOf(tenants[1]) + " (stream_id, stream_version, type, body) values ('open', 1, 'counted', '1')")
 	after := b.AppendTo(tenants[1], "a", 1)
-	held("the open append is named", func(held []millrace.TenantStatus) bool {
+	held("the open append is named", func(held []admin.TenantStatus) bool {
 		return len(held) == 1 && held[0].Tenant == tenants[1].Name() && held[0].Head == after && held[0].Mark == 1 && held[0].Held != nil &&
 			slices.Equal(held[0].Held.Holders, []string{fmt.Sprintf("backend %d", conn.PgConn().PID())})
 	})
 	backend, release := b.lockEvents(tenants[2])
 	b.exec("select pg_notify('millrace_wake', $1)", tenants[2].Name())
-	held("the locked tenant is the second", func(held []millrace.TenantStatus) bool {
+	held("the locked tenant is the second", func(held []admin.TenantStatus) bool {
 		return len(held) == 2 && held[1].Tenant == tenants[2].Name() && held[1].Held == nil && strings.Contains(held[1].Reason, backend)
 	})
 	end()
 	release("rollback")
-	held("nothing is held any more", func(held []millrace.TenantStatus) bool { return len(held) == 0 })
+	held("nothing is held any more", func(held []admin.TenantStatus) bool { return len(held) == 0 })
 }
 
 func TestNodeOfAVersionWithoutSummariesIsShownAsSuch(t *testing.T) {
@@ -188,14 +189,14 @@ func TestNodeOfAVersionWithoutSummariesIsShownAsSuch(t *testing.T) {
 		b.Reaches(rt, fmt.Sprint("p", i), b.Append("a", 1).Positions[0])
 	}
 	watcher, _ := b.traced()
-	expect := func(what string, state millrace.State, states bool) {
+	expect := func(what string, state admin.State, states bool) {
 		t.Helper()
 		b.Eventually(what, func() bool {
 			s := b.Summary(watcher)
-			return len(s.Nodes) == 1 && (s.Nodes[0].States != nil) == states && maps.Equal(s.States, map[millrace.State]int{state: 3})
+			return len(s.Nodes) == 1 && (s.Nodes[0].States != nil) == states && maps.Equal(s.States, map[admin.State]int{state: 3})
 		})
 	}
-	expect("all are live", millrace.StateLive, true)
+	expect("all are live", admin.StateLive, true)
 	b.Eventually("heartbeats of an idle node do not write its summary", func() bool {
 		since := value[time.Time](b, "update millrace.nodes set summary = null returning clock_timestamp()")
 		b.Eventually("several heartbeats later", func() bool {
@@ -203,9 +204,9 @@ func TestNodeOfAVersionWithoutSummariesIsShownAsSuch(t *testing.T) {
 		})
 		return value[bool](b, "select summary is null from millrace.nodes")
 	})
-	expect("the node has no summary", millrace.StateElsewhere, false)
+	expect("the node has no summary", admin.StateElsewhere, false)
 	b.Pause(rt, "p0")
 	b.Eventually("a heartbeat writes the pause", func() bool { return value[bool](b, "select summary is not null from millrace.nodes") })
 	b.Resume(rt, "p0")
-	expect("all are live again", millrace.StateLive, true)
+	expect("all are live again", admin.StateLive, true)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -53,7 +54,7 @@ func TestTenantsOfAnyName(t *testing.T) {
 	b.Must(err)
 	for i, name := range names {
 		p := status.Projection(millrace.ProjectionID{Tenant: name, Name: "seen"})
-		if p.State != millrace.StateLive || p.Parked != 1 || !slices.Contains(tenants, name) {
+		if p.State != admin.StateLive || p.Parked != 1 || !slices.Contains(tenants, name) {
 			t.Errorf("%q: %s, %d parked, %q", name, p.State, p.Parked, tenants)
 		}
 		tenant, err := b.store.ForTenant(name)
@@ -76,7 +77,7 @@ func (b *bundle) passesThroughEverything(rt *millrace.Runtime, tenant *pgstore.T
 		b.Must(err)
 		return r.Positions[n-1]
 	}
-	b.Eventually("the projection is live", func() bool { return b.StatusOf(rt).Projection(id).State == millrace.StateLive })
+	b.Eventually("the projection is live", func() bool { return b.StatusOf(rt).Projection(id).State == admin.StateLive })
 	add("poison", 1)
 	b.ReachesOf(rt, tenant.Name(), "seen", add("counted", n+1))
 
@@ -89,7 +90,7 @@ func (b *bundle) passesThroughEverything(rt *millrace.Runtime, tenant *pgstore.T
 
 	b.Must(rt.Pause(b.Ctx, id))
 	last := add("counted", 1)
-	if p := b.StatusOf(rt).Projection(id); p.State != millrace.StatePaused || p.Checkpoint >= last {
+	if p := b.StatusOf(rt).Projection(id); p.State != admin.StatePaused || p.Checkpoint >= last {
 		b.T.Errorf("%q: %s at %d, after a pause", tenant.Name(), p.State, p.Checkpoint)
 	}
 	b.Must(rt.Resume(b.Ctx, id))
@@ -100,7 +101,7 @@ func (b *bundle) passesThroughEverything(rt *millrace.Runtime, tenant *pgstore.T
 	conn, end := b.session("begin; insert into " + events + " (stream_id, stream_version, type, body) values ('open', 1, 'counted', '1')")
 	last = add("counted", 1)
 	b.Eventually("the open append is named", func() bool {
-		at := slices.IndexFunc(b.StatusOf(rt).Tenants, func(t millrace.TenantStatus) bool { return t.Tenant == tenant.Name() })
+		at := slices.IndexFunc(b.StatusOf(rt).Tenants, func(t admin.TenantStatus) bool { return t.Tenant == tenant.Name() })
 		return at >= 0 && b.StatusOf(rt).Tenants[at].Held != nil
 	})
 	_, err = conn.Exec(b.Ctx, "rollback")

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -185,7 +186,7 @@ func TestArchivedCustomerComesBack(t *testing.T) {
 	id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
 	status := b.StatusOf(s.rt)
 	p := status.Projection(id)
-	if p.State != millrace.StatePaused || p.Reason != "the tenant is archived" || p.Owner != "" {
+	if p.State != admin.StatePaused || p.Reason != "the tenant is archived" || p.Owner != "" {
 		t.Errorf("status: %+v", p)
 	}
 	for _, tenant := range status.Tenants {
@@ -197,7 +198,7 @@ func TestArchivedCustomerComesBack(t *testing.T) {
 		t.Errorf("WaitFor: %v", err)
 	}
 	b.Must(s.rt.ResumeTenant(b.Ctx, "acme"))
-	if s.places(b, "other"); b.StatusOf(s.rt).Projection(id).State != millrace.StatePaused {
+	if s.places(b, "other"); b.StatusOf(s.rt).Projection(id).State != admin.StatePaused {
 		t.Error("resuming an archived tenant runs it")
 	}
 	if _, err := s.rt.RunUntilIdle(b.Ctx); err == nil || strings.Contains(err.Error(), "paused") {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -100,9 +101,9 @@ func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
 	}
 	b.Start(rt)
 	b.Eventually("all projections are started", func() bool {
-		status, err := rt.Status(b.Ctx, millrace.StatusFilter{})
+		status, err := rt.Status(b.Ctx, admin.StatusFilter{})
 		return err == nil && len(status.Projections) == tenants+1 &&
-			!slices.ContainsFunc(status.Projections, func(p millrace.ProjectionStatus) bool { return p.State != millrace.StateLive })
+			!slices.ContainsFunc(status.Projections, func(p admin.ProjectionStatus) bool { return p.State != admin.StateLive })
 	})
 	without := b.latency(rt)
 
@@ -122,7 +123,7 @@ func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
 		b.Must(err)
 	}
 	b.Eventually("all are held back", func() bool {
-		status, err := rt.Status(b.Ctx, millrace.StatusFilter{})
+		status, err := rt.Status(b.Ctx, admin.StatusFilter{})
 		held := 0
 		for _, tenant := range status.Tenants {
 			if tenant.Held != nil {
@@ -139,9 +140,9 @@ func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
 }
 
 // stateOf is the status of the projection p of a tenant, and of the tenant, as a runtime sees them.
-func (b *bundle) stateOf(rt *millrace.Runtime, tenant string) (p millrace.ProjectionStatus, t millrace.TenantStatus) {
+func (b *bundle) stateOf(rt *millrace.Runtime, tenant string) (p admin.ProjectionStatus, t admin.TenantStatus) {
 	b.T.Helper()
-	status, err := rt.Status(b.Ctx, millrace.StatusFilter{Tenants: []string{tenant}})
+	status, err := rt.Status(b.Ctx, admin.StatusFilter{Tenants: []string{tenant}})
 	b.Must(err)
 	return status.Projection(millrace.ProjectionID{Tenant: tenant, Name: "p"}), status.Tenants[0]
 }
@@ -172,10 +173,10 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 				named := func(reason string) bool {
 					return strings.Contains(reason, `schema "millrace_acme" of tenant "acme" is gone`) && strings.Contains(reason, "restore it, or remove the tenant")
 				}
-				return p.State == millrace.StateFailed && named(p.Reason) && named(tenant.Reason)
+				return p.State == admin.StateFailed && named(p.Reason) && named(tenant.Reason)
 			})
 		}
-		if p, tenant := b.stateOf(rt, "default"); p.State == millrace.StateFailed || tenant.Reason != "" {
+		if p, tenant := b.stateOf(rt, "default"); p.State == admin.StateFailed || tenant.Reason != "" {
 			t.Errorf("the other tenant: %+v, %+v", p, tenant)
 		}
 		if err := rt.WaitFor(b.Ctx, id, 1<<40); !errors.Is(err, projection.ErrTenantDropped) {
@@ -205,7 +206,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	for what, rt := range map[string]*millrace.Runtime{"its own node": rt, "another process": elsewhere} {
 		b.Eventually(what+" says that it is back", func() bool {
 			p, tenant := b.stateOf(rt, "acme")
-			return p.State == millrace.StateLive && p.Reason == "" && tenant.Reason == ""
+			return p.State == admin.StateLive && p.Reason == "" && tenant.Reason == ""
 		})
 	}
 	arrive()
@@ -229,6 +230,6 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	arrive()
 	b.Eventually("the tenant that was made anew is live", func() bool {
 		p, tenant := b.stateOf(rt, "acme")
-		return p.State == millrace.StateLive && tenant.Reason == ""
+		return p.State == admin.StateLive && tenant.Reason == ""
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
@@ -51,7 +52,7 @@ func TestRebuildParksAnEventThatCannotBeRead(t *testing.T) {
 	b.MustCatchUp(rt, "p")
 	unreadable := pgtest.MakeUnreadable(t, b.Store.(kit.PgStore).Pool(), 3, 3, "54000")
 	for range 2 {
-		b.Must(rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, millrace.ResetOptions{}))
+		b.Must(rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{}))
 		b.Reaches(rt, "p", 5)
 		if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != 3 {
 			t.Errorf("parked are %+v", letters)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -43,7 +44,7 @@ func (s *scenario) requestRebuild() {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
-	if err := s.admin().Rebuild(ctx, millrace.ProjectionID{Name: "totals"}, millrace.ResetOptions{}); !errors.Is(err, projection.ErrOperationPending) {
+	if err := s.admin().Rebuild(ctx, millrace.ProjectionID{Name: "totals"}, admin.ResetOptions{}); !errors.Is(err, projection.ErrOperationPending) {
 		s.Fatalf("the rebuild does not wait: %v", err)
 	}
 }
@@ -101,7 +102,7 @@ func rolledBack(s *scenario) {
 	s.append("", "OrderPlaced")
 	stop := s.node(soon("shop-1"), totals(nil), second(nil))
 	s.reachesAs(millrace.ProjectionID{Name: "totals@2"}, 1)
-	s.must(s.admin().Swap(s.ctx, millrace.ProjectionID{Name: "totals@2"}, millrace.SwapOptions{}))
+	s.must(s.admin().Swap(s.ctx, millrace.ProjectionID{Name: "totals@2"}, admin.SwapOptions{}))
 	stop()
 	stop = s.node(soon("shop-1"), totals(nil))
 	s.append("", "OrderPaid")

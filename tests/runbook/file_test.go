@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/sqlitestore"
 )
@@ -34,10 +34,10 @@ func frozenOwner(s *scenario) {
 	store := s.file()
 	path := filepath.Join(s.dir, "shop.db")
 	owner := s.process("shop-1", path, "")
-	admin, err := millrace.NewAdmin(store)
+	a, err := admin.New(store)
 	s.must(err)
 	s.eventually("a node owns the file", func() bool {
-		summary, err := admin.Summary(s.ctx)
+		summary, err := a.Summary(s.ctx)
 		s.must(err)
 		return len(summary.Nodes) > 0 && summary.Nodes[0].Leases == 2
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 )
 
 var _ = add(map[string]func(s *scenario){
@@ -49,7 +50,7 @@ func unregistered(s *scenario) {
 	s.node(soon("shop-1"), sums)
 	s.follow()
 	s.follow()
-	if list, err := s.admin().Status(s.ctx, millrace.StatusFilter{}); err != nil || len(list.Projections) != 1 {
+	if list, err := s.admin().Status(s.ctx, admin.StatusFilter{}); err != nil || len(list.Projections) != 1 {
 		s.Errorf("there are %+v: %v", list.Projections, err)
 	}
 }

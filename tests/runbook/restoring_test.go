@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -152,21 +153,21 @@ func (r *restoring) check() {
 }
 
 // recovers is the function of docs/restoring.md.
-func recovers(ctx context.Context, admin *millrace.Admin, tenant string, rebuild ...string) error {
-	restored, err := admin.RestoredTenant(ctx, tenant, 0)
+func recovers(ctx context.Context, a *admin.Admin, tenant string, rebuild ...string) error {
+	restored, err := a.RestoredTenant(ctx, tenant, 0)
 	if err != nil {
 		return err
 	}
-	opts := millrace.RecoverOptions{End: restored.End, Rebuild: rebuild}
+	opts := admin.RecoverOptions{End: restored.End, Rebuild: rebuild}
 	for _, p := range restored.Projections {
 		if !slices.Contains(rebuild, p.ID.Name) {
 			opts.Continue = append(opts.Continue, p.ID.Name)
 		}
 	}
-	if _, err := admin.RecoverTenant(ctx, tenant, opts); err != nil {
+	if _, err := a.RecoverTenant(ctx, tenant, opts); err != nil {
 		return err
 	}
-	return admin.ResumeTenant(ctx, tenant)
+	return a.ResumeTenant(ctx, tenant)
 }
 
 // TestProgramRecoversARestoredTenant pauses a tenant, deletes its last events, and appends others before the recovery.

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -294,11 +295,11 @@ func (s *scenario) eventually(what string, holds func() bool) {
 }
 
 // admin returns an Admin of the store.
-func (s *scenario) admin() *millrace.Admin {
+func (s *scenario) admin() *admin.Admin {
 	s.Helper()
-	admin, err := millrace.NewAdmin(s.store)
+	a, err := admin.New(s.store)
 	s.must(err)
-	return admin
+	return a
 }
 
 // reaches waits until totals has handled the events of a tenant up to a position.

@@ -107,7 +107,7 @@ var oldProgram = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(folder, "program")
-	build := exec.Command("go", "build", "-buildvcs=false", "-overlay", list, "-o", program, "./tests/upgrade/program")
+	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "released", "-overlay", list, "-o", program, "./tests/upgrade/program")
 	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off") // as other tests build
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the program with the library of %s: %w: %s", releases[len(releases)-1], err, out)

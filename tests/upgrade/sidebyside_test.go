@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -23,7 +23,7 @@ type side struct {
 	*testing.T
 	place string
 	store service.Store // of this release
-	admin *millrace.Admin
+	admin *admin.Admin
 	acks  acknowledged
 }
 
@@ -37,7 +37,7 @@ func TestNodesOfAnEarlierReleaseRunBesideNewOnes(t *testing.T) {
 	first := older.serve(t, &s.acks, "old-1", s.place, "-projections", "totals,shares,mails,late,legacy", "-create", "made-by-old")
 	s.store = opened(t, s.place)
 	var err error
-	s.admin, err = millrace.NewAdmin(s.store)
+	s.admin, err = admin.New(s.store)
 	must(t, err)
 	must(t, s.admin.Resume(limited(t), projection.ID{Tenant: "acme", Name: "totals"}))
 	s.raiseVersions()
@@ -134,7 +134,7 @@ func (s *side) finish(before map[string]*service.Content) {
 // owners returns how many leases each node holds of the projections that both releases have, by the names of the nodes.
 func (s *side) owners() map[string]int {
 	s.Helper()
-	status, err := s.admin.Status(limited(s.T), millrace.StatusFilter{Names: slices.Concat(service.Kept, []string{"late"}), Limit: 10_000})
+	status, err := s.admin.Status(limited(s.T), admin.StatusFilter{Names: slices.Concat(service.Kept, []string{"late"}), Limit: 10_000})
 	must(s.T, err)
 	owners := make(map[string]int)
 	for _, p := range status.Projections {
@@ -167,7 +167,7 @@ func (s *side) ownsAll(name string) {
 func (s *side) parked(tenants ...string) {
 	s.Helper()
 	s.eventually("events are parked", func(map[string]int) bool {
-		status, err := s.admin.Status(limited(s.T), millrace.StatusFilter{Tenants: tenants, Names: service.Kept, Parked: true})
+		status, err := s.admin.Status(limited(s.T), admin.StatusFilter{Tenants: tenants, Names: service.Kept, Parked: true})
 		must(s.T, err)
 		return len(status.Projections) >= len(tenants)*len(service.Kept)
 	})

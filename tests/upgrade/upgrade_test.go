@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/upgrade/service"
@@ -28,9 +28,9 @@ func TestStoresOfAnEarlierReleaseAreUpgraded(t *testing.T) {
 
 		store = opened(t, place)
 		checkFirstKey(t, store, before)
-		admin, err := millrace.NewAdmin(store)
+		a, err := admin.New(store)
 		must(t, err)
-		must(t, admin.Resume(limited(t), projection.ID{Tenant: "acme", Name: "totals"}))
+		must(t, a.Resume(limited(t), projection.ID{Tenant: "acme", Name: "totals"}))
 		must(t, service.Finish(limited(t), store, slices.Concat(service.Kept, []string{"late"})...))
 		checkFinished(t, store, before)
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -28,11 +27,11 @@ type Progress struct {
 
 // Contents returns what a store has, by tenant. No node may run.
 func Contents(ctx context.Context, store Store) (map[string]*Content, error) {
-	admin, err := millrace.NewAdmin(store)
+	a, err := newAdmin(store)
 	if err != nil {
 		return nil, err
 	}
-	status, err := admin.Status(ctx, millrace.StatusFilter{Limit: all})
+	status, err := a.Status(ctx, statusFilter{Limit: all})
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +47,7 @@ func Contents(ctx context.Context, store Store) (map[string]*Content, error) {
 	}
 	for _, p := range status.Projections {
 		c := contents[p.ID.Tenant]
-		c.Projections = append(c.Projections, Progress{p.ID, p.Checkpoint, p.Parked, p.Skipped, p.State == millrace.StatePaused})
+		c.Projections = append(c.Projections, Progress{p.ID, p.Checkpoint, p.Parked, p.Skipped, p.State == statePaused})
 		letters, err := store.DeadLetters(p.ID).List(ctx, projection.DeadLetterPage{Limit: all})
 		if err != nil {
 			return nil, fmt.Errorf("dead letters of %s: %w", p.ID, err)

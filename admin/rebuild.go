@@ -1,0 +1,163 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Rebuild lets a projection begin again in its tables. It waits until the projection stands still on all nodes. Then one
+// transaction runs its hook millrace.Projection.Reset, sets all of its checkpoints to 0, and resolves its dead letters, since their
+// events will be handled again. Then the projection continues from the first event. A reader sees the old rows until that
+// transaction commits, and then the new rows as they are written. A paused projection is reset too, and stays paused. Rebuild
+// returns after the transaction. ProjectionStatus.Rebuild has the progress from then on.
+//
+// A living node that registers the projection carries out the transaction. If that node dies, another node does. If ctx ends
+// first, Rebuild returns projection.ErrOperationPending, and the rebuild continues without the caller: WaitOperation waits for
+// its end, and CancelOperation cancels it. An error or panic of the hook ends the rebuild without effect. If its transaction
+// meets an outage or a lock, it is tried again. A handler must not rebuild its own projection, since Rebuild would wait for the
+// handler.
+//
+// Rebuild returns projection.ErrOperationOpen if the projection has an open operation, and projection.ErrNoHook if its code has
+// no Reset. It returns projection.ErrDelivers if its handler delivers and ResetOptions.Redeliver is not set, and
+// projection.ErrTenantArchived for an archived tenant. The projections of a paused tenant are reset, and continue when it is
+// resumed.
+func (a *Admin) Rebuild(ctx context.Context, id projection.ID, opts ResetOptions) error {
+	id = engine.FullID(id)
+	err := whole(id)
+	if err == nil {
+		err = a.rebuildable(id)
+	}
+	if err == nil {
+		err = a.mayRedeliver(ctx, id, opts)
+	}
+	o := engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{id.Name}}
+	if err == nil {
+		o, err = o.Encode(engine.RebuildOptions{Redeliver: opts.Redeliver})
+	}
+	if err == nil {
+		err = a.operate(ctx, o)
+	}
+	if err != nil {
+		return fmt.Errorf("rebuild %s: %w", id, err)
+	}
+	return nil
+}
+
+// rebuildable returns projection.ErrNoHook if the Admin's runtime knows the projection, and its code has no Reset.
+func (a *Admin) rebuildable(id projection.ID) error {
+	if def := a.waiter.Definition(id); def != nil {
+		return def.HasHook(engine.OperationRebuild)
+	}
+	return nil
+}
+
+// WaitOperation waits until the open operation of a projection has ended, and returns its error. If ctx ends first, the error
+// wraps projection.ErrOperationPending. Without an open operation it returns projection.ErrOperationNotFound.
+func (a *Admin) WaitOperation(ctx context.Context, id projection.ID) error {
+	id = engine.FullID(id)
+	err := whole(id)
+	if err == nil {
+		var open engine.Operation
+		if open, err = a.openOperation(ctx, id); err == nil {
+			err = a.operationEnded(ctx, id.Tenant, open.Number)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("wait for the operation of %s: %w", id, err)
+	}
+	return nil
+}
+
+// CancelOperation cancels the open operation of a projection, even if it has begun. Once it returns nil, the operation can
+// have no effect any more, and its projections run again. It returns projection.ErrOperationNotFound without an open operation,
+// for instance because the operation has just ended.
+func (a *Admin) CancelOperation(ctx context.Context, id projection.ID) error {
+	if err := whole(id); err != nil {
+		return fmt.Errorf("cancel the operation of %s: %w", engine.FullID(id), err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	return a.plane.CancelOperation(ctx, id)
+}
+
+func (a *Admin) openOperation(ctx context.Context, id projection.ID) (engine.Operation, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	return a.plane.OpenOperation(ctx, id)
+}
+
+// operate requests an operation and waits for its end. If this runtime knows the projection, but its rows do not exist yet, it
+// inserts them first. If this runtime only carries out operations, and knows the projection, it carries out this one.
+func (a *Admin) operate(ctx context.Context, o engine.NewOperation) error {
+	o.By = a.operates(o.ID)
+	var number int64
+	err := a.existing(ctx, o.ID, func() (err error) {
+		ctx, cancel := context.WithTimeout(ctx, a.timeout)
+		defer cancel()
+		number, err = a.plane.InsertOperation(ctx, o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.operationEnded(ctx, o.ID.Tenant, number)
+}
+
+// operates returns the id of this runtime's node if it only carries out operations, and knows the projection. Otherwise it returns an
+// empty text.
+func (a *Admin) operates(id projection.ID) string {
+	if deps := a.waiter.Running(); deps != nil && deps.OnlyOperates() && a.waiter.Definition(id) != nil {
+		return deps.Node.ID
+	}
+	return ""
+}
+
+// operationEnded waits until an operation of a tenant has ended, also during an outage of the database, and returns its error. The
+// operations of a tenant go with it.
+func (a *Admin) operationEnded(ctx context.Context, tenant string, number int64) error {
+	const firstPoll, lastPoll = 5 * time.Millisecond, 200 * time.Millisecond
+	var last engine.Operation
+	err := backoff.Poll(ctx, firstPoll, lastPoll, func() (ended bool, _ error) {
+		o, err := a.readOperation(ctx, number)
+		switch {
+		case errors.Is(err, projection.ErrOperationNotFound):
+			return false, cmp.Or(a.inactive(ctx, tenant), err)
+		case err != nil && (ctx.Err() != nil || a.plane.Classify(err).Class == engine.Infrastructure):
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("%w: %w", projection.ErrOperationPending, err)
+		}
+		last = o
+		return !o.EndedAt.IsZero(), o.Err()
+	})
+	if err != nil && err == ctx.Err() {
+		return fmt.Errorf("operation %d: %w%s: %w", number, projection.ErrOperationPending, pendingBecause(last), err)
+	}
+	return err
+}
+
+func (a *Admin) readOperation(ctx context.Context, number int64) (engine.Operation, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	return a.plane.Operation(ctx, number)
+}
+
+// pendingBecause describes how far an open operation is.
+func pendingBecause(o engine.Operation) string {
+	switch {
+	case o.Number == 0:
+		return ""
+	case o.Error != "":
+		return ", the last try failed (" + o.Error + ")"
+	case o.Node == "":
+		return ", no node has begun it"
+	}
+	return ", node " + o.Node + " carries it out"
+}

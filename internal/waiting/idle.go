@@ -1,0 +1,229 @@
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
+)
+
+const (
+	// firstPoll and lastPoll bound the time between two rounds of waiting for projections.
+	firstPoll, lastPoll = 10 * time.Millisecond, 250 * time.Millisecond
+	// idleSlice is how many tenants' projections one statement reads.
+	idleSlice = 250
+)
+
+// Heads returns the heads of the tenants of these projections. It waits for tenants whose events are locked.
+func (w Waiter) Heads(ctx context.Context, ids []projection.ID) (map[string]int64, error) {
+	var tenants []string
+	for _, id := range ids {
+		if len(tenants) == 0 || tenants[len(tenants)-1] != id.Tenant {
+			tenants = append(tenants, id.Tenant)
+		}
+	}
+	var heads engine.Heads
+	err := backoff.Poll(ctx, lastPoll, lastPoll, func() (done bool, err error) {
+		if heads, err = w.Store.Heads(ctx, tenants); err != nil {
+			return false, err
+		}
+		for tenant, err := range heads.Failed {
+			if !errors.Is(err, projection.ErrTenantLocked) {
+				return false, fmt.Errorf("read the head of tenant %q: %w", tenant, err)
+			}
+		}
+		return len(heads.Failed) == 0, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, tenant := range tenants {
+		if _, ok := heads.Positions[tenant]; !ok {
+			if err := w.Store.Absent(ctx, tenant); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
+		}
+	}
+	return heads.Positions, nil
+}
+
+// Idle waits until projections of the running Runtime have reached the heads of their tenants. The error is why one of them will not
+// reach its head.
+func (w Waiter) Idle(ctx context.Context, ids []projection.ID, heads map[string]int64) error {
+	i := idleWait{Waiter: w, deps: w.Running(), heads: heads, pending: make(map[projection.ID]bool)}
+	for _, id := range ids {
+		i.pending[id] = false
+	}
+	return i.wait(ctx)
+}
+
+// idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a time, and
+// only about projections that do not run on this node.
+type idleWait struct {
+	Waiter
+	deps  *actors.Deps
+	heads map[string]int64
+	// pending has the projections that have not reached their heads; true means that their rows have been read once.
+	pending map[projection.ID]bool
+}
+
+// wait returns when no projection is pending. The error is why a projection will not reach its head.
+func (w *idleWait) wait(ctx context.Context) error {
+	for delays := backoff.New(firstPoll, lastPoll); len(w.pending) > 0; {
+		ask, here, err := w.registered()
+		for len(ask) > 0 && err == nil {
+			n := min(idleSlice, len(ask))
+			err = w.inDatabase(ctx, ask[:n])
+			if err != nil && ctx.Err() == nil && w.Plane.Classify(err).Class == engine.Infrastructure {
+				err = nil // the projections stay pending
+			}
+			ask = ask[n:]
+		}
+		if err != nil || len(w.pending) == 0 {
+			return err
+		}
+		if err := w.pause(ctx, here, delays.Next()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// registered checks the projections that run on this node. It returns the tenants whose rows must be read, and the pending
+// projections that run here.
+func (w *idleWait) registered() (ask []string, here []projection.ID, err error) {
+	asked := make(map[string]bool)
+	for id, checked := range w.pending {
+		answer, final := w.deps.Registry.Reached(id, w.heads[id.Tenant])
+		switch {
+		case !checked, errors.Is(answer, actors.ErrNotHere):
+			asked[id.Tenant] = true
+		case answer != nil && w.deps.Registry.Halted(id):
+			asked[id.Tenant] = true // it may have been resumed
+		case answer != nil:
+			return nil, nil, w.failed(id, answer)
+		case final:
+			delete(w.pending, id)
+		default:
+			here = append(here, id)
+		}
+	}
+	return slices.Sorted(maps.Keys(asked)), here, nil
+}
+
+func (w *idleWait) failed(id projection.ID, err error) error {
+	return fmt.Errorf("wait for %s to reach %d: %w", id, w.heads[id.Tenant], err)
+}
+
+// inDatabase checks the rows of these tenants' pending projections.
+func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
+	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
+	defer cancel()
+	rows := make(map[projection.ID][]engine.ProjectionRow)
+	var now engine.Heads
+	if err := w.deps.Limiter.Read(ctx, func(ctx context.Context) error {
+		list, err := w.Plane.Projections(ctx, engine.ProjectionFilter{Tenants: tenants, Names: w.deps.Node.Projections})
+		if err != nil {
+			return err
+		}
+		var ahead []string // tenants with a checkpoint above the head
+		for _, row := range list {
+			whole := projection.ID{Tenant: row.ID.Tenant, Name: row.ID.Name}
+			rows[whole] = append(rows[whole], row)
+			if row.Checkpoint > w.heads[row.ID.Tenant] {
+				ahead = append(ahead, row.ID.Tenant)
+			}
+		}
+		// Either more was appended and applied meanwhile, or events are gone. A head that is read after the checkpoint shows which.
+		now, err = w.Store.Heads(ctx, slices.Compact(ahead))
+		return err
+	}); err != nil {
+		return err
+	}
+	if err := w.notRetired(ctx, tenants, rows); err != nil {
+		return err
+	}
+	for id, checked := range w.pending {
+		if _, asked := slices.BinarySearch(tenants, id.Tenant); !asked {
+			continue
+		}
+		w.pending[id] = true
+		done := len(rows[id]) > 0 // else they are about to be made
+		for _, row := range rows[id] {
+			reached, err := w.reached(row, now.Positions, checked)
+			if err != nil {
+				return w.failed(row.ID, err)
+			}
+			done = done && reached
+		}
+		if done {
+			delete(w.pending, id)
+		}
+	}
+	return nil
+}
+
+// notRetired returns an error if one of these tenants' pending projections, which has no rows, is retired.
+func (w *idleWait) notRetired(ctx context.Context, tenants []string, rows map[projection.ID][]engine.ProjectionRow) error {
+	missing := make(map[projection.ID]bool)
+	var of, names []string
+	for id := range w.pending {
+		if _, asked := slices.BinarySearch(tenants, id.Tenant); asked && len(rows[id]) == 0 {
+			missing[id] = true
+			of, names = append(of, id.Tenant), append(names, id.Name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(of)
+	slices.Sort(names)
+	retired, err := w.retired(ctx, slices.Compact(of), slices.Compact(names))
+	for _, r := range retired {
+		if id := (projection.ID{Tenant: r.Tenant, Name: r.Name}); missing[id] {
+			return w.failed(id, r)
+		}
+	}
+	return err
+}
+
+// reached reports whether a projection has reached its head by its row. The error says why it will not. A projection that is
+// paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
+func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
+	head := w.heads[row.ID.Tenant]
+	if done = row.Checkpoint >= head || reachedHere(w.deps, row, head); done && checked {
+		return true, nil
+	}
+	switch head, read := now[row.ID.Tenant]; {
+	case !row.Desired.Runs():
+		return false, projection.ErrPaused
+	case row.Halted, row.Failed != "" && row.OwnerAlive && !done:
+		return false, Failure(row.Failed)
+	case read && row.Checkpoint > head:
+		return false, fmt.Errorf("%w: %w", projection.ErrFailed, projection.ErrRestored)
+	}
+	return done, nil
+}
+
+// pause waits for the next round, or until all that are pending run here and are done.
+func (w *idleWait) pause(ctx context.Context, here []projection.ID, delay time.Duration) error {
+	round, cancel := context.WithTimeout(ctx, delay)
+	defer cancel()
+	for _, id := range here {
+		if err := w.deps.Registry.WaitFor(round, id, w.heads[id.Tenant]); err != nil && round.Err() == nil {
+			return nil // the next round finds out why
+		}
+	}
+	if len(here) < len(w.pending) {
+		<-round.Done()
+	}
+	return ctx.Err()
+}

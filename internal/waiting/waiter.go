@@ -1,0 +1,218 @@
+// Package waiting waits until projections have handled events. It asks the actors of this process if the projections run here, and reads
+// the rows of the database if they do not.
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace-go/millrace/actors"
+	"github.com/millrace-go/millrace/internal/backoff"
+	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/projection"
+)
+
+// Runtime is the runtime of this process.
+type Runtime interface {
+	// Running returns what its actors share. It is nil while the runtime is not running.
+	Running() *actors.Deps
+	// Definition returns how it runs a projection. It is nil if the runtime cannot run the projection.
+	Definition(id projection.ID) *engine.Definition
+	// KnowsLater reports whether it can run a later version of the projection, with which a tenant may begin.
+	KnowsLater(id projection.ID) bool
+}
+
+// Waiter waits for projections of a store.
+type Waiter struct {
+	Store store.Driver
+	Plane control.Plane
+	// Timeout bounds each call of the database.
+	Timeout time.Duration
+	// Runtime is nil if this process has none.
+	Runtime Runtime
+}
+
+// Running returns what the actors of the runtime share. It is nil without a runtime, and while the runtime is not running.
+func (w Waiter) Running() *actors.Deps {
+	if w.Runtime == nil {
+		return nil
+	}
+	return w.Runtime.Running()
+}
+
+// Definition returns how the runtime runs a projection. It is nil without a runtime, and if the runtime cannot run the projection.
+func (w Waiter) Definition(id projection.ID) *engine.Definition {
+	if w.Runtime == nil {
+		return nil
+	}
+	return w.Runtime.Definition(id)
+}
+
+// For returns when a projection has handled all events up to position: see admin.Admin.WaitFor.
+func (w Waiter) For(ctx context.Context, id projection.ID, position int64) error {
+	for delays := backoff.New(firstPoll, lastPoll); ; {
+		if deps := w.Running(); deps != nil {
+			if err := deps.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !w.resumed(ctx, deps, id, position, err) {
+				return err
+			}
+		}
+		// It runs elsewhere, or nowhere yet.
+		rows, err := w.rows(ctx, id)
+		var retired *engine.Retired
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &retired) && retired.ByVersion():
+			id.Name = retired.Successor
+			continue
+		case err != nil && w.Plane.Classify(err).Class != engine.Infrastructure:
+			return err
+		case err == nil && len(rows) == 0:
+			// Its rows are about to be made, if the tenant exists and is not archived.
+			if err := w.Awake(ctx, id.Tenant); err != nil {
+				return err
+			}
+		case err == nil:
+			if done, err := w.reached(rows, position); done || err != nil {
+				return err
+			}
+		}
+		if err := delays.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// resumed reports whether a projection that had stopped at an event on this node was resumed. answer is the error that WaitFor
+// returned. The notification of the resume may have arrived after that error, or may still be on its way.
+func (w Waiter) resumed(ctx context.Context, deps *actors.Deps, id projection.ID, position int64, answer error) bool {
+	if !errors.Is(answer, projection.ErrFailed) {
+		return false
+	}
+	if !deps.Registry.Halted(id) {
+		now, _ := deps.Registry.Reached(id, position)
+		return !errors.Is(now, projection.ErrFailed) // the notification arrived after the answer
+	}
+	rows, err := w.rows(ctx, id)
+	return err == nil && !slices.ContainsFunc(rows, func(row engine.ProjectionRow) bool { return !row.Desired.Runs() || row.Halted })
+}
+
+// Awake returns an error if a tenant does not exist or its projections do not run. An outage is not an error.
+func (w Waiter) Awake(ctx context.Context, tenant string) error {
+	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
+	defer cancel()
+	tenants, err := w.Store.Tenants(ctx, []string{tenant})
+	switch {
+	case err != nil:
+		return nil
+	case len(tenants) == 0:
+		return projection.ErrUnknownTenant
+	case tenants[0].State != projection.TenantActive && tenants[0].State != projection.TenantPaused:
+		return pausedBecause(tenants[0].State)
+	}
+	return nil
+}
+
+// pausedBecause returns projection.ErrPaused, with the state of the tenant if that is the reason.
+func pausedBecause(state projection.TenantState) error {
+	if reason := Asleep(state); reason != "" {
+		return fmt.Errorf("%w: %s", projection.ErrPaused, reason)
+	}
+	return projection.ErrPaused
+}
+
+// reached reports whether all partitions have reached a position, by their rows or on this node. It returns an error if a
+// partition cannot reach it.
+func (w Waiter) reached(rows []engine.ProjectionRow, position int64) (done bool, err error) {
+	done = true
+	deps := w.Running()
+	for _, row := range rows {
+		switch {
+		case row.Checkpoint >= position:
+		case !row.Desired.Runs():
+			return false, pausedBecause(row.Tenant)
+		case row.Failed != "" && (row.OwnerAlive || row.Halted):
+			return false, Failure(row.Failed)
+		default:
+			done = done && reachedHere(deps, row, position)
+		}
+	}
+	return done, nil
+}
+
+// Failure returns projection.ErrFailed with the reason, which rows hold as text. The error wraps projection.ErrRestored if the text
+// ends with it.
+func Failure(reason string) error {
+	if what, restored := strings.CutSuffix(reason, projection.ErrRestored.Error()); restored {
+		return fmt.Errorf("%w: %s%w", projection.ErrFailed, what, projection.ErrRestored)
+	}
+	return fmt.Errorf("%w: %s", projection.ErrFailed, reason)
+}
+
+// reachedHere reports whether a partition runs on this node and has reached a position. Its checkpoint may lag behind it.
+func reachedHere(deps *actors.Deps, row engine.ProjectionRow, position int64) bool {
+	return deps != nil && deps.Registry.ReachedBy(row.ID, row.Partitions, position)
+}
+
+// rows returns the rows of a projection's partitions in the database, or the row of the partition that id names. If there are
+// none, it returns an *engine.Retired for a retired name, and projection.ErrUnknownProjection if this runtime does not know
+// the projection. It returns no rows and no error if the runtime is about to create them.
+func (w Waiter) rows(ctx context.Context, id projection.ID) ([]engine.ProjectionRow, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
+	defer cancel()
+	rows, err := w.Plane.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
+	if err != nil {
+		return nil, err
+	}
+	if len(rows) == 0 {
+		retired, err := w.retired(ctx, []string{id.Tenant}, []string{id.Name})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(retired) > 0:
+			return nil, retired[0]
+		case w.Definition(id) != nil || w.Runtime != nil && w.Runtime.KnowsLater(id):
+			return nil, nil
+		}
+	}
+	if id.Partition != 0 {
+		rows = slices.DeleteFunc(rows, func(row engine.ProjectionRow) bool { return row.ID != id })
+	}
+	if len(rows) == 0 {
+		return nil, projection.ErrUnknownProjection
+	}
+	return rows, nil
+}
+
+// retired returns which of these names are retired in these tenants. It leaves out a name that the runtime is about to give
+// back to its projection because of RenamedFrom.
+func (w Waiter) retired(ctx context.Context, tenants, names []string) ([]*engine.Retired, error) {
+	retired, err := w.Plane.Retired(ctx, tenants, names)
+	return slices.DeleteFunc(retired, func(r *engine.Retired) bool {
+		successor, _ := projection.ID{Name: r.Successor}.Version()
+		id := projection.ID{Tenant: r.Tenant, Name: r.Name}
+		def := w.Definition(id)
+		return r.Reason == engine.Renamed && def != nil && def.RenamedFrom == successor
+	}), err
+}
+
+// Asleep returns why the projections of a tenant in that state do not run, or an empty string if they do.
+func Asleep(state projection.TenantState) string {
+	switch state {
+	case projection.TenantPaused:
+		return "the tenant is paused"
+	case projection.TenantArchived:
+		return projection.ErrTenantArchived.Error()
+	case projection.TenantDropping:
+		return projection.ErrTenantDropping.Error()
+	case projection.TenantCopying:
+		return projection.ErrTenantCopying.Error()
+	}
+	return ""
+}
