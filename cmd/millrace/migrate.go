@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/pgstore"
 )
@@ -122,23 +123,19 @@ each in one transaction, the control schema first. The SQL fails without effect 
 	return cmd
 }
 
-type migrationsJSON struct {
-	// Found is the version of the store's tables, Newest that of this program.
-	Found  int `json:"found"`
-	Newest int `json:"newest"`
-	// Outdated are the tenants that lack migrations, or whose tables are gone.
-	Outdated []string `json:"outdatedTenants"`
-}
-
 func (c *cli) migrateStatus(ctx context.Context, s store) error {
 	if err := c.noTenants(); err != nil {
 		return err
 	}
-	v, err := s.Engine().SchemaVersions(ctx)
+	a, err := admin.New(s)
 	if err != nil {
 		return err
 	}
-	err = c.print(migrationsJSON{v.Found, v.Newest, append([]string{}, v.Outdated...)}, func() error {
+	v, err := a.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	err = c.print(v, func() error {
 		lines := []string{fmt.Sprintf("the store is at version %d, this program at %d", v.Found, v.Newest)}
 		if n := len(v.Outdated); n > 0 {
 			lines = append(lines, fmt.Sprintf("%s to migrate: %s", plural(n, "tenant"), strings.Join(v.Outdated[:min(10, n)], ", ")))

@@ -59,14 +59,11 @@ func projectionsOf(ctx context.Context, s store, filter admin.StatusFilter) (all
 func (c *cli) known(ctx context.Context, s store, names []string) error {
 	tenants := c.selected()
 	if tenants != nil {
-		found, err := s.Engine().Tenants(ctx, tenants)
+		found, err := tenantsOf(ctx, s, tenants)
 		if err != nil {
 			return err
 		}
 		if len(found) == 0 {
-			if _, err := s.Tenants(ctx); err != nil {
-				return err // the store is not migrated
-			}
 			return fmt.Errorf("--tenant: %w %q", projection.ErrUnknownTenant, tenants[0])
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -141,19 +142,45 @@ must be repeated.`,
 
 // describeTenant says what a tenant has.
 func (c *cli) describeTenant(ctx context.Context, s store, name string) (string, error) {
-	heads, err := s.Engine().Heads(ctx, []string{name})
+	found, err := tenantsOf(ctx, s, []string{name})
 	if err != nil {
 		return "", err
 	}
-	head, found := heads.Positions[name]
-	if !found {
+	if len(found) == 0 || found[0].State == projection.TenantDropping {
 		return "what is left of it", nil
 	}
 	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: []string{name}})
 	if err != nil {
 		return "", err
 	}
-	return "its events up to position " + number(head) + " and " + plural(len(list), "projection"), nil
+	return "its events up to position " + number(found[0].Head) + " and " + plural(len(list), "projection"), nil
+}
+
+// tenantsOf returns those of the tenants that exist, or all if names is nil.
+func tenantsOf(ctx context.Context, s store, names []string) (found []admin.TenantStatus, err error) {
+	all, err := s.Tenants(ctx) // its error names a store that is not migrated
+	if err != nil {
+		return nil, err
+	}
+	if names == nil {
+		names = all
+	}
+	a, err := admin.New(s)
+	if err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(names, 500) {
+		status, err := a.Status(ctx, admin.StatusFilter{Tenants: some, Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range status.Tenants {
+			if t.State != "" {
+				found = append(found, t)
+			}
+		}
+	}
+	return found, nil
 }
 
 type tenantsJSON struct {
@@ -171,27 +198,15 @@ func (c *cli) listTenants(ctx context.Context, s store) error {
 	if err := c.noTenants(); err != nil {
 		return err
 	}
-	if _, err := s.Tenants(ctx); err != nil { // names a store that is not migrated
-		return err
-	}
-	port := s.Engine()
-	tenants, err := port.Tenants(ctx, nil)
-	if err != nil {
-		return err
-	}
-	names := make([]string, len(tenants))
-	for i, t := range tenants {
-		names[i] = t.Name
-	}
-	heads, err := port.Heads(ctx, names)
+	tenants, err := tenantsOf(ctx, s, nil)
 	if err != nil {
 		return err
 	}
 	all := tenantsJSON{Tenants: []tenantJSON{}}
 	table := console.Table{Columns: []console.Column{{Title: "tenant", Least: 12}, {Title: "state"}, {Title: "last position", Right: true}}}
 	for _, t := range tenants {
-		all.Tenants = append(all.Tenants, tenantJSON{t.Name, t.State, heads.Positions[t.Name]})
-		table.Add(t.Name, string(t.State), number(heads.Positions[t.Name]))
+		all.Tenants = append(all.Tenants, tenantJSON{t.Tenant, t.State, t.Head})
+		table.Add(t.Tenant, string(t.State), number(t.Head))
 	}
 	return c.print(all, func() error { return c.table(table, "no tenants") })
 }
