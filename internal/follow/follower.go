@@ -49,6 +49,10 @@ func (h *Hub) follow(ctx context.Context, tenant string, f *follower, yield func
 		return err
 	}
 	defer h.leave(f.source)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The pool of a store is closed when its reads have ended.
+	defer context.AfterFunc(h.open, func() { cancel(ErrClosed) })()
 	return f.each(ctx, yield)
 }
 
@@ -142,8 +146,6 @@ func (f *follower) pause(ctx context.Context, d time.Duration, next <-chan struc
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-f.hub.closed:
-		return ErrClosed
 	case <-timer.C:
 	case <-next:
 	}
@@ -194,8 +196,6 @@ func (f *follower) take(ctx context.Context, st *state) (page, error) {
 		defer func() { <-f.hub.slots }()
 	case <-ctx.Done():
 		return page{}, context.Cause(ctx)
-	case <-f.hub.closed:
-		return page{}, ErrClosed
 	}
 	return f.read(ctx, w.Mark)
 }

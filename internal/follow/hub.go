@@ -52,9 +52,11 @@ type Hub struct {
 	store Store
 	log   *zap.Logger
 	// slots limits the reads of followers that are behind.
-	slots  chan struct{}
-	closed chan struct{}
-	count  atomic.Int32 // of sources
+	slots chan struct{}
+	// open ends with the cause ErrClosed when the hub is closed.
+	open  context.Context
+	close context.CancelCauseFunc
+	count atomic.Int32 // of sources
 
 	mu      sync.Mutex
 	sources map[string]*source
@@ -65,17 +67,14 @@ type Hub struct {
 
 // New returns the hub of a store.
 func New(store Store, log *zap.Logger) *Hub {
-	return &Hub{store: store, log: log, slots: make(chan struct{}, max(1, store.Connections()/2)), closed: make(chan struct{}), sources: make(map[string]*source)}
+	open, closeHub := context.WithCancelCause(context.Background())
+	return &Hub{store: store, log: log, slots: make(chan struct{}, max(1, store.Connections()/2)), open: open, close: closeHub, sources: make(map[string]*source)}
 }
 
 // Close ends all followers with ErrClosed, and waits for what runs. It may be called again.
 func (h *Hub) Close() {
 	h.mu.Lock()
-	select {
-	case <-h.closed:
-	default:
-		close(h.closed)
-	}
+	h.close(ErrClosed)
 	for _, s := range h.sources {
 		s.cancel()
 	}
@@ -88,10 +87,8 @@ func (h *Hub) Close() {
 func (h *Hub) join(tenant string) (*source, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	select {
-	case <-h.closed:
+	if h.open.Err() != nil {
 		return nil, ErrClosed
-	default:
 	}
 	s := h.sources[tenant]
 	if s == nil {

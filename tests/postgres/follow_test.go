@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -228,4 +229,39 @@ func TestFollowersTakeWhatTheFeedReads(t *testing.T) {
 	if followed > none+15 {
 		t.Errorf("%d statements without followers, %d with 100", none, followed)
 	}
+}
+
+// Close ends the read of a follower that waits for a lock.
+func TestCloseEndsReadsOfFollowers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.Append("s", 5000) // more than a follower reads at once
+	store, err := pgstore.Open(b.Ctx, b.dsn, pgstore.Options{})
+	b.Must(err)
+	first, rest := make(chan struct{}), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		for e, err := range store.Follow(b.Ctx, event.ReadOptions{}) {
+			switch {
+			case err != nil:
+				ended <- err
+			case e.Position == 1:
+				close(first)
+				<-rest
+			}
+		}
+	}()
+	b.InTime("the follower reads", func() { <-first })
+	release := b.lock("lock table millrace_default.events in access exclusive mode")
+	defer release()
+	close(rest)
+	b.Eventually("the follower waits for the lock", func() bool {
+		return value[int](b, "select count(*) from pg_locks where not granted and relation = 'millrace_default.events'::regclass") > 0
+	})
+	b.InTime("Close returns", store.Close)
+	b.InTime("the follower ends", func() {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "the store is closed") {
+			t.Error(err)
+		}
+	})
 }
