@@ -19,13 +19,13 @@ import (
 const (
 	// fresh is for how long a follower returns what was read. So it returns an event that was erased meanwhile no later than that.
 	fresh = 5 * time.Second
-	// pageEvents and pageBytes limit what a follower that is behind reads at once.
-	pageEvents = 500
-	pageBytes  = 1 << 20
+	// pageBytes limits what a follower that is behind reads at once, beside eventlog.PageEvents.
+	pageBytes = 1 << 20
 )
 
-// ReadAll is the method of a tenant.
-type ReadAll func(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error]
+// ReadAll is the method of a tenant, with hints: no event of the selected stream after opts.After has a version below fromVersion,
+// and the caller needs no more than limit events.
+type ReadAll func(ctx context.Context, opts event.ReadOptions, fromVersion int64, limit int) iter.Seq2[event.Envelope, error]
 
 // Follow yields the settled events of a tenant that opts select, and waits for more, until ctx ends.
 func (h *Hub) Follow(ctx context.Context, tenant string, opts event.ReadOptions, readAll ReadAll) iter.Seq2[event.Envelope, error] {
@@ -63,6 +63,10 @@ type follower struct {
 	delays  *backoff.Delays
 	// at is the position up to which the events were yielded, or are not selected.
 	at int64
+	// version is that of the last event of the selected stream, 0 if it is not known.
+	version int64
+	// average is the approximate size of an event in bytes, 0 if it is not known. It keeps statements from reading far more than a page.
+	average int
 	// in is the incarnation of what was yielded. checked is the run in which at was found to be no higher than the head.
 	in      engine.Incarnation
 	checked int
@@ -89,8 +93,11 @@ func (f *follower) each(ctx context.Context, yield func(event.Envelope, error) b
 			if whole = i == 0 || f.epoch.Load() == p.epoch && time.Now().Before(p.until); !whole {
 				break
 			}
-			if f.selects(e) && !yield(e, e.Unreadable) {
-				return nil
+			if f.selects(e) {
+				f.version = e.Version // of no use without a selected stream
+				if !yield(e, e.Unreadable) {
+					return nil
+				}
 			}
 			f.at = e.Position
 		}
@@ -206,8 +213,11 @@ func (f *follower) read(ctx context.Context, mark int64) (page, error) {
 	opts := f.opts
 	opts.After = f.at
 	p := page{to: mark, until: time.Now().Add(fresh), epoch: f.epoch.Load()}
-	bytes := 0
-	for e, err := range f.readAll(ctx, opts) {
+	bytes, limit := 0, eventlog.PageEvents
+	if f.average > 0 {
+		limit = min(limit, max(1, pageBytes/f.average))
+	}
+	for e, err := range f.readAll(ctx, opts, f.version+1, limit) {
 		if err != nil && e.Unreadable == nil {
 			return page{}, err
 		}
@@ -215,10 +225,13 @@ func (f *follower) read(ctx context.Context, mark int64) (page, error) {
 			break
 		}
 		p.events = append(p.events, e)
-		if bytes += e.Size(); len(p.events) == pageEvents || bytes >= pageBytes {
+		if bytes += e.Size(); len(p.events) == limit || bytes >= pageBytes {
 			p.to = e.Position
 			break
 		}
+	}
+	if len(p.events) > 0 {
+		f.average = max(1, bytes/len(p.events))
 	}
 	head, in, err := f.hub.head(ctx, f.tenant)
 	switch {

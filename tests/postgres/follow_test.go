@@ -265,3 +265,37 @@ func TestCloseEndsReadsOfFollowers(t *testing.T) {
 		}
 	})
 }
+
+// A statement that returns more than a page takes is cut short, and its connection is closed. A follower of large events must not
+// do that for each page.
+func TestFollowersOfLargeEventsKeepTheirConnections(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	const events = 100
+	body := fmt.Appendf(nil, "%q", strings.Repeat("x", 256<<10))
+	for range events {
+		_, err := b.store.Append(b.Ctx, "s", event.Any, event.Event{Type: "large", Body: body})
+		b.Must(err)
+	}
+	var opened atomic.Int64
+	store := b.open(b.Place, func(config *pgxpool.Config) {
+		config.AfterConnect = func(context.Context, *pgx.Conn) error {
+			opened.Add(1)
+			return nil
+		}
+		config.MaxConns = 4
+	}, pgstore.Options{})
+	n := int64(0)
+	for e, err := range store.Follow(b.Ctx, event.ReadOptions{}) {
+		b.Must(err)
+		if n++; e.Position != n {
+			t.Fatalf("event %d at %d", n, e.Position)
+		}
+		if n == events {
+			break
+		}
+	}
+	if opened.Load() > 8 {
+		t.Errorf("%d connections were opened for %d events", opened.Load(), events)
+	}
+}
