@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
@@ -198,13 +199,60 @@ func (f *follower) take(ctx context.Context, st *state) (page, error) {
 		first := sort.Search(len(w.Events), func(i int) bool { return w.Events[i].Position > f.at })
 		return page{w.Events[first:], w.Mark, until, st.epoch}, nil
 	}
+	return f.share(ctx, w.Mark)
+}
+
+// share reads the next events together with other followers that need the same ones. When a source begins, all followers may be behind by
+// the same few events.
+func (f *follower) share(ctx context.Context, mark int64) (page, error) {
+	key := shareKey{f.in, f.epoch.Load(), f.at, mark, f.opts.Stream, strings.Join(f.opts.Types, "\x00")}
+	for {
+		mine := &shared{done: make(chan struct{})}
+		of, found := f.shares.LoadOrStore(key, mine)
+		if !found {
+			defer close(mine.done)
+			defer f.shares.Delete(key)
+			mine.page, mine.err = f.readInSlot(ctx, mark)
+			mine.left = ctx.Err() != nil
+			return mine.page, mine.err
+		}
+		other := of.(*shared)
+		select {
+		case <-ctx.Done():
+			return page{}, context.Cause(ctx)
+		case <-other.done:
+			if !other.left {
+				return other.page, other.err
+			}
+		}
+	}
+}
+
+// shareKey has all that decides what a follower reads next.
+type shareKey struct {
+	in            engine.Incarnation
+	epoch         int64
+	after, mark   int64
+	stream, types string
+}
+
+// shared is a read in progress. Its result is set when done is closed. left reports that the follower that read has left: another one
+// has to read.
+type shared struct {
+	done chan struct{}
+	page page
+	err  error
+	left bool
+}
+
+func (f *follower) readInSlot(ctx context.Context, mark int64) (page, error) {
 	select {
 	case f.hub.slots <- struct{}{}:
 		defer func() { <-f.hub.slots }()
 	case <-ctx.Done():
 		return page{}, context.Cause(ctx)
 	}
-	return f.read(ctx, w.Mark)
+	return f.read(ctx, mark)
 }
 
 // read reads the next events up to a settled mark. The incarnation after the read is that of the read, and none of its events is gone if

@@ -3,6 +3,7 @@ package follow
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,8 @@ type source struct {
 	// epoch counts the calls of Drop.
 	epoch atomic.Int64
 	state atomic.Pointer[state]
+	// shares has the reads of followers in progress: shareKey to *shared.
+	shares sync.Map
 }
 
 // state is what followers see. It does not change.

@@ -299,3 +299,38 @@ func TestFollowersOfLargeEventsKeepTheirConnections(t *testing.T) {
 		t.Errorf("%d connections were opened for %d events", opened.Load(), events)
 	}
 }
+
+// Followers that are behind by the same events read them once.
+func TestFollowersThatAreBehindShareTheirReads(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	const followers, events = 100, 5000
+	b.Append("s", events)
+	var acquired atomic.Int64
+	store := b.open(b.Place, func(config *pgxpool.Config) {
+		config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
+			acquired.Add(1)
+			return true, nil
+		}
+	}, pgstore.Options{})
+	var group sync.WaitGroup
+	for range followers {
+		group.Go(func() {
+			n := int64(0)
+			for e, err := range store.Follow(b.Ctx, event.ReadOptions{}) {
+				if n++; err != nil || e.Position != n {
+					t.Errorf("event %d at %d: %v", n, e.Position, err)
+					return
+				}
+				if n == events {
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	// Alone, each of them takes ten pages with two statements each.
+	if n := acquired.Load(); n > followers*20/2 {
+		t.Errorf("%d statements for %d followers", n, followers)
+	}
+}
