@@ -371,6 +371,9 @@ func (f *feed) advanced() *messages.TailAdvanced {
 	advanced := &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.Mark, From: f.window.From, Events: f.window.Events}
 	_, advanced.Asked, _ = f.window.Oldest()
 	f.ref.newest.Store(advanced)
-	f.deps.Events.Followers().Advanced(f.tenant, advanced)
+	// Without subscribers it polls no more. A feed that was replaced may have events of a tenant that was dropped.
+	if len(f.subs) > 0 && f.deps.Feeds.find(f.tenant) == f.ref {
+		f.deps.Events.Followers().Advanced(f.tenant, advanced)
+	}
 	return advanced
 }

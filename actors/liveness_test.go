@@ -247,6 +247,8 @@ type memory struct {
 	engine.Events
 	mu     sync.Mutex
 	events []event.Envelope // only those that concern the projection
+	// followers is nil if there are none.
+	followers *informed
 }
 
 // unfollowed are the followers of a store that has none.
@@ -256,7 +258,12 @@ func (unfollowed) Followed(string) bool { return false }
 
 func (unfollowed) Advanced(string, *engine.Window) {}
 
-func (m *memory) Followers() engine.Followers { return unfollowed{} }
+func (m *memory) Followers() engine.Followers {
+	if m.followers == nil {
+		return unfollowed{}
+	}
+	return m.followers
+}
 
 func (m *memory) change(fn func(m *memory)) {
 	m.mu.Lock()

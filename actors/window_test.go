@@ -256,3 +256,33 @@ func TestFeedThatWasReplacedPublishesNothing(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// informed are followers that keep what they were given last.
+type informed struct {
+	followed atomic.Bool
+	last     atomic.Pointer[engine.Window]
+}
+
+func (i *informed) Followed(string) bool { return i.followed.Load() }
+
+func (i *informed) Advanced(_ string, w *engine.Window) { i.last.Store(w) }
+
+// A feed without subscribers polls no more, so followers read for themselves. They must not be given its window again when that ages.
+func TestFeedWithoutSubscribersGivesFollowersNothing(t *testing.T) {
+	o := surround(t)
+	o.deps.windows.age = 100 * time.Millisecond
+	o.store.followers = &informed{}
+	o.store.followers.followed.Store(true)
+	f := o.feed("a")
+	f.read(1, 3)
+	f.mustGet(0, 3)
+	if w := o.store.followers.last.Load(); w == nil || w.Mark != 3 {
+		t.Fatalf("followers were given %+v", w)
+	}
+	f.send(f.pid, &messages.Unsubscribe{})
+	o.eventually("the followers are told", func() bool { return o.store.followers.last.Load() == nil })
+	o.eventually("the window is empty", func() bool { newest := o.deps.Feeds.newest("a"); return newest != nil && newest.From == 3 })
+	if w := o.store.followers.last.Load(); w != nil {
+		t.Errorf("a feed without subscribers gave followers %+v", w)
+	}
+}

@@ -32,7 +32,7 @@ const listenCheck = 15 * time.Second
 // below what it has returned. The caller then reads again what it needs. An event that was erased is returned for 5 s at most. Handlers and
 // hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.store.followers.Follow(ctx, t.name, opts, t.ReadAll)
+	return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
 }
 
 // Settled returns the tenant's settled mark: no event at or below it can still appear. It waits for appends that are open. Handlers and

@@ -23,7 +23,7 @@ import (
 // then reads again what it needs. An event that was erased is returned for 5 s at most. Handlers and hooks cannot call it: it returns
 // projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.store.followers.Follow(ctx, t.name, opts, t.ReadAll)
+	return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
 }
 
 // Settled returns the tenant's settled mark, which is its last position: a file has one writer. Handlers and hooks cannot call it: it

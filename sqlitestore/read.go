@@ -40,10 +40,16 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
 // iterator yields the error and ends.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+	return t.readAll(ctx, opts, 1, eventlog.PageEvents)
+}
+
+// readAll implements follow.ReadAll.
+func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersion int64, limit int) iter.Seq2[event.Envelope, error] {
 	p := t.allPages(ctx, opts)
 	if opts.Stream != "" {
-		p = t.streamPages(ctx, opts, 1)
+		p = t.streamPages(ctx, opts, fromVersion)
 	}
+	p.Limit = limit
 	return t.read(ctx, "read events of tenant", t.name, opts, p)
 }
 

@@ -26,6 +26,8 @@ type Page struct {
 type Pages struct {
 	// From is where the next page begins, in the numbers of Next: positions or versions.
 	From int64
+	// Limit is the number of events of the first page, at most PageEvents. 0 means PageEvents.
+	Limit int
 	// Next returns where the page after an event begins.
 	Next func(last event.Envelope) int64
 	// Read reads a page of at most limit events.
@@ -34,7 +36,11 @@ type Pages struct {
 
 // Each yields events until yield returns false. An event that cannot be read is yielded with the reason.
 func (p Pages) Each(yield func(event.Envelope, error) bool) error {
-	for limit := PageEvents; ; {
+	limit := PageEvents
+	if p.Limit > 0 {
+		limit = min(p.Limit, PageEvents)
+	}
+	for {
 		page, err := p.Read(p.From, limit)
 		if err != nil {
 			return err

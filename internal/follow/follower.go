@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,13 +20,13 @@ import (
 const (
 	// fresh is for how long a follower returns what was read. So it returns an event that was erased meanwhile no later than that.
 	fresh = 5 * time.Second
-	// pageEvents and pageBytes limit what a follower that is behind reads at once.
-	pageEvents = 500
-	pageBytes  = 1 << 20
+	// pageBytes limits what a follower that is behind reads at once, beside eventlog.PageEvents.
+	pageBytes = 1 << 20
 )
 
-// ReadAll is the method of a tenant.
-type ReadAll func(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error]
+// ReadAll is the method of a tenant, with hints: no event of the selected stream after opts.After has a version below fromVersion,
+// and the caller needs no more than limit events.
+type ReadAll func(ctx context.Context, opts event.ReadOptions, fromVersion int64, limit int) iter.Seq2[event.Envelope, error]
 
 // Follow yields the settled events of a tenant that opts select, and waits for more, until ctx ends.
 func (h *Hub) Follow(ctx context.Context, tenant string, opts event.ReadOptions, readAll ReadAll) iter.Seq2[event.Envelope, error] {
@@ -49,6 +50,10 @@ func (h *Hub) follow(ctx context.Context, tenant string, f *follower, yield func
 		return err
 	}
 	defer h.leave(f.source)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The pool of a store is closed when its reads have ended.
+	defer context.AfterFunc(h.life, func() { cancel(ErrClosed) })()
 	return f.each(ctx, yield)
 }
 
@@ -59,6 +64,10 @@ type follower struct {
 	delays  *backoff.Delays
 	// at is the position up to which the events were yielded, or are not selected.
 	at int64
+	// version is that of the last event of the selected stream, 0 if it is not known.
+	version int64
+	// average is the approximate size of an event in bytes, 0 if it is not known. It keeps statements from reading far more than a page.
+	average int
 	// in is the incarnation of what was yielded. checked is the run in which at was found to be no higher than the head.
 	in      engine.Incarnation
 	checked int
@@ -71,6 +80,8 @@ type page struct {
 	to    int64
 	until time.Time // when the page is too old
 	epoch int64
+	// average is the average size of its events in bytes.
+	average int
 }
 
 // each yields events until yield returns false.
@@ -85,8 +96,11 @@ func (f *follower) each(ctx context.Context, yield func(event.Envelope, error) b
 			if whole = i == 0 || f.epoch.Load() == p.epoch && time.Now().Before(p.until); !whole {
 				break
 			}
-			if f.selects(e) && !yield(e, e.Unreadable) {
-				return nil
+			if f.selects(e) {
+				f.version = e.Version // of no use without a selected stream
+				if !yield(e, e.Unreadable) {
+					return nil
+				}
 			}
 			f.at = e.Position
 		}
@@ -142,8 +156,6 @@ func (f *follower) pause(ctx context.Context, d time.Duration, next <-chan struc
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-f.hub.life.Done():
-		return ErrClosed
 	case <-timer.C:
 	case <-next:
 	}
@@ -187,7 +199,7 @@ func (f *follower) take(ctx context.Context, st *state) (page, error) {
 	until := w.Asked.Add(fresh)
 	if f.at >= w.From && st.epoch == f.epoch.Load() && time.Now().Before(until) {
 		first := sort.Search(len(w.Events), func(i int) bool { return w.Events[i].Position > f.at })
-		return page{w.Events[first:], w.Mark, until, st.epoch}, nil
+		return page{events: w.Events[first:], to: w.Mark, until: until, epoch: st.epoch}, nil
 	}
 	return f.readShared(ctx, w.Mark)
 }
@@ -195,7 +207,7 @@ func (f *follower) take(ctx context.Context, st *state) (page, error) {
 // readShared reads the next events. Followers that need the same ones at the same time share a read, which ends with the hub, and not with
 // the follower that began it.
 func (f *follower) readShared(ctx context.Context, mark int64) (page, error) {
-	key := fmt.Sprintf("%d %d %d %q %q %s", f.at, mark, f.in, f.opts.Types, f.opts.Stream, f.tenant)
+	key := fmt.Sprintf("%d %d %d %d %q %q %s", f.in, f.epoch.Load(), f.at, mark, f.opts.Types, f.opts.Stream, f.tenant)
 	reads := *f
 	read := f.hub.reads.DoChan(key, func() (any, error) {
 		limited, release, err := f.hub.readSlot(f.hub.life)
@@ -208,6 +220,7 @@ func (f *follower) readShared(ctx context.Context, mark int64) (page, error) {
 	select {
 	case result := <-read:
 		p, _ := result.Val.(page)
+		f.average = cmp.Or(p.average, f.average)
 		return p, result.Err
 	case <-ctx.Done():
 		return page{}, context.Cause(ctx)
@@ -220,8 +233,11 @@ func (f *follower) read(ctx context.Context, mark int64) (page, error) {
 	opts := f.opts
 	opts.After = f.at
 	p := page{to: mark, until: time.Now().Add(fresh), epoch: f.epoch.Load()}
-	bytes := 0
-	for e, err := range f.readAll(ctx, opts) {
+	bytes, limit := 0, eventlog.PageEvents
+	if f.average > 0 {
+		limit = min(limit, max(1, pageBytes/f.average))
+	}
+	for e, err := range f.readAll(ctx, opts, f.version+1, limit) {
 		if err != nil && e.Unreadable == nil {
 			return page{}, err
 		}
@@ -229,10 +245,13 @@ func (f *follower) read(ctx context.Context, mark int64) (page, error) {
 			break
 		}
 		p.events = append(p.events, e)
-		if bytes += e.Size(); len(p.events) == pageEvents || bytes >= pageBytes {
+		if bytes += e.Size(); len(p.events) == limit || bytes >= pageBytes {
 			p.to = e.Position
 			break
 		}
+	}
+	if len(p.events) > 0 {
+		p.average = max(1, bytes/len(p.events))
 	}
 	head, in, err := f.hub.head(ctx, f.tenant)
 	switch {

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/window"
+	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -87,6 +89,7 @@ func (s *source) run(ctx context.Context) {
 			delays.Reset()
 			r.wait(ctx, pause)
 		case s.hub.lasts(err):
+			s.hub.forget(s) // whoever joins now begins anew
 			s.publish(state{err: err})
 			return
 		default:
@@ -131,7 +134,10 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 		r.tail = nil
 		return 0, err
 	}
-	if u.Incarnation != r.in || u.From != r.window.Mark {
+	if r.in != 0 && u.Incarnation == r.in && u.From != r.window.Mark {
+		return 0, fmt.Errorf("events up to position %d are gone: %w", r.window.Mark, projection.ErrRestored)
+	}
+	if u.Incarnation != r.in {
 		r.in = u.Incarnation
 		r.runs++
 		r.window.Reset(u.From)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -229,5 +230,109 @@ func TestFollowersTakeWhatTheFeedReads(t *testing.T) {
 	t.Logf("statements: %d without followers, %d with 100", none, followed)
 	if followed > none+15 {
 		t.Errorf("%d statements without followers, %d with 100", none, followed)
+	}
+}
+
+// Close ends the read of a follower that waits for a lock.
+func TestCloseEndsReadsOfFollowers(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.Append("s", 5000) // more than a follower reads at once
+	store, err := pgstore.Open(b.Ctx, b.dsn, pgstore.Options{})
+	b.Must(err)
+	first, rest := make(chan struct{}), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		for e, err := range store.Follow(b.Ctx, event.ReadOptions{}) {
+			switch {
+			case err != nil:
+				ended <- err
+			case e.Position == 1:
+				close(first)
+				<-rest
+			}
+		}
+	}()
+	b.InTime("the follower reads", func() { <-first })
+	release := b.lock("lock table millrace_default.events in access exclusive mode")
+	defer release()
+	close(rest)
+	b.Eventually("the follower waits for the lock", func() bool {
+		return value[int](b, "select count(*) from pg_locks where not granted and relation = 'millrace_default.events'::regclass") > 0
+	})
+	b.InTime("Close returns", store.Close)
+	b.InTime("the follower ends", func() {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), "the store is closed") {
+			t.Error(err)
+		}
+	})
+}
+
+// A statement that returns more than a page takes is cut short, and its connection is closed. A follower of large events must not
+// do that for each page.
+func TestFollowersOfLargeEventsKeepTheirConnections(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	const events = 100
+	body := fmt.Appendf(nil, "%q", strings.Repeat("x", 256<<10))
+	for range events {
+		_, err := b.store.Append(b.Ctx, "s", event.Any, event.Event{Type: "large", Body: body})
+		b.Must(err)
+	}
+	var opened atomic.Int64
+	store := b.open(b.Place, func(config *pgxpool.Config) {
+		config.AfterConnect = func(context.Context, *pgx.Conn) error {
+			opened.Add(1)
+			return nil
+		}
+		config.MaxConns = 4
+	}, pgstore.Options{})
+	n := int64(0)
+	for e, err := range store.Follow(b.Ctx, event.ReadOptions{}) {
+		b.Must(err)
+		if n++; e.Position != n {
+			t.Fatalf("event %d at %d", n, e.Position)
+		}
+		if n == events {
+			break
+		}
+	}
+	if opened.Load() > 8 {
+		t.Errorf("%d connections were opened for %d events", opened.Load(), events)
+	}
+}
+
+// Followers that are behind by the same events read them once.
+func TestFollowersThatAreBehindShareTheirReads(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	const followers, events = 100, 5000
+	b.Append("s", events)
+	var acquired atomic.Int64
+	store := b.open(b.Place, func(config *pgxpool.Config) {
+		config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) {
+			acquired.Add(1)
+			return true, nil
+		}
+	}, pgstore.Options{})
+	var group sync.WaitGroup
+	for range followers {
+		group.Go(func() {
+			n := int64(0)
+			for e, err := range store.Follow(b.Ctx, event.ReadOptions{}) {
+				if n++; err != nil || e.Position != n {
+					t.Errorf("event %d at %d: %v", n, e.Position, err)
+					return
+				}
+				if n == events {
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	// Alone, each of them takes ten pages with two statements each.
+	if n := acquired.Load(); n > followers*20/2 {
+		t.Errorf("%d statements for %d followers", n, followers)
 	}
 }
