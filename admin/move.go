@@ -78,10 +78,11 @@ type MoveReport struct {
 // MoveTenant first archives the tenant in the source, as ArchiveTenant does, and waits until nothing of it runs. Then it inserts all rows in
 // one transaction of the target, reads them again from both stores and compares them, runs MoveOptions.ReadModels, and commits. So the
 // target has everything or nothing. The source keeps the tenant, archived, so that a server that was forgotten cannot append to it: drop it
-// there when it is no longer needed, and never unarchive it, since both stores would give the same positions to different events.
+// there when it is no longer needed.
 //
-// The source has a record of the move until the tenant is dropped there, and the target has one too. While it has, UnarchiveTenant of the
-// source returns projection.ErrTenantMoved, and so does a move to another target, also of another process.
+// Both stores keep a record of the move. Until the tenant is dropped in the source or comes back, UnarchiveTenant of the source returns
+// projection.ErrTenantMoved, since both stores would give the same positions to different events. So does a move to another target, also by
+// another process.
 //
 // After an error the target has nothing of the tenant, and a tenant that was active is active in the source again. If the error is that of
 // the commit, the tenant may have moved: it stays archived in the source, and the error says so. It also stays archived if the process dies.

@@ -15,7 +15,11 @@ const elsewhere = "elsewhere"
 // moveGuest moves the guest to another store and back.
 func (s *strike) moveGuest() error {
 	defer s.close(guest, projection.ErrTenantArchived, projection.ErrTenantDropping, projection.ErrUnknownTenant)()
-	other, err := pgstore.OpenPool(s.ctx, s.store.Pool(), pgstore.Options{Schema: elsewhere})
+	var other *pgstore.Store
+	err := s.retried(func(ctx context.Context) (err error) {
+		other, err = pgstore.OpenPool(ctx, s.store.Pool(), pgstore.Options{Schema: elsewhere})
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -33,9 +37,9 @@ func (s *strike) moveGuest() error {
 	return errors.Join(s.moveBetween(other, s.store), s.removeFrom(other))
 }
 
-// moveBetween moves the guest with its projections. The move is repeated during an outage, after which the guest may be archived.
+// moveBetween moves the guest with its projections. The move is repeated during an outage. The stores know whether the guest was active.
 func (s *strike) moveBetween(from, to *pgstore.Store) error {
-	opts := admin.MoveOptions{Projections: make(map[string]admin.MoveAction), Active: true}
+	opts := admin.MoveOptions{Projections: make(map[string]admin.MoveAction)}
 	for name := range projectionTypes {
 		opts.Projections[name] = admin.MoveKeep
 	}
