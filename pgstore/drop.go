@@ -46,6 +46,7 @@ func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropO
 	if err != nil {
 		return err
 	}
+	s.followers.End(name)
 	s.prepared.remove(name)
 	if t, err := s.ForTenant(name); err == nil {
 		s.reads.remove(t.sql("read_tail"))

@@ -58,9 +58,10 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 		return engine.TailUpdate{}, t.invalid
 	}
 	update, err := t.poll(ctx)
-	if errors.Is(err, projection.ErrIncarnationChanged) || errors.Is(err, errEventsGone) {
+	if gone := errors.Is(err, errEventsGone); gone || errors.Is(err, projection.ErrIncarnationChanged) {
 		*t = tail{tenant: t.tenant, slot: t.slot}
 		update, err = t.poll(ctx)
+		update.Gone = gone
 	}
 	if err != nil {
 		*t = tail{tenant: t.tenant, slot: t.slot}

@@ -44,6 +44,7 @@ func (s *Store) DropTenant(ctx context.Context, name, confirm string, _ DropOpti
 	if err != nil {
 		return err
 	}
+	s.followers.End(name)
 	s.log.Info("tenant dropped", zap.String("tenant", name))
 	return nil
 }

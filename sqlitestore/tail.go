@@ -59,6 +59,7 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	if errors.Is(err, errEventsGone) {
 		t.started = false
 		update, err = t.poll(ctx)
+		update.Gone = true
 	}
 	if err != nil {
 		t.started = false

@@ -48,6 +48,16 @@ func follow(ctx context.Context, tenant kit.Tenant, opts event.ReadOptions, paus
 	return f
 }
 
+// has reports whether the follower has n events. It ends the test if the follower has ended.
+func (f *following) has(b *kit.Bundle, n int) bool {
+	select {
+	case <-f.done:
+		b.T.Fatalf("the follower has ended with %d events: %v", len(f.got), f.err)
+	default:
+	}
+	return len(f.events()) >= n
+}
+
 func (f *following) events() []event.Envelope {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,7 +130,7 @@ func TestFollowersGetEveryEventOnceAndInOrder(t *testing.T) {
 		last := b.Head()
 		for i, f := range all {
 			want := selected(b, b.Store, f.opts)
-			b.Eventually(fmt.Sprintf("follower %d has %d events up to %d", i, len(want), last), func() bool { return len(f.events()) >= len(want) })
+			b.Eventually(fmt.Sprintf("follower %d has %d events up to %d", i, len(want), last), func() bool { return f.has(b, len(want)) })
 			if got := f.events(); !reflect.DeepEqual(got, want) {
 				t.Errorf("follower %d, %+v: got %v, want %v", i, f.opts, kit.PositionsOf(got), kit.PositionsOf(want))
 			}
@@ -145,7 +155,7 @@ func TestFollowersAreWoken(t *testing.T) {
 			n++
 			_, err := from.Append(b.Ctx, "s", event.Any, kit.SomeEvents(1)...)
 			b.Must(err)
-			b.Eventually(fmt.Sprint("event ", n, " arrives"), func() bool { return len(f.events()) == n })
+			b.Eventually(fmt.Sprint("event ", n, " arrives"), func() bool { return f.has(b, n) })
 		}
 		for range 20 {
 			one(b.Store)
@@ -219,6 +229,27 @@ func TestFollowersOfARestoredTenantEnd(t *testing.T) {
 		f = follow(b.Ctx, b.Store, event.ReadOptions{}, nil)
 		b.Append("s", 3)
 		b.Eventually("another follower has what is there", func() bool { return len(f.events()) == 7 })
+	})
+}
+
+// A tenant that is created again is another one, also if it soon has more events.
+func TestFollowersOfADroppedTenantEnd(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
+		b.Must(err)
+		b.AppendTo(acme, "s", 3)
+		f := follow(b.Ctx, acme, event.ReadOptions{}, nil)
+		b.Eventually("the follower has the events", func() bool { return f.has(b, 3) })
+		b.Must(b.Store.DropTenant(b.Ctx, "acme"))
+		acme, err = b.Store.CreateTenant(b.Ctx, "acme")
+		b.Must(err)
+		b.AppendTo(acme, "s", 10)
+		if err := f.ended(b); !errors.Is(err, projection.ErrUnknownTenant) && !errors.Is(err, projection.ErrTenantDropping) && !errors.Is(err, projection.ErrRestored) {
+			t.Errorf("%v", err)
+		}
+		if n := len(f.events()); n != 3 {
+			t.Errorf("it got %d events", n)
+		}
 	})
 }
 

@@ -224,6 +224,8 @@ type TailUpdate struct {
 	Events []event.Envelope
 	// Bytes is the memory that Events share and hold beside themselves.
 	Bytes int
+	// Gone reports that the tail has begun anew, since events at or below its mark are gone, or belonged to an earlier tenant of the name.
+	Gone bool
 	// More reports whether another poll may find more at once.
 	More bool
 	// Again is the delay before the next poll while the tail waits for a gap. 0 means that a wake-up starts the next one.

@@ -188,6 +188,14 @@ func (h *Hub) Drop(tenant string) {
 	}
 }
 
+// End ends the followers of a tenant that was dropped. A tenant that is created under its name is another one.
+func (h *Hub) End(tenant string) {
+	if s := h.find(tenant); s != nil {
+		s.dropped.Store(true)
+		s.wake(engine.UnknownPosition)
+	}
+}
+
 // listen listens for announcements of other processes until ctx ends. hears is true while they arrive.
 func (h *Hub) listen(ctx context.Context, hears *atomic.Bool) {
 	delays := backoff.New(100*time.Millisecond, 5*time.Second)

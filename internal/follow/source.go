@@ -35,9 +35,10 @@ type source struct {
 	wanted atomic.Int64
 	// feed is what the runtime of this process has read, nil if it does not read the tenant.
 	feed atomic.Pointer[engine.Window]
-	// epoch counts the calls of Drop.
-	epoch atomic.Int64
-	state atomic.Pointer[state]
+	// epoch counts the calls of Drop. dropped reports that End was called.
+	epoch   atomic.Int64
+	dropped atomic.Bool
+	state   atomic.Pointer[state]
 }
 
 // state is what followers see. It does not change.
@@ -117,6 +118,9 @@ type reader struct {
 // step publishes what is known now. It returns the pause before the next poll.
 func (r *reader) step(ctx context.Context) (time.Duration, error) {
 	epoch := r.epoch.Load()
+	if r.dropped.Load() {
+		return 0, projection.ErrUnknownTenant
+	}
 	if feed := r.feed.Load(); feed != nil {
 		r.useFeed(feed, epoch)
 		return noWait, nil
@@ -134,10 +138,10 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 		r.tail = nil
 		return 0, err
 	}
-	if r.in != 0 && u.Incarnation == r.in && u.From != r.window.Mark {
+	if u.Gone && u.Incarnation == r.in {
 		return 0, fmt.Errorf("events up to position %d are gone: %w", r.window.Mark, projection.ErrRestored)
 	}
-	if u.Incarnation != r.in {
+	if u.Incarnation != r.in || u.From != r.window.Mark { // a mark may also be found without a read
 		r.in = u.Incarnation
 		r.runs++
 		r.window.Reset(u.From)
