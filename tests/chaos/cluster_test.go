@@ -50,6 +50,7 @@ type cluster struct {
 	mu       sync.Mutex
 	noticed  []finding // contradictions between dead letters, found during the test
 	troubles []trouble
+	restores []trouble // of the guest
 	outages  []outage
 	closures []closure
 	erased   []erased

@@ -43,6 +43,7 @@ func (s *strike) restoreGuest(w *writers, pass func()) error {
 	if err != nil {
 		return err
 	}
+	defer s.restoring()()
 	err = s.program(filepath.Join(programs, "psql"), "--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1",
 		"--command=drop schema millrace_"+guest+" cascade", "--file="+dump)
 	if err != nil {
@@ -55,6 +56,19 @@ func (s *strike) restoreGuest(w *writers, pass func()) error {
 		return err
 	}
 	return s.retried(func(ctx context.Context) error { return a.ResumeTenant(ctx, guest) })
+}
+
+// restoring records that the guest is restored until over is called.
+func (s *strike) restoring() (over func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := len(s.restores)
+	s.restores = append(s.restores, trouble{what: "restore", from: time.Now()})
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.restores[at].to = time.Now()
+	}
 }
 
 // program runs a program of PostgreSQL, and repeats it while it fails, as it does during an outage.

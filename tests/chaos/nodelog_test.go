@@ -24,6 +24,9 @@ var expectedErrors = []string{
 // replaced.
 const guestLost = `unknown tenant \"guest\": ERROR: relation \"millrace_guest.events\" does not exist`
 
+// guestRestored is what a node that was frozen or cut off may log while the guest is restored, until it notices that it has lost its leases.
+const guestRestored = "the tenant was restored or truncated"
+
 // alarms must not stand in a node's log.
 var alarms = []string{"\tERROR\t", "DATA RACE", "panic", "fatal error:"}
 
@@ -43,7 +46,7 @@ func (c *cluster) misbehaved() (findings []finding) {
 		for line := range strings.Lines(string(log)) {
 			contains := func(part string) bool { return strings.Contains(line, part) }
 			if slices.ContainsFunc(alarms, contains) && !slices.ContainsFunc(expectedErrors, contains) &&
-				!(contains(guestLost) && c.duringFailover(line)) {
+				!(contains(guestLost) && c.during("failover", line)) && !(contains(guestRestored) && contains(guest) && c.during("restore", line)) {
 				found("%s logged: %s", n.name, strings.TrimSpace(line))
 			}
 		}
@@ -51,14 +54,14 @@ func (c *cluster) misbehaved() (findings []finding) {
 	return findings
 }
 
-// duringFailover reports whether a line was logged during a failover, or within a second after it.
-func (c *cluster) duringFailover(line string) bool {
+// during reports whether a line was logged during a trouble of that kind, or within a second after it.
+func (c *cluster) during(what, line string) bool {
 	logged, _, _ := strings.Cut(line, "\t")
 	at, err := time.Parse(time.RFC3339, logged)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return err == nil && slices.ContainsFunc(c.troubles, func(t trouble) bool {
-		return t.what == "failover" && at.After(t.from) && (t.to.IsZero() || at.Before(t.to.Add(time.Second)))
+	return err == nil && slices.ContainsFunc(slices.Concat(c.troubles, c.restores), func(t trouble) bool {
+		return t.what == what && at.After(t.from) && (t.to.IsZero() || at.Before(t.to.Add(time.Second)))
 	})
 }
 
@@ -77,7 +80,7 @@ func TestLinesDuringAFailoverAreFound(t *testing.T) {
 	for logged, want := range map[string]bool{
 		"2026-01-01T10:00:10.400Z": false, "2026-01-01T10:00:11.000Z": true, "2026-01-01T10:00:12.900Z": true, "2026-01-01T10:00:13.100Z": false, "no time": false,
 	} {
-		if got := c.duringFailover(logged + "\tERROR\tn1/1\ttext\n"); got != want {
+		if got := c.during("failover", logged+"\tERROR\tn1/1\ttext\n"); got != want {
 			t.Errorf("%s: %v", logged, got)
 		}
 	}
