@@ -43,7 +43,7 @@ const (
 )
 
 // Health returns the health of the runtime. It may be called every second. At most every 5 s, and only while the runtime is
-// ready, it reads the figures of the deployment. That is two statements, limited to half a second.
+// ready, it reads the figures of the deployment. Those are two statements, limited to half a second.
 func (r *Runtime) Health(ctx context.Context) Health {
 	h := Health{NotLive: r.notLive(), NotReady: r.notReady()}
 	if deps := r.running(); deps != nil {

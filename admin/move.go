@@ -80,20 +80,22 @@ type MoveReport struct {
 // target has everything or nothing. The source keeps the tenant, archived, so that a server that was forgotten cannot append to it: drop it
 // there when it is no longer needed.
 //
-// Both stores keep a record of the move. Until the tenant is dropped in the source or comes back, UnarchiveTenant of the source returns
-// projection.ErrTenantMoved, since both stores would give the same positions to different events. So does a move to another target, also by
-// another process.
+// Both stores keep a record of the move. Until the tenant is dropped in the source, moves back, or the move is abandoned, UnarchiveTenant
+// of the source returns projection.ErrTenantMoved, since both stores would give the same positions to different events. A move to another
+// target returns it too, also in another process.
 //
-// After an error the target has nothing of the tenant, and a tenant that was active is active in the source again. If the error is that of
-// the commit, the tenant may have moved: it stays archived in the source, and the error says so. It also stays archived if the process dies.
-// Repeat the call then: the record says whether the tenant was active. If the tenant has moved, MoveTenant changes nothing and returns a
-// report in which Earlier is set. To give up the move instead, call AbandonMove.
+// After an error the target has nothing of the tenant. A tenant that this call has archived is active in the source again. A call that
+// repeats an interrupted move leaves it archived. If the error is that of the commit, the tenant may have moved: it stays archived in the
+// source, and the error says so. It also stays archived if the process dies. Repeat the call then: the record says whether the tenant was
+// active. If the tenant has moved, MoveTenant changes nothing and returns a report in which Earlier is set. To give up the move instead,
+// call AbandonMove.
 //
 // One move of a process runs at a time. If another process writes to the target for 30 seconds, MoveTenant gives up.
 //
 // MoveTenant returns projection.ErrTenantNotEmpty if the target has such a tenant with other events or projections,
-// projection.ErrOperationOpen while a rebuild, a swap or a drop of a version is open, and projection.ErrUnknownTenant. Before these, nothing
-// has changed. It needs the roles that own the tenant's schemas. In a file, nothing else is written while MoveTenant reads from it or writes to it.
+// projection.ErrOperationOpen while a rebuild, a swap or a drop of a version is open, and projection.ErrUnknownTenant. In these cases
+// nothing has changed. It needs the roles that own the tenant's schemas. In a file, nothing else is written while MoveTenant reads from it
+// or writes to it.
 func MoveTenant(ctx context.Context, from, to Store, tenant string, opts MoveOptions) (MoveReport, error) {
 	tenant = engine.FullTenant(tenant)
 	m := control.Move{Tenant: tenant, Active: opts.Active, Progress: opts.progress}

@@ -14,8 +14,8 @@ type Schema struct {
 	Outdated []string `json:"outdatedTenants"`
 }
 
-// Schema compares the tables of the store with the migrations of this program. The store need not be migrated. A program with which Found
-// is higher than Newest is older than the store.
+// Schema compares the tables of the store with the migrations of this program. The store need not be migrated. If Found is
+// higher than Newest, the program is older than the store.
 func (a *Admin) Schema(ctx context.Context) (Schema, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Pause stops a projection, with all its partitions and on whatever nodes it runs, until it is resumed. Pause returns when nothing of the projection runs any
-// more: its node has finished the batch in progress and released the lease. The lease of a dead node is taken away. A pause
-// outlives restarts.
+// Pause stops a projection, with all its partitions and on whatever nodes it runs, until it is resumed. Pause returns when nothing of the
+// projection runs any more: its node has finished the batch in progress and released the lease. The lease of a dead node is taken away. A
+// pause outlives restarts.
 //
 // If ctx ends first, Pause returns ctx's error, and the projection is paused nevertheless. If the projection is resumed first,
 // Pause returns projection.ErrResumed. A handler must not pause its own projection, since Pause would wait for the handler.

@@ -36,10 +36,10 @@ type Event struct {
 	CausationID string
 	// CorrelationID is shared by all events of one conversation. Optional.
 	CorrelationID string
-	// Time is when the event was inserted, for one that another store had before. It must be from year 1 to 9999, is kept in microseconds, and may
-	// be later than now. Default: the time of the append, by the clock of the server, or of the machine that has the file. The lag of a
-	// projection is the age of an event by this time, and 0 while that is in the future. A projection that begins at a time
-	// (projection.Start) begins at the first position whose event has that time or a later one, and handles all that follow.
+	// Time is when another store inserted the event, if this is a copy of it. It must be from year 1 to 9999, is kept in microseconds, and
+	// may be later than now. Default: the time of the append, by the clock of the server, or of the machine that has the file. The lag of a
+	// projection is the age of an event by this time, and 0 while the time is in the future. A projection that begins at a time
+	// (projection.Start) begins at the first position whose event has that time or a later one, and handles all events that follow.
 	Time time.Time
 
 	err error // why the body could not be encoded
@@ -130,8 +130,8 @@ type Envelope struct {
 	// RawHeaders is the JSON object of the headers, nil if there are none. Headers decodes it.
 	RawHeaders json.RawMessage `json:"headers,omitempty"`
 	// Time is when the event was inserted, by the clock of the server, or of the machine that has the file, unless the append set
-	// Event.Time. Another program may have inserted any time. Times before year 1 are the zero time, and those after 9999 the last day of 9999, so that JSON can be
-	// made of every envelope.
+	// Event.Time. Another program may have inserted any time. Times before year 1 are the zero time, and those after 9999 the last day of
+	// 9999, so that JSON can be made of every envelope.
 	Time time.Time `json:"time"`
 	// Unreadable is why the store could not read the body and the headers, an *UnreadableError. It is nil in every event that a handler
 	// gets. Readers of events get it as an error, too.
@@ -168,7 +168,8 @@ func (e Envelope) Headers() map[string]string {
 }
 
 // Event returns an event that can be appended elsewhere as a copy of this one. The copy of a redacted event is redacted. Position and
-// version are those of the append, and so is the time, unless the caller sets Event.Time. Headers that are not an object of strings, which other programs may insert, are left out.
+// version are those of the append, and so is the time, unless the caller sets Event.Time. Headers that are not an object of strings, which
+// other programs may insert, are left out.
 func (e Envelope) Event() Event {
 	of := Event{Type: e.Type, Body: e.Body, Headers: e.Headers(), CausationID: e.CausationID, CorrelationID: e.CorrelationID}
 	if e.Redacted() {

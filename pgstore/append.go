@@ -150,7 +150,8 @@ func (t *Tenant) appendOnConn(ctx context.Context, a appendCall) (result event.A
 	return result, err
 }
 
-// appendPrepared sends the append by a prepared statement, unless its events have times, which is rare. It reports sent as false if the session has none: then nothing was written.
+// appendPrepared sends the append by a prepared statement. It reports sent as false, and has written nothing, if the session has no such
+// statement or the events have times, which is rare.
 func (t *Tenant) appendPrepared(ctx context.Context, conn *pgx.Conn, a appendCall) (result event.Appended, sent bool, err error) {
 	if a.expires() || a.Times != nil || !t.store.keepsPrepared(conn) {
 		return result, false, nil

@@ -23,14 +23,16 @@ const listenCheck = 15 * time.Second
 // on every event exactly once, use a projection.
 //
 // All followers of a tenant in a process share one read of its new events: that of the process's runtime, if it runs projections of the
-// tenant. Followers without such a runtime hold one connection, which listens, for all tenants (see Options.SessionDSN). A follower that is
-// more than a few seconds or some 2,000 events behind reads for itself, in pages, and holds no connection between them.
+// tenant. While a store has followers, it holds one connection outside the pool, which listens for the events of all tenants. If
+// notifications cannot arrive, it polls every 500 ms (see Options.SessionDSN). A follower that is more than a few seconds or some 2,000
+// events behind reads for itself, in pages, and holds no connection between them.
 //
 // An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any
-// other error is yielded last. Follow waits while the server cannot be reached. It ends with projection.ErrIncarnationChanged after a crash
-// of the server or a failover, since events that it has returned may be gone, and with projection.ErrRestored if the tenant's events end
-// below what it has returned. The caller then reads again what it needs. An event that was erased is returned for 5 s at most. Handlers and
-// hooks cannot call it: it returns projection.ErrWithinTx.
+// other error is yielded last, also that of ctx. Follow waits while the server cannot be reached. It ends with
+// projection.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned may be gone, and with
+// projection.ErrRestored if the tenant's events end below what it has returned, below opts.After, or below the checkpoint of a projection
+// (see admin.Admin.RecoverTenant). The caller then reads again what it needs. An event that was erased is returned for 5 s at most.
+// Handlers and hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
 	return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
 }

@@ -116,7 +116,7 @@ var (
 	// archive or unarchive such a tenant. In a file, reads return it as soon as the drop has begun to delete events.
 	// After the end of the drop, appends and reads return ErrUnknownTenant.
 	ErrTenantDropping = errors.New("the tenant is being dropped")
-	// ErrTenantMoved is returned if a move has, or may have, committed the tenant to another store. The error is a MovedError.
+	// ErrTenantMoved is returned if a move has, or may have, committed the tenant to another store. The error is a *MovedError.
 	ErrTenantMoved = errors.New("the tenant has moved to another store, or may have moved")
 	// ErrTenantNotEmpty is returned by admin.MoveTenant if the target has a tenant of that name that is not empty.
 	ErrTenantNotEmpty = errors.New("the tenant is not empty")
@@ -126,7 +126,7 @@ var (
 	// ErrNotPrimary is returned if the server is a standby. No event ever settles there.
 	ErrNotPrimary = errors.New("server is not the primary")
 	// ErrRestored is returned if a tenant's events end below a checkpoint: the tenant was restored or truncated. Its projections stop.
-	// Admin.RecoverTenant lets them continue.
+	// Admin.RecoverTenant lets them continue. Follow also returns it if the events end below what it has returned.
 	ErrRestored = errors.New("events end below the checkpoint: the tenant was restored or truncated")
 	// ErrTenantLocked is returned if another session keeps a tenant's events locked against reads, as VACUUM FULL and ALTER
 	// TABLE do. The read is tried again. Other tenants are not affected.

@@ -283,7 +283,7 @@ func TestFollowersReturnNothingErased(t *testing.T) {
 	})
 }
 
-// Settled waits for appends in progress, and Follow reads up to it without a wait.
+// Without an append in progress, Settled returns the position of the last event. TestFollowersWaitForOpenAppends has one in progress.
 func TestSettledIsTheEndOfWhatCanStillAppear(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		mark, err := b.Store.Settled(b.Ctx)

@@ -130,8 +130,8 @@ func (c *cli) importCommand() *cobra.Command {
 		Use:   "import FILE.ndjson[.gz]",
 		Short: "Append the events of an NDJSON file",
 		Long: `Appends the events of a file in their order, 500 in each transaction. Each line is a JSON object with stream, type and body, and
-optionally headers, causationId, correlationId and time; positions and versions are assigned anew. Events keep their times, with
---new-times they get those of the import. Files of events export have this format. In other files, the member data is read as the
+optionally headers, causationId, correlationId and time (RFC 3339); positions and versions are assigned anew. Events keep their times.
+With --new-times they get those of the import. Files of events export have this format. In other files, the member data is read as the
 body, and the member at as a header. The file may be compressed by gzip.
 
 An import that was interrupted can be repeated: it continues where it ended, within the time for which the store keeps

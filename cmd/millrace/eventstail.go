@@ -17,8 +17,9 @@ func (c *cli) tailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Print the last events, and follow new ones",
-		Long: `Prints the last events of a tenant. With --follow it continues with new events until it is interrupted. It shows events when
-they are settled, in order, and leaves none out. An event that cannot be read is shown with the reason, and then the status at
+		Long: `Prints the last events of a tenant. With --follow it continues with new events until it is interrupted, and ends with an
+error if events that it has shown may be gone: after a failover, or if the tenant is restored. It shows events when they are settled, in
+order, and leaves none out. An event that cannot be read is shown with the reason, and then the status at
 the end is 1.`,
 		Example: "  millrace events tail\n  millrace events tail -f -n 0 --type OrderPlaced --json",
 		Args:    cobra.NoArgs,

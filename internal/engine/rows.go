@@ -37,7 +37,7 @@ type ProjectionRow struct {
 	ID projection.ID
 	// Partitions is how many partitions the projection has.
 	Partitions int
-	// State is the state by the row alone, as a admin.State. It is the first of these that applies: paused, failed because it
+	// State is the state by the row alone, as an admin.State. It is the first of these that applies: paused, failed because it
 	// is halted, not owned, failed for its owner, missing object or waiting at a failing event, elsewhere.
 	State string
 	// Desired is the desired state of the projection. It is WantPause while its tenant is suspended. Tenant is the state of the

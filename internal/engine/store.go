@@ -65,7 +65,7 @@ type Events interface {
 	Absent(ctx context.Context, tenant string) error
 	// OnWake registers a function that is called after each append made through this store in this process. remove ends that.
 	OnWake(w Waker) (remove func())
-	// Followers are those who follow events through this store in this process, without a projection.
+	// Followers returns the followers of this store in this process. They follow events without a projection.
 	Followers() Followers
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// fresh is for how long a follower returns what was read. So it returns an event that was erased meanwhile no later than that.
+	// fresh is for how long a follower returns what was read. It also bounds how long it returns an event that was erased meanwhile.
 	fresh = 5 * time.Second
 	// pageBytes limits what a follower that is behind reads at once, beside eventlog.PageEvents.
 	pageBytes = 1 << 20

@@ -90,7 +90,7 @@ func (s *source) run(ctx context.Context) {
 			delays.Reset()
 			r.wait(ctx, pause)
 		case s.hub.lasts(err):
-			s.hub.forget(s) // whoever joins now begins anew
+			s.hub.forget(s) // the next follower gets a new source
 			s.publish(state{err: err})
 			return
 		default:

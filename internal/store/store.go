@@ -51,7 +51,7 @@ type Moves interface {
 }
 
 // Decision returns the state that a tenant gets, in the transaction that changes it and under the tenant's structural lock. It gets the state
-// of the tenant, never projection.TenantPaused. It may run twice.
+// of the tenant, never projection.TenantPaused. It may run more than once.
 type Decision func(tx Tx, state projection.TenantState) (to projection.TenantState, err error)
 
 // Holder is a store of a user, which has a driver.

@@ -1,4 +1,4 @@
-// Package window keeps the newest events of a tenant in memory, for those who have not taken them yet.
+// Package window keeps the newest events of a tenant in memory, for readers that have not taken them yet.
 package window
 
 import (
