@@ -176,6 +176,9 @@ func (f *feed) Handle(ctx actor.Context, msg any) {
 			f.deps.Events.Followers().Advanced(f.tenant, nil)
 		}
 	case *messages.Recheck:
+		if msg.Gone {
+			f.deps.Events.Followers().Gone(f.tenant)
+		}
 		if msg.Incarnation == 0 || f.known && msg.Incarnation != f.incarnation {
 			f.restart(ctx)
 		}
@@ -272,8 +275,9 @@ func (f *feed) polled(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
 	f.faults = feedFaults{}
 	f.publish(func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	changed := f.known && u.Incarnation != f.incarnation
-	fell := f.known && !changed && u.Mark < f.window.Mark
+	fell := f.known && !changed && (u.Gone || u.Mark < f.window.Mark)
 	if fell { // the events are gone, and later ones get their positions
+		f.deps.Events.Followers().Gone(f.tenant)
 		f.drop(ctx)
 	}
 	if u.Mark > f.window.Mark || !f.known || changed {

@@ -258,6 +258,8 @@ func (unfollowed) Followed(string) bool { return false }
 
 func (unfollowed) Advanced(string, *engine.Window) {}
 
+func (unfollowed) Gone(string) {}
+
 func (m *memory) Followers() engine.Followers {
 	if m.followers == nil {
 		return unfollowed{}

@@ -168,7 +168,7 @@ func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) (n
 		case known != 0 && known != heads.Incarnation:
 			r.root.Send(ref.pid, &messages.Recheck{Incarnation: heads.Incarnation})
 		case head < marks[i]:
-			r.root.Send(ref.pid, &messages.Recheck{})
+			r.root.Send(ref.pid, &messages.Recheck{Gone: true})
 		case head > ref.mark.Load():
 			if known != 0 && !ref.polls.Load() {
 				news = append(news, tenant)

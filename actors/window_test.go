@@ -261,11 +261,14 @@ func TestFeedThatWasReplacedPublishesNothing(t *testing.T) {
 type informed struct {
 	followed atomic.Bool
 	last     atomic.Pointer[engine.Window]
+	gone     atomic.Bool
 }
 
 func (i *informed) Followed(string) bool { return i.followed.Load() }
 
 func (i *informed) Advanced(_ string, w *engine.Window) { i.last.Store(w) }
+
+func (i *informed) Gone(string) { i.gone.Store(true) }
 
 // A feed without subscribers polls no more, so followers read for themselves. They must not be given its window again when that ages.
 func TestFeedWithoutSubscribersGivesFollowersNothing(t *testing.T) {
@@ -284,5 +287,21 @@ func TestFeedWithoutSubscribersGivesFollowersNothing(t *testing.T) {
 	o.eventually("the window is empty", func() bool { newest := o.deps.Feeds.newest("a"); return newest != nil && newest.From == 3 })
 	if w := o.store.followers.last.Load(); w != nil {
 		t.Errorf("a feed without subscribers gave followers %+v", w)
+	}
+}
+
+// Followers of a tenant whose events are gone must not go on, even if there are as many events again when they look.
+func TestFeedTellsFollowersThatEventsAreGone(t *testing.T) {
+	for name, update := range map[string]engine.TailUpdate{"lower": {From: 1, Mark: 1}, "as many again": {From: 5, Mark: 5, Gone: true}} {
+		t.Run(name, func(t *testing.T) {
+			o := surround(t)
+			o.store.followers = &informed{}
+			o.store.followers.followed.Store(true)
+			f := o.feed("a")
+			f.read(1, 3)
+			f.mustGet(0, 3)
+			f.polls <- func() engine.TailUpdate { return update }
+			o.eventually("the followers are told", o.store.followers.gone.Load)
+		})
 	}
 }

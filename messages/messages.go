@@ -20,8 +20,11 @@ type (
 	// Unsubscribe ends the sender's subscription.
 	Unsubscribe struct{}
 	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0 means in
-	// any case.
-	Recheck struct{ Incarnation engine.Incarnation }
+	// any case. Gone reports that events at or below its mark are gone.
+	Recheck struct {
+		Incarnation engine.Incarnation
+		Gone        bool
+	}
 )
 
 // From a feed to its projections.

@@ -253,6 +253,8 @@ func (unfollowed) Followed(string) bool { return false }
 
 func (unfollowed) Advanced(string, *engine.Window) {}
 
+func (unfollowed) Gone(string) {}
+
 func (f *fake) Followers() engine.Followers { return unfollowed{} }
 
 func (f *fake) Tail(tenant string) engine.Tail {

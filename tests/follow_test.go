@@ -174,22 +174,24 @@ func TestFollowRefuses(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		nowhere, err := b.Store.ForTenant("nowhere")
 		b.Must(err)
+		limited, cancel := context.WithTimeout(b.Ctx, 20*time.Second) // only a follower that is not refused waits for so long
+		defer cancel()
 		first := func(read iter.Seq2[event.Envelope, error]) error {
 			for _, err := range read {
 				return err
 			}
 			return errors.New("it ended without an error")
 		}
-		if err := first(nowhere.Follow(b.Ctx, event.ReadOptions{})); !errors.Is(err, projection.ErrUnknownTenant) {
+		if err := first(nowhere.Follow(limited, event.ReadOptions{})); !errors.Is(err, projection.ErrUnknownTenant) {
 			t.Errorf("an unknown tenant: %v", err)
 		}
 		if _, err := nowhere.Settled(b.Ctx); !errors.Is(err, projection.ErrUnknownTenant) {
 			t.Errorf("the mark of an unknown tenant: %v", err)
 		}
-		if err := first(b.Store.Follow(b.Ctx, event.ReadOptions{Types: []string{"a\x00"}})); err == nil || !strings.Contains(err.Error(), "type") {
+		if err := first(b.Store.Follow(limited, event.ReadOptions{Types: []string{"a\x00"}})); err == nil || !strings.Contains(err.Error(), "type") {
 			t.Errorf("a type without a name: %v", err)
 		}
-		if err := first(b.Store.Follow(b.Ctx, event.ReadOptions{After: 1})); !errors.Is(err, projection.ErrRestored) {
+		if err := first(b.Store.Follow(limited, event.ReadOptions{After: 1})); !errors.Is(err, projection.ErrRestored) {
 			t.Errorf("a position beyond the end: %v", err)
 		}
 		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
@@ -210,7 +212,7 @@ func TestFollowRefuses(t *testing.T) {
 		if err := f.ended(b); err == nil || !strings.Contains(err.Error(), "the store is closed") {
 			t.Errorf("a closed store: %v", err)
 		}
-		if err := first(store.Follow(b.Ctx, event.ReadOptions{})); err == nil || !strings.Contains(err.Error(), "the store is closed") {
+		if err := first(store.Follow(limited, event.ReadOptions{})); err == nil || !strings.Contains(err.Error(), "the store is closed") {
 			t.Errorf("a closed store: %v", err)
 		}
 	})

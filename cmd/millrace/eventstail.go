@@ -38,6 +38,9 @@ the end is 1.`,
 			if t.shown, err = of.Settled(ctx); err != nil {
 				return err
 			}
+			if o.After > t.shown {
+				return misuse("--after %d is after the last event, at position %d", o.After, t.shown)
+			}
 			err = t.printLast(ctx, last)
 			if err == nil && follow {
 				err = t.follow(ctx)

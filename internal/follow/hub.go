@@ -20,6 +20,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -188,10 +189,15 @@ func (h *Hub) Drop(tenant string) {
 	}
 }
 
+// Gone implements engine.Followers.
+func (h *Hub) Gone(tenant string) { h.endWith(tenant, projection.ErrRestored) }
+
 // End ends the followers of a tenant that was dropped. A tenant that is created under its name is another one.
-func (h *Hub) End(tenant string) {
+func (h *Hub) End(tenant string) { h.endWith(tenant, projection.ErrUnknownTenant) }
+
+func (h *Hub) endWith(tenant string, err error) {
 	if s := h.find(tenant); s != nil {
-		s.dropped.Store(true)
+		s.ended.CompareAndSwap(nil, &err)
 		s.wake(engine.UnknownPosition)
 	}
 }

@@ -35,10 +35,11 @@ type source struct {
 	wanted atomic.Int64
 	// feed is what the runtime of this process has read, nil if it does not read the tenant.
 	feed atomic.Pointer[engine.Window]
-	// epoch counts the calls of Drop. dropped reports that End was called.
-	epoch   atomic.Int64
-	dropped atomic.Bool
-	state   atomic.Pointer[state]
+	// epoch counts the calls of Drop.
+	epoch atomic.Int64
+	// ended is the error with which others end the followers, nil if they do not.
+	ended atomic.Pointer[error]
+	state atomic.Pointer[state]
 }
 
 // state is what followers see. It does not change.
@@ -118,8 +119,8 @@ type reader struct {
 // step publishes what is known now. It returns the pause before the next poll.
 func (r *reader) step(ctx context.Context) (time.Duration, error) {
 	epoch := r.epoch.Load()
-	if r.dropped.Load() {
-		return 0, projection.ErrUnknownTenant
+	if ended := r.ended.Load(); ended != nil {
+		return 0, *ended
 	}
 	if feed := r.feed.Load(); feed != nil {
 		r.useFeed(feed, epoch)

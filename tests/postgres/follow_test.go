@@ -75,7 +75,8 @@ func TestFollowersWaitForOpenAppends(t *testing.T) {
 		t.Errorf("settled up to %d beside an open append: %v", mark, err)
 	}
 	cancel()
-	late, _ := followed(b.Ctx, b.store, 0)
+	late, _ := followed(b.Ctx, b.elsewhere(pgstore.Options{}), 0) // its tail begins beside the open append
+	b.Eventually("a follower of another process has what is settled", func() bool { return slices.Equal(late(), []int64{1}) })
 	arrive(1)
 	b.Must(open.Commit(b.Ctx))
 	arrive(1, 2, 3, 4, 5)
