@@ -15,6 +15,7 @@ type Reader interface {
 	ReadAll(ctx context.Context, opts ReadOptions) iter.Seq2[Envelope, error]
 	// Follow yields the settled events after opts.After in the order of their positions, and waits for more, until ctx ends. It leaves
 	// no event out: it waits for appends that are still open. It ends with an error if events that it has returned may be gone.
+	// Followers share what is read: do not change the bytes of a body.
 	Follow(ctx context.Context, opts ReadOptions) iter.Seq2[Envelope, error]
 	// Settled returns the settled mark: no event at or below it can still appear. It waits for appends in progress.
 	Settled(ctx context.Context) (int64, error)

@@ -31,8 +31,10 @@ const listenCheck = 15 * time.Second
 // other error is yielded last, also that of ctx. Follow waits while the server cannot be reached. It ends with
 // projection.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned may be gone, and with
 // projection.ErrRestored if the tenant's events end below what it has returned, below opts.After, or below the checkpoint of a projection
-// (see admin.Admin.RecoverTenant). The caller then reads again what it needs. An event that was erased is returned for 5 s at most.
-// Handlers and hooks cannot call it: it returns projection.ErrWithinTx.
+// (see admin.Admin.RecoverTenant). The caller then reads again what it needs.
+//
+// An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a body. Handlers and
+// hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
 	return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
 }
@@ -56,21 +58,27 @@ func (s port) Followers() engine.Followers { return s.followers }
 // Listen implements follow.Store. A pooler that lends sessions loses notifications.
 func (s port) Listen(ctx context.Context, heard func(), wake func(tenant string, position int64)) error {
 	dial := func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, s.opts.SessionDSN) }
-	conn, err := dial(ctx)
+	setUp, cancel := context.WithTimeout(ctx, listenCheck)
+	defer cancel()
+	conn, err := dial(setUp)
 	if err != nil {
 		return fmt.Errorf("connect to listen: %w", err)
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	pooling, err := session.FindPooling(ctx, conn, dial)
+	defer func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(closing)
+	}()
+	pooling, err := session.FindPooling(setUp, conn, dial)
 	if err != nil {
 		return fmt.Errorf("detect a pooler: %w", err)
 	}
 	if pooling.Lends {
-		_ = conn.Close(ctx)
+		_ = conn.Close(setUp)
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if _, err := conn.Exec(ctx, keepalives+listenTo(s.control.wakeChannel)); err != nil {
+	if _, err := conn.Exec(setUp, keepalives+listenTo(s.control.wakeChannel)); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	heard()
