@@ -1,16 +1,19 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/follow"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 )
 
@@ -56,7 +59,7 @@ func (s *Store) Settled(ctx context.Context) (int64, error) { return s.tenant.Se
 func (s port) Followers() engine.Followers { return s.followers }
 
 // Listen implements follow.Store. A pooler that lends sessions loses notifications.
-func (s port) Listen(ctx context.Context, heard func(), wake func(tenant string, position int64)) error {
+func (s port) Listen(ctx context.Context, ear follow.Ear) error {
 	dial := func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, s.opts.SessionDSN) }
 	setUp, cancel := context.WithTimeout(ctx, listenCheck)
 	defer cancel()
@@ -78,22 +81,23 @@ func (s port) Listen(ctx context.Context, heard func(), wake func(tenant string,
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if _, err := conn.Exec(setUp, keepalives+listenTo(s.control.wakeChannel)); err != nil {
+	if _, err := conn.Exec(setUp, keepalives+listenTo(s.control.wakeChannel)+"; "+listenTo(s.control.controlChannel)); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	heard()
+	ear.Begins()
 	for {
 		limited, cancel := context.WithTimeout(ctx, listenCheck)
 		n, err := conn.WaitForNotification(limited)
 		late := errors.Is(limited.Err(), context.DeadlineExceeded)
 		cancel()
 		switch {
+		case err == nil && n.Channel == s.control.controlChannel:
+			if strings.HasPrefix(n.Payload, "tenant ") {
+				ear.Tenants()
+			}
 		case err == nil:
 			tenant, position := announced(n.Payload)
-			if position == 0 {
-				position = engine.UnknownPosition
-			}
-			wake(tenant, position)
+			ear.Wake(tenant, cmp.Or(position, engine.UnknownPosition))
 		case !late || conn.IsClosed():
 			return fmt.Errorf("wait for notifications: %w", err)
 		default:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/follow"
 )
 
 // Follow yields the events after opts.After in the order of their positions, and waits for more, until ctx ends. It leaves no event out
@@ -46,7 +47,7 @@ func (s *Store) Settled(ctx context.Context) (int64, error) { return s.tenant.Se
 func (s port) Followers() engine.Followers { return s.followers }
 
 // Listen implements follow.Store. It polls for commits of other processes.
-func (s port) Listen(ctx context.Context, heard func(), wake func(tenant string, position int64)) error {
+func (s port) Listen(ctx context.Context, ear follow.Ear) error {
 	db, err := openReaders(s.writer.at, Options{Readers: 1}) // numbers of data_version can be compared on one connection only
 	if err != nil {
 		return fmt.Errorf("open a connection that polls for commits: %w", err)
@@ -56,7 +57,7 @@ func (s port) Listen(ctx context.Context, heard func(), wake func(tenant string,
 	if err := seen.begin(ctx, db); err != nil {
 		return fmt.Errorf("poll for commits: %w", err)
 	}
-	heard()
+	ear.Begins()
 	ticker := time.NewTicker(noticeInterval)
 	defer ticker.Stop()
 	for {
@@ -74,7 +75,7 @@ func (s port) Listen(ctx context.Context, heard func(), wake func(tenant string,
 			return fmt.Errorf("poll for commits: %w", err)
 		}
 		for _, tenant := range risen {
-			wake(tenant, seen.tenants[tenant])
+			ear.Wake(tenant, seen.tenants[tenant])
 		}
 	}
 }

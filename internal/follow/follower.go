@@ -175,7 +175,7 @@ func (f *follower) check(ctx context.Context, st *state) error {
 		return nil
 	}
 	if f.at > st.window.Mark {
-		head, in, err := f.hub.head(ctx, f.tenant)
+		head, in, err := f.hub.sharedHead(ctx, f.tenant, st.run)
 		switch {
 		case err != nil:
 			return err

@@ -10,7 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +30,8 @@ const (
 	// deafEvery is that while nothing is heard of other processes.
 	lookEvery = 5 * time.Second
 	deafEvery = 500 * time.Millisecond
+	// linger is for how long a hub listens after its last follower has left: a client that is cut off comes again.
+	linger = 5 * time.Second
 	// readTimeout limits a statement of a source.
 	readTimeout = 30 * time.Second
 )
@@ -39,17 +43,26 @@ var ErrClosed = errors.New("the store is closed")
 type Store interface {
 	Tail(tenant string) engine.Tail
 	Heads(ctx context.Context, tenants []string) (engine.Heads, error)
+	Tenants(ctx context.Context, names []string) ([]engine.Tenant, error)
 	Absent(ctx context.Context, tenant string) error
 	OnWake(w engine.Waker) (remove func())
 	Classify(err error) *engine.Fault
 	Connections() int
 	NotWithin(ctx context.Context) error
-	// Listen calls wake for events that other processes announce, until ctx ends or its connection is lost. It calls heard when it begins
-	// to listen, and not at all if announcements cannot arrive.
-	Listen(ctx context.Context, heard func(), wake func(tenant string, position int64)) error
+	// Listen calls the functions of an ear for what other processes announce, until ctx ends or its connection is lost.
+	Listen(ctx context.Context, ear Ear) error
 }
 
-// Hub has the followers of a store. It runs nothing while there are none.
+// Ear is what a hub does with what it hears.
+type Ear struct {
+	// Begins is called when announcements begin to arrive, and not at all if they cannot.
+	Begins func()
+	// Wake is called for new events, and Tenants if tenants came or went.
+	Wake    func(tenant string, position int64)
+	Tenants func()
+}
+
+// Hub has the followers of a store. It runs nothing while there are none, after a while.
 type Hub struct {
 	store Store
 	log   *zap.Logger
@@ -63,8 +76,9 @@ type Hub struct {
 
 	mu      sync.Mutex
 	sources map[string]*source
-	// quit ends what runs while there are sources, nil while there are none.
+	// quit ends what runs for all sources, nil while nothing runs. idle calls it after the last follower has left.
 	quit    context.CancelFunc
+	idle    *time.Timer
 	running sync.WaitGroup
 }
 
@@ -128,14 +142,27 @@ func (h *Hub) remove(s *source) {
 	if h.sources[s.tenant] == s {
 		delete(h.sources, s.tenant)
 		h.count.Add(-1)
-		if len(h.sources) == 0 {
-			h.rest()
+		if len(h.sources) == 0 && h.quit != nil && h.idle == nil {
+			h.idle = time.AfterFunc(linger, h.quitIdle)
 		}
 	}
 }
 
-// begin begins what runs while there are sources.
+// quitIdle ends what runs, unless followers have come again.
+func (h *Hub) quitIdle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.idle != nil && len(h.sources) == 0 {
+		h.rest()
+	}
+}
+
+// begin begins what runs for all sources.
 func (h *Hub) begin() {
+	if h.idle != nil {
+		h.idle.Stop()
+		h.idle = nil
+	}
 	if h.quit != nil {
 		return
 	}
@@ -148,6 +175,10 @@ func (h *Hub) begin() {
 }
 
 func (h *Hub) rest() {
+	if h.idle != nil {
+		h.idle.Stop()
+		h.idle = nil
+	}
 	if h.quit != nil {
 		h.quit()
 		h.quit = nil
@@ -197,8 +228,7 @@ func (h *Hub) End(tenant string) { h.endWith(tenant, projection.ErrUnknownTenant
 
 func (h *Hub) endWith(tenant string, err error) {
 	if s := h.find(tenant); s != nil {
-		s.ended.CompareAndSwap(nil, &err)
-		s.wake(engine.UnknownPosition)
+		s.endWith(err)
 	}
 }
 
@@ -206,13 +236,13 @@ func (h *Hub) endWith(tenant string, err error) {
 func (h *Hub) listen(ctx context.Context, hears *atomic.Bool) {
 	delays := backoff.New(100*time.Millisecond, 5*time.Second)
 	for ctx.Err() == nil {
-		err := h.store.Listen(ctx, func() {
+		err := h.store.Listen(ctx, Ear{Wake: h.wake, Tenants: func() { h.compareTenants(ctx) }, Begins: func() {
 			delays.Reset()
 			hears.Store(true)
 			for _, s := range h.all() { // what was announced before was not heard
 				s.wake(engine.UnknownPosition)
 			}
-		}, h.wake)
+		}})
 		hears.Store(false)
 		if ctx.Err() == nil {
 			h.log.Debug("followers hear nothing of other processes, and poll", zap.Error(err))
@@ -231,7 +261,7 @@ func (h *Hub) all() []*source {
 	return all
 }
 
-// look compares the heads of the tenants from time to time with what their sources have read, and wakes those that are behind.
+// look compares the tenants from time to time with what their sources know.
 func (h *Hub) look(ctx context.Context, hears *atomic.Bool) {
 	ticker := time.NewTicker(deafEvery)
 	defer ticker.Stop()
@@ -244,32 +274,77 @@ func (h *Hub) look(ctx context.Context, hears *atomic.Bool) {
 		if hears.Load() && time.Since(looked) < lookEvery {
 			continue
 		}
-		h.compare(ctx)
+		h.compareTenants(ctx)
+		h.compareHeads(ctx)
 		looked = time.Now()
 	}
 }
 
-func (h *Hub) compare(ctx context.Context) {
-	marks := make(map[string]engine.Window)
-	var tenants []string
+// compareTenants ends the sources whose tenants were dropped, also if they were created again.
+func (h *Hub) compareTenants(ctx context.Context) {
+	sources := make(map[string]*source)
 	for _, s := range h.all() {
-		if st := s.state.Load(); st.known && s.feed.Load() == nil {
-			tenants, marks[s.tenant] = append(tenants, s.tenant), st.window
+		if s.state.Load().known {
+			sources[s.tenant] = s
 		}
 	}
-	if len(tenants) == 0 {
+	if len(sources) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	heads, err := h.store.Heads(ctx, tenants)
-	for _, tenant := range tenants {
+	found, err := h.store.Tenants(ctx, slices.Collect(maps.Keys(sources)))
+	if err != nil {
+		return
+	}
+	for _, t := range found {
+		if t.Row == sources[t.Name].row.Load() {
+			delete(sources, t.Name)
+		}
+	}
+	for _, s := range sources {
+		s.endWith(projection.ErrUnknownTenant)
+	}
+}
+
+// compareHeads wakes the sources that are behind the heads of their tenants.
+func (h *Hub) compareHeads(ctx context.Context) {
+	marks := make(map[string]engine.Window)
+	for _, s := range h.all() {
+		if st := s.state.Load(); st.known && s.feed.Load() == nil {
+			marks[s.tenant] = st.window
+		}
+	}
+	if len(marks) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	heads, err := h.store.Heads(ctx, slices.Collect(maps.Keys(marks)))
+	for tenant, mark := range marks {
 		head, found := heads.Positions[tenant]
 		// A source that was woken for nothing finds out why a tenant or the server cannot be read.
-		if err != nil || !found || head != marks[tenant].Mark || heads.Incarnation != marks[tenant].Incarnation {
+		if err != nil || !found || head != mark.Mark || heads.Incarnation != mark.Incarnation {
 			h.wake(tenant, engine.UnknownPosition)
 		}
 	}
+}
+
+// row returns the key of a tenant.
+func (h *Hub) row(ctx context.Context, tenant string) (int32, error) {
+	ctx, release, err := h.readSlot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	found, err := h.store.Tenants(ctx, []string{tenant})
+	if err == nil && len(found) == 0 {
+		err = projection.ErrUnknownTenant
+	}
+	if err != nil {
+		return 0, err
+	}
+	return found[0].Row, nil
 }
 
 // readSlot is the ReadSlot of the tails. It waits for a slot, and limits the read.
@@ -305,6 +380,25 @@ func (h *Hub) head(ctx context.Context, tenant string) (head int64, in engine.In
 		return 0, 0, err
 	}
 	return head, heads.Incarnation, nil
+}
+
+// sharedHead is head for followers that all ask when a run has begun.
+func (h *Hub) sharedHead(ctx context.Context, tenant string, run int) (head int64, in engine.Incarnation, err error) {
+	type found struct {
+		head int64
+		in   engine.Incarnation
+	}
+	read := h.reads.DoChan(fmt.Sprintf("head %d %s", run, tenant), func() (any, error) {
+		head, in, err := h.head(h.life, tenant)
+		return found{head, in}, err
+	})
+	select {
+	case result := <-read:
+		f, _ := result.Val.(found)
+		return f.head, f.in, result.Err
+	case <-ctx.Done():
+		return 0, 0, context.Cause(ctx)
+	}
 }
 
 // Settled returns the settled mark of a tenant: no event at or below it can still appear. It waits for appends in progress.

@@ -39,6 +39,8 @@ type source struct {
 	epoch atomic.Int64
 	// ended is the error with which others end the followers, nil if they do not.
 	ended atomic.Pointer[error]
+	// row is the key of the tenant. It is set before the first state is published.
+	row   atomic.Int32
 	state atomic.Pointer[state]
 }
 
@@ -73,6 +75,12 @@ func (s *source) wake(position int64) {
 	}
 }
 
+// endWith ends the followers with an error that lasts. It does not block.
+func (s *source) endWith(err error) {
+	s.ended.CompareAndSwap(nil, &err)
+	s.wake(engine.UnknownPosition)
+}
+
 func (s *source) publish(next state) {
 	next.next = make(chan struct{})
 	close(s.state.Swap(&next).next)
@@ -104,6 +112,7 @@ func (s *source) run(ctx context.Context) {
 // reader is what only the goroutine of a source uses.
 type reader struct {
 	*source
+	identified bool // row is set
 	// tail is nil before it begins, and while the runtime's feed is used.
 	tail   engine.Tail
 	in     engine.Incarnation
@@ -121,6 +130,14 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 	epoch := r.epoch.Load()
 	if ended := r.ended.Load(); ended != nil {
 		return 0, *ended
+	}
+	if !r.identified {
+		row, err := r.hub.row(ctx, r.tenant)
+		if err != nil {
+			return 0, err
+		}
+		r.row.Store(row)
+		r.identified = true
 	}
 	if feed := r.feed.Load(); feed != nil {
 		r.useFeed(feed, epoch)
