@@ -1,15 +1,14 @@
 package actors
 
 import (
-	"errors"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // repairedEvery is how often a feed polls that its configuration has stopped.
@@ -39,11 +38,7 @@ func (f *feed) failed(ctx actor.Context, err error) {
 		ctx.Send(sub.pid, &messages.TailFailed{Err: err})
 	}
 	if !f.faults.misconfigured {
-		level := zap.ErrorLevel
-		if errors.Is(err, projection.ErrUnknownTenant) {
-			level = zap.InfoLevel // it was dropped, and this node does not know it yet
-		}
-		f.log.Log(level, "feed stopped by its configuration, retrying", zap.Error(err))
+		f.log.Log(machine.StoppedLevel(err), "feed stopped by its configuration, retrying", zap.Error(err))
 	}
 	f.faults = feedFaults{waiting: true, misconfigured: true}
 	f.polls.next = f.deps.After(ctx, repairedEvery, f.goOn)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -134,7 +135,7 @@ func (s *step) fault(f *engine.Fault) {
 		s.order = max(s.order, Resume)
 	case engine.Configuration:
 		if s.Faults.Misconfigured++; s.Faults.Misconfigured == 1 {
-			s.log(zap.ErrorLevel, "projection stopped by its configuration, retrying", zap.Error(f.Err))
+			s.log(StoppedLevel(f.Err), "projection stopped by its configuration, retrying", zap.Error(f.Err))
 		}
 		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}
 	default:
@@ -147,6 +148,15 @@ func (s *step) fault(f *engine.Fault) {
 		s.tryAgain(f)
 		s.State = EventWait{Reason: f, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, s.jitter))}
 	}
+}
+
+// StoppedLevel is the level at which it is logged that an error of the configuration has stopped something. A tenant that is not found was
+// dropped, and this node does not know that yet.
+func StoppedLevel(err error) zapcore.Level {
+	if errors.Is(err, projection.ErrUnknownTenant) {
+		return zap.InfoLevel
+	}
+	return zap.ErrorLevel
 }
 
 func (s *step) tryAgain(f *engine.Fault, more ...zap.Field) {

@@ -63,7 +63,7 @@ func (s *strike) restoring() (over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	at := len(s.restores)
-	s.restores = append(s.restores, trouble{what: "restore", from: time.Now()})
+	s.restores = append(s.restores, trouble{from: time.Now()})
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -20,10 +20,6 @@ var expectedErrors = []string{
 	"event parked", // the deadly one; the checker of dead letters finds any other
 }
 
-// guestLost is what nodes may log during a failover that loses that the guest was created, until they notice that the server was
-// replaced.
-const guestLost = `unknown tenant \"guest\": ERROR: relation \"millrace_guest.events\" does not exist`
-
 // guestRestored is what a node that was frozen or cut off may log while the guest is restored, until it notices that it has lost its leases.
 const guestRestored = "the tenant was restored or truncated"
 
@@ -46,7 +42,7 @@ func (c *cluster) misbehaved() (findings []finding) {
 		for line := range strings.Lines(string(log)) {
 			contains := func(part string) bool { return strings.Contains(line, part) }
 			if slices.ContainsFunc(alarms, contains) && !slices.ContainsFunc(expectedErrors, contains) &&
-				!(contains(guestLost) && c.during("failover", line)) && !(contains(guestRestored) && contains(guest) && c.during("restore", line)) {
+				!(contains(guestRestored) && contains(guest) && c.duringRestore(line)) {
 				found("%s logged: %s", n.name, strings.TrimSpace(line))
 			}
 		}
@@ -54,18 +50,18 @@ func (c *cluster) misbehaved() (findings []finding) {
 	return findings
 }
 
-// during reports whether a line was logged during a trouble of that kind, or within a second after it.
-func (c *cluster) during(what, line string) bool {
+// duringRestore reports whether a line was logged during a restore of the guest, or within a second after it.
+func (c *cluster) duringRestore(line string) bool {
 	logged, _, _ := strings.Cut(line, "\t")
 	at, err := time.Parse(time.RFC3339, logged)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return err == nil && slices.ContainsFunc(slices.Concat(c.troubles, c.restores), func(t trouble) bool {
-		return t.what == what && at.After(t.from) && (t.to.IsZero() || at.Before(t.to.Add(time.Second)))
+	return err == nil && slices.ContainsFunc(c.restores, func(t trouble) bool {
+		return at.After(t.from) && (t.to.IsZero() || at.Before(t.to.Add(time.Second)))
 	})
 }
 
-func TestLinesDuringAFailoverAreFound(t *testing.T) {
+func TestLinesDuringARestoreAreFound(t *testing.T) {
 	at := func(text string) time.Time {
 		at, err := time.Parse(time.RFC3339, text)
 		if err != nil {
@@ -73,14 +69,13 @@ func TestLinesDuringAFailoverAreFound(t *testing.T) {
 		}
 		return at
 	}
-	c := &cluster{troubles: []trouble{
-		{what: "frozen", from: at("2026-01-01T10:00:00Z"), to: at("2026-01-01T10:00:30Z")},
-		{what: "failover", from: at("2026-01-01T10:00:10.5Z"), to: at("2026-01-01T10:00:12Z")},
+	c := &cluster{restores: []trouble{
+		{from: at("2026-01-01T10:00:10.5Z"), to: at("2026-01-01T10:00:12Z")},
 	}}
 	for logged, want := range map[string]bool{
 		"2026-01-01T10:00:10.400Z": false, "2026-01-01T10:00:11.000Z": true, "2026-01-01T10:00:12.900Z": true, "2026-01-01T10:00:13.100Z": false, "no time": false,
 	} {
-		if got := c.during("failover", logged+"\tERROR\tn1/1\ttext\n"); got != want {
+		if got := c.duringRestore(logged + "\tERROR\tn1/1\ttext\n"); got != want {
 			t.Errorf("%s: %v", logged, got)
 		}
 	}
