@@ -239,7 +239,8 @@ func (h *Hub) listen(ctx context.Context, hears *atomic.Bool) {
 		err := h.store.Listen(ctx, Ear{Wake: h.wake, Tenants: func() { h.compareTenants(ctx) }, Begins: func() {
 			delays.Reset()
 			hears.Store(true)
-			for _, s := range h.all() { // what was announced before was not heard
+			h.compareTenants(ctx) // what was announced before was not heard
+			for _, s := range h.all() {
 				s.wake(engine.UnknownPosition)
 			}
 		}})
