@@ -93,7 +93,8 @@ func (f *follower) each(ctx context.Context, yield func(event.Envelope, error) b
 		}
 		whole := true
 		for i, e := range p.events {
-			if whole = i == 0 || f.epoch.Load() == p.epoch && time.Now().Before(p.until); !whole {
+			whole = i == 0 || f.epoch.Load() == p.epoch && time.Now().Before(p.until)
+			if !whole {
 				break
 			}
 			if f.selects(e) {
@@ -136,30 +137,17 @@ func (f *follower) next(ctx context.Context) (p page, err error) {
 		case err != nil && f.hub.lasts(err) && ctx.Err() == nil:
 			return p, err
 		case err != nil:
-			err = f.pause(ctx, f.delays.Next(), nil)
+			err = pause(ctx, f.delays.Next(), nil)
 		case st.known && f.at < st.window.Mark:
 			f.delays.Reset()
 			return p, nil
 		default:
-			err = f.pause(ctx, noWait, st.next)
+			err = pause(ctx, noWait, st.next)
 		}
 		if err != nil {
 			return p, err
 		}
 	}
-}
-
-// pause returns after some time, or when next is closed.
-func (f *follower) pause(ctx context.Context, d time.Duration, next <-chan struct{}) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-	case <-next:
-	}
-	return nil
 }
 
 // check returns an error if events that were yielded may be gone. A mark below them is no sign of that: a tail that begins anew waits again
@@ -175,14 +163,17 @@ func (f *follower) check(ctx context.Context, st *state) error {
 		return nil
 	}
 	if f.at > st.window.Mark {
-		head, in, err := f.hub.sharedHead(ctx, f.tenant, st.run)
+		// Whoever began a read for the same position knew its event.
+		last, err := shared(ctx, f.hub, fmt.Sprintf("end %d %d %s", st.run, f.at, f.tenant), func(ctx context.Context) (end, error) {
+			return f.hub.endOf(ctx, f.tenant)
+		})
 		switch {
 		case err != nil:
 			return err
-		case in != f.in:
+		case last.in != f.in:
 			return f.changed()
-		case head < f.at:
-			return fmt.Errorf("the last event is at %d, below %d: %w", head, f.at, projection.ErrRestored)
+		case last.head < f.at:
+			return fmt.Errorf("the last event is at %d, below %d: %w", last.head, f.at, projection.ErrRestored)
 		}
 	}
 	f.checked = st.run
@@ -204,27 +195,20 @@ func (f *follower) take(ctx context.Context, st *state) (page, error) {
 	return f.readShared(ctx, w.Mark)
 }
 
-// readShared reads the next events. Followers that need the same ones at the same time share a read, which ends with the hub, and not with
-// the follower that began it.
+// readShared reads the next events, in a slot. Followers that need the same ones at the same time share a read.
 func (f *follower) readShared(ctx context.Context, mark int64) (page, error) {
 	key := fmt.Sprintf("%d %d %d %d %q %q %s", f.in, f.epoch.Load(), f.at, mark, f.opts.Types, f.opts.Stream, f.tenant)
 	reads := *f
-	read := f.hub.reads.DoChan(key, func() (any, error) {
-		limited, release, err := f.hub.readSlot(f.hub.life)
+	p, err := shared(ctx, f.hub, key, func(ctx context.Context) (page, error) {
+		limited, release, err := f.hub.readSlot(ctx)
 		if err != nil {
 			return page{}, err
 		}
 		defer release()
 		return reads.read(limited, mark)
 	})
-	select {
-	case result := <-read:
-		p, _ := result.Val.(page)
-		f.average = cmp.Or(p.average, f.average)
-		return p, result.Err
-	case <-ctx.Done():
-		return page{}, context.Cause(ctx)
-	}
+	f.average = cmp.Or(p.average, f.average)
+	return p, err
 }
 
 // read reads the next events up to a settled mark. The incarnation after the read is that of the read, and none of its events is gone if
@@ -253,14 +237,14 @@ func (f *follower) read(ctx context.Context, mark int64) (page, error) {
 	if len(p.events) > 0 {
 		p.average = max(1, bytes/len(p.events))
 	}
-	head, in, err := f.hub.head(ctx, f.tenant)
+	last, err := f.hub.endOf(ctx, f.tenant)
 	switch {
 	case err != nil:
 		return page{}, err
-	case in != f.in:
+	case last.in != f.in:
 		return page{}, f.changed()
-	case head < mark:
-		return page{}, fmt.Errorf("the last event is at %d, below %d: %w", head, mark, projection.ErrRestored)
+	case last.head < mark:
+		return page{}, fmt.Errorf("the last event is at %d, below %d: %w", last.head, mark, projection.ErrRestored)
 	}
 	return p, nil
 }

@@ -361,45 +361,59 @@ func (h *Hub) readSlot(ctx context.Context) (limited context.Context, release fu
 	return limited, func() { cancel(); <-h.slots }, nil
 }
 
-// head returns the highest visible position of a tenant, and the incarnation in which it was read.
-func (h *Hub) head(ctx context.Context, tenant string) (head int64, in engine.Incarnation, err error) {
+// end is the end of a tenant's events.
+type end struct {
+	head int64 // the highest visible position
+	// in is the incarnation in which head was read.
+	in engine.Incarnation
+}
+
+// endOf reads the end of a tenant's events.
+func (h *Hub) endOf(ctx context.Context, tenant string) (end, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	heads, err := h.store.Heads(ctx, []string{tenant})
 	if err != nil {
-		return 0, 0, err
+		return end{}, err
 	}
 	head, found := heads.Positions[tenant]
 	switch {
 	case heads.Failed[tenant] != nil:
-		return 0, 0, heads.Failed[tenant]
+		return end{}, heads.Failed[tenant]
 	case !found:
 		err = h.store.Absent(ctx, tenant)
 		if err == nil {
 			err = fmt.Errorf("the end of tenant %q cannot be read", tenant)
 		}
-		return 0, 0, err
+		return end{}, err
 	}
-	return head, heads.Incarnation, nil
+	return end{head, heads.Incarnation}, nil
 }
 
-// sharedHead is head for followers that all ask when a run has begun.
-func (h *Hub) sharedHead(ctx context.Context, tenant string, run int) (head int64, in engine.Incarnation, err error) {
-	type found struct {
-		head int64
-		in   engine.Incarnation
-	}
-	read := h.reads.DoChan(fmt.Sprintf("head %d %s", run, tenant), func() (any, error) {
-		head, in, err := h.head(h.life, tenant)
-		return found{head, in}, err
-	})
+// shared returns what read returns. Callers with the same key at the same time share one read, which ends with the hub, and not with the
+// caller that began it.
+func shared[T any](ctx context.Context, h *Hub, key string, read func(ctx context.Context) (T, error)) (result T, err error) {
+	found := h.reads.DoChan(key, func() (any, error) { return read(h.life) })
 	select {
-	case result := <-read:
-		f, _ := result.Val.(found)
-		return f.head, f.in, result.Err
+	case r := <-found:
+		result, _ = r.Val.(T)
+		return result, r.Err
 	case <-ctx.Done():
-		return 0, 0, context.Cause(ctx)
+		return result, context.Cause(ctx)
 	}
+}
+
+// pause returns after some time, or when next is closed.
+func pause(ctx context.Context, d time.Duration, next <-chan struct{}) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+	case <-next:
+	}
+	return nil
 }
 
 // Settled returns the settled mark of a tenant: no event at or below it can still appear. It waits for appends in progress.
@@ -413,12 +427,9 @@ func (h *Hub) Settled(ctx context.Context, tenant string) (int64, error) {
 		if err != nil || !u.More && u.Again == 0 {
 			return u.Mark, err
 		}
-		timer := time.NewTimer(u.Again)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return 0, context.Cause(ctx)
+		err = pause(ctx, u.Again, nil)
+		if err != nil {
+			return 0, err
 		}
 	}
 }

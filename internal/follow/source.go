@@ -88,7 +88,6 @@ func (s *source) publish(next state) {
 
 // run settles events until ctx ends, or until an error lasts.
 func (s *source) run(ctx context.Context) {
-	defer s.hub.forget(s)
 	r := reader{source: s}
 	delays := backoff.New(200*time.Millisecond, 5*time.Second)
 	for ctx.Err() == nil {
