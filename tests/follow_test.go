@@ -36,7 +36,8 @@ func follow(ctx context.Context, tenant kit.Tenant, opts event.ReadOptions, paus
 		defer close(f.done)
 		for e, err := range tenant.Follow(ctx, opts) {
 			f.mu.Lock()
-			if f.err = err; err == nil {
+			f.err = err
+			if err == nil {
 				f.got = append(f.got, e)
 			}
 			f.mu.Unlock()
@@ -299,7 +300,8 @@ func TestSettledIsTheEndOfWhatCanStillAppear(t *testing.T) {
 			t.Errorf("%d, %v", mark, err)
 		}
 		b.Append("s", 5)
-		if mark, err = b.Store.Settled(b.Ctx); err != nil || mark != 5 {
+		mark, err = b.Store.Settled(b.Ctx)
+		if err != nil || mark != 5 {
 			t.Errorf("%d, %v", mark, err)
 		}
 	})

@@ -35,7 +35,8 @@ the end is 1.`,
 				return err
 			}
 			t := follower{eventPrinter: eventPrinter{cli: c}, tenant: tenant, of: of, o: o}
-			if t.shown, err = of.Settled(ctx); err != nil {
+			t.shown, err = of.Settled(ctx)
+			if err != nil {
 				return err
 			}
 			if o.After > t.shown {

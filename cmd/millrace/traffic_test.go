@@ -57,7 +57,8 @@ func startTraffic(t *testing.T, m models, id millrace.ProjectionID) (f *traffic,
 	if f.tenant, err = m.ForTenant(id.Tenant); err != nil {
 		t.Fatal(err)
 	}
-	if f.admin, err = admin.New(m.Store); err != nil {
+	f.admin, err = admin.New(m.Store)
+	if err != nil {
 		t.Fatal(err)
 	}
 	// Writers wait for their events, so that another version can catch up on a busy machine, too.

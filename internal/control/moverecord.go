@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// moveRecord is what a store keeps of the last move of a tenant. The store that the tenant leaves has it from the transaction that archives
-// the tenant, and the other store from the one that receives the tenant.
+// moveRecord is what a store keeps of the last move of a tenant. The source writes it in the transaction that archives the tenant, and the
+// target in the transaction that inserts the tenant.
 type moveRecord struct {
 	// id is the same in both stores.
 	id string

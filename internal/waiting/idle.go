@@ -31,7 +31,8 @@ func (w Waiter) Heads(ctx context.Context, ids []projection.ID) (map[string]int6
 	}
 	var heads engine.Heads
 	err := backoff.Poll(ctx, lastPoll, lastPoll, func() (done bool, err error) {
-		if heads, err = w.Store.Heads(ctx, tenants); err != nil {
+		heads, err = w.Store.Heads(ctx, tenants)
+		if err != nil {
 			return false, err
 		}
 		for tenant, err := range heads.Failed {
@@ -199,7 +200,8 @@ func (w *idleWait) notRetired(ctx context.Context, tenants []string, rows map[pr
 // paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
 func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
 	head := w.heads[row.ID.Tenant]
-	if done = row.Checkpoint >= head || reachedHere(w.deps, row, head); done && checked {
+	done = row.Checkpoint >= head || reachedHere(w.deps, row, head)
+	if done && checked {
 		return true, nil
 	}
 	switch head, read := now[row.ID.Tenant]; {

@@ -155,7 +155,7 @@ func TestArchivedTenantMovesAsArchived(t *testing.T) {
 	})
 }
 
-// A tenant of a name that has moved away and was dropped has no record of that move. One that comes back can leave again.
+// Dropping a tenant that has moved away deletes the record of the move. If the tenant moves back, it can move away again.
 func TestDroppedTenantHasNoRecordOfItsMove(t *testing.T) {
 	t.Parallel()
 	onAllDirections(t, func(t *testing.T, from, to *place) {
@@ -217,8 +217,8 @@ func TestMoveThatEndsMeanwhileIsNotAbandoned(t *testing.T) {
 	})
 }
 
-// A call that has begun a move fails, and so does a second one that has taken it up. The first one cannot know whether the second one has
-// moved the tenant.
+// Two calls move the same tenant, and both fail. The call that began the move leaves the tenant archived, since it cannot know whether the
+// other call has moved it.
 func TestMoveThatASecondCallHasTakenUpIsNotGivenUp(t *testing.T) {
 	t.Parallel()
 	onAllDirections(t, func(t *testing.T, from, to *place) {

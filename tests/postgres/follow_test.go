@@ -91,7 +91,7 @@ func TestFollowersWaitForOpenAppends(t *testing.T) {
 	}
 }
 
-// A crash that loses commits ends a follower that has returned them. One that begins anew gets what the server has.
+// The server crashes, and loses commits whose events a follower has returned. That follower ends. A new one gets what the server still has.
 func TestFollowersEndAfterACrash(t *testing.T) {
 	t.Parallel()
 	b, server := private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"full_page_writes": "off"})})
