@@ -26,7 +26,7 @@ const listenCheck = 15 * time.Second
 // on every event exactly once, use a projection.
 //
 // All followers of a tenant in a process share one read of its new events: that of the process's runtime, if it runs projections of the
-// tenant. While a store has followers, it holds one connection outside the pool, which listens for the events of all tenants. If
+// tenant. While a store has followers, and for 5 s after that, it holds one connection outside the pool, which listens for all tenants. If
 // notifications cannot arrive, it polls every 500 ms (see Options.SessionDSN). A follower that is more than a few seconds or some 2,000
 // events behind reads for itself, in pages, and holds no connection between them.
 //
@@ -34,7 +34,8 @@ const listenCheck = 15 * time.Second
 // other error is yielded last, also that of ctx. Follow waits while the server cannot be reached. It ends with
 // projection.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned may be gone, and with
 // projection.ErrRestored if the tenant's events end below what it has returned, below opts.After, or below the checkpoint of a projection
-// (see admin.Admin.RecoverTenant). The caller then reads again what it needs.
+// (see admin.Admin.RecoverTenant). The caller then reads again what it needs. If the tenant is dropped, Follow ends with
+// projection.ErrUnknownTenant or projection.ErrTenantDropping, also if it is created again.
 //
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a body. Handlers and
 // hooks cannot call it: it returns projection.ErrWithinTx.
