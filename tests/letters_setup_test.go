@@ -167,7 +167,7 @@ func (d *drawer) discard(positions ...int64) {
 func (d *drawer) begin(command, lastBegun int64) *engine.Replay {
 	d.T.Helper()
 	r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, engine.ReplayRequest{Command: command, LastBegun: lastBegun, AnyOrder: d.anyOrder})
-	d.Must(err)
+	d.must(err)
 	return r
 }
 
