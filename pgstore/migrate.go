@@ -46,6 +46,9 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 	if err == nil {
 		err = s.migrateControl(ctx, m.control)
 	}
+	if err == nil {
+		err = s.plane().MakeSnapshots(ctx) // programs with fewer rights save snapshots
+	}
 	if err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}

@@ -135,6 +135,8 @@ type Store struct {
 	inProgress
 	// warned reports whether warnOfExtensions has run.
 	warned atomic.Bool
+	// hasSnapshots reports that the table of snapshots was found.
+	hasSnapshots atomic.Bool
 
 	prepared preparedStatements
 }

@@ -68,7 +68,7 @@ func (s *Store) endDrop(ctx context.Context, name string, row int32, most time.D
 // deleted in the transaction that deletes it.
 var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_aliases", "delete_dead_letters", "delete_parked_streams",
 	"delete_commands", "delete_operations", "delete_leases", "delete_projections",
-	"delete_retired_projections", "delete_erasures", "delete_moves"}
+	"delete_retired_projections", "delete_erasures", "delete_moves", "delete_snapshots"}
 
 // deleteSome deletes rows of a tenant until most has passed. If nothing is left, it deletes the tenant and returns true.
 func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int32, most time.Duration) (done bool, err error) {
@@ -77,7 +77,7 @@ func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int
 		return true, err // another call deleted it
 	}
 	var lacking []string // tables that were not made yet
-	for _, table := range []string{"erasures", "moves"} {
+	for _, table := range []string{"erasures", "moves", "snapshots"} {
 		made := false
 		if _, err := runOne(ctx, tx, "table_was_made", []any{table}, &made); err != nil {
 			return false, err

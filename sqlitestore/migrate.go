@@ -49,7 +49,11 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 			return fmt.Errorf("migrate %s: %w", s.path, damaged(err))
 		}
 	}
-	if _, err := s.CreateTenant(ctx, projection.DefaultTenant); err != nil {
+	_, err := s.CreateTenant(ctx, projection.DefaultTenant)
+	if err == nil {
+		err = s.plane().MakeSnapshots(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("migrate %s: %w", s.path, err)
 	}
 	return nil

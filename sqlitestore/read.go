@@ -132,8 +132,13 @@ func (t *Tenant) still(ctx context.Context, tenant int64) error {
 // head returns the tenant's number and its last position. It returns projection.ErrTenantDropping as soon as a drop has
 // begun to delete events.
 func (t *Tenant) head(ctx context.Context) (tenant, head int64, err error) {
+	return t.headIn(ctx, t.store.readers)
+}
+
+// headIn is head by that connection or transaction.
+func (t *Tenant) headIn(ctx context.Context, q querier) (tenant, head int64, err error) {
 	var deleting bool
-	found, err := runOne(ctx, t.store.readers, "tenant_head", []any{t.name}, &tenant, &head, &deleting)
+	found, err := runOne(ctx, q, "tenant_head", []any{t.name}, &tenant, &head, &deleting)
 	switch {
 	case err == nil && !found:
 		err = t.unknown()

@@ -127,6 +127,8 @@ type Store struct {
 	abandoned atomic.Int64
 	// migrated reports that the schema was found to be acceptable.
 	migrated atomic.Bool
+	// hasSnapshots reports that the table of snapshots was found.
+	hasSnapshots atomic.Bool
 }
 
 // Open opens the store in a file, which it creates if it does not exist. The folder must exist.

@@ -59,8 +59,10 @@ func (e *Erasure) Failed(err error) error {
 // BeginErasure records an erasure, unless it has an ID, and suspends the projections of its tenant by a pause. The record says that the
 // erasure has paused the tenant, so that its end resumes the tenant. If its process dies, the end of the next one does.
 func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
-	if err := p.makeTable(ctx, erasuresTable); err != nil {
-		return err
+	for _, t := range []newTable{erasuresTable, snapshotsTable} { // a load that saves a snapshot may begin at any time
+		if err := p.makeTable(ctx, t); err != nil {
+			return err
+		}
 	}
 	id := e.ID
 	err := p.db.Change(ctx, e.Tenant, func(tx store.Tx, state projection.TenantState) error {
@@ -161,16 +163,17 @@ func (e *Erasure) redact(tx store.Tx, all partitions) error {
 		return err
 	}
 	positions := make([]int64, len(events))
+	streams := make([]string, len(events))
 	var left []int64 // that are not redacted yet
 	e.Types = nil
 	for i, s := range events {
-		positions[i] = s.position
+		positions[i], streams[i] = s.position, s.stream
 		e.Types = append(e.Types, s.kind)
 		if !redact.Is([]byte(s.headers)) {
 			left = append(left, s.position)
 		}
 	}
-	e.Types = distinct(e.Types)
+	e.Types, streams = distinct(e.Types), distinct(streams)
 	e.Events = int64(len(left))
 	e.Applied, e.Delivered, err = all.applied(tx, e.Tenant, events, left)
 	if err != nil {
@@ -181,6 +184,7 @@ func (e *Erasure) redact(tx store.Tx, all partitions) error {
 	tx.Exec("redact_dead_letters", e.Tenant, positions, redact.Text)
 	tx.Exec("redact_failures", e.Tenant, positions, redact.Text)
 	tx.Exec("erase_keys", e.Tenant, positions)
+	tx.Exec("erase_snapshots", e.Tenant, streams)
 	_, err = tx.One("end_erasure", []any{e.ID, e.Events, e.Types, e.Applied, e.Delivered}, &e.EndedAt)
 	return err
 }

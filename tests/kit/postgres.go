@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
@@ -222,6 +223,10 @@ func (s PgStore) AppendTx(ctx context.Context, tx Tx, stream string, expected ev
 func (t pgTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
 	return t.Tenant.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
 }
+
+func (s PgStore) Within(tx Tx) aggregate.Store { return aggregate.Within(s.Store, tx.(PgTx).Tx) }
+
+func (t pgTenant) Within(tx Tx) aggregate.Store { return aggregate.Within(t.Tenant, tx.(PgTx).Tx) }
 
 func (s PgStore) AliasTx(ctx context.Context, tx Tx, name string) (string, error) {
 	return s.Store.AliasTx(ctx, tx.(PgTx).Tx, name)

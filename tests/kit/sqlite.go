@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -179,6 +180,14 @@ func (s SQLiteStore) AppendTx(ctx context.Context, tx Tx, stream string, expecte
 
 func (t sqliteTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
 	return t.Tenant.AppendTx(ctx, tx.(SQLiteTx).Tx, stream, expected, events...)
+}
+
+func (s SQLiteStore) Within(tx Tx) aggregate.Store {
+	return aggregate.Within(s.Store, tx.(SQLiteTx).Tx)
+}
+
+func (t sqliteTenant) Within(tx Tx) aggregate.Store {
+	return aggregate.Within(t.Tenant, tx.(SQLiteTx).Tx)
 }
 
 func (s SQLiteStore) AliasTx(ctx context.Context, tx Tx, name string) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
@@ -129,6 +130,9 @@ type Tenant interface {
 	Name() string
 	State(ctx context.Context) (projection.TenantState, error)
 	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error)
+	// Streams is what package aggregate uses, and Within the same in a transaction.
+	aggregate.Store
+	Within(tx Tx) aggregate.Store
 	Alias(ctx context.Context, name string) (id string, err error)
 	AliasTx(ctx context.Context, tx Tx, name string) (id string, err error)
 	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)

@@ -1,0 +1,257 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/streams"
+	"github.com/millrace-go/millrace/internal/valid"
+)
+
+var (
+	// ErrUnknownType is the error of an event that a category does not fold: see Category.Ignore.
+	ErrUnknownType = errors.New("the category does not fold events of this type")
+	// ErrID is the error of an id that cannot be that of an aggregate.
+	ErrID = errors.New("not the id of an aggregate")
+)
+
+// Store is a store, one of its tenants, or what Within returns. A store is its default tenant.
+type Store interface {
+	// Streams is for packages of this module.
+	Streams() streams.Log
+}
+
+// Fold applies the events of one type to a state. On makes one.
+type Fold[S any] struct {
+	of    reflect.Type
+	kind  string
+	apply func(state S, e event.Envelope) (S, error)
+	// decodes returns an error for an event that apply cannot decode.
+	decodes func(e event.Envelope) error
+}
+
+// On makes a Fold of a pure function: its result depends on the state and the event alone. It may change the maps and slices of the state
+// that it gets. It is not called for a redacted event, unless event.IncludeRedacted is among the options.
+//
+// The function also gets the events of a decision, before other processes can read them. Then Envelope.Time is the time of the decision by
+// the clock of this process, and Position is 0 until they are appended.
+func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event.DecodeOption) Fold[S] {
+	decode := func(e event.Envelope) (event.Of[T], error) { return event.As[T](e, options...) }
+	apply := func(state S, e event.Envelope) (S, error) {
+		if e.Redacted() && !slices.Contains(options, event.IncludeRedacted) {
+			return state, nil
+		}
+		of, err := decode(e)
+		if err != nil {
+			return state, err
+		}
+		return f(state, of), nil
+	}
+	return Fold[S]{of: reflect.TypeFor[T](), kind: eventType[T](), apply: apply, decodes: func(e event.Envelope) error {
+		_, err := decode(e)
+		return err
+	}}
+}
+
+// eventType returns the name of a type, also of a pointer type, whose zero value is nil.
+func eventType[T event.Typed]() string {
+	of := reflect.TypeFor[T]()
+	if of.Kind() == reflect.Pointer {
+		return reflect.New(of.Elem()).Interface().(event.Typed).EventType()
+	}
+	return (*new(T)).EventType()
+}
+
+// Category describes the aggregates of one kind, whose states are of type S. Its zero state is the one before the first event. A Category
+// does not change, so it can be a variable of a package and is safe for concurrent use.
+type Category[S any] struct {
+	name    string
+	folds   map[string]Fold[S]
+	ignored []string
+	checks  []func(state S) error
+	// every is the number of events after which a snapshot is saved, 0 for never. revision is that of the folds.
+	every    int64
+	revision int
+	err      error
+}
+
+// New returns a category with a fold for each type of event. The stream of an aggregate is the name of the category, a hyphen and its id. If
+// something is wrong, such as two folds for one type, every use of the category returns the error, and so does Validate.
+func New[S any](name string, folds ...Fold[S]) *Category[S] {
+	c := &Category[S]{name: name, folds: make(map[string]Fold[S], len(folds))}
+	c.err = valid.ID("the name of the category", name)
+	switch {
+	case c.err == nil && strings.Contains(name, "-"):
+		c.err = fmt.Errorf("the name of the category must not contain a hyphen: %s", excerpt.Quoted(name))
+	case c.err == nil && len(folds) == 0:
+		c.err = errors.New("the category has no folds")
+	}
+	for _, f := range folds {
+		switch first, twice := c.folds[f.kind]; {
+		case c.err != nil:
+		case f.apply == nil:
+			c.err = errors.New("a fold is not made by On")
+		case f.kind == "":
+			c.err = fmt.Errorf("the fold of %v has no event type: its EventType is empty", f.of)
+		case twice:
+			c.err = fmt.Errorf("two folds have the event type %s: those of %v and %v", excerpt.Quoted(f.kind), first.of, f.of)
+		}
+		c.folds[f.kind] = f
+	}
+	return c
+}
+
+// Ignore returns a copy of the category for which events of these types change nothing. Other types without a fold are an error,
+// ErrUnknownType: in a rollout a stream may have events of the next release, and a decision without them would be wrong.
+func (c *Category[S]) Ignore(types ...string) *Category[S] {
+	ignoring := *c
+	ignoring.ignored = append(slices.Clone(c.ignored), types...)
+	for _, kind := range types {
+		if f, folded := c.folds[kind]; folded && ignoring.err == nil {
+			ignoring.err = fmt.Errorf("the category ignores the event type %s, and has a fold for it, of %v", excerpt.Quoted(kind), f.of)
+		}
+	}
+	return &ignoring
+}
+
+// Check returns a copy of the category with a condition that holds for every state after a decision. If it returns an error, nothing is
+// appended, and Do returns that error.
+func (c *Category[S]) Check(condition func(state S) error) *Category[S] {
+	checked := *c
+	checked.checks = append(slices.Clone(c.checks), condition)
+	return &checked
+}
+
+// Validate returns the first reason why the category cannot be used, such as two folds for one type. Call it when the program starts.
+func (c *Category[S]) Validate() error {
+	if c.err != nil {
+		return fmt.Errorf("category %s: %w", excerpt.Quoted(c.name), c.err)
+	}
+	return nil
+}
+
+// Stream returns the stream of an aggregate.
+func (c *Category[S]) Stream(id string) string { return c.name + "-" + id }
+
+// stream returns the stream of an aggregate, or ErrID.
+func (c *Category[S]) stream(id string) (string, error) {
+	if err := c.Validate(); err != nil {
+		return "", err
+	}
+	stream := c.Stream(id)
+	switch {
+	case id == "":
+		return "", fmt.Errorf("%w: it is empty, and the category is %s", ErrID, c.name)
+	case strings.HasPrefix(id, c.name+"-"):
+		return "", fmt.Errorf("%w: %s is a stream of the category %s, whose id is what follows the hyphen", ErrID, excerpt.Quoted(id), c.name)
+	}
+	if err := valid.ID("the stream", stream); err != nil {
+		return "", fmt.Errorf("%w: %w", ErrID, err)
+	}
+	return stream, nil
+}
+
+// Aggregate is a state, and the last event in it.
+type Aggregate[S any] struct {
+	ID     string
+	Stream string
+	State  S
+	// Version is that of the stream, and Position that of its last event. Both are 0 if the stream has no events.
+	Version, Position int64
+}
+
+// Load reads an aggregate. One without events has the zero state and version 0.
+//
+// It returns the errors of the store's ReadStream, ErrUnknownType, and an *event.DecodeError for an event whose body does not fit its type.
+func (c *Category[S]) Load(ctx context.Context, s Store, id string) (Aggregate[S], error) {
+	stream, err := c.stream(id)
+	if err != nil {
+		return Aggregate[S]{}, err
+	}
+	l := c.unread(id, stream)
+	err = c.failed(stream, c.read(ctx, s.Streams(), &l))
+	return l.Aggregate, err
+}
+
+func (c *Category[S]) failed(stream string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("load %s: %w", excerpt.Quoted(stream), err)
+}
+
+// loaded is an aggregate as it was read.
+type loaded[S any] struct {
+	Aggregate[S]
+	// last is the time of the last event. snapshot is the version of the snapshot that was read, 0 if there was none.
+	last     time.Time
+	snapshot int64
+	// generation is that of the stream's snapshots.
+	generation int64
+}
+
+func (c *Category[S]) unread(id, stream string) loaded[S] {
+	return loaded[S]{Aggregate: Aggregate[S]{ID: id, Stream: stream}}
+}
+
+// read adds the events after the version of an aggregate.
+func (c *Category[S]) read(ctx context.Context, from streams.Log, l *loaded[S]) error {
+	r := streams.Read{Stream: l.Stream}
+	if l.Version == 0 {
+		r.Fingerprint = c.fingerprint()
+	}
+	for more := true; more; {
+		r.After = l.Version
+		page, err := from.Read(ctx, r)
+		if err != nil {
+			return err
+		}
+		if r.Fingerprint != "" {
+			r.Fingerprint, l.generation = "", page.Generation
+			if s := page.Snapshot; s != nil {
+				state, ok := decode[S](s.State)
+				if !ok {
+					continue // and read without it
+				}
+				l.State, l.Version, l.Position, l.last, l.snapshot = state, s.Version, s.Position, s.Time, s.Version
+			}
+		}
+		for _, e := range page.Events {
+			if l.State, err = c.apply(l.State, e); err != nil {
+				return err
+			}
+			l.Version, l.Position, l.last = e.Version, e.Position, e.Time
+		}
+		more = page.More
+	}
+	return nil
+}
+
+// apply folds an event.
+func (c *Category[S]) apply(state S, e event.Envelope) (S, error) {
+	if e.Unreadable != nil {
+		return state, e.Unreadable
+	}
+	if f, folded := c.folds[e.Type]; folded {
+		return f.apply(state, e)
+	}
+	if err := c.ignores(e.Type); err != nil {
+		return state, fmt.Errorf("event %d of stream %s, %s: %w", e.Version, excerpt.Quoted(e.Stream), excerpt.Quoted(e.Type), err)
+	}
+	return state, nil
+}
+
+// ignores returns ErrUnknownType unless events of the type, which has no fold, change nothing.
+func (c *Category[S]) ignores(kind string) error {
+	if slices.Contains(c.ignored, kind) {
+		return nil
+	}
+	return ErrUnknownType
+}

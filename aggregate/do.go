@@ -1,0 +1,205 @@
+package aggregate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/streams"
+)
+
+// Result is what a command has led to.
+type Result[S any] struct {
+	// Aggregate has the state after the command. Its Position is that for WaitFor: a read model that has reached it shows the command.
+	Aggregate[S]
+	// Appended is the result of the append. It is the zero value if the decision returned no events: then nothing was appended. If
+	// Appended.Repeated is set, the command was carried out before, Appended is the result of that time, and Aggregate is the present state.
+	Appended event.Appended
+}
+
+// Do carries out a command on an aggregate: it loads it, calls decide with its state, and appends the events that decide returns, if the
+// stream is then at the version that was loaded. If it is not, Do reads what is new, and calls decide again.
+//
+// decide must not change the state that it gets, nor what its maps and slices contain. It may be called several times. An error of decide is
+// returned as it is, and nothing is appended. If decide returns no events, nothing is appended either, and Result.Appended is zero. An event
+// whose type the category does not know is refused: the aggregate could not be loaded again.
+//
+// Other errors are those of Load and of the store's Append. After an error of the connection the events may have been appended or not. The
+// command can be repeated with the same key.
+func (c *Category[S]) Do(ctx context.Context, s Store, id string, decide func(state S) ([]event.Event, error), list ...Option) (Result[S], error) {
+	stream, err := c.stream(id)
+	if err != nil {
+		return Result[S]{}, err
+	}
+	o, err := newOptions(list)
+	if err != nil {
+		return Result[S]{}, fmt.Errorf("carry out a command on %s: %w", excerpt.Quoted(stream), err)
+	}
+	command := command[S]{category: c, log: s.Streams(), options: o, decide: decide, at: c.unread(id, stream)}
+	return command.run(ctx)
+}
+
+// command is a command in progress on one aggregate.
+type command[S any] struct {
+	category *Category[S]
+	log      streams.Log
+	options  options
+	decide   func(state S) ([]event.Event, error)
+	// at is what was loaded. folded reports that folds have applied other events to its state, which they may have changed.
+	at     loaded[S]
+	folded bool
+}
+
+func (c *command[S]) run(ctx context.Context) (Result[S], error) {
+	for try := 0; ; try++ {
+		if err := c.category.failed(c.at.Stream, c.category.read(ctx, c.log, &c.at)); err != nil {
+			return Result[S]{}, err
+		}
+		result, err := c.once(ctx)
+		if err == nil || try >= c.options.retries || !isConflict(c.log, err) {
+			return result, err
+		}
+		if c.folded {
+			c.at, c.folded = c.category.unread(c.at.ID, c.at.Stream), false
+		}
+	}
+}
+
+// isConflict reports whether the command may succeed if it is decided again.
+func isConflict(l streams.Log, err error) bool {
+	return errors.Is(err, event.ErrVersionConflict) || l.IsConflict(err)
+}
+
+// once decides and appends.
+func (c *command[S]) once(ctx context.Context) (Result[S], error) {
+	events, refusal := c.decide(c.at.State)
+	if refusal == nil {
+		refusal = c.category.known(c.at.Stream, events)
+	}
+	after := c.at.Aggregate
+	if refusal == nil && len(c.category.checks) > 0 {
+		c.folded = true
+		after, refusal = c.category.decided(after, events)
+		if refusal == nil {
+			refusal = c.category.check(after.State)
+		}
+	}
+	if refusal != nil || len(events) == 0 {
+		return c.nothing(ctx, refusal)
+	}
+	commit := streams.Commit{Appends: []event.Appending{{Stream: c.at.Stream, Expected: c.options.expect(c.at.Version), Events: events}}}
+	saved := c.at
+	if c.category.due(&c.at, len(events)) {
+		commit.Snapshots = c.saving(&saved)
+	}
+	appended, err := c.log.Commit(ctx, commit)
+	switch {
+	case err != nil:
+		return Result[S]{}, err
+	case appended[0].Repeated:
+		return c.repeated(ctx, appended[0])
+	case commit.Snapshots != nil:
+		after = saved.Aggregate
+	case !c.folded:
+		after, err = c.category.decided(after, events)
+	}
+	after.Version, after.Position = appended[0].Version, appended[0].Last()
+	return Result[S]{Aggregate: after, Appended: appended[0]}, c.category.failed(c.at.Stream, err)
+}
+
+// saving returns a function that saves a snapshot of the aggregate with the events of the transaction. It leaves the aggregate in to.
+func (c *command[S]) saving(to *loaded[S]) func(context.Context, streams.Log) ([]streams.Snapshot, error) {
+	if c.folded {
+		*to = c.category.unread(c.at.ID, c.at.Stream)
+	}
+	c.folded = true
+	return func(ctx context.Context, l streams.Log) ([]streams.Snapshot, error) {
+		s, err := c.category.save(ctx, l, to)
+		return []streams.Snapshot{s}, err
+	}
+}
+
+// nothing returns the result of a command that appends nothing: the refusal, unless its key shows that it is a repeat.
+func (c *command[S]) nothing(ctx context.Context, refusal error) (Result[S], error) {
+	if c.options.keyed {
+		first, found, err := c.log.First(ctx, c.options.key)
+		switch {
+		case err != nil:
+			return Result[S]{}, err
+		case found && first.Stream != c.at.Stream:
+			return Result[S]{}, fmt.Errorf("carry out a command on %s: %w, for %s", excerpt.Quoted(c.at.Stream), event.ErrKeyReused, excerpt.Quoted(first.Stream))
+		case found:
+			return c.repeated(ctx, first.Appended)
+		}
+	}
+	if refusal != nil {
+		return Result[S]{}, refusal
+	}
+	return Result[S]{Aggregate: c.at.Aggregate}, nil
+}
+
+// repeated returns the result of a repeat. The state is loaded again, since folds may have changed what was loaded, which also may be from
+// before the first time.
+func (c *command[S]) repeated(ctx context.Context, first event.Appended) (Result[S], error) {
+	now := c.category.unread(c.at.ID, c.at.Stream)
+	err := c.category.failed(c.at.Stream, c.category.read(ctx, c.log, &now))
+	return Result[S]{Aggregate: now.Aggregate, Appended: first}, err
+}
+
+// known returns an error for an event that cannot be stored, or that the category could not fold.
+func (c *Category[S]) known(stream string, events []event.Event) error {
+	for i, e := range events {
+		err := e.Validate()
+		if f, folded := c.folds[e.Type]; err == nil && folded {
+			err = f.decodes(event.Envelope{Stream: stream, Type: e.Type, Body: bodyOf(e)})
+		} else if err == nil {
+			err = c.ignores(e.Type)
+		}
+		if err != nil {
+			return fmt.Errorf("append to %s: event %d, %s: %w", excerpt.Quoted(stream), i, excerpt.Quoted(e.Type), err)
+		}
+	}
+	return nil
+}
+
+// bodyOf returns the body as it is stored.
+func bodyOf(e event.Event) json.RawMessage {
+	if len(e.Body) == 0 {
+		return json.RawMessage("null")
+	}
+	return e.Body
+}
+
+// decided returns an aggregate after the events of a decision, which are known and not stored yet.
+func (c *Category[S]) decided(a Aggregate[S], events []event.Event) (Aggregate[S], error) {
+	now := time.Now()
+	for i, e := range events {
+		headers, err := e.RawHeaders()
+		if err != nil {
+			return a, fmt.Errorf("append to %s: event %d: %w", excerpt.Quoted(a.Stream), i, err)
+		}
+		a.Version++
+		folded := event.Envelope{Stream: a.Stream, Version: a.Version, Type: e.Type, Body: bodyOf(e), RawHeaders: headers,
+			CausationID: e.CausationID, CorrelationID: e.CorrelationID, Time: e.Time}
+		if folded.Time.IsZero() {
+			folded.Time = now
+		}
+		if a.State, err = c.apply(a.State, folded); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+func (c *Category[S]) check(state S) error {
+	for _, condition := range c.checks {
+		if err := condition(state); err != nil {
+			return err
+		}
+	}
+	return nil
+}

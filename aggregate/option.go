@@ -1,0 +1,50 @@
+package aggregate
+
+import (
+	"fmt"
+
+	"github.com/millrace-go/millrace/event"
+)
+
+// defaultRetries is how often a command is decided again. Each time means that another command on the same stream has succeeded.
+const defaultRetries = 10
+
+// Option changes how Do and Run carry out a command.
+type Option func(*options)
+
+type options struct {
+	retries int
+	key     string
+	keyed   bool
+}
+
+// Retries limits how often the command is decided again after other commands were faster. The default is 10, and 0 means that the first
+// conflict is returned, as an event.ErrVersionConflict.
+func Retries(n int) Option { return func(o *options) { o.retries = n } }
+
+// Key gives the command an idempotency key: the id that the client gave it, and gives again when it repeats it. The command has its effect
+// once. A repeat appends nothing, and returns the result of the first time, also if the decision refuses it now: the state has its effect
+// already. A command that was refused, or that had nothing to append, leaves no trace, so a repeat decides it anew.
+//
+// The stores keep keys for a limited time: see Options.KeyRetention there.
+func Key(key string) Option { return func(o *options) { o.key, o.keyed = key, true } }
+
+func newOptions(list []Option) (options, error) {
+	o := options{retries: defaultRetries}
+	for _, set := range list {
+		set(&o)
+	}
+	if o.retries < 0 {
+		return o, fmt.Errorf("Retries must not be negative: %d", o.retries)
+	}
+	return o, o.expect(0).Validate()
+}
+
+// expect returns what an append at that version expects.
+func (o options) expect(version int64) event.Expected {
+	expected := event.Exact(version)
+	if o.keyed {
+		expected = expected.WithKey(o.key)
+	}
+	return expected
+}

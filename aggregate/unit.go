@@ -1,0 +1,253 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/streams"
+)
+
+// ErrUnitEnded is returned if a unit, or an aggregate of it, is used after the function of Run has returned.
+var ErrUnitEnded = errors.New("the unit has ended: it is used after the function of Run returned")
+
+// Hook is a function that runs in the transaction of Run. pgstore.Hook and sqlitestore.Hook are Hooks.
+type Hook interface{ Engine() engine.Hook }
+
+// Outcome is what Run has led to.
+type Outcome struct {
+	// Position is that of the last event, for WaitFor. It is 0 if nothing was appended.
+	Position int64
+	// Repeated reports that the command was carried out before, by its key. Position is that of the first time.
+	Repeated bool
+}
+
+// Run carries out a command on several aggregates in one transaction. fn loads them with Member, and adds events to them. After fn has returned,
+// Run appends the events, if all these streams are still at the versions that fn has seen, and runs the hooks of the unit; otherwise it calls
+// fn again. If fn or a hook returns an error, nothing is appended, and Run returns the error as it is.
+//
+// A stream that was only loaded is not checked again. With a key, the command belongs to the aggregate that was loaded first.
+func Run(ctx context.Context, s Store, fn func(ctx context.Context, u *Unit) error, list ...Option) (Outcome, error) {
+	o, err := newOptions(list)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("carry out a command: %w", err)
+	}
+	log := s.Streams()
+	for try := 0; ; try++ {
+		u := &Unit{log: log}
+		outcome, err := u.run(ctx, fn, o)
+		if err == nil || try >= o.retries || !isConflict(log, err) {
+			return outcome, err
+		}
+	}
+}
+
+// Unit collects what a function of Run appends. It belongs to the goroutine of that function.
+type Unit struct {
+	log     streams.Log
+	members []member
+	more    []event.Appending
+	hooks   []engine.Hook
+	ended   bool
+}
+
+// member is an aggregate of any category.
+type member interface {
+	stream() string
+	appending() event.Appending
+	failure() error
+	check() error
+	// due reports whether the append saves a snapshot, and save returns it, after the append.
+	due() bool
+	save(ctx context.Context, from streams.Log) (streams.Snapshot, error)
+}
+
+// Member is an aggregate of a unit.
+type Member[S any] struct {
+	// Aggregate has the state with the events that were added. Its Position is that of the last event that was loaded.
+	Aggregate[S]
+	category *Category[S]
+	unit     *Unit
+	loaded   loaded[S]
+	events   []event.Event
+	err      error
+}
+
+// Member loads an aggregate for a unit. A second call for the same aggregate returns the same Member.
+func (c *Category[S]) Member(ctx context.Context, u *Unit, id string) (*Member[S], error) {
+	stream, err := c.stream(id)
+	if err != nil {
+		return nil, err
+	}
+	if u.ended {
+		return nil, c.failed(stream, ErrUnitEnded)
+	}
+	if i := slices.IndexFunc(u.members, func(m member) bool { return m.stream() == stream }); i >= 0 {
+		if m, ok := u.members[i].(*Member[S]); ok {
+			return m, nil
+		}
+		return nil, c.failed(stream, errors.New("the unit has it with a state of another type"))
+	}
+	l := c.unread(id, stream)
+	if err := c.failed(stream, c.read(ctx, u.log, &l)); err != nil {
+		return nil, err
+	}
+	m := &Member[S]{Aggregate: l.Aggregate, category: c, unit: u, loaded: l}
+	u.members = append(u.members, m)
+	return m, nil
+}
+
+// Append adds events to the aggregate, and folds them into its State. If one cannot be folded or stored, Run returns the error, also if the
+// function does not.
+func (m *Member[S]) Append(events ...event.Event) error {
+	if m.unit.ended {
+		return fmt.Errorf("append to %s: %w", excerpt.Quoted(m.Stream), ErrUnitEnded)
+	}
+	err := m.category.known(m.Stream, events)
+	if err == nil {
+		m.Aggregate, err = m.category.decided(m.Aggregate, events)
+	}
+	if err != nil {
+		m.err = errors.Join(m.err, err)
+		return err
+	}
+	m.events = append(m.events, events...)
+	return nil
+}
+
+func (m *Member[S]) stream() string { return m.Stream }
+func (m *Member[S]) failure() error { return m.err }
+
+// check checks the condition of the category, if the aggregate has changed.
+func (m *Member[S]) check() error {
+	if len(m.events) == 0 {
+		return nil
+	}
+	return m.category.check(m.State)
+}
+
+func (m *Member[S]) appending() event.Appending {
+	return event.Appending{Stream: m.Stream, Expected: event.Exact(m.loaded.Version), Events: m.events}
+}
+
+func (m *Member[S]) due() bool { return len(m.events) > 0 && m.category.due(&m.loaded, len(m.events)) }
+
+// save reads the aggregate again, since the folds may have changed what was loaded.
+func (m *Member[S]) save(ctx context.Context, from streams.Log) (streams.Snapshot, error) {
+	l := m.category.unread(m.ID, m.Stream)
+	return m.category.save(ctx, from, &l)
+}
+
+// Append adds an append to a stream that the unit has not loaded, such as a log of commands. If it expects event.Any, it is not a
+// decision about that stream. The expectation must not have a key.
+func (u *Unit) Append(stream string, expected event.Expected, events ...event.Event) {
+	u.more = append(u.more, event.Appending{Stream: stream, Expected: expected, Events: events})
+}
+
+// Then adds a function that runs in the transaction, after the appends: it writes rows of the caller's own, such as a message to be sent.
+func (u *Unit) Then(h Hook) { u.hooks = append(u.hooks, h.Engine()) }
+
+// run calls fn once, and commits.
+func (u *Unit) run(ctx context.Context, fn func(ctx context.Context, u *Unit) error, o options) (Outcome, error) {
+	err := fn(ctx, u)
+	u.ended = true
+	var commit streams.Commit
+	if err == nil {
+		commit, err = u.commit(o)
+	}
+	if err != nil || len(commit.Appends) == 0 {
+		return u.nothing(ctx, o, err)
+	}
+	results, err := u.log.Commit(ctx, commit)
+	switch {
+	case errors.Is(err, event.ErrKeyReused): // a repeat that has decided otherwise
+		return u.nothing(ctx, o, err)
+	case err != nil:
+		return Outcome{}, err
+	}
+	last := results[len(results)-1]
+	return Outcome{Position: last.Last(), Repeated: last.Repeated}, nil
+}
+
+// commit returns what the unit appends. The append with the key is the last one, so that its position is that of the whole.
+func (u *Unit) commit(o options) (c streams.Commit, err error) {
+	for _, m := range u.members {
+		if err := m.failure(); err != nil {
+			return c, err
+		}
+		if err := m.check(); err != nil {
+			return c, err
+		}
+		if a := m.appending(); len(a.Events) > 0 {
+			c.Appends = append(c.Appends, a)
+		}
+	}
+	for _, a := range u.more {
+		if _, keyed := a.Expected.Key(); keyed {
+			return c, fmt.Errorf("append to %s: the expectation must not have a key: the command has one by Key", excerpt.Quoted(a.Stream))
+		}
+		if slices.ContainsFunc(u.members, func(m member) bool { return m.stream() == a.Stream }) {
+			return c, fmt.Errorf("append to %s: the unit has loaded it: use Member.Append", excerpt.Quoted(a.Stream))
+		}
+		if slices.ContainsFunc(c.Appends, func(b event.Appending) bool { return b.Stream == a.Stream }) {
+			return c, fmt.Errorf("append to %s: the unit appends to it twice", excerpt.Quoted(a.Stream))
+		}
+		c.Appends = append(c.Appends, a)
+	}
+	c.Hooks, c.Snapshots = u.hooks, u.snapshots()
+	if len(c.Appends) == 0 && len(c.Hooks) > 0 {
+		return c, errors.New("the unit has hooks, and appends nothing: use InTx of the store")
+	}
+	if o.keyed && len(c.Appends) > 0 {
+		first := c.Appends[0]
+		first.Expected = first.Expected.WithKey(o.key)
+		c.Appends = append(c.Appends[1:], first)
+	}
+	return c, nil
+}
+
+// snapshots returns the function that saves the snapshots that are due, nil if none is.
+func (u *Unit) snapshots() func(context.Context, streams.Log) ([]streams.Snapshot, error) {
+	var due []member
+	for _, m := range u.members {
+		if m.due() {
+			due = append(due, m)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	return func(ctx context.Context, from streams.Log) (list []streams.Snapshot, err error) {
+		for _, m := range due {
+			s, err := m.save(ctx, from)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, s)
+		}
+		return list, nil
+	}
+}
+
+// nothing returns the outcome of a command that appends nothing: the refusal, unless its key shows that it is a repeat.
+func (u *Unit) nothing(ctx context.Context, o options, refusal error) (Outcome, error) {
+	if !o.keyed {
+		return Outcome{}, refusal
+	}
+	first, found, err := u.log.First(ctx, o.key)
+	if err != nil {
+		return Outcome{}, errors.Join(refusal, err)
+	}
+	if !found {
+		return Outcome{}, refusal
+	}
+	mine := func(m member) bool { return m.stream() == first.Stream }
+	if !slices.ContainsFunc(u.members, mine) && !slices.ContainsFunc(u.more, func(a event.Appending) bool { return a.Stream == first.Stream }) {
+		return Outcome{}, errors.Join(refusal, fmt.Errorf("carry out a command: %w, for %s", event.ErrKeyReused, excerpt.Quoted(first.Stream)))
+	}
+	return Outcome{Position: first.Last(), Repeated: true}, nil
+}

@@ -1,0 +1,1 @@
+-- A file has no roles. Locks nothing, needs no index.

@@ -1,0 +1,2 @@
+// Package aggregates tests package aggregate on stores of each kind.
+package aggregates
