@@ -95,7 +95,7 @@ func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read) 
 func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Read, tenant int64, page *streams.Page) error {
 	s := streams.Snapshot{Stream: r.Stream}
 	var state *string
-	found, err := runOne(ctx, q, "read_snapshot", []any{tenant, r.Stream, r.Fingerprint, r.After}, &page.Generation, &s.Version, &state)
+	found, err := runOne(ctx, q, "read_snapshot", []any{tenant, r.Stream, r.Fingerprint, r.After}, &page.Generation, &s.Version, &s.Position, &state)
 	if err == nil && found && state != nil {
 		s.State = []byte(*state)
 		page.Snapshot = &s

@@ -1,0 +1,168 @@
+package aggregates_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/millrace-go/millrace/aggregate"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+// counting returns a category of accounts whose folds count their calls.
+func counting(calls *int) *aggregate.Category[account] {
+	return aggregate.New("account",
+		aggregate.On(func(a account, e event.Of[deposited]) account {
+			*calls++
+			return a.booked(e.Body.By, e.Body.Cents, e.Version)
+		}),
+		aggregate.On(func(a account, e event.Of[withdrawn]) account {
+			*calls++
+			return a.booked(e.Body.By, -e.Body.Cents, e.Version)
+		}))
+}
+
+// load returns an aggregate, which must be what its stream folds to, and how many events were folded for it.
+func load(b *kit.Bundle, c *aggregate.Category[account], calls *int) int {
+	b.T.Helper()
+	*calls = 0
+	at, err := c.Load(b.Ctx, b.Store, "1")
+	b.Must(err)
+	n := *calls
+	mustBe(b, at)
+	return n
+}
+
+func TestLoadReadsTheSnapshotAndWhatFollows(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		var calls int
+		saving := counting(&calls).Snapshot(3, 1)
+		for i := range 10 {
+			r, err := saving.Do(b.Ctx, b.Store, "1", deposit(int64(i+1)))
+			b.Must(err)
+			mustBe(b, r.Aggregate)
+			if n, want := load(b, saving, &calls), (i+1)%3; n != want {
+				t.Errorf("after %d events %d are folded, want %d", i+1, n, want)
+			}
+		}
+		for name, other := range map[string]*aggregate.Category[account]{
+			"another revision": counting(&calls).Snapshot(3, 2), "other types": counting(&calls).Ignore("Closed").Snapshot(3, 1), "none": counting(&calls),
+		} {
+			if n := load(b, other, &calls); n != 10 {
+				t.Errorf("%s: %d events are folded", name, n)
+			}
+		}
+		// The snapshot of another revision is replaced.
+		revised := counting(&calls).Snapshot(3, 2)
+		_, err := revised.Do(b.Ctx, b.Store, "1", deposit(1))
+		b.Must(err)
+		if n, m := load(b, revised, &calls), load(b, saving, &calls); n != 0 || m != 11 {
+			t.Errorf("%d and %d events are folded", n, m)
+		}
+	})
+}
+
+func TestRunSavesSnapshots(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		var calls int
+		saving := counting(&calls).Snapshot(2, 1)
+		for range 2 {
+			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
+				_, err := aggregate.Run(ctx, b.Store.Within(tx), func(ctx context.Context, u *aggregate.Unit) error {
+					for _, id := range []string{"1", "2"} {
+						m, err := saving.Member(ctx, u, id)
+						if err != nil {
+							return err
+						}
+						if err := m.Append(event.New(deposited{Cents: 1})); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				return err
+			}))
+		}
+		if n := load(b, saving, &calls); n != 0 {
+			t.Errorf("%d events are folded", n)
+		}
+	})
+}
+
+func TestErasureRemovesSnapshots(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		var calls int
+		saving := counting(&calls).Snapshot(2, 1)
+		for range 4 {
+			_, err := saving.Do(b.Ctx, b.Store, "1", deposit(1))
+			b.Must(err)
+		}
+		// A command that has loaded the state before the erasure appends, and would save a snapshot, after it.
+		erased := false
+		_, err := saving.Do(b.Ctx, b.Store, "1", func(account) ([]event.Event, error) {
+			if !erased {
+				erased = true
+				_, err := b.Store.RedactEvents(b.Ctx, []int64{1, 2}, "test")
+				b.Must(err)
+			}
+			return []event.Event{event.New(deposited{Cents: 1}), event.New(deposited{Cents: 1})}, nil
+		})
+		b.Must(err)
+		if n := load(b, saving, &calls); n != 4 {
+			t.Errorf("%d events are folded", n)
+		}
+		_, err = saving.Do(b.Ctx, b.Store, "1", deposit(1))
+		b.Must(err)
+		if n := load(b, saving, &calls); n != 0 {
+			t.Errorf("%d events are folded", n)
+		}
+		_, err = b.Store.EraseStream(b.Ctx, "account-1", "test")
+		b.Must(err)
+		if n := load(b, saving, &calls); n != 0 {
+			t.Errorf("%d events are folded", n)
+		}
+		if at, err := saving.Load(b.Ctx, b.Store, "1"); err != nil || at.State.Cents != 0 || at.Version != 7 {
+			t.Errorf("%+v, %v", at, err)
+		}
+	})
+}
+
+// A tenant was restored to an earlier state, and got other events at the same positions and versions.
+func TestSnapshotOfEventsThatAreGoneIsIgnored(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		var calls int
+		saving := counting(&calls).Snapshot(2, 1)
+		for range 4 {
+			_, err := saving.Do(b.Ctx, b.Store, "1", deposit(100))
+			b.Must(err)
+		}
+		b.Must(b.Store.Truncate(b.Ctx, 2))
+		if n := load(b, saving, &calls); n != 2 {
+			t.Errorf("%d events are folded", n)
+		}
+		for range 2 {
+			_, err := b.Store.Append(b.Ctx, "account-1", event.Any, event.New(deposited{Cents: 1}))
+			b.Must(err)
+		}
+		if n := load(b, saving, &calls); n != 4 {
+			t.Errorf("%d events are folded", n)
+		}
+	})
+}
+
+func TestStateThatIsTooLargeForASnapshot(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		saving := accounts.Snapshot(1, 1)
+		large := func(account) ([]event.Event, error) {
+			return []event.Event{event.New(deposited{Cents: 1, By: strings.Repeat("x", 9<<20)})}, nil
+		}
+		if _, err := saving.Do(b.Ctx, b.Store, "1", large); !errors.Is(err, aggregate.ErrSnapshotTooLarge) {
+			t.Error(err)
+		}
+		if at, err := saving.Load(b.Ctx, b.Store, "1"); err != nil || at.Version != 0 {
+			t.Errorf("%+v, %v", at.Version, err)
+		}
+	})
+}
