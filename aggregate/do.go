@@ -76,18 +76,8 @@ func isConflict(l streams.Log, err error) bool {
 
 // once decides and appends.
 func (c *command[S]) once(ctx context.Context) (Result[S], error) {
-	events, refusal := c.decide(c.at.State)
-	if refusal == nil {
-		refusal = c.category.known(c.at.Stream, events)
-	}
-	after := c.at.Aggregate
-	if refusal == nil && len(c.category.checks) > 0 {
-		c.folded = true
-		after, refusal = c.category.decided(after, events)
-		if refusal == nil {
-			refusal = c.category.check(after.State)
-		}
-	}
+	events, after, refusal := c.category.try(c.at.Aggregate, c.decide)
+	c.folded = len(c.category.checks) > 0
 	if refusal != nil || len(events) == 0 {
 		return c.nothing(ctx, refusal)
 	}
@@ -148,6 +138,41 @@ func (c *command[S]) repeated(ctx context.Context, first event.Appended) (Result
 	now := c.category.unread(c.at.ID, c.at.Stream)
 	err := c.category.failed(c.at.Stream, c.category.read(ctx, c.log, &now))
 	return Result[S]{Aggregate: now.Aggregate, Appended: first}, err
+}
+
+// Decide is what Do does between load and append, without a store: it returns the events of a decision on an aggregate, or why they would be
+// refused. Fold makes an aggregate without a store. millracetest.Given uses both.
+func (c *Category[S]) Decide(a Aggregate[S], decide func(state S) ([]event.Event, error)) ([]event.Event, error) {
+	events, _, refusal := c.try(a, decide)
+	return events, refusal
+}
+
+// try decides. It returns the aggregate after the events if the category has conditions on it, and otherwise the aggregate as it is.
+func (c *Category[S]) try(a Aggregate[S], decide func(state S) ([]event.Event, error)) (events []event.Event, after Aggregate[S], refusal error) {
+	events, refusal = decide(a.State)
+	if refusal == nil {
+		refusal = c.known(a.Stream, events)
+	}
+	if refusal == nil && len(c.checks) > 0 {
+		a, refusal = c.decided(a, events)
+		if refusal == nil {
+			refusal = c.check(a.State)
+		}
+	}
+	return events, a, refusal
+}
+
+// Fold returns an aggregate with these events, without a store, for tests. They have the time of the call, unless Event.Time is set.
+func (c *Category[S]) Fold(id string, events ...event.Event) (Aggregate[S], error) {
+	stream, err := c.stream(id)
+	if err != nil {
+		return Aggregate[S]{}, err
+	}
+	a := Aggregate[S]{ID: id, Stream: stream}
+	if err := c.known(stream, events); err != nil {
+		return a, err
+	}
+	return c.decided(a, events)
 }
 
 // known returns an error for an event that cannot be stored, or that the category could not fold.

@@ -1,0 +1,9 @@
+package aggregate
+
+import (
+	"testing"
+
+	"github.com/millrace-go/millrace/internal/pgtest/testmain"
+)
+
+func TestMain(m *testing.M) { testmain.RunWithExamples(m) }
