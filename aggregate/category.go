@@ -20,6 +20,8 @@ var (
 	ErrUnknownType = errors.New("the category does not fold events of this type")
 	// ErrID is the error of an id that cannot be that of an aggregate.
 	ErrID = errors.New("not the id of an aggregate")
+	// ErrKey is the error of a key that cannot be an idempotency key.
+	ErrKey = errors.New("not an idempotency key")
 )
 
 // Store is a store, one of its tenants, or what Within returns. A store is its default tenant.
@@ -139,6 +141,11 @@ func (c *Category[S]) Validate() error {
 
 // Stream returns the stream of an aggregate.
 func (c *Category[S]) Stream(id string) string { return c.name + "-" + id }
+
+// ID returns the id of the aggregate whose stream it is, and false if the stream is none of the category.
+func (c *Category[S]) ID(stream string) (id string, ok bool) {
+	return strings.CutPrefix(stream, c.name+"-")
+}
 
 // stream returns the stream of an aggregate, or ErrID.
 func (c *Category[S]) stream(id string) (string, error) {

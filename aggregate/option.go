@@ -37,7 +37,10 @@ func newOptions(list []Option) (options, error) {
 	if o.retries < 0 {
 		return o, fmt.Errorf("Retries must not be negative: %d", o.retries)
 	}
-	return o, o.expect(0).Validate()
+	if err := o.expect(0).Validate(); err != nil {
+		return o, fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	return o, nil
 }
 
 // expect returns what an append at that version expects.

@@ -133,12 +133,15 @@ type Store struct {
 	// middleware is around all appends, nil if there is none.
 	middleware *eventlog.Middleware
 	inProgress
-	// warned reports whether warnOfExtensions has run.
-	warned atomic.Bool
-	// hasSnapshots reports that the table of snapshots was found.
-	hasSnapshots atomic.Bool
+	found found
 
 	prepared preparedStatements
+}
+
+// found is what a store looks for once.
+type found struct {
+	// extensions reports whether warnOfExtensions has run, and snapshots whether the table of snapshots was found.
+	extensions, snapshots atomic.Bool
 }
 
 // server describes the server, as found when the store was opened.

@@ -51,13 +51,13 @@ func (d streamDriver) IsConflict(err error) bool {
 }
 
 func (d streamDriver) PrepareSnapshots(ctx context.Context) error {
-	if d.store.hasSnapshots.Load() {
+	if d.store.found.snapshots.Load() {
 		return nil
 	}
 	if err := d.store.plane().MakeSnapshots(ctx); err != nil {
 		return fmt.Errorf("make the table of snapshots, which Migrate also makes: %w", d.store.lacking(ctx, d.store.opts.Schema, err))
 	}
-	d.store.hasSnapshots.Store(true)
+	d.store.found.snapshots.Store(true)
 	return nil
 }
 

@@ -21,8 +21,8 @@ import (
 // nothing with a context.
 var allowedWithin = strings.Fields(`
 	Store.AliasTx Store.AppendTx Store.Close Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
-	Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Tenants
-	Tenant.AliasTx Tenant.AppendTx Tenant.Erasures Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream
+	Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Streams Store.Tenants
+	Tenant.AliasTx Tenant.AppendTx Tenant.Erasures Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream Tenant.Streams
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
 	Admin.Findings Admin.RestoredTenant Admin.Schema Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
 

@@ -53,7 +53,9 @@ var accounts = aggregate.New("account",
 )
 
 func deposit(cents int64) func(account) ([]event.Event, error) {
-	return func(account) ([]event.Event, error) { return []event.Event{event.New(deposited{Cents: cents, By: "d"})}, nil }
+	return func(account) ([]event.Event, error) {
+		return []event.Event{event.New(deposited{Cents: cents, By: "d"})}, nil
+	}
 }
 
 func withdraw(cents int64) func(account) ([]event.Event, error) {

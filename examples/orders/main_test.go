@@ -1,0 +1,223 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/aggregate"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/pgtest/testmain"
+	"github.com/millrace-go/millrace/millracetest"
+)
+
+func TestMain(m *testing.M) { testmain.Run(m) }
+
+func TestDecisions(t *testing.T) {
+	placed, paid := event.New(OrderPlaced{"Ada", 42_00}), event.New(OrderPaid{"r1"})
+	millracetest.Given(t, orders).When(place("Ada", 42_00)).Then(placed)
+	millracetest.Given(t, orders).When(place("Ada", 0)).ThenError(ErrCents)
+	millracetest.Given(t, orders, placed).When(place("Ada", 42_00)).ThenError(ErrPlaced)
+	millracetest.Given(t, orders, placed).When(pay("r1")).Then(paid)
+	millracetest.Given(t, orders, placed, paid).When(pay("r1")).Then()
+	millracetest.Given(t, orders, placed, paid).When(cancel("late")).ThenError(ErrPaid)
+	millracetest.Given(t, orders).When(cancel("late")).ThenError(ErrNoOrder)
+	if err := errors.Join(orders.Validate(), payments.Validate()); err != nil {
+		t.Error(err)
+	}
+}
+
+// world is the service beside a provider.
+type world struct {
+	t       *testing.T
+	service *service
+	server  *httptest.Server
+	mu      sync.Mutex
+	asked   []string // what the provider was asked, without repeats
+	tokens  map[string]bool
+}
+
+// onEachStore runs a test on the service with each kind of store.
+func onEachStore(t *testing.T, patience time.Duration, test func(w *world)) {
+	for name, place := range map[string]func() string{
+		"postgres": func() string { return pgtest.Database(t) },
+		"sqlite":   func() string { return filepath.Join(t.TempDir(), "orders.db") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{t: t, tokens: make(map[string]bool)}
+			provider := httptest.NewServer(w)
+			defer provider.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			var err error
+			if w.service, err = open(ctx, settings{store: place(), provider: provider.URL, patience: patience}); err != nil {
+				t.Fatal(err)
+			}
+			defer w.service.close()
+			rt, err := millrace.New(millrace.Config{Store: w.service.store})
+			if err == nil {
+				err = rt.Register(w.service.projections...)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			running, stop := context.WithCancel(ctx)
+			var group sync.WaitGroup
+			group.Go(func() {
+				if err := rt.Run(running); err != nil {
+					t.Error(err)
+				}
+			})
+			group.Go(func() { _ = w.service.expireUntil(running) })
+			w.server = httptest.NewServer(handler(w.service, rt))
+			test(w)
+			w.server.Close()
+			stop()
+			group.Wait()
+		})
+	}
+}
+
+// ServeHTTP is the provider: it notes what it is asked, and fails the first time.
+func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	token := r.Header.Get("Idempotency-Key")
+	if !w.tokens[token] {
+		w.tokens[token] = true
+		w.asked = append(w.asked, r.URL.Path)
+		http.Error(out, "not now", http.StatusServiceUnavailable)
+	}
+}
+
+// send sends a command twice, as a client that got no answer, and returns the second answer.
+func (w *world) send(key, path, body string) (code int, text string) {
+	w.t.Helper()
+	for range 2 {
+		request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.server.URL+path, strings.NewReader(body))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if body != "" && body[0] != '{' {
+			request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+		request.Header.Set("Idempotency-Key", key)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		content, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		code, text = response.StatusCode, strings.TrimSpace(string(content))
+	}
+	return code, text
+}
+
+func (w *world) mustSend(key, path, body string) {
+	w.t.Helper()
+	if code, text := w.send(key, path, body); code != http.StatusOK {
+		w.t.Errorf("%s: %d %s", path, code, text)
+	}
+}
+
+// until waits for a condition.
+func (w *world) until(what string, condition func() bool) {
+	w.t.Helper()
+	ticks := time.NewTicker(10 * time.Millisecond)
+	defer ticks.Stop()
+	for end := time.After(time.Minute); !condition(); {
+		select {
+		case <-ticks.C:
+		case <-end:
+			w.t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func (w *world) untilAsked(path string) {
+	w.t.Helper()
+	w.until(path, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.asked) > 0 && w.asked[len(w.asked)-1] == path
+	})
+}
+
+func (w *world) untilState(id, state string) {
+	w.t.Helper()
+	w.until(fmt.Sprint(id, " is ", state), func() bool {
+		now, err := w.service.state(w.t.Context(), id)
+		return err == nil && now == state
+	})
+}
+
+func TestOrderIsPaid(t *testing.T) {
+	onEachStore(t, time.Hour, func(w *world) {
+		w.mustSend("c1", "/orders/7", `{"customer": "Ada", "cents": 4200}`)
+		if state, err := w.service.state(t.Context(), "7"); state != "placed" || err != nil {
+			t.Errorf("after the answer the list shows %q, %v", state, err)
+		}
+		w.untilAsked("/payments/7")
+		w.mustSend("p1", "/payments/7", url.Values{"reference": {"r1"}}.Encode())
+		w.untilState("7", "paid")
+		if code, text := w.send("c2", "/orders/7/cancel", ""); code != http.StatusConflict || text != ErrPaid.Error() {
+			t.Errorf("%d %s", code, text)
+		}
+		for path, want := range map[string]int{"/orders/8/cancel": http.StatusNotFound, "/orders/order-7/cancel": http.StatusBadRequest} {
+			if code, text := w.send("c3", path, ""); code != want {
+				t.Errorf("%s: %d %s", path, code, text)
+			}
+		}
+		if code, text := w.send("", "/orders/7/cancel", ""); code != http.StatusBadRequest {
+			t.Errorf("without a key: %d %s", code, text)
+		}
+		if len(w.asked) != 1 {
+			t.Errorf("the provider was asked %v", w.asked)
+		}
+	})
+}
+
+func TestCancelledOrderIsRefunded(t *testing.T) {
+	onEachStore(t, time.Hour, func(w *world) {
+		w.mustSend("c1", "/orders/7", `{"customer": "Ada", "cents": 4200}`)
+		w.untilAsked("/payments/7")
+		w.mustSend("c2", "/orders/7/cancel", "")
+		w.mustSend("p1", "/payments/7", url.Values{"reference": {"r1"}}.Encode())
+		w.untilAsked("/refunds/7")
+		w.untilState("7", "cancelled")
+	})
+}
+
+func TestDeclinedPaymentCancels(t *testing.T) {
+	onEachStore(t, time.Hour, func(w *world) {
+		w.mustSend("c1", "/orders/7", `{"customer": "Ada", "cents": 4200}`)
+		w.untilAsked("/payments/7")
+		w.mustSend("p1", "/payments/7", "")
+		w.untilState("7", "cancelled")
+	})
+}
+
+func TestUnpaidOrderExpires(t *testing.T) {
+	onEachStore(t, time.Millisecond, func(w *world) {
+		w.mustSend("c1", "/orders/7", `{"customer": "Ada", "cents": 4200}`)
+		w.untilState("7", "cancelled")
+		order, err := orders.Load(t.Context(), w.service.store, "7")
+		if err != nil || !order.State.Cancelled || order.Version != 2 {
+			t.Errorf("%+v, %v", order, err)
+		}
+		if _, err := orders.Do(t.Context(), w.service.store, "7", pay("r"), aggregate.Key("late")); !errors.Is(err, ErrCancelled) {
+			t.Error(err)
+		}
+	})
+}

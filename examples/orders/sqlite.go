@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/sqlitestore"
+)
+
+// openSQLite opens the service on an SQLite file.
+func openSQLite(ctx context.Context, s settings) (*service, error) {
+	store, err := sqlitestore.Open(ctx, s.store, sqlitestore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	err = store.Migrate(ctx)
+	if err == nil {
+		err = store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			var n int
+			err := tx.QueryRowContext(ctx, "select count(*) from sqlite_schema where name = 'order_list'").Scan(&n)
+			if err == nil && n == 0 {
+				_, err = tx.ExecContext(ctx, tables)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		store.Close()
+		return nil, err
+	}
+	p, provider := process[*sql.Tx]{store}, provider{s.provider}
+	return &service{store: store, close: store.Close,
+		projections: []millrace.Projection{
+			{Name: "process", Handler: sqlitestore.Route(sqlitestore.On(p.onPlaced), sqlitestore.On(p.onMade), sqlitestore.On(p.onDeclined))},
+			{Name: "provider", Handler: millrace.DeliverRoute(millrace.DeliverOn(provider.request), millrace.DeliverOn(provider.refund))},
+			{Name: "order_list", Handler: sqlitestore.Route(sqlitestore.OnQueued(listPlaced), sqlitestore.OnQueued(listPaid), sqlitestore.OnQueued(listCancelled))},
+			{Name: "deadlines", Handler: sqlitestore.Route(sqlitestore.OnQueued(setDeadline(s.patience)), sqlitestore.OnQueued(clearPaid), sqlitestore.OnQueued(clearCancelled))},
+		},
+		state: func(ctx context.Context, id string) (state string, err error) {
+			err = store.DB().QueryRowContext(ctx, "select state from order_list where id = ?", id).Scan(&state)
+			if errors.Is(err, sql.ErrNoRows) {
+				err = ErrNoOrder
+			}
+			return state, err
+		},
+		due: func(ctx context.Context, now time.Time) (ids []string, err error) {
+			rows, err := store.DB().QueryContext(ctx, "select id from deadlines where due <= ? order by due limit 100", now.UnixMilli())
+			if err != nil {
+				return nil, err
+			}
+			defer func() { _ = rows.Close() }()
+			for rows.Next() {
+				var id string
+				if err := rows.Scan(&id); err != nil {
+					return nil, err
+				}
+				ids = append(ids, id)
+			}
+			return ids, rows.Err()
+		},
+	}, nil
+}
