@@ -39,7 +39,11 @@ func (c *Category[S]) Do(ctx context.Context, s Store, id string, decide func(st
 	if err != nil {
 		return Result[S]{}, fmt.Errorf("carry out a command on %s: %w", excerpt.Quoted(stream), err)
 	}
-	command := command[S]{category: c, log: s.Streams(), options: o, decide: decide, at: c.unread(id, stream)}
+	command := command[S]{category: c, log: s.Streams(), options: o, at: c.unread(id, stream)}
+	command.decide = func(state S) ([]event.Event, error) {
+		events, err := decide(state)
+		return o.caused(events), err
+	}
 	return command.run(ctx)
 }
 

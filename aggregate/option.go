@@ -1,7 +1,9 @@
 package aggregate
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/millrace-go/millrace/event"
 )
@@ -25,6 +27,8 @@ func Retries(n int) Option { return func(o *options) { o.retries = n } }
 // Key gives the command an idempotency key: the id that the client gave it, and gives again when it repeats it. The command has its effect
 // once. A repeat appends nothing, and returns the result of the first time, also if the decision refuses it now: the state has its effect
 // already. A command that was refused, or that had nothing to append, leaves no trace, so a repeat decides it anew.
+//
+// The events of the command get the key as their CausationID, unless the decision sets one.
 //
 // The stores keep keys for a limited time: see Options.KeyRetention there.
 func Key(key string) Option { return func(o *options) { o.key, o.keyed = key, true } }
@@ -50,4 +54,16 @@ func (o options) expect(version int64) event.Expected {
 		expected = expected.WithKey(o.key)
 	}
 	return expected
+}
+
+// caused returns the events of the command with their cause.
+func (o options) caused(events []event.Event) []event.Event {
+	if !o.keyed {
+		return events
+	}
+	caused := slices.Clone(events)
+	for i := range caused {
+		caused[i].CausationID = cmp.Or(caused[i].CausationID, o.key)
+	}
+	return caused
 }

@@ -38,8 +38,8 @@ func Run(ctx context.Context, s Store, fn func(ctx context.Context, u *Unit) err
 	}
 	log := s.Streams()
 	for try := 0; ; try++ {
-		u := &Unit{log: log}
-		outcome, err := u.run(ctx, fn, o)
+		u := &Unit{log: log, options: o}
+		outcome, err := u.run(ctx, fn)
 		if err == nil || try >= o.retries || !isConflict(log, err) {
 			return outcome, err
 		}
@@ -49,6 +49,7 @@ func Run(ctx context.Context, s Store, fn func(ctx context.Context, u *Unit) err
 // Unit collects what a function of Run appends. It belongs to the goroutine of that function.
 type Unit struct {
 	log     streams.Log
+	options options
 	members []member
 	more    []event.Appending
 	hooks   []engine.Hook
@@ -107,6 +108,7 @@ func (m *Member[S]) Append(events ...event.Event) error {
 	if m.unit.ended {
 		return fmt.Errorf("append to %s: %w", excerpt.Quoted(m.Stream), ErrUnitEnded)
 	}
+	events = m.unit.options.caused(events)
 	err := m.category.known(m.Stream, events)
 	if err == nil {
 		m.Aggregate, err = m.category.decided(m.Aggregate, events)
@@ -145,27 +147,27 @@ func (m *Member[S]) save(ctx context.Context, from streams.Log) (streams.Snapsho
 // Append adds an append to a stream that the unit has not loaded, such as a log of commands. If it expects event.Any, it is not a
 // decision about that stream. The expectation must not have a key.
 func (u *Unit) Append(stream string, expected event.Expected, events ...event.Event) {
-	u.more = append(u.more, event.Appending{Stream: stream, Expected: expected, Events: events})
+	u.more = append(u.more, event.Appending{Stream: stream, Expected: expected, Events: u.options.caused(events)})
 }
 
 // Then adds a function that runs in the transaction, after the appends: it writes rows of the caller's own, such as a message to be sent.
 func (u *Unit) Then(h Hook) { u.hooks = append(u.hooks, h.Engine()) }
 
 // run calls fn once, and commits.
-func (u *Unit) run(ctx context.Context, fn func(ctx context.Context, u *Unit) error, o options) (Outcome, error) {
+func (u *Unit) run(ctx context.Context, fn func(ctx context.Context, u *Unit) error) (Outcome, error) {
 	err := fn(ctx, u)
 	u.ended = true
 	var commit streams.Commit
 	if err == nil {
-		commit, err = u.commit(o)
+		commit, err = u.commit()
 	}
 	if err != nil || len(commit.Appends) == 0 {
-		return u.nothing(ctx, o, err)
+		return u.nothing(ctx, err)
 	}
 	results, err := u.log.Commit(ctx, commit)
 	switch {
 	case errors.Is(err, event.ErrKeyReused): // a repeat that has decided otherwise
-		return u.nothing(ctx, o, err)
+		return u.nothing(ctx, err)
 	case err != nil:
 		return Outcome{}, err
 	}
@@ -174,7 +176,7 @@ func (u *Unit) run(ctx context.Context, fn func(ctx context.Context, u *Unit) er
 }
 
 // commit returns what the unit appends. The append with the key is the last one, so that its position is that of the whole.
-func (u *Unit) commit(o options) (c streams.Commit, err error) {
+func (u *Unit) commit() (c streams.Commit, err error) {
 	for _, m := range u.members {
 		if err := m.failure(); err != nil {
 			return c, err
@@ -202,9 +204,9 @@ func (u *Unit) commit(o options) (c streams.Commit, err error) {
 	if len(c.Appends) == 0 && len(c.Hooks) > 0 {
 		return c, errors.New("the unit has hooks, and appends nothing: use InTx of the store")
 	}
-	if o.keyed && len(c.Appends) > 0 {
+	if u.options.keyed && len(c.Appends) > 0 {
 		first := c.Appends[0]
-		first.Expected = first.Expected.WithKey(o.key)
+		first.Expected = first.Expected.WithKey(u.options.key)
 		c.Appends = append(c.Appends[1:], first)
 	}
 	return c, nil
@@ -234,11 +236,11 @@ func (u *Unit) snapshots() func(context.Context, streams.Log) ([]streams.Snapsho
 }
 
 // nothing returns the outcome of a command that appends nothing: the refusal, unless its key shows that it is a repeat.
-func (u *Unit) nothing(ctx context.Context, o options, refusal error) (Outcome, error) {
-	if !o.keyed {
+func (u *Unit) nothing(ctx context.Context, refusal error) (Outcome, error) {
+	if !u.options.keyed {
 		return Outcome{}, refusal
 	}
-	first, found, err := u.log.First(ctx, o.key)
+	first, found, err := u.log.First(ctx, u.options.key)
 	if err != nil {
 		return Outcome{}, errors.Join(refusal, err)
 	}

@@ -36,7 +36,7 @@ func load(b *kit.Bundle, c *aggregate.Category[account], calls *int) int {
 }
 
 func TestLoadReadsTheSnapshotAndWhatFollows(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		var calls int
 		saving := counting(&calls).Snapshot(3, 1)
 		for i := range 10 {

@@ -26,6 +26,7 @@ var codeOf = map[string][]string{
 	"docs/stopping.md":   {"tests/stopping_doc_test.go"},
 	"docs/tenants.md":    {"tests/postgres/tenants_doc_test.go"},
 	"docs/testing.md":    {"millracetest/testing_doc_test.go"},
+	"docs/tutorial.md":   {"examples/orders/orders.go", "examples/orders/process.go", "examples/orders/main.go", "examples/orders/postgres.go", "examples/orders/main_test.go"},
 }
 
 // unindented returns the lines of a text without the indentation of a block in a function.
