@@ -85,13 +85,13 @@ func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read) (
 	}
 	var read wire.Events
 	if tx != nil {
-		args := []any{pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats(wire.Binary), r.Stream, r.After + 1, eventlog.PageEvents, int64(math.MinInt64)}
+		args := []any{pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats(wire.Binary), r.Stream, r.After + 1, streams.PageEvents, int64(math.MinInt64)}
 		if r.Fingerprint != "" {
 			args = append(args, d.name, r.Fingerprint)
 		}
 		read, err = readRowsOf(ctx, tx, d.sql(statement), args)
 	} else {
-		args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(eventlog.PageEvents), wire.Int(math.MinInt64)}
+		args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(streams.PageEvents), wire.Int(math.MinInt64)}
 		if r.Fingerprint != "" {
 			args = append(args, []byte(d.name), []byte(r.Fingerprint))
 		}
@@ -105,7 +105,7 @@ func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read) (
 		read.List = events[1:]
 		err = snapshotOf(&page, events[0])
 	}
-	page.Events, page.More = read.List, read.Truncated || len(read.List) == eventlog.PageEvents
+	page.Events, page.More = read.List, read.Truncated || len(read.List) == streams.PageEvents
 	return page, err
 }
 

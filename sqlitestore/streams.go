@@ -87,7 +87,7 @@ func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read) 
 	if err != nil {
 		return page, d.failed("read stream", r.Stream, err)
 	}
-	page.Events, page.More = events.Events, events.Truncated || len(events.Events) == eventlog.PageEvents
+	page.Events, page.More = events.Events, events.Truncated || len(events.Events) == streams.PageEvents
 	return page, nil
 }
 
@@ -105,7 +105,7 @@ func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Rea
 
 // readEventsAfter reads a page of a stream, in the caller's transaction if there is one.
 func (d streamDriver) readEventsAfter(ctx context.Context, tx *sql.Tx, stream string, tenant, after int64) (page eventlog.Page, err error) {
-	args := []any{tenant, stream, after + 1, int64(-1), eventlog.PageEvents}
+	args := []any{tenant, stream, after + 1, int64(-1), streams.PageEvents}
 	if tx == nil {
 		if page, err = d.store.readEvents(ctx, eventlog.PageBytes, "read_stream", args...); err == nil {
 			err = d.still(ctx, tenant) // a drop may have deleted some of the events meanwhile

@@ -17,7 +17,7 @@ type scenario struct {
 
 // scenarios are all scenarios, in the order in which they run.
 var scenarios = []scenario{
-	appendScenario, catchUpScenario, liveScenario, wideScenario, fanoutScenario, partitionsScenario, idleScenario, startScenario,
+	appendScenario, aggregateScenario, catchUpScenario, liveScenario, wideScenario, fanoutScenario, partitionsScenario, idleScenario, startScenario,
 	floodScenario, takeoverScenario, embeddedScenario, peersScenario,
 }
 

@@ -12,6 +12,10 @@ type sizeOptions struct {
 	appendTime time.Duration
 	writers    []int
 
+	// aggregateEvents are the lengths of the streams that are loaded.
+	aggregateEvents []int
+	aggregateTime   time.Duration
+
 	catchUpEvents int
 	// slowShare is the part of the events that slow contenders apply: 1 of this number.
 	slowShare int
@@ -47,6 +51,7 @@ func fullSizes() sizeOptions {
 	return sizeOptions{
 		rounds:     5,
 		appendTime: 3 * time.Second, writers: []int{1, 8, 32},
+		aggregateEvents: []int{10, 1000, 100_000}, aggregateTime: 3 * time.Second,
 		catchUpEvents: 500_000, slowShare: 10,
 		liveRate: 500, liveTime: 10 * time.Second,
 		wideTenants: 2000, wideProjections: 10, wideEvents: 2000, wideProbes: 300,
@@ -63,6 +68,7 @@ func quickSizes() sizeOptions {
 	return sizeOptions{
 		rounds:     2,
 		appendTime: 300 * time.Millisecond, writers: []int{1, 8, 32},
+		aggregateEvents: []int{10, 1000, 20_000}, aggregateTime: 300 * time.Millisecond,
 		catchUpEvents: 200_000, slowShare: 10,
 		liveRate: 500, liveTime: time.Second,
 		wideTenants: 200, wideProjections: 10, wideEvents: 400, wideProbes: 50,
@@ -79,6 +85,7 @@ func tinySizes() sizeOptions {
 	return sizeOptions{
 		rounds:     1,
 		appendTime: 20 * time.Millisecond, writers: []int{2},
+		aggregateEvents: []int{10, 1000}, aggregateTime: 10 * time.Millisecond,
 		catchUpEvents: 3000, slowShare: 30,
 		liveRate: 200, liveTime: 100 * time.Millisecond,
 		wideTenants: 3, wideProjections: 2, wideEvents: 6, wideProbes: 2,

@@ -11,6 +11,10 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 )
 
+// PageEvents is the number of events of a page. A stream that is not longer, and has no more bytes than eventlog.PageBytes, is read in one
+// round trip.
+const PageEvents = 10_000
+
 // Log reads and appends to the streams of one tenant.
 type Log interface {
 	// Tenant returns the tenant's name.

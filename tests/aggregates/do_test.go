@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -267,4 +268,37 @@ func TestConflictWithinATransactionIsDecidedAgain(t *testing.T) {
 			}
 		}
 	}, kit.ConcurrentWrites)
+}
+
+func TestLongStreamIsReadInPages(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		var calls int
+		saving := counting(&calls).Snapshot(1, 1)
+		large := event.New(deposited{Cents: 1, By: strings.Repeat("x", 1<<20)})
+		small := event.New(deposited{Cents: 1, By: "s"})
+		for _, list := range [][]event.Event{slices.Repeat([]event.Event{large}, 9), slices.Repeat([]event.Event{small}, 10_500), {small}} {
+			_, err := b.Store.Append(b.Ctx, "account-1", event.Any, list...)
+			b.Must(err)
+		}
+		for range 2 {
+			if n := load(b, saving, &calls); n != 10_510 {
+				t.Errorf("%d events are folded", n)
+			}
+		}
+		_, err := saving.Do(b.Ctx, b.Store, "1", deposit(1))
+		b.Must(err)
+		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
+			for _, c := range []*aggregate.Category[account]{accounts, saving} {
+				at, err := c.Load(ctx, b.Store.Within(tx), "1")
+				if err != nil {
+					return err
+				}
+				mustBe(b, at)
+			}
+			return nil
+		}))
+		if n := load(b, saving, &calls); n != 0 {
+			t.Errorf("%d events are folded", n)
+		}
+	})
 }

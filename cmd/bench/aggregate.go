@@ -1,0 +1,278 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-go/millrace/aggregate"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+)
+
+var aggregateScenario = scenario{
+	name: "aggregate",
+	about: `Loads of an aggregate from streams of different lengths, one after the other, and commands: each loads an aggregate, decides, and appends
+		one event at the version that was loaded. After 20 events a command goes to the next stream. "by hand" does the same with a pool of pgx and
+		prepared statements: it reads the stream, decodes and folds the events, and appends by the statement of the scenario append with a
+		condition. Writers of separate streams never meet. Those of shared streams all write to the same four.`,
+	cases: func(o sizeOptions) (cases []benchCase) {
+		for _, n := range o.aggregateEvents {
+			cases = append(cases, benchCase{name: fmt.Sprintf("load of %d events", n), metrics: []metric{{"loads/s", "", higher, true}},
+				goals: []goal{{contender: "millrace", metric: "loads/s", to: "by hand", atLeast: 0.9},
+					{contender: "millrace, snapshot", metric: "loads/s", to: "by hand, snapshot", atLeast: 0.9}},
+				prepare: func(ctx context.Context, e *env) ([]contender, error) { return loadContenders(ctx, e, o, n) }})
+		}
+		for _, n := range []int{1, o.most()} {
+			for _, shared := range []bool{false, true} {
+				name := "commands on separate streams, "
+				if shared {
+					name = "commands on shared streams, "
+				}
+				cases = append(cases, benchCase{name: name + writersText(n), metrics: []metric{{"commands/s", "", higher, true}},
+					goals:   []goal{{contender: "millrace", metric: "commands/s", to: "by hand", atLeast: 0.9}},
+					prepare: func(ctx context.Context, e *env) ([]contender, error) { return commandContenders(ctx, e, o, n, shared) }})
+			}
+		}
+		return cases
+	},
+}
+
+// booked is the event of the scenario, and balance its aggregate.
+type booked struct {
+	Amount float64 `json:"amount"`
+	Note   string  `json:"note"`
+}
+
+func (booked) EventType() string { return "booked" }
+
+type balance struct {
+	Amount float64
+	Events int
+}
+
+func (b balance) after(body booked) balance { return balance{b.Amount + body.Amount, b.Events + 1} }
+
+var (
+	balances = aggregate.New("balance", aggregate.On(func(b balance, e event.Of[booked]) balance { return b.after(e.Body) }))
+	saving   = balances.Snapshot(100, 1)
+	oneMore  = booked{Amount: 26.85, Note: "one of many"}
+)
+
+func book(balance) ([]event.Event, error) { return []event.Event{event.New(oneMore)}, nil }
+
+// handAggregate loads and appends by hand.
+type handAggregate struct {
+	pool *pgxpool.Pool
+	// read has the events of stream $1 after version $2. save reads the snapshot of stream $1, and the events after it. add appends an event to
+	// stream $1 at version $2, with type $3 and body $4.
+	read, save, add string
+}
+
+func newHandAggregate(ctx context.Context, e *env, tenant *pgstore.Tenant, connections int) (handAggregate, error) {
+	pool, err := e.pool(ctx, connections, nil)
+	schema := tenant.EventsSchema()
+	read := "select stream_version, type, body from " + schema + ".events where stream_id = $1 and stream_version > %s order by stream_version"
+	return handAggregate{pool: pool, read: fmt.Sprintf(read, "$2"),
+		save: "with s as materialized (select version, state from " + storeSchema + ".snapshots where tenant = $2 and stream_id = $1) " +
+			"select version, '', to_jsonb(state) from s union all (" + fmt.Sprintf(read, "coalesce((select version from s), 0)") + ")",
+		add: `with stream as (
+			update ` + schema + `.streams set version = version + 1 where stream_id = $1 and version = $2 returning version
+		), made as (
+			insert into ` + schema + `.streams (stream_id, version) select $1, 1 where $2 = 0 on conflict do nothing returning version
+		)
+		insert into ` + schema + `.events (stream_id, stream_version, type, body)
+		select $1, version, $3::text, $4::jsonb from (select version from stream union all select version from made) s returning global_seq`}, err
+}
+
+// load returns the state and version of a stream.
+func (h handAggregate) load(ctx context.Context, sql string, args ...any) (state balance, version int64, err error) {
+	var kind string
+	var body []byte
+	rows, err := h.pool.Query(ctx, sql, args...)
+	if err != nil {
+		return state, 0, err
+	}
+	_, err = pgx.ForEachRow(rows, []any{&version, &kind, &body}, func() error {
+		if kind == "" {
+			var text string
+			if err := json.Unmarshal(body, &text); err != nil {
+				return err
+			}
+			return json.Unmarshal([]byte(text[8:]), &state) // after the checksum
+		}
+		var b booked
+		if err := json.Unmarshal(body, &b); err != nil {
+			return err
+		}
+		state = state.after(b)
+		return nil
+	})
+	return state, version, err
+}
+
+// do decides on a stream and appends, again after a conflict.
+func (h handAggregate) do(ctx context.Context, stream string) error {
+	state, version, err := h.load(ctx, h.read, stream, 0)
+	for err == nil {
+		body, err := json.Marshal(oneMore)
+		if err != nil {
+			return err
+		}
+		state = state.after(oneMore)
+		tag, err := h.pool.Exec(ctx, h.add, stream, version, "booked", string(body))
+		if err != nil || tag.RowsAffected() == 1 {
+			return err
+		}
+		state, version, err = h.load(ctx, h.read, stream, 0)
+		if err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func loadContenders(ctx context.Context, e *env, o sizeOptions, events int) ([]contender, error) {
+	store, err := e.store(ctx, 4, pgstore.Options{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	tenants, err := e.tenants(ctx, store, 1)
+	if err != nil {
+		return nil, err
+	}
+	tenant := tenants[0]
+	for left := events - 1; left > 0; left -= 1000 {
+		list := make([]event.Event, min(left, 1000))
+		for i := range list {
+			list[i] = event.New(oneMore)
+		}
+		if _, err := tenant.Append(ctx, balances.Stream("1"), event.Any, list...); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := saving.Snapshot(1, 1).Do(ctx, tenant, "1", book); err != nil { // and saves a snapshot
+		return nil, err
+	}
+	hand, err := newHandAggregate(ctx, e, tenant, 4)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.Pool.Exec(ctx, "vacuum analyze"); err != nil {
+		return nil, err
+	}
+	stream := balances.Stream("1")
+	loads := func(name string, load func(ctx context.Context) (balance, error)) contender {
+		return contender{name, func(ctx context.Context, _ int) (figures, verify, error) {
+			n, begin, state := 0, time.Now(), balance{}
+			for ; n == 0 || time.Since(begin) < o.aggregateTime; n++ {
+				var err error
+				if state, err = load(ctx); err != nil {
+					return nil, nil, err
+				}
+			}
+			return figures{perSecond(n, begin)}, func(context.Context) error {
+				if state.Events != events {
+					return fmt.Errorf("%s: the state has %d events, want %d", name, state.Events, events)
+				}
+				return nil
+			}, nil
+		}}
+	}
+	of := func(c *aggregate.Category[balance]) func(ctx context.Context) (balance, error) {
+		return func(ctx context.Context) (balance, error) {
+			a, err := c.Load(ctx, tenant, "1")
+			return a.State, err
+		}
+	}
+	return []contender{
+		loads("by hand", func(ctx context.Context) (balance, error) {
+			state, _, err := hand.load(ctx, hand.read, stream, 0)
+			return state, err
+		}),
+		loads("millrace", of(balances)),
+		loads("by hand, snapshot", func(ctx context.Context) (balance, error) {
+			state, _, err := hand.load(ctx, hand.save, stream, tenant.Name())
+			return state, err
+		}),
+		loads("millrace, snapshot", of(saving)),
+	}, nil
+}
+
+const (
+	// streamLength is the number of events after which commands go to the next stream, and sharedStreams how many all writers share.
+	streamLength  = 20
+	sharedStreams = 4
+)
+
+func commandContenders(ctx context.Context, e *env, o sizeOptions, writers int, shared bool) ([]contender, error) {
+	store, err := e.store(ctx, writers+2, pgstore.Options{}, nil)
+	if err != nil {
+		return nil, err
+	}
+	tenants, err := e.tenants(ctx, store, 1)
+	if err != nil {
+		return nil, err
+	}
+	hand, err := newHandAggregate(ctx, e, tenants[0], writers)
+	if err != nil {
+		return nil, err
+	}
+	total := 0
+	run := func(name string, do func(ctx context.Context, id string) error) contender {
+		return contender{name, func(ctx context.Context, round int) (figures, verify, error) {
+			prefix := fmt.Sprint(name[:1], round, ".")
+			// As in the scenario append, the pool connects and prepares when it is first used.
+			warm, _, err := carryOut(ctx, o.aggregateTime/5, prefix+"w", writers, shared, do)
+			if err != nil {
+				return nil, nil, err
+			}
+			n, rate, err := carryOut(ctx, o.aggregateTime, prefix, writers, shared, do)
+			total += warm + n
+			return figures{rate}, e.streamsAreWhole(tenants[0], total), err
+		}}
+	}
+	return []contender{
+		run("by hand", func(ctx context.Context, id string) error { return hand.do(ctx, balances.Stream(id)) }),
+		run("millrace", func(ctx context.Context, id string) error {
+			_, err := balances.Do(ctx, tenants[0], id, book, aggregate.Retries(1_000_000))
+			return err
+		}),
+	}, nil
+}
+
+// carryOut lets writers carry out commands for a while.
+func carryOut(ctx context.Context, duration time.Duration, prefix string, writers int, shared bool, do func(ctx context.Context, id string) error) (n int, rate float64, err error) {
+	var count atomic.Int64
+	var once sync.Mutex
+	next := 0
+	group, ctx := errgroup.WithContext(ctx)
+	begin := time.Now()
+	for w := range writers {
+		group.Go(func() error {
+			for i := 0; i == 0 || time.Since(begin) < duration; i++ {
+				id := fmt.Sprintf("%s%d.%d", prefix, w, i/streamLength)
+				if shared {
+					once.Lock()
+					id = fmt.Sprintf("%s%d.%d", prefix, next%sharedStreams, next/(sharedStreams*streamLength))
+					next++
+					once.Unlock()
+				}
+				if err := do(ctx, id); err != nil {
+					return err
+				}
+				count.Add(1)
+			}
+			return nil
+		})
+	}
+	err = group.Wait()
+	return int(count.Load()), perSecond(int(count.Load()), begin), err
+}
