@@ -139,6 +139,21 @@ func (h handAggregate) do(ctx context.Context, stream string) error {
 	return err
 }
 
+// fillBalance appends that many events to a balance, and saves a snapshot with the last one.
+func fillBalance(ctx context.Context, tenant *pgstore.Tenant, events int) error {
+	for left := events - 1; left > 0; left -= 1000 {
+		list := make([]event.Event, min(left, 1000))
+		for i := range list {
+			list[i] = event.New(oneMore)
+		}
+		if _, err := tenant.Append(ctx, balances.Stream("1"), event.Any, list...); err != nil {
+			return err
+		}
+	}
+	_, err := saving.Snapshot(1, 1).Do(ctx, tenant, "1", book)
+	return err
+}
+
 func loadContenders(ctx context.Context, e *env, o sizeOptions, events int) ([]contender, error) {
 	store, err := e.store(ctx, 4, pgstore.Options{}, nil)
 	if err != nil {
@@ -149,16 +164,7 @@ func loadContenders(ctx context.Context, e *env, o sizeOptions, events int) ([]c
 		return nil, err
 	}
 	tenant := tenants[0]
-	for left := events - 1; left > 0; left -= 1000 {
-		list := make([]event.Event, min(left, 1000))
-		for i := range list {
-			list[i] = event.New(oneMore)
-		}
-		if _, err := tenant.Append(ctx, balances.Stream("1"), event.Any, list...); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := saving.Snapshot(1, 1).Do(ctx, tenant, "1", book); err != nil { // and saves a snapshot
+	if err := fillBalance(ctx, tenant, events); err != nil {
 		return nil, err
 	}
 	hand, err := newHandAggregate(ctx, e, tenant, 4)

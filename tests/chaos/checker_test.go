@@ -37,6 +37,8 @@ const (
 	kindParked   = "parked"                     // an unexpected dead letter
 	kindUnparked = "not parked"                 // a missing dead letter
 	kindAppend   = "acknowledged and not there" // an event whose append succeeded
+	kindTwice    = "appended twice"             // an event of a command that has its effect twice
+	kindState    = "loaded wrongly"             // an aggregate
 	kindFollower = "followed wrongly"           // a follower without a projection
 	kindLagging  = "never caught up"            // a checkpoint that did not reach its tenant's head
 	kindGivenUp  = "discarded and applied"      // an event that was discarded

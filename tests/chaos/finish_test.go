@@ -70,9 +70,11 @@ func (c *cluster) compare(r *report, limit time.Duration) error {
 		r.discarded += len(h.discarded)
 		if h.of.Name == deadly {
 			r.appended += len(h.events) // once for each tenant
+			r.found(twice(h)...)
 		}
 	}
 	r.found(c.followers.compare(c.ctx, limit, all)...)
+	r.found(c.compareTallies(tenants...)...)
 	missing, lost := c.missing(c.writers, all)
 	r.found(missing...)
 	r.found(c.unexplained(c.writers)...)

@@ -100,7 +100,8 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 	if err != nil {
 		panic(err)
 	}
-	stream := fmt.Sprint("stream-", rnd.IntN(streams))
+	id := fmt.Sprint(rnd.IntN(streams))
+	stream := tallies.Stream(id)
 	events := make([]event.Event, 1+rnd.IntN(2)*rnd.IntN(3))
 	for i := range events {
 		events[i] = event.Event{Type: typePlain, Body: fmt.Appendf(nil, `{"amount": 1, "token": "%s/%d"}`, key, i)}
@@ -117,6 +118,8 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 		var result event.Appended
 		begun := time.Now()
 		switch {
+		case way < 30:
+			result, err = do(ctx, tenant, !w.plain.Load(), id, key, events) // a snapshot commits synchronously, as InTx does
 		case way < 75, w.plain.Load():
 			result, err = tenant.Append(ctx, stream, event.Any.WithKey(key), events...)
 		default:
