@@ -12,12 +12,13 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // unpolled is a configuration of a node that notices nothing by polling while a test runs.
-var unpolled = millrace.Config{PollInterval: 10 * time.Minute, ReconcileInterval: 10 * time.Minute}
+var unpolled = millrace.Config{Store: tuning.Settings{Reconcile: 10 * time.Minute}, PollInterval: 10 * time.Minute}
 
 // doNothing are projections that do nothing.
 func doNothing(b *kit.Bundle, names ...string) (list []millrace.Projection) {

@@ -11,13 +11,14 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // slow is a configuration of a node that notices nothing by polling while a test runs.
-var slow = millrace.Config{PollInterval: 10 * time.Minute, ReconcileInterval: 10 * time.Minute}
+var slow = millrace.Config{Store: tuning.Settings{Reconcile: 10 * time.Minute}, PollInterval: 10 * time.Minute}
 
 // TestNodeWithoutNotificationsFollowsTenants runs a node behind a pooler alone, which learns of each change by polling.
 func TestNodeWithoutNotificationsFollowsTenants(t *testing.T) {
@@ -25,7 +26,7 @@ func TestNodeWithoutNotificationsFollowsTenants(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	pooler := pgtest.Pooler(t, b.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
 	store := b.open(kit.WithSetting(t, pooler.DSN(value[string](b, "select current_database()")), "pool_max_conns", "10"), nil, pgstore.Options{})
-	config := millrace.Config{Store: store, PollInterval: 50 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond}
+	config := millrace.Config{Store: tuning.Settings{Store: store, Reconcile: 50 * time.Millisecond}, PollInterval: 50 * time.Millisecond}
 	rt := b.Running(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	control := b.Another(slow, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -220,14 +221,14 @@ func TestEventsOfTenantsThatComeAndGoAreAppliedOnce(t *testing.T) {
 		r.names = append(r.names, fmt.Sprint("tenant", i))
 	}
 	r.begun, r.ended = make([]atomic.Int64, len(r.names)), make([]atomic.Int64, len(r.names))
-	config := millrace.Config{PollInterval: 100 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+	config := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond}
 	pooler := pgtest.Pooler(t, r.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
 	for _, dsn := range []string{r.dsn, r.dsn, kit.WithSetting(t, pooler.DSN("postgres"), "pool_max_conns", "10")} {
 		c := config
 		if dsn == r.dsn {
-			c.ReconcileInterval = 10 * time.Minute // it relies on notifications
+			c = kit.Tuned(c, func(s *tuning.Settings) { s.Reconcile = 10 * time.Minute }) // it relies on notifications
 		}
-		c.Store = r.open(dsn, nil, opts)
+		c = kit.On(c, r.open(dsn, nil, opts))
 		rt := r.Runtime(c, r.projection("p"), r.projection("q"))
 		r.Start(rt)
 		r.nodes = append(r.nodes, rt)

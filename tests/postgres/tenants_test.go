@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -154,7 +155,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	acme, err := b.store.CreateTenant(b.Ctx, "acme")
 	b.Must(err)
-	config := millrace.Config{PollInterval: 100 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+	config := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond}
 	rt := b.Running(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	elsewhere := b.Another(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}) // does not run: it knows what the database knows
 	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}
