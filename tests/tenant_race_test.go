@@ -81,7 +81,7 @@ func (c *comeAndGo) appendTo(store kit.Store, tenant kit.Tenant, number int64, r
 		return err
 	}
 	return store.InTx(c.Ctx, func(ctx context.Context, tx kit.Tx) error {
-		_, _, err := tenant.AppendTx(ctx, tx, stream, expected, e)
+		_, err := tenant.AppendTx(ctx, tx, stream, expected, e)
 		return err
 	})
 }

@@ -128,7 +128,8 @@ type Tenant interface {
 	event.Appender
 	Name() string
 	State(ctx context.Context) (projection.TenantState, error)
-	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error)
+	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	Wake()
 	Alias(ctx context.Context, name string) (id string, err error)
 	AliasTx(ctx context.Context, tx Tx, name string) (id string, err error)
 	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)

@@ -50,7 +50,7 @@ func countAppends(t *testing.T, counts *statementCounts) {
 	inTx := func(expected event.Expected, want error) func() {
 		return func() {
 			c.Must(c.tapped.InTx(c.Ctx, func(ctx context.Context, tx kit.Tx) error {
-				if _, _, err := c.tapped.AppendTx(ctx, tx, "f", expected, one); !errors.Is(err, want) {
+				if _, err := c.tapped.AppendTx(ctx, tx, "f", expected, one); !errors.Is(err, want) {
 					t.Errorf("got %v, want %v", err, want)
 				}
 				return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -44,7 +45,7 @@ func TestNodeWithoutNotificationsFollowsTenants(t *testing.T) {
 		b.Must(b.store.ArchiveTenant(b.Ctx, "acme"))
 		b.Must(b.store.UnarchiveTenant(b.Ctx, "acme"))
 		reach()
-		b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{}))
+		b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	}
 	if session := b.Summary(rt).Session; !session.Pooled {
 		t.Errorf("session %+v gets notifications", session)
@@ -60,7 +61,7 @@ func TestDropTakesTheLeasesOfADeadNode(t *testing.T) {
 	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}
 	b.RunUntilIdle(b.Runtime(slow, p))
 	b.exec("update millrace.leases set owner = gen_random_uuid()")
-	b.InTime("the drop ends", func() { b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{})) })
+	b.InTime("the drop ends", func() { b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"})) })
 }
 
 // A node that was frozen or away while a tenant was dropped polls the events that are gone. No person is needed.

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -85,7 +86,7 @@ func (r *race) write(ctx context.Context, store *pgstore.Store, random *rand.Ran
 		stream := fmt.Sprint("s", random.IntN(5))
 		if random.IntN(3) == 0 {
 			err = tenant.InTx(r.Ctx, func(ctx context.Context, tx pgx.Tx) error {
-				_, _, err := tenant.AppendTx(ctx, tx, stream, expected, e)
+				_, err := tenant.AppendTx(ctx, tx, stream, expected, e)
 				return err
 			})
 		} else {
@@ -128,7 +129,7 @@ func (r *race) change(store *pgstore.Store, rt *millrace.Runtime, random *rand.R
 		what, err = "unarchive", store.UnarchiveTenant(ctx, name)
 	case 4, 5:
 		r.begun[i].Add(1)
-		what, err = "drop", store.DropTenant(ctx, name, name, pgstore.DropOptions{})
+		what, err = "drop", store.DropTenant(ctx, name, tenancy.DropOptions{Confirm: name})
 		r.ended[i].Add(1)
 	case 6:
 		what, err = "pause", rt.PauseTenant(ctx, name)
@@ -153,7 +154,7 @@ func (r *race) settled() {
 		r.Must(err)
 		if state, _ := tenant.State(r.Ctx); state == projection.TenantDropping {
 			r.begun[i].Add(1)
-			r.Must(r.store.DropTenant(r.Ctx, name, name, pgstore.DropOptions{}))
+			r.Must(r.store.DropTenant(r.Ctx, name, tenancy.DropOptions{Confirm: name}))
 		}
 		_, err = r.store.CreateTenant(r.Ctx, name)
 		r.Must(err)

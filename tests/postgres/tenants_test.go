@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -214,7 +215,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 
 	b.exec("drop schema millrace_acme cascade")
 	gone()
-	b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{}))
+	b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	b.Eventually("the tenant is gone from the status", func() bool {
 		p, tenant := b.stateOf(rt, "acme")
 		return p.ID.Name == "" && strings.Contains(tenant.Reason, projection.ErrUnknownTenant.Error())
