@@ -17,72 +17,65 @@ import (
 // Config configures a Runtime. Store must be set. The zero value of every other field means its default. Durations are from 1 ms
 // to 365 days.
 type Config struct {
-	// Store keeps the events, the checkpoints and the leases. The runtime does not close it.
+	// Store keeps the events, the checkpoints and the leases: a pgstore.Store or a sqlitestore.Store. The runtime does not close it.
 	Store Store
-	// Tenants are the tenants whose projections this runtime runs. Default: all tenants of the store, including those that are
-	// created while it runs.
+	// Tenants are the tenants whose projections this runtime runs. Set it to serve some tenants by processes of their own. Default:
+	// all tenants of the store, including those that are created while it runs.
 	Tenants []string
-	// Middleware is called around the functions of all handlers, the first outermost. Default: none.
+	// Middleware is called around the functions of all handlers, the first outermost, for instance to log or to trace them. Default:
+	// none.
 	Middleware []Middleware
-	// Logger receives the logs. Default: nothing is logged.
+	// Logger receives the logs. Programs that log by log/slog set it to SlogLogger(slog.Default()). Default: nothing is logged.
 	Logger *zap.Logger
-	// NodeName is the name of this process in status and logs. Several processes may have the same name. At most 200 bytes of UTF-8
-	// text without control characters. Default: the host name and the process ID, such as "web-3:4711".
+	// NodeName is the name of this process in status and logs. Set it where host names say little, for instance to the name of the
+	// service. Several processes may have the same name. At most 200 bytes of UTF-8 text without control characters. Default: the
+	// host name and the process ID, such as "web-3:4711".
 	NodeName string
 	// Observer has callbacks for what happens in the runtime, such as batches, failures and changes of leases. See package observe.
-	// Default: none is called.
+	// Package millraceotel returns one for OpenTelemetry. Default: none is called.
 	Observer observe.Observer
 
-	// HeartbeatInterval is the time between the heartbeats that keep this node's leases. At most a third of LeaseDuration, so that
-	// two may be lost. Default 1 s.
-	HeartbeatInterval time.Duration
 	// LeaseDuration is how long a lease is valid after the last heartbeat of its owner. Then other processes take over from a
-	// process that was cut off or frozen. Default 5 s. If it is much shorter, a short pause of a process or of the server moves
-	// leases.
+	// process that was cut off or frozen. A dead process is replaced sooner: see FailureDetection. Default 5 s. Raise it if
+	// processes or the server pause for seconds, and leases move although their owners live. If it is much shorter, short pauses
+	// move leases. Heartbeats are sent each second, or five times in a LeaseDuration of less than 5 s.
 	LeaseDuration time.Duration
 	// FailureDetection is the longest time until the death of another process is noticed by its session lock. From 20 ms to
-	// LeaseDuration. Default 1 s, or LeaseDuration if that is shorter. Halving it doubles how often each node checks the
-	// others.
+	// LeaseDuration. Default 1 s, or LeaseDuration if that is shorter. Lower it if takeovers must be faster than a second. Halving
+	// it doubles how often each node checks the others.
 	FailureDetection time.Duration
-	// PollInterval is how often the store is polled for events whose notification was lost. Default 5 s. A node with more than 250
+	// PollInterval is how often the store is polled for events whose notification was lost. Default 5 s. Lower it where no
+	// notifications arrive, as behind a pooler without a session connection: there it is the latency. A node with more than 250
 	// tenants polls 250 or a twelfth of them each time, and always those in which a poll found events that came without a
-	// notification. So the first such event of a tenant may be found after twelve intervals. Where no notifications arrive it is
-	// the latency.
+	// notification. So the first such event of a tenant may be found after twelve intervals.
 	PollInterval time.Duration
-	// ReconcileInterval is how often the store is checked for free leases. Default 2 s. New tenants are found by their notification.
-	// All tenants are checked every 15 intervals, and in each where no notifications arrive.
-	ReconcileInterval time.Duration
-	// AdvanceInterval is how long a checkpoint may lag because of events that its projection does not select. Default 5 s.
-	AdvanceInterval time.Duration
 	// GracePeriod is how long batches, and hooks of operations, may continue when Run's context ends. Then they are cancelled and
-	// rolled back. Default 10 s.
+	// rolled back. Set it to less than the time that the process has to stop, such as terminationGracePeriodSeconds of Kubernetes.
+	// Default 10 s.
 	GracePeriod time.Duration
-	// QueryTimeout bounds each call of the database that runs no handler. Default 10 s.
-	QueryTimeout time.Duration
 
-	// MaxBatches limits the batches that run at once. It must be less than the pool's size, so that a connection is left for
+	// MaxBatches limits the batches that run at once. Lower it if other code of the process needs connections of the same pool, or if
+	// batches load the server too much. It must be less than the pool's size, so that a connection is left for
 	// reading. Default: three quarters of the pool's size, at least 1; for a pool of 4 to 7, its size less 2; for a file, 1.
 	//
 	// Batches that share a message (see pgstore.Queued) hold no connection while they run. Up to four times MaxBatches of them run at
 	// once, and of one tenant up to four times MaxBatchesPerTenant. Each holds its events, up to Projection.MaxBytes, and up to 64 KiB of
 	// statements while it waits for its message. With the defaults, a pool of 8 and full batches, these are 24 times 4 MiB.
 	MaxBatches int
-	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Default: half of MaxBatches,
+	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Lower it if two busy tenants must not
+	// delay the others, and raise it if one tenant has most of the events. Default: half of MaxBatches,
 	// rounded up. There is no such limit while this node serves a single tenant.
 	MaxBatchesPerTenant int
-	// TenantWeight returns the weight of a tenant, by which waiting tenants share the slots for batches, reads and deliveries. A
+	// TenantWeight returns the weight of a tenant, by which waiting tenants share the slots for batches, reads and deliveries. Set it if
+	// some tenants have paid for more. A
 	// tenant of weight 3 gets three slots while a tenant of weight 1 gets one. MaxBatchesPerTenant and the limit of MaxDeliveries
 	// for each tenant hold whatever the weight. Weights are from 1 to 100; a result outside of that range counts as the nearest
 	// bound. A result is used for a minute. TenantWeight may be called from several goroutines at once. The tenant's projections
 	// wait for it, so it must return at once. Default: all tenants have the weight 1.
 	TenantWeight func(tenant string) int
 
-	// TailMemory limits the memory, in bytes, for the newest events of all tenants on this node. These events are read once for all
-	// projections of a tenant. Default 64 MiB. When it is used up, the tenants with the oldest events lose theirs, and their
-	// projections read for themselves. A tenant uses at most 8 MiB, and keeps an event for at most 5 s. The events of batches in
-	// progress are not counted. They take up to Projection.MaxBytes for each projection that does not share them with others.
-	TailMemory int
-	// MaxDeliveries limits the deliveries (see Deliver) that run at once, beside the batches. Default 100, or twice MaxBatches if
+	// MaxDeliveries limits the deliveries (see Deliver) that run at once, beside the batches. Raise it if many receivers are slow, and
+	// lower it if the process has little memory or few sockets. Default 100, or twice MaxBatches if
 	// that is more. A delivery holds no connection while its receiver works, only a few goroutines and its events. On a node with
 	// several tenants, one tenant has at most half of the deliveries. Projections whose last delivery took longer than a second
 	// share half of the deliveries, in total and per tenant. So receivers that hang leave the other half to other projections.
@@ -92,14 +85,10 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Tenants, c.Middleware = slices.Clone(c.Tenants), slices.Clone(c.Middleware)
-	c.HeartbeatInterval = cmp.Or(c.HeartbeatInterval, time.Second)
 	c.LeaseDuration = cmp.Or(c.LeaseDuration, engine.DefaultLeaseDuration)
 	c.FailureDetection = cmp.Or(c.FailureDetection, min(time.Second, c.LeaseDuration))
 	c.PollInterval = cmp.Or(c.PollInterval, 5*time.Second)
-	c.ReconcileInterval = cmp.Or(c.ReconcileInterval, 2*time.Second)
-	c.AdvanceInterval = cmp.Or(c.AdvanceInterval, 5*time.Second)
 	c.GracePeriod = cmp.Or(c.GracePeriod, 10*time.Second)
-	c.QueryTimeout = cmp.Or(c.QueryTimeout, engine.DefaultQueryTimeout)
 	c.NodeName = cmp.Or(c.NodeName, processName())
 	if c.Logger == nil {
 		c.Logger = zap.NewNop()
@@ -126,9 +115,7 @@ func (c Config) validate(database engine.Database) error {
 		name  string
 		value time.Duration
 	}{
-		{"HeartbeatInterval", c.HeartbeatInterval}, {"LeaseDuration", c.LeaseDuration}, {"FailureDetection", c.FailureDetection}, {"PollInterval", c.PollInterval},
-		{"ReconcileInterval", c.ReconcileInterval}, {"AdvanceInterval", c.AdvanceInterval},
-		{"GracePeriod", c.GracePeriod}, {"QueryTimeout", c.QueryTimeout},
+		{"LeaseDuration", c.LeaseDuration}, {"FailureDetection", c.FailureDetection}, {"PollInterval", c.PollInterval}, {"GracePeriod", c.GracePeriod},
 	} {
 		if field.value < time.Millisecond {
 			return fmt.Errorf("%s must be at least 1ms: %v", "Config."+field.name, field.value)
@@ -136,9 +123,6 @@ func (c Config) validate(database engine.Database) error {
 		if err := engine.ValidDuration("Config."+field.name, field.value); err != nil {
 			return err
 		}
-	}
-	if c.HeartbeatInterval > c.LeaseDuration/3 {
-		return fmt.Errorf("Config.HeartbeatInterval (%v) must be at most a third of Config.LeaseDuration (%v)", c.HeartbeatInterval, c.LeaseDuration)
 	}
 	if c.FailureDetection < 20*time.Millisecond {
 		return fmt.Errorf("Config.FailureDetection must be at least 20ms: %v", c.FailureDetection)
@@ -154,8 +138,6 @@ func (c Config) validate(database engine.Database) error {
 		return fmt.Errorf("Config.MaxBatches (%d) must be less than the connections of the store's pool (%d)", c.MaxBatches, pool)
 	case c.MaxBatchesPerTenant < 0:
 		return fmt.Errorf("Config.MaxBatchesPerTenant must not be negative: %d", c.MaxBatchesPerTenant)
-	case c.TailMemory < 0:
-		return fmt.Errorf("Config.TailMemory must not be negative: %d", c.TailMemory)
 	case c.MaxDeliveries < 0:
 		return fmt.Errorf("Config.MaxDeliveries must not be negative: %d", c.MaxDeliveries)
 	}

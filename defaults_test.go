@@ -3,6 +3,8 @@ package millrace
 import (
 	"testing"
 	"time"
+
+	"github.com/millrace-go/millrace/internal/tuning"
 )
 
 func TestConfigurationIsTheRuntimesOwn(t *testing.T) {
@@ -17,14 +19,16 @@ func TestConfigurationIsTheRuntimesOwn(t *testing.T) {
 // The promises about takeovers depend on these defaults, which docs/ownership.md names.
 func TestDefaultsMatchTheOwnershipPage(t *testing.T) {
 	t.Parallel()
-	type timing struct{ heartbeat, lease, notice, reconcile time.Duration }
+	type timing struct{ lease, notice, heartbeat, reconcile time.Duration }
 	for given, want := range map[timing]timing{
-		{}:                       {time.Second, 5 * time.Second, time.Second, 2 * time.Second},
-		{lease: time.Second / 2}: {time.Second, time.Second / 2, time.Second / 2, 2 * time.Second},
-		{heartbeat: 1, lease: 2, notice: 3, reconcile: 4}: {1, 2, 3, 4},
+		{}:                       {5 * time.Second, time.Second, time.Second, 2 * time.Second},
+		{lease: time.Minute}:     {time.Minute, time.Second, time.Second, 2 * time.Second},
+		{lease: time.Second / 2}: {time.Second / 2, time.Second / 2, time.Second / 10, 2 * time.Second},
+		{1, 2, 3, 4}:             {1, 2, 3, 4},
 	} {
-		c := Config{HeartbeatInterval: given.heartbeat, LeaseDuration: given.lease, FailureDetection: given.notice, ReconcileInterval: given.reconcile}.withDefaults()
-		if got := (timing{c.HeartbeatInterval, c.LeaseDuration, c.FailureDetection, c.ReconcileInterval}); got != want {
+		c := Config{LeaseDuration: given.lease, FailureDetection: given.notice}.withDefaults()
+		tuned := tuning.Of(tuning.Settings{Heartbeat: given.heartbeat, Reconcile: given.reconcile}, c.LeaseDuration)
+		if got := (timing{c.LeaseDuration, c.FailureDetection, tuned.Heartbeat, tuned.Reconcile}); got != want {
 			t.Errorf("of %v comes %v, want %v", given, got, want)
 		}
 	}

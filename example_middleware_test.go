@@ -17,7 +17,7 @@ import (
 type tenantKey struct{}
 
 // withTenant adds the tenant to the context of the functions of handlers.
-func withTenant(next millrace.Call) millrace.Call {
+func withTenant(next millrace.HandleFunc) millrace.HandleFunc {
 	return func(ctx context.Context, events []event.Envelope) error {
 		id, _ := millrace.ProjectionFrom(ctx)
 		return next(context.WithValue(ctx, tenantKey{}, id.Tenant), events)
@@ -25,7 +25,7 @@ func withTenant(next millrace.Call) millrace.Call {
 }
 
 // logged logs each event with its result.
-func logged(next millrace.Call) millrace.Call {
+func logged(next millrace.HandleFunc) millrace.HandleFunc {
 	return func(ctx context.Context, events []event.Envelope) error {
 		err := next(ctx, events)
 		fmt.Println("handled", events[0].Type, "result", err)

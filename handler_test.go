@@ -45,7 +45,7 @@ func TestInvalidHandlerIsRefusedWithItsReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	every := pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { return nil })
-	same := func(next millrace.Call) millrace.Call { return next }
+	same := func(next millrace.HandleFunc) millrace.HandleFunc { return next }
 	for want, p := range map[string]millrace.Projection{
 		`event type "opened" is handled twice`:                                     {Handler: pgstore.Route(pgstore.On(ignore[opened]), pgstore.On(ignore[opened]))},
 		`Projection.Types must be empty: the handler handles the types ["opened"]`: {Handler: pgstore.On(ignore[opened]), Types: []string{"opened"}},
@@ -58,7 +58,7 @@ func TestInvalidHandlerIsRefusedWithItsReason(t *testing.T) {
 		"the event type of a handler must not be empty":                            {Handler: pgstore.On(ignore[unnamed])},
 		"the handler's function is nil":                                            {Handler: pgstore.Each(nil)},
 		"Projection.Middleware must not contain nil: middleware 2":                 {Handler: every, Middleware: []millrace.Middleware{same, nil}},
-		"middleware 1 of 1: it returned a nil Call":                                {Handler: every, Middleware: []millrace.Middleware{func(millrace.Call) millrace.Call { return nil }}},
+		"middleware 1 of 1: it returned a nil function":                            {Handler: every, Middleware: []millrace.Middleware{func(millrace.HandleFunc) millrace.HandleFunc { return nil }}},
 		"the function of Deliver is nil":                                           {Handler: millrace.Deliver(nil)},
 	} {
 		p.Name = "p"

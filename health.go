@@ -73,7 +73,7 @@ func (r *Runtime) notLive() (reasons []string) {
 	v := deps.Registry.Vitals()
 	for _, loop := range []actors.Loop{actors.SupervisorLoop, actors.NodeLoop, actors.SessionLoop} {
 		// The session's loop waits for one call of the database at a time.
-		if still := time.Since(v.Progress[loop]); still > r.standstill+r.config.QueryTimeout {
+		if still := time.Since(v.Progress[loop]); still > r.standstill+r.tuning.Query {
 			reasons = append(reasons, fmt.Sprintf("the loop of the %s has stood still for %v", loop, still.Round(time.Second)))
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/millrace-go/millrace/internal/logging"
 	"github.com/millrace-go/millrace/internal/observing"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/internal/waiting"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/supervisor"
@@ -31,6 +32,7 @@ import (
 type Runtime struct {
 	*admin.Admin
 	config Config
+	tuning tuning.Settings
 	store  store.Driver
 	plane  control.Plane
 	waiter waiting.Waiter
@@ -57,8 +59,9 @@ func New(config Config) (*Runtime, error) {
 	}
 	config.Logger = logging.Short(config.Logger)
 	config.Observer = observing.Guarded(config.Observer, config.Logger)
-	r := &Runtime{config: config, store: driver, plane: control.On(driver), definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
-	r.waiter = waiting.Waiter{Store: driver, Plane: r.plane, Timeout: config.QueryTimeout, Runtime: self{r}}
+	tuned := tuning.Of(config.Store, config.LeaseDuration)
+	r := &Runtime{config: config, tuning: tuned, store: driver, plane: control.On(driver), definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
+	r.waiter = waiting.Waiter{Store: driver, Plane: r.plane, Timeout: tuned.Query, Runtime: self{r}}
 	r.Admin = admin.ForRuntime(r.waiter, config.LeaseDuration)
 	return r, nil
 }
@@ -198,8 +201,8 @@ func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 		Timing: actors.Timing{
 			// Two checks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
 			ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10,
-			HeartbeatInterval: c.HeartbeatInterval, PollInterval: c.PollInterval, ReconcileInterval: c.ReconcileInterval,
-			AdvanceInterval: c.AdvanceInterval, QueryTimeout: c.QueryTimeout, ReplayRest: 100 * time.Millisecond,
+			HeartbeatInterval: r.tuning.Heartbeat, PollInterval: c.PollInterval, ReconcileInterval: r.tuning.Reconcile,
+			AdvanceInterval: r.tuning.Advance, QueryTimeout: r.tuning.Query, ReplayRest: 100 * time.Millisecond,
 		},
 		Definitions: only.definitions,
 		Observer:    c.Observer,
@@ -207,7 +210,7 @@ func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 			BatchesPerTenant: c.MaxBatchesPerTenant, Deliveries: c.MaxDeliveries, TenantWeight: c.TenantWeight, Log: c.Logger,
 			Waited: c.Observer.SlotWaited}),
 	}
-	deps.Init(c.TailMemory)
+	deps.Init()
 	r.deps, r.life = deps, lifeOf{}
 	return deps, nil
 }
@@ -307,7 +310,7 @@ func (r *Runtime) ackSlot(ctx context.Context, id ProjectionID, weight int) (rel
 
 // tenants returns those of the runtime's tenants that exist, in any state.
 func (r *Runtime) tenants(ctx context.Context) ([]engine.Tenant, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.tuning.Query)
 	defer cancel()
 	return r.store.Tenants(ctx, r.config.Tenants)
 }
@@ -319,7 +322,7 @@ func (r *Runtime) checkTenants(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.tuning.Query)
 	defer cancel()
 	if err := r.store.Runnable(ctx); err != nil {
 		return err

@@ -90,7 +90,7 @@ func (r *Runtime) tick(ctx context.Context, id ProjectionID) (Tick, error) {
 
 // tickRow returns the row of the projection, or the zero value before it ran for the first time.
 func (r *Runtime) tickRow(ctx context.Context, id ProjectionID) (row engine.ProjectionRow, err error) {
-	ctx, cancel := context.WithTimeout(ctx, r.config.QueryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.tuning.Query)
 	defer cancel()
 	rows, err := r.plane.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
 	if err != nil {

@@ -36,7 +36,7 @@ func (h *history) Read(ctx context.Context, _ string, r engine.ReadRange) (engin
 func newAhead(t *testing.T, store *history, apply engine.Run) *worker {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: store, Plane: control.On(outage{})}, Log: zap.NewNop(), Timing: Timing{QueryTimeout: time.Minute},
 		Limiter: NewLimiter(Limits{Connections: 10, Batches: 2, Log: zap.NewNop()})}
-	deps.Init(0)
+	deps.Init()
 	t.Cleanup(deps.Wait)
 	t.Cleanup(func() { deps.GiveUp(context.Canceled) })
 	return &worker{deps: deps, def: &engine.Definition{MaxEvents: 2, MaxBytes: 1 << 20, Timeout: time.Minute, Batches: engine.Batches{Apply: apply}}}

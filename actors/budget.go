@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// defaultTailBytes is the default of Deps.Init. With less, the projections of busy tenants read the same events one by
-// one. More helps little: events are in use for moments.
-const defaultTailBytes = 64 << 20
+// tailBytes limits the memory for the windows of all feeds. With less, the projections of busy tenants read the same events one by
+// one. More helps little: a window keeps events for 5 s, and has at most 8 MiB.
+const tailBytes = 64 << 20
 
 // windowAge is how long a feed keeps an event. A projection that is slower reads the event again.
 const windowAge = 5 * time.Second

@@ -50,7 +50,7 @@ func newClaim(n int) (*node, *claims, *claim) {
 	store := &claims{wanted: n}
 	deps := &Deps{Store: Store{Ownership: store}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
 		Node: engine.Node{ID: "a", Projections: []string{"p"}, LeaseDuration: time.Hour}, Timing: Timing{QueryTimeout: time.Minute}}
-	deps.Init(0)
+	deps.Init()
 	deps.Registry.publishSession(func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, time.Now() })
 	c := &claim{members: []engine.Member{deps.Node.Member()}, readOwned: true, report: func(func(ctx actor.Context)) {}}
 	for i := range n {

@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -19,7 +18,7 @@ import (
 	"github.com/millrace-go/millrace/observe"
 )
 
-// Timing has the intervals of a runtime. Those without a comment are fields of millrace.Config.
+// Timing has the intervals of a runtime. Those without a comment are fields of millrace.Config, or constants of package tuning.
 type Timing struct {
 	HeartbeatInterval time.Duration
 	// ListPeers is the time between two checks of the other nodes. Confirm is the least time between the two checks that
@@ -72,14 +71,13 @@ type Deps struct {
 // OnlyOperates reports whether the node carries out operations, and runs no projections.
 func (d *Deps) OnlyOperates() bool { return len(d.Node.Projections) == 0 }
 
-// Init sets the unexported fields, and the exported ones that depend on them. tailBytes limits the memory for the windows of all feeds.
-// Default 64 MiB.
-func (d *Deps) Init(tailBytes int) {
+// Init sets the unexported fields, and the exported ones that depend on them.
+func (d *Deps) Init() {
 	d.lifetime.init()
 	d.Registry = newRegistry()
 	d.Feeds = newRouter(d.System.Root)
 	d.shared.init()
-	d.windows = newBudget(cmp.Or(tailBytes, defaultTailBytes))
+	d.windows = newBudget(tailBytes)
 }
 
 // lifetime ends the work of a runtime in steps.

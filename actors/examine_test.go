@@ -69,7 +69,7 @@ func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
 		"a request of the handler":            {engine.Fault{Class: engine.HandlerFault, Err: projection.Skip(errors.New("unwanted"))}, false},
 	} {
 		deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Health: classified{}, Plane: control.On(classified{})}, Timing: Timing{QueryTimeout: time.Minute}}
-		deps.Init(0)
+		deps.Init()
 		w := worker{deps: deps, def: &engine.Definition{}}
 		w.def.Breaker.IsOutage = func(error) bool { return true }
 		if test.fault.Err == nil {
@@ -90,7 +90,7 @@ func (unreachable) Probe(context.Context) error { return errors.New("away") }
 func TestFaultThatMayBeTheServersIsProbed(t *testing.T) {
 	for health, away := range map[engine.Health]bool{classified{}: false, unreachable{}: true} {
 		deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Health: health, Plane: control.On(classified{})}, Timing: Timing{QueryTimeout: time.Minute}}
-		deps.Init(0)
+		deps.Init()
 		w := worker{deps: deps, def: &engine.Definition{}}
 		found := w.examine(t.Context(), &engine.Fault{Class: engine.Unclear, Probe: true, Err: errors.New("unclear")})
 		if found.fault.Unreachable != away || found.fault.Probe {

@@ -149,7 +149,7 @@ func surround(t *testing.T) *outside {
 		}}}
 	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: o.store, Plane: control.On(outage{})}, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(Limits{Connections: 2, Batches: 1, BatchesPerTenant: 1}),
 		Timing: Timing{HeartbeatInterval: time.Hour, PollInterval: time.Hour, ReconcileInterval: time.Hour, AdvanceInterval: time.Hour, QueryTimeout: time.Minute}}
-	o.deps.Init(0)
+	o.deps.Init()
 	o.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now() })
 	o.pid = o.deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		switch msg := ctx.Message().(type) {

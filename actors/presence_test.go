@@ -12,7 +12,7 @@ import (
 // Other nodes may claim the leases one LeaseDuration after a heartbeat arrived, which is after it was sent.
 func TestLeaseDeadlineIsBeforeOtherNodesMayClaim(t *testing.T) {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
-	deps.Init(0)
+	deps.Init()
 	for silent, want := range map[time.Duration]bool{0: true, 50 * time.Second: true, 55 * time.Second: false, time.Minute: false, time.Hour: false} {
 		deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now().Add(-silent) })
 		if got := deps.leasesConfirmed(); got != want {
@@ -24,7 +24,7 @@ func TestLeaseDeadlineIsBeforeOtherNodesMayClaim(t *testing.T) {
 // While the session is lost, other nodes may mark this node dead, even if its last heartbeat is recent.
 func TestDeliveryDeadlineEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.T) {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
-	deps.Init(0)
+	deps.Init()
 	closed := func(changed <-chan struct{}) bool {
 		select {
 		case <-changed:

@@ -59,7 +59,7 @@ func leftFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.Rea
 	store, ended = &pollable{begin: make(chan struct{})}, make(chan observe.Read, 10)
 	deps = &Deps{Store: Store{Events: store, Plane: control.On(outage{})}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
 		Observer: observe.Observer{EventsRead: func(r observe.Read) { ended <- r }}}
-	deps.Init(0)
+	deps.Init()
 	feed := mustSpawn(t, deps, deps.System.Root, NewFeed(deps, "a"))
 	sub := deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		switch msg := ctx.Message().(type) {

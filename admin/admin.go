@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/internal/waiting"
 )
 
@@ -34,7 +35,7 @@ func New(s Store) (*Admin, error) {
 	if driver == nil {
 		return nil, errors.New("new admin: the store must not be nil")
 	}
-	w := waiting.Waiter{Store: driver, Plane: control.On(driver), Timeout: engine.DefaultQueryTimeout}
+	w := waiting.Waiter{Store: driver, Plane: control.On(driver), Timeout: tuning.Query}
 	return ForRuntime(w, engine.DefaultLeaseDuration), nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -126,7 +126,7 @@ func move(ctx context.Context, from, to Store, m *control.Move, opts MoveOptions
 			m.Rebuild = append(m.Rebuild, name)
 		}
 	}
-	return tenancy.Move(ctx, source, target, m, opts.complete)
+	return lifecycle.Move(ctx, source, target, m, opts.complete)
 }
 
 // AbandonMove gives up the move of a tenant to another store, which target names as projection.MovedError does. It is for callers who know
@@ -138,7 +138,7 @@ func AbandonMove(ctx context.Context, from Store, tenant, target string) error {
 	source := store.DriverOf(from)
 	err := errors.New("the store must be set")
 	if source != nil {
-		err = tenancy.AbandonMove(ctx, source, tenant, target)
+		err = lifecycle.AbandonMove(ctx, source, tenant, target)
 	}
 	if err != nil {
 		return fmt.Errorf("abandon the move of tenant %s: %w", excerpt.Quoted(tenant), err)

@@ -137,8 +137,7 @@ type ProjectionStatus struct {
 	NotOwned time.Duration `json:"notOwned,omitzero"`
 	// Checkpoint is the checkpoint in the database. Position is where the projection is. It may be ahead of the checkpoint by
 	// events that the projection does not select. If another node runs the projection and it is not among the furthest behind
-	// of that node, Position is the checkpoint. It moves past such events with a delay of up to that node's
-	// millrace.Config.AdvanceInterval.
+	// of that node, Position is the checkpoint. It moves past such events with a delay of up to 5 s.
 	Checkpoint int64 `json:"checkpoint"`
 	Position   int64 `json:"position"`
 	// Mark and Head are the settled mark and the highest visible position of the tenant: see TenantStatus.

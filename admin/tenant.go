@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/tenancy"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 )
 
 // PauseTenant stops all projections of a tenant, on whatever nodes they run, until ResumeTenant is called. It returns when no
@@ -22,7 +22,7 @@ func (a *Admin) PauseTenant(ctx context.Context, tenant string) error {
 	if err := a.plane.SetTenantDesired(ctx, tenant, engine.WantPause); err != nil {
 		return err
 	}
-	if err := tenancy.Stopped(ctx, a.plane, func() (bool, error) { return a.plane.SuspensionEnded(ctx, tenant) }); err != nil {
+	if err := lifecycle.Stopped(ctx, a.plane, func() (bool, error) { return a.plane.SuspensionEnded(ctx, tenant) }); err != nil {
 		return fmt.Errorf("wait for the pause of tenant %q: %w", tenant, err)
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/tenancy"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -24,7 +24,7 @@ func (a *Admin) Pause(ctx context.Context, id projection.ID) error {
 	if err := a.setDesiredState(ctx, id, engine.WantPause); err != nil {
 		return err
 	}
-	if err := tenancy.Stopped(ctx, a.plane, func() (free bool, err error) { return a.plane.PauseEnded(ctx, id) }); err != nil {
+	if err := lifecycle.Stopped(ctx, a.plane, func() (free bool, err error) { return a.plane.PauseEnded(ctx, id) }); err != nil {
 		return fmt.Errorf("wait for the pause of %s: %w", engine.FullID(id), err)
 	}
 	return nil

@@ -13,7 +13,8 @@ type TxStore[Tx any] interface {
 }
 
 // Within returns a Store in a transaction of the caller, such as that of a handler or of InTx. Load sees what the transaction has written,
-// and Do and Run append in it, as AppendTx does: all of it commits or rolls back with the transaction.
+// and Do and Run append in it, as AppendTx does: all of it commits or rolls back with the transaction. After the commit of a transaction that is
+// neither a handler's nor that of InTx, call Wake of the store.
 //
 // Other transactions may commit meanwhile, so there are version conflicts here too, and the command is decided again in the same transaction.
 // Nothing of a try is left after a conflict.

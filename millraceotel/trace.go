@@ -50,7 +50,7 @@ func appendAttributes(a event.Appending) []attribute.KeyValue {
 }
 
 // Handle is middleware for Config.Middleware. It makes a span for each call of a handler.
-func (t *Telemetry) Handle(next millrace.Call) millrace.Call {
+func (t *Telemetry) Handle(next millrace.HandleFunc) millrace.HandleFunc {
 	marks := make([][]byte, 0, 2)
 	for _, field := range t.propagator.Fields() {
 		marks = append(marks, []byte(field))

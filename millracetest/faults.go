@@ -38,7 +38,7 @@ func (k *Kit) FailAt(position int64, times int) millrace.Middleware {
 // Slow returns middleware that waits before each call of a handler, or until its context ends. With more than
 // Projection.Timeout the call fails.
 func (k *Kit) Slow(d time.Duration) millrace.Middleware {
-	return k.disturb(func(ctx context.Context, _ string, events []event.Envelope, next millrace.Call) error {
+	return k.disturb(func(ctx context.Context, _ string, events []event.Envelope, next millrace.HandleFunc) error {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
@@ -94,8 +94,8 @@ func (b *bench) stop() bool {
 }
 
 // disturb returns middleware that runs fault around the calls for the Kit's tenant. name is the name of the projection.
-func (k *Kit) disturb(fault func(ctx context.Context, name string, events []event.Envelope, next millrace.Call) error) millrace.Middleware {
-	return func(next millrace.Call) millrace.Call {
+func (k *Kit) disturb(fault func(ctx context.Context, name string, events []event.Envelope, next millrace.HandleFunc) error) millrace.Middleware {
+	return func(next millrace.HandleFunc) millrace.HandleFunc {
 		return func(ctx context.Context, events []event.Envelope) error {
 			id, _ := millrace.ProjectionFrom(ctx)
 			if id.Tenant != k.tenant {
@@ -108,7 +108,7 @@ func (k *Kit) disturb(fault func(ctx context.Context, name string, events []even
 
 // before returns middleware that fails a call if fault returns an error for one of its events.
 func (k *Kit) before(fault func(name string, e event.Envelope) error) millrace.Middleware {
-	return k.disturb(func(ctx context.Context, name string, events []event.Envelope, next millrace.Call) error {
+	return k.disturb(func(ctx context.Context, name string, events []event.Envelope, next millrace.HandleFunc) error {
 		for _, e := range events {
 			if err := fault(name, e); err != nil {
 				return err
@@ -122,7 +122,7 @@ func (k *Kit) before(fault func(name string, e event.Envelope) error) millrace.M
 // error.
 func (k *Kit) afterFirst(fault func(ctx context.Context) error) millrace.Middleware {
 	first := firsts()
-	return k.disturb(func(ctx context.Context, name string, events []event.Envelope, next millrace.Call) error {
+	return k.disturb(func(ctx context.Context, name string, events []event.Envelope, next millrace.HandleFunc) error {
 		if err := next(ctx, events); err != nil || !first(name, events[0]) {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -104,10 +105,10 @@ func (b *bench) heads(ctx context.Context) map[string]int64 {
 func (b *bench) runtime(projections []millrace.Projection) *millrace.Runtime {
 	b.t.Helper()
 	config := b.config
-	config.Store = b.store
 	config.GracePeriod = cmp.Or(config.GracePeriod, time.Millisecond)
 	// A slow machine must not lose leases by itself.
-	config.LeaseDuration, config.QueryTimeout = cmp.Or(config.LeaseDuration, patience), cmp.Or(config.QueryTimeout, patience)
+	config.LeaseDuration = cmp.Or(config.LeaseDuration, patience)
+	config.Store = tuning.Settings{Store: b.store, Query: patience}
 	rt, err := millrace.New(config)
 	b.must(err)
 	b.must(rt.Register(hasty(projections)...))

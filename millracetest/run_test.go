@@ -80,7 +80,7 @@ type userKey struct{}
 func TestMiddlewareOfTheProgramIsTested(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		k := on.given(t)
-		k.Configure(millrace.Config{Middleware: []millrace.Middleware{func(next millrace.Call) millrace.Call {
+		k.Configure(millrace.Config{Middleware: []millrace.Middleware{func(next millrace.HandleFunc) millrace.HandleFunc {
 			return func(ctx context.Context, events []event.Envelope) error {
 				return next(context.WithValue(ctx, userKey{}, "ada"), events)
 			}
@@ -101,7 +101,7 @@ func TestPartitionsAreTested(t *testing.T) {
 		var calls atomic.Int64
 		p := on.totals()
 		p.Partitions, p.AnyOrder, p.MaxFailureShare = 3, true, projection.NoLimit
-		p.Middleware = []millrace.Middleware{k.FailAt(3, Always), k.FailAt(14, Always), k.LostCommit(), func(next millrace.Call) millrace.Call {
+		p.Middleware = []millrace.Middleware{k.FailAt(3, Always), k.FailAt(14, Always), k.LostCommit(), func(next millrace.HandleFunc) millrace.HandleFunc {
 			return func(ctx context.Context, events []event.Envelope) error {
 				calls.Add(1)
 				return next(ctx, events)
@@ -132,7 +132,7 @@ func follows(k *Kit, most int) millrace.Projection {
 	case *pgstore.Store:
 		p.Handler = pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			for _, n := range next(e) {
-				if _, _, err := s.AppendTx(ctx, tx, e.Stream, event.Any, n); err != nil {
+				if _, err := s.AppendTx(ctx, tx, e.Stream, event.Any, n); err != nil {
 					return err
 				}
 			}
@@ -141,7 +141,7 @@ func follows(k *Kit, most int) millrace.Projection {
 	case *sqlitestore.Store:
 		p.Handler = sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
 			for _, n := range next(e) {
-				if _, _, err := s.AppendTx(ctx, tx, e.Stream, event.Any, n); err != nil {
+				if _, err := s.AppendTx(ctx, tx, e.Stream, event.Any, n); err != nil {
 					return err
 				}
 			}

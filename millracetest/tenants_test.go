@@ -89,7 +89,7 @@ func TestFaultsDisturbOneTenant(t *testing.T) {
 			k, acme, globex := on.ofTenants(t)
 			calls := make(chan string, 100)
 			p := on.totalsByTenant()
-			p.Middleware = []millrace.Middleware{fault(acme), func(next millrace.Call) millrace.Call {
+			p.Middleware = []millrace.Middleware{fault(acme), func(next millrace.HandleFunc) millrace.HandleFunc {
 				return func(ctx context.Context, events []event.Envelope) error {
 					id, _ := millrace.ProjectionFrom(ctx)
 					calls <- id.Tenant
@@ -132,7 +132,7 @@ func TestRepeatableWorksOnATenant(t *testing.T) {
 		}
 		forgetful := func() millrace.Projection {
 			p, seen := on.totalsByTenant(), int64(0)
-			p.Middleware = []millrace.Middleware{func(next millrace.Call) millrace.Call {
+			p.Middleware = []millrace.Middleware{func(next millrace.HandleFunc) millrace.HandleFunc {
 				return func(ctx context.Context, events []event.Envelope) error {
 					if id, _ := millrace.ProjectionFrom(ctx); id.Tenant != "acme" {
 						return next(ctx, events)

@@ -84,19 +84,22 @@ func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func(
 // errKeyExpired is returned when an idempotency key was found, but was deleted before its result could be read.
 var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 
-// AppendTx is Append in a transaction of the caller. The events become visible when it commits. Call wake after the
-// commit, so that projections receive the events at once. wake never blocks and is never nil. Within InTx it need not
-// be called. The stream and the key stay locked until the transaction ends, so it should end soon.
+// AppendTx is Append in a transaction of the caller. The events become visible when it commits. Call Wake after the
+// commit, so that projections receive the events at once. InTx, and the batch of a handler, do so themselves. The stream and the key stay locked until the transaction ends, so it should end soon.
 //
 // A version conflict leaves the transaction usable. With an idempotency key the append runs in a savepoint of its own,
 // which costs two round trips more. If synchronous_commit is off, AppendTx turns it on for this transaction, because
 // others act on the events.
-func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
+func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
 	return t.store.middleware.AroundTx(ctx, t.store, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
 		return t.appendToTx(ctx, tx, asked)
-	}, func() { t.store.notify.wake(t.name) })
+	})
 }
+
+// Wake wakes the projections of the tenant, in this process and in others. Call it after the commit of a transaction of your own in which
+// AppendTx has appended. It never blocks, and a call for nothing costs one read. Append, InTx and batches of handlers wake by themselves.
+func (t *Tenant) Wake() { t.store.notify.wake(t.name) }
 
 // appendToTx is AppendTx within its middleware.
 func (t *Tenant) appendToTx(ctx context.Context, tx pgx.Tx, asked event.Appending) (event.Appended, error) {

@@ -87,7 +87,7 @@ func TestOnlyAppendsOfATransactionLookAtSynchronousCommit(t *testing.T) {
 		t.Errorf("%d and %d appends are prepared without and with synchronous_commit, want 1 and 0", without, with)
 	}
 	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
-		_, _, err := store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
+		_, err := store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
 		return err
 	}))
 	if without, with := prepared(false), prepared(true); without != 1 || with != 1 {
@@ -104,7 +104,7 @@ func TestAppendInASavepointWakesItsTenant(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if _, _, err := store.AppendTx(ctx, savepoint, "s", event.Any, someEvents(1)...); err != nil {
+		if _, err := store.AppendTx(ctx, savepoint, "s", event.Any, someEvents(1)...); err != nil {
 			return err
 		}
 		return savepoint.Commit(ctx)
@@ -119,7 +119,7 @@ func TestInTxWithAStatementThatFailedCommitsNothing(t *testing.T) {
 	store := newStore(t)
 	wakes := wakeCount(t, store)
 	err := store.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
-		if _, _, err := store.AppendTx(ctx, tx, "s", event.Any, someEvents(3)...); err != nil {
+		if _, err := store.AppendTx(ctx, tx, "s", event.Any, someEvents(3)...); err != nil {
 			return err
 		}
 		_, _ = tx.Exec(ctx, "select 1/0")
@@ -155,7 +155,7 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 			}
 			key, _ := c.expected.Key()
 			stream := strings.Join([]string{c.before, key}, "-")
-			if _, _, err := store.AppendTx(ctx, tx, stream, c.expected, someEvents(1)...); err != nil {
+			if _, err := store.AppendTx(ctx, tx, stream, c.expected, someEvents(1)...); err != nil {
 				return err
 			}
 			if got := setting(tx); got != c.want {
@@ -169,7 +169,7 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
 			return err
 		}
-		if _, _, err := store.AppendTx(ctx, tx, "s", event.Exact(7), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
+		if _, err := store.AppendTx(ctx, tx, "s", event.Exact(7), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 			return err
 		}
 		if got := setting(tx); got != "off" {

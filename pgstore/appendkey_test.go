@@ -25,7 +25,7 @@ func TestWaitingRepeatAppendsIfTheFirstRollsBack(t *testing.T) {
 			ctx := testContext(t)
 			tx := must(store.pool.Begin(ctx))(t)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-			if _, _, err := store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), someEvents(2)...); err != nil {
+			if _, err := store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), someEvents(2)...); err != nil {
 				t.Fatal(err)
 			}
 			waiting := make(chan event.Appended, 1)

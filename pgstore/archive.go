@@ -10,8 +10,8 @@ import (
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
@@ -28,7 +28,7 @@ import (
 // second longer than the server's deadlock_timeout, after which the server cancels an autovacuum. ArchiveTenant needs the
 // role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	return tenancy.Archive(ctx, s.port(), name, control.To(projection.TenantArchived))
+	return lifecycle.Archive(ctx, s.port(), name, control.To(projection.TenantArchived))
 }
 
 // DecideState implements store.Moves.

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func mustBe(t *testing.T, tenant *Tenant, want projection.TenantState) {
@@ -47,13 +48,13 @@ var appendWays = map[string]func(ctx context.Context, tenant *Tenant) error{
 			if _, err := tx.Exec(ctx, "create table half_written (n int)"); err != nil {
 				return err
 			}
-			_, _, err := tenant.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
+			_, err := tenant.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
 			return err
 		})
 	},
 	"AppendTx with a key": func(ctx context.Context, tenant *Tenant) error {
 		return tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			_, _, err := tenant.AppendTx(ctx, tx, "s", event.Any.WithKey("k3"), someEvents(1)...)
+			_, err := tenant.AppendTx(ctx, tx, "s", event.Any.WithKey("k3"), someEvents(1)...)
 			return err
 		})
 	},
@@ -145,7 +146,9 @@ func TestArchivingWaitsForOpenAppendsAndNamesThem(t *testing.T) {
 	mustExec(t, store, "begin; insert into millrace_acme.events (stream_id, stream_version, type, body) values ('x', 1, 'T', '1'); prepare transaction 'open'", pgx.QueryExecModeSimpleProtocol)
 	for doing, fn := range map[string]func(context.Context) error{
 		"archive": func(ctx context.Context) error { return store.ArchiveTenant(ctx, "acme") },
-		"drop":    func(ctx context.Context) error { return store.DropTenant(ctx, "acme", "acme", DropOptions{}) },
+		"drop": func(ctx context.Context) error {
+			return store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"})
+		},
 	} {
 		short, cancel := context.WithTimeout(ctx, 3*lockWait)
 		done := make(chan error, 1)
@@ -341,7 +344,7 @@ func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 	other := openStore(t, must(pgtest.WithSetting(dsn, "options", "-crole="+role))(t), Options{})
 	ctx := testContext(t)
 	for doing, err := range map[string]error{
-		"archive": other.ArchiveTenant(ctx, "acme"), "drop": other.DropTenant(ctx, "acme", "acme", DropOptions{}),
+		"archive": other.ArchiveTenant(ctx, "acme"), "drop": other.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "run this as the role ") || !strings.Contains(err.Error(), "which owns the schemas") {
 			t.Errorf("%s: %v", doing, err)

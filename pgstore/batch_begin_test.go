@@ -156,7 +156,7 @@ func TestAppendInABatchWithAsyncCommitWaitsForTheDisk(t *testing.T) {
 		if before := show(ctx, tx, "synchronous_commit"); before != "off" {
 			t.Errorf("synchronous_commit is %q before the append", before)
 		}
-		if _, _, err := o.store.AppendTx(ctx, tx, "other", event.Any, someEvents(1)...); err != nil {
+		if _, err := o.store.AppendTx(ctx, tx, "other", event.Any, someEvents(1)...); err != nil {
 			return err
 		}
 		if after := show(ctx, tx, "synchronous_commit"); after != "on" {

@@ -10,24 +10,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/internal/tenancy"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // ErrTenantNeeded is returned by DropTenant if objects outside of the tenant's schema depend on objects in it.
 var ErrTenantNeeded = errors.New("objects outside of the tenant's schema depend on it")
 
-// DropOptions configures DropTenant. The zero value means the defaults.
-type DropOptions struct {
-	// Dependents also drops the objects outside of the tenant's schema that depend on it: views, functions, foreign keys
-	// and so on, as DROP SCHEMA CASCADE does. Default: such a tenant is not dropped, and the error lists them.
-	Dependents bool
-}
-
 // DropTenant removes a tenant for ever: its events, its read models and everything else in its schema, its projections,
-// checkpoints, dead letters and commands. confirm must repeat the name. The default tenant cannot be dropped. Other
+// checkpoints, dead letters and commands. opts.Confirm must repeat the name. The default tenant cannot be dropped. Other
 // tenants are not affected. Afterwards a tenant of that name may be created again, and has nothing of the dropped one.
 //
 // The drop has two transactions. The first stops appends: they return projection.ErrTenantDropping, and
@@ -36,11 +30,11 @@ type DropOptions struct {
 // the tenant stays in the state projection.TenantDropping, and DropTenant must be called again. Both transactions wait
 // for others that use the tenant's tables, as ArchiveTenant does, and the second also for reads.
 //
-// If objects outside of the schema depend on it, the error wraps ErrTenantNeeded and lists them: see DropOptions.
+// If objects outside of the schema depend on it, the error wraps ErrTenantNeeded and lists them: see tenancy.DropOptions.
 // DropTenant returns projection.ErrUnknownTenant if there is no such tenant. It needs the role that owns the
 // tenant's schema.
-func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropOptions) error {
-	err := tenancy.Drop(ctx, s.plane(), name, confirm,
+func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOptions) error {
+	err := lifecycle.Drop(ctx, s.plane(), name, opts.Confirm,
 		func() (int32, error) { return s.beginDrop(ctx, name, opts) },
 		func(row int32) error { return s.endDrop(ctx, name, row, opts) })
 	if err != nil {
@@ -56,7 +50,7 @@ func (s *Store) DropTenant(ctx context.Context, name, confirm string, opts DropO
 }
 
 // beginDrop commits that the tenant is being dropped. From then on it has no new events.
-func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (row int32, err error) {
+func (s *Store) beginDrop(ctx context.Context, name string, opts tenancy.DropOptions) (row int32, err error) {
 	err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		row = t.row
 		if changes, err := control.Becomes(t.state, projection.TenantDropping); !changes {
@@ -81,7 +75,7 @@ func (s *Store) beginDrop(ctx context.Context, name string, opts DropOptions) (r
 }
 
 // endDrop removes everything of the tenant with that id, of which nothing runs any more.
-func (s *Store) endDrop(ctx context.Context, name string, id int32, opts DropOptions) error {
+func (s *Store) endDrop(ctx context.Context, name string, id int32, opts tenancy.DropOptions) error {
 	return s.changeTenant(ctx, name, dropLockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		if t.row != id {
 			return nil // it was created again
@@ -111,7 +105,7 @@ func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, schema string) error 
 }
 
 // notNeeded returns ErrTenantNeeded if objects outside of the schema depend on it and are not to be dropped with it.
-func (s *Store) notNeeded(ctx context.Context, tx pgx.Tx, schema string, opts DropOptions) error {
+func (s *Store) notNeeded(ctx context.Context, tx pgx.Tx, schema string, opts tenancy.DropOptions) error {
 	if opts.Dependents {
 		return nil
 	}

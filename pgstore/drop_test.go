@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // furnished creates a tenant with events, keys, read models of all kinds, projections, dead letters and commands.
@@ -76,8 +77,8 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 	before := rows()
 	for i := range 3 {
 		acme := furnished(t, store, "acme {tenant} $1")
-		for name, err := range map[string]error{"another name": store.DropTenant(ctx, acme.name, "acme", DropOptions{}), "no name": store.DropTenant(ctx, acme.name, "", DropOptions{}),
-			"the default tenant": store.DropTenant(ctx, "default", "default", DropOptions{}), "a name that is not valid": store.DropTenant(ctx, "a\nb", "a\nb", DropOptions{})} {
+		for name, err := range map[string]error{"another name": store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: "acme"}), "no name": store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: ""}),
+			"the default tenant": store.DropTenant(ctx, "default", tenancy.DropOptions{Confirm: "default"}), "a name that is not valid": store.DropTenant(ctx, "a\nb", tenancy.DropOptions{Confirm: "a\nb"})} {
 			if err == nil || !strings.Contains(err.Error(), "drop tenant") {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -89,7 +90,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 			mustExec(t, store, "drop schema "+acme.quoted+" cascade") // by hand
 		}
 		noError(t, together(3, func(int) error { // all of them may also find it gone
-			if err := store.DropTenant(ctx, acme.name, acme.name, DropOptions{}); !errors.Is(err, projection.ErrUnknownTenant) {
+			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err, projection.ErrUnknownTenant) {
 				return err
 			}
 			return nil
@@ -98,7 +99,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 			t.Errorf("%d left, %s rows instead of %s", left, after, before)
 		}
 		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "ReadAll": firstError(acme.ReadAll(ctx, event.ReadOptions{})),
-			"DropTenant": store.DropTenant(ctx, acme.name, acme.name, DropOptions{}), "State": must2(acme.State(ctx))} {
+			"DropTenant": store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}), "State": must2(acme.State(ctx))} {
 			if !errors.Is(err, projection.ErrUnknownTenant) {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -144,13 +145,13 @@ func TestTenantThatOthersDependOnIsDroppedOnlyWithThem(t *testing.T) {
 			newTenant(t, store, "neighbour")
 		}
 		mustExec(t, store, strings.ReplaceAll(sql, "S.", acme.quoted+"."), pgx.QueryExecModeSimpleProtocol)
-		err := store.DropTenant(ctx, "acme", "acme", DropOptions{})
+		err := store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"})
 		if !errors.Is(err, ErrTenantNeeded) || !strings.Contains(err.Error(), what) || strings.Contains(err.Error(), "schema millrace_acme,") {
 			t.Errorf("%s: error %v", sql, err)
 		}
 		mustBe(t, acme, projection.TenantActive)
 		mustAppend(t, acme, "s", event.Any, someEvents(1)...)
-		noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{Dependents: true}))
+		noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme", Dependents: true}))
 		if left := leftOf(t, store, acme); left != 0 {
 			t.Errorf("%s: %d left", sql, left)
 		}
@@ -161,7 +162,7 @@ func TestTenantThatOthersDependOnIsDroppedOnlyWithThem(t *testing.T) {
 	// An object that DROP SCHEMA drops without CASCADE is no reason.
 	acme := furnished(t, store, "acme")
 	mustExec(t, store, "create publication p for table millrace_acme.events, host.plain")
-	noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+	noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	if one[int](t, store, "select count(*) from pg_publication_tables where pubname = 'p'") != 1 || leftOf(t, store, acme) != 0 {
 		t.Error("the publication, or the tenant")
 	}
@@ -176,7 +177,7 @@ func TestDropIsRefusedAgainBeforeItsLastStep(t *testing.T) {
 	row := one[int32](t, store, "select min(id) from millrace.projections where tenant = 'acme'")
 	mustExec(t, store, "update millrace.leases set owner = $1 where id = $2", node.ID, row)
 	done := make(chan error, 1)
-	go func() { done <- store.DropTenant(ctx, "acme", "acme", DropOptions{}) }()
+	go func() { done <- store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}) }()
 	for must(acme.State(ctx))(t) != projection.TenantDropping {
 		noError(t, ctx.Err())
 	}
@@ -193,7 +194,7 @@ func TestDropIsRefusedAgainBeforeItsLastStep(t *testing.T) {
 	}
 	noError(t, store.Migrate(ctx))
 	mustExec(t, store, "drop view public.late")
-	noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+	noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	if leftOf(t, store, acme) != 0 {
 		t.Error("something is left")
 	}
@@ -239,7 +240,7 @@ func TestDropContinuesAfterAnInterruptionAtEachStep(t *testing.T) {
 				}
 			})
 			writes.Store(at)
-			err := breaking.DropTenant(ctx, "acme", "acme", DropOptions{})
+			err := breaking.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"})
 			if writes.Load() <= 0 {
 				cuts++
 			}
@@ -264,7 +265,7 @@ func TestDropContinuesAfterAnInterruptionAtEachStep(t *testing.T) {
 				}
 			}
 			states[state]++
-			noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+			noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 			if left, lost := leftOf(t, store, acme), strays(t, store); left != 0 || lost != 0 {
 				t.Fatalf("cut at %d: %d rows of the tenant are left, and %d without one", at, left, lost)
 			}
@@ -290,12 +291,12 @@ func TestDropWaitsForReadersAndNamesThem(t *testing.T) {
 	pid := tx.Conn().PgConn().PID()
 	short, cancel := context.WithTimeout(ctx, 4*lockWait)
 	defer cancel()
-	if err := store.DropTenant(short, "acme", "acme", DropOptions{}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("backend ", pid)) {
+	if err := store.DropTenant(short, "acme", tenancy.DropOptions{Confirm: "acme"}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("backend ", pid)) {
 		t.Errorf("error %v, want one that names backend %d", err, pid)
 	}
 	mustBe(t, must(store.ForTenant("acme"))(t), projection.TenantDropping)
 	done := make(chan error, 1)
-	go func() { done <- store.DropTenant(ctx, "acme", "acme", DropOptions{}) }()
+	go func() { done <- store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}) }()
 	waitBlocked(t, store, 1)
 	noError(t, tx.Rollback(ctx))
 	noError(t, <-done)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/internal/tenancy"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 )
 
 // EraseStream redacts all events of a stream, such as those of a person: their positions, versions, types and times stay, and their
@@ -60,7 +60,7 @@ func (s *Store) Erasures(ctx context.Context) ([]event.Erasure, error) {
 
 func (t *Tenant) erase(ctx context.Context, selected event.Erasure) (event.Erasure, error) {
 	e := control.Erasure{Erasure: selected, Tenant: t.name}
-	err := tenancy.Erase(ctx, t.store.plane(), &e)
+	err := lifecycle.Erase(ctx, t.store.plane(), &e)
 	t.store.followers.Drop(t.name)
 	if err != nil {
 		return event.Erasure{}, e.Failed(t.store.lacking(ctx, t.schema, err))

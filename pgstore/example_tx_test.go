@@ -13,16 +13,16 @@ import (
 )
 
 // insertOrder writes a row of the program and an event in one transaction.
-func insertOrder(ctx context.Context, store *pgstore.Store, tx pgx.Tx, order string) (wake func(), err error) {
+func insertOrder(ctx context.Context, store *pgstore.Store, tx pgx.Tx, order string) error {
 	if _, err := tx.Exec(ctx, "insert into orders values ($1)", order); err != nil {
-		return nil, err
+		return err
 	}
-	_, wake, err = store.AppendTx(ctx, tx, order, event.NoStream, event.Untyped("OrderPlaced", nil))
-	return wake, err
+	_, err := store.AppendTx(ctx, tx, order, event.NoStream, event.Untyped("OrderPlaced", nil))
+	return err
 }
 
 // Events and rows of the program are committed together. InTx wakes projections after the commit. In a transaction of the
-// program, the program does.
+// program, the program calls Wake.
 func ExampleStore_InTx() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_tx"})
@@ -37,8 +37,7 @@ func ExampleStore_InTx() {
 		log.Panic(err)
 	}
 	err = store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := insertOrder(ctx, store, tx, "order-1")
-		return err
+		return insertOrder(ctx, store, tx, "order-1")
 	})
 	if err != nil {
 		log.Panic(err)
@@ -49,14 +48,13 @@ func ExampleStore_InTx() {
 		log.Panic(err)
 	}
 	defer func() { _ = tx.Rollback(ctx) }() // does nothing after the commit
-	wake, err := insertOrder(ctx, store, tx, "order-2")
-	if err != nil {
+	if err := insertOrder(ctx, store, tx, "order-2"); err != nil {
 		log.Panic(err)
 	}
 	if err := tx.Commit(ctx); err != nil {
 		log.Panic(err)
 	}
-	wake()
+	store.Wake()
 
 	for e, err := range store.ReadAll(ctx, event.ReadOptions{Types: []string{"OrderPlaced"}}) {
 		if err != nil {

@@ -49,12 +49,12 @@ func (s *Store) extensionsOutside(ctx context.Context, q querier, silent bool) (
 
 // warnOfExtensions logs the extensions that named tenants miss without an error, once per store.
 func (s *Store) warnOfExtensions(ctx context.Context) {
-	if s.found.extensions.Swap(true) {
+	if s.lookups.extensions.Swap(true) {
 		return
 	}
 	found, err := s.extensionsOutside(ctx, s.pool, true)
 	if err != nil {
-		s.found.extensions.Store(false)
+		s.lookups.extensions.Store(false)
 		s.log.Debug("reading extensions outside the search path failed", zap.Error(err))
 		return
 	}

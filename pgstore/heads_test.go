@@ -105,7 +105,7 @@ func TestLockScanBeginsAfterItsCall(t *testing.T) {
 			tenant := []*Tenant{store.tenant, other}[n]
 			ctx, cancel := context.WithTimeout(context.Background(), hangs)
 			defer cancel()
-			if _, _, err := tenant.AppendTx(ctx, txs[tenant], "a", event.Any, someEvents(1)...); err != nil {
+			if _, err := tenant.AppendTx(ctx, txs[tenant], "a", event.Any, someEvents(1)...); err != nil {
 				return err
 			}
 			found, _, err := store.locks.scan(ctx, tenant.EventsSchema())

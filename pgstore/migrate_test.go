@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestConcurrentMigrationsAndTenants(t *testing.T) {
@@ -210,7 +211,7 @@ func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
 	}
 	for i, name := range names {
 		noError(t, store.ArchiveTenant(ctx, name))
-		noError(t, store.DropTenant(ctx, name, name, DropOptions{}))
+		noError(t, store.DropTenant(ctx, name, tenancy.DropOptions{Confirm: name}))
 		if n := one[int](t, store, "select count(*) from pg_namespace where nspname like 'millrace\\_%'"); n != len(names)-i {
 			t.Errorf("%q: %d schemas are left, want %d", name, n, len(names)-i)
 		}

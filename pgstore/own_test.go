@@ -150,8 +150,8 @@ func TestAppendsHandOverOnlySmallEventsToFeedsThatRest(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		_, wake, err := store.AppendTx(ctx, tx, "a", event.Any, text(1))
-		defer wake()
+		_, err = store.AppendTx(ctx, tx, "a", event.Any, text(1))
+		defer store.Wake()
 		return errors.Join(err, tx.Commit(ctx))
 	}
 	append := func(expected event.Expected, events ...event.Event) func() error {
@@ -183,7 +183,7 @@ func TestAppendsHandOverOnlySmallEventsToFeedsThatRest(t *testing.T) {
 		{"a transaction of the caller", inTx, true, 0},
 		{"InTx", func() error {
 			return store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-				_, _, err := store.AppendTx(ctx, tx, "a", event.Any, text(1))
+				_, err := store.AppendTx(ctx, tx, "a", event.Any, text(1))
 				return err
 			})
 		}, true, 0},
@@ -359,7 +359,7 @@ func TestOwnEventsAndReadsLoseNothing(t *testing.T) {
 	writers.Go(func() {
 		for range 60 {
 			tx := must(foreign.pool.Begin(ctx))(t)
-			_, _, err := foreign.AppendTx(ctx, tx, "foreign", event.Any, someEvents(1)...)
+			_, err := foreign.AppendTx(ctx, tx, "foreign", event.Any, someEvents(1)...)
 			pause(ctx, time.Duration(rand.IntN(5))*time.Millisecond)
 			end := tx.Commit
 			if rand.IntN(3) == 0 {

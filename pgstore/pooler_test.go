@@ -203,7 +203,7 @@ func appendInEveryWay(ctx context.Context, store *Store, stream string, version 
 		return fmt.Errorf("exact: %w", err)
 	}
 	return store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if _, _, err := store.AppendTx(ctx, tx, stream, event.Any.WithKey(key+"-tx"), e); err != nil {
+		if _, err := store.AppendTx(ctx, tx, stream, event.Any.WithKey(key+"-tx"), e); err != nil {
 			return fmt.Errorf("in a transaction: %w", err)
 		}
 		return nil

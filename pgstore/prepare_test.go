@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // preparedTails returns how many statements on the tails of tenants the only session of a store has prepared.
@@ -45,7 +46,7 @@ func TestTailsOfTheFirstTenantsArePrepared(t *testing.T) {
 	if n := preparedTails(t, store); n != preparedTenants {
 		t.Errorf("%d tails are prepared, want %d", n, preparedTenants)
 	}
-	noError(t, store.DropTenant(testContext(t), "t0", "t0", DropOptions{}))
+	noError(t, store.DropTenant(testContext(t), "t0", tenancy.DropOptions{Confirm: "t0"}))
 	mustAppend(t, newTenant(t, store, "t0"), "s", event.Any, someEvents(1)...)
 	if got := readTail(t, store, "t0", 0); !slices.Equal(got, []int64{1}) {
 		t.Errorf("after the tenant was created again: %v", got)
@@ -72,7 +73,7 @@ func TestDroppedTenantsLeaveFewPreparedStatements(t *testing.T) {
 			dropper = other
 		}
 		use(name)
-		noError(t, dropper.DropTenant(testContext(t), name, name, DropOptions{}))
+		noError(t, dropper.DropTenant(testContext(t), name, tenancy.DropOptions{Confirm: name}))
 	}
 	// Two statements for the appends of each tenant, one for its reads.
 	if n := one[int](t, store, "select count(*) from pg_prepared_statements where statement like '%millrace_t%'"); n > 3*preparedTenants {

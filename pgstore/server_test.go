@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func factsWith(setting, value string) serverFacts {
@@ -125,7 +126,7 @@ func TestDateStyleOfTheRoleDoesNotMatter(t *testing.T) {
 		t.Errorf("a heartbeat %s ago", age)
 	}
 	noError(t, store.ArchiveTenant(testContext(t), "acme"))
-	noError(t, store.DropTenant(testContext(t), "acme", "acme", DropOptions{}))
+	noError(t, store.DropTenant(testContext(t), "acme", tenancy.DropOptions{Confirm: "acme"}))
 
 	for _, mode := range []string{"exec", "simple_protocol"} {
 		text := must(pgtest.WithSetting(dsn, "default_query_exec_mode", mode))(t)

@@ -51,13 +51,13 @@ func (d streamDriver) IsConflict(err error) bool {
 }
 
 func (d streamDriver) PrepareSnapshots(ctx context.Context) error {
-	if d.store.found.snapshots.Load() {
+	if d.store.lookups.snapshots.Load() {
 		return nil
 	}
 	if err := d.store.plane().MakeSnapshots(ctx); err != nil {
 		return fmt.Errorf("make the table of snapshots, which Migrate also makes: %w", d.store.lacking(ctx, d.store.opts.Schema, err))
 	}
-	d.store.found.snapshots.Store(true)
+	d.store.lookups.snapshots.Store(true)
 	return nil
 }
 

@@ -153,7 +153,7 @@ func openTx(t *testing.T, store *Store) pgx.Tx {
 // appendIn appends n events in a transaction and returns their positions.
 func appendIn(t *testing.T, tx pgx.Tx, tenant *Tenant, stream string, n int) []int64 {
 	t.Helper()
-	result, _, err := tenant.AppendTx(testContext(t), tx, stream, event.Any, someEvents(n)...)
+	result, err := tenant.AppendTx(testContext(t), tx, stream, event.Any, someEvents(n)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -288,7 +288,7 @@ func (l *load) append(ctx context.Context, stream string, random *rand.Rand) err
 
 func (l *load) inTx(ctx context.Context, tx pgx.Tx, stream string, random *rand.Rand) error {
 	for range 1 + random.IntN(3) {
-		if _, _, err := l.store.AppendTx(ctx, tx, stream, event.Any, someEvents(1+random.IntN(5))...); err != nil {
+		if _, err := l.store.AppendTx(ctx, tx, stream, event.Any, someEvents(1+random.IntN(5))...); err != nil {
 			return err
 		}
 	}

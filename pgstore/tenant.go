@@ -35,9 +35,12 @@ func (s *Store) Append(ctx context.Context, stream string, expected event.Expect
 }
 
 // AppendTx is Tenant.AppendTx for projection.DefaultTenant.
-func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
+func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	return s.tenant.AppendTx(ctx, tx, stream, expected, events...)
 }
+
+// Wake is Tenant.Wake for projection.DefaultTenant.
+func (s *Store) Wake() { s.tenant.Wake() }
 
 // InTx is Tenant.InTx for projection.DefaultTenant.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {

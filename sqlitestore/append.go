@@ -70,18 +70,22 @@ func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event
 }
 
 // AppendTx is Append in a transaction of the caller: the transaction of InTx, or a transaction of the caller's own
-// connection to the file. The events become visible when it commits. Call wake after the commit, so that projections
-// receive the events at once. wake never blocks and is never nil. Within InTx it need not be called.
+// connection to the file. The events become visible when it commits. Call Wake after the commit, so that projections
+// receive the events at once. InTx, and the batch of a handler, do so themselves.
 //
 // After a version conflict the transaction is still usable, and so it is after any other error of AppendTx that
 // does not end the transaction. Calls of AppendTx with the same tx run one after the other. If one fails, it may also undo
 // other statements of tx that ran at the same time.
-func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
+func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
 	return t.store.middleware.AroundTx(ctx, t.store, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
 		return t.appendToTx(ctx, tx, asked)
-	}, func() { t.store.wakes.Wake(t.name, engine.UnknownPosition, nil) })
+	})
 }
+
+// Wake wakes the projections of the tenant in this process. Those of others notice the events within 100 ms. Call it after the commit of a transaction of your own in which
+// AppendTx has appended. It never blocks, and a call for nothing costs one read. Append, InTx and batches of handlers wake by themselves.
+func (t *Tenant) Wake() { t.store.wakes.Wake(t.name, engine.UnknownPosition, nil) }
 
 // appendToTx is AppendTx within its middleware.
 func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appending) (event.Appended, error) {

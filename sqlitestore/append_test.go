@@ -116,7 +116,7 @@ func TestPositionsAreNeverReused(t *testing.T) {
 	// A position that was returned in a transaction that rolled back was never visible.
 	boom := errors.New("boom")
 	err := store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
-		_, _, err := store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
+		_, err := store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
 		return errors.Join(err, boom)
 	})
 	if !errors.Is(err, boom) {

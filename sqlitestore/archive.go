@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -18,7 +18,7 @@ import (
 // not archived. If ctx ends later, the tenant is archived nevertheless. Inserts by SQL into the tables of the store are
 // not refused.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	return tenancy.Archive(ctx, s.port(), name, control.To(projection.TenantArchived))
+	return lifecycle.Archive(ctx, s.port(), name, control.To(projection.TenantArchived))
 }
 
 // DecideState implements store.Moves.

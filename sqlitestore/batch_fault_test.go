@@ -143,7 +143,7 @@ func TestHandlerThatFailsCommitsNothingAndIsClassified(t *testing.T) {
 			b := newFaulty(t)
 			if f.fail == nil {
 				f.fail = func(ctx context.Context, tx *sql.Tx) error {
-					_, _, err := must(b.store.ForTenant("nobody"))(t).AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
+					_, err := must(b.store.ForTenant("nobody"))(t).AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
 					return err
 				}
 			}

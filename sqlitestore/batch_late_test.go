@@ -278,7 +278,7 @@ func TestGoroutinesOfAHandlerCannotUseItsTransactionLater(t *testing.T) {
 			for _, use := range []func() error{
 				func() error { _, err := tx.Exec("insert into model (position) values (1000)"); return err },
 				func() error {
-					_, _, err := b.store.AppendTx(context.Background(), tx, "left", event.Any, someEvents(1)...)
+					_, err := b.store.AppendTx(context.Background(), tx, "left", event.Any, someEvents(1)...)
 					return err
 				},
 				func() error {

@@ -95,7 +95,7 @@ func TestAppendsOfAHandlerWakeAfterTheCommit(t *testing.T) {
 	wakes := wakeCount(t, b.store)
 	appends := func(fail error) handlerFunc {
 		return func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-			_, _, err := other.AppendTx(ctx, tx, "s", event.Any, someEvents(2)...)
+			_, err := other.AppendTx(ctx, tx, "s", event.Any, someEvents(2)...)
 			if wakes("other") != 0 || len(all(t, other)) != 0 {
 				t.Error("visible or woken before the commit")
 			}

@@ -10,12 +10,10 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/tenancy"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
-
-// DropOptions configures DropTenant. There are no options yet: in a file, nothing can depend on a tenant.
-type DropOptions struct{}
 
 const (
 	// deletionTime is the time after which a transaction of a drop commits, so that appends do not wait for long.
@@ -25,8 +23,8 @@ const (
 )
 
 // DropTenant removes a tenant permanently: its events, its projections, checkpoints, dead letters and commands. It does
-// not change the user's tables: archive the tenant, delete its rows from read models, and then drop it. confirm must
-// repeat the name. The default tenant cannot be dropped. Other tenants are not affected. Afterwards a tenant of that
+// not change the user's tables: archive the tenant, delete its rows from read models, and then drop it. opts.Confirm
+// must repeat the name. The default tenant cannot be dropped. Other tenants are not affected. Afterwards a tenant of that
 // name may be created again, and has nothing of the dropped one. The file does not shrink: SQLite uses the space for
 // later events.
 //
@@ -37,8 +35,8 @@ const (
 // tenant stays in the state projection.TenantDropping, and DropTenant must be called again.
 //
 // DropTenant returns projection.ErrUnknownTenant if there is no such tenant.
-func (s *Store) DropTenant(ctx context.Context, name, confirm string, _ DropOptions) error {
-	err := tenancy.Drop(ctx, s.plane(), name, confirm,
+func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOptions) error {
+	err := lifecycle.Drop(ctx, s.plane(), name, opts.Confirm,
 		func() (int32, error) { return s.decideState(ctx, name, control.To(projection.TenantDropping)) },
 		func(row int32) error { return s.endDrop(ctx, name, row, deletionTime) })
 	if err != nil {

@@ -16,9 +16,10 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/internal/tenancy"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // furnished creates a tenant with rows in every table of the store. It has that many events, in streams of ten.
@@ -28,7 +29,7 @@ func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
 	mustAppend(t, tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
 	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
 		for n := 1; n < events; n += 10 {
-			if _, _, err := tenant.AppendTx(ctx, tx, fmt.Sprint("s", n), event.NoStream, someEvents(min(10, events-n))...); err != nil {
+			if _, err := tenant.AppendTx(ctx, tx, fmt.Sprint("s", n), event.NoStream, someEvents(min(10, events-n))...); err != nil {
 				return err
 			}
 		}
@@ -114,7 +115,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 		}
 		noError(t, state(acme))
 		noError(t, together(3, func(int) error { // all of them may also find it gone
-			if err := store.DropTenant(ctx, acme.name, acme.name, DropOptions{}); !errors.Is(err, projection.ErrUnknownTenant) {
+			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err, projection.ErrUnknownTenant) {
 				return err
 			}
 			return nil
@@ -166,7 +167,7 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 			}
 		}
 		noError(t, store.Migrate(ctx))
-		noError(t, store.DropTenant(ctx, acme.name, acme.name, DropOptions{}))
+		noError(t, store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}))
 		mustBeAs(t, store, before)
 	}
 	if mustBeAs(t, store, before); partly < 2 || steps < 10 {
@@ -195,7 +196,7 @@ func TestPageThatADropInterruptsIsAnError(t *testing.T) {
 		if page, err := pages.Read(0, 1000); !errors.Is(err, want) {
 			t.Errorf("%d of 300 events, %v", len(page.Events), err)
 		}
-		noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+		noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	}
 }
 
@@ -246,7 +247,7 @@ func TestDropContinuesAfterItsContextEnded(t *testing.T) {
 		inner, end := context.WithCancel(ctx)
 		ending := endingContext{inner, end, new(atomic.Int64)}
 		ending.looks.Store(int64(looks))
-		err := store.DropTenant(ending, acme.name, acme.name, DropOptions{})
+		err := store.DropTenant(ending, acme.name, tenancy.DropOptions{Confirm: acme.name})
 		ended := inner.Err() != nil
 		end()
 		state, asked := acme.State(ctx)
@@ -257,7 +258,7 @@ func TestDropContinuesAfterItsContextEnded(t *testing.T) {
 			t.Fatalf("after %d looks: the tenant is %s, %v; the drop: %v", looks, state, asked, err)
 		}
 		if states[state]++; state != "gone" {
-			noError(t, store.DropTenant(ctx, acme.name, acme.name, DropOptions{}))
+			noError(t, store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}))
 		}
 		if mustBeAs(t, store, before); !ended {
 			break
@@ -278,7 +279,7 @@ func childDrops(path string) error {
 		return err
 	}
 	defer store.Close()
-	return store.DropTenant(context.Background(), "acme", "acme", DropOptions{})
+	return store.DropTenant(context.Background(), "acme", tenancy.DropOptions{Confirm: "acme"})
 }
 
 func TestDropContinuesAfterItsProcessWasKilled(t *testing.T) {
@@ -303,7 +304,7 @@ func TestDropContinuesAfterItsProcessWasKilled(t *testing.T) {
 			partly++
 		}
 		if _, err := acme.State(ctx); !errors.Is(err, projection.ErrUnknownTenant) {
-			noError(t, store.DropTenant(ctx, acme.name, acme.name, DropOptions{}))
+			noError(t, store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}))
 		}
 		mustBeAs(t, store, before)
 	}
@@ -346,9 +347,9 @@ func TestDropThatMakesNoSenseIsRefused(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	newTenant(t, store, "acme")
-	for what, err := range map[string]error{"another name": store.DropTenant(ctx, "acme", "acm", DropOptions{}), "no name": store.DropTenant(ctx, "acme", "", DropOptions{}),
-		"the default tenant": store.DropTenant(ctx, "default", "default", DropOptions{}), "a name that is not valid": store.DropTenant(ctx, "a\nb", "a\nb", DropOptions{}),
-		"an unknown tenant": store.DropTenant(ctx, "none", "none", DropOptions{})} {
+	for what, err := range map[string]error{"another name": store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acm"}), "no name": store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: ""}),
+		"the default tenant": store.DropTenant(ctx, "default", tenancy.DropOptions{Confirm: "default"}), "a name that is not valid": store.DropTenant(ctx, "a\nb", tenancy.DropOptions{Confirm: "a\nb"}),
+		"an unknown tenant": store.DropTenant(ctx, "none", tenancy.DropOptions{Confirm: "none"})} {
 		if err == nil || !strings.HasPrefix(err.Error(), "drop tenant") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -360,7 +361,7 @@ func TestDropThatMakesNoSenseIsRefused(t *testing.T) {
 	row := addProjection(t, store, "acme", "p", living(t, store))
 	short, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- store.DropTenant(short, "acme", "acme", DropOptions{}) }()
+	go func() { done <- store.DropTenant(short, "acme", tenancy.DropOptions{Confirm: "acme"}) }()
 	until(t, "the tenant is being dropped", func() bool {
 		return must(must(store.ForTenant("acme"))(t).State(ctx))(t) == projection.TenantDropping
 	})
@@ -372,7 +373,7 @@ func TestDropThatMakesNoSenseIsRefused(t *testing.T) {
 		t.Error("rows are deleted although a projection runs")
 	}
 	mustExec(t, store, "update millrace_leases set owner = null where id = ?1", row)
-	noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+	noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	if names := must(store.Tenants(ctx))(t); fmt.Sprint(names) != "[default]" {
 		t.Errorf("tenants %q", names)
 	}
@@ -402,7 +403,7 @@ func TestDropRemovesNothingWhileAProjectionRuns(t *testing.T) {
 			mustExec(t, s, "update millrace_leases set owner = null where id = ?1", row)
 		}
 	}})
-	noError(t, tenancy.Drop(ctx, plane, "acme", "acme",
+	noError(t, lifecycle.Drop(ctx, plane, "acme", "acme",
 		func() (int32, error) { return s.decideState(ctx, "acme", control.To(projection.TenantDropping)) },
 		func(row int32) error {
 			if n := one[int](t, s, "select count(*) from millrace_leases where owner is not null"); n > 0 {
@@ -433,7 +434,7 @@ func TestDropDeletesAliasesThatAnOlderProgramLeft(t *testing.T) {
 		}))
 	}
 	mustExec(t, store, "delete from millrace_tenants where name like 'left%'")
-	noError(t, store.DropTenant(ctx, "acme", "acme", DropOptions{}))
+	noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	for name, want := range map[string]int{"a": aliases, "b": aliases, "c": aliases, "": 0} {
 		if n := one[int](t, store, "select count(*) from millrace_aliases a left join millrace_tenants t on t.id = a.tenant where coalesce(t.name, '') = ?", name); n != want {
 			t.Errorf("tenant %q has %d aliases, want %d", name, n, want)

@@ -32,7 +32,7 @@ func ExampleStore_AliasTx() {
 		if err != nil {
 			return err
 		}
-		_, _, err = store.AppendTx(ctx, tx, customer, event.NoStream, event.Untyped("CustomerRegistered", nil))
+		_, err = store.AppendTx(ctx, tx, customer, event.NoStream, event.Untyped("CustomerRegistered", nil))
 		return err
 	}))
 	customer, err := store.Alias(ctx, "ada@example.com")

@@ -14,7 +14,7 @@ import (
 )
 
 // A handler appends events in its own transaction: they, its rows and its checkpoint are committed together. The commit of the
-// batch wakes the projections, so wake is not called.
+// batch wakes the projections, so Wake is not called.
 func ExampleStore_AppendTx() {
 	check := func(err error) {
 		if err != nil {
@@ -35,7 +35,7 @@ func ExampleStore_AppendTx() {
 		Name:  "reminders",
 		Types: []string{"InvoiceOverdue"},
 		Handler: sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
-			_, _, err := store.AppendTx(ctx, tx, e.Stream, event.Any, event.Untyped("ReminderRequested", nil))
+			_, err := store.AppendTx(ctx, tx, e.Stream, event.Any, event.Untyped("ReminderRequested", nil))
 			return err
 		}),
 	}))

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // A customer comes, is archived, comes back, and leaves.
@@ -40,7 +41,7 @@ func ExampleStore_DropTenant() {
 	fmt.Println("archived:", errors.Is(appendTo(), projection.ErrTenantArchived))
 	check(store.UnarchiveTenant(ctx, "acme"))
 	check(appendTo())
-	check(store.DropTenant(ctx, "acme", "acme", sqlitestore.DropOptions{}))
+	check(store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	fmt.Println("unknown:", errors.Is(appendTo(), projection.ErrUnknownTenant))
 	names, err := store.Tenants(ctx)
 	fmt.Println(names, err)

@@ -43,7 +43,7 @@ func ExampleStore_InTx() {
 			if _, err := tx.ExecContext(ctx, "insert into orders values (?)", order); err != nil {
 				return err
 			}
-			if _, _, err := store.AppendTx(ctx, tx, order, event.NoStream, event.Untyped("OrderPlaced", nil)); err != nil {
+			if _, err := store.AppendTx(ctx, tx, order, event.NoStream, event.Untyped("OrderPlaced", nil)); err != nil {
 				return err
 			}
 			if items == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Another process drops a tenant and creates it again. A follower must not go on with the new tenant's events, even if there are more.
@@ -32,7 +33,7 @@ func TestFollowersOfATenantCreatedAgainEnd(t *testing.T) {
 			t.Fatalf("got %d, want %d", got, want)
 		}
 	}
-	noError(t, store.DropTenant(testContext(t), "acme", "acme", DropOptions{}))
+	noError(t, store.DropTenant(testContext(t), "acme", tenancy.DropOptions{Confirm: "acme"}))
 	acme = newTenant(t, store, "acme")
 	mustAppend(t, acme, "s", event.Any, someEvents(10)...)
 	select {

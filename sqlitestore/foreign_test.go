@@ -47,7 +47,7 @@ func TestForeignObjectsAreRefused(t *testing.T) {
 			_, openErr := Open(ctx, b.store.path, Options{})
 			lent := b.store.InTx(ctx, func(context.Context, *sql.Tx) error { return nil })
 			tx := must(other.Begin())(t)
-			_, _, ownErr := b.store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
+			_, ownErr := b.store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
 			noError(t, tx.Rollback())
 			for what, err := range map[string]error{"append": appendErr, "Open": openErr, "InTx": lent, "AppendTx": ownErr} {
 				if !errors.Is(err, ErrForeignObject) || !strings.Contains(err.Error(), object.says) {
@@ -157,7 +157,7 @@ func TestTransactionThatLeavesObjectsOnTheStoresTablesFails(t *testing.T) {
 				if err := statements(l.statement)(ctx, tx); err != nil {
 					return err
 				}
-				_, _, _ = store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
+				_, _ = store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
 				return nil
 			})
 			if !errors.Is(err, l.is) || !strings.Contains(err.Error(), l.says) {
@@ -178,7 +178,7 @@ func TestAppendTxMeetsTemporaryTriggers(t *testing.T) {
 	for table, statement := range map[string]string{"millrace_events": "insert_event", "millrace_streams": "set_stream_version"} {
 		tx := must(otherProgram(t, store).Begin())(t)
 		must(tx.Exec(fmt.Sprintf("create temp trigger t before insert on main.%s begin select raise(ignore); end", table)))(t)
-		_, _, err := store.AppendTx(testContext(t), tx, "s", event.Any, someEvents(1)...)
+		_, err := store.AppendTx(testContext(t), tx, "s", event.Any, someEvents(1)...)
 		if !errors.Is(err, ErrForeignObject) || !strings.Contains(err.Error(), statement) {
 			t.Errorf("%s: %v", table, err)
 		}
@@ -186,7 +186,7 @@ func TestAppendTxMeetsTemporaryTriggers(t *testing.T) {
 	}
 	tx := must(otherProgram(t, store).Begin())(t)
 	must(tx.Exec("create temp trigger t before insert on main.millrace_events begin insert into once values (1), (1); end"))(t)
-	if _, _, err := store.AppendTx(testContext(t), tx, "s", event.Any, someEvents(1)...); errors.Is(err, ErrCorrupt) || err == nil {
+	if _, err := store.AppendTx(testContext(t), tx, "s", event.Any, someEvents(1)...); errors.Is(err, ErrCorrupt) || err == nil {
 		t.Errorf("unique violation in a table of the user: %v", err)
 	}
 	noError(t, tx.Rollback())

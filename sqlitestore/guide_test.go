@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // The functions up to PaymentHandled are those of docs/sqlite.md.
@@ -62,7 +63,7 @@ func leave(ctx context.Context, store *sqlitestore.Store, customer string) error
 	if err != nil {
 		return err
 	}
-	return store.DropTenant(ctx, customer, customer, sqlitestore.DropOptions{})
+	return store.DropTenant(ctx, customer, tenancy.DropOptions{Confirm: customer})
 }
 
 // backUp copies a store that is in use to a new file.

@@ -39,7 +39,7 @@ func TestHalfOfAnAppendIsNotCommitted(t *testing.T) {
 	left := make(chan error, 1)
 	fn := func(ctx context.Context, tx *sql.Tx) error {
 		go func() {
-			_, _, err := b.store.AppendTx(context.WithoutCancel(ctx), tx, "half", event.Any, someEvents(events)...)
+			_, err := b.store.AppendTx(context.WithoutCancel(ctx), tx, "half", event.Any, someEvents(events)...)
 			left <- err
 		}()
 		return begun(tx)
@@ -65,7 +65,7 @@ func TestHalfOfAnAppendIsNotCommitted(t *testing.T) {
 		ended, end := context.WithCancel(ctx)
 		defer end()
 		go func() {
-			_, _, err := b.store.AppendTx(ended, tx, "half", event.Any, someEvents(events)...)
+			_, err := b.store.AppendTx(ended, tx, "half", event.Any, someEvents(events)...)
 			left <- err
 		}()
 		err := begun(tx)

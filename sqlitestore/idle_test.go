@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 )
 
 // commitsOf returns a function that reports whether another connection has committed to the file since its last call.
@@ -35,7 +36,7 @@ func TestIdleProjectionsWriteNothing(t *testing.T) {
 	store := newStore(t)
 	newTenant(t, store, "other")
 	const often = 50 * time.Millisecond
-	rt := must(millrace.New(millrace.Config{Store: store, HeartbeatInterval: often, LeaseDuration: time.Minute, ReconcileInterval: often, PollInterval: often, AdvanceInterval: often}))(t)
+	rt := must(millrace.New(millrace.Config{Store: tuning.Settings{Store: store, Heartbeat: often, Reconcile: often, Advance: often}, LeaseDuration: time.Minute, PollInterval: often}))(t)
 	for i := range 100 {
 		noError(t, rt.Register(millrace.Projection{Name: fmt.Sprint("p", i),
 			Handler: Each(func(context.Context, *sql.Tx, event.Envelope) error { return nil })}))

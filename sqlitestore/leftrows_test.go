@@ -76,7 +76,7 @@ func TestAppendsOfOneTransactionDoNotDisturbEachOther(t *testing.T) {
 				if i%2 == 0 {
 					stream = "taken"
 				}
-				result, _, err := store.AppendTx(ctx, tx, stream, event.NoStream, someEvents(2)...)
+				result, err := store.AppendTx(ctx, tx, stream, event.NoStream, someEvents(2)...)
 				var conflict *event.VersionConflictError
 				if i%2 == 0 && errors.As(err, &conflict) {
 					return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 )
 
 // history is what a store did: the events of its answered appends, and the events that readers saw.
@@ -182,7 +183,7 @@ func (w *workload) createModel(ctx context.Context) error {
 
 // project runs the projection "model" until ctx ends.
 func (w *workload) project(ctx context.Context) error {
-	rt, err := millrace.New(millrace.Config{Store: w.store, AdvanceInterval: 50 * time.Millisecond})
+	rt, err := millrace.New(millrace.Config{Store: tuning.Settings{Store: w.store, Advance: 50 * time.Millisecond}})
 	if err == nil {
 		err = rt.Register(millrace.Projection{Name: "model", MaxEvents: 5, Handler: Batch(w.model)})
 	}

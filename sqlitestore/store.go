@@ -57,15 +57,17 @@ const (
 
 // Options configure a Store. The zero value means the defaults.
 type Options struct {
-	// Synchronous selects which commits survive a power loss, those of appends and of batches alike. AsyncCommit of a
+	// Synchronous selects which commits survive a power loss, those of appends and of batches alike. Set SynchronousNormal if faster
+	// appends are worth the loss of the last ones. AsyncCommit of a
 	// millrace.Projection has no effect on it. Default: SynchronousFull.
 	Synchronous Synchronous
-	// Readers is the maximum number of connections that read. Further reads wait. After large reads, each connection takes
-	// some 2 MiB of memory. Default: the number of CPUs, at least 4.
+	// Readers is the maximum number of connections that read. Further reads wait. Lower it on a device with little
+	// memory: after large reads, each connection takes some 2 MiB. Default: the number of CPUs, at least 4.
 	Readers int
 	// KeyRetention is the minimum time for which idempotency keys are kept (see event.Expected.WithKey). Appends with
 	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
-	// returns a version conflict if it expects a version. Negative means for ever. Default: 7 days.
+	// returns a version conflict if it expects a version. Negative means for ever.
+	// Raise it if clients repeat appends after weeks. Default: 7 days.
 	KeyRetention time.Duration
 	// AllowHardLinks allows a file with several hard links, as programs for backups make them. Otherwise Open returns
 	// ErrSeveralNames. While a process has the file open, other names are still refused on Linux. But if a process is killed,

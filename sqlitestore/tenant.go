@@ -31,9 +31,12 @@ func (s *Store) Append(ctx context.Context, stream string, expected event.Expect
 }
 
 // AppendTx is Tenant.AppendTx for projection.DefaultTenant.
-func (s *Store) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error) {
+func (s *Store) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	return s.tenant.AppendTx(ctx, tx, stream, expected, events...)
 }
+
+// Wake is Tenant.Wake for projection.DefaultTenant.
+func (s *Store) Wake() { s.tenant.Wake() }
 
 // ReadStream is Tenant.ReadStream for projection.DefaultTenant.
 func (s *Store) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {

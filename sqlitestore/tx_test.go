@@ -61,7 +61,7 @@ func TestTransactionThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 					}
 				}()
 				return store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-					if _, _, err := store.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), someEvents(3)...); err != nil {
+					if _, err := store.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), someEvents(3)...); err != nil {
 						return err
 					}
 					if c.fail == nil {

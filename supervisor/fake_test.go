@@ -371,7 +371,7 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 		Limiter: actors.NewLimiter(actors.Limits{Connections: 16}),
 		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, PollInterval: 20 * time.Millisecond,
 			ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second, ReplayRest: time.Millisecond}}
-	deps.Init(0)
+	deps.Init()
 	sup, err := Start(deps)
 	if err != nil {
 		t.Fatal(err)

@@ -110,7 +110,7 @@ func TestAliasInATransactionOfTheCaller(t *testing.T) {
 			if err := give(ctx, tx); err != nil {
 				return err
 			}
-			_, _, err := b.Store.AppendTx(ctx, tx, first, event.NoStream, kit.SomeEvents(1)...)
+			_, err := b.Store.AppendTx(ctx, tx, first, event.NoStream, kit.SomeEvents(1)...)
 			return err
 		}))
 		if id, err := b.Store.Alias(b.Ctx, "a"); err != nil || id != first || id == undone {

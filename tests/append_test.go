@@ -284,7 +284,7 @@ func TestBodyThatPrintsTooMuchIsRefusedByName(t *testing.T) {
 				t.Errorf("%s: error %v, want one with %q", name, err, c.want)
 			}
 			err = b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
-				_, _, err := b.Store.AppendTx(ctx, tx, "s", event.Any, fine, c.event)
+				_, err := b.Store.AppendTx(ctx, tx, "s", event.Any, fine, c.event)
 				return err
 			})
 			if err == nil || !strings.Contains(err.Error(), c.want) {

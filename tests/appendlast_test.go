@@ -26,12 +26,11 @@ func TestLastIsWhatACallerWaitsFor(t *testing.T) {
 		}
 		shows(first, 3)
 		var within event.Appended
-		var wake func()
 		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) (err error) {
-			within, wake, err = b.Store.AppendTx(ctx, tx, "s", event.Exact(3), kit.SomeEvents(2)...)
+			within, err = b.Store.AppendTx(ctx, tx, "s", event.Exact(3), kit.SomeEvents(2)...)
 			return err
 		}))
-		wake()
+		b.Store.Wake()
 		shows(within, 5)
 		repeat := b.MustAppend(b.Store, "s", event.NoStream.WithKey("k"), kit.SomeEvents(3)...)
 		if !repeat.Repeated || repeat.Last() != first.Last() {

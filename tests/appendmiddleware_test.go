@@ -32,7 +32,7 @@ func TestAppendMiddlewareAddsHeadersToEachEvent(t *testing.T) {
 		result, err := store.Append(b.Ctx, "s", event.NoStream, mine...)
 		b.Must(err)
 		b.Must(store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
-			_, _, err := store.AppendTx(ctx, tx, "t", event.NoStream, mine...)
+			_, err := store.AppendTx(ctx, tx, "t", event.NoStream, mine...)
 			return err
 		}))
 		all := b.All(store)

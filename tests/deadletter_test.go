@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -136,7 +137,7 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
 		s.PoisonAt(s.At["a"][0], s.At["b"][2])
-		config := millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second, FailureDetection: 200 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+		config := millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond, Reconcile: 100 * time.Millisecond}, LeaseDuration: time.Second, FailureDetection: 200 * time.Millisecond}
 		rt := s.Another(config, s.P)
 		stop := s.Start(rt)
 		for range 60 {
@@ -322,7 +323,7 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 		s := kit.NewParking(b)
 		s.P.Replay = projection.ReplayPolicy{Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: 3, Error: "purpose"}
 		s.PoisonAt(s.At["a"][3], s.At["b"][5])
-		rt := s.Runtime(millrace.Config{ReconcileInterval: time.Hour}, s.P)
+		rt := s.Runtime(millrace.Config{Store: tuning.Settings{Reconcile: time.Hour}}, s.P)
 		stop := s.Start(rt)
 		s.CatchUp(rt)
 		s.Eventually("both were tried as often as they may be", func() bool {
@@ -339,7 +340,7 @@ func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 		s.Mended.Store(true)
 		stop()
 		s.P.Replay.MaxReplays = 6
-		rt = s.Running(millrace.Config{ReconcileInterval: time.Hour}, s.P)
+		rt = s.Running(millrace.Config{Store: tuning.Settings{Reconcile: time.Hour}}, s.P)
 		s.Eventually("all are replayed", func() bool { return len(s.Parked()) == 0 })
 		// No caller waits for the end of the command.
 		s.Eventually("no command is left open", func() bool {

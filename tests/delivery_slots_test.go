@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -85,7 +86,7 @@ func TestNodeIsNotDeregisteredWhileAHandlerReturns(t *testing.T) {
 			})})
 		stop := b.Start(first)
 		<-entered
-		next := b.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p",
+		next := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}}, millrace.Projection{Name: "p",
 			Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
 				if !returned.Load() {
 					t.Error("two nodes deliver at once")

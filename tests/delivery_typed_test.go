@@ -40,7 +40,7 @@ func TestDeliveriesAreRoutedByType(t *testing.T) {
 		var calls [][]int64
 		p := millrace.Projection{Name: "p", AnyOrder: true,
 			Handler: millrace.DeliverRoute(millrace.DeliverOn(delivers[kit.Counted](b, fails)), millrace.DeliverOn(delivers[kit.Noted](b, fails))),
-			Middleware: []millrace.Middleware{func(next millrace.Call) millrace.Call {
+			Middleware: []millrace.Middleware{func(next millrace.HandleFunc) millrace.HandleFunc {
 				return func(ctx context.Context, events []event.Envelope) error {
 					calls = append(calls, placesOf(events))
 					return next(ctx, events)

@@ -513,7 +513,7 @@ func TestErasureWaitsForAppendsInProgress(t *testing.T) {
 		began, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
-				_, _, err := b.Store.AppendTx(ctx, tx, "ada", event.Any, ofAPerson(1)...)
+				_, err := b.Store.AppendTx(ctx, tx, "ada", event.Any, ofAPerson(1)...)
 				close(began)
 				kit.Pass(ctx, 300*time.Millisecond)
 				return err

@@ -39,7 +39,7 @@ func TestEventsKeepTheTimesOfTheirAppend(t *testing.T) {
 			b.MustAppend(b.Store, "s", event.Exact(5).WithKey("k"), timed(oldTime.Add(999*time.Nanosecond), time.Time{})...)
 		}
 		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
-			_, _, err := b.Store.AppendTx(ctx, tx, "s", event.Any, timed(oldTime)...)
+			_, err := b.Store.AppendTx(ctx, tx, "s", event.Any, timed(oldTime)...)
 			return err
 		}))
 		b.MustAppend(b.Store, "s", event.Exact(8), timed(oldTime)...)

@@ -11,14 +11,15 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // quick lets nodes find new tenants and dead nodes soon.
 func quick() millrace.Config {
-	c := kit.Quick
-	c.LeaseDuration, c.HeartbeatInterval = 2*time.Second, 500*time.Millisecond
+	c := kit.Tuned(kit.Quick, func(s *tuning.Settings) { s.Heartbeat = 500 * time.Millisecond })
+	c.LeaseDuration = 2 * time.Second
 	return c
 }
 

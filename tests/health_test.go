@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -162,8 +163,8 @@ func (c stuckCore) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore
 func TestRuntimeWhoseLoopStandsStillIsNotLive(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		core := stuckCore{Core: zapcore.NewNopCore(), message: "leases claimed", stuck: make(chan struct{}), once: new(sync.Once), release: make(chan struct{})}
-		config := kit.Quick
-		config.Logger, config.QueryTimeout = zap.New(core), time.Second
+		config := kit.Tuned(kit.Quick, func(s *tuning.Settings) { s.Query = time.Second })
+		config.Logger = zap.New(core)
 		rt := b.Runtime(config, b.Recorders("p")...)
 		stop := b.Start(rt)
 		<-core.stuck

@@ -32,7 +32,7 @@ func (i *interleaver) appendOne(random *rand.Rand) (committed int, err error) {
 		return len(events), err
 	case 1:
 		err = store.InTx(i.Ctx, func(ctx context.Context, tx kit.Tx) error {
-			_, _, err := store.AppendTx(ctx, tx, stream, event.Any, events...)
+			_, err := store.AppendTx(ctx, tx, stream, event.Any, events...)
 			if err == nil && rollback {
 				err = kit.ErrOnPurpose
 			}
@@ -47,11 +47,11 @@ func (i *interleaver) appendOne(random *rand.Rand) (committed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	_, wake, err := store.AppendTx(i.Ctx, tx, stream, event.Any, events...)
+	_, err = store.AppendTx(i.Ctx, tx, stream, event.Any, events...)
 	if err != nil || rollback {
 		return 0, errors.Join(err, tx.Rollback(i.Ctx))
 	}
-	defer wake()
+	defer store.Wake()
 	return len(events), tx.Commit(i.Ctx)
 }
 

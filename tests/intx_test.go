@@ -16,7 +16,7 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 		tx, err := b.Store.Begin(b.Ctx)
 		b.Must(err)
 		defer func() { _ = tx.Rollback(context.WithoutCancel(b.Ctx)) }()
-		result, wake, err := b.Store.AppendTx(b.Ctx, tx, "s", event.NoStream, kit.SomeEvents(2)...)
+		result, err := b.Store.AppendTx(b.Ctx, tx, "s", event.NoStream, kit.SomeEvents(2)...)
 		if err != nil || result.Version != 2 || len(result.Positions) != 2 {
 			t.Fatalf("%+v, %v", result, err)
 		}
@@ -24,7 +24,7 @@ func TestAppendTxIsVisibleAndWakesAfterTheCommit(t *testing.T) {
 			t.Error("events are visible, or announced, before the commit")
 		}
 		b.Must(tx.Commit(b.Ctx))
-		wake()
+		b.Store.Wake()
 		if n := len(b.All(b.Store)); n != 2 || wakes("default") != 1 {
 			t.Errorf("%d events, %d wakes", n, wakes("default"))
 		}
@@ -37,13 +37,13 @@ func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 		first, second, third := tenants[1], tenants[2], tenants[3]
 		wakes := b.CountWakes()
 		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
-			if _, _, err := first.AppendTx(ctx, tx, "s", event.Any, kit.SomeEvents(1)...); err != nil {
+			if _, err := first.AppendTx(ctx, tx, "s", event.Any, kit.SomeEvents(1)...); err != nil {
 				return err
 			}
-			if _, _, err := second.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), kit.SomeEvents(1)...); err != nil {
+			if _, err := second.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), kit.SomeEvents(1)...); err != nil {
 				return err
 			}
-			if _, _, err := third.AppendTx(ctx, tx, "s", event.Exact(1), kit.SomeEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
+			if _, err := third.AppendTx(ctx, tx, "s", event.Exact(1), kit.SomeEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 				return err
 			}
 			if wakes(first.Name())+wakes(second.Name()) != 0 || len(b.All(first)) != 0 {
@@ -86,7 +86,7 @@ func TestInTxThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 					}
 				}()
 				return b.Store.InTx(ctx, func(ctx context.Context, tx kit.Tx) error {
-					if _, _, err := b.Store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), kit.SomeEvents(3)...); err != nil {
+					if _, err := b.Store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), kit.SomeEvents(3)...); err != nil {
 						return err
 					}
 					if err := tx.Record(ctx, "p", event.Envelope{Position: 7}); err != nil {
@@ -116,19 +116,19 @@ func TestConflictAndRepeatLeaveTheCallersTransactionUsable(t *testing.T) {
 			if err := tx.Record(ctx, "p", event.Envelope{Position: 7}); err != nil {
 				return err
 			}
-			_, wake, err := b.Store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("new"), kit.SomeEvents(1)...)
-			if !errors.Is(err, event.ErrVersionConflict) || wake == nil {
+			_, err := b.Store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("new"), kit.SomeEvents(1)...)
+			if !errors.Is(err, event.ErrVersionConflict) {
 				t.Errorf("error %v", err)
 			}
-			again, _, err := b.Store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("used"), kit.SomeEvents(2)...)
+			again, err := b.Store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("used"), kit.SomeEvents(2)...)
 			if err != nil || !again.Repeated || !reflect.DeepEqual(again.Positions, first.Positions) {
 				t.Errorf("repeat: %+v, %v", again, err)
 			}
-			now, _, err := b.Store.AppendTx(ctx, tx, "s", event.Exact(2).WithKey("new"), kit.SomeEvents(1)...)
+			now, err := b.Store.AppendTx(ctx, tx, "s", event.Exact(2).WithKey("new"), kit.SomeEvents(1)...)
 			if err != nil || now.Version != 3 || now.Repeated {
 				t.Errorf("append under the key of the conflict: %+v, %v", now, err)
 			}
-			same, _, err := b.Store.AppendTx(ctx, tx, "s", event.Any.WithKey("new"), kit.SomeEvents(1)...)
+			same, err := b.Store.AppendTx(ctx, tx, "s", event.Any.WithKey("new"), kit.SomeEvents(1)...)
 			if err != nil || !same.Repeated || same.Version != 3 {
 				t.Errorf("repeat within one transaction: %+v, %v", same, err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -223,7 +224,8 @@ func longWait(b *kit.Bundle, config millrace.Config, handler func(name string, w
 	b.T.Helper()
 	log, logs := kit.Logs()
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
-	config.QueryTimeout, config.Logger = time.Second, log
+	config = kit.Tuned(config, func(s *tuning.Settings) { s.Query = time.Second })
+	config.Logger = log
 	rt := b.Running(config,
 		millrace.Projection{Name: "slow", Timeout: time.Minute, Handler: handler("slow", func() {
 			entered <- struct{}{}

@@ -42,7 +42,7 @@ type seenBy struct{}
 
 // named notes the positions of each call, and adds its name to the context.
 func (j *journal) named(name string) millrace.Middleware {
-	return func(next millrace.Call) millrace.Call {
+	return func(next millrace.HandleFunc) millrace.HandleFunc {
 		return func(ctx context.Context, events []event.Envelope) error {
 			j.note(ctx, "%s %v", name, placesOf(events))
 			outer, _ := ctx.Value(seenBy{}).(string)
@@ -101,7 +101,7 @@ func TestMiddlewareSeesFailuresRetriesAndReplays(t *testing.T) {
 		s := kit.NewParking(b)
 		s.PoisonAt(3)
 		j := newJournal()
-		sees := func(next millrace.Call) millrace.Call {
+		sees := func(next millrace.HandleFunc) millrace.HandleFunc {
 			return func(ctx context.Context, events []event.Envelope) error {
 				err := next(ctx, events)
 				j.note(ctx, "%v", err)
@@ -164,7 +164,7 @@ func TestMiddlewareCannotLoseAnEventUnnoticed(t *testing.T) {
 			"panics":   {func(context.Context, func() error) error { panic("in the middleware") }, nil, "in the middleware", false},
 			"swallows": {func(_ context.Context, next func() error) error { _ = next(); return nil }, func(context.Context, kit.Tx) error { return kit.ErrOnPurpose }, "", false},
 		} {
-			around := func(next millrace.Call) millrace.Call {
+			around := func(next millrace.HandleFunc) millrace.HandleFunc {
 				return func(ctx context.Context, events []event.Envelope) error {
 					if events[0].Position != 2 {
 						return next(ctx, events)

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -50,7 +51,7 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 // next version begins when the old one ends.
 func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		config := millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 500 * time.Millisecond}
+		config := millrace.Config{Store: tuning.Settings{Heartbeat: 500 * time.Millisecond}, LeaseDuration: 2 * time.Second}
 		old := b.Another(config, b.Recorders("kept", "gone")...)
 		stopOld := b.Start(old)
 		b.Share(old, 1)
@@ -173,7 +174,7 @@ func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: 101, Base: time.Hour, Cap: time.Hour},
 			Handler: b.Store.Batch(kit.FailsAt("p", kit.Any, kit.Fails))}
-		owner := b.Another(millrace.Config{ReconcileInterval: time.Hour}, fails)
+		owner := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: time.Hour}}, fails)
 		b.Start(owner)
 		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...) // this runtime only reads the status and gives commands
 		id := millrace.ProjectionID{Name: "p"}

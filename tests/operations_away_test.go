@@ -69,8 +69,7 @@ func TestOperationOfAProjectionThatIsRenamedWhileANodeTakesIt(t *testing.T) {
 		id := millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "q"}
 		number, err := b.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"q"}})
 		b.Must(err)
-		config := kit.Quick
-		config.Store = renamedTake(b.Store)
+		config := kit.On(kit.Quick, renamedTake(b.Store))
 		stop := b.Start(b.Runtime(config, b.Rebuildable("p")))
 		b.Eventually("the node leaves the operation", func() bool {
 			o, err := b.Plane().Operation(b.Ctx, number)

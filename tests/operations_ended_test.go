@@ -222,8 +222,7 @@ func TestCatchUpIsTheTimeOfTheSwap(t *testing.T) {
 		newModel(b, 2)
 		b.Append("a", 2000)
 		var sound atomic.Bool
-		config := kit.Quick
-		config.Store = aged(b.Store, 2*time.Hour)
+		config := kit.On(kit.Quick, aged(b.Store, 2*time.Hour))
 		rt := b.Running(config, modelVersion(b, 1), slowVersion(b, &sound))
 		b.Reaches(rt, model, 2000)
 		b.InTime("the swap is given up", func() {

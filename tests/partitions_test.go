@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -280,7 +281,7 @@ func TestDeliveriesOfPartitionsKeepTheOrderOfStreams(t *testing.T) {
 func TestPartitionPassesOverTheEventsOfTheOthersWithoutWriting(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewSplit(b, "p", 4)
-		rt := b.Runtime(millrace.Config{AdvanceInterval: time.Hour}, s.Projection(kit.Nothing))
+		rt := b.Runtime(millrace.Config{Store: tuning.Settings{Advance: time.Hour}}, s.Projection(kit.Nothing))
 		stop := b.Start(rt)
 		b.AllLive(rt, 4)
 		for range 30 {

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -66,7 +67,7 @@ func TestEveryPolicyTreatsAllFailuresAlike(t *testing.T) {
 		})
 		log, logs := kit.Logs()
 		// An attempt during which the lease is lost, or that cannot be recorded, does not count. On a busy machine, both take more time.
-		rt := f.Running(millrace.Config{Logger: log, LeaseDuration: time.Minute, QueryTimeout: time.Minute}, projections...)
+		rt := f.Running(millrace.Config{Store: tuning.Settings{Query: time.Minute}, Logger: log, LeaseDuration: time.Minute}, projections...)
 		skips := 0
 		each(func(name, policy, kind string, single bool) {
 			c := kit.Courses()[policy]

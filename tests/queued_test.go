@@ -283,7 +283,7 @@ func TestMiddlewareRunsAroundQueuedHandlers(t *testing.T) {
 		handled := func(ctx context.Context, events ...event.Envelope) {
 			j.note(ctx, "%s> %v", ctx.Value(seenBy{}), placesOf(events))
 		}
-		skips := func(next millrace.Call) millrace.Call {
+		skips := func(next millrace.HandleFunc) millrace.HandleFunc {
 			return func(ctx context.Context, events []event.Envelope) error {
 				if events[0].Position == 1 {
 					return projection.Skip(kit.ErrOnPurpose)

@@ -27,12 +27,11 @@ var rebuildSteps = map[string]kit.Step{
 
 // rebuildingVictim runs the projection p until it dies during the rebuild of it.
 func rebuildingVictim(b *kit.Bundle, last kit.Step) {
-	config := kit.Quick
-	config.Store = kit.AtSteps(b.Store, func(step kit.Step, _ []string) {
+	config := kit.On(kit.Quick, kit.AtSteps(b.Store, func(step kit.Step, _ []string) {
 		if step == last {
 			kit.Die()
 		}
-	})
+	}))
 	b.Start(b.Runtime(config, b.Rebuildable("p")))
 	<-b.Ctx.Done()
 }
@@ -117,8 +116,7 @@ func TestHookThatMeetsAnOutageInEachRun(t *testing.T) {
 			last.Store(err.Error())
 			return err
 		})
-		config := kit.Quick
-		config.Store = unendable(b.Store)
+		config := kit.On(kit.Quick, unendable(b.Store))
 		rt := b.Running(config, full)
 		b.Reaches(rt, "p", 5)
 		err := rt.Rebuild(b.Ctx, p, admin.ResetOptions{})

@@ -17,8 +17,7 @@ import (
 )
 
 // soonNoticed lets nodes notice a restore soon.
-var soonNoticed = millrace.Config{PollInterval: 50 * time.Millisecond, HeartbeatInterval: kit.Quick.HeartbeatInterval, LeaseDuration: kit.Quick.LeaseDuration,
-	ReconcileInterval: kit.Quick.ReconcileInterval}
+var soonNoticed = millrace.Config{Store: kit.Quick.Store, LeaseDuration: kit.Quick.LeaseDuration, PollInterval: 50 * time.Millisecond}
 
 // allStopped waits until all projections have stopped since the events of the default tenant were restored, and until the store has that
 // they have. A node shows it before.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -107,7 +108,7 @@ func TestNewPartitionsRunAtOnce(t *testing.T) {
 		})
 		var nodes []*millrace.Runtime
 		for range 3 {
-			node := b.Another(millrace.Config{ReconcileInterval: time.Minute}, millrace.Projection{Name: "p", Handler: handler})
+			node := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: time.Minute}}, millrace.Projection{Name: "p", Handler: handler})
 			b.Start(node)
 			nodes = append(nodes, node)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -64,7 +65,7 @@ func TestTwoRuntimesInOneProcessDoNotDisturbEachOther(t *testing.T) {
 
 func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		rt := b.Running(millrace.Config{AdvanceInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Types: []string{"wanted"}})
+		rt := b.Running(millrace.Config{Store: tuning.Settings{Advance: 50 * time.Millisecond}}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Types: []string{"wanted"}})
 		wanted, err := b.Store.Append(b.Ctx, "w", event.Any, event.Event{Type: "wanted"})
 		b.Must(err)
 		last := b.Append("a", 300).Positions[299]
@@ -126,7 +127,7 @@ func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
 
 func TestTenantsStayApartAndNewOnesAreFound(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		rt := b.Running(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p",
+		rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 50 * time.Millisecond}}, millrace.Projection{Name: "p",
 			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 				id, _ := millrace.ProjectionFrom(ctx)
 				return tx.Record(ctx, id.Tenant, events...)

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -44,7 +45,7 @@ func blockedAfter(name string, after int, release <-chan struct{}) millrace.Proj
 var hourly = projection.RetryPolicy{MaxAttempts: 9, Base: time.Hour, Cap: time.Hour, Jitter: projection.None}
 
 // quickBeats makes what a node reports arrive soon.
-var quickBeats = millrace.Config{HeartbeatInterval: 50 * time.Millisecond}
+var quickBeats = millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}}
 
 func TestAdminWithoutRuntimeSeesTheStatesOfOtherNodes(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {

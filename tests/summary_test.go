@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -36,7 +37,7 @@ func inAllStates(b *kit.Bundle) []millrace.Projection {
 
 func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		config := millrace.Config{LeaseDuration: 2 * time.Second, HeartbeatInterval: 100 * time.Millisecond}
+		config := millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: 2 * time.Second}
 		former := b.Another(config, b.Recorders("gone")...)
 		stopFormer := b.Start(former)
 		first := b.Append("a", 50)

@@ -66,12 +66,11 @@ func runVersions(b *kit.Bundle, way string) {
 		b.Must(err)
 		run = append(run, version)
 	}
-	config, strike := kit.Quick, kit.Die
+	strike := kit.Die
 	if at, freezes := strings.CutPrefix(step, frozen); freezes {
 		step, strike = at, sync.OnceFunc(freeze)
 	}
-	config.Store = dyingSwap(b.Store, step, strike)
-	b.Start(b.Runtime(config, modelVersions(b, run...)...))
+	b.Start(b.Runtime(kit.On(kit.Quick, dyingSwap(b.Store, step, strike)), modelVersions(b, run...)...))
 	<-b.Ctx.Done()
 }
 

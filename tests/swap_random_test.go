@@ -159,8 +159,7 @@ func TestSwapAfterTheOwnerOfTheEarlierVersionWasKilled(t *testing.T) {
 			s, err := look(b.Ctx, b.Store, tableOf(1))
 			return err == nil && s.Count == 20
 		})
-		config := kit.Quick
-		config.Store = dyingSwap(b.Store, beforeHold, owner.end)
+		config := kit.On(kit.Quick, dyingSwap(b.Store, beforeHold, owner.end))
 		rt := b.Running(config, modelVersion(b, 2))
 		b.Reaches(rt, "model@2", 20)
 		b.Must(rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{}))

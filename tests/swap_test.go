@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -194,8 +195,7 @@ func TestSwapOfAVersionThatIsBehindIsRefused(t *testing.T) {
 func TestSwapDoesNotWaitForLazyCheckpoints(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		newModel(b, 2)
-		config := kit.Quick
-		config.AdvanceInterval = 24 * time.Hour
+		config := kit.Tuned(kit.Quick, func(s *tuning.Settings) { s.Advance = 24 * time.Hour })
 		v1, v2 := modelVersion(b, 1), modelVersion(b, 2)
 		v1.Partitions, v2.Partitions = 4, 2
 		v1.Types, v2.Types = []string{"counted"}, []string{"counted"}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -80,7 +81,7 @@ func (c *comeAndGo) appendTo(store kit.Store, tenant kit.Tenant, number int64, r
 		return err
 	}
 	return store.InTx(c.Ctx, func(ctx context.Context, tx kit.Tx) error {
-		_, _, err := tenant.AppendTx(ctx, tx, stream, expected, e)
+		_, err := tenant.AppendTx(ctx, tx, stream, expected, e)
 		return err
 	})
 }
@@ -215,7 +216,7 @@ func TestTenantsComeAndGoWhileEventsAreApplied(t *testing.T) {
 		seed := kit.Seed(t)
 		c := &comeAndGo{Bundle: b.Patient(), names: []string{"a", "b", "c", "d"}, errors: make(map[string]int)}
 		c.begun, c.ended = make([]atomic.Int64, len(c.names)), make([]atomic.Int64, len(c.names))
-		config := millrace.Config{PollInterval: 100 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+		config := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond}
 		nodes := fleet(b, 2, config, c.recorder("p"), c.recorder("q"))
 		ctx, stop := context.WithCancel(b.Ctx)
 		defer stop()

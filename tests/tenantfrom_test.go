@@ -65,7 +65,7 @@ func (j *journal) namesTenant(b *kit.Bundle) (list []millrace.Projection) {
 				j.tenantFrom(ctx, name+": failure")
 				return projection.ActionPark
 			},
-			Middleware: []millrace.Middleware{func(next millrace.Call) millrace.Call {
+			Middleware: []millrace.Middleware{func(next millrace.HandleFunc) millrace.HandleFunc {
 				return func(ctx context.Context, events []event.Envelope) error {
 					j.tenantFrom(ctx, name+": middleware")
 					return next(ctx, events)

@@ -12,12 +12,13 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // unpolled is a configuration of a node that notices nothing by polling while a test runs.
-var unpolled = millrace.Config{PollInterval: 10 * time.Minute, ReconcileInterval: 10 * time.Minute}
+var unpolled = millrace.Config{Store: tuning.Settings{Reconcile: 10 * time.Minute}, PollInterval: 10 * time.Minute}
 
 // doNothing are projections that do nothing.
 func doNothing(b *kit.Bundle, names ...string) (list []millrace.Projection) {
@@ -211,13 +212,13 @@ var appendWays = map[string]func(b *kit.Bundle, tenant kit.Tenant) error{
 			if err := tx.Record(ctx, "half written", event.Envelope{Position: 1}); err != nil {
 				return err
 			}
-			_, _, err := tenant.AppendTx(ctx, tx, "s", event.Any, kit.SomeEvents(1)...)
+			_, err := tenant.AppendTx(ctx, tx, "s", event.Any, kit.SomeEvents(1)...)
 			return err
 		})
 	},
 	"AppendTx with a key": func(b *kit.Bundle, tenant kit.Tenant) error {
 		return b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
-			_, _, err := tenant.AppendTx(ctx, tx, "s", event.Any.WithKey("k3"), kit.SomeEvents(1)...)
+			_, err := tenant.AppendTx(ctx, tx, "s", event.Any.WithKey("k3"), kit.SomeEvents(1)...)
 			return err
 		})
 	},
@@ -302,7 +303,7 @@ func TestHandlerThatAppendsToAnArchivedTenantWaits(t *testing.T) {
 		target, err := b.Store.CreateTenant(b.Ctx, "target")
 		b.Must(err)
 		forward := b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-			_, _, err := target.AppendTx(ctx, tx, e.Stream, event.Any, event.Event{Type: "forwarded"})
+			_, err := target.AppendTx(ctx, tx, e.Stream, event.Any, event.Event{Type: "forwarded"})
 			return err
 		})
 		rt := b.Running(millrace.Config{Tenants: []string{projection.DefaultTenant}},

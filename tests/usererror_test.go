@@ -96,7 +96,7 @@ func brokenWays(b *kit.Bundle, err error) map[string]millrace.Projection {
 		"deliver each": {Handler: millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return fails(e.Position) })},
 	}
 	ways["middleware"] = millrace.Projection{Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error { return nil }),
-		Middleware: []millrace.Middleware{func(next millrace.Call) millrace.Call {
+		Middleware: []millrace.Middleware{func(next millrace.HandleFunc) millrace.HandleFunc {
 			return func(ctx context.Context, events []event.Envelope) error {
 				if err := next(ctx, events); err != nil {
 					return err

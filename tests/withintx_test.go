@@ -21,7 +21,7 @@ import (
 // nothing with a context.
 var allowedWithin = strings.Fields(`
 	Store.AliasTx Store.AppendTx Store.Close Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
-	Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Streams Store.Tenants
+	Store.Wake Tenant.Wake Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Streams Store.Tenants
 	Tenant.AliasTx Tenant.AppendTx Tenant.Erasures Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream Tenant.Streams
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
 	Admin.Findings Admin.RestoredTenant Admin.Schema Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
@@ -149,7 +149,7 @@ func transactions(b *kit.Bundle, do func(ctx context.Context, store kit.Store)) 
 			return tx.Record(ctx, name, e)
 		}
 	}
-	around := func(next millrace.Call) millrace.Call {
+	around := func(next millrace.HandleFunc) millrace.HandleFunc {
 		return func(ctx context.Context, events []event.Envelope) error {
 			own(ctx)
 			return next(ctx, events)
@@ -180,7 +180,7 @@ func transactions(b *kit.Bundle, do func(ctx context.Context, store kit.Store)) 
 			})
 			tx, err := store.Begin(b.Ctx)
 			b.Must(err)
-			_, _, err = store.AppendTx(b.Ctx, tx, "s", event.Any, kit.SomeEvents(1)...)
+			_, err = store.AppendTx(b.Ctx, tx, "s", event.Any, kit.SomeEvents(1)...)
 			b.Must(errors.Join(err, tx.Rollback(b.Ctx)))
 		},
 	}

@@ -23,9 +23,9 @@ const (
 )
 
 type nodeOptions struct {
-	store                storeFlags
-	log                  string
-	leaseTime, heartbeat time.Duration
+	store     storeFlags
+	log       string
+	leaseTime time.Duration
 }
 
 func nodeCommand() *cobra.Command {
@@ -47,11 +47,8 @@ The first interrupt stops the node gracefully and releases its projections; the 
 			if err != nil {
 				return err
 			}
-			if o.store.file != "" && (cmd.Flags().Changed("lease-time") || cmd.Flags().Changed("heartbeat")) {
-				return errors.New("-lease-time and -heartbeat need PostgreSQL: a file has no leases that expire, since its owner holds a lock")
-			}
-			if err := o.validate(); err != nil {
-				return err
+			if o.store.file != "" && cmd.Flags().Changed("lease-time") {
+				return errors.New("-lease-time needs PostgreSQL: a file has no leases that expire, since its owner holds a lock")
 			}
 			return runNode(cmd.Context(), at, o, cmd.OutOrStdout())
 		},
@@ -59,20 +56,9 @@ The first interrupt stops the node gracefully and releases its projections; the 
 	o.store.add(cmd)
 	f := cmd.Flags()
 	f.DurationVar(&o.leaseTime, "lease-time", 5*time.Second, "how long the node keeps its projections without a heartbeat")
-	f.DurationVar(&o.heartbeat, "heartbeat", time.Second, "how often the node sends a heartbeat; at most a third of -lease-time")
 	f.StringVar(&o.log, "log", "", "write the library's log to this file")
 	f.SortFlags = false
 	return cmd
-}
-
-func (o nodeOptions) validate() error {
-	switch {
-	case o.heartbeat < time.Millisecond:
-		return fmt.Errorf("-heartbeat must be at least 1ms: %v", o.heartbeat)
-	case o.heartbeat > o.leaseTime/3:
-		return fmt.Errorf("-heartbeat (%v) must be at most a third of -lease-time (%v)", o.heartbeat, o.leaseTime)
-	}
-	return nil
 }
 
 // runNode returns when the node has stopped.
@@ -87,7 +73,7 @@ func runNode(ctx context.Context, at place, o nodeOptions, out io.Writer) error 
 		return err
 	}
 	defer d.Close()
-	runtime, err := newRuntime(d, millrace.Config{Logger: log, LeaseDuration: o.leaseTime, HeartbeatInterval: o.heartbeat}, new(fault))
+	runtime, err := newRuntime(d, millrace.Config{Logger: log, LeaseDuration: o.leaseTime}, new(fault))
 	if err != nil {
 		return err
 	}
@@ -97,7 +83,7 @@ func runNode(ctx context.Context, at place, o nodeOptions, out io.Writer) error 
 	}
 	title := fmt.Sprintf("process %d, on %s", os.Getpid(), on)
 	if o.store.file == "" {
-		title = fmt.Sprintf("process %d, lease time %v, heartbeat %v, on %s", os.Getpid(), o.leaseTime, o.heartbeat, on)
+		title = fmt.Sprintf("process %d, lease time %v, on %s", os.Getpid(), o.leaseTime, on)
 	}
 	n := &node{runtime: runtime, log: newEventLog(title, time.Now()), out: out}
 	n.log.standsBy = o.store.file != ""

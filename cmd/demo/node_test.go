@@ -62,7 +62,7 @@ func TestKilledNodeIsReplacedAndNothingIsLost(t *testing.T) {
 	nodes := make(map[string]*process)
 	var begun []*process
 	for range 3 {
-		begun = append(begun, start(t, "node", "-database-url", dsn, "-lease-time", "2s", "-heartbeat", "200ms"))
+		begun = append(begun, start(t, "node", "-database-url", dsn, "-lease-time", "2s"))
 	}
 	for _, p := range begun {
 		nodes[p.awaitOutput(nodeID)] = p

@@ -46,10 +46,7 @@ func TestBadFlagsOfSharedCommandsAreOneClearLine(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"-heartbeat (2s) must be at most a third of -lease-time (5s)", []string{"node", "-heartbeat", "2s"}},
-		{"-heartbeat must be at least 1ms: 0s", []string{"node", "-heartbeat", "0s"}},
-		{"-lease-time and -heartbeat need PostgreSQL: a file has no leases", []string{"node", "-file", "x", "-lease-time", "9s"}},
-		{"-lease-time and -heartbeat need PostgreSQL: a file has no leases", []string{"node", "-file", "x", "-heartbeat", "500ms"}},
+		{"-lease-time needs PostgreSQL: a file has no leases", []string{"node", "-file", "x", "-lease-time", "9s"}},
 		{"-file and -database-url exclude each other", []string{"status", "-file", "x", "-database-url", "y"}},
 		{`unknown command "x"`, []string{"node", "x"}},
 		{"-events must be at least 1: 0", []string{"load", "-events", "0"}},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -142,7 +143,7 @@ func runNode(at string) error {
 }
 
 func nodeConfig(s millrace.Store) millrace.Config {
-	return millrace.Config{Store: s, NodeName: os.Getenv(nodeName), AdvanceInterval: 50 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+	return millrace.Config{Store: tuning.Settings{Store: s, Advance: 50 * time.Millisecond, Reconcile: 100 * time.Millisecond}, NodeName: os.Getenv(nodeName)}
 }
 
 // node is a process that runs projections.

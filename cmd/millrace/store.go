@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var errNotMigrated, errFileNotMigrated = pgstore.ErrNotMigrated, sqlitestore.ErrNotMigrated
@@ -25,10 +26,9 @@ type store interface {
 	CreateTenants(ctx context.Context, names ...string) error
 	ArchiveTenant(ctx context.Context, name string) error
 	UnarchiveTenant(ctx context.Context, name string) error
+	DropTenant(ctx context.Context, name string, opts tenancy.DropOptions) error
 	DeadLetters(id projection.ID) projection.DeadLetters
 
-	// dropTenant drops a tenant, with the objects outside of it that depend on it if dependents is set.
-	dropTenant(ctx context.Context, name string, dependents bool) error
 	// of returns a tenant, whether or not it exists.
 	of(tenant string) (events, error)
 	// inTx runs fn in one transaction, in which it appends to a tenant.
@@ -59,10 +59,6 @@ func openPostgres(ctx context.Context, url, schema, sessionURL string) (store, e
 	return database{s}, nil
 }
 
-func (d database) dropTenant(ctx context.Context, name string, dependents bool) error {
-	return d.DropTenant(ctx, name, name, pgstore.DropOptions{Dependents: dependents})
-}
-
 func (d database) of(tenant string) (events, error) {
 	return d.ForTenant(tenant)
 }
@@ -78,13 +74,6 @@ func openFile(ctx context.Context, path string) (store, error) {
 	return file{s}, nil
 }
 
-func (f file) dropTenant(ctx context.Context, name string, dependents bool) error {
-	if dependents {
-		return misuse("--dependents is for PostgreSQL: in a file nothing can depend on a tenant")
-	}
-	return f.DropTenant(ctx, name, name, sqlitestore.DropOptions{})
-}
-
 func (f file) of(tenant string) (events, error) {
 	return f.ForTenant(tenant)
 }
@@ -96,8 +85,7 @@ func (d database) inTx(ctx context.Context, tenant string, fn func(ctx context.C
 	}
 	return t.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		return fn(ctx, func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
-			appended, _, err := t.AppendTx(ctx, tx, stream, expected, events...)
-			return appended, err
+			return t.AppendTx(ctx, tx, stream, expected, events...)
 		})
 	})
 }
@@ -109,8 +97,7 @@ func (f file) inTx(ctx context.Context, tenant string, fn func(ctx context.Conte
 	}
 	return f.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		return fn(ctx, func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
-			appended, _, err := t.AppendTx(ctx, tx, stream, expected, events...)
-			return appended, err
+			return t.AppendTx(ctx, tx, stream, expected, events...)
 		})
 	})
 }

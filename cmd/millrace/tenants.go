@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func (c *cli) tenantsCommand() *cobra.Command {
@@ -111,7 +112,7 @@ func (c *cli) eachTenant(verb, past, short, long string, do func(ctx context.Con
 
 func (c *cli) dropCommand() *cobra.Command {
 	var sure yes
-	var dependents bool
+	var opts tenancy.DropOptions
 	cmd := &cobra.Command{
 		Use:   "drop TENANT...",
 		Short: "Remove tenants permanently",
@@ -126,7 +127,8 @@ must be repeated.`,
 					err = c.confirm(sure, "remove tenant %q permanently, with %s", name, what)
 				}
 				if err == nil {
-					err = s.dropTenant(ctx, name, dependents)
+					opts.Confirm = name
+					err = s.DropTenant(ctx, name, opts)
 				}
 				if err != nil {
 					return c.partly("dropped", names[:i], err)
@@ -136,7 +138,7 @@ must be repeated.`,
 		}),
 	}
 	sure.add(cmd)
-	cmd.Flags().BoolVar(&dependents, "dependents", false, "also drop views, functions and foreign keys outside of the tenant's schema that depend on it")
+	cmd.Flags().BoolVar(&opts.Dependents, "dependents", false, "also drop views, functions and foreign keys outside of the tenant's schema that depend on it; a file has none")
 	return cmd
 }
 

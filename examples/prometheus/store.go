@@ -51,7 +51,7 @@ func (s postgres) confirmations() millrace.Handler {
 		if err := valid(e.Body); err != nil {
 			return err
 		}
-		_, _, err := s.AppendTx(ctx, tx, e.Stream, event.Any, event.New(OrderConfirmed{}))
+		_, err := s.AppendTx(ctx, tx, e.Stream, event.Any, event.New(OrderConfirmed{}))
 		return err
 	})
 }
@@ -84,7 +84,7 @@ func (s file) confirmations() millrace.Handler {
 		if err := valid(e.Body); err != nil {
 			return err
 		}
-		_, _, err := s.AppendTx(ctx, tx, e.Stream, event.Any, event.New(OrderConfirmed{}))
+		_, err := s.AppendTx(ctx, tx, e.Stream, event.Any, event.New(OrderConfirmed{}))
 		return err
 	})
 }

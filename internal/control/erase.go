@@ -23,7 +23,7 @@ const (
 	maxRedacted = 10_000
 )
 
-// Erasure is an erasure in progress: see tenancy.Erase.
+// Erasure is an erasure in progress: see lifecycle.Erase.
 type Erasure struct {
 	event.Erasure
 	Tenant string

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Move is the move of a tenant to another store: see tenancy.Move.
+// Move is the move of a tenant to another store: see lifecycle.Move.
 type Move struct {
 	Tenant string
 	// Active makes the tenant active in the target, even if it was not active in the source.

@@ -28,7 +28,7 @@ func NewChain(n int, around func(i int, next Call) Call) (Chain, error) {
 			return nil
 		})
 		if err == nil && next == nil {
-			err = errors.New("it returned a nil Call")
+			err = errors.New("it returned a nil function")
 		}
 		if err != nil {
 			return nil, fmt.Errorf("middleware %d of %d: %w", i+1, n, err)

@@ -196,8 +196,8 @@ func TestPanicOfMiddlewareFailsTheEvent(t *testing.T) {
 
 func TestMiddlewareThatMakesNoCallIsRefused(t *testing.T) {
 	for want, make := range map[string]func(i int, next Call) Call{
-		"middleware 2 of 2: it returned a nil Call":   func(int, Call) Call { return nil },
-		"middleware 2 of 2: the handler panicked: no": func(int, Call) Call { panic("no") },
+		"middleware 2 of 2: it returned a nil function": func(int, Call) Call { return nil },
+		"middleware 2 of 2: the handler panicked: no":   func(int, Call) Call { panic("no") },
 	} {
 		if _, err := NewChain(2, make); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -17,7 +17,6 @@ const longest = 365 * 24 * time.Hour
 // Defaults that runtimes share with what works without one.
 const (
 	DefaultLeaseDuration = 5 * time.Second
-	DefaultQueryTimeout  = 10 * time.Second
 	// DefaultBatch is how many events a batch has at most.
 	DefaultBatch = 500
 )

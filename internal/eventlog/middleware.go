@@ -47,23 +47,14 @@ func (m *Middleware) Around(ctx context.Context, a event.Appending, do event.App
 }
 
 // AroundTx is Around for an append to a store in a transaction of the caller. The context of the middleware is marked as
-// that of the transaction. If do has appended events, AroundTx returns wake, which the caller calls after the commit.
-// Otherwise it returns a function that does nothing.
-func (m *Middleware) AroundTx(ctx context.Context, store any, a event.Appending, do event.AppendFunc, wake func()) (event.Appended, func(), error) {
+// that of the transaction.
+func (m *Middleware) AroundTx(ctx context.Context, store any, a event.Appending, do event.AppendFunc) (event.Appended, error) {
 	if m != nil {
 		marked, end := within.Mark(ctx, store)
 		defer end()
 		ctx = marked
 	}
-	afterCommit := func() {}
-	result, err := m.Around(ctx, a, func(ctx context.Context, a event.Appending) (event.Appended, error) {
-		result, err := do(ctx, a)
-		if err == nil && !result.Repeated {
-			afterCommit = wake
-		}
-		return result, err
-	})
-	return result, afterCommit, err
+	return m.Around(ctx, a, do)
 }
 
 func innermost(ctx context.Context, a event.Appending) (event.Appended, error) {

@@ -87,7 +87,7 @@ func (l log[Tx]) commitIn(ctx context.Context, tx Tx, c Commit) ([]event.Appende
 	}
 	results := make([]event.Appended, len(c.Appends))
 	for i, a := range c.Appends {
-		result, _, err := l.driver.AppendTx(ctx, tx, a.Stream, a.Expected, a.Events...)
+		result, err := l.driver.AppendTx(ctx, tx, a.Stream, a.Expected, a.Events...)
 		if err != nil {
 			return nil, err
 		}

@@ -85,7 +85,7 @@ type Commit struct {
 type Driver[Tx any] interface {
 	event.Appender
 	Name() string
-	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error)
+	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 	InTx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 	// Savepoint runs fn in a savepoint, which it undoes if fn returns an error.
 	Savepoint(ctx context.Context, tx Tx, fn func(tx Tx) error) error

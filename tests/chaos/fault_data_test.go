@@ -130,7 +130,7 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 			return err
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
-		if _, _, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), event.Any, event.Event{Type: typeOdd}); err != nil {
+		if _, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), event.Any, event.Event{Type: typeOdd}); err != nil {
 			return err
 		}
 		return end(s.ctx, tx)

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // elsewhere is the control schema of a store beside that of the nodes. No node runs in it.
@@ -52,7 +53,7 @@ func (s *strike) moveBetween(from, to *pgstore.Store) error {
 // removeFrom drops the guest of the other store, if it has one.
 func (s *strike) removeFrom(other *pgstore.Store) error {
 	return s.retried(func(ctx context.Context) error {
-		err := other.DropTenant(ctx, guest, guest, pgstore.DropOptions{})
+		err := other.DropTenant(ctx, guest, tenancy.DropOptions{Confirm: guest})
 		if errors.Is(err, projection.ErrUnknownTenant) {
 			return nil
 		}

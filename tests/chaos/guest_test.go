@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -169,7 +169,7 @@ func asError(findings []finding) (err error) {
 func (s *strike) dropGuest() error {
 	repeated := false
 	err := s.retried(func(ctx context.Context) error {
-		err := s.store.DropTenant(ctx, guest, guest, pgstore.DropOptions{})
+		err := s.store.DropTenant(ctx, guest, tenancy.DropOptions{Confirm: guest})
 		if repeated && errors.Is(err, projection.ErrUnknownTenant) {
 			return nil // the answer to an earlier call was lost
 		}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
@@ -90,10 +91,8 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	}
 	defer store.Close()
 	rt, err := millrace.New(millrace.Config{
-		Store: store, Logger: log,
-		LeaseDuration: spec.Times.Lease, HeartbeatInterval: heartbeat, FailureDetection: failureDetection, ReconcileInterval: 500 * time.Millisecond,
-		PollInterval: spec.Times.Poll, AdvanceInterval: 500 * time.Millisecond,
-		QueryTimeout: 3 * time.Second, GracePeriod: 3 * time.Second,
+		Store:  tuning.Settings{Store: store, Heartbeat: heartbeat, Reconcile: 500 * time.Millisecond, Advance: 500 * time.Millisecond, Query: 3 * time.Second},
+		Logger: log, LeaseDuration: spec.Times.Lease, FailureDetection: failureDetection, PollInterval: spec.Times.Poll, GracePeriod: 3 * time.Second,
 	})
 	if err != nil {
 		return err

@@ -124,7 +124,7 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 			result, err = tenant.Append(ctx, stream, event.Any.WithKey(key), events...)
 		default:
 			err = tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-				if result, _, err = tenant.AppendTx(ctx, tx, stream, event.Any.WithKey(key), events...); err != nil {
+				if result, err = tenant.AppendTx(ctx, tx, stream, event.Any.WithKey(key), events...); err != nil {
 					return err
 				}
 				if kit.Pass(ctx, open); way < 87 {

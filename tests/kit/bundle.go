@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -162,8 +163,8 @@ func (b *Bundle) AppendThrough(writers int) (stop func() (appended int)) {
 // Runtime makes a runtime of the bundle's store, unless the configuration has another.
 func (b *Bundle) Runtime(config millrace.Config, projections ...millrace.Projection) *millrace.Runtime {
 	b.T.Helper()
-	if config.Store == nil {
-		config.Store = b.Store
+	if store.DriverOf(config.Store) == nil {
+		config = On(config, b.Store)
 	}
 	rt, err := millrace.New(config)
 	b.Must(err)
@@ -174,7 +175,7 @@ func (b *Bundle) Runtime(config millrace.Config, projections ...millrace.Project
 // Another makes a runtime of a store of its own, as another process has it.
 func (b *Bundle) Another(config millrace.Config, projections ...millrace.Projection) *millrace.Runtime {
 	b.T.Helper()
-	config.Store = b.Again()
+	config = On(config, b.Again())
 	return b.Runtime(config, projections...)
 }
 

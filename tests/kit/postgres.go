@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Postgres is the kind of pgstore.Store. Its places are DSNs.
@@ -160,7 +161,7 @@ func (s PgStore) State(ctx context.Context) (projection.TenantState, error) {
 }
 
 func (s PgStore) DropTenant(ctx context.Context, name string) error {
-	return s.Store.DropTenant(ctx, name, name, pgstore.DropOptions{})
+	return s.Store.DropTenant(ctx, name, tenancy.DropOptions{Confirm: name})
 }
 
 func (s PgStore) Begin(ctx context.Context) (OwnTx, error) {
@@ -216,11 +217,11 @@ func (PgStore) Hook(f HookFunc) millrace.Hook {
 	return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error { return f(ctx, PgTx{tx}) })
 }
 
-func (s PgStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
+func (s PgStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	return s.Store.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
 }
 
-func (t pgTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
+func (t pgTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	return t.Tenant.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
 }
 

@@ -157,8 +157,8 @@ func serveProbes(kind *Kind, place string) error {
 		return err
 	}
 	defer store.Close()
-	config := Quick
-	config.Store, config.GracePeriod = store, time.Minute
+	config := On(Quick, store)
+	config.GracePeriod = time.Minute
 	rt, err := millrace.New(config)
 	if err != nil {
 		return err

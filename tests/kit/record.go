@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -18,7 +19,7 @@ import (
 var ErrOnPurpose = errors.New("on purpose")
 
 // Quick lets other nodes take over soon after a process is gone. The lease is so long that a busy machine sends heartbeats in time.
-var Quick = millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: 3 * time.Second, ReconcileInterval: 100 * time.Millisecond}
+var Quick = millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond, Reconcile: 100 * time.Millisecond}, LeaseDuration: 3 * time.Second}
 
 // Soon returns a policy that retries a failed event that many times, almost at once. With Soon(0) the first counted failure
 // parks the event.

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // SQLite is the kind of sqlitestore.Store. Its places are paths of files, with the number of connections as a query if it is
@@ -162,7 +163,7 @@ func (s SQLiteStore) State(ctx context.Context) (projection.TenantState, error) 
 }
 
 func (s SQLiteStore) DropTenant(ctx context.Context, name string) error {
-	return s.Store.DropTenant(ctx, name, name, sqlitestore.DropOptions{})
+	return s.Store.DropTenant(ctx, name, tenancy.DropOptions{Confirm: name})
 }
 
 func (s SQLiteStore) Begin(ctx context.Context) (OwnTx, error) {
@@ -174,11 +175,11 @@ func (s SQLiteStore) InTx(ctx context.Context, fn func(ctx context.Context, tx T
 	return s.Store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, SQLiteTx{tx}) })
 }
 
-func (s SQLiteStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
+func (s SQLiteStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	return s.Store.AppendTx(ctx, tx.(SQLiteTx).Tx, stream, expected, events...)
 }
 
-func (t sqliteTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, func(), error) {
+func (t sqliteTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
 	return t.Tenant.AppendTx(ctx, tx.(SQLiteTx).Tx, stream, expected, events...)
 }
 

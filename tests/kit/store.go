@@ -129,7 +129,8 @@ type Tenant interface {
 	event.Appender
 	Name() string
 	State(ctx context.Context) (projection.TenantState, error)
-	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (_ event.Appended, wake func(), _ error)
+	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	Wake()
 	// Streams is what package aggregate uses, and Within the same in a transaction.
 	aggregate.Store
 	Within(tx Tx) aggregate.Store

@@ -14,9 +14,8 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
-	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func (p *place) unarchive(t testing.TB, tenant string) error {
@@ -30,10 +29,10 @@ func (p *place) unarchive(t testing.TB, tenant string) error {
 func (p *place) drop(t testing.TB, tenant string) {
 	t.Helper()
 	if p.file != nil {
-		noError(t, p.file.DropTenant(testContext(t), tenant, tenant, sqlitestore.DropOptions{}))
+		noError(t, p.file.DropTenant(testContext(t), tenant, tenancy.DropOptions{Confirm: tenant}))
 		return
 	}
-	noError(t, p.pg.DropTenant(testContext(t), tenant, tenant, pgstore.DropOptions{}))
+	noError(t, p.pg.DropTenant(testContext(t), tenant, tenancy.DropOptions{Confirm: tenant}))
 }
 
 // mustBeMoved fails unless err says that acme has moved, or may have moved, to a store. It returns the name of the store.

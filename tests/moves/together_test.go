@@ -175,14 +175,14 @@ func TestOpenAppendIsMoved(t *testing.T) {
 		acme := must(from.pg.ForTenant("acme"))(t)
 		early, open := must(from.pg.Pool().Begin(ctx))(t), must(from.pg.Pool().Begin(ctx))(t)
 		must(early.Exec(ctx, "select 1"))(t)
-		_, _, err := acme.AppendTx(ctx, open, "s", event.NoStream.WithKey("k"), happened)
+		_, err := acme.AppendTx(ctx, open, "s", event.NoStream.WithKey("k"), happened)
 		noError(t, err)
 		var move sync.WaitGroup
 		move.Go(func() { moveIt(t, from, to, "acme", keep()) })
 		from.waits(t, 1)
 		noError(t, open.Commit(ctx))
 		move.Wait()
-		_, _, err = acme.AppendTx(ctx, early, "s", event.Any, happened)
+		_, err = acme.AppendTx(ctx, early, "s", event.Any, happened)
 		if !errors.Is(err, projection.ErrTenantArchived) {
 			t.Error(err)
 		}

@@ -103,7 +103,7 @@ func follow[T event.Typed](store *pgstore.Store, decide decision[T]) pgstore.Han
 		if err != nil {
 			return err
 		}
-		_, _, err = tenant.AppendTx(ctx, tx, e.Stream, event.Any, causedBy(e.Envelope, then)) // the batch wakes
+		_, err = tenant.AppendTx(ctx, tx, e.Stream, event.Any, causedBy(e.Envelope, then)) // the batch wakes
 		return err
 	}, event.Strict)
 }
@@ -175,7 +175,7 @@ func followInFile[T event.Typed](store *sqlitestore.Store, decide decision[T]) s
 		if err != nil {
 			return err
 		}
-		_, _, err = tenant.AppendTx(ctx, tx, e.Stream, event.Any, causedBy(e.Envelope, then))
+		_, err = tenant.AppendTx(ctx, tx, e.Stream, event.Any, causedBy(e.Envelope, then))
 		return err
 	}, event.Strict)
 }

@@ -24,7 +24,7 @@ func (b *bundle) openAppend(stream string) (tx pgx.Tx, position int64) {
 	tx, err := b.store.Pool().Begin(b.Ctx)
 	b.Must(err)
 	b.T.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.Ctx)) })
-	result, _, err := b.store.AppendTx(b.Ctx, tx, stream, event.Any, event.Event{Type: "counted"})
+	result, err := b.store.AppendTx(b.Ctx, tx, stream, event.Any, event.Event{Type: "counted"})
 	b.Must(err)
 	return tx, result.Positions[0]
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -65,7 +66,7 @@ func TestTenantThatIsCreatedAgainAtOnceRuns(t *testing.T) {
 	acme, err := b.Store.CreateTenant(b.Ctx, "acme")
 	b.Must(err)
 	var applied atomic.Int64
-	rt := b.Running(millrace.Config{ReconcileInterval: time.Second}, millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: time.Second}}, millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
 		if e.Stream == "new" {
 			applied.Add(1)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -77,7 +78,7 @@ func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	h := newHeld(t)
 	const lease = 10 * time.Second // it ends a second before, which a busy machine may need
-	rt := h.Running(millrace.Config{LeaseDuration: lease, HeartbeatInterval: 100 * time.Millisecond}, h.p)
+	rt := h.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: lease}, h.p)
 	<-h.entered
 	release := h.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
 	began := time.Now()
@@ -101,7 +102,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 	positions := b.Append("a", 10).Positions
 	var r kit.Receiver
 	entered, taken, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	b.Start(b.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute}, millrace.Projection{Name: "p",
+	b.Start(b.Another(millrace.Config{Store: tuning.Settings{Heartbeat: time.Minute}, LeaseDuration: 5 * time.Minute}, millrace.Projection{Name: "p",
 		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
 			defer close(over)
 			for _, e := range d.Events()[:2] {
@@ -123,7 +124,7 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 			return nil
 		})}))
 	<-entered
-	next := b.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
+	next := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
 		Handler: millrace.DeliverEach(r.Sends(func(ctx context.Context, e millrace.Delivered) error {
 			if e.Position == positions[2] {
 				close(taken)
@@ -187,9 +188,10 @@ func TestDeliverySurvivesTerminatedSessions(t *testing.T) {
 // A node that finds its lease gone ends the delivery, also if that acknowledges nothing.
 func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
 	h := newHeld(t)
-	h.Start(h.Another(millrace.Config{LeaseDuration: 5 * time.Minute, HeartbeatInterval: time.Minute, ReconcileInterval: 20 * time.Millisecond}, h.p))
+	slow := millrace.Config{Store: tuning.Settings{Heartbeat: time.Minute, Reconcile: 20 * time.Millisecond}, LeaseDuration: 5 * time.Minute}
+	h.Start(h.Another(slow, h.p))
 	<-h.entered
-	next := h.Another(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, h.p)
+	next := h.Another(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}}, h.p)
 	h.exec("update millrace.nodes set expires_at = heartbeat_at")
 	h.Start(next)
 	h.mustGoOn(next, projection.ErrLeaseLost)

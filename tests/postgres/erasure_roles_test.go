@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // The first erasure and the first move make tables that the owner alone writes. The doctor does not ask for rights to write them.
@@ -29,7 +30,7 @@ func TestErasuresAndMovesAreTheOwnersAlone(t *testing.T) {
 		b.Must(file.Migrate(b.Ctx))
 		_, err = admin.MoveTenant(b.Ctx, owner, file, "guest", admin.MoveOptions{})
 		b.Must(err)
-		b.Must(owner.DropTenant(b.Ctx, "guest", "guest", pgstore.DropOptions{}))
+		b.Must(owner.DropTenant(b.Ctx, "guest", tenancy.DropOptions{Confirm: "guest"}))
 	}
 	for name, before := range map[string]func(admin *bundle){
 		"erased before roles.sql": func(admin *bundle) {

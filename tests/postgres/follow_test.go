@@ -62,7 +62,7 @@ func TestFollowersWaitForOpenAppends(t *testing.T) {
 		tx, err := b.store.Pool().Begin(b.Ctx)
 		b.Must(err)
 		t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(b.Ctx)) })
-		_, _, err = b.store.AppendTx(b.Ctx, tx, "open", event.Any, kit.SomeEvents(n)...)
+		_, err = b.store.AppendTx(b.Ctx, tx, "open", event.Any, kit.SomeEvents(n)...)
 		b.Must(err)
 		return tx
 	}

@@ -202,7 +202,7 @@ func TestMiddlewareThatSwallowsAnErrorCannotCommitAFailedTransaction(t *testing.
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.Append("s", 3)
-	swallows := func(next millrace.Call) millrace.Call {
+	swallows := func(next millrace.HandleFunc) millrace.HandleFunc {
 		return func(ctx context.Context, events []event.Envelope) error { _ = next(ctx, events); return nil }
 	}
 	b.Idle(millrace.Projection{Name: "p", OnFailure: projection.ActionPark, Retry: kit.Soon(0), Middleware: []millrace.Middleware{swallows},

@@ -41,7 +41,7 @@ func TestFrozenMarkDegradesAProcess(t *testing.T) {
 	open, err := b.store.Pool().Begin(b.Ctx)
 	b.Must(err)
 	defer func() { _ = open.Rollback(b.Ctx) }()
-	_, _, err = b.store.AppendTx(b.Ctx, open, "frozen", event.Any, event.Event{Type: "counted"})
+	_, err = b.store.AppendTx(b.Ctx, open, "frozen", event.Any, event.Event{Type: "counted"})
 	b.Must(err)
 	b.Append("s", 1)
 	a := p.Becomes(http.StatusOK, "the settled mark of tenant default is held back below 2 for 3")
@@ -64,9 +64,9 @@ func TestProcessThatCannotReadEventsIsNotReady(t *testing.T) {
 	defer func() { _ = locking.Rollback(b.Ctx) }()
 	_, err = locking.Exec(b.Ctx, "lock table millrace_default.events in access exclusive mode")
 	b.Must(err)
-	_, wake, err := b.store.AppendTx(b.Ctx, locking, "s", event.Any, event.Event{Type: "counted"})
+	_, err = b.store.AppendTx(b.Ctx, locking, "s", event.Any, event.Event{Type: "counted"})
 	b.Must(err)
-	wake() // nothing else makes the process read
+	b.store.Wake() // nothing else makes the process read
 	p.Becomes(http.StatusServiceUnavailable, "the events of no tenant can be read: ")
 	b.Must(locking.Commit(b.Ctx))
 	p.Becomes(http.StatusOK, "")

@@ -86,8 +86,7 @@ func TestProcessOfTheOwnerCarriesOutOperationsOfNodesThatMayNot(t *testing.T) {
 	b.mustRead(3)
 	b.Must(swapAsOwner(b.Ctx, owner.Pool().Config().ConnString()))
 	b.mustRead(6)
-	config := kit.Quick
-	config.Store = owner
+	config := kit.On(kit.Quick, owner)
 	job, err := millrace.New(config)
 	b.Must(err)
 	b.Must(job.Register(emptied()))

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -120,7 +121,7 @@ func idleTraffic(t *testing.T, watch time.Duration, tenants, projections int) (i
 		list = append(list, p)
 	}
 	store, tr := b.watched()
-	b.Start(b.Runtime(millrace.Config{Store: store, HeartbeatInterval: often, PollInterval: often, ReconcileInterval: often, AdvanceInterval: often}, list...))
+	b.Start(b.Runtime(millrace.Config{Store: tuning.Settings{Store: store, Heartbeat: often, Reconcile: often, Advance: often}, PollInterval: often}, list...))
 	appendToAll(1)
 	b.Eventually("all checkpoints are at the end", func() bool {
 		var there int

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -234,7 +235,7 @@ func TestRowsOfProjectionsAreCreatedOnASlowServer(t *testing.T) {
 	b.Tenants(tenants)
 	b.exec(`create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.005); return new; end $$;
 		create trigger slow before insert on millrace.projections for each row execute function public.slow()`)
-	b.Running(millrace.Config{ReconcileInterval: 50 * time.Millisecond}, b.named(projections)...)
+	b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 50 * time.Millisecond}}, b.named(projections)...)
 	b.Eventually("all rows are made", func() bool {
 		return value[int](b, "select count(*) from millrace.leases where owner is not null") == tenants*projections
 	})

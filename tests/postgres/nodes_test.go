@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -24,7 +25,7 @@ import (
 func TestProjectionContinuesByItselfAfterALateHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	rt := b.Running(millrace.Config{LeaseDuration: 3 * time.Second, HeartbeatInterval: 100 * time.Millisecond, PollInterval: 100 * time.Millisecond},
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: 3 * time.Second, PollInterval: 100 * time.Millisecond},
 		b.Recorders("p")...)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
@@ -42,7 +43,7 @@ func TestClaimingContinuesAfterAClaimThatFailedLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	log, logs := kit.Logs()
-	rt := b.Running(millrace.Config{QueryTimeout: 2 * time.Second, ReconcileInterval: 50 * time.Millisecond, Logger: log},
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Query: 2 * time.Second, Reconcile: 50 * time.Millisecond}, Logger: log},
 		b.Recorders("p")...)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.leases in access exclusive mode")
@@ -155,7 +156,7 @@ func TestFailureThatWasRepairedWhileNoNodeRanIsNotReported(t *testing.T) {
 func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	rt := b.Running(millrace.Config{ReconcileInterval: 20 * time.Millisecond}, b.Recorders("p")...)
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}}, b.Recorders("p")...)
 	b.Is(rt, "p", admin.StateLive)
 	const other = "11111111-1111-1111-1111-111111111111"
 	b.exec(`insert into millrace.nodes (id, projections, tenants, session_key, expires_at)
@@ -171,11 +172,11 @@ func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsRepaired(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	quick := millrace.Config{ReconcileInterval: 100 * time.Millisecond, LeaseDuration: 2 * time.Second, HeartbeatInterval: 300 * time.Millisecond}
+	quick := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond, Heartbeat: 300 * time.Millisecond}, LeaseDuration: 2 * time.Second}
 	rt := b.Another(quick, b.Recorders("a", "b", "c", "d")...)
 	b.Start(rt)
 	var broken atomic.Bool
-	quick.Store = b.open(b.dsn, func(config *pgxpool.Config) {
+	quick = kit.On(quick, b.open(b.dsn, func(config *pgxpool.Config) {
 		config.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
 			if broken.Load() {
 				return errors.New("no way through")
@@ -183,7 +184,7 @@ func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsRepaired(t *testing
 			return nil
 		}
 		config.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return !broken.Load(), nil }
-	}, pgstore.Options{SessionDSN: b.dsn})
+	}, pgstore.Options{SessionDSN: b.dsn}))
 	b.Start(b.Runtime(quick, b.Recorders("a", "b", "c", "d")...))
 	b.Share(rt, 2)
 	broken.Store(true)

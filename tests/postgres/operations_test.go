@@ -27,12 +27,11 @@ func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 	var next atomic.Pointer[kit.Step] // the step at which the server crashes, once
 	next.Store(new(kit.Step))
 	crashed := make(chan error, 1)
-	config := kit.Quick
-	config.Store = kit.AtSteps(b.Store, func(step kit.Step, _ []string) {
+	config := kit.On(kit.Quick, kit.AtSteps(b.Store, func(step kit.Step, _ []string) {
 		if at := next.Load(); *at == step && next.CompareAndSwap(at, new(kit.Step)) {
 			crashed <- server.CrashBackend(b.Ctx)
 		}
-	})
+	}))
 	shapes := []millrace.Projection{b.Rebuildable("p")}
 	for v := 1; v <= 6; v++ {
 		// After a crash, that many events are handled one by one.

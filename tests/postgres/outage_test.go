@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -96,7 +97,7 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 	writer := b.open(kit.WithSetting(t, b.dsn, "default_transaction_read_only", "off"), nil, pgstore.Options{})
 	b.Append("a", 10)
 	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Retry: kit.Soon(0)}
-	rt := b.Running(millrace.Config{HeartbeatInterval: 100 * time.Millisecond, LeaseDuration: time.Second}, p)
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: time.Second}, p)
 	readOnly := func(value string) {
 		for _, sql := range []string{
 			"do $$ begin execute format('alter database %I set default_transaction_read_only = " + value + "', current_database()); end $$",

@@ -83,7 +83,7 @@ func TestEventsOfTwoNodesAndForeignWritersAreAppliedAsTheyAreRead(t *testing.T) 
 	writers.Go(func() {
 		for n := range 60 {
 			err := foreign.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
-				_, _, err := foreign.AppendTx(ctx, tx, fmt.Sprint("foreign", n%3), event.Any, event.Event{Type: "foreign"})
+				_, err := foreign.AppendTx(ctx, tx, fmt.Sprint("foreign", n%3), event.Any, event.Event{Type: "foreign"})
 				kit.Pass(ctx, time.Duration(rand.IntN(10))*time.Millisecond)
 				if err == nil && n%4 == 0 {
 					err = kit.ErrOnPurpose

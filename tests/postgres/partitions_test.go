@@ -59,7 +59,7 @@ func appendOrNot(b *bundle, stream string) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(b.Ctx) }()
-	if _, _, err := b.store.AppendTx(b.Ctx, tx, stream, event.Any, event.Event{Type: "counted"}); err != nil {
+	if _, err := b.store.AppendTx(b.Ctx, tx, stream, event.Any, event.Event{Type: "counted"}); err != nil {
 		return err
 	}
 	if rand.N(3) == 0 {

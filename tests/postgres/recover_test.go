@@ -27,7 +27,7 @@ func TestRecoveryWaitsForAnOpenAppend(t *testing.T) {
 	tx, err := b.store.Pool().Begin(b.Ctx)
 	b.Must(err)
 	defer func() { _ = tx.Rollback(b.Ctx) }()
-	_, wake, err := b.store.AppendTx(b.Ctx, tx, "open", event.Any, event.Event{Type: "counted"})
+	_, err = b.store.AppendTx(b.Ctx, tx, "open", event.Any, event.Event{Type: "counted"})
 	b.Must(err)
 	b.Append("b", 1) // 5
 
@@ -43,7 +43,7 @@ func TestRecoveryWaitsForAnOpenAppend(t *testing.T) {
 	_, err = rt.RecoverTenant(b.Ctx, "", opts)
 	b.Must(err)
 	b.Must(tx.Commit(b.Ctx))
-	wake()
+	b.store.Wake()
 	b.Must(rt.ResumeTenant(b.Ctx, ""))
 	b.RunUntilIdle(rt)
 	if at := b.Positions("p")[10:]; !slices.Equal(at, []int64{4, 5}) {

@@ -157,7 +157,7 @@ func TestResplitWithAnOpenPreparedAppend(t *testing.T) {
 	conn, _ := b.session("select")
 	tx, err := conn.Begin(b.Ctx)
 	b.Must(err)
-	_, wake, err := b.store.AppendTx(b.Ctx, tx, "prepared", event.Any, event.Event{Type: "counted"})
+	_, err = b.store.AppendTx(b.Ctx, tx, "prepared", event.Any, event.Event{Type: "counted"})
 	b.Must(err)
 	_, err = tx.Exec(b.Ctx, "prepare transaction 'app'")
 	b.Must(err)
@@ -166,7 +166,7 @@ func TestResplitWithAnOpenPreparedAppend(t *testing.T) {
 		b.InTime("the re-split", func() { b.Must(rt.Repartition(b.Ctx, idOfP, n)) })
 	}
 	b.exec("commit prepared 'app'")
-	wake()
+	b.store.Wake()
 	b.Reaches(rt, "p", b.Head())
 	b.exactly()
 }
@@ -216,7 +216,7 @@ func TestResplitsSurviveTheEndOfTheirConnections(t *testing.T) {
 		group.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				err := b.store.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
-					if _, _, err := b.store.AppendTx(ctx, tx, fmt.Sprint("s", w, i%9), event.Any, event.Event{Type: "counted"}); err != nil {
+					if _, err := b.store.AppendTx(ctx, tx, fmt.Sprint("s", w, i%9), event.Any, event.Event{Type: "counted"}); err != nil {
 						return err
 					}
 					if i%4 == 0 {

@@ -117,10 +117,10 @@ func (b *bundle) mustAppendInEveryWay(name string) {
 		}
 	}
 	err = tenant.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if _, _, err := tenant.AppendTx(ctx, tx, "t", event.NoStream, e); err != nil {
+		if _, err := tenant.AppendTx(ctx, tx, "t", event.NoStream, e); err != nil {
 			return err
 		}
-		_, _, err := tenant.AppendTx(ctx, tx, "u", event.NoStream.WithKey("m"), e)
+		_, err := tenant.AppendTx(ctx, tx, "u", event.NoStream.WithKey("m"), e)
 		return err
 	})
 	if err != nil {

@@ -45,8 +45,7 @@ func (r rollback) migrates(steps ...string) *pgstore.Store {
 // serves runs a release whose handler executes a statement for each event.
 func (r rollback) serves(sql string, steps ...string) (rt *millrace.Runtime, stop func()) {
 	r.T.Helper()
-	config := kit.Quick
-	config.Store = r.open(r.dsn, nil, options(steps...))
+	config := kit.On(kit.Quick, r.open(r.dsn, nil, options(steps...)))
 	rt, err := millrace.New(config)
 	r.Must(err)
 	handle := func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -49,7 +50,7 @@ func countAppends(t *testing.T, counts *statementCounts) {
 	inTx := func(expected event.Expected, want error) func() {
 		return func() {
 			c.Must(c.tapped.InTx(c.Ctx, func(ctx context.Context, tx kit.Tx) error {
-				if _, _, err := c.tapped.AppendTx(ctx, tx, "f", expected, one); !errors.Is(err, want) {
+				if _, err := c.tapped.AppendTx(ctx, tx, "f", expected, one); !errors.Is(err, want) {
 					t.Errorf("got %v, want %v", err, want)
 				}
 				return nil
@@ -127,14 +128,15 @@ func countStart(t *testing.T, counts *statementCounts) {
 // countIdle counts a round of each kind of periodic work, with 1 and with 1,000 projections: it must be the same.
 func countIdle(t *testing.T, counts *statementCounts) {
 	const often = 40 * time.Millisecond
+	tuned := func(change func(s *tuning.Settings)) millrace.Config { return kit.Tuned(hourly, change) }
 	rounds := []struct {
 		name, marker string
 		n            int
 		set          func(config *millrace.Config)
 	}{
-		{"a heartbeat", "heartbeat", 1, func(config *millrace.Config) { config.HeartbeatInterval = often }},
+		{"a heartbeat", "heartbeat", 1, func(config *millrace.Config) { *config = tuned(func(s *tuning.Settings) { s.Heartbeat = often }) }},
 		{"a check of the other nodes", "list_peers", 1, func(config *millrace.Config) { config.FailureDetection = often }},
-		{"16 searches for leases, one of which reads all", "free_leases", 16, func(config *millrace.Config) { config.ReconcileInterval = often }},
+		{"16 searches for leases, one of which reads all", "free_leases", 16, func(config *millrace.Config) { *config = tuned(func(s *tuning.Settings) { s.Reconcile = often }) }},
 		{"a poll", "heads", 1, func(config *millrace.Config) { config.PollInterval = often }},
 	}
 	few, many := counts.setup(t), counts.setup(t)
@@ -156,8 +158,7 @@ func countIdle(t *testing.T, counts *statementCounts) {
 			t.Errorf("%s differs between 1 and 1,000 projections:\n%s", round.name, difference(block, other))
 		}
 	}
-	config := hourly
-	config.AdvanceInterval = often
+	config := tuned(func(s *tuning.Settings) { s.Advance = often })
 	stop := many.Start(many.runtime(config, many.named(1000)...))
 	defer stop()
 	many.owned(1000)
@@ -320,8 +321,8 @@ func countTakeover(t *testing.T, counts *statementCounts) {
 	c := counts.setup(t)
 	var conns lostConns
 	other := c.open(c.dsn, dialing(conns.wrap), pgstore.Options{})
-	config := hourly
-	config.Store, config.FailureDetection, config.GracePeriod = kit.PgStore{Store: other}, 100*time.Millisecond, time.Millisecond
+	config := kit.On(hourly, kit.PgStore{Store: other})
+	config.FailureDetection, config.GracePeriod = 100*time.Millisecond, time.Millisecond
 	c.Start(c.Runtime(config, c.named(projections)...))
 	c.owned(projections)
 	config = hourly

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -127,7 +128,8 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsRepaired(t *testing.T) {
 // A node whose session ended is not taken for dead if it reconnects in time.
 func TestLostSessionMovesNoLease(t *testing.T) {
 	b := setup(t, pgstore.Options{})
-	patient := millrace.Config{LeaseDuration: 30 * time.Second, FailureDetection: 20 * time.Second, ReconcileInterval: 500 * time.Millisecond}
+	const reconcile = 500 * time.Millisecond
+	patient := millrace.Config{Store: tuning.Settings{Reconcile: reconcile}, LeaseDuration: 30 * time.Second, FailureDetection: 20 * time.Second}
 	nodes := []*millrace.Runtime{b.Another(patient, b.Recorders("p", "q", "r")...), b.Another(patient, b.Recorders("p", "q", "r")...)}
 	for _, rt := range nodes {
 		b.Start(rt)
@@ -135,7 +137,7 @@ func TestLostSessionMovesNoLease(t *testing.T) {
 	// The nodes began at the same time. When the shares first become even, a node may not have seen the others yet. So the test
 	// waits until two checks in a row have moved nothing.
 	var before int64
-	for since := time.Now(); time.Since(since) < 2*patient.ReconcileInterval; {
+	for since := time.Now(); time.Since(since) < 2*reconcile; {
 		b.Share(nodes[0], 2)
 		if now := b.Epochs(nodes[0]); now != before {
 			before, since = now, time.Now()
@@ -181,7 +183,7 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	var called [2]calls // of the handlers of p
 	var nodes [2]*millrace.Runtime
 	for i := range nodes {
-		config := millrace.Config{LeaseDuration: lease, HeartbeatInterval: 100 * time.Millisecond, FailureDetection: lease, ReconcileInterval: 50 * time.Millisecond,
+		config := millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond, Reconcile: 50 * time.Millisecond}, LeaseDuration: lease, FailureDetection: lease,
 			PollInterval: 20 * time.Millisecond} // a node does not listen during a heartbeat
 		handler := kit.Record("p")
 		nodes[i] = b.Another(config, append(b.Recorders("q"), millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {

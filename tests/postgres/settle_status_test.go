@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -50,7 +51,7 @@ func TestAdminSettlesEventsThatNoNodeReads(t *testing.T) {
 	backend := fmt.Sprintf("backend %d", conn.PgConn().PID())
 	b.Append("a", 1)
 	is("an append is in progress", 0, 5, backend)
-	rt := b.Another(millrace.Config{HeartbeatInterval: 50 * time.Millisecond}, b.Recorders("p")...)
+	rt := b.Another(millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}}, b.Recorders("p")...)
 	stop := b.Start(rt)
 	b.Reaches(rt, "p", 3)
 	b.Eventually("the node reports since when the mark is held", func() bool {
@@ -111,7 +112,7 @@ func TestProjectionsOfADeadNodeAreNotOwned(t *testing.T) {
 	stop := b.Start(rt)
 	b.Reaches(rt, "q", b.Append("a", 1).Positions[0])
 	stop()
-	config := millrace.Config{LeaseDuration: time.Second, HeartbeatInterval: 50 * time.Millisecond}
+	config := millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}, LeaseDuration: time.Second}
 	b.Start(b.Another(config, b.Recorders("p")...))
 	a := b.admin()
 	sees := func(state admin.State, reason string) func() bool {

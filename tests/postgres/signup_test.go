@@ -50,8 +50,7 @@ func TestCustomersSignUpUnderTwoRolesDuringARollout(t *testing.T) {
 	}
 	serves := func(r release) *service {
 		store := b.open(b.dsn, nil, r.options())
-		config := kit.Quick
-		config.Store = store
+		config := kit.On(kit.Quick, store)
 		rt, err := millrace.New(config)
 		b.Must(err)
 		b.Must(rt.Register(r.projections()...))

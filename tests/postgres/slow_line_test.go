@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -38,9 +39,8 @@ func TestLargeEventsArriveOverASlowLine(t *testing.T) {
 		}
 	}
 	appendAll("before")
-	config := kit.Quick
-	config.Store = b.open(b.dsn, dialing(func(conn net.Conn) net.Conn { return &narrow{conn, rate} }), pgstore.Options{SessionDSN: b.dsn})
-	config.QueryTimeout = 500 * time.Millisecond // a read takes at most three times as long
+	config := kit.Tuned(kit.Quick, func(s *tuning.Settings) { s.Query = 500 * time.Millisecond }) // a read takes at most three times as long
+	config = kit.On(config, b.open(b.dsn, dialing(func(conn net.Conn) net.Conn { return &narrow{conn, rate} }), pgstore.Options{SessionDSN: b.dsn}))
 	rt := b.Running(config, b.Recorders("p")...)
 	b.Reaches(rt, "p", events)
 	appendAll("live")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -38,8 +39,8 @@ var (
 )
 
 // hourly are settings with which a node does nothing by itself within the test.
-var hourly = millrace.Config{HeartbeatInterval: time.Hour, LeaseDuration: 3 * time.Hour, FailureDetection: 3 * time.Hour, PollInterval: time.Hour,
-	ReconcileInterval: time.Hour, AdvanceInterval: time.Hour}
+var hourly = millrace.Config{Store: tuning.Settings{Heartbeat: time.Hour, Reconcile: time.Hour, Advance: time.Hour}, LeaseDuration: 3 * time.Hour,
+	FailureDetection: 3 * time.Hour, PollInterval: time.Hour}
 
 // statementCounts compares the statements of scenarios with the golden file, in which each scenario has a block.
 type statementCounts struct {
@@ -284,7 +285,7 @@ func (c *counted) at(n int, checkpoint int64) {
 // runtime makes a runtime whose statements are counted.
 func (c *counted) runtime(config millrace.Config, projections ...millrace.Projection) *millrace.Runtime {
 	c.T.Helper()
-	config.Store = c.tapped
+	config = kit.On(config, c.tapped)
 	return c.Runtime(config, projections...)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -79,7 +80,7 @@ func TestSummarySendsTheSameStatementsForManyTenants(t *testing.T) {
 	for _, tenants := range []int{2, 40} {
 		b := setup(t, pgstore.Options{})
 		all := b.Tenants(tenants)
-		rt := b.Running(millrace.Config{HeartbeatInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)},
+		rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)},
 			millrace.Projection{Name: "waits", MissingObjectTimeout: time.Hour, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, _ []event.Envelope) error {
 				return tx.Exec(ctx, "select * from nowhere")
 			})})
@@ -153,7 +154,7 @@ func TestSummaryNamesTenantsThatDoNotSettle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	tenants := b.Tenants(3)
-	rt := b.Running(millrace.Config{HeartbeatInterval: 50 * time.Millisecond, PollInterval: 100 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}, PollInterval: 100 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	for _, tenant := range tenants {
 		b.ReachesOf(rt, tenant.Name(), "p", b.AppendTo(tenant, "a", 1))
 	}
@@ -184,7 +185,7 @@ func TestSummaryNamesTenantsThatDoNotSettle(t *testing.T) {
 func TestNodeOfAVersionWithoutSummariesIsShownAsSuch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	rt := b.Running(millrace.Config{HeartbeatInterval: 50 * time.Millisecond}, b.named(3)...)
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}}, b.named(3)...)
 	for i := range 3 {
 		b.Reaches(rt, fmt.Sprint("p", i), b.Append("a", 1).Positions[0])
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -38,7 +39,7 @@ func TestTenantsOfAnyName(t *testing.T) {
 	hashed := strings.TrimPrefix(long.EventsSchema(), "millrace_")
 	names := []string{"3f2b8c1e-9d4a-4f6b-8e2a-5c7d9e1f0a3b", cyrillic, hashed, long.EventsSchema(), "millrace_default",
 		strings.Repeat("я", 99), strings.Repeat(`"`, 200), `it's "quoted"; drop schema millrace cascade; --`, "  spaces  ", strings.Repeat("🙂/#", 33)}
-	rt := b.Running(millrace.Config{PollInterval: time.Hour, ReconcileInterval: 100 * time.Millisecond}, seen)
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: time.Hour}, seen)
 	elsewhere := b.elsewhere(pgstore.Options{})
 	for _, name := range names {
 		_, err := b.store.CreateTenant(b.Ctx, name)

@@ -11,13 +11,15 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // slow is a configuration of a node that notices nothing by polling while a test runs.
-var slow = millrace.Config{PollInterval: 10 * time.Minute, ReconcileInterval: 10 * time.Minute}
+var slow = millrace.Config{Store: tuning.Settings{Reconcile: 10 * time.Minute}, PollInterval: 10 * time.Minute}
 
 // TestNodeWithoutNotificationsFollowsTenants runs a node behind a pooler alone, which learns of each change by polling.
 func TestNodeWithoutNotificationsFollowsTenants(t *testing.T) {
@@ -25,7 +27,7 @@ func TestNodeWithoutNotificationsFollowsTenants(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	pooler := pgtest.Pooler(t, b.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
 	store := b.open(kit.WithSetting(t, pooler.DSN(value[string](b, "select current_database()")), "pool_max_conns", "10"), nil, pgstore.Options{})
-	config := millrace.Config{Store: store, PollInterval: 50 * time.Millisecond, ReconcileInterval: 50 * time.Millisecond}
+	config := millrace.Config{Store: tuning.Settings{Store: store, Reconcile: 50 * time.Millisecond}, PollInterval: 50 * time.Millisecond}
 	rt := b.Running(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	control := b.Another(slow, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}
@@ -43,7 +45,7 @@ func TestNodeWithoutNotificationsFollowsTenants(t *testing.T) {
 		b.Must(b.store.ArchiveTenant(b.Ctx, "acme"))
 		b.Must(b.store.UnarchiveTenant(b.Ctx, "acme"))
 		reach()
-		b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{}))
+		b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	}
 	if session := b.Summary(rt).Session; !session.Pooled {
 		t.Errorf("session %+v gets notifications", session)
@@ -59,7 +61,7 @@ func TestDropTakesTheLeasesOfADeadNode(t *testing.T) {
 	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}
 	b.RunUntilIdle(b.Runtime(slow, p))
 	b.exec("update millrace.leases set owner = gen_random_uuid()")
-	b.InTime("the drop ends", func() { b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{})) })
+	b.InTime("the drop ends", func() { b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"})) })
 }
 
 // A node that was frozen or away while a tenant was dropped polls the events that are gone. No person is needed.

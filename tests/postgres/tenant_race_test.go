@@ -17,8 +17,10 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -84,7 +86,7 @@ func (r *race) write(ctx context.Context, store *pgstore.Store, random *rand.Ran
 		stream := fmt.Sprint("s", random.IntN(5))
 		if random.IntN(3) == 0 {
 			err = tenant.InTx(r.Ctx, func(ctx context.Context, tx pgx.Tx) error {
-				_, _, err := tenant.AppendTx(ctx, tx, stream, expected, e)
+				_, err := tenant.AppendTx(ctx, tx, stream, expected, e)
 				return err
 			})
 		} else {
@@ -127,7 +129,7 @@ func (r *race) change(store *pgstore.Store, rt *millrace.Runtime, random *rand.R
 		what, err = "unarchive", store.UnarchiveTenant(ctx, name)
 	case 4, 5:
 		r.begun[i].Add(1)
-		what, err = "drop", store.DropTenant(ctx, name, name, pgstore.DropOptions{})
+		what, err = "drop", store.DropTenant(ctx, name, tenancy.DropOptions{Confirm: name})
 		r.ended[i].Add(1)
 	case 6:
 		what, err = "pause", rt.PauseTenant(ctx, name)
@@ -152,7 +154,7 @@ func (r *race) settled() {
 		r.Must(err)
 		if state, _ := tenant.State(r.Ctx); state == projection.TenantDropping {
 			r.begun[i].Add(1)
-			r.Must(r.store.DropTenant(r.Ctx, name, name, pgstore.DropOptions{}))
+			r.Must(r.store.DropTenant(r.Ctx, name, tenancy.DropOptions{Confirm: name}))
 		}
 		_, err = r.store.CreateTenant(r.Ctx, name)
 		r.Must(err)
@@ -220,14 +222,14 @@ func TestEventsOfTenantsThatComeAndGoAreAppliedOnce(t *testing.T) {
 		r.names = append(r.names, fmt.Sprint("tenant", i))
 	}
 	r.begun, r.ended = make([]atomic.Int64, len(r.names)), make([]atomic.Int64, len(r.names))
-	config := millrace.Config{PollInterval: 100 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+	config := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond}
 	pooler := pgtest.Pooler(t, r.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
 	for _, dsn := range []string{r.dsn, r.dsn, kit.WithSetting(t, pooler.DSN("postgres"), "pool_max_conns", "10")} {
 		c := config
 		if dsn == r.dsn {
-			c.ReconcileInterval = 10 * time.Minute // it relies on notifications
+			c = kit.Tuned(c, func(s *tuning.Settings) { s.Reconcile = 10 * time.Minute }) // it relies on notifications
 		}
-		c.Store = r.open(dsn, nil, opts)
+		c = kit.On(c, r.open(dsn, nil, opts))
 		rt := r.Runtime(c, r.projection("p"), r.projection("q"))
 		r.Start(rt)
 		r.nodes = append(r.nodes, rt)

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
-	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // An autovacuum of a large table takes hours. The server cancels it for a transaction that waits for deadlock_timeout.
@@ -23,7 +23,7 @@ func TestArchiveAndDropDoNotWaitForAnAutovacuum(t *testing.T) {
 	for name, do := range map[string]func(ctx context.Context) error{
 		"archived": func(ctx context.Context) error { return b.store.ArchiveTenant(ctx, "archived") },
 		"dropped": func(ctx context.Context) error {
-			return b.store.DropTenant(ctx, "dropped", "dropped", pgstore.DropOptions{})
+			return b.store.DropTenant(ctx, "dropped", tenancy.DropOptions{Confirm: "dropped"})
 		},
 	} {
 		tenant, err := b.store.CreateTenant(b.Ctx, name)

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -110,7 +111,7 @@ func (s *service) leaves(ctx context.Context, customer string, file io.Writer) e
 			return err
 		}
 	}
-	return s.store.DropTenant(ctx, customer, customer, pgstore.DropOptions{})
+	return s.store.DropTenant(ctx, customer, tenancy.DropOptions{Confirm: customer})
 }
 
 // newService is a service that runs, with a second node beside it.

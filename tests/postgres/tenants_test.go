@@ -14,8 +14,10 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -154,7 +156,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	acme, err := b.store.CreateTenant(b.Ctx, "acme")
 	b.Must(err)
-	config := millrace.Config{PollInterval: 100 * time.Millisecond, ReconcileInterval: 100 * time.Millisecond}
+	config := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond}
 	rt := b.Running(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	elsewhere := b.Another(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}) // does not run: it knows what the database knows
 	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}
@@ -213,7 +215,7 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 
 	b.exec("drop schema millrace_acme cascade")
 	gone()
-	b.Must(b.store.DropTenant(b.Ctx, "acme", "acme", pgstore.DropOptions{}))
+	b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	b.Eventually("the tenant is gone from the status", func() bool {
 		p, tenant := b.stateOf(rt, "acme")
 		return p.ID.Name == "" && strings.Contains(tenant.Reason, projection.ErrUnknownTenant.Error())

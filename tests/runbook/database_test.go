@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 var _ = add(map[string]func(s *scenario){
@@ -163,9 +164,7 @@ func behindAPooler(s *scenario) {
 	behind, err := pgstore.Open(s.ctx, s.dsn, pgstore.Options{})
 	s.must(err)
 	s.Cleanup(behind.Close)
-	slow := soon("shop-1")
-	slow.Store = behind
-	stop := s.node(slow, totals(nil))
+	stop := s.node(kit.On(soon("shop-1"), behind), totals(nil))
 	s.append("", "OrderPlaced")
 	s.reaches("", 1)
 	s.follow()
@@ -175,8 +174,8 @@ func behindAPooler(s *scenario) {
 	repaired, err := pgstore.Open(s.ctx, s.dsn, pgstore.Options{SessionDSN: direct})
 	s.must(err)
 	s.Cleanup(repaired.Close)
-	quick := soon("shop-1")
-	quick.Store, quick.PollInterval = repaired, time.Hour
+	quick := kit.On(soon("shop-1"), repaired)
+	quick.PollInterval = time.Hour
 	s.node(quick, totals(nil))
 	s.append("", "OrderPlaced")
 	s.follow()
@@ -302,10 +301,8 @@ func missingRights(s *scenario) {
 	app, err := pgstore.Open(s.ctx, s.dsn, pgstore.Options{})
 	s.must(err)
 	s.Cleanup(app.Close)
-	config := soon("shop-1")
-	config.Store = app
 	s.append("", "OrderPlaced")
-	s.node(config, totals(nil))
+	s.node(kit.On(soon("shop-1"), app), totals(nil))
 	s.follow()
 	s.dsn = owner
 	s.follow()

@@ -16,15 +16,18 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // soon are settings with which nodes notice changes quickly.
 func soon(name string) millrace.Config {
-	return millrace.Config{NodeName: name, HeartbeatInterval: 200 * time.Millisecond, FailureDetection: 200 * time.Millisecond,
-		ReconcileInterval: 200 * time.Millisecond, AdvanceInterval: 50 * time.Millisecond}
+	tuned := tuning.Settings{Heartbeat: 200 * time.Millisecond, Reconcile: 200 * time.Millisecond, Advance: 50 * time.Millisecond}
+	return millrace.Config{Store: tuned, NodeName: name, FailureDetection: 200 * time.Millisecond}
 }
 
 // handleFunc handles an event in a transaction.
@@ -68,8 +71,8 @@ func (s *scenario) node(config millrace.Config, projections ...millrace.Projecti
 // runtime returns a runtime of projections, which does not run yet.
 func (s *scenario) runtime(config millrace.Config, projections ...millrace.Projection) *millrace.Runtime {
 	s.Helper()
-	if config.Store == nil {
-		config.Store = s.store
+	if store.DriverOf(config.Store) == nil {
+		config = kit.On(config, s.store)
 	}
 	runtime, err := millrace.New(config)
 	s.must(err)
@@ -151,7 +154,7 @@ func runNode() error {
 			return err
 		}
 		defer store.Close()
-		config.Store = store
+		config = kit.On(config, store)
 		handler = pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 			if err := before(ctx, e); err != nil {
 				return err
@@ -164,7 +167,7 @@ func runNode() error {
 			return err
 		}
 		defer store.Close()
-		config.Store = store
+		config = kit.On(config, store)
 		handler = sqlitestore.Each(func(ctx context.Context, _ *sql.Tx, e event.Envelope) error {
 			return before(ctx, e)
 		})

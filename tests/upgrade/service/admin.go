@@ -2,11 +2,20 @@
 
 package service
 
-import "github.com/millrace-go/millrace/admin"
+import (
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/tuning"
+)
 
-// These names stood in another package in the release: see admin_released.go.
+// These names were others in the release: see admin_released.go.
 type statusFilter = admin.StatusFilter
 
 const statePaused = admin.StatePaused
 
 var newAdmin = admin.New
+
+// quick returns the configuration of a node that notices changes soon.
+func quick(store millrace.Store, name string) millrace.Config {
+	return millrace.Config{Store: tuning.Settings{Store: store, Heartbeat: soon, Reconcile: soon, Advance: soon}, NodeName: name, FailureDetection: soon}
+}

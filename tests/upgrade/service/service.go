@@ -15,6 +15,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
+// soon is how often nodes check for changes.
+const soon = 200 * time.Millisecond
+
 // bad is the type of events that fail in every projection until the service is mended.
 const bad = "Bad"
 
@@ -78,9 +81,7 @@ type Node struct {
 
 // Runtime returns a runtime that notices changes quickly. "shares" has partitions, and "mails" delivers.
 func (n Node) Runtime(store Store) (*millrace.Runtime, error) {
-	const soon = 200 * time.Millisecond
-	rt, err := millrace.New(millrace.Config{Store: store, NodeName: n.Name, HeartbeatInterval: soon, FailureDetection: soon,
-		ReconcileInterval: soon, AdvanceInterval: soon})
+	rt, err := millrace.New(quick(store, n.Name))
 	if err != nil {
 		return nil, err
 	}

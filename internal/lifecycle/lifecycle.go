@@ -1,5 +1,5 @@
-// Package tenancy archives and drops tenants. It has the steps that all stores share.
-package tenancy
+// Package lifecycle archives and drops tenants. It has the steps that all stores share.
+package lifecycle
 
 import (
 	"context"

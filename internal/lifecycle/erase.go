@@ -1,4 +1,4 @@
-package tenancy
+package lifecycle
 
 import (
 	"context"
