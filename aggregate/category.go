@@ -56,19 +56,10 @@ func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event
 		}
 		return f(state, of), nil
 	}
-	return Fold[S]{of: reflect.TypeFor[T](), kind: eventType[T](), apply: apply, decodes: func(e event.Envelope) error {
+	return Fold[S]{of: reflect.TypeFor[T](), kind: (*new(T)).EventType(), apply: apply, decodes: func(e event.Envelope) error {
 		_, err := decode(e)
 		return err
 	}}
-}
-
-// eventType returns the name of a type, also of a pointer type, whose zero value is nil.
-func eventType[T event.Typed]() string {
-	of := reflect.TypeFor[T]()
-	if of.Kind() == reflect.Pointer {
-		return reflect.New(of.Elem()).Interface().(event.Typed).EventType()
-	}
-	return (*new(T)).EventType()
 }
 
 // Category describes the aggregates of one kind, whose states are of type S. Its zero state is the one before the first event. A Category
@@ -78,10 +69,12 @@ type Category[S any] struct {
 	folds   map[string]Fold[S]
 	ignored []string
 	checks  []func(state S) error
-	// every is the number of events after which a snapshot is saved, 0 for never. revision is that of the folds.
-	every    int64
-	revision int
-	err      error
+	// every is the number of events after which a snapshot is saved, 0 for never. revision is that of the folds, and fingerprint what a
+	// snapshot depends on beside the events, empty without snapshots.
+	every       int64
+	revision    int
+	fingerprint string
+	err         error
 }
 
 // New returns a category with a fold for each type of event. The stream of an aggregate is the name of the category, a hyphen and its id. If
@@ -120,6 +113,7 @@ func (c *Category[S]) Ignore(types ...string) *Category[S] {
 			ignoring.err = fmt.Errorf("the category ignores the event type %s, and has a fold for it, of %v", excerpt.Quoted(kind), f.of)
 		}
 	}
+	ignoring.fingerprint = ignoring.print()
 	return &ignoring
 }
 
@@ -172,6 +166,8 @@ type Aggregate[S any] struct {
 	State  S
 	// Version is that of the stream, and Position that of its last event. Both are 0 if the stream has no events.
 	Version, Position int64
+	// Snapshot is the version of the snapshot with which the load began, 0 if it read the whole stream.
+	Snapshot int64
 }
 
 // Load reads an aggregate. One without events has the zero state and version 0.
@@ -183,25 +179,21 @@ func (c *Category[S]) Load(ctx context.Context, s Store, id string) (Aggregate[S
 		return Aggregate[S]{}, err
 	}
 	l := c.unread(id, stream)
-	err = c.failed(stream, c.read(ctx, s.Streams(), &l))
-	return l.Aggregate, err
-}
-
-func (c *Category[S]) failed(stream string, err error) error {
-	if err == nil {
-		return nil
+	if err := c.read(ctx, s.Streams(), &l); err != nil {
+		return Aggregate[S]{}, err
 	}
-	return fmt.Errorf("load %s: %w", excerpt.Quoted(stream), err)
+	return l.Aggregate, nil
 }
 
 // loaded is an aggregate as it was read.
 type loaded[S any] struct {
 	Aggregate[S]
-	// last is the time of the last event. snapshot is the version of the snapshot that was read, 0 if there was none.
-	last     time.Time
-	snapshot int64
-	// generation is that of the stream's snapshots.
-	generation int64
+	// last is the time of the last event.
+	last time.Time
+	// saves reports that snapshots can be saved. saved is the version of the stream's snapshot, 0 if there is none of these events, and
+	// generation that of its snapshots.
+	saves             bool
+	saved, generation int64
 }
 
 func (c *Category[S]) unread(id, stream string) loaded[S] {
@@ -210,35 +202,58 @@ func (c *Category[S]) unread(id, stream string) loaded[S] {
 
 // read adds the events after the version of an aggregate.
 func (c *Category[S]) read(ctx context.Context, from streams.Log, l *loaded[S]) error {
-	r := streams.Read{Stream: l.Stream}
-	if l.Version == 0 {
-		r.Fingerprint = c.fingerprint()
+	if err := c.readPages(ctx, from, l); err != nil {
+		return fmt.Errorf("load %s: %w", excerpt.Quoted(l.Stream), err)
 	}
-	for more := true; more; {
+	return nil
+}
+
+func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded[S]) error {
+	r := streams.Read{Stream: l.Stream, Limit: streams.PageEvents}
+	if l.Version == 0 {
+		r.Fingerprint = c.fingerprint
+	}
+	for {
 		r.After = l.Version
 		page, err := from.Read(ctx, r)
 		if err != nil {
 			return err
 		}
 		if r.Fingerprint != "" {
-			r.Fingerprint, l.generation = "", page.Generation
-			if s := page.Snapshot; s != nil {
-				state, ok := decode[S](s.State)
-				if !ok {
-					continue // and read without it
-				}
-				l.State, l.Version, l.Position, l.last, l.snapshot = state, s.Version, s.Position, s.Time, s.Version
+			r.Fingerprint, l.saves, l.saved, l.generation = "", page.Saves, page.Saved, page.Generation
+			if !l.take(page.Snapshot) {
+				continue // and read without it
 			}
 		}
 		for _, e := range page.Events {
-			if l.State, err = c.apply(l.State, e); err != nil {
+			state, err := c.apply(l.State, e)
+			if err != nil {
 				return err
 			}
-			l.Version, l.Position, l.last = e.Version, e.Position, e.Time
+			l.State, l.Version, l.Position, l.last = state, e.Version, e.Position, e.Time
 		}
-		more = page.More
+		n := len(page.Events)
+		if n < r.Limit && !page.Truncated {
+			break
+		}
+		r.Limit = streams.NextLimit(n, page.Truncated, r.Limit)
+	}
+	if l.saved > l.Version {
+		l.saved = 0 // it is of events that are gone
 	}
 	return nil
+}
+
+// take begins with a snapshot, if there is one. It returns false if the snapshot is damaged.
+func (l *loaded[S]) take(s *streams.Snapshot) bool {
+	if s == nil {
+		return true
+	}
+	state, ok := decode[S](s.State)
+	if ok {
+		l.State, l.Version, l.Position, l.last, l.Snapshot = state, s.Version, s.Position, s.Time, s.Version
+	}
+	return ok
 }
 
 // apply folds an event.

@@ -3,7 +3,6 @@ package aggregate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -22,11 +21,12 @@ type Result[S any] struct {
 }
 
 // Do carries out a command on an aggregate: it loads it, calls decide with its state, and appends the events that decide returns, if the
-// stream is then at the version that was loaded. If it is not, Do reads what is new, and calls decide again.
+// stream is still at the version that was loaded. If it is not, Do reads what is new, and calls decide again.
 //
 // decide must not change the state that it gets, nor what its maps and slices contain. It may be called several times. An error of decide is
 // returned as it is, and nothing is appended. If decide returns no events, nothing is appended either, and Result.Appended is zero. An event
-// whose type the category does not know is refused: the aggregate could not be loaded again.
+// whose type the category does not know is refused: the aggregate could not be loaded again. So it could not after an event at which a fold
+// panics: a condition of Check makes Do fold before it appends.
 //
 // Other errors are those of Load and of the store's Append. After an error of the connection the events may have been appended or not. The
 // command can be repeated with the same key.
@@ -60,11 +60,16 @@ type command[S any] struct {
 
 func (c *command[S]) run(ctx context.Context) (Result[S], error) {
 	for try := 0; ; try++ {
-		if err := c.category.failed(c.at.Stream, c.category.read(ctx, c.log, &c.at)); err != nil {
+		if err := c.category.read(ctx, c.log, &c.at); err != nil {
 			return Result[S]{}, err
 		}
-		result, err := c.once(ctx)
-		if err == nil || try >= c.options.retries || !isConflict(c.log, err) {
+		events, after, refusal := c.category.try(c.at.Aggregate, c.decide)
+		c.folded = len(c.category.checks) > 0
+		if refusal != nil || len(events) == 0 {
+			return c.nothing(ctx, refusal)
+		}
+		result, err := c.append(ctx, events, after)
+		if err == nil || try >= c.options.retries || !c.log.IsConflict(err) {
 			return result, err
 		}
 		if c.folded {
@@ -73,18 +78,8 @@ func (c *command[S]) run(ctx context.Context) (Result[S], error) {
 	}
 }
 
-// isConflict reports whether the command may succeed if it is decided again.
-func isConflict(l streams.Log, err error) bool {
-	return errors.Is(err, event.ErrVersionConflict) || l.IsConflict(err)
-}
-
-// once decides and appends.
-func (c *command[S]) once(ctx context.Context) (Result[S], error) {
-	events, after, refusal := c.category.try(c.at.Aggregate, c.decide)
-	c.folded = len(c.category.checks) > 0
-	if refusal != nil || len(events) == 0 {
-		return c.nothing(ctx, refusal)
-	}
+// append appends the events of a decision. after is the aggregate after them, if folds have applied them.
+func (c *command[S]) append(ctx context.Context, events []event.Event, after Aggregate[S]) (Result[S], error) {
 	commit := streams.Commit{Appends: []event.Appending{{Stream: c.at.Stream, Expected: c.options.expect(c.at.Version), Events: events}}}
 	saved := c.at
 	if c.category.due(&c.at, len(events)) {
@@ -102,7 +97,7 @@ func (c *command[S]) once(ctx context.Context) (Result[S], error) {
 		after, err = c.category.decided(after, events)
 	}
 	after.Version, after.Position = appended[0].Version, appended[0].Last()
-	return Result[S]{Aggregate: after, Appended: appended[0]}, c.category.failed(c.at.Stream, err)
+	return Result[S]{Aggregate: after, Appended: appended[0]}, err
 }
 
 // saving returns a function that saves a snapshot of the aggregate with the events of the transaction. It leaves the aggregate in to.
@@ -112,8 +107,7 @@ func (c *command[S]) saving(to *loaded[S]) func(context.Context, streams.Log) ([
 	}
 	c.folded = true
 	return func(ctx context.Context, l streams.Log) ([]streams.Snapshot, error) {
-		s, err := c.category.save(ctx, l, to)
-		return []streams.Snapshot{s}, err
+		return c.category.save(ctx, l, to)
 	}
 }
 
@@ -140,12 +134,15 @@ func (c *command[S]) nothing(ctx context.Context, refusal error) (Result[S], err
 // before the first time.
 func (c *command[S]) repeated(ctx context.Context, first event.Appended) (Result[S], error) {
 	now := c.category.unread(c.at.ID, c.at.Stream)
-	err := c.category.failed(c.at.Stream, c.category.read(ctx, c.log, &now))
-	return Result[S]{Aggregate: now.Aggregate, Appended: first}, err
+	if err := c.category.read(ctx, c.log, &now); err != nil {
+		return Result[S]{}, err
+	}
+	return Result[S]{Aggregate: now.Aggregate, Appended: first}, nil
 }
 
 // Decide is what Do does between load and append, without a store: it returns the events of a decision on an aggregate, or why they would be
-// refused. Fold makes an aggregate without a store. millracetest.Given uses both.
+// refused. If the category has conditions, folds may change the maps and slices of the aggregate's state. Fold makes an aggregate without a
+// store. millracetest.Given uses both.
 func (c *Category[S]) Decide(a Aggregate[S], decide func(state S) ([]event.Event, error)) ([]event.Event, error) {
 	events, _, refusal := c.try(a, decide)
 	return events, refusal

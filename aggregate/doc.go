@@ -1,4 +1,4 @@
-// Package aggregate is the write side of a service: it loads what is true, decides, and appends.
+// Package aggregate is the write side of a service: it loads the state of an aggregate, decides on a command, and appends events.
 //
 // An aggregate is a value that is folded from the events of one stream: an order, an account. A Category describes those of one kind, by a
 // pure function for each type of event:

@@ -112,11 +112,11 @@ func ExampleRun() {
 			return err
 		}
 		half := from.State.Open / 2
-		u.Then(pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+		row := pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "select 'a row of the caller', $1::bigint", half)
 			return err
-		}))
-		return errors.Join(to.Append(event.New(OrderPlaced{Cents: half})), from.Append(event.New(OrderPaid{Cents: half})))
+		})
+		return errors.Join(to.Append(event.New(OrderPlaced{Cents: half})), from.Append(event.New(OrderPaid{Cents: half})), u.Then(row))
 	}
 	done, err := aggregate.Run(ctx, store, split, aggregate.Key("request 1"))
 	fmt.Println(done.Position > 0, done.Repeated, err)

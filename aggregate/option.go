@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// defaultRetries is how often a command is decided again. Each time means that another command on the same stream has succeeded.
+// defaultRetries is how often a command is decided again. Each time other commands on the same streams have gone on.
 const defaultRetries = 10
 
 // Option changes how Do and Run carry out a command.
@@ -20,13 +20,15 @@ type options struct {
 	keyed   bool
 }
 
-// Retries limits how often the command is decided again after other commands were faster. The default is 10, and 0 means that the first
-// conflict is returned, as an event.ErrVersionConflict.
+// Retries limits how often the command is decided again after other commands were faster. The default is 10. After the last one, or with 0,
+// the error of the conflict is returned: event.ErrVersionConflict, or that of the database for a deadlock.
 func Retries(n int) Option { return func(o *options) { o.retries = n } }
 
 // Key gives the command an idempotency key: the id that the client gave it, and gives again when it repeats it. The command has its effect
-// once. A repeat appends nothing, and returns the result of the first time, also if the decision refuses it now: the state has its effect
+// once. A repeat appends nothing, and returns the result of the first time, even if the decision refuses it now: the state has its effect
 // already. A command that was refused, or that had nothing to append, leaves no trace, so a repeat decides it anew.
+//
+// Keys are those of the tenant. Do refuses one that was used for another stream, with event.ErrKeyReused. Run takes it for a repeat.
 //
 // The events of the command get the key as their CausationID, unless the decision sets one.
 //

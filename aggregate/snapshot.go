@@ -14,40 +14,37 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/streams"
 )
 
 // maxSnapshot limits a state in a snapshot, in bytes of JSON. It is read with each load.
 const maxSnapshot = 8 << 20
 
-// ErrSnapshotTooLarge is returned for a state of more than 8 MiB of JSON. Nothing is appended.
-var ErrSnapshotTooLarge = errors.New("the state is too large for a snapshot")
-
 // Snapshot returns a copy of the category that saves a snapshot of an aggregate with an append, whenever every or more events came since the
 // last one. A load then reads the snapshot and the events after it, in one round trip. Every 100 to 1,000 suits streams that grow longer
 // than that. Shorter streams are read faster without a snapshot.
 //
-// revision is the revision of the folds: raise it with each change of one of them. A snapshot of another revision, or of other types of the
-// state or of events, is ignored, and replaced by the next one: a snapshot never decides what is true. An erasure of one of the stream's
-// events removes its snapshot.
+// revision is the revision of the folds: raise it with each change of one of them, and after events were changed by other means than this
+// library. A snapshot of another revision, or of other types of the state or of events, is ignored, and replaced in time: a snapshot never
+// decides what is true. An erasure of one of the stream's events removes its snapshot.
 //
-// The state must be of a type that JSON keeps: all fields are exported, and none is an interface, unless its type has methods for JSON.
+// The state must be of a type that JSON keeps, so all fields are exported. A state whose JSON would not decode to an equal value, or has more
+// than 8 MiB, is not saved. Aggregate.Snapshot shows whether a load has used a snapshot.
 func (c *Category[S]) Snapshot(every, revision int) *Category[S] {
 	saving := *c
-	saving.every = int64(every)
+	saving.every, saving.revision = int64(every), revision
 	if every < 1 && saving.err == nil {
 		saving.err = fmt.Errorf("Snapshot must be every 1 or more events: %d", every)
 	}
 	if err := keptByJSON(reflect.TypeFor[S](), nil); err != nil && saving.err == nil {
 		saving.err = fmt.Errorf("the state has no snapshots: %w", err)
 	}
-	saving.revision = revision
+	saving.fingerprint = saving.print()
 	return &saving
 }
 
-// fingerprint returns what a snapshot depends on beside the events, empty if the category has no snapshots.
-func (c *Category[S]) fingerprint() string {
+// print returns the fingerprint.
+func (c *Category[S]) print() string {
 	if c.every == 0 {
 		return ""
 	}
@@ -95,9 +92,9 @@ func describe(b *strings.Builder, t reflect.Type, around []reflect.Type) {
 	}
 }
 
-// keptByJSON returns an error for a type of which JSON leaves something out.
+// keptByJSON returns an error for a type of which JSON leaves something out. What only shows with a value is found when it is saved.
 func keptByJSON(t reflect.Type, around []reflect.Type) error {
-	if slices.Contains(around, t) || hasMethods(t) {
+	if slices.Contains(around, t) || encodesItself(t) {
 		return nil
 	}
 	around = append(around, t)
@@ -105,28 +102,40 @@ func keptByJSON(t reflect.Type, around []reflect.Type) error {
 	case reflect.Chan, reflect.Complex64, reflect.Complex128, reflect.Func, reflect.Interface, reflect.UnsafePointer:
 		return fmt.Errorf("JSON does not keep a %v", t)
 	case reflect.Map:
+		switch key := t.Key(); key.Kind() {
+		case reflect.Array, reflect.Bool, reflect.Float32, reflect.Float64, reflect.Pointer, reflect.Struct:
+			if !encodesItself(key) {
+				return fmt.Errorf("JSON has no keys of %v", t)
+			}
+		}
 		return errors.Join(keptByJSON(t.Key(), around), keptByJSON(t.Elem(), around))
 	case reflect.Array, reflect.Pointer, reflect.Slice:
 		return keptByJSON(t.Elem(), around)
 	case reflect.Struct:
 		for i := range t.NumField() {
-			f := t.Field(i)
-			if !f.IsExported() || f.Tag.Get("json") == "-" {
-				return fmt.Errorf("JSON does not keep the field %s of %v", f.Name, t)
-			}
-			if err := keptByJSON(f.Type, around); err != nil {
-				return fmt.Errorf("field %s of %v: %w", f.Name, t, err)
+			if err := fieldIsKept(t, t.Field(i), around); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// hasMethods reports whether a type reads and writes its own JSON or text.
-func hasMethods(t reflect.Type) bool {
+func fieldIsKept(t reflect.Type, f reflect.StructField, around []reflect.Type) error {
+	if !f.IsExported() || f.Tag.Get("json") == "-" {
+		return fmt.Errorf("JSON does not keep the field %s of %v", f.Name, t)
+	}
+	if err := keptByJSON(f.Type, around); err != nil {
+		return fmt.Errorf("field %s of %v: %w", f.Name, t, err)
+	}
+	return nil
+}
+
+// encodesItself reports whether values of a type read and write their own JSON or text.
+func encodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
-	return p.Implements(reflect.TypeFor[json.Marshaler]()) && p.Implements(reflect.TypeFor[json.Unmarshaler]()) ||
-		p.Implements(reflect.TypeFor[encoding.TextMarshaler]()) && p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+	return t.Implements(reflect.TypeFor[json.Marshaler]()) && p.Implements(reflect.TypeFor[json.Unmarshaler]()) ||
+		t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) && p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
 // sumLength is the length of the checksum before the state in a snapshot, in hexadecimal digits. A file does not notice when bytes change.
@@ -134,16 +143,15 @@ const sumLength = 8
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encode returns a state as a snapshot has it.
-func encode[S any](state S) ([]byte, error) {
+// encode returns a state as a snapshot has it, and false if JSON does not keep it or it is too large.
+func encode[S any](state S) (snapshot []byte, ok bool) {
 	body, err := json.Marshal(state)
-	if err != nil {
-		return nil, fmt.Errorf("encode the state: %w", err)
+	if err != nil || len(body) > maxSnapshot {
+		return nil, false
 	}
-	if len(body) > maxSnapshot {
-		return nil, fmt.Errorf("%w: %d bytes, and the limit is %d", ErrSnapshotTooLarge, len(body), maxSnapshot)
-	}
-	return append(fmt.Appendf(nil, "%0*x", sumLength, crc32.Checksum(body, castagnoli)), body...), nil
+	snapshot = append(fmt.Appendf(nil, "%0*x", sumLength, crc32.Checksum(body, castagnoli)), body...)
+	decoded, ok := decode[S](snapshot)
+	return snapshot, ok && reflect.DeepEqual(decoded, state)
 }
 
 // decode returns the state of a snapshot, and false if it does not have one.
@@ -163,19 +171,18 @@ func decode[S any](snapshot []byte) (state S, ok bool) {
 
 // due reports whether the append of n events to an aggregate saves a snapshot.
 func (c *Category[S]) due(l *loaded[S], n int) bool {
-	return c.every > 0 && l.Version+int64(n)-l.snapshot >= c.every
+	return c.every > 0 && l.saves && l.Version+int64(n)-l.saved >= c.every
 }
 
-// save returns the snapshot of an aggregate whose events the log can read.
-func (c *Category[S]) save(ctx context.Context, from streams.Log, l *loaded[S]) (streams.Snapshot, error) {
-	err := c.read(ctx, from, l)
-	var state []byte
-	if err == nil {
-		state, err = encode(l.State)
+// save returns the snapshot of an aggregate with the events that the log can read by now, none if it cannot be saved.
+func (c *Category[S]) save(ctx context.Context, from streams.Log, l *loaded[S]) ([]streams.Snapshot, error) {
+	if err := c.read(ctx, from, l); err != nil {
+		return nil, err
 	}
-	if err != nil {
-		return streams.Snapshot{}, fmt.Errorf("save a snapshot of %s: %w", excerpt.Quoted(l.Stream), err)
+	state, ok := encode(l.State)
+	if !ok {
+		return nil, nil
 	}
-	return streams.Snapshot{Stream: l.Stream, Version: l.Version, Position: l.Position, Time: l.last, Fingerprint: c.fingerprint(),
-		State: state, Generation: l.generation}, nil
+	return []streams.Snapshot{{Stream: l.Stream, Version: l.Version, Position: l.Position, Time: l.last, Fingerprint: c.fingerprint,
+		State: state, Generation: l.generation, Every: c.every}}, nil
 }

@@ -3,13 +3,14 @@ package aggregate
 import (
 	"context"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/streams"
 )
 
-// TxStore is a store, or a tenant of one, whose transactions are of type Tx: pgx.Tx or *sql.Tx.
+// TxStore is a store, or a tenant of one, whose transactions are of type Tx: pgx.Tx or *sql.Tx. Its method AppendTx says which.
 type TxStore[Tx any] interface {
 	Store
-	AliasTx(ctx context.Context, tx Tx, name string) (id string, err error)
+	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 }
 
 // Within returns a Store in a transaction of the caller, such as that of a handler or of InTx. Load sees what the transaction has written,

@@ -21,23 +21,32 @@ import (
 // The aggregate has these events. If they cannot be those of the category, the test fails.
 func Given[S any](t testing.TB, c *aggregate.Category[S], events ...event.Event) Scenario[S] {
 	t.Helper()
-	a, err := c.Fold("test", events...)
-	if err != nil {
-		t.Fatalf("given: %v", err)
-	}
-	return Scenario[S]{t: t, category: c, aggregate: a}
+	s := Scenario[S]{t: t, category: c, events: events}
+	s.fold()
+	return s
 }
 
 // Scenario is an aggregate on which a test decides.
 type Scenario[S any] struct {
-	t         testing.TB
-	category  *aggregate.Category[S]
-	aggregate aggregate.Aggregate[S]
+	t        testing.TB
+	category *aggregate.Category[S]
+	events   []event.Event
+}
+
+// fold returns the aggregate. Each decision has one of its own, since folds may change maps.
+func (s Scenario[S]) fold() aggregate.Aggregate[S] {
+	s.t.Helper()
+	a, err := s.category.Fold("test", s.events...)
+	if err != nil {
+		s.t.Fatalf("given: %v", err)
+	}
+	return a
 }
 
 // When calls a decision, with the conditions of Category.Check.
 func (s Scenario[S]) When(decide func(state S) ([]event.Event, error)) Decided {
-	events, err := s.category.Decide(s.aggregate, decide)
+	s.t.Helper()
+	events, err := s.category.Decide(s.fold(), decide)
 	return Decided{t: s.t, events: events, err: err}
 }
 

@@ -39,6 +39,9 @@ func TestGivenWhenThen(t *testing.T) {
 	millracetest.Given(t, balances, event.New(booked{5})).When(book(-5, 3)).Then(event.New(booked{-5}), event.New(booked{3}))
 	millracetest.Given(t, balances, event.New(booked{5})).When(book(-6)).ThenError(errOverdrawn)
 	millracetest.Given(t, balances).When(book()).Then()
+	again := millracetest.Given(t, balances, event.New(booked{5}))
+	again.When(book(3)).Then(event.New(booked{3}))
+	again.When(book(-8)).ThenError(errOverdrawn)
 	unknown := func(int64) ([]event.Event, error) { return []event.Event{{Type: "Unknown"}}, nil }
 	millracetest.Given(t, balances).When(unknown).ThenError(aggregate.ErrUnknownType)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -28,38 +29,47 @@ func (s *Store) Streams() streams.Log { return s.tenant.Streams() }
 // streamDriver implements streams.Driver.
 type streamDriver struct{ *Tenant }
 
+// Savepoint undoes also after ctx has ended: the caller may commit what the transaction did before.
 func (d streamDriver) Savepoint(ctx context.Context, tx pgx.Tx, fn func(tx pgx.Tx) error) error {
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	if err := fn(savepoint); err != nil {
-		if undo := savepoint.Rollback(ctx); undo != nil {
+		if undo := endSavepoint(ctx, savepoint.Rollback); undo != nil {
 			return errors.Join(err, undo)
 		}
 		return err
 	}
-	return savepoint.Commit(ctx)
+	return endSavepoint(ctx, savepoint.Commit)
+}
+
+// endSavepoint ends a savepoint, also after ctx has ended.
+func endSavepoint(ctx context.Context, end func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	return end(ctx)
 }
 
 func (d streamDriver) Control(ctx context.Context, tx pgx.Tx, fn func(store.Tx) error) error {
-	return d.store.onPlainly(ctx, tx).run(fn)
+	if err := d.store.onPlainly(ctx, tx).run(fn); err != nil {
+		return d.failedTx("append to tenant", d.name, err)
+	}
+	return nil
 }
 
 func (d streamDriver) IsConflict(err error) bool {
 	return pgerr.Is(err, pgerr.Deadlock, pgerr.SerializationFailure)
 }
 
-func (d streamDriver) PrepareSnapshots(ctx context.Context) error {
-	if d.store.lookups.snapshots.Load() {
-		return nil
-	}
+func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 	if err := d.store.plane().MakeSnapshots(ctx); err != nil {
 		return fmt.Errorf("make the table of snapshots, which Migrate also makes: %w", d.store.lacking(ctx, d.store.opts.Schema, err))
 	}
-	d.store.lookups.snapshots.Store(true)
 	return nil
 }
+
+func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.lookups.snapshots }
 
 func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read) (page streams.Page, err error) {
 	failed := d.failedTx
@@ -83,30 +93,39 @@ func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read) (
 	if r.Fingerprint != "" {
 		statement = "read_from_snapshot"
 	}
-	var read wire.Events
-	if tx != nil {
-		args := []any{pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats(wire.Binary), r.Stream, r.After + 1, streams.PageEvents, int64(math.MinInt64)}
-		if r.Fingerprint != "" {
-			args = append(args, d.name, r.Fingerprint)
-		}
-		read, err = readRowsOf(ctx, tx, d.sql(statement), args)
-	} else {
-		args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(streams.PageEvents), wire.Int(math.MinInt64)}
-		if r.Fingerprint != "" {
-			args = append(args, []byte(d.name), []byte(r.Fingerprint))
-		}
-		reader := pageRead{tenant: d.Tenant, maxBytes: eventlog.PageBytes, run: d.preparedRun(statement)}
-		read, err = reader.page(ctx, d.sql(statement), args)
+	read, err := d.readEvents(ctx, tx, statement, r)
+	if err != nil && r.Fingerprint != "" && tx == nil && pgerr.OfValue(err) {
+		r.Fingerprint = "" // a value cannot be read: without a snapshot it is found which one
+		read, err = d.readEvents(ctx, tx, "read_stream", r)
 	}
 	if err != nil {
 		return page, err
 	}
-	if events := read.List; len(events) > 0 && events[0].Type == "" {
+	page.Saves = r.Fingerprint != ""
+	if events := read.List; page.Saves && len(events) > 0 && events[0].Position < 0 {
 		read.List = events[1:]
 		err = snapshotOf(&page, events[0])
 	}
-	page.Events, page.More = read.List, read.Truncated || len(read.List) == streams.PageEvents
+	page.Events, page.Truncated = read.List, read.Truncated
 	return page, err
+}
+
+// readEvents runs the statement of a page. A page that may have a snapshot is not searched for a value that cannot be read: the search would
+// take the first row for an event.
+func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement string, r streams.Read) (wire.Events, error) {
+	if tx != nil {
+		args := []any{pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats(wire.Binary), r.Stream, r.After + 1, r.Limit, int64(math.MinInt64)}
+		if r.Fingerprint != "" {
+			args = append(args, d.name, r.Fingerprint)
+		}
+		return readRowsOf(ctx, tx, d.sql(statement), args)
+	}
+	args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(int64(r.Limit)), wire.Int(math.MinInt64)}
+	reader := pageRead{tenant: d.Tenant, maxBytes: eventlog.PageBytes, run: d.preparedRun(statement)}
+	if r.Fingerprint != "" {
+		return reader.once(ctx, d.sql(statement), append(args, []byte(d.name), []byte(r.Fingerprint)))
+	}
+	return reader.page(ctx, d.sql(statement), args)
 }
 
 // preparedRun returns a pageRead.run that reads by a prepared statement, if the session of the pool may have one.
@@ -157,40 +176,35 @@ func readRowsOf(ctx context.Context, tx pgx.Tx, sql string, args []any) (read wi
 
 // snapshotOf adds the first row of read_from_snapshot.sql to a page.
 func snapshotOf(page *streams.Page, e event.Envelope) error {
-	if err := json.Unmarshal(e.RawHeaders, &page.Generation); err != nil {
+	page.Saved = e.Version
+	if err := json.Unmarshal(e.RawHeaders, &page.Generation); err != nil || len(e.Body) == 0 {
 		return err
 	}
 	var state *string
-	if len(e.Body) > 0 {
-		if err := json.Unmarshal(e.Body, &state); err != nil {
-			return err
-		}
+	if err := json.Unmarshal(e.Body, &state); err != nil || state == nil {
+		return err
 	}
-	if state != nil {
-		page.Snapshot = &streams.Snapshot{Stream: e.Stream, Version: e.Version, Position: e.Position, Time: e.Time, State: []byte(*state)}
-	}
+	page.Snapshot = &streams.Snapshot{Stream: e.Stream, Version: e.Version, Position: -e.Position - 1, Time: e.Time, State: []byte(*state)}
 	return nil
 }
 
 func (d streamDriver) FirstAppend(ctx context.Context, tx pgx.Tx, key string) (first streams.First, found bool, err error) {
-	read := func(q querier) error {
-		rows, err := q.Query(ctx, d.sql("first_append"), pgx.QueryExecModeExec, key)
-		if err != nil {
-			return err
-		}
-		_, err = pgx.ForEachRow(rows, []any{&first.Stream, &first.Version, &first.Positions}, func() error {
-			found, first.Repeated = true, true
-			return nil
-		})
+	const doing = "look for the key"
+	if err := within.RefuseRead(ctx, d.store); err != nil {
+		return first, false, d.failedTx(doing, key, err)
+	}
+	read := func(q querier) (err error) {
+		first.Stream, first.Appended, found, err = d.firstAppend(ctx, q, key)
 		return err
 	}
 	if tx != nil {
-		err = read(tx)
-	} else {
-		err = d.store.onConn(ctx, func(conn *pgx.Conn) error { return read(conn) })
+		if err := read(tx); err != nil {
+			return first, false, d.failedTx(doing, key, err)
+		}
+		return first, found, nil
 	}
-	if err != nil {
-		return first, false, d.failed(ctx, "look for the key", key, err)
+	if err := d.store.onConn(ctx, func(conn *pgx.Conn) error { return read(conn) }); err != nil {
+		return first, false, d.failed(ctx, doing, key, err)
 	}
 	return first, found, nil
 }

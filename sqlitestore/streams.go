@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/store"
@@ -24,18 +25,13 @@ type streamDriver struct{ *Tenant }
 
 // Savepoint has the name of the savepoint of an append. An append within it has one of its own, which is the newer one.
 func (d streamDriver) Savepoint(ctx context.Context, tx *sql.Tx, fn func(tx *sql.Tx) error) error {
-	if err := execute(ctx, tx, "savepoint"); err != nil {
+	var failed error
+	err := savepoint(ctx, tx, func() error {
+		failed = fn(tx)
+		return failed
+	})
+	if err != nil {
 		return err
-	}
-	failed := fn(tx)
-	ctx = context.WithoutCancel(ctx) // what was written is undone, also after ctx has ended
-	if failed != nil {
-		if err := execute(ctx, tx, "rollback_savepoint"); err != nil {
-			return errors.Join(failed, err)
-		}
-	}
-	if err := execute(ctx, tx, "release_savepoint"); err != nil || failed == nil {
-		return errors.Join(failed, err)
 	}
 	return failed
 }
@@ -47,70 +43,75 @@ func (d streamDriver) Control(ctx context.Context, tx *sql.Tx, fn func(store.Tx)
 // IsConflict is never true: the file has one writer.
 func (d streamDriver) IsConflict(error) bool { return false }
 
-func (d streamDriver) PrepareSnapshots(ctx context.Context) error {
-	if d.store.hasSnapshots.Load() {
-		return nil
-	}
-	err := d.store.plane().MakeSnapshots(ctx)
-	d.store.hasSnapshots.Store(err == nil)
-	return err
+func (d streamDriver) MakeSnapshots(ctx context.Context) error {
+	return d.store.plane().MakeSnapshots(ctx)
 }
 
+func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.hasSnapshots }
+
 // ReadPage reads a valid snapshot before the events. It stays valid for them: they follow its event.
-func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read) (page streams.Page, err error) {
-	err = eventlog.ValidSelection(r.Stream, nil)
-	if err == nil {
-		err = within.RefuseRead(ctx, d.store)
+func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read) (streams.Page, error) {
+	page, err := d.readPage(ctx, tx, r)
+	if err != nil {
+		return streams.Page{}, d.failed("read stream", r.Stream, err)
 	}
-	if err == nil {
-		err = d.store.ready(ctx)
+	return page, nil
+}
+
+// by returns the transaction, or the readers if there is none.
+func (d streamDriver) by(tx *sql.Tx) querier {
+	if tx == nil {
+		return d.store.readers
 	}
-	var q querier = d.store.readers
-	if tx != nil {
-		q = tx
+	return tx
+}
+
+func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read) (page streams.Page, err error) {
+	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.store)); err != nil {
+		return page, err
 	}
-	var tenant int64
-	if err == nil {
-		tenant, _, err = d.headIn(ctx, q)
+	if err := d.store.ready(ctx); err != nil {
+		return page, err
 	}
-	after := r.After
-	if err == nil && r.Fingerprint != "" {
-		err = d.readSnapshot(ctx, q, r, tenant, &page)
+	tenant, _, err := d.headIn(ctx, d.by(tx))
+	if err != nil {
+		return page, err
+	}
+	if r.Fingerprint != "" {
+		if err := d.readSnapshot(ctx, d.by(tx), r, tenant, &page); err != nil {
+			return page, err
+		}
 		if page.Snapshot != nil {
-			after = page.Snapshot.Version
+			r.After = page.Snapshot.Version
 		}
 	}
-	var events eventlog.Page
-	if err == nil {
-		events, err = d.readEventsAfter(ctx, tx, r.Stream, tenant, after)
-	}
-	if err != nil {
-		return page, d.failed("read stream", r.Stream, err)
-	}
-	page.Events, page.More = events.Events, events.Truncated || len(events.Events) == streams.PageEvents
-	return page, nil
+	events, err := d.readEventsAfter(ctx, tx, r, tenant)
+	page.Events, page.Truncated = events.Events, events.Truncated
+	return page, err
 }
 
 // readSnapshot adds the snapshot of a stream to a page, if it is valid, and the generation.
 func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Read, tenant int64, page *streams.Page) error {
 	s := streams.Snapshot{Stream: r.Stream}
 	var state *string
-	found, err := runOne(ctx, q, "read_snapshot", []any{tenant, r.Stream, r.Fingerprint, r.After}, &page.Generation, &s.Version, &s.Position, &state)
-	if err == nil && found && state != nil {
+	_, err := runOne(ctx, q, "read_snapshot", []any{tenant, r.Stream, r.Fingerprint, r.After}, &page.Generation, &s.Version, &s.Position, &state)
+	page.Saves, page.Saved = true, s.Version
+	if err == nil && state != nil {
 		s.State = []byte(*state)
 		page.Snapshot = &s
 	}
 	return err
 }
 
-// readEventsAfter reads a page of a stream, in the caller's transaction if there is one.
-func (d streamDriver) readEventsAfter(ctx context.Context, tx *sql.Tx, stream string, tenant, after int64) (page eventlog.Page, err error) {
-	args := []any{tenant, stream, after + 1, int64(-1), streams.PageEvents}
+// readEventsAfter reads the events of a page, in the caller's transaction if there is one.
+func (d streamDriver) readEventsAfter(ctx context.Context, tx *sql.Tx, r streams.Read, tenant int64) (page eventlog.Page, err error) {
+	args := []any{tenant, r.Stream, r.After + 1, int64(-1), r.Limit}
 	if tx == nil {
-		if page, err = d.store.readEvents(ctx, eventlog.PageBytes, "read_stream", args...); err == nil {
-			err = d.still(ctx, tenant) // a drop may have deleted some of the events meanwhile
+		page, err = d.store.readEvents(ctx, eventlog.PageBytes, "read_stream", args...)
+		if err != nil {
+			return page, err
 		}
-		return page, err
+		return page, d.still(ctx, tenant) // a drop may have deleted some of the events meanwhile
 	}
 	rows, err := tx.QueryContext(ctx, queries.Text("read_stream"), args...)
 	if err != nil {
@@ -150,20 +151,26 @@ func (r txRows) Next(to []driver.Value) error {
 }
 
 func (d streamDriver) FirstAppend(ctx context.Context, tx *sql.Tx, key string) (first streams.First, found bool, err error) {
-	var q querier = d.store.readers
-	if tx != nil {
-		q = tx
-	}
-	var tenant, from int64
-	if err = d.store.ready(ctx); err == nil {
-		found, err = runOne(ctx, q, "first_append", []any{d.name, key}, &tenant, &first.Stream, &from, &first.Version)
-	}
-	if err == nil && found {
-		first.Repeated = true
-		first.Positions, err = column[int64](ctx, q, "positions_of_versions", tenant, first.Stream, from, first.Version)
-	}
+	first, found, err = d.firstAppend(ctx, d.by(tx), key)
 	if err != nil {
 		return first, false, d.failed("look for the key", key, err)
 	}
 	return first, found, nil
+}
+
+func (d streamDriver) firstAppend(ctx context.Context, q querier, key string) (first streams.First, found bool, err error) {
+	if err := within.RefuseRead(ctx, d.store); err != nil {
+		return first, false, err
+	}
+	if err := d.store.ready(ctx); err != nil {
+		return first, false, err
+	}
+	var tenant, from int64
+	found, err = runOne(ctx, q, "first_append", []any{d.name, key}, &tenant, &first.Stream, &from, &first.Version)
+	if err != nil || !found {
+		return first, false, err
+	}
+	first.Repeated = true
+	first.Positions, err = column[int64](ctx, q, "positions_of_versions", tenant, first.Stream, from, first.Version)
+	return first, true, err
 }

@@ -359,14 +359,22 @@ func (w *writer) runAlone(ctx context.Context, tx *sql.Tx, a *waitingAppend) err
 
 // inSavepoint runs an append and sets its result. An error means that the whole transaction is over.
 func inSavepoint(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
+	return savepoint(ctx, tx, func() error {
+		a.result, a.err = a.apply(ctx, tx)
+		return a.err
+	})
+}
+
+// savepoint runs fn, and undoes what it wrote if it fails. It returns an error of its own statements alone: then the whole transaction is over.
+func savepoint(ctx context.Context, tx *sql.Tx, fn func() error) error {
 	if err := execute(ctx, tx, "savepoint"); err != nil {
 		return err
 	}
-	a.result, a.err = a.apply(ctx, tx)
+	failed := fn()
 	ctx = context.WithoutCancel(ctx) // what was written is undone, also after ctx has ended
-	if a.err != nil {
+	if failed != nil {
 		if err := execute(ctx, tx, "rollback_savepoint"); err != nil {
-			return errors.Join(a.err, err)
+			return errors.Join(failed, err)
 		}
 	}
 	return execute(ctx, tx, "release_savepoint")

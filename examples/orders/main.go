@@ -139,7 +139,12 @@ func handler(s *service, rt *millrace.Runtime) http.Handler {
 		reply(w, err)
 	})
 	mux.HandleFunc("POST /payments/{id}", func(w http.ResponseWriter, r *http.Request) { // the answer of the provider
-		_, err := payments.Do(r.Context(), s.store, r.PathValue("id"), answer(r.FormValue("reference")), key(r))
+		reference := r.PostFormValue("reference")
+		if !r.PostForm.Has("reference") { // it is empty if the payment is declined
+			http.Error(w, "the form has no reference", http.StatusBadRequest)
+			return
+		}
+		_, err := payments.Do(r.Context(), s.store, r.PathValue("id"), answer(reference), key(r))
 		reply(w, err)
 	})
 	mux.HandleFunc("GET /orders/{id}", func(w http.ResponseWriter, r *http.Request) {

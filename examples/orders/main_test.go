@@ -203,7 +203,10 @@ func TestDeclinedPaymentCancels(t *testing.T) {
 	onEachStore(t, time.Hour, func(w *world) {
 		w.mustSend("c1", "/orders/7", `{"customer": "Ada", "cents": 4200}`)
 		w.untilAsked("/payments/7")
-		w.mustSend("p1", "/payments/7", "")
+		if code, text := w.send("p0", "/payments/7", ""); code != http.StatusBadRequest {
+			t.Errorf("an answer without a reference: %d %s", code, text)
+		}
+		w.mustSend("p1", "/payments/7", "reference=")
 		w.untilState("7", "cancelled")
 	})
 }

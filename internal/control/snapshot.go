@@ -7,14 +7,19 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 )
 
-// Snapshot is the state of an aggregate after an event: see streams.Snapshot.
+// Snapshot is the state of an aggregate after an event.
 type Snapshot struct {
-	Stream            string
+	Stream string
+	// Version, Position and Time are those of the event.
 	Version, Position int64
 	Time              time.Time
-	Fingerprint       string
-	State             string
-	Generation        int64
+	// Fingerprint is that of the code that made State.
+	Fingerprint string
+	State       []byte
+	// Generation is that in which the state was loaded. If it has ended, the snapshot is not saved.
+	Generation int64
+	// Every is by how many events a snapshot must be later than one with another fingerprint to replace it.
+	Every int64
 }
 
 var snapshotsTable = newTable{"snapshots", "create_snapshots", "complete_snapshots"}
@@ -22,9 +27,12 @@ var snapshotsTable = newTable{"snapshots", "create_snapshots", "complete_snapsho
 // MakeSnapshots creates the table of snapshots unless it exists.
 func (p Plane) MakeSnapshots(ctx context.Context) error { return p.makeTable(ctx, snapshotsTable) }
 
-// SaveSnapshot replaces the snapshot of a stream, unless an erasure has ended its generation.
+// HasSnapshots reports whether the table of snapshots exists.
+func HasSnapshots(v store.View) (bool, error) { return snapshotsTable.wasMade(v) }
+
+// SaveSnapshot replaces the snapshot of a stream, unless an erasure has ended its generation, or another release has just saved one.
 func SaveSnapshot(tx store.Tx, tenant string, s Snapshot) {
-	tx.Exec("save_snapshot", tenant, s.Stream, s.Version, s.Position, s.Time, s.Fingerprint, s.State, s.Generation)
+	tx.Exec("save_snapshot", tenant, s.Stream, s.Version, s.Position, s.Time, s.Fingerprint, string(s.State), s.Generation, s.Every)
 }
 
 // LockStreams locks streams of a tenant, in this order. Those without events have no lock.

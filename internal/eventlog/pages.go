@@ -54,12 +54,17 @@ func (p Pages) Each(yield func(event.Envelope, error) bool) error {
 			return nil
 		}
 		p.From = p.Next(page.Events[len(page.Events)-1])
-		// If a page ended early because of PageBytes, the rest of it was read for nothing. So the next page is
-		// smaller.
-		if limit = min(2*limit, PageEvents); page.Truncated {
-			limit = len(page.Events)
-		}
+		limit = NextLimit(len(page.Events), page.Truncated, limit, PageEvents)
 	}
+}
+
+// NextLimit returns the limit of the page after one with n events. If that ended early because of PageBytes, the rest of it was read for
+// nothing, so the next page is smaller.
+func NextLimit(n int, truncated bool, limit, most int) int {
+	if truncated {
+		return max(1, n)
+	}
+	return min(2*limit, most)
 }
 
 // ValidSelection returns an error if no event can have the stream or one of the types that a read selects.

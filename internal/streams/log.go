@@ -2,10 +2,14 @@ package streams
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 )
 
@@ -21,19 +25,58 @@ type log[Tx any] struct {
 
 func (l log[Tx]) Tenant() string { return l.driver.Name() }
 
-func (l log[Tx]) IsConflict(err error) bool { return l.driver.IsConflict(err) }
+// IsConflict is a conflict of the store only outside of a transaction of the caller, which the server has aborted otherwise.
+func (l log[Tx]) IsConflict(err error) bool {
+	return errors.Is(err, event.ErrVersionConflict) || !l.within && l.driver.IsConflict(err)
+}
+
+func (l log[Tx]) Accepts(h engine.Hook) error {
+	if want := reflect.TypeFor[Tx](); h.Tx != want {
+		return fmt.Errorf("the hook takes %v, and the store gives %v", h.Tx, want)
+	}
+	return nil
+}
 
 func (l log[Tx]) Within(tx any) Log {
 	return log[Tx]{driver: l.driver, tx: tx.(Tx), within: true}
 }
 
 func (l log[Tx]) Read(ctx context.Context, r Read) (Page, error) {
-	if r.Fingerprint != "" {
-		if err := l.driver.PrepareSnapshots(ctx); err != nil {
+	saves := r.Fingerprint != ""
+	if saves {
+		var err error
+		saves, err = l.hasSnapshots(ctx)
+		if err != nil {
 			return Page{}, err
 		}
+		if !saves {
+			r.Fingerprint = ""
+		}
 	}
-	return l.driver.ReadPage(ctx, l.tx, r)
+	page, err := l.driver.ReadPage(ctx, l.tx, r)
+	page.Saves = page.Saves && saves
+	return page, err
+}
+
+// hasSnapshots makes the table of snapshots, if it does not exist and no transaction is open.
+func (l log[Tx]) hasSnapshots(ctx context.Context) (made bool, err error) {
+	known := l.driver.SnapshotsMade()
+	if known.Load() {
+		return true, nil
+	}
+	if l.within {
+		err = l.driver.Control(ctx, l.tx, func(t store.Tx) (err error) {
+			made, err = control.HasSnapshots(t)
+			return err
+		})
+	} else {
+		err = l.driver.MakeSnapshots(ctx)
+		made = err == nil
+	}
+	if made {
+		known.Store(true)
+	}
+	return made, err
 }
 
 func (l log[Tx]) First(ctx context.Context, key string) (First, bool, error) {
@@ -75,13 +118,7 @@ func (l log[Tx]) Commit(ctx context.Context, c Commit) (results []event.Appended
 // wait for one another, and do not deadlock. A stream without events has no row to lock.
 func (l log[Tx]) commitIn(ctx context.Context, tx Tx, c Commit) ([]event.Appended, error) {
 	if len(c.Appends) > 1 {
-		streams := make([]string, len(c.Appends))
-		for i, a := range c.Appends {
-			streams[i] = a.Stream
-		}
-		slices.Sort(streams)
-		err := l.driver.Control(ctx, tx, func(tx store.Tx) error { return control.LockStreams(tx, l.Tenant(), streams) })
-		if err != nil {
+		if err := l.prepare(ctx, tx, c); err != nil {
 			return nil, err
 		}
 	}
@@ -108,14 +145,29 @@ func (l log[Tx]) commitIn(ctx context.Context, tx Tx, c Commit) ([]event.Appende
 	if err != nil {
 		return nil, err
 	}
-	return results, l.driver.Control(ctx, tx, func(t store.Tx) error { return saveSnapshots(t, l.Tenant(), snapshots) })
+	return results, l.driver.Control(ctx, tx, func(t store.Tx) error {
+		for _, s := range snapshots {
+			control.SaveSnapshot(t, l.Tenant(), s)
+		}
+		return nil
+	})
 }
 
-func saveSnapshots(tx store.Tx, tenant string, snapshots []Snapshot) error {
-	for _, s := range snapshots {
-		control.SaveSnapshot(tx, tenant, control.Snapshot{
-			Stream: s.Stream, Version: s.Version, Position: s.Position, Time: s.Time, Fingerprint: s.Fingerprint, State: string(s.State), Generation: s.Generation,
-		})
+// prepare looks for the key of several appends, since an earlier one of them may conflict, and locks the streams.
+func (l log[Tx]) prepare(ctx context.Context, tx Tx, c Commit) error {
+	if key, keyed := c.Appends[len(c.Appends)-1].Expected.Key(); keyed {
+		first, found, err := l.driver.FirstAppend(ctx, tx, key)
+		if err != nil {
+			return err
+		}
+		if found {
+			return repeatedError{first.Appended}
+		}
 	}
-	return nil
+	names := make([]string, len(c.Appends))
+	for i, a := range c.Appends {
+		names[i] = a.Stream
+	}
+	slices.Sort(names)
+	return l.driver.Control(ctx, tx, func(t store.Tx) error { return control.LockStreams(t, l.Tenant(), names) })
 }

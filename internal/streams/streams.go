@@ -4,16 +4,23 @@ package streams
 
 import (
 	"context"
-	"time"
+	"sync/atomic"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/store"
 )
 
 // PageEvents is the number of events of a page. A stream that is not longer, and has no more bytes than eventlog.PageBytes, is read in one
 // round trip.
 const PageEvents = 10_000
+
+// NextLimit returns the limit of the page after one with n events.
+func NextLimit(n int, truncated bool, limit int) int {
+	return eventlog.NextLimit(n, truncated, limit, PageEvents)
+}
 
 // Log reads and appends to the streams of one tenant.
 type Log interface {
@@ -26,8 +33,10 @@ type Log interface {
 	// Commit appends all or nothing, and returns the result of each append. If the key was used before, it returns one result, which is
 	// Repeated: that of the first append with the key. It returns event.ErrVersionConflict as the stores do.
 	Commit(ctx context.Context, c Commit) ([]event.Appended, error)
-	// IsConflict reports whether a commit may succeed if it is decided again: other transactions have undone it.
+	// IsConflict reports whether a commit that failed may succeed if it is decided again: it met other transactions.
 	IsConflict(err error) bool
+	// Accepts returns an error for a hook that takes transactions of another type.
+	Accepts(h engine.Hook) error
 	// Within returns the Log in a transaction of the caller, of the type that the store's handlers get. It panics if it is of another type.
 	Within(tx any) Log
 }
@@ -39,31 +48,25 @@ type Read struct {
 	After int64
 	// Fingerprint selects a snapshot. If there is one that fits, the page begins after it. Empty: none.
 	Fingerprint string
+	// Limit is the largest number of events.
+	Limit int
 }
 
 // Page is a page of a stream.
 type Page struct {
 	// Snapshot is the state before Events, nil if the page begins after Read.After.
 	Snapshot *Snapshot
-	// Generation is that of the stream's snapshots: an erasure ends it. It is read if there is a fingerprint.
-	Generation int64
-	Events     []event.Envelope
-	// More reports that there may be more events.
-	More bool
+	// Saves reports that snapshots can be saved: there was a fingerprint, and there is a table. Saved is the version of the stream's
+	// snapshot, whether or not it fits, and Generation is that of its snapshots, which an erasure ends.
+	Saves             bool
+	Saved, Generation int64
+	Events            []event.Envelope
+	// Truncated reports that the page has fewer events than the limit because of their size.
+	Truncated bool
 }
 
-// Snapshot is the state of an aggregate after an event.
-type Snapshot struct {
-	Stream string
-	// Version, Position and Time are those of the event. Time has microseconds.
-	Version, Position int64
-	Time              time.Time
-	// Fingerprint is that of the code that made State.
-	Fingerprint string
-	State       []byte
-	// Generation is that of the page with which the state was loaded. If it has ended, the snapshot is not saved.
-	Generation int64
-}
+// Snapshot is a row of package control.
+type Snapshot = control.Snapshot
 
 // First is the first append with an idempotency key.
 type First struct {
@@ -94,6 +97,7 @@ type Driver[Tx any] interface {
 	ReadPage(ctx context.Context, tx Tx, r Read) (Page, error)
 	FirstAppend(ctx context.Context, tx Tx, key string) (first First, found bool, err error)
 	IsConflict(err error) bool
-	// PrepareSnapshots makes the table of snapshots, unless it exists.
-	PrepareSnapshots(ctx context.Context) error
+	// MakeSnapshots makes the table of snapshots, unless it exists. SnapshotsMade is set if it was found.
+	MakeSnapshots(ctx context.Context) error
+	SnapshotsMade() *atomic.Bool
 }

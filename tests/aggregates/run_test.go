@@ -52,9 +52,6 @@ func TestRunAppendsToSeveralStreamsOrToNone(t *testing.T) {
 		if _, err = aggregate.Run(b.Ctx, b.Store, transfer("a", "b", 100)); err != errTooLittle { //nolint:errorlint // it must be the error itself
 			t.Error(err)
 		}
-		if _, err = aggregate.Run(b.Ctx, b.Store, transfer("c", "b", 0), aggregate.Key("transfer")); !errors.Is(err, event.ErrKeyReused) {
-			t.Error(err)
-		}
 		none, err := aggregate.Run(b.Ctx, b.Store, func(context.Context, *aggregate.Unit) error { return nil }, aggregate.Key("none"))
 		if err != nil || none != (aggregate.Outcome{}) {
 			t.Errorf("%+v, %v", none, err)
@@ -71,14 +68,14 @@ func TestHookOfRunSharesItsTransaction(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				u.Append("audit", event.Any, event.Event{Type: "Audited"})
-				u.Then(b.Store.Hook(func(ctx context.Context, tx kit.Tx) error {
+				b.Must(u.Append("audit", event.Any, event.Event{Type: "Audited"}))
+				b.Must(u.Then(b.Store.Hook(func(ctx context.Context, tx kit.Tx) error {
 					at, err := accounts.Load(ctx, b.Store.Within(tx), "a")
 					if err != nil || at.Version != 1 {
 						t.Errorf("the hook sees %+v, %v", at, err)
 					}
 					return errors.Join(tx.Record(ctx, "hook", event.Envelope{Position: 1}), failure)
-				}))
+				})))
 				return m.Append(event.New(deposited{Cents: 1}))
 			})
 			if !errors.Is(err, failure) {
@@ -108,16 +105,15 @@ func TestUnitRefusesWhatItCannotDecide(t *testing.T) {
 		other := aggregate.New("account", aggregate.On(func(n int, _ event.Of[deposited]) int { return n + 1 }))
 		for name, fn := range map[string]func(ctx context.Context, u *aggregate.Unit) error{
 			"loaded": func(_ context.Context, u *aggregate.Unit) error {
-				u.Append("account-a", event.Any, event.New(deposited{Cents: 1}))
-				return nil
+				return u.Append("account-a", event.Any, event.New(deposited{Cents: 1}))
 			},
 			"twice": func(_ context.Context, u *aggregate.Unit) error {
-				u.Append("audit", event.Any, event.Event{Type: "Audited"})
-				u.Append("audit", event.Any, event.Event{Type: "Audited"})
+				_ = u.Append("audit", event.Any, event.Event{Type: "Audited"})
+				_ = u.Append("audit", event.Any, event.Event{Type: "Audited"})
 				return nil
 			},
 			"key": func(_ context.Context, u *aggregate.Unit) error {
-				u.Append("audit", event.Any.WithKey("k"), event.Event{Type: "Audited"})
+				_ = u.Append("audit", event.Any.WithKey("k"), event.Event{Type: "Audited"})
 				return nil
 			},
 			"another type": func(ctx context.Context, u *aggregate.Unit) error {
@@ -125,8 +121,7 @@ func TestUnitRefusesWhatItCannotDecide(t *testing.T) {
 				return err
 			},
 			"hooks": func(_ context.Context, u *aggregate.Unit) error {
-				u.Then(b.Store.Hook(func(context.Context, kit.Tx) error { return nil }))
-				return nil
+				return u.Then(b.Store.Hook(func(context.Context, kit.Tx) error { return nil }))
 			},
 		} {
 			_, err := aggregate.Run(b.Ctx, b.Store, func(ctx context.Context, u *aggregate.Unit) error {
@@ -150,9 +145,105 @@ func TestUnitRefusesWhatItCannotDecide(t *testing.T) {
 		if _, err := accounts.Member(b.Ctx, unit, "b"); !errors.Is(err, aggregate.ErrUnitEnded) {
 			t.Error(err)
 		}
+		ended := errors.Join(unit.Append("audit", event.Any, event.Event{Type: "Audited"}), unit.Then(b.Store.Hook(func(context.Context, kit.Tx) error { return nil })))
+		if !errors.Is(ended, aggregate.ErrUnitEnded) {
+			t.Error(ended)
+		}
 		if at, err := accounts.Load(b.Ctx, b.Store, "a"); err != nil || at.Version != 0 {
 			t.Errorf("%+v, %v", at, err)
 		}
+	})
+}
+
+// A repeat gets the result of the first time, however it decides now: it may be refused before it has loaded the same aggregates, and an
+// append without the key may conflict.
+func TestRepeatOfRunDecidesOtherwise(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		blocked := false
+		command := func(ctx context.Context, u *aggregate.Unit) error {
+			if _, err := accounts.Member(ctx, u, "customer"); err != nil {
+				return err
+			}
+			if blocked {
+				return errTooLittle
+			}
+			m, err := accounts.Member(ctx, u, "order")
+			if err != nil {
+				return err
+			}
+			return errors.Join(u.Append("command-7", event.NoStream, event.Event{Type: "Received"}), m.Append(event.New(deposited{Cents: 1})))
+		}
+		first, err := aggregate.Run(b.Ctx, b.Store, command, aggregate.Key("7"))
+		b.Must(err)
+		for _, retries := range []int{0, 3} {
+			for _, blocked = range []bool{false, true} {
+				again, err := aggregate.Run(b.Ctx, b.Store, command, aggregate.Key("7"), aggregate.Retries(retries))
+				if err != nil || !again.Repeated || again.Position != first.Position {
+					t.Errorf("the repeat: %+v, %v, the first time: %+v", again, err, first)
+				}
+			}
+		}
+	})
+}
+
+// The caller commits its transaction though its command failed: nothing of the command is in it.
+func TestCommandThatFailsLeavesNothingInTheTransaction(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
+			limited, cancel := context.WithCancel(ctx)
+			defer cancel()
+			_, err := aggregate.Run(limited, b.Store.Within(tx), func(ctx context.Context, u *aggregate.Unit) error {
+				m, err := accounts.Member(ctx, u, "a")
+				if err != nil {
+					return err
+				}
+				hook := b.Store.Hook(func(context.Context, kit.Tx) error {
+					cancel()
+					return errTooLittle
+				})
+				return errors.Join(m.Append(event.New(deposited{Cents: 1})), u.Then(hook))
+			})
+			if !errors.Is(err, errTooLittle) {
+				t.Error(err)
+			}
+			return tx.Record(ctx, "committed", event.Envelope{Position: 1})
+		}))
+		if at, err := accounts.Load(b.Ctx, b.Store, "a"); err != nil || at.Version != 0 {
+			t.Errorf("%+v, %v", at, err)
+		}
+	})
+}
+
+// An error of the function is its own business, whatever it wraps.
+func TestErrorOfADecisionIsNotRetried(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		calls := 0
+		own := fmt.Errorf("another service: %w", event.ErrVersionConflict)
+		_, err := accounts.Do(b.Ctx, b.Store, "1", func(account) ([]event.Event, error) { calls++; return nil, own })
+		_, again := aggregate.Run(b.Ctx, b.Store, func(context.Context, *aggregate.Unit) error { calls++; return own })
+		if err != own || again != own || calls != 2 { //nolint:errorlint // it must be the error itself
+			t.Errorf("%v and %v after %d calls", err, again, calls)
+		}
+	})
+}
+
+// A transaction that is open needs no second connection, even for the first load with snapshots.
+func TestLoadWithinNeedsOneConnection(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		b := kind.With(t, 1)
+		saving := accounts.Snapshot(1, 1)
+		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
+			for range 2 {
+				if _, err := saving.Do(ctx, b.Store.Within(tx), "1", deposit(1)); err != nil {
+					return err
+				}
+			}
+			at, err := saving.Load(ctx, b.Store.Within(tx), "1")
+			if at.Snapshot != 2 {
+				t.Errorf("%+v", at)
+			}
+			return err
+		}))
 	})
 }
 

@@ -76,7 +76,7 @@ var layers = []layer{
 	{"internal/store", []string{"internal/engine", "projection/...", "tenancy"}},
 	{"internal/tuning", []string{"internal/store"}},
 	{"internal/control", []string{"internal/transfer", "internal/store", "internal/partition", "internal/resplit", "internal/rename", "internal/versions", "internal/redact", "internal/excerpt", "internal/engine", "internal/valid", "projection/...", "tenancy", "event/..."}},
-	{"internal/streams", []string{"internal/control", "internal/store", "internal/engine", "event/..."}},
+	{"internal/streams", []string{"internal/eventlog", "internal/control", "internal/store", "internal/engine", "event/..."}},
 	{"aggregate", []string{"internal/streams", "internal/engine", "internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/deadletters", []string{"internal/control", "internal/store", "internal/backoff", "internal/excerpt", "internal/valid", "internal/engine", "projection/...", "tenancy", "event/..."}},
 	{"internal/delivery", []string{"internal/usercode", "internal/machine", "internal/engine", "projection/...", "tenancy", "event/..."}},
