@@ -23,8 +23,8 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/internal/waiting"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/supervisor"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Runtime runs projections. It is an Admin of its store that also knows what its own node does: see package admin. It is safe for
@@ -329,7 +329,7 @@ func (r *Runtime) checkTenants(ctx context.Context) error {
 	}
 	for _, name := range r.config.Tenants {
 		if !slices.ContainsFunc(all, func(t engine.Tenant) bool { return t.Name == name }) {
-			return fmt.Errorf("tenant %q: %w", name, projection.ErrUnknownTenant)
+			return fmt.Errorf("tenant %q: %w", name, tenancy.ErrUnknown)
 		}
 	}
 	return nil

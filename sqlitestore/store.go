@@ -198,7 +198,7 @@ func (s *Store) Close() {
 func (s *Store) DB() *sql.DB { return s.readers }
 
 // ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
-// check whether the tenant exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
+// check whether the tenant exists. If it does not, the methods of Tenant return tenancy.ErrUnknown.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
 	if err := valid.Tenant(name); err != nil {
 		return nil, err
