@@ -7,7 +7,7 @@
 //
 //	store, err := pgstore.Open(ctx, dsn, pgstore.Options{}) // or sqlitestore.Open(ctx, "shop.db", sqlitestore.Options{})
 //	err = store.Migrate(ctx)
-//	rt, err := millrace.New(millrace.Config{Store: store})
+//	rt, err := millrace.New(millrace.Config{Store: store, Logger: millrace.SlogLogger(slog.Default())})
 //	err = rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)})
 //	err = rt.Run(ctx) // until ctx is done
 //

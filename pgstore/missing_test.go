@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -29,7 +30,7 @@ import (
 func TestMigrateSkipsATenantWhoseSchemaIsGone(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zapcore.ErrorLevel)
-	store := migrated(t, openStore(t, pgtest.Database(t), Options{Logger: zap.New(core)}))
+	store := migrated(t, openStore(t, pgtest.Database(t), Options{Logger: slog.New(zapslog.NewHandler(core))}))
 	for _, name := range []string{"a", "b", "c"} {
 		newTenant(t, store, name)
 	}

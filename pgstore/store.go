@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
+	"github.com/millrace-go/millrace/internal/logging"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -75,8 +77,8 @@ type Options struct {
 	KeyRetention time.Duration
 	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
 	AppendMiddleware []event.AppendMiddleware
-	// Logger receives the logs. Default: nothing is logged.
-	Logger *zap.Logger
+	// Logger receives the logs, such as slog.Default(). Default: nothing is logged.
+	Logger *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
@@ -86,9 +88,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.KeyRetention == 0 {
 		o.KeyRetention = defaultKeyRetention
-	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
 	}
 	return o
 }
@@ -210,11 +209,12 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	facts, err := checkServer(ctx, pool, opts.Logger)
+	log := logging.Slog(opts.Logger)
+	facts, err := checkServer(ctx, pool, log)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pools: pools{pool: pool}, opts: opts, log: opts.Logger, middleware: middleware, control: newControlSchema(opts.Schema, opts.KeyRetention)}
+	s := &Store{pools: pools{pool: pool}, opts: opts, log: log, middleware: middleware, control: newControlSchema(opts.Schema, opts.KeyRetention)}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -231,7 +231,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	s.sharing.most = min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders)
 	s.notify = newNotifier(s)
 	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
-	s.followers = follow.New(s.port(), opts.Logger)
+	s.followers = follow.New(s.port(), log)
 	number := stores.Add(1)
 	s.prepared.prefix, s.reads.prefix = fmt.Sprintf("millrace_append_%d", number), fmt.Sprintf("millrace_read_%d", number)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)

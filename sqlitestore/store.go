@@ -24,6 +24,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
+	"github.com/millrace-go/millrace/internal/logging"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -76,8 +78,8 @@ type Options struct {
 	AllowHardLinks bool
 	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
 	AppendMiddleware []event.AppendMiddleware
-	// Logger receives the logs. Default: nothing is logged.
-	Logger *zap.Logger
+	// Logger receives the logs, such as slog.Default(). Default: nothing is logged.
+	Logger *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
@@ -86,9 +88,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.KeyRetention == 0 {
 		o.KeyRetention = defaultKeyRetention
-	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
 	}
 	return o
 }
@@ -173,7 +172,7 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 	if err := examine(ctx, path); err != nil {
 		return nil, errors.Join(err, at.close())
 	}
-	s := &Store{path: path, opts: opts, log: opts.Logger, middleware: middleware}
+	s := &Store{path: path, opts: opts, log: logging.Slog(opts.Logger), middleware: middleware}
 	if s.writer, err = openWriter(ctx, at, opts); err != nil {
 		return nil, err
 	}
@@ -181,7 +180,7 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 		return nil, errors.Join(err, s.writer.close())
 	}
 	s.writer.committed = s.readers
-	s.tenant, s.followers = &Tenant{store: s, name: projection.DefaultTenant}, follow.New(s.port(), opts.Logger)
+	s.tenant, s.followers = &Tenant{store: s, name: projection.DefaultTenant}, follow.New(s.port(), s.log)
 	return s, nil
 }
 
