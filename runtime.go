@@ -62,7 +62,11 @@ func New(config Config) (*Runtime, error) {
 	tuned := tuning.Of(config.Store, config.LeaseDuration)
 	r := &Runtime{config: config, tuning: tuned, store: driver, plane: control.On(driver), definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
 	r.waiter = waiting.Waiter{Store: driver, Plane: r.plane, Timeout: tuned.Query, Runtime: self{r}}
-	r.Admin = admin.ForRuntime(r.waiter, config.LeaseDuration)
+	var err error
+	r.Admin, err = admin.New(waiting.Store{Waiter: r.waiter, Patience: config.LeaseDuration})
+	if err != nil {
+		return nil, fmt.Errorf("new runtime: %w", err)
+	}
 	return r, nil
 }
 

@@ -39,6 +39,16 @@ type Waiter struct {
 	Runtime Runtime
 }
 
+// Store is the store of a runtime. With it, admin.New returns an Admin that also knows what the runtime does.
+type Store struct {
+	Waiter Waiter
+	// Patience is how long a projection may have no living owner.
+	Patience time.Duration
+}
+
+// Engine makes a Store an admin.Store.
+func (s Store) Engine() store.Driver { return s.Waiter.Store }
+
 // Running returns what the actors of the runtime share. It is nil without a runtime, and while the runtime is not running.
 func (w Waiter) Running() *actors.Deps {
 	if w.Runtime == nil {
