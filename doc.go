@@ -13,8 +13,8 @@
 //
 // Package event defines events and their types. Package pgstore appends and reads them in a PostgreSQL database, package
 // sqlitestore in a file, without a server. Each of the two makes handlers that get a transaction of its database. Package
-// projection has the policies, failures and errors of projections. Package admin observes and changes projections, on all nodes, and
-// moves tenants from one store to another. Deliver, DeliverEach and DeliverOn make handlers that work outside of the database, for
+// projection has the policies, failures and errors of projections, and package tenancy the states of tenants and the errors about them.
+// Package admin observes and changes projections, on all nodes, and moves tenants from one store to another. Deliver, DeliverEach and DeliverOn make handlers that work outside of the database, for
 // mails or webhooks.
 //
 // Any number of processes may run the same projections. On PostgreSQL they share the projections. On a file one process

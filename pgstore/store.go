@@ -62,8 +62,8 @@ type Options struct {
 	// Default: none.
 	TenantSetup []TenantStep
 	// NoNotify turns off the NOTIFY after appends. Other processes then find new events by polling, and those of this process at once.
-	// Set it where this process runs all projections, or for an import that no projection has to follow at once. It saves up to 500
-	// statements a second.
+	// Set it where this process runs all projections, or for an import that no projection has to follow at once. It saves
+	// a statement after each burst of appends, at most some 500 a second.
 	NoNotify bool
 	// SyncEachCommit makes the commit of each queued batch wait for the disk itself. By default, of the batches that share a message, only
 	// the last commit waits, and none counts as done before it. So readers may see rows of the others some milliseconds before these
