@@ -55,31 +55,30 @@ type Config struct {
 	GracePeriod time.Duration
 
 	// MaxBatches limits the batches that run at once. Lower it if other code of the process needs connections of the same pool, or if
-	// batches load the server too much. It must be less than the pool's size, so that a connection is left for
-	// reading. Default: three quarters of the pool's size, at least 1; for a pool of 4 to 7, its size less 2; for a file, 1.
+	// batches load the server too much. It must be less than the pool's size, so that a connection is left for reading. Default: three
+	// quarters of the pool's size, at least 1; for a pool of 4 to 7, its size less 2; for a file, 1.
 	//
 	// Batches that share a message (see pgstore.Queued) hold no connection while they run. Up to four times MaxBatches of them run at
 	// once, and of one tenant up to four times MaxBatchesPerTenant. Each holds its events, up to Projection.MaxBytes, and up to 64 KiB of
 	// statements while it waits for its message. With the defaults, a pool of 8 and full batches, these are 24 times 4 MiB.
 	MaxBatches int
 	// MaxBatchesPerTenant limits the batches of one tenant, so that no tenant takes all of them. Lower it if two busy tenants must not
-	// delay the others, and raise it if one tenant has most of the events. Default: half of MaxBatches,
-	// rounded up. There is no such limit while this node serves a single tenant.
+	// delay the others, and raise it if one tenant has most of the events. Default: half of MaxBatches, rounded up. There is no such
+	// limit while this node serves a single tenant.
 	MaxBatchesPerTenant int
 	// TenantWeight returns the weight of a tenant, by which waiting tenants share the slots for batches, reads and deliveries. Set it if
-	// some tenants have paid for more. A
-	// tenant of weight 3 gets three slots while a tenant of weight 1 gets one. MaxBatchesPerTenant and the limit of MaxDeliveries
-	// for each tenant hold whatever the weight. Weights are from 1 to 100; a result outside of that range counts as the nearest
-	// bound. A result is used for a minute. TenantWeight may be called from several goroutines at once. The tenant's projections
-	// wait for it, so it must return at once. Default: all tenants have the weight 1.
+	// some tenants have paid for more. A tenant of weight 3 gets three slots while a tenant of weight 1 gets one. MaxBatchesPerTenant
+	// and the limit of MaxDeliveries for each tenant hold whatever the weight. Weights are from 1 to 100; a result outside of that
+	// range counts as the nearest bound. A result is used for a minute. TenantWeight may be called from several goroutines at once.
+	// The tenant's projections wait for it, so it must return at once. Default: all tenants have the weight 1.
 	TenantWeight func(tenant string) int
 
 	// MaxDeliveries limits the deliveries (see Deliver) that run at once, beside the batches. Raise it if many receivers are slow, and
-	// lower it if the process has little memory or few sockets. Default 100, or twice MaxBatches if
-	// that is more. A delivery holds no connection while its receiver works, only a few goroutines and its events. On a node with
-	// several tenants, one tenant has at most half of the deliveries. Projections whose last delivery took longer than a second
-	// share half of the deliveries, in total and per tenant. So receivers that hang leave the other half to other projections.
-	// At most a quarter of the pool's connections acknowledge at once.
+	// lower it if the process has little memory or few sockets. Default 100, or twice MaxBatches if that is more. A delivery holds no
+	// connection while its receiver works, only a few goroutines and its events. On a node with several tenants, one tenant has at most
+	// half of the deliveries. Projections whose last delivery took longer than a second share half of the deliveries, in total and per
+	// tenant. So receivers that hang leave the other half to other projections. At most a quarter of the pool's connections acknowledge
+	// at once.
 	MaxDeliveries int
 }
 

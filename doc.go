@@ -7,14 +7,14 @@
 //
 //	store, err := pgstore.Open(ctx, dsn, pgstore.Options{}) // or sqlitestore.Open(ctx, "shop.db", sqlitestore.Options{})
 //	err = store.Migrate(ctx)
-//	rt, err := millrace.New(millrace.Config{Store: store})
+//	rt, err := millrace.New(millrace.Config{Store: store, Logger: millrace.SlogLogger(slog.Default())})
 //	err = rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.On(addItem)})
 //	err = rt.Run(ctx) // until ctx is done
 //
 // Package event defines events and their types. Package pgstore appends and reads them in a PostgreSQL database, package
 // sqlitestore in a file, without a server. Each of the two makes handlers that get a transaction of its database. Package
-// projection has the policies, failures and errors of projections. Package admin observes and changes projections, on all nodes, and
-// moves tenants from one store to another. Deliver, DeliverEach and DeliverOn make handlers that work outside of the database, for
+// projection has the policies, failures and errors of projections, and package tenancy the states of tenants and the errors about them.
+// Package admin observes and changes projections, on all nodes, and moves tenants from one store to another. Deliver, DeliverEach and DeliverOn make handlers that work outside of the database, for
 // mails or webhooks.
 //
 // Any number of processes may run the same projections. On PostgreSQL they share the projections. On a file one process

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -59,7 +60,7 @@ func quickStart(ctx context.Context, file string) error {
 		return err
 	}
 
-	rt, err := millrace.New(millrace.Config{Store: store})
+	rt, err := millrace.New(millrace.Config{Store: store, Logger: millrace.SlogLogger(slog.Default())})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,8 @@ type Handler interface {
 // Projection.FailureHandler. It reports false for any other context.
 func ProjectionFrom(ctx context.Context) (ProjectionID, bool) { return engine.ProjectionFrom(ctx) }
 
-// TenantFrom returns the tenant of that projection, never empty. It reports false where ProjectionFrom does.
+// TenantFrom returns the tenant of the projection whose function was called with ctx, never empty. It reports false where ProjectionFrom
+// does.
 //
 // An event.AppendMiddleware finds the tenant of its append in event.Appending. In a handler, TenantFrom returns the tenant of the handler
 // there too, which may append to another one.

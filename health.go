@@ -27,8 +27,7 @@ type Health struct {
 	// Degraded reports that the runtime works, and that something needs attention, on this node or in the deployment.
 	Degraded bool `json:"degraded"`
 	// DegradedBy is what needs attention on this node: failed projections, open circuit breakers, missing objects, projections
-	// that do not move although events wait, settled marks that
-	// are held back for more than 30 s, or a lost session connection.
+	// that do not move although events wait, settled marks that are held back for more than 30 s, or a lost session connection.
 	DegradedBy []string `json:"degradedBy,omitempty"`
 	// Deployment is what needs attention in all nodes together: parked events, projections without an owner, or halted ones. Each
 	// ready node has the same. Neither it nor DegradedBy decides Ready: NotReady alone does, and is about this node.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/admin"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible when it
@@ -75,7 +75,7 @@ func (r *Runtime) projections(ctx context.Context) (ids []ProjectionID, err erro
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, tenant := range tenants {
-		if tenant.State != projection.TenantActive && tenant.State != projection.TenantPaused {
+		if tenant.State != tenancy.Active && tenant.State != tenancy.Paused {
 			continue
 		}
 		for name, def := range r.definitions {

@@ -23,8 +23,8 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/internal/waiting"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/supervisor"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Runtime runs projections. It is an Admin of its store that also knows what its own node does: see package admin. It is safe for
@@ -62,7 +62,11 @@ func New(config Config) (*Runtime, error) {
 	tuned := tuning.Of(config.Store, config.LeaseDuration)
 	r := &Runtime{config: config, tuning: tuned, store: driver, plane: control.On(driver), definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
 	r.waiter = waiting.Waiter{Store: driver, Plane: r.plane, Timeout: tuned.Query, Runtime: self{r}}
-	r.Admin = admin.ForRuntime(r.waiter, config.LeaseDuration)
+	var err error
+	r.Admin, err = admin.New(waiting.Store{Waiter: r.waiter, Patience: config.LeaseDuration})
+	if err != nil {
+		return nil, fmt.Errorf("new runtime: %w", err)
+	}
 	return r, nil
 }
 
@@ -329,7 +333,7 @@ func (r *Runtime) checkTenants(ctx context.Context) error {
 	}
 	for _, name := range r.config.Tenants {
 		if !slices.ContainsFunc(all, func(t engine.Tenant) bool { return t.Name == name }) {
-			return fmt.Errorf("tenant %q: %w", name, projection.ErrUnknownTenant)
+			return fmt.Errorf("tenant %q: %w", name, tenancy.ErrUnknown)
 		}
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/messages"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Router has the feed of each tenant, and wakes only the feeds that are concerned. Wakes are coalesced before the mailbox: while
@@ -162,7 +162,7 @@ func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) (n
 		head, found := heads.Positions[tenant]
 		known := engine.Incarnation(ref.incarnation.Load())
 		switch {
-		case !found && errors.Is(heads.Failed[tenant], projection.ErrTenantLocked):
+		case !found && errors.Is(heads.Failed[tenant], tenancy.ErrLocked):
 		case !found:
 			r.wake(ref, engine.UnknownPosition) // the feed's own read shows why
 		case known != 0 && known != heads.Incarnation:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // ensureMost is how many rows of projections one transaction makes at most.
@@ -200,7 +201,7 @@ func (n *node) newProjections(tenant string) (list []engine.NewProjection, rows 
 func (e *ensureRound) compare(listed []engine.Tenant) (fresh []engine.Tenant) {
 	runs, now := make(map[string]bool, len(listed)), time.Now()
 	for _, t := range listed {
-		if t.State != projection.TenantActive && t.State != projection.TenantPaused {
+		if t.State != tenancy.Active && t.State != tenancy.Paused {
 			continue
 		}
 		if runs[t.Name] = true; (e.changed[t.Name] || e.ensured[t.Name] != t.Row) && !now.Before(e.later[t.Name].again) {

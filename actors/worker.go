@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/fair"
 	"github.com/millrace-go/millrace/internal/growstack"
@@ -443,7 +444,7 @@ func (w *worker) read(ctx context.Context, in engine.Incarnation, r engine.ReadR
 	defer cancel()
 	page, err := w.deps.Events.Read(ctx, w.id.Tenant, r)
 	if err == nil && page.Incarnation != in {
-		err = projection.ErrIncarnationChanged
+		err = event.ErrIncarnationChanged
 	}
 	return page, err
 }

@@ -35,11 +35,10 @@ func New(s Store) (*Admin, error) {
 	if driver == nil {
 		return nil, errors.New("new admin: the store must not be nil")
 	}
-	w := waiting.Waiter{Store: driver, Plane: control.On(driver), Timeout: tuning.Query}
-	return ForRuntime(w, engine.DefaultLeaseDuration), nil
-}
-
-// ForRuntime is for package millrace. It returns the Admin of a runtime. Other modules use New.
-func ForRuntime(w waiting.Waiter, patience time.Duration) *Admin {
-	return &Admin{store: w.Store, plane: w.Plane, timeout: w.Timeout, patience: patience, waiter: w}
+	of, ofRuntime := s.(waiting.Store)
+	if !ofRuntime {
+		of = waiting.Store{Waiter: waiting.Waiter{Store: driver, Plane: control.On(driver), Timeout: tuning.Query}, Patience: engine.DefaultLeaseDuration}
+	}
+	w := of.Waiter
+	return &Admin{store: w.Store, plane: w.Plane, timeout: w.Timeout, patience: of.Patience, waiter: w}, nil
 }

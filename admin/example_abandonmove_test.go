@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/millrace-go/millrace/admin"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // The file to which a customer moved is lost. The operator, who knows that, goes on with the file from which the customer came.
@@ -39,8 +39,8 @@ func ExampleAbandonMove() {
 	lost.Close()
 
 	err = from.UnarchiveTenant(ctx, "acme")
-	fmt.Println("refused:", errors.Is(err, projection.ErrTenantMoved))
-	var moved *projection.MovedError
+	fmt.Println("refused:", errors.Is(err, tenancy.ErrMoved))
+	var moved *tenancy.MovedError
 	if errors.As(err, &moved) {
 		check(admin.AbandonMove(ctx, from, "acme", moved.Target))
 	}

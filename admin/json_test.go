@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var updateGolden = flag.Bool("update", false, "write the golden files")
@@ -25,7 +26,7 @@ func fullStatus() admin.Status {
 	return admin.Status{
 		Node: "6f1f", At: at(0),
 		Tenants: []admin.TenantStatus{
-			{Tenant: "acme", State: projection.TenantActive, Head: 120, Mark: 100, Held: &admin.HeldMark{Below: 110, Since: at(1), Holders: []string{"backend 7"}}},
+			{Tenant: "acme", State: tenancy.Active, Head: 120, Mark: 100, Held: &admin.HeldMark{Below: 110, Since: at(1), Holders: []string{"backend 7"}}},
 			{Tenant: "gone", Reason: "unknown tenant"},
 		},
 		Projections: []admin.ProjectionStatus{
@@ -49,7 +50,7 @@ func fullSummary() admin.Summary {
 				Filters: map[string][]string{"totals": {"a*"}}, StartedAt: at(7), Silent: 250 * time.Millisecond, States: map[admin.State]int{admin.StateLive: 2}},
 			{ID: "7a2a", StartedAt: at(8), Silent: time.Hour},
 		},
-		Tenants: map[projection.TenantState]int{projection.TenantActive: 2},
+		Tenants: map[tenancy.State]int{tenancy.Active: 2},
 		States:  map[admin.State]int{admin.StateLive: 2, admin.StateMissingObject: 1}, NotOwned: 1, Unregistered: 2,
 		Lagging: full.Projections[:1], LaggingTenants: []admin.TenantLag{{Tenant: "acme", Behind: 30, Worst: full.Projections[0].ID, Lagging: 2}}, Held: full.Tenants[:1], Standing: []admin.Standstill{{ID: full.Projections[0].ID, Since: at(1), Reason: "a page cannot be read"}}, StandingCount: 3, Parked: 1, OldestParked: at(2), OldestParkedIn: full.Projections[0].ID,
 		OldestSnapshot: 90 * time.Second, OldestSnapshotPID: 4242, Abandoned: 1, Stuck: 1,
@@ -66,7 +67,7 @@ func TestJSONOfStatusIsStableAndRoundTrips(t *testing.T) {
 	for name, value := range map[string]any{
 		"status": fullStatus(), "summary": fullSummary(), "dead_letter": letter, "event": envelope, "command_result": projection.CommandResult{Command: 1, Done: 2, Failed: 3},
 		"status_empty":  admin.Status{Tenants: []admin.TenantStatus{}, Projections: []admin.ProjectionStatus{}},
-		"summary_empty": admin.Summary{Nodes: []admin.NodeStatus{}, Tenants: map[projection.TenantState]int{}, States: map[admin.State]int{}, Lagging: []admin.ProjectionStatus{}, LaggingTenants: []admin.TenantLag{}, Held: []admin.TenantStatus{}, Standing: []admin.Standstill{}},
+		"summary_empty": admin.Summary{Nodes: []admin.NodeStatus{}, Tenants: map[tenancy.State]int{}, States: map[admin.State]int{}, Lagging: []admin.ProjectionStatus{}, LaggingTenants: []admin.TenantLag{}, Held: []admin.TenantStatus{}, Standing: []admin.Standstill{}},
 	} {
 		encoded, err := json.MarshalIndent(value, "", "  ")
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // MoveAction says what a projection of a moved tenant does in its new store.
@@ -66,8 +66,8 @@ type MoveReport struct {
 	Head int64
 	// Rows has the number of rows of each kind, all of which were compared.
 	Rows map[string]int64
-	// State is that of the tenant in the target: projection.TenantActive or projection.TenantArchived. A paused tenant is also paused there.
-	State projection.TenantState
+	// State is that of the tenant in the target: tenancy.Active or tenancy.Archived. A paused tenant is also paused there.
+	State tenancy.State
 }
 
 // MoveTenant moves a tenant to another store, of the same kind or another: its events with their positions, versions and times, idempotency
@@ -81,7 +81,7 @@ type MoveReport struct {
 // there when it is no longer needed.
 //
 // Both stores keep a record of the move. Until the tenant is dropped in the source, moves back, or the move is abandoned, UnarchiveTenant
-// of the source returns projection.ErrTenantMoved, since both stores would give the same positions to different events. A move to another
+// of the source returns tenancy.ErrMoved, since both stores would give the same positions to different events. A move to another
 // target returns it too, also in another process.
 //
 // After an error the target has nothing of the tenant. A tenant that this call has archived is active in the source again. A call that
@@ -92,8 +92,8 @@ type MoveReport struct {
 //
 // One move of a process runs at a time. If another process writes to the target for 30 seconds, MoveTenant gives up.
 //
-// MoveTenant returns projection.ErrTenantNotEmpty if the target has such a tenant with other events or projections,
-// projection.ErrOperationOpen while a rebuild, a swap or a drop of a version is open, and projection.ErrUnknownTenant. In these cases
+// MoveTenant returns tenancy.ErrNotEmpty if the target has such a tenant with other events or projections,
+// projection.ErrOperationOpen while a rebuild, a swap or a drop of a version is open, and tenancy.ErrUnknown. In these cases
 // nothing has changed. It needs the roles that own the tenant's schemas. In a file, nothing else is written while MoveTenant reads from it
 // or writes to it.
 func MoveTenant(ctx context.Context, from, to Store, tenant string, opts MoveOptions) (MoveReport, error) {
@@ -129,7 +129,7 @@ func move(ctx context.Context, from, to Store, m *control.Move, opts MoveOptions
 	return lifecycle.Move(ctx, source, target, m, opts.complete)
 }
 
-// AbandonMove gives up the move of a tenant to another store, which target names as projection.MovedError does. It is for callers who know
+// AbandonMove gives up the move of a tenant to another store, which target names as tenancy.MovedError does. It is for callers who know
 // that the other store does not have the tenant, and that no process moves it any more: if it has, both stores give the same positions to
 // different events. A tenant that was active before the move is active again afterwards, and UnarchiveTenant works. It needs the role that
 // owns the tenant's schema.

@@ -62,7 +62,7 @@ func (a *Admin) Forget(ctx context.Context, id projection.ID) error {
 // need no Create. The projection has the partitions with which the Admin's runtime registers it, otherwise one. Create does not
 // change the tables of its handler.
 //
-// Create returns projection.ErrExists if the tenant has a projection of that name, and projection.ErrTenantArchived for an
+// Create returns projection.ErrExists if the tenant has a projection of that name, and tenancy.ErrArchived for an
 // archived tenant.
 func (a *Admin) Create(ctx context.Context, id projection.ID, start projection.Start) error {
 	id = engine.FullID(id)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Summary is the state of a whole deployment: of all tenants, and of the projections on all nodes. It comes from a few statements on
@@ -21,7 +22,7 @@ type Summary struct {
 	// gracefully is left out. A process that died is listed for an hour.
 	Nodes []NodeStatus `json:"nodes"`
 	// Tenants counts the tenants in each state.
-	Tenants map[projection.TenantState]int `json:"tenants"`
+	Tenants map[tenancy.State]int `json:"tenants"`
 	// States counts the projections in each state, each partition separately, as reported by the nodes that run them.
 	// StateElsewhere counts those of living nodes whose version of the library reports no states.
 	States map[State]int `json:"states"`

@@ -26,7 +26,7 @@ import (
 //
 // Rebuild returns projection.ErrOperationOpen if the projection has an open operation, and projection.ErrNoHook if its code has
 // no Reset. It returns projection.ErrDelivers if its handler delivers and ResetOptions.Redeliver is not set, and
-// projection.ErrTenantArchived for an archived tenant. The projections of a paused tenant are reset, and continue when it is
+// tenancy.ErrArchived for an archived tenant. The projections of a paused tenant are reset, and continue when it is
 // resumed.
 func (a *Admin) Rebuild(ctx context.Context, id projection.ID, opts ResetOptions) error {
 	id = engine.FullID(id)

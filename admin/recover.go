@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // RestoredTenant is a tenant after its events were restored from a backup, or deleted, while its checkpoints stayed.
@@ -94,7 +95,7 @@ func (a *Admin) RestoredTenant(ctx context.Context, tenant string, end int64) (R
 }
 
 // RecoverTenant lets the projections of a tenant continue after its events were restored from a backup, or deleted. Before that they
-// have stopped with projection.ErrRestored, or are paused with their tenant. RestoredTenant shows what to decide:
+// have stopped with tenancy.ErrRestored, or are paused with their tenant. RestoredTenant shows what to decide:
 //
 //   - A read model elsewhere is rebuilt, so that it has no effects of events that are gone.
 //   - A read model that was restored with the events continues if it had handled all of them. If it lagged when the backup was made, it
@@ -189,7 +190,7 @@ func (a *Admin) restored(ctx context.Context, tenant string, end int64) (r Resto
 	}
 	head, found := heads.Positions[tenant]
 	if !found {
-		return r, cmp.Or(heads.Failed[tenant], a.store.Absent(ctx, tenant), projection.ErrUnknownTenant)
+		return r, cmp.Or(heads.Failed[tenant], a.store.Absent(ctx, tenant), tenancy.ErrUnknown)
 	}
 	r.Head = head
 	partitions, tables, err := a.plane.Restored(ctx, tenant)
@@ -264,7 +265,7 @@ func (a *Admin) settledAnew(ctx context.Context, tenant string, position int64) 
 	at, found := begins.At[id]
 	switch {
 	case !found:
-		return 0, cmp.Or(a.inactive(ctx, tenant), projection.ErrUnknownTenant)
+		return 0, cmp.Or(a.inactive(ctx, tenant), tenancy.ErrUnknown)
 	case at.Checkpoint < position:
 		return 0, fmt.Errorf("%w: %d", projection.ErrNotSettled, at.Checkpoint)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // ResetOptions are options of Admin.Reset and Admin.Rebuild. The zero value means the defaults.
@@ -86,7 +87,7 @@ func (a *Admin) settled(ctx context.Context, tenant string, position int64) (eng
 	for {
 		update, err := a.poll(ctx, tail)
 		switch {
-		case errors.Is(err, projection.ErrRestored):
+		case errors.Is(err, tenancy.ErrRestored):
 			return a.settledAnew(ctx, tenant, position)
 		case err != nil:
 			return 0, err

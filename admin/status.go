@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // State is what a projection is doing.
@@ -94,7 +95,7 @@ func (s Status) Projection(id projection.ID) ProjectionStatus {
 type TenantStatus struct {
 	Tenant string `json:"tenant"`
 	// State is the state of the tenant. Only the projections of an active tenant run.
-	State projection.TenantState `json:"state,omitempty"`
+	State tenancy.State `json:"state,omitempty"`
 	// Head is the highest visible position, or Mark if it cannot be read.
 	Head int64 `json:"head"`
 	// Mark is the settled mark: no event at or below it can still appear. It comes from this node if the node runs projections

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // view is what one call of Status knows. What is on this node comes from the registry, and all else from the database and from
@@ -207,7 +208,7 @@ func (v *view) readTenants(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	states := make(map[string]projection.TenantState, len(known))
+	states := make(map[string]tenancy.State, len(known))
 	for _, t := range known {
 		states[t.Name] = t.State
 	}

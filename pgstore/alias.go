@@ -16,8 +16,8 @@ import (
 //
 // An alias that exists takes one round trip, and a new one four.
 //
-// It returns projection.ErrUnknownTenant if there is no such tenant. If the alias is free and the tenant takes no appends, it returns
-// projection.ErrTenantArchived, ErrTenantCopying or ErrTenantDropping.
+// It returns tenancy.ErrUnknown if there is no such tenant. If the alias is free and the tenant takes no appends, it returns
+// tenancy.ErrArchived, ErrCopying or ErrDropping.
 func (t *Tenant) Alias(ctx context.Context, name string) (string, error) {
 	if err := t.store.notWithin(ctx); err != nil {
 		return "", aliasFailed(name, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // preparedTenants is the number of tenants whose appends are prepared statements, the first ones that a store appends to. Parsing and
@@ -35,7 +35,7 @@ const expireEvery = 16
 // trip, and a second one after a version conflict or for a repeat.
 //
 // It returns an *event.VersionConflictError if the stream is not in the expected state, event.ErrKeyReused if the
-// idempotency key was used for another stream, and projection.ErrTenantArchived or ErrTenantDropping if the tenant takes
+// idempotency key was used for another stream, and tenancy.ErrArchived or ErrDropping if the tenant takes
 // no appends. Events that cannot be stored are refused before anything is written.
 // After an error of the connection, the events may have been appended or not. The call can be repeated safely if it has
 // an idempotency key or expects a version.
@@ -341,7 +341,7 @@ func (t *Tenant) failed(ctx context.Context, doing, what string, err error) erro
 // connection.
 func (t *Tenant) failedTx(doing, what string, err error) error {
 	if pgerr.IsMissing(err) {
-		err = fmt.Errorf("%w %q, or its schema was dropped: %w", projection.ErrUnknownTenant, t.name, err)
+		err = fmt.Errorf("%w %q, or its schema was dropped: %w", tenancy.ErrUnknown, t.name, err)
 	}
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.closed(err))
 }

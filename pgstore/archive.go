@@ -14,12 +14,12 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // ArchiveTenant makes a tenant's events read-only and stops its projections. It returns when no projection of the
 // tenant runs any more, and releases the leases of dead nodes. Reads of events and of read models still work. Nodes do
-// not poll the tenant. Appends return projection.ErrTenantArchived. Inserts of other programs into the tenant's events
+// not poll the tenant. Appends return tenancy.ErrArchived. Inserts of other programs into the tenant's events
 // fail with SQLSTATE MR007, and abort their transactions. An archived tenant may be archived again.
 //
 // ArchiveTenant waits for transactions that have appended to the tenant. Meanwhile other appends continue, but may be
@@ -28,13 +28,13 @@ import (
 // second longer than the server's deadlock_timeout, after which the server cancels an autovacuum. ArchiveTenant needs the
 // role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
-	return lifecycle.Archive(ctx, s.port(), name, control.To(projection.TenantArchived))
+	return lifecycle.Archive(ctx, s.port(), name, control.To(tenancy.Archived))
 }
 
 // DecideState implements store.Moves.
 func (s port) DecideState(ctx context.Context, name string, decide store.Decision) error {
 	return s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
-		var to projection.TenantState
+		var to tenancy.State
 		err := s.onPlainly(ctx, tx).run(func(tx store.Tx) (err error) {
 			to, err = decide(tx, t.state)
 			return err
@@ -45,7 +45,7 @@ func (s port) DecideState(ctx context.Context, name string, decide store.Decisio
 		if changes, err := control.Becomes(t.state, to); !changes {
 			return err
 		}
-		if to == projection.TenantArchived {
+		if to == tenancy.Archived {
 			err = s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
 		} else {
 			err = execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema))
@@ -59,7 +59,7 @@ func (s port) DecideState(ctx context.Context, name string, decide store.Decisio
 
 // UnarchiveTenant reverses ArchiveTenant: appends work, and the projections continue from their checkpoints, except
 // those that are paused. It waits as ArchiveTenant does, and needs the same role. It does not change a tenant that is
-// not archived. It returns projection.ErrTenantMoved if a move (admin.MoveTenant) has, or may have, committed the tenant to
+// not archived. It returns tenancy.ErrMoved if a move (admin.MoveTenant) has, or may have, committed the tenant to
 // another store: see admin.AbandonMove.
 func (s *Store) UnarchiveTenant(ctx context.Context, name string) error {
 	if err := s.port().DecideState(ctx, name, control.Unarchive(name)); err != nil {
@@ -75,7 +75,7 @@ func (s *Store) closeEvents(ctx context.Context, tx pgx.Tx, schema, sqlState str
 }
 
 // setTenantState sets the state of a tenant under its structural lock.
-func (s *Store) setTenantState(ctx context.Context, tx pgx.Tx, name string, state projection.TenantState) error {
+func (s *Store) setTenantState(ctx context.Context, tx pgx.Tx, name string, state tenancy.State) error {
 	return s.onPlainly(ctx, tx).run(func(tx store.Tx) error {
 		control.SetState(tx, name, state)
 		return nil

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-func mustBe(t *testing.T, tenant *Tenant, want projection.TenantState) {
+func mustBe(t *testing.T, tenant *Tenant, want tenancy.State) {
 	t.Helper()
 	if state := must(tenant.State(testContext(t)))(t); state != want {
 		t.Errorf("tenant %q is %s, want %s", tenant.name, state, want)
@@ -91,11 +91,11 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 	for range 2 {
 		for range 2 {
 			noError(t, store.ArchiveTenant(ctx, acme.name))
-			mustBe(t, acme, projection.TenantArchived)
+			mustBe(t, acme, tenancy.Archived)
 		}
 		for way, fn := range appendWays {
 			err := fn(ctx, acme)
-			if way := strings.HasPrefix(way, "SQL"); way && !pgerr.Is(err, pgerr.TenantArchived) || !way && !errors.Is(err, projection.ErrTenantArchived) {
+			if way := strings.HasPrefix(way, "SQL"); way && !pgerr.Is(err, pgerr.TenantArchived) || !way && !errors.Is(err, tenancy.ErrArchived) {
 				t.Errorf("%v: error %v", way, err)
 			}
 		}
@@ -107,12 +107,12 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 		}
 		must(store.CreateTenant(ctx, acme.name))(t)
 		noError(t, store.Migrate(ctx))
-		mustBe(t, acme, projection.TenantArchived)
+		mustBe(t, acme, tenancy.Archived)
 		mustAppend(t, newTenant(t, store, "other"), "s", event.Any, someEvents(1)...)
 
 		for range 2 {
 			noError(t, store.UnarchiveTenant(ctx, acme.name))
-			mustBe(t, acme, projection.TenantActive)
+			mustBe(t, acme, tenancy.Active)
 		}
 	}
 	for way, fn := range appendWays {
@@ -127,11 +127,11 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 	noError(t, store.UnarchiveTenant(ctx, acme.name))
 	mustAppend(t, acme, "s", event.Any, someEvents(1)...)
 	mustExec(t, store, "drop schema millrace_other cascade")
-	if err := store.ArchiveTenant(ctx, "other"); !errors.Is(err, projection.ErrTenantDropped) {
+	if err := store.ArchiveTenant(ctx, "other"); !errors.Is(err, tenancy.ErrDropped) {
 		t.Errorf("archive a tenant whose schema is gone: %v", err)
 	}
 	for doing, err := range map[string]error{"archive": store.ArchiveTenant(ctx, "none"), "unarchive": store.UnarchiveTenant(ctx, "none")} {
-		if !errors.Is(err, projection.ErrUnknownTenant) {
+		if !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("%s a tenant that does not exist: %v", doing, err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestArchivingWaitsForOpenAppendsAndNamesThem(t *testing.T) {
 		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "prepared transaction -1/") && !strings.Contains(err.Error(), "prepared transaction ") {
 			t.Errorf("%s while a prepared transaction is open: %v", doing, err)
 		}
-		if mustBe(t, acme, projection.TenantActive); appends < 2 {
+		if mustBe(t, acme, tenancy.Active); appends < 2 {
 			t.Errorf("%s: %d appends meanwhile", doing, appends)
 		}
 	}
@@ -303,7 +303,7 @@ func TestUnarchivedTenantStaysOpenIfAllTriggersAreEnabled(t *testing.T) {
 		mustAppend(t, acme, "s", event.Any, someEvents(2)...)
 	}
 	noError(t, store.ArchiveTenant(ctx, acme.name))
-	if _, err := acme.Append(ctx, "s", event.Any, someEvents(1)...); !errors.Is(err, projection.ErrTenantArchived) {
+	if _, err := acme.Append(ctx, "s", event.Any, someEvents(1)...); !errors.Is(err, tenancy.ErrArchived) {
 		t.Errorf("append to the archived tenant: %v", err)
 	}
 }
@@ -351,7 +351,7 @@ func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 		}
 	}
 	tenants := must(owner.port().Tenants(ctx, nil))(t)
-	if slices.ContainsFunc(tenants, func(t engine.Tenant) bool { return t.State != projection.TenantActive }) {
+	if slices.ContainsFunc(tenants, func(t engine.Tenant) bool { return t.State != tenancy.Active }) {
 		t.Errorf("tenants %+v", tenants)
 	}
 	mustAppend(t, must(owner.ForTenant("acme"))(t), "s", event.Any, someEvents(1)...)

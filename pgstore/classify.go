@@ -7,9 +7,11 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // sqlClass classifies the SQLSTATEs that a handler's statement may meet. A row of two characters is a whole class. Every
@@ -55,11 +57,11 @@ var sqlClass = map[string]engine.Class{
 // meaning maps the SQLSTATEs that the control schema's functions raise to errors.
 var meaning = map[string]error{
 	pgerr.LeaseLost:          projection.ErrLeaseLost,
-	pgerr.IncarnationChanged: projection.ErrIncarnationChanged,
-	pgerr.Standby:            projection.ErrNotPrimary,
-	pgerr.TenantArchived:     projection.ErrTenantArchived,
-	pgerr.TenantDropping:     projection.ErrTenantDropping,
-	pgerr.TenantCopying:      projection.ErrTenantCopying,
+	pgerr.IncarnationChanged: event.ErrIncarnationChanged,
+	pgerr.Standby:            event.ErrNotPrimary,
+	pgerr.TenantArchived:     tenancy.ErrArchived,
+	pgerr.TenantDropping:     tenancy.ErrDropping,
+	pgerr.TenantCopying:      tenancy.ErrCopying,
 }
 
 // classOf returns the class of a server's error: by its SQLSTATE, the first three characters of that, or its class.

@@ -13,9 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestClassOfSQLStates(t *testing.T) {
@@ -78,7 +80,7 @@ func TestClassOfErrors(t *testing.T) {
 		{context.DeadlineExceeded, unclear}, {context.Canceled, infra}, {pgx.ErrTxClosed, unclear},
 		{&net.DNSError{Err: "no such host"}, unclear}, {&pgconn.ConnectError{}, unclear},
 		{projection.ErrLeaseLost, lost},
-		{projection.ErrNotPrimary, unclear}, {projection.ErrRestored, config}, {projection.ErrUnknownTenant, config},
+		{event.ErrNotPrimary, unclear}, {tenancy.ErrRestored, config}, {tenancy.ErrUnknown, config},
 		{ErrNotMigrated, config},
 		{projection.ErrLockWait, infra}, {errors.Join(projection.ErrLockWait, io.EOF), infra},
 		{projection.ErrTimeout, handler}, {errors.Join(projection.ErrTimeout, io.EOF), handler},
@@ -131,7 +133,7 @@ func TestClassOfErrorsThatHandlersReturn(t *testing.T) {
 	}{
 		{&pgconn.PgError{Code: "40001"}, engine.Infrastructure}, {&pgconn.PgError{Code: "57P01"}, engine.Unclear},
 		{&pgconn.PgError{Code: "23505"}, engine.HandlerFault}, {&pgconn.PgError{Code: "3D000"}, engine.HandlerFault},
-		{&pgconn.PgError{Code: "MR001"}, engine.HandlerFault}, {projection.ErrNotPrimary, engine.HandlerFault},
+		{&pgconn.PgError{Code: "MR001"}, engine.HandlerFault}, {event.ErrNotPrimary, engine.HandlerFault},
 		{io.EOF, engine.HandlerFault}, {syscall.ECONNREFUSED, engine.HandlerFault}, {errors.New("any"), engine.HandlerFault},
 	} {
 		for _, err := range []error{test.err, projection.At(3, test.err)} {

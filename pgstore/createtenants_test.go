@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // tenantNames returns n names that are not sorted.
@@ -217,7 +218,7 @@ func TestCreateTenantsNamesTheTenantAtFault(t *testing.T) {
 	}
 	newTenant(t, store, "gone")
 	mustExec(t, store, "drop schema millrace_gone cascade; drop schema millrace_theirs", pgx.QueryExecModeSimpleProtocol)
-	if err := store.CreateTenants(ctx, "gone"); !errors.Is(err, projection.ErrTenantDropped) || !strings.Contains(err.Error(), `tenant "gone"`) {
+	if err := store.CreateTenants(ctx, "gone"); !errors.Is(err, tenancy.ErrDropped) || !strings.Contains(err.Error(), `tenant "gone"`) {
 		t.Errorf("a dropped schema: %v", err)
 	}
 	// A row whose schema is recorded under another name than its own.

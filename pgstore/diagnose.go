@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // DiagnoseOptions configure Diagnose. The zero value means the defaults.
@@ -231,7 +232,7 @@ func (e *examination) clock(server, before, after time.Time) {
 }
 
 // stateProblems are the states in which a tenant should not stay.
-var stateProblems = map[projection.TenantState]string{
-	projection.TenantDropping: "call DropTenant (millrace tenants drop) again: an interrupted drop does not continue by itself",
-	projection.TenantCopying:  "continue or cancel the copy with the version of millrace that began it, or drop the tenant",
+var stateProblems = map[tenancy.State]string{
+	tenancy.Dropping: "call DropTenant (millrace tenants drop) again: an interrupted drop does not continue by itself",
+	tenancy.Copying:  "continue or cancel the copy with the version of millrace that began it, or drop the tenant",
 }

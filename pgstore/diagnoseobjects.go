@@ -15,7 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // rows checks that the role sees all rows of the store.
@@ -68,11 +68,11 @@ func (e *examination) schemas(ctx context.Context) error {
 func (e *examination) tenants(ctx context.Context, migrate string) (schemas []string, err error) {
 	schemas = []string{e.opts.Schema}
 	var outdated, gone []string
-	states := make(map[projection.TenantState][]string)
+	states := make(map[tenancy.State][]string)
 	rows, _ := e.conn.Query(ctx, e.control.sql("diagnose_tenants"))
 	var name, schema string
 	var version int
-	var state projection.TenantState
+	var state tenancy.State
 	var exists bool
 	_, err = pgx.ForEachRow(rows, []any{&name, &schema, &version, &state, &exists}, func() error {
 		switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // dial opens a connection outside the pool, to dsn or, if that is empty, as the pool does. The pool's hooks set it up:
@@ -85,7 +85,7 @@ func takesWrites(ctx context.Context, conn *pgconn.PgConn) error {
 	case len(result.Rows) != 1:
 		return fmt.Errorf("check whether the server takes writes: got %d rows, want 1", len(result.Rows))
 	case string(result.Rows[0][0]) != "f":
-		return fmt.Errorf("the server is a standby in recovery: %w", projection.ErrNotPrimary)
+		return fmt.Errorf("the server is a standby in recovery: %w", event.ErrNotPrimary)
 	case string(result.Rows[0][1]) != "f":
 		return errReadOnly
 	}
@@ -115,5 +115,5 @@ func closeStandby(ctx context.Context, conn *pgx.Conn, err error) {
 }
 
 func fromStandby(err error) bool {
-	return errors.Is(err, projection.ErrNotPrimary) || pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported)
+	return errors.Is(err, event.ErrNotPrimary) || pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported)
 }

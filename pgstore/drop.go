@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,25 +12,21 @@ import (
 	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
-
-// ErrTenantNeeded is returned by DropTenant if objects outside of the tenant's schema depend on objects in it.
-var ErrTenantNeeded = errors.New("objects outside of the tenant's schema depend on it")
 
 // DropTenant removes a tenant for ever: its events, its read models and everything else in its schema, its projections,
 // checkpoints, dead letters and commands. opts.Confirm must repeat the name. The default tenant cannot be dropped. Other
 // tenants are not affected. Afterwards a tenant of that name may be created again, and has nothing of the dropped one.
 //
-// The drop has two transactions. The first stops appends: they return projection.ErrTenantDropping, and
-// projection.ErrUnknownTenant after the drop. Then DropTenant waits until no projection of the tenant runs any more.
+// The drop has two transactions. The first stops appends: they return tenancy.ErrDropping, and
+// tenancy.ErrUnknown after the drop. Then DropTenant waits until no projection of the tenant runs any more.
 // The second transaction removes everything. If DropTenant is interrupted in between, also by the end of the process,
-// the tenant stays in the state projection.TenantDropping, and DropTenant must be called again. Both transactions wait
+// the tenant stays in the state tenancy.Dropping, and DropTenant must be called again. Both transactions wait
 // for others that use the tenant's tables, as ArchiveTenant does, and the second also for reads.
 //
-// If objects outside of the schema depend on it, the error wraps ErrTenantNeeded and lists them: see tenancy.DropOptions.
-// DropTenant returns projection.ErrUnknownTenant if there is no such tenant. It needs the role that owns the
+// If objects outside of the schema depend on it, the error wraps tenancy.ErrNeeded and lists them: see tenancy.DropOptions.
+// DropTenant returns tenancy.ErrUnknown if there is no such tenant. It needs the role that owns the
 // tenant's schema.
 func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOptions) error {
 	err := lifecycle.Drop(ctx, s.plane(), name, opts.Confirm,
@@ -53,7 +48,7 @@ func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOp
 func (s *Store) beginDrop(ctx context.Context, name string, opts tenancy.DropOptions) (row int32, err error) {
 	err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		row = t.row
-		if changes, err := control.Becomes(t.state, projection.TenantDropping); !changes {
+		if changes, err := control.Becomes(t.state, tenancy.Dropping); !changes {
 			return err
 		}
 		if err := s.notNeeded(ctx, tx, t.schema, opts); err != nil {
@@ -69,7 +64,7 @@ func (s *Store) beginDrop(ctx context.Context, name string, opts tenancy.DropOpt
 				return err
 			}
 		}
-		return s.setTenantState(ctx, tx, name, projection.TenantDropping)
+		return s.setTenantState(ctx, tx, name, tenancy.Dropping)
 	})
 	return row, err
 }
@@ -104,7 +99,7 @@ func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, schema string) error 
 	return execScript(ctx, tx, sqltext.Fill(queries.Text("lock_tables"), "{tables}", strings.Join(tables, ", ")))
 }
 
-// notNeeded returns ErrTenantNeeded if objects outside of the schema depend on it and are not to be dropped with it.
+// notNeeded returns tenancy.ErrNeeded if objects outside of the schema depend on it and are not to be dropped with it.
 func (s *Store) notNeeded(ctx context.Context, tx pgx.Tx, schema string, opts tenancy.DropOptions) error {
 	if opts.Dependents {
 		return nil
@@ -112,7 +107,7 @@ func (s *Store) notNeeded(ctx context.Context, tx pgx.Tx, schema string, opts te
 	rows, _ := tx.Query(ctx, queries.Text("tenant_dependents"), pgx.QueryExecModeExec, schema)
 	dependents, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(dependents) > 0 {
-		err = fmt.Errorf("%w: %s", ErrTenantNeeded, listed(dependents))
+		err = fmt.Errorf("%w: %s", tenancy.ErrNeeded, listed(dependents))
 	}
 	return err
 }

@@ -90,7 +90,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 			mustExec(t, store, "drop schema "+acme.quoted+" cascade") // by hand
 		}
 		noError(t, together(3, func(int) error { // all of them may also find it gone
-			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err, projection.ErrUnknownTenant) {
+			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err, tenancy.ErrUnknown) {
 				return err
 			}
 			return nil
@@ -100,7 +100,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 		}
 		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "ReadAll": firstError(acme.ReadAll(ctx, event.ReadOptions{})),
 			"DropTenant": store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}), "State": must2(acme.State(ctx))} {
-			if !errors.Is(err, projection.ErrUnknownTenant) {
+			if !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -146,10 +146,10 @@ func TestTenantThatOthersDependOnIsDroppedOnlyWithThem(t *testing.T) {
 		}
 		mustExec(t, store, strings.ReplaceAll(sql, "S.", acme.quoted+"."), pgx.QueryExecModeSimpleProtocol)
 		err := store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"})
-		if !errors.Is(err, ErrTenantNeeded) || !strings.Contains(err.Error(), what) || strings.Contains(err.Error(), "schema millrace_acme,") {
+		if !errors.Is(err, tenancy.ErrNeeded) || !strings.Contains(err.Error(), what) || strings.Contains(err.Error(), "schema millrace_acme,") {
 			t.Errorf("%s: error %v", sql, err)
 		}
-		mustBe(t, acme, projection.TenantActive)
+		mustBe(t, acme, tenancy.Active)
 		mustAppend(t, acme, "s", event.Any, someEvents(1)...)
 		noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme", Dependents: true}))
 		if left := leftOf(t, store, acme); left != 0 {
@@ -178,17 +178,17 @@ func TestDropIsRefusedAgainBeforeItsLastStep(t *testing.T) {
 	mustExec(t, store, "update millrace.leases set owner = $1 where id = $2", node.ID, row)
 	done := make(chan error, 1)
 	go func() { done <- store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}) }()
-	for must(acme.State(ctx))(t) != projection.TenantDropping {
+	for must(acme.State(ctx))(t) != tenancy.Dropping {
 		noError(t, ctx.Err())
 	}
 	mustExec(t, store, "create view public.late as select * from millrace_acme.events; update millrace.leases set owner = null", pgx.QueryExecModeSimpleProtocol)
-	if err := <-done; !errors.Is(err, ErrTenantNeeded) {
+	if err := <-done; !errors.Is(err, tenancy.ErrNeeded) {
 		t.Errorf("error %v", err)
 	}
 	for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "CreateTenant": must2(store.CreateTenant(ctx, "acme")),
 		"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"), "unarchive": store.UnarchiveTenant(ctx, "acme"),
 		"pause": store.plane().SetTenantDesired(ctx, "acme", engine.WantPause)} {
-		if !errors.Is(err, projection.ErrTenantDropping) {
+		if !errors.Is(err, tenancy.ErrDropping) {
 			t.Errorf("%s while the tenant is being dropped: %v", what, err)
 		}
 	}
@@ -225,7 +225,7 @@ func TestDropContinuesAfterAnInterruptionAtEachStep(t *testing.T) {
 	dsn := pgtest.Database(t)
 	store := migrated(t, openStore(t, dsn, Options{}))
 	ctx := testContext(t)
-	states := make(map[projection.TenantState]int)
+	states := make(map[tenancy.State]int)
 	for at, cuts := int64(1), 2; cuts == 2; at++ {
 		cuts = 0
 		for _, sent := range []bool{false, true} {
@@ -250,17 +250,17 @@ func TestDropContinuesAfterAnInterruptionAtEachStep(t *testing.T) {
 			}
 			state, asked := acme.State(ctx)
 			switch {
-			case errors.Is(asked, projection.ErrUnknownTenant):
+			case errors.Is(asked, tenancy.ErrUnknown):
 				state = "gone"
 				if _, err := store.CreateTenant(ctx, "acme"); err != nil {
 					t.Errorf("create it again: %v", err)
 				}
 			case err == nil:
 				t.Errorf("cut at %d: no error, but the tenant is %s, %v", at, state, asked)
-			case state == projection.TenantActive:
+			case state == tenancy.Active:
 				mustAppend(t, acme, "s", event.Any, someEvents(1)...)
-			case state == projection.TenantDropping:
-				if _, err := acme.Append(ctx, "s", event.Any, someEvents(1)...); !errors.Is(err, projection.ErrTenantDropping) {
+			case state == tenancy.Dropping:
+				if _, err := acme.Append(ctx, "s", event.Any, someEvents(1)...); !errors.Is(err, tenancy.ErrDropping) {
 					t.Errorf("cut at %d: append: %v", at, err)
 				}
 			}
@@ -272,7 +272,7 @@ func TestDropContinuesAfterAnInterruptionAtEachStep(t *testing.T) {
 		}
 	}
 	t.Logf("states after the cuts: %v", states)
-	for _, state := range []projection.TenantState{projection.TenantActive, projection.TenantDropping, "gone"} {
+	for _, state := range []tenancy.State{tenancy.Active, tenancy.Dropping, "gone"} {
 		if states[state] < 2 {
 			t.Errorf("the tenant was in state %s after %d cuts", state, states[state])
 		}
@@ -294,7 +294,7 @@ func TestDropWaitsForReadersAndNamesThem(t *testing.T) {
 	if err := store.DropTenant(short, "acme", tenancy.DropOptions{Confirm: "acme"}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("backend ", pid)) {
 		t.Errorf("error %v, want one that names backend %d", err, pid)
 	}
-	mustBe(t, must(store.ForTenant("acme"))(t), projection.TenantDropping)
+	mustBe(t, must(store.ForTenant("acme"))(t), tenancy.Dropping)
 	done := make(chan error, 1)
 	go func() { done <- store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}) }()
 	waitBlocked(t, store, 1)

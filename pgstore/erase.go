@@ -25,8 +25,8 @@ import (
 // pause, and so does Admin.ResumeTenant. It can be repeated. The reason, from 1 to 1,000 bytes, is kept with the erasure: see Erasures.
 // Later appends to the stream are not redacted.
 //
-// It needs the role that owns the tenant's schema. It returns projection.ErrUnknownTenant, projection.ErrTenantDropping,
-// projection.ErrTenantCopying, and event.ErrNotFound if the stream has neither events nor aliases. docs/erasure.md says what is left of
+// It needs the role that owns the tenant's schema. It returns tenancy.ErrUnknown, tenancy.ErrDropping,
+// tenancy.ErrCopying, and event.ErrNotFound if the stream has neither events nor aliases. docs/erasure.md says what is left of
 // the events.
 func (t *Tenant) EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error) {
 	return t.erase(ctx, event.Erasure{Stream: stream, Reason: reason})

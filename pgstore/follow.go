@@ -32,10 +32,10 @@ const listenCheck = 15 * time.Second
 //
 // An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any
 // other error is yielded last, also that of ctx. Follow waits while the server cannot be reached. It ends with
-// projection.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned may be gone, and with
-// projection.ErrRestored if the tenant's events end below what it has returned, below opts.After, or below the checkpoint of a projection
+// event.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned may be gone, and with
+// tenancy.ErrRestored if the tenant's events end below what it has returned, below opts.After, or below the checkpoint of a projection
 // (see admin.Admin.RecoverTenant). The caller then reads again what it needs. If the tenant is dropped, Follow ends with
-// projection.ErrUnknownTenant or projection.ErrTenantDropping, also if it is created again.
+// tenancy.ErrUnknown or tenancy.ErrDropping, also if it is created again.
 //
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a body. Handlers and
 // hooks cannot call it: it returns projection.ErrWithinTx.

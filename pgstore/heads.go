@@ -12,10 +12,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // headsSlice is the maximum number of tenants in one statement. Each takes locks until the transaction ends, and one
@@ -88,7 +88,7 @@ func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Hea
 	case err != nil:
 		return err
 	case heads.Incarnation != 0 && heads.Incarnation != in:
-		return projection.ErrIncarnationChanged
+		return event.ErrIncarnationChanged
 	}
 	heads.Incarnation = in
 	for i, name := range tenants {
@@ -131,7 +131,7 @@ func (s port) Ping(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("ping: %w", storeFault(err))
 	case recovery:
-		return fmt.Errorf("ping: %w", projection.ErrNotPrimary)
+		return fmt.Errorf("ping: %w", event.ErrNotPrimary)
 	case readOnly:
 		return fmt.Errorf("ping: %w", &engine.Fault{Class: engine.Infrastructure, Probe: true, Err: errReadOnly})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestHeadsAreReadWithoutUnreadableTenants(t *testing.T) {
@@ -77,7 +78,7 @@ func TestHeadsAreReadWithoutUnreadableTenants(t *testing.T) {
 				t.Errorf("%s: %d, %v; it does not exist", name, position, failed)
 			}
 		case "t5", "t11", "t13":
-			if read || !errors.Is(failed, projection.ErrTenantLocked) || !strings.Contains(failed.Error(), "backend ") {
+			if read || !errors.Is(failed, tenancy.ErrLocked) || !strings.Contains(failed.Error(), "backend ") {
 				t.Errorf("%s: %d, %v; it is locked", name, position, failed)
 			}
 		case "t7":

@@ -163,7 +163,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 		},
 	} {
 		err := write()
-		if !errors.Is(err, projection.ErrIncarnationChanged) || port.Classify(err).Class != engine.Infrastructure {
+		if !errors.Is(err, event.ErrIncarnationChanged) || port.Classify(err).Class != engine.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -258,7 +258,7 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 		"next command":   func() error { _, err := port.plane().NextCommand(testContext(t), lease, false); return err },
 		"tail":           func() error { _, err := f.tail.Poll(testContext(t)); return err },
 	} {
-		if err := read(); !errors.Is(err, projection.ErrNotPrimary) {
+		if err := read(); !errors.Is(err, event.ErrNotPrimary) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -272,7 +272,7 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 			}
 			return
 		}
-		if !errors.Is(err, projection.ErrNotPrimary) {
+		if !errors.Is(err, event.ErrNotPrimary) {
 			t.Fatal(err)
 		}
 	}
@@ -325,7 +325,7 @@ func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
 	}
 	to.Store(server)
 	store.pool.Reset()
-	if _, err := f.tail.(*tail).scan(testContext(t)); !errors.Is(err, projection.ErrIncarnationChanged) {
+	if _, err := f.tail.(*tail).scan(testContext(t)); !errors.Is(err, event.ErrIncarnationChanged) {
 		t.Errorf("the old primary was asked who holds the gap at %d: %v", gap[0], err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
@@ -361,7 +362,7 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 		t.Errorf("of none are wanted %v, %v", got, err)
 	}
 	for unknown, want := range map[projection.ID]error{
-		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant,
+		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: tenancy.ErrUnknown,
 	} {
 		if err := store.plane().SetDesiredState(testContext(t), unknown, engine.WantPause); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)

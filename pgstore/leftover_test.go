@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/millrace-go/millrace/event"
@@ -231,7 +233,7 @@ func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
 	} {
 		store := modelStore(t)
 		core, logs := observer.New(zap.DebugLevel)
-		lesser := asRole(t, store, role, may.granted, Options{Logger: zap.New(core)})
+		lesser := asRole(t, store, role, may.granted, Options{Logger: slog.New(zapslog.NewHandler(core))})
 		owners := owning(t, store, "p")
 		left := owners[0].stand(0)
 		expire(t, store, left.node)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // lockedAge is how long the known locks are used before the server is asked again.
@@ -102,7 +102,7 @@ func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, form
 
 // errLockedBy is the error about a tenant whose events these sessions lock.
 func errLockedBy(holders []string) error {
-	return fmt.Errorf("%w by %s", projection.ErrTenantLocked, strings.Join(holders, ", "))
+	return fmt.Errorf("%w by %s", tenancy.ErrLocked, strings.Join(holders, ", "))
 }
 
 // withoutLocked returns the tenants that are not known to be locked. For the others it puts the lock holders into

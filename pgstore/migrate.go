@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var (
@@ -36,7 +37,7 @@ var (
 // alone. After the end of ctx or of the connection, the tenants that are left wait for the next Migrate.
 //
 // If everything is up to date, Migrate only reads and needs no right to create. If the role lacks a right, the error
-// names it. A tenant whose schema was dropped without millrace is logged and skipped: see projection.ErrTenantDropped.
+// names it. A tenant whose schema was dropped without millrace is logged and skipped: see tenancy.ErrDropped.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrate(ctx, ownMigrations)
 }
@@ -67,8 +68,8 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 // is one transaction. A tenant that exists is brought to this program's version. The errors are:
 //   - ErrNotMigrated before Migrate,
 //   - ErrForeignSchema if a schema of the name exists that is not this store's,
-//   - projection.ErrTenantDropped if the tenant exists and its schema does not,
-//   - projection.ErrTenantDropping until a drop of a tenant of that name has ended.
+//   - tenancy.ErrDropped if the tenant exists and its schema does not,
+//   - tenancy.ErrDropping until a drop of a tenant of that name has ended.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.createTenant(ctx, name, ownMigrations)
 	if err != nil {
@@ -118,7 +119,7 @@ func (s *Store) readTenants(ctx context.Context, m migrations, names []string) (
 	}
 	tenants := make([]engine.Tenant, len(found))
 	for i, name := range found {
-		tenants[i] = engine.Tenant{Row: ids[i], Name: name, State: projection.TenantState(states[i])}
+		tenants[i] = engine.Tenant{Row: ids[i], Name: name, State: tenancy.State(states[i])}
 	}
 	slices.SortFunc(tenants, func(a, b engine.Tenant) int { return strings.Compare(a.Name, b.Name) })
 	return tenants, nil
@@ -206,7 +207,7 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 	}
 	err = s.locked(ctx, func(tx pgx.Tx) error {
 		schema, version, err := s.tenantVersion(ctx, tx, name)
-		if errors.Is(err, projection.ErrUnknownTenant) {
+		if errors.Is(err, tenancy.ErrUnknown) {
 			schema, version, err = t.schema, 0, s.insertTenant(ctx, tx, t)
 		}
 		if err != nil {
@@ -227,7 +228,7 @@ func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) er
 		var version int
 		schema, version, err = s.tenantVersion(ctx, tx, name)
 		switch {
-		case errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropping):
+		case errors.Is(err, tenancy.ErrUnknown), errors.Is(err, tenancy.ErrDropping):
 			return nil
 		case err != nil:
 			return err
@@ -255,7 +256,7 @@ func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, 
 		return false, err
 	}
 	_, version, err := s.tenantVersion(ctx, s.pool, t.name)
-	if errors.Is(err, projection.ErrUnknownTenant) {
+	if errors.Is(err, tenancy.ErrUnknown) {
 		return false, nil
 	}
 	if err != nil || version < len(m.tenant) {

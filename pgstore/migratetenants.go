@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // badTenantsNamed is how many bad tenants the error of a Migrate names. Thousands may fail for one reason.
@@ -41,7 +42,7 @@ func (s *Store) migrateTenants(ctx context.Context, m migrations) error {
 	var bad badTenants
 	// DefaultTenant comes first, and is created if it does not exist.
 	_, err := s.createTenant(ctx, projection.DefaultTenant, m)
-	badDefault := err != nil && !errors.Is(err, projection.ErrTenantDropped)
+	badDefault := err != nil && !errors.Is(err, tenancy.ErrDropped)
 	if badDefault {
 		bad.add(projection.DefaultTenant, err)
 		if ends(ctx, err) {
@@ -62,7 +63,7 @@ func (s *Store) migrateTenants(ctx context.Context, m migrations) error {
 			}
 			err := s.migrateTenant(ctx, after, m)
 			switch {
-			case errors.Is(err, projection.ErrTenantDropped):
+			case errors.Is(err, tenancy.ErrDropped):
 				s.log.Error("tenant not migrated", zap.String("tenant", after), zap.Error(err))
 			case err != nil:
 				bad.add(after, s.namingExtensions(ctx, s.pool, after, err))

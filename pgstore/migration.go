@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 //go:embed migrations
@@ -87,20 +87,20 @@ func (s *Store) controlVersion(ctx context.Context, q querier) (version int, err
 	return version, err
 }
 
-// tenantVersion returns the schema and the version of a tenant. The error is projection.ErrUnknownTenant if there is
-// none of that name, projection.ErrTenantDropping while it is being dropped, and projection.ErrTenantDropped if its schema
+// tenantVersion returns the schema and the version of a tenant. The error is tenancy.ErrUnknown if there is
+// none of that name, tenancy.ErrDropping while it is being dropped, and tenancy.ErrDropped if its schema
 // is gone.
 func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (schema string, version int, err error) {
-	var state projection.TenantState
+	var state tenancy.State
 	var gone bool
 	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &state, &gone)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		err = fmt.Errorf("%w %q", projection.ErrUnknownTenant, name)
-	case err == nil && state == projection.TenantDropping:
-		err = fmt.Errorf("tenant %q: %w", name, projection.ErrTenantDropping)
+		err = fmt.Errorf("%w %q", tenancy.ErrUnknown, name)
+	case err == nil && state == tenancy.Dropping:
+		err = fmt.Errorf("tenant %q: %w", name, tenancy.ErrDropping)
 	case err == nil && gone:
-		err = fmt.Errorf("the schema %q of tenant %q is gone: %w", schema, name, projection.ErrTenantDropped)
+		err = fmt.Errorf("the schema %q of tenant %q is gone: %w", schema, name, tenancy.ErrDropped)
 	}
 	return schema, version, err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped,
@@ -23,7 +23,7 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 	}
 	schema, version, asked := t.store.tenantVersion(ctx, t.store.pool, t.name)
 	switch {
-	case errors.Is(asked, projection.ErrUnknownTenant), errors.Is(asked, projection.ErrTenantDropped), errors.Is(asked, projection.ErrTenantDropping):
+	case errors.Is(asked, tenancy.ErrUnknown), errors.Is(asked, tenancy.ErrDropped), errors.Is(asked, tenancy.ErrDropping):
 		return fmt.Errorf("%w: %w", asked, err)
 	case pgerr.IsMissing(asked):
 		return t.store.missing(asked)
@@ -37,9 +37,9 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 	case asked != nil:
 		return unexplained(t.name, asked, err)
 	case exists:
-		return fmt.Errorf("%w %q, which was created meanwhile: %w", projection.ErrUnknownTenant, t.name, err)
+		return fmt.Errorf("%w %q, which was created meanwhile: %w", tenancy.ErrUnknown, t.name, err)
 	}
-	return fmt.Errorf("a table in the schema %q of tenant %q is gone: %w: %w", schema, t.name, projection.ErrTenantDropped, err)
+	return fmt.Errorf("a table in the schema %q of tenant %q is gone: %w: %w", schema, t.name, tenancy.ErrDropped, err)
 }
 
 // unexplained returns the error of a read that should have explained err.
@@ -51,11 +51,11 @@ func unexplained(tenant string, asked, err error) error {
 func (t *Tenant) closed(err error) error {
 	switch {
 	case pgerr.Is(err, pgerr.TenantArchived):
-		return fmt.Errorf("tenant %q: %w: %w", t.name, projection.ErrTenantArchived, err)
+		return fmt.Errorf("tenant %q: %w: %w", t.name, tenancy.ErrArchived, err)
 	case pgerr.Is(err, pgerr.TenantDropping):
-		return fmt.Errorf("tenant %q: %w: %w", t.name, projection.ErrTenantDropping, err)
+		return fmt.Errorf("tenant %q: %w: %w", t.name, tenancy.ErrDropping, err)
 	case pgerr.Is(err, pgerr.TenantCopying):
-		return fmt.Errorf("tenant %q: %w: %w", t.name, projection.ErrTenantCopying, err)
+		return fmt.Errorf("tenant %q: %w: %w", t.name, tenancy.ErrCopying, err)
 	}
 	return err
 }

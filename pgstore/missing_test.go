@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -13,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -23,12 +24,13 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestMigrateSkipsATenantWhoseSchemaIsGone(t *testing.T) {
 	t.Parallel()
 	core, logs := observer.New(zapcore.ErrorLevel)
-	store := migrated(t, openStore(t, pgtest.Database(t), Options{Logger: zap.New(core)}))
+	store := migrated(t, openStore(t, pgtest.Database(t), Options{Logger: slog.New(zapslog.NewHandler(core))}))
 	for _, name := range []string{"a", "b", "c"} {
 		newTenant(t, store, name)
 	}
@@ -92,10 +94,10 @@ func TestErrorSaysWhyATenantIsAbsent(t *testing.T) {
 		err  error
 		says string
 	}{
-		"table":   {projection.ErrTenantDropped, `a table in the schema "millrace_table" of tenant "table" is gone`},
-		"schema":  {projection.ErrTenantDropped, `the schema "millrace_schema" of tenant "schema" is gone`},
+		"table":   {tenancy.ErrDropped, `a table in the schema "millrace_table" of tenant "table" is gone`},
+		"schema":  {tenancy.ErrDropped, `the schema "millrace_schema" of tenant "schema" is gone`},
 		"old":     {ErrNotMigrated, "schema version 0 is older"},
-		"unknown": {projection.ErrUnknownTenant, `"unknown"`},
+		"unknown": {tenancy.ErrUnknown, `"unknown"`},
 	} {
 		absent := must(store.ForTenant(tenant))(t)
 		_, appendErr := absent.Append(ctx, "s", event.Any, someEvents(1)...)
@@ -166,10 +168,10 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 		unknown[what] = call
 	}
 	for what, call := range unknown {
-		if err := call(projection.ID{Name: "other"}); !errors.Is(err, projection.ErrUnknownProjection) || errors.Is(err, projection.ErrUnknownTenant) {
+		if err := call(projection.ID{Name: "other"}); !errors.Is(err, projection.ErrUnknownProjection) || errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("%s of an unknown projection: %v", what, err)
 		}
-		if err := call(projection.ID{Tenant: "unknown", Name: "known"}); !errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrUnknownProjection) {
+		if err := call(projection.ID{Tenant: "unknown", Name: "known"}); !errors.Is(err, tenancy.ErrUnknown) || errors.Is(err, projection.ErrUnknownProjection) {
 			t.Errorf("%s of an unknown tenant: %v", what, err)
 		}
 	}

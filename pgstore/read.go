@@ -24,7 +24,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 }
 
 // Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version is the
-// state in which it was. Stream returns projection.ErrUnknownTenant if there is no such tenant.
+// state in which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
 	err := within.RefuseRead(ctx, t.store)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other session sees a new tenant,
@@ -36,12 +36,12 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 				return err
 			}
 		}
-		var state projection.TenantState
+		var state tenancy.State
 		err := s.onPlainly(ctx, tx).run(func(tx store.Tx) (err error) {
 			state, err = r.End(tx)
 			return err
 		})
-		if err == nil && state == projection.TenantArchived {
+		if err == nil && state == tenancy.Archived {
 			err = s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
 		}
 		return err
@@ -62,10 +62,10 @@ func (s port) admit(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	switch {
 	case err != nil:
 		return err
-	case locked.state == projection.TenantDropping:
-		return projection.ErrTenantDropping
-	case locked.state == projection.TenantCopying:
-		return projection.ErrTenantCopying
+	case locked.state == tenancy.Dropping:
+		return tenancy.ErrDropping
+	case locked.state == tenancy.Copying:
+		return tenancy.ErrCopying
 	}
 	return execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var projectionP = projection.ID{Name: "p"}
@@ -52,7 +53,7 @@ func TestResplitReplacesAllRowsAndKeepsTheToken(t *testing.T) {
 	if err := o.store.plane().Repartition(testContext(t), projection.ID{Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownProjection) {
 		t.Error(err)
 	}
-	if err := o.store.plane().Repartition(testContext(t), projection.ID{Tenant: "x", Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownTenant) {
+	if err := o.store.plane().Repartition(testContext(t), projection.ID{Tenant: "x", Name: "q"}, 2); !errors.Is(err, tenancy.ErrUnknown) {
 		t.Error(err)
 	}
 }
@@ -81,8 +82,8 @@ type inTest struct {
 	tx *transaction
 }
 
-func (c inTest) Change(_ context.Context, _ string, fn func(store.Tx, projection.TenantState) error) error {
-	return c.tx.run(func(tx store.Tx) error { return fn(tx, projection.TenantActive) })
+func (c inTest) Change(_ context.Context, _ string, fn func(store.Tx, tenancy.State) error) error {
+	return c.tx.run(func(tx store.Tx) error { return fn(tx, tenancy.Active) })
 }
 
 // Among many projections, a re-split reads the rows of its own, and no table from end to end.

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/event"
 )
 
 // oldestServer is the oldest version that is supported, as in server_version_num.
@@ -81,7 +81,7 @@ func (f serverFacts) check() error {
 		return fmt.Errorf("the server is PostgreSQL %s, but 14 or newer is needed", f.versionName)
 	}
 	if f.inRecovery {
-		return fmt.Errorf("the server is a standby in recovery: %w", projection.ErrNotPrimary)
+		return fmt.Errorf("the server is a standby in recovery: %w", event.ErrNotPrimary)
 	}
 	for _, required := range requiredSettings {
 		if value := f.settings[required.name]; value != required.value {

@@ -15,7 +15,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -46,7 +45,7 @@ func TestUnsuitableServerIsRefusedWithTheReason(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
-		if errors.Is(err, projection.ErrNotPrimary) != f.inRecovery {
+		if errors.Is(err, event.ErrNotPrimary) != f.inRecovery {
 			t.Errorf("%v: is it about a standby?", err)
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // settleFor is how long Settle waits for the appends in progress. Nearly all of them end within milliseconds.
@@ -83,7 +83,7 @@ func (s *Store) scanFor(ctx context.Context, settlers map[string]*settle.Settler
 		return err
 	}
 	if in != read {
-		return projection.ErrIncarnationChanged
+		return event.ErrIncarnationChanged
 	}
 	for schema, settler := range settlers {
 		settler.Scan(holders[schema])

@@ -11,7 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
@@ -78,7 +78,7 @@ func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
 	store := newStore(t, connections(1))
 	for i := range 2 * preparedTenants {
 		ghost := must(store.ForTenant(fmt.Sprint("ghost", i)))(t)
-		if _, err := ghost.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err, projection.ErrUnknownTenant) {
+		if _, err := ghost.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Fatalf("error %v", err)
 		}
 	}

@@ -8,12 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // settlePatience is how long new projections wait for open appends before they begin at the last event. If an append stays
@@ -39,7 +41,7 @@ func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (b
 	tenants = tenants[:0]
 	for _, t := range rows {
 		ids[t.Name] = t.Row
-		if t.State == projection.TenantActive || t.State == projection.TenantPaused {
+		if t.State == tenancy.Active || t.State == tenancy.Paused {
 			tenants = append(tenants, t.Name)
 		}
 	}
@@ -80,7 +82,7 @@ func (s port) beginsAt(ctx context.Context, p engine.NewProjection, mark int64, 
 		return wire.ReadInts(rows, func(row []int64) { at = row[0] - 1 })
 	})
 	if err == nil && now != in {
-		err = projection.ErrIncarnationChanged
+		err = event.ErrIncarnationChanged
 	}
 	if err != nil {
 		return 0, fmt.Errorf("find the first event of tenant %q since %v: %w", p.Tenant, p.Start.Time, storeFault(t.absent(ctx, err)))
@@ -143,7 +145,7 @@ func (s port) scanAll(ctx context.Context, settlers map[string]*settle.Settler, 
 	case err != nil:
 		return false, err
 	case now != in:
-		return false, projection.ErrIncarnationChanged
+		return false, event.ErrIncarnationChanged
 	}
 	for tenant, settler := range settlers {
 		if settler.Scan(holders[bySchema[tenant]]); !settler.Waiting() {
@@ -166,7 +168,7 @@ func (s port) belowOpenAppends(ctx context.Context, tenant string, heads engine.
 		return wire.ReadInts(rows, func(row []int64) { mark = row[0] })
 	})
 	if err == nil && in != heads.Incarnation {
-		err = projection.ErrIncarnationChanged
+		err = event.ErrIncarnationChanged
 	}
 	if err != nil {
 		return 0, fmt.Errorf("find the first gap of tenant %q: %w", tenant, storeFault(t.absent(ctx, err)))

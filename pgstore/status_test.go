@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var manyProjections = flag.Int("projections", 20_000, "how many projections the tests of Summary and Status have")
@@ -154,7 +155,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 		}
 		const patience = 5 * time.Second
 		byTenant, notOwned, overdue := []string{"p1", "none"}, 0, 0
-		want := engine.Overview{Tenants: map[projection.TenantState]int{projection.TenantActive: 39, projection.TenantPaused: 6, projection.TenantArchived: 6}}
+		want := engine.Overview{Tenants: map[tenancy.State]int{tenancy.Active: 39, tenancy.Paused: 6, tenancy.Archived: 6}}
 		for _, r := range must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t) {
 			want.Parked += r.Parked
 			if !r.OldestParked.IsZero() && (want.OldestParked.IsZero() || r.OldestParked.Before(want.OldestParked)) {
@@ -389,7 +390,7 @@ func TestStatementsOfSummaryTakeLittleOfAListOfAll(t *testing.T) {
 	for _, n := range overview.NotOwned {
 		notOwned, overdue = notOwned+n.Count, overdue+n.Overdue
 	}
-	if notOwned != *manyProjections || overdue != *manyProjections || overview.Tenants[projection.TenantActive] != *manyProjections/10+1 {
+	if notOwned != *manyProjections || overdue != *manyProjections || overview.Tenants[tenancy.Active] != *manyProjections/10+1 {
 		t.Errorf("%+v", overview)
 	}
 }

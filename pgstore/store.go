@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
+	"github.com/millrace-go/millrace/internal/logging"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -60,8 +62,8 @@ type Options struct {
 	// Default: none.
 	TenantSetup []TenantStep
 	// NoNotify turns off the NOTIFY after appends. Other processes then find new events by polling, and those of this process at once.
-	// Set it where this process runs all projections, or for an import that no projection has to follow at once. It saves up to 500
-	// statements a second.
+	// Set it where this process runs all projections, or for an import that no projection has to follow at once. It saves
+	// a statement after each burst of appends, at most some 500 a second.
 	NoNotify bool
 	// SyncEachCommit makes the commit of each queued batch wait for the disk itself. By default, of the batches that share a message, only
 	// the last commit waits, and none counts as done before it. So readers may see rows of the others some milliseconds before these
@@ -75,8 +77,8 @@ type Options struct {
 	KeyRetention time.Duration
 	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
 	AppendMiddleware []event.AppendMiddleware
-	// Logger receives the logs. Default: nothing is logged.
-	Logger *zap.Logger
+	// Logger receives the logs, such as slog.Default(). Default: nothing is logged.
+	Logger *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
@@ -86,9 +88,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.KeyRetention == 0 {
 		o.KeyRetention = defaultKeyRetention
-	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
 	}
 	return o
 }
@@ -215,11 +214,12 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	facts, err := checkServer(ctx, pool, opts.Logger)
+	log := logging.Slog(opts.Logger)
+	facts, err := checkServer(ctx, pool, log)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pools: pools{pool: pool}, opts: opts, log: opts.Logger, middleware: middleware, control: newControlSchema(opts.Schema, opts.KeyRetention)}
+	s := &Store{pools: pools{pool: pool}, opts: opts, log: log, middleware: middleware, control: newControlSchema(opts.Schema, opts.KeyRetention)}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -236,7 +236,7 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	s.sharing.most = min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders)
 	s.notify = newNotifier(s)
 	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
-	s.followers = follow.New(s.port(), opts.Logger)
+	s.followers = follow.New(s.port(), log)
 	number := stores.Add(1)
 	s.prepared.prefix, s.reads.prefix = fmt.Sprintf("millrace_append_%d", number), fmt.Sprintf("millrace_read_%d", number)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)
@@ -286,7 +286,7 @@ func (s *Store) Close() {
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
-// check whether the tenant exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
+// check whether the tenant exists. If it does not, the methods of Tenant return tenancy.ErrUnknown.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
 	if err := valid.Tenant(name); err != nil {
 		return nil, err

@@ -14,7 +14,6 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
-	"github.com/millrace-go/millrace/projection"
 )
 
 const (
@@ -58,7 +57,7 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 		return engine.TailUpdate{}, t.invalid
 	}
 	update, err := t.poll(ctx)
-	if gone := errors.Is(err, errEventsGone); gone || errors.Is(err, projection.ErrIncarnationChanged) {
+	if gone := errors.Is(err, errEventsGone); gone || errors.Is(err, event.ErrIncarnationChanged) {
 		*t = tail{tenant: t.tenant, slot: t.slot}
 		update, err = t.poll(ctx)
 		update.Gone = gone
@@ -177,7 +176,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 		return false, err
 	}
 	if page.Incarnation != t.incarnation {
-		return false, projection.ErrIncarnationChanged
+		return false, event.ErrIncarnationChanged
 	}
 	positions, bytes := make([]int64, len(page.Events)), 0
 	for i := range page.Events {
@@ -213,7 +212,7 @@ func (t *tail) checkHead(ctx context.Context) error {
 	case err != nil:
 		return err
 	case in != t.incarnation:
-		return projection.ErrIncarnationChanged
+		return event.ErrIncarnationChanged
 	case head < t.settler.Mark():
 		return errEventsGone
 	}
@@ -230,7 +229,7 @@ func (t *tail) scan(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	if in != t.incarnation {
-		return false, projection.ErrIncarnationChanged
+		return false, event.ErrIncarnationChanged
 	}
 	return t.settler.Scan(holders[t.tenant.schema]), nil
 }
@@ -257,7 +256,7 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		seen, err := t.readEvents(ctx, sql, args, wire.Binary, decode)
 		if in != 0 && seen != 0 && seen != in {
-			return projection.ErrIncarnationChanged
+			return event.ErrIncarnationChanged
 		}
 		in = seen
 		return err

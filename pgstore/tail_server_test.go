@@ -334,7 +334,7 @@ func TestStandbyIsRefused(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if store, err := Open(testContext(t), standby.DSN("postgres"), Options{}); !errors.Is(err, projection.ErrNotPrimary) {
+	if store, err := Open(testContext(t), standby.DSN("postgres"), Options{}); !errors.Is(err, event.ErrNotPrimary) {
 		if err == nil {
 			store.Close()
 		}
@@ -345,13 +345,13 @@ func TestStandbyIsRefused(t *testing.T) {
 	defer pool.Close()
 	moved := &Store{pools: pools{pool: pool}, opts: primary.opts, log: primary.log, control: primary.control}
 	moved.locks, moved.starts = newLockScanner(moved), newTailStarts(moved)
-	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, projection.ErrNotPrimary) {
+	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, event.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
 	}
 	tail := moved.port().Tail(primary.tenant.Name())
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
-		if fault := moved.port().Classify(err); !errors.Is(err, projection.ErrNotPrimary) || fault.Class != engine.Infrastructure || !fault.Probe {
+		if fault := moved.port().Classify(err); !errors.Is(err, event.ErrNotPrimary) || fault.Class != engine.Infrastructure || !fault.Probe {
 			t.Errorf("Poll: %v", err)
 		}
 	}

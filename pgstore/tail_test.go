@@ -21,6 +21,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // quietStore is a store that sends no wake-ups, so that only polls move the mark.
@@ -474,7 +475,7 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	tail := store.port().Tail(projection.DefaultTenant)
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
-		if fault := store.port().Classify(err); !errors.Is(err, projection.ErrRestored) || fault.Class != engine.Configuration {
+		if fault := store.port().Classify(err); !errors.Is(err, tenancy.ErrRestored) || fault.Class != engine.Configuration {
 			t.Errorf("%v", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -516,7 +517,7 @@ func TestExtensionsOutsideOfThePathAreWarnedOfByName(t *testing.T) {
 	dsn := withExtensions(t)
 	for _, shared := range [][]string{nil, {"public"}} {
 		core, logs := observer.New(zapcore.WarnLevel)
-		opts := Options{SharedSchemas: shared, Logger: zap.New(core), TenantSetup: []TenantStep{TenantSQL(people)}}
+		opts := Options{SharedSchemas: shared, Logger: slog.New(zapslog.NewHandler(core)), TenantSetup: []TenantStep{TenantSQL(people)}}
 		store := migrated(t, openStore(t, dsn, opts))
 		found := 1
 		if shared == nil {

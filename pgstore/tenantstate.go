@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, error) {
@@ -19,11 +19,11 @@ func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, err
 // Runnable implements engine.Health. Every database whose tenants can be listed is runnable.
 func (s port) Runnable(context.Context) error { return nil }
 
-// State returns the state of the tenant. It returns projection.ErrUnknownTenant if there is no such tenant.
-func (t *Tenant) State(ctx context.Context) (projection.TenantState, error) {
+// State returns the state of the tenant. It returns tenancy.ErrUnknown if there is no such tenant.
+func (t *Tenant) State(ctx context.Context) (tenancy.State, error) {
 	found, err := t.store.readTenants(ctx, ownMigrations, []string{t.name})
 	if err == nil && len(found) == 0 {
-		err = projection.ErrUnknownTenant
+		err = tenancy.ErrUnknown
 	}
 	if err != nil {
 		return "", fmt.Errorf("state of tenant %q: %w", t.name, err)
@@ -31,11 +31,11 @@ func (t *Tenant) State(ctx context.Context) (projection.TenantState, error) {
 	return found[0].State, nil
 }
 
-// lockedTenant is a tenant under the structural lock. The state is never TenantPaused.
+// lockedTenant is a tenant under the structural lock. The state is never tenancy.Paused.
 type lockedTenant struct {
 	*Tenant
 	row   int32
-	state projection.TenantState
+	state tenancy.State
 }
 
 // lock takes the structural lock of the tenant, until the transaction ends, and returns the tenant as the previous holder left it.

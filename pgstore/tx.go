@@ -12,12 +12,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func (s port) Classify(err error) *engine.Fault { return classify(err) }
@@ -77,7 +78,7 @@ func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) er
 }
 
 // Change implements store.Control as changeTenant does.
-func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, projection.TenantState) error) error {
+func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, tenancy.State) error) error {
 	var t *transaction
 	err := s.changeTenant(ctx, tenant, control.LockWait, func(ctx context.Context, tx pgx.Tx, tenant lockedTenant) error {
 		t = s.on(ctx, tx)
@@ -128,7 +129,7 @@ func (s port) ViewIn(ctx context.Context, lease engine.Lease, fn func(store.View
 		return t.flush()
 	})
 	if pgerr.Is(err, pgerr.NoIncarnation) || err == nil && in != lease.Incarnation {
-		return projection.ErrIncarnationChanged
+		return event.ErrIncarnationChanged
 	}
 	return err
 }

@@ -11,7 +11,7 @@ import (
 // of a store returns it. It is safe for concurrent use, in any process: the owner of the projection's lease makes all
 // changes.
 //
-// All methods return ErrUnknownTenant or ErrUnknownProjection if there is no such projection. A projection exists after
+// All methods return tenancy.ErrUnknown or ErrUnknownProjection if there is no such projection. A projection exists after
 // its first run. More methods may be added.
 type DeadLetters interface {
 	// List returns dead letters in order of their positions.

@@ -13,8 +13,6 @@ var (
 	ErrExists = errors.New("a projection of that name exists")
 	// ErrInUse is returned if living nodes register the projection, or hold its lease. The error's text names them.
 	ErrInUse = errors.New("the projection is in use")
-	// ErrUnknownTenant is returned if the store has no such tenant.
-	ErrUnknownTenant = errors.New("unknown tenant")
 	// ErrPaused is returned if a projection is paused.
 	ErrPaused = errors.New("projection is paused")
 	// ErrResumed is returned by a pause if the projection, or its tenant, was resumed before it had stopped.
@@ -99,36 +97,4 @@ var (
 	ErrSeveralVersions = errors.New("there are several earlier versions")
 	// ErrVersionInUse is returned by an attempt to drop a version that readers use.
 	ErrVersionInUse = errors.New("the version is in use")
-)
-
-// Errors about the store.
-var (
-	// ErrIncarnationChanged is returned if the server crashed or was replaced after the data in memory were read, so that
-	// they may no longer exist.
-	ErrIncarnationChanged = errors.New("the server crashed or was replaced by another one")
-	// ErrTenantDropped is returned if a known tenant's schema, or a table in it, does not exist. The tenant's projections
-	// are failed until the schema is restored.
-	ErrTenantDropped = errors.New("it was dropped outside of millrace: restore it, or remove the tenant (docs/ownership.md, \"A tenant's schema is gone\")")
-	// ErrTenantArchived is returned by an append to an archived tenant. Nothing was appended. If the append was part of the
-	// caller's transaction, PostgreSQL aborts that transaction; SQLite does not.
-	ErrTenantArchived = errors.New("the tenant is archived")
-	// ErrTenantDropping is returned by an append to a tenant that is being dropped, and by attempts to create, pause,
-	// archive or unarchive such a tenant. In a file, reads return it as soon as the drop has begun to delete events.
-	// After the end of the drop, appends and reads return ErrUnknownTenant.
-	ErrTenantDropping = errors.New("the tenant is being dropped")
-	// ErrTenantMoved is returned if a move has, or may have, committed the tenant to another store. The error is a *MovedError.
-	ErrTenantMoved = errors.New("the tenant has moved to another store, or may have moved")
-	// ErrTenantNotEmpty is returned by admin.MoveTenant if the target has a tenant of that name that is not empty.
-	ErrTenantNotEmpty = errors.New("the tenant is not empty")
-	// ErrTenantCopying is returned by an append to a tenant in PostgreSQL that an earlier version of this library copies from a file,
-	// and by attempts to pause, archive, unarchive or re-split it. DropTenant removes it if that copy was given up.
-	ErrTenantCopying = errors.New("the tenant is being copied from another store")
-	// ErrNotPrimary is returned if the server is a standby. No event ever settles there.
-	ErrNotPrimary = errors.New("server is not the primary")
-	// ErrRestored is returned if a tenant's events end below a checkpoint: the tenant was restored or truncated. Its projections stop.
-	// Admin.RecoverTenant lets them continue. Follow also returns it if the events end below what it has returned.
-	ErrRestored = errors.New("events end below the checkpoint: the tenant was restored or truncated")
-	// ErrTenantLocked is returned if another session keeps a tenant's events locked against reads, as VACUUM FULL and ALTER
-	// TABLE do. The read is tried again. Other tenants are not affected.
-	ErrTenantLocked = errors.New("events of the tenant are locked")
 )

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
@@ -57,7 +58,7 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 		t.Errorf("of none are wanted %v, %v", got, err)
 	}
 	for unknown, want := range map[projection.ID]error{
-		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: projection.ErrUnknownTenant,
+		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: tenancy.ErrUnknown,
 	} {
 		if err := s.plane().SetDesiredState(ctx, unknown, engine.WantPause); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/partition"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 // append waits for others to be called.
 //
 // It returns an *event.VersionConflictError if the stream is not in the expected state, event.ErrKeyReused if the
-// idempotency key was used for another stream, and projection.ErrTenantArchived or ErrTenantDropping if the tenant
+// idempotency key was used for another stream, and tenancy.ErrArchived or ErrDropping if the tenant
 // takes no appends. Events that cannot be stored are refused before anything is written. If the commit fails, the
 // events may have been appended or not. The call can be repeated safely if it has an idempotency key or expects a
 // version. When ctx ends, an append that still waits fails and appends nothing. An append that has begun returns its
@@ -130,7 +130,7 @@ func (s *Store) within(ctx context.Context, tx *sql.Tx, fn func() error) error {
 // with the same key; its stream is not valid if there was none.
 type streamState struct {
 	tenant, head, version int64
-	lifecycle             projection.TenantState
+	lifecycle             tenancy.State
 	key                   struct {
 		stream      sql.NullString
 		first, last sql.NullInt64
@@ -243,14 +243,14 @@ func (t *Tenant) failed(doing, what string, err error) error {
 }
 
 // closed returns the error of appends to a tenant in that state, nil if it takes appends.
-func (t *Tenant) closed(state projection.TenantState) error {
+func (t *Tenant) closed(state tenancy.State) error {
 	switch state {
-	case projection.TenantArchived:
-		return fmt.Errorf("tenant %q: %w", t.name, projection.ErrTenantArchived)
-	case projection.TenantDropping:
-		return fmt.Errorf("tenant %q: %w", t.name, projection.ErrTenantDropping)
+	case tenancy.Archived:
+		return fmt.Errorf("tenant %q: %w", t.name, tenancy.ErrArchived)
+	case tenancy.Dropping:
+		return fmt.Errorf("tenant %q: %w", t.name, tenancy.ErrDropping)
 	}
 	return nil
 }
 
-func (t *Tenant) unknown() error { return fmt.Errorf("%w %q", projection.ErrUnknownTenant, t.name) }
+func (t *Tenant) unknown() error { return fmt.Errorf("%w %q", tenancy.ErrUnknown, t.name) }

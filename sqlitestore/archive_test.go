@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // addProjection inserts a projection of a tenant with a lease of that owner, none if it is empty, and returns its row.
@@ -45,7 +46,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	if _, err := port.plane().SuspensionEnded(ctx, tenant); !errors.Is(err, projection.ErrResumed) {
 		t.Errorf("a tenant that runs: %v", err)
 	}
-	if _, err := port.plane().SuspensionEnded(ctx, "none"); !errors.Is(err, projection.ErrUnknownTenant) {
+	if _, err := port.plane().SuspensionEnded(ctx, "none"); !errors.Is(err, tenancy.ErrUnknown) {
 		t.Errorf("a tenant that does not exist: %v", err)
 	}
 	ended := func() bool { return must(port.plane().SuspensionEnded(ctx, tenant))(t) }
@@ -102,10 +103,10 @@ func TestArchivingWaitsForTheOwnerAndIsDoneWithoutIt(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	done := make(chan error, 1)
 	go func() { done <- store.ArchiveTenant(ctx, projection.DefaultTenant) }()
-	state := func() projection.TenantState { return must(store.tenant.State(testContext(t)))(t) }
-	until(t, "the tenant is archived", func() bool { return state() == projection.TenantArchived })
+	state := func() tenancy.State { return must(store.tenant.State(testContext(t)))(t) }
+	until(t, "the tenant is archived", func() bool { return state() == tenancy.Archived })
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) || state() != projection.TenantArchived {
+	if err := <-done; !errors.Is(err, context.Canceled) || state() != tenancy.Archived {
 		t.Errorf("while the owner has a lease: %v", err)
 	}
 	go func() { done <- store.ArchiveTenant(testContext(t), projection.DefaultTenant) }()
@@ -131,10 +132,10 @@ func TestAppendsThatWaitForAnArchivingAreRefused(t *testing.T) {
 			defer store.writer.mu.Unlock()
 			return len(store.writer.waiting) == cap(results)
 		})
-		return execute(ctx, tx, "set_tenant_state", projection.DefaultTenant, projection.TenantArchived)
+		return execute(ctx, tx, "set_tenant_state", projection.DefaultTenant, tenancy.Archived)
 	}))
 	for range cap(results) {
-		if err := <-results; !errors.Is(err, projection.ErrTenantArchived) {
+		if err := <-results; !errors.Is(err, tenancy.ErrArchived) {
 			t.Errorf("error %v", err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // misdeed is what a handler does wrong after it has recorded its events, and the expected result.
@@ -87,8 +88,8 @@ var misdeeds = map[string]misdeed{
 	"damaged index, hidden":    {replaced(damagedIndex), engine.Configuration, "malformed", ErrCorrupt, false},
 	"read only":                {statements("pragma query_only = 1", "insert into strict values (1)"), engine.HandlerFault, "query_only was left on", ErrTxControl, false},
 	"read only, replaced":      {replaced(statements("pragma query_only = 1", "insert into strict values (1)")), engine.HandlerFault, "boom", ErrTxControl, false},
-	"archived tenant":          {func(context.Context, *sql.Tx) error { return projection.ErrTenantArchived }, engine.MissingObject, "archived", nil, true},
-	"unknown tenant":           {func(context.Context, *sql.Tx) error { return projection.ErrUnknownTenant }, engine.HandlerFault, "tenant", nil, true},
+	"archived tenant":          {func(context.Context, *sql.Tx) error { return tenancy.ErrArchived }, engine.MissingObject, "archived", nil, true},
+	"unknown tenant":           {func(context.Context, *sql.Tx) error { return tenancy.ErrUnknown }, engine.HandlerFault, "tenant", nil, true},
 	"lease of another":         {func(context.Context, *sql.Tx) error { return projection.ErrLeaseLost }, engine.HandlerFault, "lease", nil, true},
 	"commit":                   {func(_ context.Context, tx *sql.Tx) error { return tx.Commit() }, engine.HandlerFault, "commit refused", ErrTxControl, true},
 	"commit, swallowed":        {func(_ context.Context, tx *sql.Tx) error { _ = tx.Commit(); return nil }, engine.HandlerFault, "was ended", ErrTxControl, false},
@@ -99,7 +100,7 @@ var misdeeds = map[string]misdeed{
 	"rollback by a constraint": {swallowed(statements("insert or rollback into strict values (1), (1)")), engine.HandlerFault, "was ended", ErrTxControl, false},
 	"version of the schema":    {statements("pragma user_version = 77"), engine.HandlerFault, "user_version", ErrTxControl, false},
 	"context of a write":       {swallowed(func(ctx context.Context, tx *sql.Tx) error { return shortWrite(ctx, tx, "strict") }), engine.HandlerFault, "SQLite rolled back", context.DeadlineExceeded, false},
-	"append to an unknown":     {nil, engine.HandlerFault, "tenant", projection.ErrUnknownTenant, true},
+	"append to an unknown":     {nil, engine.HandlerFault, "tenant", tenancy.ErrUnknown, true},
 	"error of another file":    {otherFile, engine.HandlerFault, "malformed JSON", nil, true},
 }
 
@@ -227,9 +228,9 @@ func TestErrorsOfTheStoreAreClassified(t *testing.T) {
 		"too new":        {ErrSchemaTooNew, engine.Configuration, nil},
 		"not migrated":   {ErrNotMigrated, engine.Configuration, nil},
 		"lease lost":     {projection.ErrLeaseLost, engine.LeaseLost, nil},
-		"unknown tenant": {projection.ErrUnknownTenant, engine.Configuration, nil},
-		"archived":       {projection.ErrTenantArchived, engine.Configuration, nil},
-		"restored":       {projection.ErrRestored, engine.Configuration, nil},
+		"unknown tenant": {tenancy.ErrUnknown, engine.Configuration, nil},
+		"archived":       {tenancy.ErrArchived, engine.Configuration, nil},
+		"restored":       {tenancy.ErrRestored, engine.Configuration, nil},
 	} {
 		fault := storeFault(fmt.Errorf("wrapped: %w", c.err))
 		if fault.Class != c.want || !errors.Is(fault, c.err) || c.is != nil && !errors.Is(fault, c.is) {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
@@ -260,7 +261,7 @@ func TestTailBelowACheckpointIsNamed(t *testing.T) {
 		}
 		mustExec(t, b.store, "update millrace_tenants set head = 7 where name = 'default'")
 		for range 2 {
-			if _, err := tail.Poll(ctx); !errors.Is(err, projection.ErrRestored) || classify(err).Class != engine.Configuration {
+			if _, err := tail.Poll(ctx); !errors.Is(err, tenancy.ErrRestored) || classify(err).Class != engine.Configuration {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -268,10 +269,10 @@ func TestTailBelowACheckpointIsNamed(t *testing.T) {
 		mustExec(t, b.store, "update millrace_projections set passed = '[]'")
 	}
 	_, err := b.store.port().Tail("nobody").Poll(ctx)
-	if !errors.Is(err, projection.ErrUnknownTenant) || classify(err).Class != engine.Configuration {
+	if !errors.Is(err, tenancy.ErrUnknown) || classify(err).Class != engine.Configuration {
 		t.Errorf("unknown tenant: %v", err)
 	}
-	if err := b.store.port().Absent(ctx, "nobody"); !errors.Is(err, projection.ErrUnknownTenant) {
+	if err := b.store.port().Absent(ctx, "nobody"); !errors.Is(err, tenancy.ErrUnknown) {
 		t.Errorf("unknown tenant: %v", err)
 	}
 	noError(t, b.store.port().Absent(ctx, projection.DefaultTenant))

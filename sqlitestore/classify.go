@@ -11,7 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usererror"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // codeClass classifies SQLite's primary result codes that a handler's statement may meet. Every other code is the handler's
@@ -88,7 +88,7 @@ var _ = usererror.RecognizeType[*sqlite.Error]()
 func returnedClass(err error) engine.Class {
 	var failed *sqlite.Error
 	switch {
-	case errors.Is(err, projection.ErrTenantArchived), errors.Is(err, projection.ErrTenantDropping):
+	case errors.Is(err, tenancy.ErrArchived), errors.Is(err, tenancy.ErrDropping):
 		return engine.MissingObject // an append of the handler's
 	case errors.Is(err, ErrTxControl):
 	case errors.As(err, &failed):

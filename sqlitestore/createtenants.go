@@ -11,14 +11,14 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // createdTogether limits the tenants of one transaction, so that appends wait for some milliseconds at most.
 const createdTogether = 500
 
 // CreateTenant creates a tenant, unless it exists, and returns it. It returns ErrNotMigrated before Migrate, and
-// projection.ErrTenantDropping until a drop of a tenant of that name has ended.
+// tenancy.ErrDropping until a drop of a tenant of that name has ended.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.ForTenant(name)
 	if err == nil {
@@ -70,9 +70,9 @@ func (s *Store) createTenants(ctx context.Context, names []string) error {
 func createOne(tx store.Tx, name string) error {
 	_, state, err := control.LockTenant(tx, name)
 	switch {
-	case err == nil && state == projection.TenantDropping:
-		return fmt.Errorf("tenant %q: %w", name, projection.ErrTenantDropping)
-	case !errors.Is(err, projection.ErrUnknownTenant):
+	case err == nil && state == tenancy.Dropping:
+		return fmt.Errorf("tenant %q: %w", name, tenancy.ErrDropping)
+	case !errors.Is(err, tenancy.ErrUnknown):
 		return err
 	}
 	tx.Exec("insert_tenant", name)

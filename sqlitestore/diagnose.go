@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -130,13 +131,13 @@ func (e *examination) indexes(ctx context.Context) error {
 
 // tenants looks for drops that were interrupted.
 func (e *examination) tenants(ctx context.Context) error {
-	stuck, err := column[string](ctx, e.store.readers, "tenants_in_state", string(projection.TenantDropping))
+	stuck, err := column[string](ctx, e.store.readers, "tenants_in_state", string(tenancy.Dropping))
 	if err != nil {
 		return fmt.Errorf("read the tenants: %w", err)
 	}
 	if len(stuck) > 0 {
 		e.add("tenants", "call DropTenant (millrace tenants drop) again: an interrupted drop does not continue by itself",
-			"tenants are in the state %q: %s", projection.TenantDropping, strings.Join(stuck[:min(10, len(stuck))], ", "))
+			"tenants are in the state %q: %s", tenancy.Dropping, strings.Join(stuck[:min(10, len(stuck))], ", "))
 	}
 	return nil
 }

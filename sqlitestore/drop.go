@@ -11,7 +11,6 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/lifecycle"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -28,16 +27,16 @@ const (
 // name may be created again, and has nothing of the dropped one. The file does not shrink: SQLite uses the space for
 // later events.
 //
-// A drop begins with a transaction that stops appends: they return projection.ErrTenantDropping, and
-// projection.ErrUnknownTenant after the drop. Then DropTenant waits until no projection of the tenant runs any more. Then
+// A drop begins with a transaction that stops appends: they return tenancy.ErrDropping, and
+// tenancy.ErrUnknown after the drop. Then DropTenant waits until no projection of the tenant runs any more. Then
 // it removes everything, in many short transactions. Appends to other tenants run in between. Reads of the tenant
-// return projection.ErrTenantDropping from then on. If DropTenant is interrupted, also by the end of the process, the
-// tenant stays in the state projection.TenantDropping, and DropTenant must be called again.
+// return tenancy.ErrDropping from then on. If DropTenant is interrupted, also by the end of the process, the
+// tenant stays in the state tenancy.Dropping, and DropTenant must be called again.
 //
-// DropTenant returns projection.ErrUnknownTenant if there is no such tenant.
+// DropTenant returns tenancy.ErrUnknown if there is no such tenant.
 func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOptions) error {
 	err := lifecycle.Drop(ctx, s.plane(), name, opts.Confirm,
-		func() (int32, error) { return s.decideState(ctx, name, control.To(projection.TenantDropping)) },
+		func() (int32, error) { return s.decideState(ctx, name, control.To(tenancy.Dropping)) },
 		func(row int32) error { return s.endDrop(ctx, name, row, deletionTime) })
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 		}
 		noError(t, state(acme))
 		noError(t, together(3, func(int) error { // all of them may also find it gone
-			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err, projection.ErrUnknownTenant) {
+			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err, tenancy.ErrUnknown) {
 				return err
 			}
 			return nil
@@ -140,7 +140,7 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 	for done := false; !done; steps++ {
 		const events = 220
 		acme := furnished(t, store, "acme", events)
-		row := must(store.decideState(ctx, acme.name, control.To(projection.TenantDropping)))(t)
+		row := must(store.decideState(ctx, acme.name, control.To(tenancy.Dropping)))(t)
 		for range steps {
 			noError(t, store.transact(ctx, func(tx *sql.Tx) (err error) {
 				done, err = store.deleteSome(ctx, tx, acme.name, row, 0)
@@ -149,7 +149,7 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 		}
 		left := one[int](t, store, "select count(*) from millrace_events where tenant = ?1", row)
 		read, err := readUpTo(acme.ReadAll(ctx, event.ReadOptions{}))
-		want := map[bool]error{steps > 0: projection.ErrTenantDropping, done: projection.ErrUnknownTenant}[true]
+		want := map[bool]error{steps > 0: tenancy.ErrDropping, done: tenancy.ErrUnknown}[true]
 		if !errors.Is(err, want) || err == nil && read != events || err != nil && read > 0 {
 			t.Errorf("after %d transactions, with %d events left: %d events, %v", steps, left, read, err)
 		}
@@ -162,7 +162,7 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "CreateTenant": must2(store.CreateTenant(ctx, "acme")),
 			"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"), "unarchive": store.UnarchiveTenant(ctx, "acme"),
 			"pause": store.plane().SetTenantDesired(ctx, "acme", engine.WantPause)} {
-			if !errors.Is(err, projection.ErrTenantDropping) {
+			if !errors.Is(err, tenancy.ErrDropping) {
 				t.Errorf("%s after %d transactions: %v", what, steps, err)
 			}
 		}
@@ -181,16 +181,16 @@ func TestPageThatADropInterruptsIsAnError(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	for want, during := range map[error]func(row int32) error{
-		projection.ErrTenantDropping: func(row int32) error {
+		tenancy.ErrDropping: func(row int32) error {
 			return store.transact(ctx, func(tx *sql.Tx) error { return must2(store.deleteSome(ctx, tx, "acme", row, 0)) })
 		},
-		projection.ErrUnknownTenant: func(row int32) error {
+		tenancy.ErrUnknown: func(row int32) error {
 			return errors.Join(store.endDrop(ctx, "acme", row, 0), must2(store.CreateTenant(ctx, "acme")))
 		},
 	} {
 		acme := furnished(t, store, "acme", 300)
 		pages := acme.pages(ctx, "read_all", 0, nil, func(tenant, _ int64, limit int) []any {
-			noError(t, during(must(store.decideState(ctx, "acme", control.To(projection.TenantDropping)))(t)))
+			noError(t, during(must(store.decideState(ctx, "acme", control.To(tenancy.Dropping)))(t)))
 			return []any{tenant << positionBits, tenant<<positionBits + lastPosition, limit}
 		})
 		if page, err := pages.Read(0, 1000); !errors.Is(err, want) {
@@ -241,7 +241,7 @@ func TestDropContinuesAfterItsContextEnded(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx, before := testContext(t), rowsOfTables(t, store)
-	states := make(map[projection.TenantState]int)
+	states := make(map[tenancy.State]int)
 	for looks := 1; ; looks += 1 + looks/4 {
 		acme := furnished(t, store, "acme", 30)
 		inner, end := context.WithCancel(ctx)
@@ -252,7 +252,7 @@ func TestDropContinuesAfterItsContextEnded(t *testing.T) {
 		end()
 		state, asked := acme.State(ctx)
 		switch {
-		case errors.Is(asked, projection.ErrUnknownTenant):
+		case errors.Is(asked, tenancy.ErrUnknown):
 			state = "gone"
 		case asked != nil, err == nil:
 			t.Fatalf("after %d looks: the tenant is %s, %v; the drop: %v", looks, state, asked, err)
@@ -265,7 +265,7 @@ func TestDropContinuesAfterItsContextEnded(t *testing.T) {
 		}
 	}
 	t.Logf("states after the interruptions: %v", states)
-	for _, state := range []projection.TenantState{projection.TenantActive, projection.TenantDropping, "gone"} {
+	for _, state := range []tenancy.State{tenancy.Active, tenancy.Dropping, "gone"} {
 		if states[state] == 0 {
 			t.Errorf("no interruption left the tenant in state %s", state)
 		}
@@ -303,7 +303,7 @@ func TestDropContinuesAfterItsProcessWasKilled(t *testing.T) {
 		if n := one[int](t, store, "select count(*) from millrace_events where tenant > 1"); n > 0 && n < events {
 			partly++
 		}
-		if _, err := acme.State(ctx); !errors.Is(err, projection.ErrUnknownTenant) {
+		if _, err := acme.State(ctx); !errors.Is(err, tenancy.ErrUnknown) {
 			noError(t, store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}))
 		}
 		mustBeAs(t, store, before)
@@ -319,7 +319,7 @@ func TestAppendsToOthersRunDuringADrop(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	acme := furnished(t, store, "acme", 5000)
-	row := must(store.decideState(ctx, acme.name, control.To(projection.TenantDropping)))(t)
+	row := must(store.decideState(ctx, acme.name, control.To(tenancy.Dropping)))(t)
 	done := make(chan error, 1)
 	go func() { done <- store.endDrop(ctx, acme.name, row, 0) }()
 	deleting := func() bool { return one[int](t, store, "select count(*) from millrace_tenants where deleting") > 0 }
@@ -363,7 +363,7 @@ func TestDropThatMakesNoSenseIsRefused(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- store.DropTenant(short, "acme", tenancy.DropOptions{Confirm: "acme"}) }()
 	until(t, "the tenant is being dropped", func() bool {
-		return must(must(store.ForTenant("acme"))(t).State(ctx))(t) == projection.TenantDropping
+		return must(must(store.ForTenant("acme"))(t).State(ctx))(t) == tenancy.Dropping
 	})
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
@@ -404,7 +404,7 @@ func TestDropRemovesNothingWhileAProjectionRuns(t *testing.T) {
 		}
 	}})
 	noError(t, lifecycle.Drop(ctx, plane, "acme", "acme",
-		func() (int32, error) { return s.decideState(ctx, "acme", control.To(projection.TenantDropping)) },
+		func() (int32, error) { return s.decideState(ctx, "acme", control.To(tenancy.Dropping)) },
 		func(row int32) error {
 			if n := one[int](t, s, "select count(*) from millrace_leases where owner is not null"); n > 0 {
 				t.Errorf("after %d checks rows are deleted although a projection runs", checks)

@@ -32,7 +32,7 @@ import (
 //
 // It overwrites what was removed in the file, and then empties the write-ahead log. While another connection reads an older state of the
 // file, it waits. If ctx ends meanwhile, the events are redacted, but still in the log, and the error says so: repeat EraseStream then. It
-// returns projection.ErrUnknownTenant, projection.ErrTenantDropping, ErrMoved, and event.ErrNotFound if the stream has neither events nor
+// returns tenancy.ErrUnknown, tenancy.ErrDropping, ErrMoved, and event.ErrNotFound if the stream has neither events nor
 // aliases. docs/erasure.md says what is left of the events.
 func (t *Tenant) EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error) {
 	return t.erase(ctx, event.Erasure{Stream: stream, Reason: reason})

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -38,11 +37,11 @@ func ExampleStore_DropTenant() {
 	}
 	check(appendTo())
 	check(store.ArchiveTenant(ctx, "acme"))
-	fmt.Println("archived:", errors.Is(appendTo(), projection.ErrTenantArchived))
+	fmt.Println("archived:", errors.Is(appendTo(), tenancy.ErrArchived))
 	check(store.UnarchiveTenant(ctx, "acme"))
 	check(appendTo())
 	check(store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
-	fmt.Println("unknown:", errors.Is(appendTo(), projection.ErrUnknownTenant))
+	fmt.Println("unknown:", errors.Is(appendTo(), tenancy.ErrUnknown))
 	names, err := store.Tenants(ctx)
 	fmt.Println(names, err)
 	// Output:

@@ -20,10 +20,10 @@ import (
 // noticed within some 100 ms.
 //
 // An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any
-// other error is yielded last, also that of ctx. Follow ends with projection.ErrRestored if the tenant's events end below what it has
+// other error is yielded last, also that of ctx. Follow ends with tenancy.ErrRestored if the tenant's events end below what it has
 // returned, below opts.After, or below the checkpoint of a projection (see admin.Admin.RecoverTenant). The caller then reads again what it
-// needs. If the tenant is dropped, Follow ends with projection.ErrUnknownTenant or projection.ErrTenantDropping. If another process has
-// also created it again meanwhile, the error is projection.ErrRestored.
+// needs. If the tenant is dropped, Follow ends with tenancy.ErrUnknown or tenancy.ErrDropping. If another process has
+// also created it again meanwhile, the error is tenancy.ErrRestored.
 //
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a body. Handlers and
 // hooks cannot call it: it returns projection.ErrWithinTx.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -38,7 +37,7 @@ func TestFollowersOfATenantCreatedAgainEnd(t *testing.T) {
 	mustAppend(t, acme, "s", event.Any, someEvents(10)...)
 	select {
 	case err := <-ended:
-		if !errors.Is(err, projection.ErrRestored) && !errors.Is(err, projection.ErrUnknownTenant) && !errors.Is(err, projection.ErrTenantDropping) {
+		if !errors.Is(err, tenancy.ErrRestored) && !errors.Is(err, tenancy.ErrUnknown) && !errors.Is(err, tenancy.ErrDropping) {
 			t.Error(err)
 		}
 	case position := <-returned:

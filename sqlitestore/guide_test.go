@@ -53,7 +53,7 @@ func createPayments(ctx context.Context, tx *sql.Tx) error {
 // leave removes a customer. It can be called again after an interruption.
 func leave(ctx context.Context, store *sqlitestore.Store, customer string) error {
 	err := store.ArchiveTenant(ctx, customer)
-	if err != nil && !errors.Is(err, projection.ErrTenantDropping) {
+	if err != nil && !errors.Is(err, tenancy.ErrDropping) {
 		return err
 	}
 	err = store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {

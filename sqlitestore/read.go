@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/within"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
@@ -22,7 +22,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 }
 
 // Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in which it
-// was. Stream returns projection.ErrUnknownTenant if there is no such tenant.
+// was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
 	err := within.RefuseRead(ctx, t.store)
 	if err != nil {
@@ -129,7 +129,7 @@ func (t *Tenant) still(ctx context.Context, tenant int64) error {
 	return err
 }
 
-// head returns the tenant's number and its last position. It returns projection.ErrTenantDropping as soon as a drop has
+// head returns the tenant's number and its last position. It returns tenancy.ErrDropping as soon as a drop has
 // begun to delete events.
 func (t *Tenant) head(ctx context.Context) (tenant, head int64, err error) {
 	return t.headIn(ctx, t.store.readers)
@@ -143,7 +143,7 @@ func (t *Tenant) headIn(ctx context.Context, q querier) (tenant, head int64, err
 	case err == nil && !found:
 		err = t.unknown()
 	case err == nil && deleting:
-		err = t.closed(projection.TenantDropping)
+		err = t.closed(tenancy.Dropping)
 	}
 	return tenant, head, err
 }

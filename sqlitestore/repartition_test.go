@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // storedPart is a partition as the file has it.
@@ -193,11 +194,11 @@ func TestResplitsAreRefusedByName(t *testing.T) {
 	store := newStore(t)
 	newTenant(t, store, "leaving")
 	addProjection(t, store, "leaving", "p", "")
-	must(store.decideState(testContext(t), "leaving", control.To(projection.TenantDropping)))(t)
+	must(store.decideState(testContext(t), "leaving", control.To(tenancy.Dropping)))(t)
 	for id, want := range map[projection.ID]error{
 		{Name: "q"}:                    projection.ErrUnknownProjection,
-		{Tenant: "none", Name: "p"}:    projection.ErrUnknownTenant,
-		{Tenant: "leaving", Name: "p"}: projection.ErrTenantDropping,
+		{Tenant: "none", Name: "p"}:    tenancy.ErrUnknown,
+		{Tenant: "leaving", Name: "p"}: tenancy.ErrDropping,
 	} {
 		if err := store.plane().Repartition(testContext(t), id, 2); !errors.Is(err, want) || !strings.Contains(err.Error(), id.Name) {
 			t.Errorf("%v: %v", id, err)

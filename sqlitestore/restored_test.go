@@ -54,7 +54,7 @@ func TestReadDoesNotPassTheEndOfARestoredFile(t *testing.T) {
 	t.Parallel()
 	b := restoredBelow(t)
 	page, err := b.store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 20, Limit: 100})
-	if !errors.Is(err, projection.ErrIncarnationChanged) {
+	if !errors.Is(err, event.ErrIncarnationChanged) {
 		t.Errorf("%d events up to %d, error %v", len(page.Events), page.To, err)
 	}
 	if n := len(b.pending(100).Events); n != 10 {

@@ -16,7 +16,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var ridersSeed = flag.Uint64("riders.seed", 0, "seed of the choices in the test of riders; 0: a new one")
@@ -116,7 +116,7 @@ func TestRiderThatFailsFailsAlone(t *testing.T) {
 	if a := r.answers["s"]; !errors.Is(a.err, event.ErrVersionConflict) {
 		t.Errorf("conflict: %+v", a)
 	}
-	if a := r.answers["nowhere"]; !errors.Is(a.err, projection.ErrUnknownTenant) {
+	if a := r.answers["nowhere"]; !errors.Is(a.err, tenancy.ErrUnknown) {
 		t.Errorf("unknown tenant: %+v", a)
 	}
 	if c := commits.Load(); c != 1 {

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // mixed is a store with projections in all states: 8 in each of 50 tenants, 3 partitions of some, with leases of the living
@@ -157,7 +158,7 @@ func TestOverviewCountsWhatNoLivingNodeRuns(t *testing.T) {
 		}
 		const patience = 5 * time.Second
 		byTenant, notOwned, overdue := []string{"p1", "none"}, 0, 0
-		want := engine.Overview{Tenants: map[projection.TenantState]int{projection.TenantActive: 39, projection.TenantPaused: 6, projection.TenantArchived: 6}}
+		want := engine.Overview{Tenants: map[tenancy.State]int{tenancy.Active: 39, tenancy.Paused: 6, tenancy.Archived: 6}}
 		owned := 0
 		for _, r := range must(store.plane().Projections(testContext(t), engine.ProjectionFilter{}))(t) {
 			want.Parked += r.Parked

@@ -24,6 +24,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
+	"github.com/millrace-go/millrace/internal/logging"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -76,8 +78,8 @@ type Options struct {
 	AllowHardLinks bool
 	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
 	AppendMiddleware []event.AppendMiddleware
-	// Logger receives the logs. Default: nothing is logged.
-	Logger *zap.Logger
+	// Logger receives the logs, such as slog.Default(). Default: nothing is logged.
+	Logger *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
@@ -86,9 +88,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.KeyRetention == 0 {
 		o.KeyRetention = defaultKeyRetention
-	}
-	if o.Logger == nil {
-		o.Logger = zap.NewNop()
 	}
 	return o
 }
@@ -175,7 +174,7 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 	if err := examine(ctx, path); err != nil {
 		return nil, errors.Join(err, at.close())
 	}
-	s := &Store{path: path, opts: opts, log: opts.Logger, middleware: middleware}
+	s := &Store{path: path, opts: opts, log: logging.Slog(opts.Logger), middleware: middleware}
 	if s.writer, err = openWriter(ctx, at, opts); err != nil {
 		return nil, err
 	}
@@ -183,7 +182,7 @@ func open(ctx context.Context, path string, opts Options, networkFile func(folde
 		return nil, errors.Join(err, s.writer.close())
 	}
 	s.writer.committed = s.readers
-	s.tenant, s.followers = &Tenant{store: s, name: projection.DefaultTenant}, follow.New(s.port(), opts.Logger)
+	s.tenant, s.followers = &Tenant{store: s, name: projection.DefaultTenant}, follow.New(s.port(), s.log)
 	return s, nil
 }
 
@@ -200,7 +199,7 @@ func (s *Store) Close() {
 func (s *Store) DB() *sql.DB { return s.readers }
 
 // ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
-// check whether the tenant exists. If it does not, the methods of Tenant return projection.ErrUnknownTenant.
+// check whether the tenant exists. If it does not, the methods of Tenant return tenancy.ErrUnknown.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
 	if err := valid.Tenant(name); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -122,7 +123,7 @@ func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
 	case !rows.found:
 		return update, t.tenant.unknown()
 	case rows.head == nil:
-		return update, t.tenant.closed(projection.TenantDropping)
+		return update, t.tenant.closed(tenancy.Dropping)
 	}
 	head, ok := rows.head.(int64)
 	switch {
@@ -225,7 +226,7 @@ func (t *Tenant) readSettled(ctx context.Context, r engine.ReadRange) (engine.Pa
 	}
 	now, head, err := t.head(ctx)
 	if err == nil && (now != row || head < r.UpTo) {
-		err = fmt.Errorf("the last event is at %d, below %d: %w: %w", head, r.UpTo, projection.ErrEventGone, projection.ErrIncarnationChanged)
+		err = fmt.Errorf("the last event is at %d, below %d: %w: %w", head, r.UpTo, projection.ErrEventGone, event.ErrIncarnationChanged)
 	}
 	return page, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // A poll reads the tenant's row together with its events.
@@ -31,7 +32,7 @@ func TestTailNoticesWhatBecomesOfItsTenant(t *testing.T) {
 		}
 		mustExec(t, store, "update millrace_tenants set deleting = 1 where name = 'default'")
 		must(store.port().Tail(projection.DefaultTenant).Poll(ctx))(t) // control: only a tail that reads events fails
-		if u, err := tail.Poll(ctx); !errors.Is(err, projection.ErrTenantDropping) || len(u.Events) > 0 {
+		if u, err := tail.Poll(ctx); !errors.Is(err, tenancy.ErrDropping) || len(u.Events) > 0 {
 			t.Errorf("deleting, %d events more: %v, %v", more, u, err)
 		}
 		mustExec(t, store, "update millrace_tenants set deleting = 0 where name = 'default'")
@@ -40,7 +41,7 @@ func TestTailNoticesWhatBecomesOfItsTenant(t *testing.T) {
 
 	// The name now belongs to a tenant whose events follow in the file.
 	mustExec(t, store, "update millrace_tenants set name = 'former' where name = 'default'")
-	if _, err := tail.Poll(ctx); !errors.Is(err, projection.ErrUnknownTenant) {
+	if _, err := tail.Poll(ctx); !errors.Is(err, tenancy.ErrUnknown) {
 		t.Errorf("without a tenant: %v", err)
 	}
 	mustExec(t, store, "update millrace_tenants set name = 'default' where name = 'former'")

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/partition"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // A customer of a name leaves with its rows in the read model, while projections run, and one of that name comes again.
@@ -45,7 +45,7 @@ func TestCustomerLeavesAFile(t *testing.T) {
 		short, cancel := context.WithTimeout(ctx, time.Millisecond) // it is interrupted at any time
 		_ = leave(short, store, "acme")
 		cancel()
-		if err := leave(ctx, store, "acme"); err != nil && !errors.Is(err, projection.ErrUnknownTenant) {
+		if err := leave(ctx, store, "acme"); err != nil && !errors.Is(err, tenancy.ErrUnknown) {
 			t.Fatal(err)
 		}
 		if _, n := paid(t, store, "acme"); n != 0 {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older
@@ -33,11 +33,11 @@ func (s port) Runnable(ctx context.Context) error {
 	return failed(s.notMoved(ctx), "examine whether the file was moved")
 }
 
-// State returns the state of the tenant. It returns projection.ErrUnknownTenant if there is no such tenant.
-func (t *Tenant) State(ctx context.Context) (projection.TenantState, error) {
+// State returns the state of the tenant. It returns tenancy.ErrUnknown if there is no such tenant.
+func (t *Tenant) State(ctx context.Context) (tenancy.State, error) {
 	found, err := t.store.readTenants(ctx, []string{t.name})
 	if err == nil && len(found) == 0 {
-		err = projection.ErrUnknownTenant
+		err = tenancy.ErrUnknown
 	}
 	if err != nil {
 		return "", fmt.Errorf("state of tenant %q: %w", t.name, err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // countCommits counts the commits of the connection that writes.
@@ -109,7 +109,7 @@ func TestAppendThatFailsLeavesItsGroupAlone(t *testing.T) {
 		},
 		3: func() error {
 			_, err := nowhere.Append(ctx, "s", event.Any, someEvents(1)...)
-			if !errors.Is(err, projection.ErrUnknownTenant) {
+			if !errors.Is(err, tenancy.ErrUnknown) {
 				return fmt.Errorf("unknown tenant: %w", err)
 			}
 			return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // fake is a store without a database. It counts what it is asked, and can be unreachable.
@@ -106,7 +107,7 @@ func (f *fake) owned() (owned []engine.Lease) {
 
 func (f *fake) Tenants(context.Context, []string) (tenants []engine.Tenant, err error) {
 	for i, name := range f.tenants {
-		tenants = append(tenants, engine.Tenant{Row: int32(i + 1), Name: name, State: projection.TenantActive})
+		tenants = append(tenants, engine.Tenant{Row: int32(i + 1), Name: name, State: tenancy.Active})
 	}
 	return tenants, f.here()
 }

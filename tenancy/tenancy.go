@@ -1,4 +1,5 @@
-// Package tenancy has what both stores say about tenants, and take to change them.
+// Package tenancy has the states of tenants, the errors about tenants, and the options of their changes. The methods that use them are
+// those of both stores, of their tenants, and of admin.Admin.
 package tenancy
 
 // DropOptions configures DropTenant of both stores. Confirm must be set.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -68,13 +69,13 @@ func TestAliasBelongsToItsTenant(t *testing.T) {
 		if id := alias(acme, "Ada's account"); id != first {
 			t.Errorf("the alias of an archived tenant is %q, was %q", id, first)
 		}
-		if id, err := acme.Alias(b.Ctx, "new"); !errors.Is(err, projection.ErrTenantArchived) || id != "" {
+		if id, err := acme.Alias(b.Ctx, "new"); !errors.Is(err, tenancy.ErrArchived) || id != "" {
 			t.Errorf("a new alias of an archived tenant: %q, %v", id, err)
 		}
 		b.Must(b.Store.UnarchiveTenant(b.Ctx, "acme"))
 		alias(acme, "new")
 		b.Must(b.Store.DropTenant(b.Ctx, "acme"))
-		if id, err := acme.Alias(b.Ctx, "new"); !errors.Is(err, projection.ErrUnknownTenant) || id != "" {
+		if id, err := acme.Alias(b.Ctx, "new"); !errors.Is(err, tenancy.ErrUnknown) || id != "" {
 			t.Errorf("an alias of no tenant: %q, %v", id, err)
 		}
 		_, err = b.Store.CreateTenant(b.Ctx, "acme")
@@ -123,8 +124,8 @@ func TestAliasInATransactionOfTheCaller(t *testing.T) {
 		tx, err := b.Store.Begin(b.Ctx)
 		b.Must(err)
 		defer func() { _ = tx.Rollback(b.Ctx) }()
-		if id, err := none.AliasTx(b.Ctx, tx, "b"); !errors.Is(err, projection.ErrUnknownTenant) || id != "" {
-			t.Errorf("%q, %v, want %v", id, err, projection.ErrUnknownTenant)
+		if id, err := none.AliasTx(b.Ctx, tx, "b"); !errors.Is(err, tenancy.ErrUnknown) || id != "" {
+			t.Errorf("%q, %v, want %v", id, err, tenancy.ErrUnknown)
 		}
 		if _, err := b.Store.AliasTx(b.Ctx, tx, ""); err == nil {
 			t.Error("an empty alias is valid")

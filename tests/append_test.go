@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -209,7 +210,7 @@ func TestUnknownTenantIsNamed(t *testing.T) {
 		_, readErr := kit.AllEvents(b.Ctx, tenant)
 		_, streamErr := kit.Collect(tenant.ReadStream(b.Ctx, "s", 1))
 		for what, err := range map[string]error{"append": appendErr, "read all": readErr, "read stream": streamErr} {
-			if !errors.Is(err, projection.ErrUnknownTenant) || !strings.Contains(err.Error(), `unknown tenant "nowhere"`) {
+			if !errors.Is(err, tenancy.ErrUnknown) || !strings.Contains(err.Error(), `unknown tenant "nowhere"`) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}

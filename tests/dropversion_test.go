@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -127,7 +128,7 @@ func TestTenantsAreSwappedOneByOne(t *testing.T) {
 				t.Errorf("%d tenants are left before %v, the %dth", n, id, i)
 			}
 			err := a.Swap(b.Ctx, id, admin.SwapOptions{})
-			if archived := id.Tenant == "tenant3"; archived != errors.Is(err, projection.ErrTenantArchived) || !archived && err != nil {
+			if archived := id.Tenant == "tenant3"; archived != errors.Is(err, tenancy.ErrArchived) || !archived && err != nil {
 				t.Errorf("swap of %s: %v", id.Tenant, err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -38,7 +39,7 @@ func TestErasureWhoseTimeEndsRedactsNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(b.Ctx)
 		defer cancel()
 		go func() {
-			for state := projection.TenantActive; state != projection.TenantPaused && ctx.Err() == nil; kit.Pass(ctx, 10*time.Millisecond) {
+			for state := tenancy.Active; state != tenancy.Paused && ctx.Err() == nil; kit.Pass(ctx, 10*time.Millisecond) {
 				state, _ = b.Store.State(ctx)
 			}
 			cancel() // while the erasure waits
@@ -63,7 +64,7 @@ func mustBeUntouched(b *kit.Bundle) {
 			b.T.Errorf("%+v", e)
 		}
 	}
-	if state, err := b.Store.State(b.Ctx); err != nil || state != projection.TenantActive {
+	if state, err := b.Store.State(b.Ctx); err != nil || state != tenancy.Active {
 		b.T.Errorf("the tenant is %s, %v", state, err)
 	}
 }
@@ -77,7 +78,7 @@ func TestErasureWhoseProcessDiesIsRepeated(t *testing.T) {
 		dies := func() {
 			t.Helper()
 			b.Must(b.Plane().BeginErasure(b.Ctx, &control.Erasure{Tenant: projection.DefaultTenant, Erasure: event.Erasure{Stream: "ada", Reason: "request 16"}}))
-			if state, err := b.Store.State(b.Ctx); err != nil || state != projection.TenantPaused {
+			if state, err := b.Store.State(b.Ctx); err != nil || state != tenancy.Paused {
 				t.Errorf("the tenant is %s, %v", state, err)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -367,7 +368,7 @@ func TestErasureLeavesPausesAndArchives(t *testing.T) {
 		rt := b.Running(millrace.Config{}, b.Recorders("p")...)
 		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
 		b.Must(err)
-		state := func(want projection.TenantState) {
+		state := func(want tenancy.State) {
 			t.Helper()
 			if state, err := acme.State(b.Ctx); err != nil || state != want {
 				t.Errorf("the tenant is %s, %v, want %s", state, err, want)
@@ -378,24 +379,24 @@ func TestErasureLeavesPausesAndArchives(t *testing.T) {
 		}
 		b.ReachesOf(rt, "acme", "p", 3)
 		mustErase(b, acme, "ada", 3)
-		state(projection.TenantActive)
+		state(tenancy.Active)
 		b.Must(rt.PauseTenant(b.Ctx, "acme"))
 		b.MustAppend(acme, "ada", event.Any, ofAPerson(1)...)
 		mustErase(b, acme, "ada", 1)
-		state(projection.TenantPaused)
+		state(tenancy.Paused)
 		b.MustAppend(acme, "ada", event.Any, ofAPerson(1)...)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, "acme"))
 		mustErase(b, acme, "ada", 1)
-		state(projection.TenantArchived)
+		state(tenancy.Archived)
 		b.Must(b.Store.UnarchiveTenant(b.Ctx, "acme"))
-		state(projection.TenantPaused)
+		state(tenancy.Paused)
 		b.Must(rt.ResumeTenant(b.Ctx, "acme"))
 		b.ReachesOf(rt, "acme", "p", 5)
 
 		// A tenant of the name that was dropped has no erasures.
 		b.Must(b.Store.DropTenant(b.Ctx, "acme"))
 		_, err = acme.EraseStream(b.Ctx, "ada", "r")
-		if !errors.Is(err, projection.ErrUnknownTenant) {
+		if !errors.Is(err, tenancy.ErrUnknown) {
 			t.Error(err)
 		}
 		_, err = b.Store.CreateTenant(b.Ctx, "acme")
@@ -478,7 +479,7 @@ func TestErasuresOfOneTenantAtTheSameTime(t *testing.T) {
 				t.Errorf("%+v", e)
 			}
 		}
-		if state, err := b.Store.State(b.Ctx); err != nil || state != projection.TenantActive {
+		if state, err := b.Store.State(b.Ctx); err != nil || state != tenancy.Active {
 			t.Errorf("the tenant is %s, %v", state, err)
 		}
 	})

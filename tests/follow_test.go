@@ -16,7 +16,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -183,16 +183,16 @@ func TestFollowRefuses(t *testing.T) {
 			}
 			return errors.New("it ended without an error")
 		}
-		if err := first(nowhere.Follow(limited, event.ReadOptions{})); !errors.Is(err, projection.ErrUnknownTenant) {
+		if err := first(nowhere.Follow(limited, event.ReadOptions{})); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("an unknown tenant: %v", err)
 		}
-		if _, err := nowhere.Settled(b.Ctx); !errors.Is(err, projection.ErrUnknownTenant) {
+		if _, err := nowhere.Settled(b.Ctx); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("the mark of an unknown tenant: %v", err)
 		}
 		if err := first(b.Store.Follow(limited, event.ReadOptions{Types: []string{"a\x00"}})); err == nil || !strings.Contains(err.Error(), "type") {
 			t.Errorf("a type without a name: %v", err)
 		}
-		if err := first(b.Store.Follow(limited, event.ReadOptions{After: 1})); !errors.Is(err, projection.ErrRestored) {
+		if err := first(b.Store.Follow(limited, event.ReadOptions{After: 1})); !errors.Is(err, tenancy.ErrRestored) {
 			t.Errorf("a position beyond the end: %v", err)
 		}
 		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
@@ -201,7 +201,7 @@ func TestFollowRefuses(t *testing.T) {
 		f := follow(b.Ctx, acme, event.ReadOptions{}, nil)
 		b.Eventually("the follower has the events", func() bool { return len(f.events()) == 3 })
 		b.Must(b.Store.DropTenant(b.Ctx, "acme"))
-		if err := f.ended(b); !errors.Is(err, projection.ErrUnknownTenant) && !errors.Is(err, projection.ErrTenantDropping) {
+		if err := f.ended(b); !errors.Is(err, tenancy.ErrUnknown) && !errors.Is(err, tenancy.ErrDropping) {
 			t.Errorf("a dropped tenant: %v", err)
 		}
 		store := b.Again()
@@ -226,7 +226,7 @@ func TestFollowersOfARestoredTenantEnd(t *testing.T) {
 		f := follow(b.Ctx, b.Store, event.ReadOptions{}, nil)
 		b.Eventually("the follower has the events", func() bool { return len(f.events()) == 10 })
 		b.Must(b.Store.Truncate(b.Ctx, 4))
-		if err := f.ended(b); !errors.Is(err, projection.ErrRestored) {
+		if err := f.ended(b); !errors.Is(err, tenancy.ErrRestored) {
 			t.Errorf("%v", err)
 		}
 		f = follow(b.Ctx, b.Store, event.ReadOptions{}, nil)
@@ -251,7 +251,7 @@ func TestFollowersOfADroppedTenantEnd(t *testing.T) {
 			again, err := by.CreateTenant(b.Ctx, "acme")
 			b.Must(err)
 			b.AppendTo(again, "s", 10)
-			if err := f.ended(b); !errors.Is(err, projection.ErrUnknownTenant) && !errors.Is(err, projection.ErrTenantDropping) && !errors.Is(err, projection.ErrRestored) {
+			if err := f.ended(b); !errors.Is(err, tenancy.ErrUnknown) && !errors.Is(err, tenancy.ErrDropping) && !errors.Is(err, tenancy.ErrRestored) {
 				t.Errorf("%v", err)
 			}
 			if n := len(f.events()); n != 4 {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -189,7 +190,7 @@ func TestBadInputForDeadLettersIsNamedAndChangesNothing(t *testing.T) {
 				t.Errorf("%s: %v, want %q", name, s.err, s.says)
 			}
 		}
-		if err := discard(d.Store.DeadLetters(projection.ID{Tenant: "unknown", Name: "p"}), none, 1); !errors.Is(err, projection.ErrUnknownTenant) {
+		if err := discard(d.Store.DeadLetters(projection.ID{Tenant: "unknown", Name: "p"}), none, 1); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("of an unknown tenant: %v", err)
 		}
 		if after := d.state(); after != before {

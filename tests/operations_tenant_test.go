@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -42,7 +42,7 @@ func TestTenantThatIsDroppedDuringARebuild(t *testing.T) {
 		close(done)
 		b.InTime("the drop", func() { b.Must(<-dropped) })
 		b.InTime("the rebuild", func() {
-			if err := <-ended; err != nil && !errors.Is(err, projection.ErrTenantDropping) && !errors.Is(err, projection.ErrUnknownTenant) {
+			if err := <-ended; err != nil && !errors.Is(err, tenancy.ErrDropping) && !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("the rebuild returned %v", err)
 			}
 		})
@@ -59,9 +59,9 @@ func TestTenantThatStopsDuringASwap(t *testing.T) {
 			stop func(b *kit.Bundle) error
 			want []error
 		}{
-			"archive": {func(b *kit.Bundle) error { return b.Store.ArchiveTenant(b.Ctx, "tenant0") }, []error{projection.ErrTenantArchived}},
+			"archive": {func(b *kit.Bundle) error { return b.Store.ArchiveTenant(b.Ctx, "tenant0") }, []error{tenancy.ErrArchived}},
 			"drop": {func(b *kit.Bundle) error { return b.Store.DropTenant(b.Ctx, "tenant0") },
-				[]error{projection.ErrTenantDropping, projection.ErrUnknownTenant}},
+				[]error{tenancy.ErrDropping, tenancy.ErrUnknown}},
 		} {
 			t.Run(doing, func(t *testing.T) {
 				t.Parallel()

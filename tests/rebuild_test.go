@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -287,7 +288,7 @@ func TestRebuildOfATenantThatDoesNotRun(t *testing.T) {
 		b.ReachesOf(rt, tenant.Name(), "p", last)
 		b.Must(b.CheckOf(tenant, "p"))
 		b.Must(b.Store.ArchiveTenant(b.Ctx, tenant.Name()))
-		if err := rt.Rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrTenantArchived) {
+		if err := rt.Rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, tenancy.ErrArchived) {
 			t.Errorf("a rebuild in an archived tenant returned %v", err)
 		}
 		b.Must(b.CheckOf(tenant, "p"))

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -28,7 +29,7 @@ func allStopped(b *kit.Bundle, rt *millrace.Runtime) {
 		b.Must(err)
 		runs := func(p admin.RestoredProjection) bool { return p.Running }
 		return !slices.ContainsFunc(found.Projections, runs) && !slices.ContainsFunc(b.StatusOf(rt).Projections, func(p admin.ProjectionStatus) bool {
-			return p.State != admin.StateFailed || !strings.HasSuffix(p.Reason, projection.ErrRestored.Error())
+			return p.State != admin.StateFailed || !strings.HasSuffix(p.Reason, tenancy.ErrRestored.Error())
 		})
 	})
 }
@@ -192,7 +193,7 @@ func TestRecoveryThatIsRefused(t *testing.T) {
 		if _, err := rt.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Rebuild: []string{"p"}}); !errors.Is(err, projection.ErrNoHook) {
 			t.Errorf("without a hook: %v", err)
 		}
-		if _, err := a.RecoverTenant(b.Ctx, "nobody", admin.RecoverOptions{}); !errors.Is(err, projection.ErrUnknownTenant) {
+		if _, err := a.RecoverTenant(b.Ctx, "nobody", admin.RecoverOptions{}); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("an unknown tenant: %v", err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -283,7 +284,7 @@ func TestRenamesThatAreRefused(t *testing.T) {
 			{id("a"), "renamed", projection.ErrRetired, `renamed to "kept"`},
 			{id("none"), "c", projection.ErrUnknownProjection, "default/none"},
 			{id("forgotten"), "c", projection.ErrRetired, "forgotten"},
-			{millrace.ProjectionID{Tenant: "none", Name: "a"}, "c", projection.ErrUnknownTenant, "none/a"},
+			{millrace.ProjectionID{Tenant: "none", Name: "a"}, "c", tenancy.ErrUnknown, "none/a"},
 			{millrace.ProjectionID{Name: "a", Partition: 1}, "c", nil, "ProjectionID.Partition"},
 			{id("v@2"), "w", nil, "version"},
 			{id("a"), "a", nil, "differ"},

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -78,11 +79,11 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 		b.Must(b.Store.Truncate(b.Ctx, 4))
 		stopped := func() bool {
 			p := b.Status(elsewhere, "p")
-			return p.State == admin.StateFailed && strings.Contains(p.Reason, projection.ErrRestored.Error())
+			return p.State == admin.StateFailed && strings.Contains(p.Reason, tenancy.ErrRestored.Error())
 		}
 		b.Eventually("every process says that events are gone", stopped)
 		for _, process := range []*millrace.Runtime{rt, elsewhere} {
-			if err := process.WaitFor(b.Ctx, id, 11); !errors.Is(err, projection.ErrFailed) || !errors.Is(err, projection.ErrRestored) {
+			if err := process.WaitFor(b.Ctx, id, 11); !errors.Is(err, projection.ErrFailed) || !errors.Is(err, tenancy.ErrRestored) {
 				t.Errorf("waiting for it: %v", err)
 			}
 		}
@@ -129,7 +130,7 @@ func TestRunUntilIdleReportsAProjectionWhoseEventsAreGone(t *testing.T) {
 		b.Append("a", 10)
 		rt := b.Idle(b.Recorders("p")...)
 		b.Must(b.Store.Truncate(b.Ctx, 4))
-		if _, err := rt.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrFailed) || !errors.Is(err, projection.ErrRestored) {
+		if _, err := rt.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrFailed) || !errors.Is(err, tenancy.ErrRestored) {
 			t.Errorf("RunUntilIdle: %v", err)
 		}
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -204,7 +205,7 @@ func TestResplitsAreRefusedByName(t *testing.T) {
 			{idOfP, 1025, nil, "from 1 to 1024: 1025"},
 			{millrace.ProjectionID{Name: "p", Partition: 1}, 2, nil, "default/p/1: ProjectionID.Partition must not be set"},
 			{millrace.ProjectionID{Name: "unknown"}, 2, projection.ErrUnknownProjection, "default/unknown"},
-			{millrace.ProjectionID{Tenant: "nobody", Name: "p"}, 2, projection.ErrUnknownTenant, "nobody/p"},
+			{millrace.ProjectionID{Tenant: "nobody", Name: "p"}, 2, tenancy.ErrUnknown, "nobody/p"},
 		} {
 			err := rt.Repartition(b.Ctx, test.id, test.n)
 			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -83,7 +84,7 @@ func TestResetThatIsRefused(t *testing.T) {
 			{p, 4, "reset default/p to 4: the position is above the settled mark: 3", projection.ErrNotSettled},
 			{millrace.ProjectionID{Name: "p", Partition: 1}, 0, "reset default/p/1 to 0: ProjectionID.Partition must be 0, since partitions run and pause together: 1", nil},
 			{millrace.ProjectionID{Name: "other"}, 0, "", projection.ErrUnknownProjection},
-			{millrace.ProjectionID{Tenant: "nobody", Name: "p"}, 1, "", projection.ErrUnknownTenant},
+			{millrace.ProjectionID{Tenant: "nobody", Name: "p"}, 1, "", tenancy.ErrUnknown},
 		} {
 			_, err := rt.Reset(b.Ctx, refused.id, refused.position, admin.ResetOptions{})
 			if err == nil || refused.want != "" && err.Error() != refused.want || refused.is != nil && !errors.Is(err, refused.is) {

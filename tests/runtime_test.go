@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -104,7 +105,7 @@ func TestPausedProjectionDoesNotRunAndStatusShowsIt(t *testing.T) {
 				t.Errorf("waiting for %s, which is not there: %v", id, err)
 			}
 		}
-		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Tenant: "typo", Name: "p"}, 1); !errors.Is(err, projection.ErrUnknownTenant) {
+		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Tenant: "typo", Name: "p"}, 1); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("waiting for a tenant that is not there: %v", err)
 		}
 	})
@@ -243,7 +244,7 @@ func TestRunRefusesToStartIfItCannotWork(t *testing.T) {
 		if err := rt.Register(p); err == nil {
 			t.Error("a doubled name was accepted")
 		}
-		if err := b.Runtime(millrace.Config{Tenants: []string{"unknown"}}, p).Run(b.Ctx); !errors.Is(err, projection.ErrUnknownTenant) {
+		if err := b.Runtime(millrace.Config{Tenants: []string{"unknown"}}, p).Run(b.Ctx); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("unknown tenant: %v", err)
 		}
 		raw := b.Kind.At(t, b.Kind.Place(t, 0))

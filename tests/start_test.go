@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -126,7 +127,7 @@ func TestCreateInAnArchivedTenantIsRefusedFirst(t *testing.T) {
 		b.Idle(b.Recorders("p")...)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, projection.DefaultTenant))
 		for _, name := range []string{"p", "free"} {
-			if err := newAdmin(b).Create(b.Ctx, id(name), projection.Start{}); !errors.Is(err, projection.ErrTenantArchived) || errors.Is(err, projection.ErrExists) {
+			if err := newAdmin(b).Create(b.Ctx, id(name), projection.Start{}); !errors.Is(err, tenancy.ErrArchived) || errors.Is(err, projection.ErrExists) {
 				t.Errorf("create %s: %v", name, err)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -64,8 +64,8 @@ func TestStreamOfATenantThatIsNotActive(t *testing.T) {
 		none, err := b.Store.ForTenant("none")
 		b.Must(err)
 		for _, of := range []kit.Tenant{tenant, none} {
-			if s, err := of.Stream(b.Ctx, "s"); !errors.Is(err, projection.ErrUnknownTenant) || s != (event.StreamInfo{}) {
-				t.Errorf("%s: %+v, %v, want %v", of.Name(), s, err, projection.ErrUnknownTenant)
+			if s, err := of.Stream(b.Ctx, "s"); !errors.Is(err, tenancy.ErrUnknown) || s != (event.StreamInfo{}) {
+				t.Errorf("%s: %+v, %v, want %v", of.Name(), s, err, tenancy.ErrUnknown)
 			}
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -66,7 +67,7 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 			if len(s.Nodes) != 1 || !node.Alive || node.Leases != 4 || node.States[admin.StateLive] != 2 || node.States[admin.StatePaused] != 0 {
 				t.Errorf("%s: nodes %+v", what, s.Nodes)
 			}
-			if s.Tenants[projection.TenantActive] != 1 || s.Parked != 1 || s.OldestParkedIn != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "parks"}) || !s.OldestParked.Equal(b.DeadLettersOf("parks")[0].FirstFailedAt) {
+			if s.Tenants[tenancy.Active] != 1 || s.Parked != 1 || s.OldestParkedIn != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "parks"}) || !s.OldestParked.Equal(b.DeadLettersOf("parks")[0].FirstFailedAt) {
 				t.Errorf("%s: %+v", what, s)
 			}
 			if len(s.Lagging) != 2 || len(s.Held) != 0 {
@@ -137,7 +138,7 @@ func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[admin.State][]stri
 	is(admin.StatusFilter{Tenants: []string{"another"}})
 	status, err := rt.Status(b.Ctx, admin.StatusFilter{Tenants: []string{"another", ""}, Names: []string{"none"}})
 	b.Must(err)
-	if len(status.Projections) != 0 || len(status.Tenants) != 2 || !strings.Contains(status.Tenants[0].Reason, projection.ErrUnknownTenant.Error()) ||
+	if len(status.Projections) != 0 || len(status.Tenants) != 2 || !strings.Contains(status.Tenants[0].Reason, tenancy.ErrUnknown.Error()) ||
 		status.Tenants[1].Head != b.Head() || status.Tenants[1].Reason != "" {
 		b.T.Errorf("%+v", status)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -93,11 +94,11 @@ func (c *comeAndGo) note(a acked, err error) {
 	case err == nil:
 		c.acks = append(c.acks, a)
 		c.errors["none"]++
-	case errors.Is(err, projection.ErrTenantArchived):
+	case errors.Is(err, tenancy.ErrArchived):
 		c.errors["archived"]++
-	case errors.Is(err, projection.ErrTenantDropping):
+	case errors.Is(err, tenancy.ErrDropping):
 		c.errors["dropping"]++
-	case errors.Is(err, projection.ErrUnknownTenant):
+	case errors.Is(err, tenancy.ErrUnknown):
 		c.errors["unknown"]++
 	default:
 		c.T.Errorf("append to tenant %s: %v", c.names[a.tenant], err)
@@ -134,7 +135,7 @@ func (c *comeAndGo) change(store kit.Store, rt *millrace.Runtime, random *rand.R
 		_, err = store.CreateTenant(ctx, name)
 	}
 	allowed := err == nil || interrupted && ctx.Err() != nil
-	for _, is := range []error{projection.ErrUnknownTenant, projection.ErrTenantDropping, projection.ErrResumed} {
+	for _, is := range []error{tenancy.ErrUnknown, tenancy.ErrDropping, projection.ErrResumed} {
 		allowed = allowed || errors.Is(err, is)
 	}
 	if !allowed {
@@ -148,7 +149,7 @@ func (c *comeAndGo) settle(rt *millrace.Runtime) {
 	for i, name := range c.names {
 		tenant, err := c.Store.ForTenant(name)
 		c.Must(err)
-		if state, _ := tenant.State(c.Ctx); state == projection.TenantDropping {
+		if state, _ := tenant.State(c.Ctx); state == tenancy.Dropping {
 			c.begun[i].Add(1)
 			c.Must(c.Store.DropTenant(c.Ctx, name))
 		}

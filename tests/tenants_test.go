@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -93,7 +94,7 @@ func TestProjectionOfANewTenantIsKnownAtOnce(t *testing.T) {
 			}
 		}
 		for _, of := range []func(context.Context, millrace.ProjectionID) error{idle.Pause, idle.Resume} {
-			if err := of(b.Ctx, millrace.ProjectionID{Tenant: "none", Name: "p"}); !errors.Is(err, projection.ErrUnknownTenant) {
+			if err := of(b.Ctx, millrace.ProjectionID{Tenant: "none", Name: "p"}); !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("a tenant that does not exist: %v", err)
 			}
 		}
@@ -106,7 +107,7 @@ func TestProjectionOfANewTenantCanBeSplitAtOnce(t *testing.T) {
 		p := millrace.Projection{Name: "p", Partitions: 2, Handler: b.Store.Batch(kit.Nothing)}
 		for i, rt := range []*millrace.Runtime{b.Runtime(unpolled, p), b.Running(unpolled, p)} {
 			id := millrace.ProjectionID{Tenant: fmt.Sprint("t", i), Name: "p"}
-			if err := rt.Repartition(b.Ctx, id, 4); !errors.Is(err, projection.ErrUnknownTenant) {
+			if err := rt.Repartition(b.Ctx, id, 4); !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("before the tenant exists: %v", err)
 			}
 			_, err := b.Store.CreateTenant(b.Ctx, id.Tenant)
@@ -181,7 +182,7 @@ func TestPauseOfATenantIsIndependentOfItsProjections(t *testing.T) {
 		rests("", "q")
 		for _, of := range []func(context.Context, string) error{control.PauseTenant, control.ResumeTenant} {
 			for _, name := range []string{"none", "no\nname"} { // no tenant can have the second one
-				if err := of(b.Ctx, name); !errors.Is(err, projection.ErrUnknownTenant) {
+				if err := of(b.Ctx, name); !errors.Is(err, tenancy.ErrUnknown) {
 					t.Errorf("a tenant %q that does not exist: %v", name, err)
 				}
 			}
@@ -230,7 +231,7 @@ func TestArchivedTenantRefusesAppends(t *testing.T) {
 		b.Must(err)
 		b.AppendTo(acme, "s", 3)
 		b.AppendTo(acme, "t", 1)
-		is := func(want projection.TenantState) {
+		is := func(want tenancy.State) {
 			t.Helper()
 			if state, err := acme.State(b.Ctx); state != want || err != nil {
 				t.Errorf("the tenant is %s, %v, want %s", state, err, want)
@@ -239,10 +240,10 @@ func TestArchivedTenantRefusesAppends(t *testing.T) {
 		for range 2 {
 			for range 2 {
 				b.Must(b.Store.ArchiveTenant(b.Ctx, acme.Name()))
-				is(projection.TenantArchived)
+				is(tenancy.Archived)
 			}
 			for way, append := range appendWays {
-				if err := append(b, acme); !errors.Is(err, projection.ErrTenantArchived) {
+				if err := append(b, acme); !errors.Is(err, tenancy.ErrArchived) {
 					t.Errorf("%s: error %v", way, err)
 				}
 			}
@@ -255,11 +256,11 @@ func TestArchivedTenantRefusesAppends(t *testing.T) {
 			_, err := b.Store.CreateTenant(b.Ctx, acme.Name())
 			b.Must(err)
 			b.Must(b.Store.Migrate(b.Ctx))
-			is(projection.TenantArchived)
+			is(tenancy.Archived)
 			b.Append("s", 1) // to another tenant
 			for range 2 {
 				b.Must(b.Store.UnarchiveTenant(b.Ctx, acme.Name()))
-				is(projection.TenantActive)
+				is(tenancy.Active)
 			}
 		}
 		for way, append := range appendWays {
@@ -271,7 +272,7 @@ func TestArchivedTenantRefusesAppends(t *testing.T) {
 			t.Errorf("appends that were refused drew positions: %+v", last)
 		}
 		for doing, err := range map[string]error{"archive": b.Store.ArchiveTenant(b.Ctx, "none"), "unarchive": b.Store.UnarchiveTenant(b.Ctx, "none")} {
-			if !errors.Is(err, projection.ErrUnknownTenant) {
+			if !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("%s a tenant that does not exist: %v", doing, err)
 			}
 		}
@@ -310,7 +311,7 @@ func TestHandlerThatAppendsToAnArchivedTenantWaits(t *testing.T) {
 			append(doNothing(b, "other"), millrace.Projection{Name: "forward", Handler: forward})...)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, "target"))
 		last := b.Append("s", 3).Positions[2]
-		if s := b.Is(rt, "forward", admin.StateMissingObject); !strings.Contains(s.Reason, projection.ErrTenantArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
+		if s := b.Is(rt, "forward", admin.StateMissingObject); !strings.Contains(s.Reason, tenancy.ErrArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
 			t.Errorf("status %+v", s)
 		}
 		b.Reaches(rt, "other", last)
@@ -339,7 +340,7 @@ func TestNodeOfADroppedTenantServesItWhenItIsCreatedAgain(t *testing.T) {
 			if n := len(b.StatusOf(rt).Projections); n != 0 {
 				t.Errorf("%d projections are left", n)
 			}
-			if _, err := acme.Append(b.Ctx, "s", event.Any, kit.SomeEvents(1)...); !errors.Is(err, projection.ErrUnknownTenant) {
+			if _, err := acme.Append(b.Ctx, "s", event.Any, kit.SomeEvents(1)...); !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("append to a dropped tenant: %v", err)
 			}
 			_, err = b.Store.CreateTenant(b.Ctx, "acme")

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/observe"
@@ -193,7 +192,7 @@ func newNodeCommand() *cobra.Command {
 func runNode(ctx context.Context, dsn string, perTenant int) error {
 	e := &env{dsn: dsn}
 	defer func() { _ = e.close(ctx) }()
-	store, err := e.store(ctx, 12, pgstore.Options{Logger: zap.NewNop()}, nil)
+	store, err := e.store(ctx, 12, pgstore.Options{}, nil)
 	if err != nil {
 		return err
 	}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"slices"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
@@ -63,7 +65,7 @@ func (p filePlace) share(ctx context.Context, _ int, log *zap.Logger) (database,
 }
 
 func (p filePlace) shareFile(ctx context.Context, log *zap.Logger) (*fileDatabase, error) {
-	store, err := sqlitestore.Open(ctx, p.path, sqlitestore.Options{Logger: log})
+	store, err := sqlitestore.Open(ctx, p.path, sqlitestore.Options{Logger: slog.New(zapslog.NewHandler(log.Core()))})
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // checkFlags are the flags of check.
@@ -131,7 +132,7 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 
 // isRestored reports whether a projection has stopped since the events of its tenant were restored or deleted.
 func isRestored(p admin.ProjectionStatus) bool {
-	return p.State == admin.StateFailed && strings.HasSuffix(p.Reason, projection.ErrRestored.Error())
+	return p.State == admin.StateFailed && strings.HasSuffix(p.Reason, tenancy.ErrRestored.Error())
 }
 
 // runs reports whether a projection runs, so that its lag counts. A projection that does not run is paused, or has a finding of its own.

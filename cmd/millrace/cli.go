@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // cli has the flags of all commands and where they read and print.
@@ -36,7 +37,7 @@ type cli struct {
 
 // isBadInput reports whether an error means that something that the arguments name does not exist, or that an address is malformed.
 func isBadInput(err error) bool {
-	for _, of := range []error{projection.ErrUnknownTenant, projection.ErrUnknownProjection, projection.ErrDeadLetterNotFound, projection.ErrCommandNotFound,
+	for _, of := range []error{tenancy.ErrUnknown, projection.ErrUnknownProjection, projection.ErrDeadLetterNotFound, projection.ErrCommandNotFound,
 		projection.ErrOperationNotFound, projection.ErrRetired, event.ErrNotFound, sqlitestore.ErrForeignFile} {
 		if errors.Is(err, of) {
 			return true

@@ -11,7 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // moveFlags are the flags of tenants move.
@@ -102,9 +102,9 @@ type movedJSON struct {
 type movedTenantJSON struct {
 	Tenant string `json:"tenant"`
 	// Earlier is set if an earlier command moved the tenant. The other members are missing then.
-	Earlier bool                   `json:"earlier,omitempty"`
-	State   projection.TenantState `json:"state,omitempty"`
-	Head    int64                  `json:"head,omitempty"`
+	Earlier bool          `json:"earlier,omitempty"`
+	State   tenancy.State `json:"state,omitempty"`
+	Head    int64         `json:"head,omitempty"`
 	// Rows is the number of rows by table, all of which were compared.
 	Rows map[string]int64 `json:"rows,omitempty"`
 }

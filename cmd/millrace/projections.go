@@ -17,6 +17,7 @@ import (
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func (c *cli) projectionsCommand() *cobra.Command {
@@ -64,7 +65,7 @@ func (c *cli) known(ctx context.Context, s store, names []string) error {
 			return err
 		}
 		if len(found) == 0 {
-			return fmt.Errorf("--tenant: %w %q", projection.ErrUnknownTenant, tenants[0])
+			return fmt.Errorf("--tenant: %w %q", tenancy.ErrUnknown, tenants[0])
 		}
 	}
 	for _, name := range names {

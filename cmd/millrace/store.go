@@ -39,7 +39,7 @@ type store interface {
 type events interface {
 	event.Reader
 	event.Appender
-	State(ctx context.Context) (projection.TenantState, error)
+	State(ctx context.Context) (tenancy.State, error)
 	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)
 	RedactEvents(ctx context.Context, positions []int64, reason string) (event.Erasure, error)
 	Erasures(ctx context.Context) ([]event.Erasure, error)

@@ -11,7 +11,6 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -148,7 +147,7 @@ func (c *cli) describeTenant(ctx context.Context, s store, name string) (string,
 	if err != nil {
 		return "", err
 	}
-	if len(found) == 0 || found[0].State == projection.TenantDropping {
+	if len(found) == 0 || found[0].State == tenancy.Dropping {
 		return "what is left of it", nil
 	}
 	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: []string{name}})
@@ -190,8 +189,8 @@ type tenantsJSON struct {
 }
 
 type tenantJSON struct {
-	Tenant string                 `json:"tenant"`
-	State  projection.TenantState `json:"state,omitempty"`
+	Tenant string        `json:"tenant"`
+	State  tenancy.State `json:"state,omitempty"`
 	// Head is the highest visible position.
 	Head int64 `json:"head"`
 }

@@ -8,11 +8,11 @@ import (
 
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Alias returns the id of the stream that has an alias. If none has it, a new id gets it. It returns projection.ErrUnknownTenant, and
-// projection.ErrTenantArchived, ErrTenantDropping or ErrTenantCopying if the alias is free and the tenant takes no appends.
+// Alias returns the id of the stream that has an alias. If none has it, a new id gets it. It returns tenancy.ErrUnknown, and
+// tenancy.ErrArchived, ErrDropping or ErrCopying if the alias is free and the tenant takes no appends.
 func (p Plane) Alias(ctx context.Context, tenant, name string) (id string, err error) {
 	if err := valid.ID("the alias", name); err != nil {
 		return "", err
@@ -44,14 +44,14 @@ func AliasIn(tx store.Tx, tenant, name string) (string, error) {
 
 // readAlias returns the id of the stream that has an alias, empty if it is free.
 func readAlias(v store.View, tenant, name string) (string, error) {
-	var state projection.TenantState
+	var state tenancy.State
 	var id *string
 	found, err := v.One("alias", []any{tenant, name}, &state, &id)
 	switch {
 	case err != nil:
 		return "", err
 	case !found:
-		return "", ofTenant(tenant, projection.ErrUnknownTenant)
+		return "", ofTenant(tenant, tenancy.ErrUnknown)
 	case id != nil:
 		return *id, nil
 	case closed[state] != nil:

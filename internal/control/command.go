@@ -12,7 +12,7 @@ import (
 )
 
 // Insert inserts a command durably, with a part for each partition, and notifies the owners of the leases. It returns
-// projection.ErrUnknownTenant or projection.ErrUnknownProjection if there is no such projection.
+// tenancy.ErrUnknown or projection.ErrUnknownProjection if there is no such projection.
 func (p Plane) Insert(ctx context.Context, id projection.ID, kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Lock(id.Tenant)

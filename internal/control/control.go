@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Statements are the statements that are one text for both stores: see sqlfile.Macros.
@@ -46,7 +47,7 @@ func (p Plane) fenced(ctx context.Context, lease engine.Lease, fn func(tx store.
 	return p.failed(p.db.Fenced(ctx, lease, fn), doing, args...)
 }
 
-// Unknown returns projection.ErrUnknownTenant, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
+// Unknown returns tenancy.ErrUnknown, projection.ErrRetired or projection.ErrUnknownProjection if there is no such
 // projection.
 func Unknown(v store.View, id projection.ID) error {
 	var tenant, found bool
@@ -56,7 +57,7 @@ func Unknown(v store.View, id projection.ID) error {
 	case err != nil:
 		return err
 	case !tenant:
-		return projection.ErrUnknownTenant
+		return tenancy.ErrUnknown
 	case retired.Reason != "":
 		return &retired
 	case !found:

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Known returns projection.ErrUnknownTenant or projection.ErrUnknownProjection if there is no such projection.
+// Known returns tenancy.ErrUnknown or projection.ErrUnknownProjection if there is no such projection.
 func (p Plane) Known(ctx context.Context, id projection.ID) error {
 	return p.db.View(ctx, func(v store.View) error { return Unknown(v, id) })
 }

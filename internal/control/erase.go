@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/resplit"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -65,7 +65,7 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 		}
 	}
 	id := e.ID
-	err := p.db.Change(ctx, e.Tenant, func(tx store.Tx, state projection.TenantState) error {
+	err := p.db.Change(ctx, e.Tenant, func(tx store.Tx, state tenancy.State) error {
 		if err := Changing(state); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 				return err
 			}
 		}
-		if state != projection.TenantArchived && !paused {
+		if state != tenancy.Archived && !paused {
 			tx.Exec("set_erasure_pauses", e.ID)
 			SetPaused(tx, e.Tenant, true)
 		}
@@ -97,7 +97,7 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 // locks of its projections and leases: so no projection is claimed until its commit, and its checkpoints are those at which the events
 // are redacted.
 func (p Plane) EndErasure(ctx context.Context, e *Erasure) (done bool, err error) {
-	err = p.db.Change(ctx, e.Tenant, func(tx store.Tx, state projection.TenantState) (err error) {
+	err = p.db.Change(ctx, e.Tenant, func(tx store.Tx, state tenancy.State) (err error) {
 		if err := Changing(state); err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func still(tx store.Tx, tenant string) (still bool, all partitions, err error) {
 
 // AbandonErasure forgets an erasure that failed, and resumes the tenant if erasures have paused it.
 func (p Plane) AbandonErasure(ctx context.Context, e *Erasure) error {
-	err := p.db.Change(ctx, e.Tenant, func(tx store.Tx, _ projection.TenantState) error {
+	err := p.db.Change(ctx, e.Tenant, func(tx store.Tx, _ tenancy.State) error {
 		if err := endPauses(tx, e.Tenant); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/internal/transfer"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Move is the move of a tenant to another store: see lifecycle.Move.
@@ -31,7 +32,7 @@ type Move struct {
 	Progress func(table string, rows int64, compared bool)
 
 	// State is what the tenant gets in the target: active or archived.
-	State projection.TenantState
+	State tenancy.State
 	// Head is the last position that was given to an event. Rows are the rows of each table.
 	Head int64
 	Rows map[string]int64
@@ -92,7 +93,7 @@ func noOperationOf(v store.View, tenant string) error {
 	return err
 }
 
-// empty returns projection.ErrTenantNotEmpty unless a tenant is empty.
+// empty returns tenancy.ErrNotEmpty unless a tenant is empty.
 func (p Plane) empty(ctx context.Context, tenant string) error {
 	return p.db.View(ctx, func(v store.View) error { return isEmpty(v, tenant) })
 }
@@ -101,7 +102,7 @@ func isEmpty(v store.View, tenant string) error {
 	var contents []string
 	_, err := v.One("tenant_contents", []any{tenant}, &contents)
 	if err == nil && len(contents) > 0 {
-		err = fmt.Errorf("%w: it has %s", projection.ErrTenantNotEmpty, strings.Join(contents, ", "))
+		err = fmt.Errorf("%w: it has %s", tenancy.ErrNotEmpty, strings.Join(contents, ", "))
 	}
 	return err
 }
@@ -111,7 +112,7 @@ func isEmpty(v store.View, tenant string) error {
 func (p Plane) Move(ctx context.Context, to Plane, m *Move) (moved bool, err error) {
 	var failed error
 	there := false // the target has committed
-	err = p.db.Change(ctx, m.Tenant, func(tx store.Tx, state projection.TenantState) error {
+	err = p.db.Change(ctx, m.Tenant, func(tx store.Tx, state tenancy.State) error {
 		tx.Exec("allow_idle")
 		if !there {
 			failed = m.begin(tx, state)
@@ -135,7 +136,7 @@ func (p Plane) Move(ctx context.Context, to Plane, m *Move) (moved bool, err err
 }
 
 // begin locks the tenant in the source.
-func (m *Move) begin(tx store.Tx, state projection.TenantState) error {
+func (m *Move) begin(tx store.Tx, state tenancy.State) error {
 	still, _, err := still(tx, m.Tenant)
 	if err != nil {
 		return err
@@ -144,7 +145,7 @@ func (m *Move) begin(tx store.Tx, state projection.TenantState) error {
 	switch {
 	case err != nil:
 		return err
-	case state != projection.TenantArchived || !still || !r.away || r.id != m.record.id:
+	case state != tenancy.Archived || !still || !r.away || r.id != m.record.id:
 		return projection.ErrResumed
 	}
 	if err := noOperationOf(tx, m.Tenant); err != nil {
@@ -170,7 +171,7 @@ func (m *Move) send(ctx context.Context, from store.Tx, to Plane) error {
 	defer cancel()
 	err := to.db.Receive(ctx, store.Reception{Tenant: m.Tenant, Hook: m.ReadModels,
 		Fill: func(tx store.Tx) error { begins(); return m.fill(from, tx) },
-		End: func(tx store.Tx) (projection.TenantState, error) {
+		End: func(tx store.Tx) (tenancy.State, error) {
 			// If the session of the source has ended, its locks have too.
 			if _, err := from.One("tenant_paused", []any{m.Tenant}, &m.paused); err != nil {
 				return "", fmt.Errorf("the source: %w", err)

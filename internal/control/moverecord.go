@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // moveRecord is what a store keeps of the last move of a tenant. The source writes it in the transaction that archives the tenant, and the
@@ -50,7 +50,7 @@ func (p Plane) MakeMoves(ctx context.Context) error { return p.makeTable(ctx, mo
 
 // err is the error of what must not happen to a tenant that leaves the store, or has left it.
 func (r moveRecord) err() error {
-	return &projection.MovedError{Target: r.store, BeganAt: r.began.UTC(), MovedAt: r.moved.UTC()}
+	return &tenancy.MovedError{Target: r.store, BeganAt: r.began.UTC(), MovedAt: r.moved.UTC()}
 }
 
 // arrived reports whether a tenant has come here by a move.
@@ -70,8 +70,8 @@ func (p Plane) name(ctx context.Context) (name string, err error) {
 
 // Unarchive is the decision of UnarchiveTenant. A tenant that a move has, or may have, committed to another store stays archived.
 func Unarchive(tenant string) store.Decision {
-	return func(tx store.Tx, state projection.TenantState) (projection.TenantState, error) {
-		if state == projection.TenantArchived {
+	return func(tx store.Tx, state tenancy.State) (tenancy.State, error) {
+		if state == tenancy.Archived {
 			r, err := moveOf(tx, tenant)
 			if err == nil && r.away {
 				err = r.err()
@@ -80,7 +80,7 @@ func Unarchive(tenant string) store.Decision {
 				return "", err
 			}
 		}
-		return projection.TenantActive, nil
+		return tenancy.Active, nil
 	}
 }
 
@@ -96,7 +96,7 @@ func (p Plane) Abandon(ctx context.Context, tenant, target string) (store.Decisi
 	case before.store != target:
 		return nil, fmt.Errorf("%w, and not to %s", before.err(), excerpt.Quoted(target))
 	}
-	return func(tx store.Tx, state projection.TenantState) (projection.TenantState, error) {
+	return func(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 		r, err := moveOf(tx, tenant)
 		if err == nil && (r.id != before.id || !r.moved.Equal(before.moved)) {
 			err = errors.New("the move has gone on meanwhile")
@@ -109,10 +109,10 @@ func (p Plane) Abandon(ctx context.Context, tenant, target string) (store.Decisi
 }
 
 // forget deletes the record of a move, and returns the state that the tenant had before.
-func (r moveRecord) forget(tx store.Tx, tenant string, state projection.TenantState) projection.TenantState {
+func (r moveRecord) forget(tx store.Tx, tenant string, state tenancy.State) tenancy.State {
 	tx.Exec("delete_move", tenant)
-	if r.active && state == projection.TenantArchived {
-		return projection.TenantActive
+	if r.active && state == tenancy.Archived {
+		return tenancy.Active
 	}
 	return state
 }
@@ -158,19 +158,19 @@ func (m *Move) mayLeave(r moveRecord, active bool) error {
 }
 
 // Leave is the decision that archives the tenant, and records that it leaves. A repeat of a move finds the record of the call before.
-func (m *Move) Leave(tx store.Tx, state projection.TenantState) (projection.TenantState, error) {
+func (m *Move) Leave(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 	if err := Changing(state); err != nil {
 		return "", err
 	}
 	r, err := moveOf(tx, m.Tenant)
-	active := state != projection.TenantArchived
+	active := state != tenancy.Archived
 	if err == nil {
 		err = m.mayLeave(r, active)
 	}
 	if err != nil {
 		return "", err
 	}
-	m.Begun, m.State = !r.away || active, projection.TenantArchived
+	m.Begun, m.State = !r.away || active, tenancy.Archived
 	if m.Begun {
 		r = moveRecord{id: rand.Text(), store: m.record.store, active: active}
 		tx.Exec("insert_move", m.Tenant, r.id, r.store, r.active)
@@ -179,14 +179,14 @@ func (m *Move) Leave(tx store.Tx, state projection.TenantState) (projection.Tena
 	}
 	m.record = r
 	if r.active || m.Active {
-		m.State = projection.TenantActive
+		m.State = tenancy.Active
 	}
-	return projection.TenantArchived, nil
+	return tenancy.Archived, nil
 }
 
 // Return is the decision after an error of the call that has begun the move, and has not come to the commit. It forgets the move, and a
 // tenant that was active becomes active again. If a second call has taken up the move, that may have moved the tenant: then it returns an error.
-func (m *Move) Return(tx store.Tx, state projection.TenantState) (projection.TenantState, error) {
+func (m *Move) Return(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 	r, err := moveOf(tx, m.Tenant)
 	switch {
 	case err != nil:

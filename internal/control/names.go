@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/internal/rename"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Create creates a projection whose name may be retired, and notifies the nodes. It returns projection.ErrExists if a projection has that
@@ -20,7 +21,7 @@ func (p Plane) Create(ctx context.Context, n engine.NewProjection) error {
 	if err != nil {
 		return p.failed(err, "find where %s begins", n.ID())
 	}
-	err = p.db.Change(ctx, n.Tenant, func(tx store.Tx, state projection.TenantState) error {
+	err = p.db.Change(ctx, n.Tenant, func(tx store.Tx, state tenancy.State) error {
 		if err := closed[state]; err != nil {
 			return err
 		}

@@ -8,11 +8,12 @@ import (
 	"github.com/millrace-go/millrace/internal/resplit"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // change runs fn in a transaction under the structural lock of a tenant that is not being dropped or copied.
 func (p Plane) change(ctx context.Context, tenant string, fn func(tx store.Tx) error) error {
-	return p.db.Change(ctx, tenant, func(tx store.Tx, state projection.TenantState) error {
+	return p.db.Change(ctx, tenant, func(tx store.Tx, state tenancy.State) error {
 		if err := Changing(state); err != nil {
 			return err
 		}

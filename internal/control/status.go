@@ -7,6 +7,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Projections lists the rows that a filter selects, sorted. It reads no tenant's tables.
@@ -81,14 +82,14 @@ func (p Plane) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
 // byTenant are counted for each tenant. It reads no tenant's tables.
 func (p Plane) Overview(ctx context.Context, patience time.Duration, byTenant []string) (o engine.Overview, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
-		o = engine.Overview{Tenants: make(map[projection.TenantState]int)}
+		o = engine.Overview{Tenants: make(map[tenancy.State]int)}
 		in := &o.OldestParkedIn
 		var states, names, tenants []string
 		var ofStates, notOwned, overdue []int64
 		_, err := v.One("overview", []any{patience, byTenant}, &states, &ofStates, &o.Paused, &o.Halted, &names, &tenants, &notOwned, &overdue,
 			&o.Parked, &o.OldestParked, &in.Tenant, &in.Name, &in.Partition)
 		for i, state := range states {
-			o.Tenants[projection.TenantState(state)] = int(ofStates[i])
+			o.Tenants[tenancy.State(state)] = int(ofStates[i])
 		}
 		for i, name := range names {
 			o.NotOwned = append(o.NotOwned, engine.NotOwned{Name: name, Tenant: tenants[i], Count: int(notOwned[i]), Overdue: int(overdue[i])})

@@ -7,11 +7,11 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Stream describes a stream of a tenant. Version is 0 if there is no such stream. It returns projection.ErrUnknownTenant, and
-// projection.ErrTenantDropping if the tenant's events cannot be read any more.
+// Stream describes a stream of a tenant. Version is 0 if there is no such stream. It returns tenancy.ErrUnknown, and
+// tenancy.ErrDropping if the tenant's events cannot be read any more.
 func (p Plane) Stream(ctx context.Context, tenant, id string) (info event.StreamInfo, err error) {
 	if err := valid.Text("stream", id); err != nil {
 		return info, err
@@ -24,9 +24,9 @@ func (p Plane) Stream(ctx context.Context, tenant, id string) (info event.Stream
 		case err != nil:
 			return err
 		case !found:
-			return ofTenant(tenant, projection.ErrUnknownTenant)
+			return ofTenant(tenant, tenancy.ErrUnknown)
 		case deleting:
-			return ofTenant(tenant, projection.ErrTenantDropping)
+			return ofTenant(tenant, tenancy.ErrDropping)
 		}
 		info.Created, info.LastEvent = valid.Time(info.Created), valid.Time(info.LastEvent)
 		return nil

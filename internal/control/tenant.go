@@ -8,10 +8,11 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not change. It returns
-// projection.ErrTenantDropping or projection.ErrTenantCopying while the tenant is being dropped or copied. The structural lock orders it
+// tenancy.ErrDropping or tenancy.ErrCopying while the tenant is being dropped or copied. The structural lock orders it
 // with other changes of the tenant's state.
 func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
 	err := p.db.Tx(ctx, func(tx store.Tx) error {
@@ -31,7 +32,7 @@ func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engi
 // The structural lock orders it with other changes.
 func (p Plane) DecideState(ctx context.Context, tenant string, decide store.Decision) (row int32, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
-		var from projection.TenantState
+		var from tenancy.State
 		row, from, err = LockTenant(tx, tenant)
 		if err != nil {
 			return err
@@ -49,12 +50,12 @@ func (p Plane) DecideState(ctx context.Context, tenant string, decide store.Deci
 	return row, err
 }
 
-// LockTenant takes the structural lock of a tenant, and returns its row and its state, which is never TenantPaused.
-func LockTenant(tx store.Tx, tenant string) (row int32, state projection.TenantState, err error) {
+// LockTenant takes the structural lock of a tenant, and returns its row and its state, which is never tenancy.Paused.
+func LockTenant(tx store.Tx, tenant string) (row int32, state tenancy.State, err error) {
 	tx.Lock(tenant)
 	found, err := tx.One("state_of_tenant", []any{tenant}, &row, &state)
 	if err == nil && !found {
-		err = projection.ErrUnknownTenant
+		err = tenancy.ErrUnknown
 	}
 	return row, state, err
 }
@@ -79,34 +80,34 @@ func Active(tx store.Tx, tenant string) error {
 }
 
 // closed are the errors for tenants that are not active.
-var closed = map[projection.TenantState]error{
-	projection.TenantArchived: projection.ErrTenantArchived,
-	projection.TenantDropping: projection.ErrTenantDropping,
-	projection.TenantCopying:  projection.ErrTenantCopying,
+var closed = map[tenancy.State]error{
+	tenancy.Archived: tenancy.ErrArchived,
+	tenancy.Dropping: tenancy.ErrDropping,
+	tenancy.Copying:  tenancy.ErrCopying,
 }
 
 // Changing returns an error if a tenant in that state is being dropped or copied, so that nothing of it must change.
-func Changing(state projection.TenantState) error {
-	if state == projection.TenantArchived {
+func Changing(state tenancy.State) error {
+	if state == tenancy.Archived {
 		return nil
 	}
 	return closed[state]
 }
 
 // Becomes reports whether the state of a tenant changes from one to another. Any tenant may be dropped.
-func Becomes(from, to projection.TenantState) (changes bool, err error) {
+func Becomes(from, to tenancy.State) (changes bool, err error) {
 	if from == to {
 		return false, nil
 	}
-	if to != projection.TenantDropping {
+	if to != tenancy.Dropping {
 		err = Changing(from)
 	}
 	return err == nil, err
 }
 
 // To is the decision for a state.
-func To(state projection.TenantState) store.Decision {
-	return func(store.Tx, projection.TenantState) (projection.TenantState, error) { return state, nil }
+func To(state tenancy.State) store.Decision {
+	return func(store.Tx, tenancy.State) (tenancy.State, error) { return state, nil }
 }
 
 // SetPaused sets whether a tenant is paused. The caller holds the tenant's structural lock.
@@ -116,13 +117,13 @@ func SetPaused(tx store.Tx, tenant string, paused bool) {
 }
 
 // SetState sets the state of a tenant. The caller holds the tenant's structural lock.
-func SetState(tx store.Tx, tenant string, state projection.TenantState) {
+func SetState(tx store.Tx, tenant string, state tenancy.State) {
 	tx.Exec("set_tenant_state", tenant, string(state))
 	suspend(tx, tenant)
 }
 
 // Restore sets the state of a tenant, and whether it is paused. The caller holds the tenant's structural lock.
-func Restore(tx store.Tx, tenant string, state projection.TenantState, paused bool) {
+func Restore(tx store.Tx, tenant string, state tenancy.State, paused bool) {
 	tx.Exec("set_tenant_paused", tenant, paused)
 	SetState(tx, tenant, state)
 }
@@ -146,7 +147,7 @@ func (p Plane) SuspensionEnded(ctx context.Context, tenant string) (free bool, e
 	if err == nil && (!living || dead) {
 		free, err = p.freeSuspended(ctx, tenant)
 	}
-	if errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrResumed) {
+	if errors.Is(err, tenancy.ErrUnknown) || errors.Is(err, projection.ErrResumed) {
 		return false, err // not a fault of the store, which the caller would retry
 	}
 	return free, p.failed(err, "free the leases of tenant %q", tenant)
@@ -182,7 +183,7 @@ func suspension(v store.View, tenant string) (living, dead bool, err error) {
 	case err != nil:
 		return false, false, err
 	case !found:
-		return false, false, projection.ErrUnknownTenant
+		return false, false, tenancy.ErrUnknown
 	case !suspended:
 		return false, false, projection.ErrResumed
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Classify returns the fault behind err, or nil for nil. byStore sets the class of errors of the store and its driver, and may
@@ -25,13 +27,13 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 		fault.Stack = at.Stack
 	}
 	switch {
-	case errors.Is(err, projection.ErrIncarnationChanged), errors.Is(err, projection.ErrLockWait):
+	case errors.Is(err, event.ErrIncarnationChanged), errors.Is(err, projection.ErrLockWait):
 		fault.Class = Infrastructure
 	case errors.Is(err, projection.ErrLeaseLost):
 		fault.Class = LeaseLost
-	case errors.Is(err, projection.ErrNotPrimary):
+	case errors.Is(err, event.ErrNotPrimary):
 		fault.Class = Unclear // another connection may lead to the primary
-	case errors.Is(err, projection.ErrRestored), errors.Is(err, projection.ErrUnknownTenant), errors.Is(err, projection.ErrTenantDropped),
+	case errors.Is(err, tenancy.ErrRestored), errors.Is(err, tenancy.ErrUnknown), errors.Is(err, tenancy.ErrDropped),
 		errors.Is(err, projection.ErrUnknownProjection), errors.Is(err, projection.ErrRetired), errors.Is(err, projection.ErrExists),
 		errors.Is(err, projection.ErrInUse), errors.Is(err, projection.ErrSeveralVersions), errors.Is(err, projection.ErrWithinTx),
 		errors.Is(err, projection.ErrQueuedRead):
@@ -39,7 +41,7 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 	case errors.Is(err, projection.ErrTimeout):
 		// The handler is at fault, even if the connection failed afterwards.
 	case byStore(fault):
-	case errors.Is(err, projection.ErrTenantArchived), errors.Is(err, projection.ErrTenantDropping), errors.Is(err, projection.ErrTenantCopying):
+	case errors.Is(err, tenancy.ErrArchived), errors.Is(err, tenancy.ErrDropping), errors.Is(err, tenancy.ErrCopying):
 		fault.Class = Configuration
 	case errors.Is(err, context.Canceled):
 		fault.Class = Infrastructure

@@ -7,7 +7,9 @@ import (
 	"io"
 	"testing"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
@@ -19,16 +21,16 @@ func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
 		{io.EOF, "", HandlerFault},
 		{io.EOF, Unclear, Unclear},
 		{io.EOF, Infrastructure, Infrastructure},
-		{projection.ErrIncarnationChanged, Unclear, Infrastructure},
+		{event.ErrIncarnationChanged, Unclear, Infrastructure},
 		{projection.ErrLockWait, Unclear, Infrastructure},
 		{projection.ErrLeaseLost, Unclear, LeaseLost},
-		{projection.ErrNotPrimary, Infrastructure, Unclear},
-		{projection.ErrRestored, Unclear, Configuration},
+		{event.ErrNotPrimary, Infrastructure, Unclear},
+		{tenancy.ErrRestored, Unclear, Configuration},
 		{projection.ErrWithinTx, Unclear, Configuration},
 		{projection.ErrTimeout, Unclear, HandlerFault},
-		{projection.ErrTenantArchived, "", Configuration},
-		{projection.ErrTenantArchived, Infrastructure, Infrastructure},
-		{projection.ErrTenantDropping, "", Configuration},
+		{tenancy.ErrArchived, "", Configuration},
+		{tenancy.ErrArchived, Infrastructure, Infrastructure},
+		{tenancy.ErrDropping, "", Configuration},
 		{context.Canceled, "", Infrastructure},
 		{&Fault{Class: Interrupted, Err: io.EOF}, Unclear, Interrupted},
 	} {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // OperationKind is what an operation does.
@@ -105,9 +106,9 @@ var operationErrors = map[OperationFailure]error{
 	"no hook":   projection.ErrNoHook,
 	"delivers":  projection.ErrDelivers,
 	"cancelled": projection.ErrOperationCancelled,
-	"archived":  projection.ErrTenantArchived,
-	"dropping":  projection.ErrTenantDropping,
-	"copying":   projection.ErrTenantCopying,
+	"archived":  tenancy.ErrArchived,
+	"dropping":  tenancy.ErrDropping,
+	"copying":   tenancy.ErrCopying,
 	"unknown":   projection.ErrUnknownProjection,
 	"retired":   projection.ErrRetired,
 	"paused":    projection.ErrPaused,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestOperationsAreAllowedByHooksAndDeliveries(t *testing.T) {
@@ -117,18 +118,18 @@ func (l tenants) Tenants(context.Context, []string) ([]Tenant, error) {
 }
 
 func TestTenantsThatRunNothingSayWhy(t *testing.T) {
-	in := func(state projection.TenantState) tenants { return tenants{{State: state}} }
+	in := func(state tenancy.State) tenants { return tenants{{State: state}} }
 	for _, c := range []struct {
 		list tenants
 		want error
 	}{
 		{nil, io.EOF},
-		{tenants{}, projection.ErrUnknownTenant},
-		{in(projection.TenantActive), nil},
-		{in(projection.TenantPaused), nil},
-		{in(projection.TenantArchived), projection.ErrTenantArchived},
-		{in(projection.TenantDropping), projection.ErrTenantDropping},
-		{in(projection.TenantCopying), projection.ErrTenantCopying},
+		{tenants{}, tenancy.ErrUnknown},
+		{in(tenancy.Active), nil},
+		{in(tenancy.Paused), nil},
+		{in(tenancy.Archived), tenancy.ErrArchived},
+		{in(tenancy.Dropping), tenancy.ErrDropping},
+		{in(tenancy.Copying), tenancy.ErrCopying},
 	} {
 		if err := InactiveTenant(t.Context(), lists{tenants: c.list}, "t"); !errors.Is(err, c.want) {
 			t.Errorf("%v: %v, want %v", c.list, err, c.want)

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const endedAt = "the last event is at "
 
-// Restored returns projection.ErrRestored for a tenant whose events end at a position below a checkpoint.
+// Restored returns tenancy.ErrRestored for a tenant whose events end at a position below a checkpoint.
 func Restored(end, checkpoint int64) error {
-	return fmt.Errorf("%s%d, a checkpoint at %d: %w", endedAt, end, checkpoint, projection.ErrRestored)
+	return fmt.Errorf("%s%d, a checkpoint at %d: %w", endedAt, end, checkpoint, tenancy.ErrRestored)
 }
 
 // RestoredEnd returns where the events of a tenant ended when a projection stopped, if its reason is that of Restored.
@@ -21,8 +21,8 @@ func RestoredEnd(reason string) (end int64, restored bool) {
 	return end, n == 1 && IsRestored(reason)
 }
 
-// IsRestored reports whether the reason of a stopped projection, which rows hold as text, is projection.ErrRestored.
-func IsRestored(reason string) bool { return strings.HasSuffix(reason, projection.ErrRestored.Error()) }
+// IsRestored reports whether the reason of a stopped projection, which rows hold as text, is tenancy.ErrRestored.
+func IsRestored(reason string) bool { return strings.HasSuffix(reason, tenancy.ErrRestored.Error()) }
 
 // RecoverKind is how a projection continues after a restore of its tenant.
 type RecoverKind string

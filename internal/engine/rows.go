@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Tenant is a tenant as the database has it.
@@ -11,7 +12,7 @@ type Tenant struct {
 	// Row is the key of the tenant in the store. A tenant that is created again under its name has another.
 	Row   int32
 	Name  string
-	State projection.TenantState
+	State tenancy.State
 }
 
 // ProjectionFilter selects rows of projections. A row must match all of its fields. Empty fields match all rows.
@@ -43,7 +44,7 @@ type ProjectionRow struct {
 	// Desired is the desired state of the projection. It is WantPause while its tenant is suspended. Tenant is the state of the
 	// tenant.
 	Desired DesiredState
-	Tenant  projection.TenantState
+	Tenant  tenancy.State
 	// Failed is why the projection waits for an operator. It is empty if the projection does not.
 	Failed string
 	// Halted reports that the projection waits until it is resumed.
@@ -93,7 +94,7 @@ type NodeRow struct {
 // Overview has the figures of a deployment that are not in any node's summary.
 type Overview struct {
 	// Tenants counts the tenants in each state.
-	Tenants map[projection.TenantState]int
+	Tenants map[tenancy.State]int
 	// Paused, Halted and NotOwned count the projections that no living node owns. NotOwned are those that should run.
 	Paused, Halted int
 	NotOwned       []NotOwned

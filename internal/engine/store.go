@@ -145,7 +145,7 @@ type Page struct {
 // Heads are the highest visible positions of tenants.
 type Heads struct {
 	Positions map[string]int64
-	// Failed says why the heads of other tenants could not be read, such as ErrTenantLocked.
+	// Failed says why the heads of other tenants could not be read, such as tenancy.ErrLocked.
 	Failed map[string]error
 	// Incarnation is that of the server in which all of them were read.
 	Incarnation Incarnation

@@ -3,7 +3,7 @@ package engine
 import (
 	"context"
 
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // InactiveTenant returns why the projections of a tenant do not run, although they are not paused: it is archived, being dropped or
@@ -14,15 +14,15 @@ func InactiveTenant(ctx context.Context, lists Lists, name string) error {
 	case err != nil:
 		return err
 	case len(tenants) == 0:
-		return projection.ErrUnknownTenant
+		return tenancy.ErrUnknown
 	}
 	switch tenants[0].State {
-	case projection.TenantArchived:
-		return projection.ErrTenantArchived
-	case projection.TenantDropping:
-		return projection.ErrTenantDropping
-	case projection.TenantCopying:
-		return projection.ErrTenantCopying
+	case tenancy.Archived:
+		return tenancy.ErrArchived
+	case tenancy.Dropping:
+		return tenancy.ErrDropping
+	case tenancy.Copying:
+		return tenancy.ErrCopying
 	}
 	return nil
 }

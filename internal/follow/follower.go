@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -132,7 +132,7 @@ func (f *follower) next(ctx context.Context) (p page, err error) {
 			}
 		}
 		switch {
-		case errors.Is(err, projection.ErrIncarnationChanged), errors.Is(err, projection.ErrRestored):
+		case errors.Is(err, event.ErrIncarnationChanged), errors.Is(err, tenancy.ErrRestored):
 			return p, err
 		case err != nil && f.hub.lasts(err) && ctx.Err() == nil:
 			return p, err
@@ -173,7 +173,7 @@ func (f *follower) check(ctx context.Context, st *state) error {
 		case last.in != f.in:
 			return f.changed()
 		case last.head < f.at:
-			return fmt.Errorf("the last event is at %d, below %d: %w", last.head, f.at, projection.ErrRestored)
+			return fmt.Errorf("the last event is at %d, below %d: %w", last.head, f.at, tenancy.ErrRestored)
 		}
 	}
 	f.checked = st.run
@@ -181,7 +181,7 @@ func (f *follower) check(ctx context.Context, st *state) error {
 }
 
 func (f *follower) changed() error {
-	return fmt.Errorf("events up to position %d may be gone: %w", f.at, projection.ErrIncarnationChanged)
+	return fmt.Errorf("events up to position %d may be gone: %w", f.at, event.ErrIncarnationChanged)
 }
 
 // take returns the next events up to the mark.
@@ -244,7 +244,7 @@ func (f *follower) read(ctx context.Context, mark int64) (page, error) {
 	case last.in != f.in:
 		return page{}, f.changed()
 	case last.head < mark:
-		return page{}, fmt.Errorf("the last event is at %d, below %d: %w", last.head, mark, projection.ErrRestored)
+		return page{}, fmt.Errorf("the last event is at %d, below %d: %w", last.head, mark, tenancy.ErrRestored)
 	}
 	return p, nil
 }

@@ -22,7 +22,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -221,10 +221,10 @@ func (h *Hub) Drop(tenant string) {
 }
 
 // Gone implements engine.Followers.
-func (h *Hub) Gone(tenant string) { h.endWith(tenant, projection.ErrRestored) }
+func (h *Hub) Gone(tenant string) { h.endWith(tenant, tenancy.ErrRestored) }
 
 // End ends the followers of a tenant that was dropped. A tenant that is created under its name is another one.
-func (h *Hub) End(tenant string) { h.endWith(tenant, projection.ErrUnknownTenant) }
+func (h *Hub) End(tenant string) { h.endWith(tenant, tenancy.ErrUnknown) }
 
 func (h *Hub) endWith(tenant string, err error) {
 	if s := h.find(tenant); s != nil {
@@ -304,7 +304,7 @@ func (h *Hub) compareTenants(ctx context.Context) {
 		}
 	}
 	for _, s := range sources {
-		s.endWith(projection.ErrUnknownTenant)
+		s.endWith(tenancy.ErrUnknown)
 	}
 }
 
@@ -340,7 +340,7 @@ func (h *Hub) row(ctx context.Context, tenant string) (int32, error) {
 	defer release()
 	found, err := h.store.Tenants(ctx, []string{tenant})
 	if err == nil && len(found) == 0 {
-		err = projection.ErrUnknownTenant
+		err = tenancy.ErrUnknown
 	}
 	if err != nil {
 		return 0, err

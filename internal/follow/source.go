@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/window"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -156,7 +156,7 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if u.Gone && u.Incarnation == r.in {
-		return 0, fmt.Errorf("events up to position %d are gone: %w", r.window.Mark, projection.ErrRestored)
+		return 0, fmt.Errorf("events up to position %d are gone: %w", r.window.Mark, tenancy.ErrRestored)
 	}
 	if u.Incarnation != r.in || u.From != r.window.Mark { // a mark may also be found without a read
 		r.in = u.Incarnation

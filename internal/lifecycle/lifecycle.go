@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Stopped waits until free reports that the paused projections no longer run. It keeps waiting during an outage of the
@@ -59,7 +60,7 @@ func Drop(ctx context.Context, plane control.Plane, name, confirm string, begin 
 	if err == nil {
 		err = end(row)
 	}
-	if row != 0 && (errors.Is(err, projection.ErrUnknownTenant) || errors.Is(err, projection.ErrResumed)) {
+	if row != 0 && (errors.Is(err, tenancy.ErrUnknown) || errors.Is(err, projection.ErrResumed)) {
 		err = nil // another call ended the drop meanwhile
 	}
 	if err != nil {
@@ -71,7 +72,7 @@ func Drop(ctx context.Context, plane control.Plane, name, confirm string, begin 
 // suspended waits until all leases of a suspended tenant are free.
 func suspended(ctx context.Context, plane control.Plane, name string) error {
 	err := Stopped(ctx, plane, func() (bool, error) { return plane.SuspensionEnded(ctx, name) })
-	if err != nil && !errors.Is(err, projection.ErrResumed) && !errors.Is(err, projection.ErrUnknownTenant) {
+	if err != nil && !errors.Is(err, projection.ErrResumed) && !errors.Is(err, tenancy.ErrUnknown) {
 		return fmt.Errorf("wait until nothing of it runs: %w", err)
 	}
 	return err

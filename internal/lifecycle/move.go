@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var errSameStore = errors.New("both stores are the same")
@@ -77,13 +77,13 @@ func leaving(ctx context.Context, from, to store.Driver, m *control.Move, mayLea
 	case err != nil:
 		return false, err
 	case len(tenants) == 0:
-		return false, projection.ErrUnknownTenant
+		return false, tenancy.ErrUnknown
 	}
 	names, err := control.On(from).CanLeave(ctx, m.Tenant)
 	if err == nil {
 		err = mayLeave(names)
 	}
-	return tenants[0].State != projection.TenantArchived, err
+	return tenants[0].State != tenancy.Archived, err
 }
 
 // AbandonMove forgets the move of a tenant to a store of that name, for a caller who knows that the store does not have the tenant.

@@ -9,8 +9,11 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Slog returns a logger that writes to a logger of package log/slog.
+// Slog returns a logger that writes to a logger of package log/slog. It writes nothing if log is nil.
 func Slog(log *slog.Logger) *zap.Logger {
+	if log == nil {
+		return zap.NewNop()
+	}
 	return zap.New(slogCore{log.Handler()}, zap.AddCaller())
 }
 

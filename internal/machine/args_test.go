@@ -166,7 +166,7 @@ func (a args) faultOrNil() *engine.Fault {
 
 func (a args) fault() *engine.Fault {
 	if a["changed"] != "" {
-		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrIncarnationChanged}
+		return &engine.Fault{Class: engine.Infrastructure, Err: event.ErrIncarnationChanged}
 	}
 	err := errors.New("boom")
 	if a["final"] != "" {

@@ -7,9 +7,11 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // adopt takes over the row as the database has it. A projection that is paused releases its lease, as by a Drain.
@@ -118,7 +120,7 @@ func FaultPolicy() projection.RetryPolicy {
 // fault handles a fault that is not counted against an event, and decides what the projection waits for.
 func (s *step) fault(f *engine.Fault) {
 	s.State = Idle{}
-	if errors.Is(f.Err, projection.ErrIncarnationChanged) && s.Faults.Changes == 0 {
+	if errors.Is(f.Err, event.ErrIncarnationChanged) && s.Faults.Changes == 0 {
 		// The first change is followed at once. Where two servers answer in turns, delays keep this from spinning.
 		s.Faults.Changes++
 		s.log(zap.InfoLevel, "server crashed or was replaced, reading everything again", zap.Error(f.Err))
@@ -153,7 +155,7 @@ func (s *step) fault(f *engine.Fault) {
 // StoppedLevel is the level at which it is logged that an error of the configuration has stopped something. A tenant that is not found was
 // dropped, and this node does not know that yet.
 func StoppedLevel(err error) zapcore.Level {
-	if errors.Is(err, projection.ErrUnknownTenant) {
+	if errors.Is(err, tenancy.ErrUnknown) {
 		return zap.InfoLevel
 	}
 	return zap.ErrorLevel

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // dice chooses: by bytes first, as a fuzzer gives them, then at random.
@@ -183,7 +184,7 @@ func (l *life) one() {
 		l.step(TailDropped{})
 	case n < 94:
 		l.tail = true
-		l.step(TailFailed{[]error{errors.New("broken"), projection.ErrRestored}[l.d.below(2)]})
+		l.step(TailFailed{[]error{errors.New("broken"), tenancy.ErrRestored}[l.d.below(2)]})
 	case n < 95:
 		l.step(Drain{})
 	case n < 96:

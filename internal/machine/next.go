@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // next decides which job begins next, if any. No other function does, and no job is under way when it does.
@@ -166,7 +167,7 @@ func (s *step) publicize() bool {
 
 // restored halts a projection whose tenant lost events that the projection has handled.
 func (s *step) restored() bool {
-	if s.Row.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, projection.ErrRestored) {
+	if s.Row.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, tenancy.ErrRestored) {
 		return false
 	}
 	s.start(Halt{Reason: s.Tail.Err})

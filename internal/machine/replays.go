@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
@@ -215,7 +216,7 @@ func (s *step) replayEnded() {
 // after a delay. Discards that were commanded meanwhile do not wait for that. Batches continue, unless the server cannot be
 // worked with.
 func (s *step) putOff(job Replaying, f *engine.Fault) {
-	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, projection.ErrIncarnationChanged) {
+	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, event.ErrIncarnationChanged) {
 		s.order = max(s.order, Resume) // the row knows
 		return
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the machine does into testdata and doc.go")
@@ -172,7 +172,7 @@ func (w *stage) input(word, rest string, a args) Input {
 		return TailAdvanced{Tail{Incarnation: engine.Incarnation(a.num("incarnation", 0)), Mark: a.num("mark", 0), From: a.num("from", 0), Events: a.events()}}
 	case "tail-failed":
 		if rest == "restored" {
-			return TailFailed{projection.ErrRestored}
+			return TailFailed{tenancy.ErrRestored}
 		}
 		return TailFailed{errors.New(rest)}
 	case "tail-dropped":

@@ -55,7 +55,7 @@ func (l *life) refuse() Result {
 func (l *life) fenced() *engine.Fault {
 	switch {
 	case l.lease.Incarnation != l.db.row.Incarnation:
-		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrIncarnationChanged}
+		return &engine.Fault{Class: engine.Infrastructure, Err: event.ErrIncarnationChanged}
 	case l.lease.Checkpoint != l.db.row.Checkpoint:
 		return &engine.Fault{Class: engine.LeaseLost, Err: projection.ErrLeaseLost}
 	}

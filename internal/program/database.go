@@ -3,6 +3,7 @@ package program
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -60,7 +62,7 @@ func Open(ctx context.Context, dsn string, layout Layout, writers int, log *zap.
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	store, err := pgstore.OpenPool(ctx, pool, pgstore.Options{Schema: layout.Store, Logger: log})
+	store, err := pgstore.OpenPool(ctx, pool, pgstore.Options{Schema: layout.Store, Logger: slog.New(zapslog.NewHandler(log.Core()))})
 	if err != nil {
 		pool.Close()
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/rename"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestNewProjections(t *testing.T) {
@@ -32,7 +33,7 @@ func TestNewProjections(t *testing.T) {
 		{"new>x", "new<old", "old", "create [] begin [] waiting [] retired [new x]"},
 	} {
 		all := map[string]rename.Names{"t": names(test.names)}
-		rename.Add(all, engine.Retired{Tenant: "t", Reason: rename.Tenant, Successor: string(projection.TenantActive)})
+		rename.Add(all, engine.Retired{Tenant: "t", Reason: rename.Tenant, Successor: string(tenancy.Active)})
 		nodes := []engine.NodeRow{{Member: engine.Member{ID: "1", Projections: strings.Fields(test.users)}, Alive: true}}
 		if got := registered(rename.Register(newOnes("t", test.projections), all, nodes)); got != test.want {
 			t.Errorf("%q with %q: %s, want %s", test.projections, test.names, got, test.want)
@@ -43,8 +44,8 @@ func TestNewProjections(t *testing.T) {
 // While no node has registered, the first one may be of an earlier release. Nothing is made in a tenant that is not active.
 func TestNewProjectionsWithoutNodesOrTenant(t *testing.T) {
 	all := make(map[string]rename.Names)
-	rename.Add(all, engine.Retired{Tenant: "t", Reason: rename.Tenant, Successor: string(projection.TenantActive)})
-	rename.Add(all, engine.Retired{Tenant: "archived", Reason: rename.Tenant, Successor: string(projection.TenantArchived)})
+	rename.Add(all, engine.Retired{Tenant: "t", Reason: rename.Tenant, Successor: string(tenancy.Active)})
+	rename.Add(all, engine.Retired{Tenant: "archived", Reason: rename.Tenant, Successor: string(tenancy.Archived)})
 	list := append(newOnes("t", "p new<old"), append(newOnes("archived", "p"), newOnes("unknown", "p")...)...)
 	if got := registered(rename.Register(list, all, nil)); got != "create [p] begin [] waiting [new] retired []" {
 		t.Error(got)

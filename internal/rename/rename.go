@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Names are the names of a tenant's projections, as they are stored, with versions. Operations are the kinds of the open
@@ -45,7 +46,7 @@ func Add(names map[string]Names, r engine.Retired) {
 		of.Operations[r.Name] = r.Successor
 	case Tenant:
 		key, _ := strconv.ParseInt(r.Name, 10, 32) // a number, by the statement
-		of.Key, of.Active = int32(key), r.Successor == string(projection.TenantActive)
+		of.Key, of.Active = int32(key), r.Successor == string(tenancy.Active)
 		names[r.Tenant] = of
 	default:
 		of.Retired[r.Name] = &r

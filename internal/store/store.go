@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Control runs functions in transactions. fn may run twice, so it sets its results anew each time, and does nothing else that
@@ -22,19 +23,19 @@ type Control interface {
 	// Tx runs fn in a transaction and commits it durably.
 	Tx(ctx context.Context, fn func(Tx) error) error
 	// Fenced is Tx in a transaction that holds a lease. It returns projection.ErrLeaseLost if the lease is lost, and
-	// projection.ErrIncarnationChanged. Until the commit, no other node claims the lease.
+	// event.ErrIncarnationChanged. Until the commit, no other node claims the lease.
 	Fenced(ctx context.Context, lease engine.Lease, fn func(Tx) error) error
-	// Change is Tx under the structural lock of a tenant. fn gets the tenant's state, never projection.TenantPaused. If another
+	// Change is Tx under the structural lock of a tenant. fn gets the tenant's state, never tenancy.Paused. If another
 	// transaction keeps a lock for long, this one releases its own, so that others run in between, and begins again until ctx
-	// ends. It returns projection.ErrUnknownTenant.
-	Change(ctx context.Context, tenant string, fn func(Tx, projection.TenantState) error) error
+	// ends. It returns tenancy.ErrUnknown.
+	Change(ctx context.Context, tenant string, fn func(Tx, tenancy.State) error) error
 	// Lend runs a hook of the user in a transaction, and commits it durably.
 	Lend(ctx context.Context, l Lending) error
 	// Begins returns where new projections begin, except those that begin at the first event. No event up to there can still appear.
 	Begins(ctx context.Context, projections []engine.NewProjection) (Begins, error)
 	// View runs fn without a transaction: each statement reads what is committed when it begins.
 	View(ctx context.Context, fn func(View) error) error
-	// ViewIn is View in the incarnation of a lease. It returns projection.ErrIncarnationChanged if it ended.
+	// ViewIn is View in the incarnation of a lease. It returns event.ErrIncarnationChanged if it ended.
 	ViewIn(ctx context.Context, lease engine.Lease, fn func(View) error) error
 	// Classify returns err as a Fault with its class.
 	Classify(err error) *engine.Fault
@@ -51,8 +52,8 @@ type Moves interface {
 }
 
 // Decision returns the state that a tenant gets, in the transaction that changes it and under the tenant's structural lock. It gets the state
-// of the tenant, never projection.TenantPaused. It may run more than once.
-type Decision func(tx Tx, state projection.TenantState) (to projection.TenantState, err error)
+// of the tenant, never tenancy.Paused. It may run more than once.
+type Decision func(tx Tx, state tenancy.State) (to tenancy.State, err error)
 
 // Holder is a store of a user, which has a driver.
 type Holder interface{ Engine() Driver }
@@ -97,7 +98,7 @@ type Reception struct {
 	// Hook runs with the transaction after Fill.
 	Hook engine.Hook
 	// End is called before the commit, and returns the state that the tenant gets, which is active or archived.
-	End func(tx Tx) (projection.TenantState, error)
+	End func(tx Tx) (tenancy.State, error)
 }
 
 // Lending is a transaction that is lent to a hook of the user. It has the guards and limits of a batch. Nothing is committed if the hook

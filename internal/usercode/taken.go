@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // What the library asks the errors of functions for, besides the types of packages projection and of the stores.
@@ -16,7 +17,7 @@ var (
 	_ = usererror.RecognizeType[*event.DecodeError]()
 	_ = usererror.RecognizeType[*backoff.PermanentError]()
 	_ = usererror.RecognizeErrors(context.Canceled, context.DeadlineExceeded, ErrGoexit, projection.ErrHandlerPanic,
-		projection.ErrTenantArchived, projection.ErrTenantDropping, projection.ErrTenantCopying, projection.ErrIncarnationChanged,
+		tenancy.ErrArchived, tenancy.ErrDropping, tenancy.ErrCopying, event.ErrIncarnationChanged,
 		projection.ErrLeaseLost, projection.ErrWithinTx, projection.ErrMissingObject, projection.ErrProcessDied)
 )
 

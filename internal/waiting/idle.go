@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 const (
@@ -36,7 +37,7 @@ func (w Waiter) Heads(ctx context.Context, ids []projection.ID) (map[string]int6
 			return false, err
 		}
 		for tenant, err := range heads.Failed {
-			if !errors.Is(err, projection.ErrTenantLocked) {
+			if !errors.Is(err, tenancy.ErrLocked) {
 				return false, fmt.Errorf("read the head of tenant %q: %w", tenant, err)
 			}
 		}
@@ -50,7 +51,7 @@ func (w Waiter) Heads(ctx context.Context, ids []projection.ID) (map[string]int6
 			if err := w.Store.Absent(ctx, tenant); err != nil {
 				return nil, err
 			}
-			return nil, fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, projection.ErrTenantDropped)
+			return nil, fmt.Errorf("tenant %q was restored meanwhile: %w", tenant, tenancy.ErrDropped)
 		}
 	}
 	return heads.Positions, nil
@@ -210,7 +211,7 @@ func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, check
 	case row.Halted, row.Failed != "" && row.OwnerAlive && !done:
 		return false, Failure(row.Failed)
 	case read && row.Checkpoint > head:
-		return false, fmt.Errorf("%w: %w", projection.ErrFailed, projection.ErrRestored)
+		return false, fmt.Errorf("%w: %w", projection.ErrFailed, tenancy.ErrRestored)
 	}
 	return done, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Runtime is the runtime of this process.
@@ -37,6 +38,16 @@ type Waiter struct {
 	// Runtime is nil if this process has none.
 	Runtime Runtime
 }
+
+// Store is the store of a runtime. With it, admin.New returns an Admin that also knows what the runtime does.
+type Store struct {
+	Waiter Waiter
+	// Patience is how long a projection may have no living owner.
+	Patience time.Duration
+}
+
+// Engine makes a Store an admin.Store.
+func (s Store) Engine() store.Driver { return s.Waiter.Store }
 
 // Running returns what the actors of the runtime share. It is nil without a runtime, and while the runtime is not running.
 func (w Waiter) Running() *actors.Deps {
@@ -112,15 +123,15 @@ func (w Waiter) Awake(ctx context.Context, tenant string) error {
 	case err != nil:
 		return nil
 	case len(tenants) == 0:
-		return projection.ErrUnknownTenant
-	case tenants[0].State != projection.TenantActive && tenants[0].State != projection.TenantPaused:
+		return tenancy.ErrUnknown
+	case tenants[0].State != tenancy.Active && tenants[0].State != tenancy.Paused:
 		return pausedBecause(tenants[0].State)
 	}
 	return nil
 }
 
 // pausedBecause returns projection.ErrPaused, with the state of the tenant if that is the reason.
-func pausedBecause(state projection.TenantState) error {
+func pausedBecause(state tenancy.State) error {
 	if reason := Asleep(state); reason != "" {
 		return fmt.Errorf("%w: %s", projection.ErrPaused, reason)
 	}
@@ -146,11 +157,11 @@ func (w Waiter) reached(rows []engine.ProjectionRow, position int64) (done bool,
 	return done, nil
 }
 
-// Failure returns projection.ErrFailed with the reason, which rows hold as text. The error wraps projection.ErrRestored if the text
+// Failure returns projection.ErrFailed with the reason, which rows hold as text. The error wraps tenancy.ErrRestored if the text
 // ends with it.
 func Failure(reason string) error {
-	if what, restored := strings.CutSuffix(reason, projection.ErrRestored.Error()); restored {
-		return fmt.Errorf("%w: %s%w", projection.ErrFailed, what, projection.ErrRestored)
+	if what, restored := strings.CutSuffix(reason, tenancy.ErrRestored.Error()); restored {
+		return fmt.Errorf("%w: %s%w", projection.ErrFailed, what, tenancy.ErrRestored)
 	}
 	return fmt.Errorf("%w: %s", projection.ErrFailed, reason)
 }
@@ -203,16 +214,16 @@ func (w Waiter) retired(ctx context.Context, tenants, names []string) ([]*engine
 }
 
 // Asleep returns why the projections of a tenant in that state do not run, or an empty string if they do.
-func Asleep(state projection.TenantState) string {
+func Asleep(state tenancy.State) string {
 	switch state {
-	case projection.TenantPaused:
+	case tenancy.Paused:
 		return "the tenant is paused"
-	case projection.TenantArchived:
-		return projection.ErrTenantArchived.Error()
-	case projection.TenantDropping:
-		return projection.ErrTenantDropping.Error()
-	case projection.TenantCopying:
-		return projection.ErrTenantCopying.Error()
+	case tenancy.Archived:
+		return tenancy.ErrArchived.Error()
+	case tenancy.Dropping:
+		return tenancy.ErrDropping.Error()
+	case tenancy.Copying:
+		return tenancy.ErrCopying.Error()
 	}
 	return ""
 }

@@ -6,14 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestRefusalsWithoutAReasonAreFound(t *testing.T) {
 	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
-	archived := fmt.Errorf("append: %w", projection.ErrTenantArchived)
-	closed := closure{tenant: "acme", errs: []error{projection.ErrTenantArchived}, from: at(100), to: at(110)}
+	archived := fmt.Errorf("append: %w", tenancy.ErrArchived)
+	closed := closure{tenant: "acme", errs: []error{tenancy.ErrArchived}, from: at(100), to: at(110)}
 	open := closed
 	open.to = time.Time{}
 	for name, test := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var dataFaults = []fault{
@@ -135,7 +135,7 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 		}
 		return end(s.ctx, tx)
 	})
-	if !s.alone && (isOutage(err) || errors.Is(err, projection.ErrTenantArchived)) {
+	if !s.alone && (isOutage(err) || errors.Is(err, tenancy.ErrArchived)) {
 		return nil
 	}
 	return err

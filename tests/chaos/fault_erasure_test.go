@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var erasureFaults = []fault{{
@@ -61,7 +61,7 @@ func (s *strike) erasePerson() error {
 			return err
 		})
 	})
-	if errors.Is(err, projection.ErrTenantArchived) { // by another fault
+	if errors.Is(err, tenancy.ErrArchived) { // by another fault
 		return nil
 	}
 	e.done = time.Now()

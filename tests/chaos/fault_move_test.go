@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -15,7 +14,7 @@ const elsewhere = "elsewhere"
 
 // moveGuest moves the guest to another store and back.
 func (s *strike) moveGuest() error {
-	defer s.close(guest, projection.ErrTenantArchived, projection.ErrTenantDropping, projection.ErrUnknownTenant)()
+	defer s.close(guest, tenancy.ErrArchived, tenancy.ErrDropping, tenancy.ErrUnknown)()
 	var other *pgstore.Store
 	err := s.retried(func(ctx context.Context) (err error) {
 		other, err = pgstore.OpenPool(ctx, s.store.Pool(), pgstore.Options{Schema: elsewhere})
@@ -54,7 +53,7 @@ func (s *strike) moveBetween(from, to *pgstore.Store) error {
 func (s *strike) removeFrom(other *pgstore.Store) error {
 	return s.retried(func(ctx context.Context) error {
 		err := other.DropTenant(ctx, guest, tenancy.DropOptions{Confirm: guest})
-		if errors.Is(err, projection.ErrUnknownTenant) {
+		if errors.Is(err, tenancy.ErrUnknown) {
 			return nil
 		}
 		return err

@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 var tenantFaults = []fault{
@@ -51,7 +51,7 @@ func (s *strike) archive() error {
 	closed := time.Duration(s.rnd.IntN(500)) * time.Millisecond
 	s.tenantStates.RLock()
 	defer s.tenantStates.RUnlock()
-	defer s.close(name, projection.ErrTenantArchived)()
+	defer s.close(name, tenancy.ErrArchived)()
 	err := s.unlessLost(func() error { return s.archived(name, func() { s.wait(closed) }) })
 	return errors.Join(err, s.unarchive(name))
 }
@@ -65,7 +65,7 @@ func (s *strike) archived(name string, during func()) error {
 	if err != nil {
 		return err
 	}
-	if err := s.appendRefused(name, projection.ErrTenantArchived); err != nil {
+	if err := s.appendRefused(name, tenancy.ErrArchived); err != nil {
 		return err
 	}
 	during()

@@ -48,7 +48,7 @@ func (f *followers) run(tenant *pgstore.Tenant) {
 	for f.life.Err() == nil {
 		f.begin(tenant.Name())
 		err := f.follow(tenant)
-		if f.life.Err() == nil && !errors.Is(err, projection.ErrIncarnationChanged) {
+		if f.life.Err() == nil && !errors.Is(err, event.ErrIncarnationChanged) {
 			f.mu.Lock()
 			f.ended = append(f.ended, finding{kindFollower, projection.ID{Tenant: tenant.Name()}, 0, fmt.Sprintf("it ended: %v", err)})
 			f.mu.Unlock()

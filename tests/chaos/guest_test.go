@@ -44,7 +44,7 @@ func (s *strike) guestLife(restored bool) error {
 	w := startWriters(s.ctx, s.store, s.rnd.Uint64(), guestWriters, 1, fmt.Sprintf("g%x-", s.rnd.Uint32()), guest)
 	defer w.stop()
 	pass := func() { s.wait(s.lasts/8 + time.Duration(s.rnd.Int64N(int64(s.lasts/8)))) }
-	absent := s.close(guest, projection.ErrUnknownTenant)
+	absent := s.close(guest, tenancy.ErrUnknown)
 	if err := s.retried(func(ctx context.Context) error {
 		_, err := s.store.CreateTenant(ctx, guest)
 		return err
@@ -56,7 +56,7 @@ func (s *strike) guestLife(restored bool) error {
 	if err := s.splitGuest(); err != nil {
 		return err
 	}
-	reopened := s.close(guest, projection.ErrTenantArchived)
+	reopened := s.close(guest, tenancy.ErrArchived)
 	if err := errors.Join(s.archived(guest, pass), s.unarchive(guest)); err != nil {
 		return err
 	}
@@ -76,12 +76,12 @@ func (s *strike) guestLife(restored bool) error {
 		return err
 	}
 	pass()
-	gone := s.close(guest, projection.ErrTenantDropping, projection.ErrUnknownTenant)
+	gone := s.close(guest, tenancy.ErrDropping, tenancy.ErrUnknown)
 	defer gone()
 	if err := s.dropGuest(); err != nil {
 		return err
 	}
-	if err := s.appendRefused(guest, projection.ErrUnknownTenant); err != nil {
+	if err := s.appendRefused(guest, tenancy.ErrUnknown); err != nil {
 		return err
 	}
 	w.stop()
@@ -170,7 +170,7 @@ func (s *strike) dropGuest() error {
 	repeated := false
 	err := s.retried(func(ctx context.Context) error {
 		err := s.store.DropTenant(ctx, guest, tenancy.DropOptions{Confirm: guest})
-		if repeated && errors.Is(err, projection.ErrUnknownTenant) {
+		if repeated && errors.Is(err, tenancy.ErrUnknown) {
 			return nil // the answer to an earlier call was lost
 		}
 		repeated = true
@@ -181,7 +181,7 @@ func (s *strike) dropGuest() error {
 
 // removeGuest drops the guest if it exists, and forgets what was applied.
 func (s *strike) removeGuest() error {
-	if err := s.dropGuest(); err != nil && !errors.Is(err, projection.ErrUnknownTenant) {
+	if err := s.dropGuest(); err != nil && !errors.Is(err, tenancy.ErrUnknown) {
 		return err
 	}
 	return s.nothingLeft()

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace"
@@ -82,7 +84,7 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	go o.read(os.Stdin)
 	opening, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: log, SessionDSN: spec.SessionDSN})
+	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: slog.New(zapslog.NewHandler(log.Core())), SessionDSN: spec.SessionDSN})
 	if err != nil && ctx.Err() != nil {
 		return nil // it was ordered to stop before it had begun
 	}

@@ -152,7 +152,7 @@ func (s PgStore) ForTenant(name string) (Tenant, error) {
 	return pgTenant{tenant}, err
 }
 
-func (s PgStore) State(ctx context.Context) (projection.TenantState, error) {
+func (s PgStore) State(ctx context.Context) (tenancy.State, error) {
 	tenant, err := s.Store.ForTenant(projection.DefaultTenant)
 	if err != nil {
 		return "", err

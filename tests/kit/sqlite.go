@@ -154,7 +154,7 @@ func (s SQLiteStore) CreateTenants(ctx context.Context, names []string) (tenants
 	return tenants, nil
 }
 
-func (s SQLiteStore) State(ctx context.Context) (projection.TenantState, error) {
+func (s SQLiteStore) State(ctx context.Context) (tenancy.State, error) {
 	tenant, err := s.Store.ForTenant(projection.DefaultTenant)
 	if err != nil {
 		return "", err

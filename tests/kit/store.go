@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Kind is a kind of store.
@@ -128,7 +129,7 @@ type Tenant interface {
 	event.Reader
 	event.Appender
 	Name() string
-	State(ctx context.Context) (projection.TenantState, error)
+	State(ctx context.Context) (tenancy.State, error)
 	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 	Wake()
 	// Streams is what package aggregate uses, and Within the same in a transaction.

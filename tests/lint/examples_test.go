@@ -95,7 +95,7 @@ func exampleFiles(t *testing.T) map[string]*ast.File {
 
 // withoutExample are exported functions and methods that no example calls, by the reason.
 var withoutExample = map[string][]string{
-	"packages of this module call it":         {"Engine", "ForRuntime", "Streams"},
+	"packages of this module call it":         {"Engine", "Streams"},
 	"fmt, errors and encoding/json call it":   {"Error", "Unwrap", "String", "MarshalJSON", "UnmarshalJSON"},
 	"it cancels or awaits what Rebuild began": {"CancelOperation", "WaitOperation"},
 	"it has one line":                         {"Size"},

@@ -26,7 +26,7 @@ var stores = []string{
 	"internal/resplit",
 	"internal/rename",
 	"internal/versions",
-	"internal/eventlog", "internal/follow",
+	"internal/eventlog", "internal/follow", "internal/logging",
 	"internal/migration",
 	"internal/sqlfile",
 	"internal/backoff",

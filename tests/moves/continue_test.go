@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // handled records what handlers of both stores apply, by projection.
@@ -115,7 +115,7 @@ func TestNodesOfBothStoresLoseAndRepeatNothing(t *testing.T) {
 			for {
 				_, err := from.tenant(t, "acme").Append(ctx, fmt.Sprint("s", appended%7), event.Any, happened)
 				if err != nil {
-					if !errors.Is(err, projection.ErrTenantArchived) {
+					if !errors.Is(err, tenancy.ErrArchived) {
 						t.Error(err)
 					}
 					return
@@ -217,7 +217,7 @@ func TestReadModelsMoveWithTheTenantOrNotAtAll(t *testing.T) {
 			t.Fatalf("error %v", err)
 		}
 		to.mustLack(t, "acme")
-		from.mustBe(t, "acme", projection.TenantActive)
+		from.mustBe(t, "acme", tenancy.Active)
 		must(from.tenant(t, "acme").Append(ctx, "s", event.Exact(2), happened))(t)
 
 		broken = nil
@@ -225,12 +225,12 @@ func TestReadModelsMoveWithTheTenantOrNotAtAll(t *testing.T) {
 		if report := moveIt(t, from, to, "acme", opts); !report.Earlier || calls != 2 {
 			t.Errorf("%d calls, report %+v", calls, report)
 		}
-		from.mustBe(t, "acme", projection.TenantArchived)
+		from.mustBe(t, "acme", tenancy.Archived)
 		// The way back does not take what is left in the source for the tenant.
-		if _, err := admin.MoveTenant(ctx, to, from, "acme", keep()); !errors.Is(err, projection.ErrTenantNotEmpty) {
+		if _, err := admin.MoveTenant(ctx, to, from, "acme", keep()); !errors.Is(err, tenancy.ErrNotEmpty) {
 			t.Errorf("back: %v", err)
 		}
-		to.mustBe(t, "acme", projection.TenantActive)
+		to.mustBe(t, "acme", tenancy.Active)
 		query := "select cast(sum(n) as text) from totals where ?1 <> ''"
 		if to.pg != nil {
 			query = "select sum(n)::text from {acme}.totals where $1 <> ''"

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // A tenant goes from a file to a database, to another schema of it, to another database, and to a file and another one.
@@ -22,16 +22,16 @@ func TestMoveKeepsEverything(t *testing.T) {
 		}
 	}
 	for i, to := range places[1:] {
-		opts, state := keep(), projection.TenantArchived
+		opts, state := keep(), tenancy.Archived
 		if i%2 == 1 {
-			opts.Active, state = true, projection.TenantPaused
+			opts.Active, state = true, tenancy.Paused
 		} else {
 			places[i].archive(t, "acme")
 		}
 		report := moveIt(t, places[i], to, "acme", opts)
 		to.sameContents(t, "acme", want)
 		places[i].sameContents(t, "acme", want)
-		places[i].mustBe(t, "acme", projection.TenantArchived)
+		places[i].mustBe(t, "acme", tenancy.Archived)
 		to.mustBe(t, "acme", state)
 		if report.Rows["events"] != int64(len(want["events"])) || report.Rows["erasures"] != 2 || report.Earlier || report.Head == 0 {
 			t.Errorf("report %+v", report)

@@ -14,7 +14,6 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -38,8 +37,8 @@ func (p *place) drop(t testing.TB, tenant string) {
 // mustBeMoved fails unless err says that acme has moved, or may have moved, to a store. It returns the name of the store.
 func mustBeMoved(t testing.TB, err error, to *place, ended bool) (target string) {
 	t.Helper()
-	var moved *projection.MovedError
-	if !errors.As(err, &moved) || !errors.Is(err, projection.ErrTenantMoved) {
+	var moved *tenancy.MovedError
+	if !errors.As(err, &moved) || !errors.Is(err, tenancy.ErrMoved) {
 		t.Fatalf("error %v", err)
 	}
 	name := "millrace"
@@ -88,18 +87,18 @@ func TestMoveIsRepeatedAfterTheDeathOfItsProcess(t *testing.T) {
 			_, err := admin.MoveTenant(ctx, from, other, "acme", opts)
 			mustBeMoved(t, err, to, false)
 			other.mustLack(t, "acme")
-			from.mustBe(t, "acme", projection.TenantArchived)
+			from.mustBe(t, "acme", tenancy.Archived)
 		}
 		refused()
 		kill()
 		to.mustLack(t, "acme")
 		refused()
 		mustBeMoved(t, from.unarchive(t, "acme"), to, false)
-		if report := moveIt(t, from, to, "acme", keep()); report.Earlier || report.State != projection.TenantActive {
+		if report := moveIt(t, from, to, "acme", keep()); report.Earlier || report.State != tenancy.Active {
 			t.Errorf("report %+v", report)
 		}
-		to.mustBe(t, "acme", projection.TenantActive)
-		from.mustBe(t, "acme", projection.TenantArchived)
+		to.mustBe(t, "acme", tenancy.Active)
+		from.mustBe(t, "acme", tenancy.Archived)
 	})
 }
 
@@ -125,13 +124,13 @@ func TestMovedTenantStaysInItsTarget(t *testing.T) {
 		mustBeMoved(t, err, to, true)
 		to.mustLack(t, "acme")
 		mustBeMoved(t, admin.AbandonMove(ctx, from, "acme", target+"?"), to, true)
-		from.mustBe(t, "acme", projection.TenantArchived)
+		from.mustBe(t, "acme", tenancy.Archived)
 
 		noError(t, admin.AbandonMove(ctx, from, "acme", target))
-		from.mustBe(t, "acme", projection.TenantActive)
+		from.mustBe(t, "acme", tenancy.Active)
 		other := newFile(t)
 		moveIt(t, from, other, "acme", keep())
-		other.mustBe(t, "acme", projection.TenantActive)
+		other.mustBe(t, "acme", tenancy.Active)
 	})
 }
 
@@ -142,14 +141,14 @@ func TestArchivedTenantMovesAsArchived(t *testing.T) {
 		ctx := testContext(t)
 		must(from.create(t, "acme").Append(ctx, "s", event.NoStream, happened))(t)
 		from.archive(t, "acme")
-		if report := moveIt(t, from, to, "acme", keep()); report.State != projection.TenantArchived {
+		if report := moveIt(t, from, to, "acme", keep()); report.State != tenancy.Archived {
 			t.Errorf("report %+v", report)
 		}
-		to.mustBe(t, "acme", projection.TenantArchived)
+		to.mustBe(t, "acme", tenancy.Archived)
 		noError(t, admin.AbandonMove(ctx, from, "acme", mustBeMoved(t, from.unarchive(t, "acme"), to, true)))
-		from.mustBe(t, "acme", projection.TenantArchived)
+		from.mustBe(t, "acme", tenancy.Archived)
 		noError(t, from.unarchive(t, "acme"))
-		from.mustBe(t, "acme", projection.TenantActive)
+		from.mustBe(t, "acme", tenancy.Active)
 		noError(t, to.unarchive(t, "acme")) // it has come there
 	})
 }
@@ -212,7 +211,7 @@ func TestMoveThatEndsMeanwhileIsNotAbandoned(t *testing.T) {
 		from.waits(t, 1)
 		close(open)
 		both.Wait()
-		from.mustBe(t, "acme", projection.TenantArchived)
+		from.mustBe(t, "acme", tenancy.Archived)
 	})
 }
 
@@ -233,18 +232,18 @@ func TestMoveThatASecondCallHasTakenUpIsNotGivenUp(t *testing.T) {
 		}
 		first := begin(true)
 		noError(t, from.Engine().DecideState(ctx, "acme", first.Return))
-		from.mustBe(t, "acme", projection.TenantActive)
+		from.mustBe(t, "acme", tenancy.Active)
 
 		second := begin(true)
 		noError(t, from.Engine().DecideState(ctx, "acme", first.Return)) // its move is forgotten
-		from.mustBe(t, "acme", projection.TenantArchived)
-		if third := begin(false); third.Begun || third.State != projection.TenantActive {
+		from.mustBe(t, "acme", tenancy.Archived)
+		if third := begin(false); third.Begun || third.State != tenancy.Active {
 			t.Errorf("the third call %+v", third)
 		}
 		if err := from.Engine().DecideState(ctx, "acme", second.Return); err == nil || !strings.Contains(err.Error(), "another call has taken up the move") {
 			t.Errorf("error %v", err)
 		}
-		from.mustBe(t, "acme", projection.TenantArchived)
+		from.mustBe(t, "acme", tenancy.Archived)
 		moveIt(t, from, to, "acme", keep())
 	})
 }
@@ -270,7 +269,7 @@ func TestMoveGivesUpIfItsTargetIsTaken(t *testing.T) {
 			}
 			close(release)
 			writer.Wait()
-			from.mustBe(t, "acme", projection.TenantActive)
+			from.mustBe(t, "acme", tenancy.Active)
 			moveIt(t, from, to, "acme", keep())
 		})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // A move that is refused changes nothing.
@@ -40,9 +41,9 @@ func TestMoveIsRefused(t *testing.T) {
 			opts     admin.MoveOptions
 			want     string
 		}{
-			"an unknown tenant":          {from, to, "unknown", keep(), projection.ErrUnknownTenant.Error()},
+			"an unknown tenant":          {from, to, "unknown", keep(), tenancy.ErrUnknown.Error()},
 			"the same store":             {from, from, "acme", keep(), "both stores are the same"},
-			"a target that has another":  {from, to, "taken", keep(), projection.ErrTenantNotEmpty.Error() + ": it has events, streams"},
+			"a target that has another":  {from, to, "taken", keep(), tenancy.ErrNotEmpty.Error() + ": it has events, streams"},
 			"a projection is not named":  {from, to, "acme", admin.MoveOptions{}, "MoveOptions.Projections lacks projections of the tenant: plain"},
 			"an action that is not one":  {from, to, "acme", other, `MoveOptions.Projections["plain"] must be MoveKeep or MoveRebuild: 3`},
 			"a hook of the other driver": {from, to, "acme", wrongHook, "MoveOptions.ReadModels takes "},
@@ -58,11 +59,11 @@ func TestMoveIsRefused(t *testing.T) {
 			}
 		}
 		for _, tenant := range []string{"acme", "taken", "empty"} {
-			from.mustBe(t, tenant, projection.TenantActive)
+			from.mustBe(t, tenant, tenancy.Active)
 		}
 		to.mustLack(t, "acme")
 		moveIt(t, from, to, "empty", keep())
-		to.mustBe(t, "empty", projection.TenantActive)
+		to.mustBe(t, "empty", tenancy.Active)
 	})
 }
 
@@ -81,7 +82,7 @@ func TestOpenOperationsRefuseAMove(t *testing.T) {
 		if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); !errors.Is(err, projection.ErrOperationOpen) {
 			t.Errorf("error %v", err)
 		}
-		from.mustBe(t, "acme", projection.TenantActive)
+		from.mustBe(t, "acme", tenancy.Active)
 	})
 }
 
@@ -102,7 +103,7 @@ func TestEventsThatCannotMoveAreNamed(t *testing.T) {
 				t.Errorf("error %v, want %s", err, damage.want)
 			}
 			to.mustLack(t, "acme")
-			from.mustBe(t, "acme", projection.TenantActive)
+			from.mustBe(t, "acme", tenancy.Active)
 		})
 	}
 }
@@ -137,7 +138,7 @@ func TestDifferencesAreNamed(t *testing.T) {
 			if rows := to.contents(t, "acme"); len(rows["streams"])+len(rows["events"]) > 0 {
 				t.Errorf("the target has %v", rows)
 			}
-			from.mustBe(t, "acme", projection.TenantActive)
+			from.mustBe(t, "acme", tenancy.Active)
 		})
 	}
 }
@@ -194,9 +195,9 @@ func TestTenantStaysArchivedIfTheCommitFails(t *testing.T) {
 	if _, err := admin.MoveTenant(ctx, from, to, "acme", opts); err == nil || !strings.Contains(err.Error(), "on purpose") || !strings.Contains(err.Error(), "the tenant may have moved") {
 		t.Errorf("error %v", err)
 	}
-	from.mustBe(t, "acme", projection.TenantArchived)
+	from.mustBe(t, "acme", tenancy.Archived)
 	to.mustLack(t, "acme")
-	if report := moveIt(t, from, to, "acme", keep()); report.Earlier || report.State != projection.TenantActive {
+	if report := moveIt(t, from, to, "acme", keep()); report.Earlier || report.State != tenancy.Active {
 		t.Errorf("report %+v", report)
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestMain(m *testing.M) {
@@ -60,7 +60,7 @@ func must[T any](v T, err error) func(t testing.TB) T {
 // tenant is what tests use of the tenants of both stores.
 type tenant interface {
 	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
-	State(ctx context.Context) (projection.TenantState, error)
+	State(ctx context.Context) (tenancy.State, error)
 	EraseStream(ctx context.Context, stream, reason string) (event.Erasure, error)
 	Erasures(ctx context.Context) ([]event.Erasure, error)
 }
@@ -287,7 +287,7 @@ func moveIt(t testing.TB, from, to *place, tenant string, opts admin.MoveOptions
 	return must(admin.MoveTenant(testContext(t), from, to, tenant, opts))(t)
 }
 
-func (p *place) mustBe(t testing.TB, tenant string, want projection.TenantState) {
+func (p *place) mustBe(t testing.TB, tenant string, want tenancy.State) {
 	t.Helper()
 	if state := must(p.tenant(t, tenant).State(testContext(t)))(t); state != want {
 		t.Errorf("the tenant is %s, want %s", state, want)

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // onDatabases runs a test for the directions from PostgreSQL to another database or a file.
@@ -68,8 +68,8 @@ func TestTwoMovesAtOnceMoveTheTenantOnce(t *testing.T) {
 		if reports[0].Earlier == reports[1].Earlier {
 			t.Errorf("%+v", reports)
 		}
-		to.mustBe(t, "acme", projection.TenantActive)
-		from.mustBe(t, "acme", projection.TenantArchived)
+		to.mustBe(t, "acme", tenancy.Active)
+		from.mustBe(t, "acme", tenancy.Archived)
 	})
 }
 
@@ -85,14 +85,14 @@ func TestTenantThatIsArchivedMeanwhileMovesAsArchived(t *testing.T) {
 		both.Go(func() { noError(t, from.pg.ArchiveTenant(ctx, "acme")) })
 		from.waits(t, 1)
 		both.Go(func() {
-			if report := moveIt(t, from, to, "acme", keep()); report.State != projection.TenantArchived {
+			if report := moveIt(t, from, to, "acme", keep()); report.State != tenancy.Archived {
 				t.Errorf("report %+v", report)
 			}
 		})
 		from.waits(t, 2)
 		noError(t, held.Rollback(ctx))
 		both.Wait()
-		to.mustBe(t, "acme", projection.TenantArchived)
+		to.mustBe(t, "acme", tenancy.Archived)
 	})
 }
 
@@ -112,13 +112,13 @@ func TestCancelledMoveLeavesTheTenantActive(t *testing.T) {
 		<-reached
 		ended := make(chan error)
 		go func() { _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); ended <- err }()
-		from.until(t, `select state from {control}.tenants where tenant = $1`, string(projection.TenantArchived))
+		from.until(t, `select state from {control}.tenants where tenant = $1`, string(tenancy.Archived))
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 		close(open)
-		from.mustBe(t, "acme", projection.TenantActive)
+		from.mustBe(t, "acme", tenancy.Active)
 	})
 }
 
@@ -141,7 +141,7 @@ func TestLossOfTheSourceEndsAMove(t *testing.T) {
 			t.Error("it moved, although the source was not locked")
 		}
 		to.mustLack(t, "acme")
-		from.mustBe(t, "acme", projection.TenantActive)
+		from.mustBe(t, "acme", tenancy.Active)
 	})
 }
 
@@ -183,7 +183,7 @@ func TestOpenAppendIsMoved(t *testing.T) {
 		noError(t, open.Commit(ctx))
 		move.Wait()
 		_, err = acme.AppendTx(ctx, early, "s", event.Any, happened)
-		if !errors.Is(err, projection.ErrTenantArchived) {
+		if !errors.Is(err, tenancy.ErrArchived) {
 			t.Error(err)
 		}
 		noError(t, early.Rollback(ctx))

@@ -18,7 +18,6 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -107,7 +106,7 @@ func TestFollowersEndAfterACrash(t *testing.T) {
 		return err == nil
 	})
 	b.InTime("the follower ends", func() {
-		if err := <-ended; !errors.Is(err, projection.ErrIncarnationChanged) {
+		if err := <-ended; !errors.Is(err, event.ErrIncarnationChanged) {
 			t.Error(err)
 		}
 	})

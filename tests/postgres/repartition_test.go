@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -195,7 +196,7 @@ func TestRestoreBelowAPassedPositionIsNoticed(t *testing.T) {
 	b.Resume(rt, "p")
 	b.Eventually("the restore is noticed", func() bool {
 		s := b.Status(rt, "p")
-		return s.State == admin.StateFailed && strings.Contains(s.Reason, projection.ErrRestored.Error())
+		return s.State == admin.StateFailed && strings.Contains(s.Reason, tenancy.ErrRestored.Error())
 	})
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/pgstore"
-	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -100,7 +100,7 @@ func TestSummarySendsTheSameStatementsForManyTenants(t *testing.T) {
 				texts[tenants] = sent
 			}
 		}
-		if s.Tenants[projection.TenantActive] != tenants || len(s.Lagging) != min(tenants, engine.MaxSummarized) {
+		if s.Tenants[tenancy.Active] != tenants || len(s.Lagging) != min(tenants, engine.MaxSummarized) {
 			t.Errorf("tenants %v, %d lag, want %d tenants", s.Tenants, len(s.Lagging), tenants)
 		}
 		for _, text := range texts[tenants] {

@@ -97,11 +97,11 @@ func (r *race) write(ctx context.Context, store *pgstore.Store, random *rand.Ran
 		case err == nil:
 			r.acks = append(r.acks, a)
 			r.errors["none"]++
-		case errors.Is(err, projection.ErrTenantArchived):
+		case errors.Is(err, tenancy.ErrArchived):
 			r.errors["archived"]++
-		case errors.Is(err, projection.ErrTenantDropping):
+		case errors.Is(err, tenancy.ErrDropping):
 			r.errors["dropping"]++
-		case errors.Is(err, projection.ErrUnknownTenant):
+		case errors.Is(err, tenancy.ErrUnknown):
 			r.errors["unknown"]++
 		default:
 			r.T.Errorf("append to tenant %s: %v", r.names[i], err)
@@ -138,7 +138,7 @@ func (r *race) change(store *pgstore.Store, rt *millrace.Runtime, random *rand.R
 	default:
 		what, err = "create", store.CreateTenants(ctx, name)
 	}
-	for _, allowed := range []error{projection.ErrUnknownTenant, projection.ErrTenantDropping, projection.ErrResumed} {
+	for _, allowed := range []error{tenancy.ErrUnknown, tenancy.ErrDropping, projection.ErrResumed} {
 		if errors.Is(err, allowed) || interrupted && ctx.Err() != nil {
 			err = nil
 		}
@@ -152,7 +152,7 @@ func (r *race) settled() {
 	for i, name := range r.names {
 		tenant, err := r.store.ForTenant(name)
 		r.Must(err)
-		if state, _ := tenant.State(r.Ctx); state == projection.TenantDropping {
+		if state, _ := tenant.State(r.Ctx); state == tenancy.Dropping {
 			r.begun[i].Add(1)
 			r.Must(r.store.DropTenant(r.Ctx, name, tenancy.DropOptions{Confirm: name}))
 		}

@@ -181,7 +181,7 @@ func TestArchivedCustomerComesBack(t *testing.T) {
 	b.Must(s.archive(b.Ctx, "acme"))
 	acme, err := b.store.ForTenant("acme")
 	b.Must(err)
-	if _, err := acme.Append(b.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil)); !errors.Is(err, projection.ErrTenantArchived) {
+	if _, err := acme.Append(b.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil)); !errors.Is(err, tenancy.ErrArchived) {
 		t.Errorf("append: %v", err)
 	}
 	id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
@@ -191,7 +191,7 @@ func TestArchivedCustomerComesBack(t *testing.T) {
 		t.Errorf("status: %+v", p)
 	}
 	for _, tenant := range status.Tenants {
-		if tenant.Tenant == "acme" && (tenant.State != projection.TenantArchived || tenant.Mark != tenant.Head) || tenant.Tenant == "other" && tenant.State != projection.TenantActive {
+		if tenant.Tenant == "acme" && (tenant.State != tenancy.Archived || tenant.Mark != tenant.Head) || tenant.Tenant == "other" && tenant.State != tenancy.Active {
 			t.Errorf("status: %+v", tenant)
 		}
 	}
@@ -241,7 +241,7 @@ func TestCustomerLeavesWithItsEvents(t *testing.T) {
 			t.Errorf("exported %s, want %s", &file, want)
 		}
 		id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
-		if err := s.rt.WaitFor(b.Ctx, id, 1); !errors.Is(err, projection.ErrUnknownTenant) {
+		if err := s.rt.WaitFor(b.Ctx, id, 1); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("WaitFor: %v", err)
 		}
 		if n := len(b.StatusOf(s.rt).Projections); n != 1 {

@@ -181,21 +181,21 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 		if p, tenant := b.stateOf(rt, "default"); p.State == admin.StateFailed || tenant.Reason != "" {
 			t.Errorf("the other tenant: %+v, %+v", p, tenant)
 		}
-		if err := rt.WaitFor(b.Ctx, id, 1<<40); !errors.Is(err, projection.ErrTenantDropped) {
+		if err := rt.WaitFor(b.Ctx, id, 1<<40); !errors.Is(err, tenancy.ErrDropped) {
 			t.Errorf("WaitFor: %v", err)
 		}
-		if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrTenantDropped) {
+		if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, tenancy.ErrDropped) {
 			t.Errorf("Append: %v", err)
 		}
 		for _, err := range acme.ReadAll(b.Ctx, event.ReadOptions{}) {
-			if !errors.Is(err, projection.ErrTenantDropped) {
+			if !errors.Is(err, tenancy.ErrDropped) {
 				t.Errorf("ReadAll: %v", err)
 			}
 		}
-		if _, err := elsewhere.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrTenantDropped) {
+		if _, err := elsewhere.RunUntilIdle(b.Ctx); !errors.Is(err, tenancy.ErrDropped) {
 			t.Errorf("RunUntilIdle: %v", err)
 		}
-		if _, err := b.store.CreateTenant(b.Ctx, "acme"); !errors.Is(err, projection.ErrTenantDropped) {
+		if _, err := b.store.CreateTenant(b.Ctx, "acme"); !errors.Is(err, tenancy.ErrDropped) {
 			t.Errorf("CreateTenant: %v", err)
 		}
 		if err := b.store.Migrate(b.Ctx); err != nil {
@@ -218,13 +218,13 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	b.Eventually("the tenant is gone from the status", func() bool {
 		p, tenant := b.stateOf(rt, "acme")
-		return p.ID.Name == "" && strings.Contains(tenant.Reason, projection.ErrUnknownTenant.Error())
+		return p.ID.Name == "" && strings.Contains(tenant.Reason, tenancy.ErrUnknown.Error())
 	})
-	if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, projection.ErrUnknownTenant) {
+	if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, tenancy.ErrUnknown) {
 		t.Errorf("Append: %v", err)
 	}
 	b.Eventually("the node gives its projection up", func() bool {
-		return errors.Is(rt.WaitFor(b.Ctx, id, 1<<40), projection.ErrUnknownTenant)
+		return errors.Is(rt.WaitFor(b.Ctx, id, 1<<40), tenancy.ErrUnknown)
 	})
 	if _, err := b.store.CreateTenant(b.Ctx, "acme"); err != nil {
 		t.Fatal(err)

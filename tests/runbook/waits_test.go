@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -103,7 +104,7 @@ func floodedTenant(s *scenario) {
 func untilPaused(ctx context.Context, t *pgstore.Tenant) error {
 	for {
 		state, err := t.State(ctx)
-		if err != nil || state == projection.TenantPaused {
+		if err != nil || state == tenancy.Paused {
 			return err
 		}
 		kit.Pass(ctx, 10*time.Millisecond)

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 	"github.com/millrace-go/millrace/tests/upgrade/service"
 )
@@ -109,7 +110,7 @@ func (s *side) finish(before map[string]*service.Content) {
 	older.run(s.T, "-projections", "totals,shares,mails,late,legacy", "finish", s.place)
 	must(s.T, service.Finish(limited(s.T), s.store, slices.Concat(service.Kept, []string{"late", "novel"})...))
 	for name, c := range checkFinished(s.T, s.store, before) {
-		if c.State != projection.TenantActive {
+		if c.State != tenancy.Active {
 			continue
 		}
 		checkApplied(s.T, name+"/legacy", c.Events, c.Applied["legacy"])

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/upgrade/service"
 )
 
@@ -48,7 +49,7 @@ func TestStoresOfAnEarlierReleaseAreUpgraded(t *testing.T) {
 // checkFilled checks that the store of the old program has what the test needs.
 func checkFilled(t *testing.T, contents map[string]*service.Content) {
 	t.Helper()
-	if len(contents) != 4 || contents["closed"].State != projection.TenantArchived {
+	if len(contents) != 4 || contents["closed"].State != tenancy.Archived {
 		t.Fatalf("the tenants are %v", contents)
 	}
 	for _, name := range service.Tenants {
@@ -113,7 +114,7 @@ func checkFinished(t *testing.T, store service.Store, before map[string]*service
 	contents, err := service.Contents(limited(t), store)
 	must(t, err)
 	for name, c := range contents {
-		if c.State != projection.TenantActive {
+		if c.State != tenancy.Active {
 			continue
 		}
 		if len(c.DeadLetters) > 0 {

@@ -11,7 +11,7 @@ import (
 
 // Content is what a store has of one tenant.
 type Content struct {
-	State       projection.TenantState
+	State       tenantState
 	Events      []event.Envelope
 	Projections []Progress
 	DeadLetters []projection.DeadLetter

@@ -119,7 +119,7 @@ func Finish(ctx context.Context, store Store, names ...string) (err error) {
 
 func finishTenant(ctx context.Context, store Store, rt *millrace.Runtime, tenant string, names []string) error {
 	content, err := contentOf(ctx, store, tenant)
-	if err != nil || content.State != projection.TenantActive || len(content.Events) == 0 {
+	if err != nil || content.State != tenantActive || len(content.Events) == 0 {
 		return err
 	}
 	for _, name := range names {

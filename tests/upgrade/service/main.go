@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/projection"
 )
 
 // Main is the main function of the program:
@@ -114,7 +113,7 @@ func appendRound(ctx context.Context, store Store, writer string, i int, out *bu
 			return err
 		}
 		done, err := appendOne(ctx, tenant, i, event.Any.WithKey(fmt.Sprintf("%s-%d", writer, i)))
-		if errors.Is(err, projection.ErrTenantArchived) {
+		if errors.Is(err, errTenantArchived) {
 			continue
 		}
 		if err != nil {

@@ -47,7 +47,7 @@ type Store interface {
 // Tenant is a tenant of either kind of store.
 type Tenant interface {
 	Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
-	State(ctx context.Context) (projection.TenantState, error)
+	State(ctx context.Context) (tenantState, error)
 	Events(ctx context.Context) iter.Seq2[event.Envelope, error]
 }
 
