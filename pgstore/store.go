@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
 	"github.com/millrace-go/millrace/internal/valid"
@@ -69,6 +70,9 @@ type Options struct {
 	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
 	// meets a version conflict if it expects a version. Negative means for ever. Default: 7 days.
 	KeyRetention time.Duration
+	// Types is the registry of event types: appends of other types are refused, and handlers and readers get current events. See
+	// package eventtype. Default: none, and every type is taken and read as it is.
+	Types *eventtype.Types
 	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
 	AppendMiddleware []event.AppendMiddleware
 	// Logger receives the logs. Default: nothing is logged.
