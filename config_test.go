@@ -18,6 +18,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/upcast"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
@@ -33,6 +34,7 @@ func (s stubStore) Engine() store.Driver                                        
 func (stubStore) Name() string                                                  { return "*pgstore.Store" }
 func (stubStore) TxType() reflect.Type                                          { return reflect.TypeFor[pgx.Tx]() }
 func (s stubStore) DefaultBatches() int                                         { return 0 }
+func (stubStore) EventTypes() *upcast.Graph                                     { return nil }
 func (s stubStore) Connections() int                                            { return s.connections }
 func (stubStore) Apply(engine.Handler, engine.ApplyOptions) engine.Run          { return nil }
 func (stubStore) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { return nil }

@@ -50,7 +50,8 @@ type Projection struct {
 	// If no running node registers the projection for a tenant any more, its checkpoint stays, and its state is
 	// StateUnregistered.
 	Tenants []string
-	// Types selects events by type. It must be empty if the handler selects them, as pgstore.On does. Default: all events.
+	// Types selects events by type. It must be empty if the handler selects them, as pgstore.On does. If the store has a registry of package
+	// eventtype, these are current types, and select the older events that lead to them as well. Default: all events.
 	Types []string
 	// Partitions splits the projection by stream, so that its handler runs for several streams at once, also on several nodes. Each
 	// partition has its own checkpoint, lease, failures and dead letters. The events of one stream stay in order; those of different
@@ -208,6 +209,9 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		return nil, err
 	}
 	if err := p.validateTypes(h.Types); err != nil {
+		return nil, err
+	}
+	if h, err = h.Upcasting(r.store.EventTypes()); err != nil {
 		return nil, err
 	}
 	policy := engine.Policy{

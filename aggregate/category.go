@@ -232,7 +232,7 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 			}
 			l.State, l.Version, l.Position, l.last = state, e.Version, e.Position, e.Time
 		}
-		n := len(page.Events)
+		n := page.Stored
 		if n < r.Limit && !page.Truncated {
 			break
 		}

@@ -24,8 +24,8 @@ const maxSnapshot = 8 << 20
 // last one. A load then reads the snapshot and the events after it, in one round trip. Every 100 to 1,000 suits streams that grow longer
 // than that. Shorter streams are read faster without a snapshot.
 //
-// revision is the revision of the folds: raise it with each change of one of them, and after events were changed by other means than this
-// library. A snapshot of another revision, or of other types of the state or of events, is ignored, and replaced in time: a snapshot never
+// revision is the revision of the folds: raise it with each change of one of them or of an upcaster, and after events were changed by other
+// means than this library. A snapshot of another revision, or of other types of the state or of events, is ignored, and replaced in time: a snapshot never
 // decides what is true. An erasure of one of the stream's events removes its snapshot.
 //
 // The state must be of a type that JSON keeps, so all fields are exported. A state whose JSON would not decode to an equal value, or has more

@@ -122,6 +122,9 @@ type Envelope struct {
 	Stream string `json:"stream"`
 	// Version is the event's number in its stream. Versions begin at 1 and have no gaps.
 	Version int64 `json:"version"`
+	// Part numbers the events, from 1 on, into which an upcaster splits a stored event (see package eventtype). They have one position
+	// and one version. It is 0 for any other event.
+	Part int `json:"part,omitempty"`
 	// Type, Body, CausationID and CorrelationID are as appended.
 	Type          string          `json:"type"`
 	Body          json.RawMessage `json:"body"`

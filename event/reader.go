@@ -33,8 +33,12 @@ type Appender interface {
 type ReadOptions struct {
 	// After is the position after which reading begins.
 	After int64
-	// Types selects events by type. Default: all.
+	// Types selects events by type. If the store has a registry of package eventtype, these are current types, and select the older
+	// events that lead to them as well. Default: all.
 	Types []string
 	// Stream selects the events of one stream. Default: all.
 	Stream string
+	// Stored returns events as they are stored: no upcaster of package eventtype is called, and Types are stored types. It is for copies
+	// and exports. Default: false.
+	Stored bool
 }

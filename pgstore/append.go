@@ -131,7 +131,7 @@ type appendCall struct {
 
 // newAppend checks the arguments of an append. Its errors name the event.
 func (t *Tenant) newAppend(asked event.Appending) (appendCall, error) {
-	a, err := eventlog.NewAppend(asked.Stream, asked.Expected, asked.Events)
+	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
 	return appendCall{Append: a, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0}, err
 }
 

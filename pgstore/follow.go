@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 )
@@ -40,7 +41,9 @@ const listenCheck = 15 * time.Second
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a body. Handlers and
 // hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
+	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+		return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
+	})
 }
 
 // Settled returns the tenant's settled mark: no event at or below it can still appear. It waits for appends that are open. Handlers and

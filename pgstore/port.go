@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/upcast"
 )
 
 // port implements store.Driver, the part of a store that a runtime uses. The methods are documented there. Comments
@@ -41,6 +42,8 @@ func (s port) Connections() int { return int(s.pool.Config().MaxConns) }
 func (s port) DefaultBatches() int { return 0 }
 
 // ConnectionWaits implements engine.Database. Waits include those for connections that the pool opens, while it is not full.
+func (s port) EventTypes() *upcast.Graph { return s.opts.Types.Engine() }
+
 func (s port) ConnectionWaits() engine.ConnectionWaits {
 	stat := s.pool.Stat()
 	return engine.ConnectionWaits{Count: stat.EmptyAcquireCount(), Duration: stat.EmptyAcquireWaitTime(), GivenUp: stat.CanceledAcquireCount()}

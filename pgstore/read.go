@@ -20,7 +20,9 @@ import (
 // yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other error is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
-	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
+	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+		return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
+	})
 }
 
 // Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version is the
@@ -45,7 +47,9 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be read is
 // yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other error is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.readAll(ctx, opts, 1, eventlog.PageEvents)
+	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+		return t.readAll(ctx, opts, 1, eventlog.PageEvents)
+	})
 }
 
 // readAll implements follow.ReadAll.

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
 	"github.com/millrace-go/millrace/internal/logging"
@@ -75,6 +76,9 @@ type Options struct {
 	// meets a version conflict if it expects a version. Negative means for ever.
 	// Raise it if clients repeat appends after weeks. A key takes some 250 bytes. Default: 7 days.
 	KeyRetention time.Duration
+	// Types is the registry of event types: appends of other types are refused, and handlers and readers get current events. See
+	// package eventtype. Default: none, and every type is taken and read as it is.
+	Types *eventtype.Types
 	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
 	AppendMiddleware []event.AppendMiddleware
 	// Logger receives the logs, such as slog.Default(). Default: nothing is logged.

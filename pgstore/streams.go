@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/streams"
+	"github.com/millrace-go/millrace/internal/upcast"
 	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
@@ -28,6 +29,8 @@ func (s *Store) Streams() streams.Log { return s.tenant.Streams() }
 
 // streamDriver implements streams.Driver.
 type streamDriver struct{ *Tenant }
+
+func (d streamDriver) Types() *upcast.Graph { return d.store.opts.Types.Engine() }
 
 // Savepoint undoes also after ctx has ended: the caller may commit what the transaction did before.
 func (d streamDriver) Savepoint(ctx context.Context, tx pgx.Tx, fn func(tx pgx.Tx) error) error {

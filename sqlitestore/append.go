@@ -47,7 +47,7 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 
 // appendToFile is Append within its middleware.
 func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event.Appended, error) {
-	a, err := eventlog.NewAppend(asked.Stream, asked.Expected, asked.Events)
+	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
 	if err == nil {
 		err = t.store.notWithin(ctx)
 	}
@@ -89,7 +89,7 @@ func (t *Tenant) Wake() { t.store.wakes.Wake(t.name, engine.UnknownPosition, nil
 
 // appendToTx is AppendTx within its middleware.
 func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appending) (event.Appended, error) {
-	a, err := eventlog.NewAppend(asked.Stream, asked.Expected, asked.Events)
+	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
 	if err == nil {
 		err = t.store.ready(ctx)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
 )
 
@@ -28,7 +29,9 @@ import (
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a body. Handlers and
 // hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
+	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+		return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
+	})
 }
 
 // Settled returns the tenant's settled mark, which is its last position: a file has one writer. Handlers and hooks cannot call it: it

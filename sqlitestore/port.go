@@ -8,6 +8,7 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/upcast"
 )
 
 // port implements store.Driver, the part of a store that a runtime uses. The methods are documented there. Comments
@@ -43,6 +44,8 @@ func (s port) Connections() int { return 1 + s.opts.Readers }
 func (s port) DefaultBatches() int { return 1 }
 
 // ConnectionWaits implements engine.Database. It counts waits for the file's writer and for readers, within this process.
+func (s port) EventTypes() *upcast.Graph { return s.opts.Types.Engine() }
+
 func (s port) ConnectionWaits() engine.ConnectionWaits {
 	waits, readers := s.writer.waits.Waits(), s.readers.Stats()
 	waits.Count += readers.WaitCount

@@ -18,7 +18,9 @@ import (
 // iterator yields the error and ends.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
-	return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
+	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+		return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
+	})
 }
 
 // Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in which it
@@ -40,7 +42,9 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
 // iterator yields the error and ends.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.readAll(ctx, opts, 1, eventlog.PageEvents)
+	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+		return t.readAll(ctx, opts, 1, eventlog.PageEvents)
+	})
 }
 
 // readAll implements follow.ReadAll.

@@ -178,7 +178,7 @@ func TestCancelledRiderOfABatchThatFailsIsNotMade(t *testing.T) {
 	mustExec(t, r.store, "create table child (parent integer references parent deferrable initially deferred)")
 	ctx, cancel := context.WithCancel(testContext(t))
 	// The first rider ends the context of the second one, which has been taken by then.
-	a := must(eventlog.NewAppend("first", event.Any, someEvents(1)))(t)
+	a := must(eventlog.NewAppend(nil, "first", event.Any, someEvents(1)))(t)
 	first := newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 		cancel()
 		return r.store.tenant.apply(ctx, tx, a)
@@ -270,7 +270,7 @@ func TestRidersAreBounded(t *testing.T) {
 func TestBatchThatChangedItsConnectionTakesNoRiders(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t)
-	a := must(eventlog.NewAppend("s", event.Any, someEvents(1)))(t)
+	a := must(eventlog.NewAppend(nil, "s", event.Any, someEvents(1)))(t)
 	var batch, rode *sql.Tx
 	waiting := newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 		rode = tx

@@ -33,6 +33,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
 	"github.com/millrace-go/millrace/internal/logging"
@@ -76,6 +77,9 @@ type Options struct {
 	// and the file is opened by another name before it is opened by the same one, the last commits are lost and the file is
 	// damaged. A hard link is no backup of an open file, since it changes with the file. Default: false.
 	AllowHardLinks bool
+	// Types is the registry of event types: appends of other types are refused, and handlers and readers get current events. See
+	// package eventtype. Default: none, and every type is taken and read as it is.
+	Types *eventtype.Types
 	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
 	AppendMiddleware []event.AppendMiddleware
 	// Logger receives the logs, such as slog.Default(). Default: nothing is logged.

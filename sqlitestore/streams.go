@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/streams"
+	"github.com/millrace-go/millrace/internal/upcast"
 	"github.com/millrace-go/millrace/internal/within"
 )
 
@@ -22,6 +23,8 @@ func (s *Store) Streams() streams.Log { return s.tenant.Streams() }
 
 // streamDriver implements streams.Driver.
 type streamDriver struct{ *Tenant }
+
+func (d streamDriver) Types() *upcast.Graph { return d.store.opts.Types.Engine() }
 
 // Savepoint has the name of the savepoint of an append. An append within it has one of its own, which is the newer one.
 func (d streamDriver) Savepoint(ctx context.Context, tx *sql.Tx, fn func(tx *sql.Tx) error) error {

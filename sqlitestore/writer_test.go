@@ -238,7 +238,7 @@ func TestAppendThatRunsItsGroupEndsNoOther(t *testing.T) {
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
 	apply := func(stream string, before func()) *waitingAppend {
-		a := must(eventlog.NewAppend(stream, event.Any, someEvents(1)))(t)
+		a := must(eventlog.NewAppend(nil, stream, event.Any, someEvents(1)))(t)
 		return newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 			before()
 			return store.tenant.apply(ctx, tx, a)
@@ -406,7 +406,7 @@ func TestCloseAnswersAppendsThatWait(t *testing.T) {
 func TestAnsweredAppendsAreNotKept(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	a := must(eventlog.NewAppend("s", event.Any, someEvents(1)))(t)
+	a := must(eventlog.NewAppend(nil, "s", event.Any, someEvents(1)))(t)
 	waiting := newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return store.tenant.apply(ctx, tx, a) })
 	kept := weak.Make(waiting)
 	must(store.writer.append(testContext(t), waiting))(t)

@@ -102,7 +102,7 @@ func TestMisuseOfAppendMiddlewareIsAnError(t *testing.T) {
 			"must not contain nil": nil,
 			"returned nil":         func(event.AppendFunc) event.AppendFunc { return nil },
 		} {
-			if _, err := b.Kind.Open(b.Ctx, b.Place, middleware); err == nil || !strings.Contains(err.Error(), says) {
+			if _, err := b.Kind.Open(b.Ctx, b.Place, nil, middleware); err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("open: %v", err)
 			}
 		}

@@ -51,7 +51,7 @@ func openModels(ctx context.Context, at string) (m models, err error) {
 		kind = kit.Postgres
 		m.schema, m.createView = "public", "create or replace view"
 	}
-	m.Store, err = kind.Open(ctx, at)
+	m.Store, err = kind.Open(ctx, at, nil)
 	return m, err
 }
 

@@ -49,9 +49,13 @@ func (d *delivery) Events() []event.Envelope { return d.batch.Events }
 func (d *delivery) Token(e event.Envelope) string { return deliveryToken(d.token, e) }
 
 // deliveryToken returns the projection's token, the event's position, and the time of its append, which distinguishes
-// an event that a crash lost from a later one at its position.
+// an event that a crash lost from a later one at its position. The parts of a split event have tokens of their own.
 func deliveryToken(projection string, e event.Envelope) string {
-	return fmt.Sprintf("%s/%d/%s", projection, e.Position, strconv.FormatInt(e.Time.UnixMicro(), 36))
+	token := fmt.Sprintf("%s/%d/%s", projection, e.Position, strconv.FormatInt(e.Time.UnixMicro(), 36))
+	if e.Part > 0 {
+		token += "/" + strconv.Itoa(e.Part)
+	}
+	return token
 }
 
 func (d *delivery) Remaining() time.Duration {

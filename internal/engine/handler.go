@@ -308,12 +308,15 @@ func deliversOne(one func(ctx context.Context, d Delivery, event []event.Envelop
 		var longest time.Duration
 		events := d.Events()
 		for i := range events {
-			if i > 0 && d.Remaining() <= 2*longest {
+			if i > 0 && events[i].Position != events[i-1].Position && d.Remaining() <= 2*longest {
 				return nil
 			}
 			began := time.Now()
 			if err := one(ctx, d, events[i:i+1:i+1]); err != nil {
 				return err
+			}
+			if i+1 < len(events) && events[i+1].Position == events[i].Position {
+				continue // a part of a split event
 			}
 			if err := d.Ack(ctx, events[i].Position); err != nil {
 				return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/upcast"
 )
 
 // Database is what a database is. Its methods send no statement.
@@ -18,6 +19,8 @@ type Database interface {
 	Name() string
 	// TxType is the type of the transactions that the store gives to handlers.
 	TxType() reflect.Type
+	// EventTypes has the event types of the store, nil if it has no registry.
+	EventTypes() *upcast.Graph
 	// Connections is how many statements and batches can run at once.
 	Connections() int
 	// DefaultBatches is how many batches run at once by default, 0 if that depends on Connections alone.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/upcast"
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
@@ -23,8 +24,8 @@ type Append struct {
 	Times []*time.Time
 }
 
-// NewAppend checks the arguments of an append. Its errors name the event.
-func NewAppend(stream string, expected event.Expected, events []event.Event) (Append, error) {
+// NewAppend checks the arguments of an append to a store that takes these types. Its errors name the event.
+func NewAppend(types *upcast.Graph, stream string, expected event.Expected, events []event.Event) (Append, error) {
 	if err := valid.ID("the stream's id", stream); err != nil {
 		return Append{}, err
 	}
@@ -41,6 +42,9 @@ func NewAppend(stream string, expected event.Expected, events []event.Event) (Ap
 	a.Key, a.Keyed = expected.Key()
 	for i, e := range events {
 		if err := e.Validate(); err != nil {
+			return Append{}, fmt.Errorf("event %d: %w", i, err)
+		}
+		if err := types.Registered(e.Type); err != nil {
 			return Append{}, fmt.Errorf("event %d: %w", i, err)
 		}
 		headers, err := e.RawHeaders()

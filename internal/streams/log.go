@@ -2,6 +2,8 @@ package streams
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
@@ -11,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/upcast"
 )
 
 // New returns the Log of a driver.
@@ -53,9 +56,31 @@ func (l log[Tx]) Read(ctx context.Context, r Read) (Page, error) {
 			r.Fingerprint = ""
 		}
 	}
+	types := l.driver.Types()
+	if saves {
+		r.Fingerprint = fingerprint(r.Fingerprint, types)
+	}
 	page, err := l.driver.ReadPage(ctx, l.tx, r)
-	page.Saves = page.Saves && saves
+	if err != nil {
+		return page, err
+	}
+	page.Stored, page.Saves = len(page.Events), page.Saves && saves
+	selected, err := types.Select(nil)
+	if err != nil {
+		return page, err
+	}
+	page.Events, _, err = selected.Upcast(page.Events)
 	return page, err
+}
+
+// fingerprint is that of a snapshot: it also depends on the upcasters.
+func fingerprint(code string, types *upcast.Graph) string {
+	print := types.Print()
+	if print == "" {
+		return code
+	}
+	sum := sha256.Sum256([]byte(print))
+	return code + hex.EncodeToString(sum[:4])
 }
 
 // hasSnapshots makes the table of snapshots, if it does not exist and no transaction is open.
@@ -147,6 +172,7 @@ func (l log[Tx]) commitIn(ctx context.Context, tx Tx, c Commit) ([]event.Appende
 	}
 	return results, l.driver.Control(ctx, tx, func(t store.Tx) error {
 		for _, s := range snapshots {
+			s.Fingerprint = fingerprint(s.Fingerprint, l.driver.Types())
 			control.SaveSnapshot(t, l.Tenant(), s)
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/upcast"
 )
 
 // PageEvents is the number of events of a page. A stream that is not longer, and has no more bytes than eventlog.PageBytes, is read in one
@@ -46,7 +47,8 @@ type Read struct {
 	Stream string
 	// After is the version after which the page begins.
 	After int64
-	// Fingerprint selects a snapshot. If there is one that fits, the page begins after it. Empty: none.
+	// Fingerprint is that of the code, beside the store's registry of event types. It selects a snapshot. If there is one that fits, the page
+	// begins after it. Empty: none.
 	Fingerprint string
 	// Limit is the largest number of events.
 	Limit int
@@ -60,7 +62,9 @@ type Page struct {
 	// snapshot, whether or not it fits, and Generation is that of its snapshots, which an erasure ends.
 	Saves             bool
 	Saved, Generation int64
-	Events            []event.Envelope
+	// Events are current. They were made of the number Stored of events.
+	Events []event.Envelope
+	Stored int
 	// Truncated reports that the page has fewer events than the limit because of their size.
 	Truncated bool
 }
@@ -88,6 +92,8 @@ type Commit struct {
 type Driver[Tx any] interface {
 	event.Appender
 	Name() string
+	// Types leads to current events. It is nil if the store has no registry.
+	Types() *upcast.Graph
 	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
 	InTx(ctx context.Context, fn func(ctx context.Context, tx Tx) error) error
 	// Savepoint runs fn in a savepoint, which it undoes if fn returns an error.

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
@@ -65,10 +66,21 @@ func (b *Bundle) Again() Store {
 // Around is Again with middleware around the appends.
 func (b *Bundle) Around(around ...event.AppendMiddleware) Store {
 	b.T.Helper()
-	store, err := b.Kind.Open(b.Ctx, b.Place, around...)
+	store, err := b.Kind.Open(b.Ctx, b.Place, nil, around...)
 	b.Must(err)
 	b.T.Cleanup(store.Close)
 	return store
+}
+
+// Typed is the bundle with the store opened once more, with a registry of event types.
+func (b *Bundle) Typed(types *eventtype.Types, around ...event.AppendMiddleware) *Bundle {
+	b.T.Helper()
+	store, err := b.Kind.Open(b.Ctx, b.Place, types, around...)
+	b.Must(err)
+	b.T.Cleanup(store.Close)
+	typed := *b
+	typed.Store = store
+	return &typed
 }
 
 // Patient gives the test more time, for very many tenants.

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
@@ -31,8 +32,8 @@ var Postgres = &Kind{
 	Ready: func(t *testing.T, connections int) string {
 		return withConnections(t, ready.Database(t), connections)
 	},
-	Open: func(ctx context.Context, dsn string, around ...event.AppendMiddleware) (Store, error) {
-		store, err := pgstore.Open(ctx, dsn, pgstore.Options{AppendMiddleware: around})
+	Open: func(ctx context.Context, dsn string, types *eventtype.Types, around ...event.AppendMiddleware) (Store, error) {
+		store, err := pgstore.Open(ctx, dsn, pgstore.Options{Types: types, AppendMiddleware: around})
 		return PgStore{store}, err
 	},
 	Faults: map[string]Fault{

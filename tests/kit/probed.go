@@ -152,7 +152,7 @@ func ServeProbes() {
 func serveProbes(kind *Kind, place string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	store, err := kind.Open(ctx, place)
+	store, err := kind.Open(ctx, place, nil)
 	if err != nil {
 		return err
 	}

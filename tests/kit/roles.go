@@ -68,7 +68,7 @@ func underTwoRoles(tables []string) *Kind {
 	k.Ready = func(t *testing.T, connections int) string {
 		owner, app := RolesOf(t, pgtest.Database(t))
 		ctx := t.Context()
-		store, err := Postgres.Open(ctx, owner)
+		store, err := Postgres.Open(ctx, owner, nil)
 		if err == nil {
 			defer store.Close()
 			err = store.Migrate(ctx)

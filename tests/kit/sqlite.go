@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
@@ -34,9 +35,7 @@ var SQLite = &Kind{
 		}
 		return place.String()
 	},
-	Open: func(ctx context.Context, place string, around ...event.AppendMiddleware) (Store, error) {
-		return openSQLite(ctx, place, around)
-	},
+	Open: openSQLite,
 	Faults: map[string]Fault{
 		"SQL error":              {"malformed JSON", Exec("select json('{')")},
 		"constraint":             {"UNIQUE constraint failed", Exec("insert into strict values (1), (1)")},
@@ -85,13 +84,13 @@ type SQLiteTx struct{ *sql.Tx }
 
 type sqliteTenant struct{ *sqlitestore.Tenant }
 
-func openSQLite(ctx context.Context, place string, around []event.AppendMiddleware) (Store, error) {
+func openSQLite(ctx context.Context, place string, types *eventtype.Types, around ...event.AppendMiddleware) (Store, error) {
 	at, err := url.Parse(place)
 	if err != nil {
 		return nil, err
 	}
 	// Nothing is lost without syncs, since the machine keeps running.
-	opts := sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal, AppendMiddleware: around}
+	opts := sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal, Types: types, AppendMiddleware: around}
 	if n := at.Query().Get("connections"); n != "" {
 		if opts.Readers, err = strconv.Atoi(n); err != nil {
 			return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -24,8 +25,8 @@ type Kind struct {
 	Place func(t *testing.T, connections int) (place string)
 	// Ready is Place with a store that is migrated and prepared, where that costs less than to migrate it. It may be nil.
 	Ready func(t *testing.T, connections int) (place string)
-	// Open opens the store at a place, also beside another that is open, as another process does.
-	Open func(ctx context.Context, place string, around ...event.AppendMiddleware) (Store, error)
+	// Open opens the store at a place, also beside another that is open, as another process does. Without types it has no registry.
+	Open func(ctx context.Context, place string, types *eventtype.Types, around ...event.AppendMiddleware) (Store, error)
 	// Faults are what a handler of this kind can do wrong in its transaction, by name.
 	Faults map[string]Fault
 	// Types are the types of the kind whose methods programs call, by name.

@@ -97,7 +97,7 @@ func onClinics(t *testing.T, test func(t *testing.T, c clinic)) {
 	t.Run("pgstore", func(t *testing.T) {
 		t.Parallel()
 		asOwner, asApp := kit.RolesOf(t, pgtest.Database(t))
-		owner, err := kit.Postgres.Open(t.Context(), asOwner)
+		owner, err := kit.Postgres.Open(t.Context(), asOwner, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
