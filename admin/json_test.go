@@ -36,6 +36,7 @@ func fullStatus() admin.Status {
 				Operation: &admin.OperationStatus{Number: 3, Kind: "rebuild", RequestedAt: at(6), StartedAt: at(7), Node: "6f1f", Holds: true, Error: "lock timeout"}},
 			{ID: projection.ID{Tenant: "gone", Name: "totals"}, State: admin.StateNotOwned},
 		},
+		Next: "bmV4dA",
 	}
 }
 
