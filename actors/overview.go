@@ -145,5 +145,6 @@ func (r *Registry) Summary() *engine.NodeSummary {
 	}
 	s.Held = engine.LongestHeld(append(s.Held, r.hung()...))
 	r.summarizeStanding(s)
+	s.Hour = r.hour.summary()
 	return s
 }

@@ -31,6 +31,7 @@ type Registry struct {
 	// operatorSteps are the steps in progress of the operator, by operation.
 	operatorSteps map[int64]operatorStep
 	pulses        pulses
+	hour          hour
 	made          time.Time
 
 	// Stuck counts the actors that made no progress and were restarted.
@@ -135,7 +136,9 @@ func (r *Registry) publish(id projection.ID, change func(*ProjectionEntry)) {
 	p := r.entry(id)
 	before := p.countedAs()
 	p.present, p.gone = true, p.gone && p.present
+	applied := p.Applied
 	change(&p.ProjectionEntry)
+	r.hour.applied += p.Applied - applied
 	r.changed(p, before)
 }
 

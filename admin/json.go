@@ -23,6 +23,7 @@ type (
 	plainNode       NodeStatus
 	plainSummary    Summary
 	plainRebuild    RebuildStatus
+	plainMinute     Minute
 
 	// These types are encoded in place of the public ones. Their fields hide the fields of the same name in the embedded
 	// structs.
@@ -38,6 +39,10 @@ type (
 	summaryJSON struct {
 		*plainSummary
 		OldestSnapshot durationText `json:"oldestSnapshot,omitzero"`
+	}
+	minuteJSON struct {
+		*plainMinute
+		Lag durationText `json:"lag"`
 	}
 	rebuildJSON struct {
 		*plainRebuild
@@ -94,5 +99,18 @@ func (r *RebuildStatus) UnmarshalJSON(data []byte) error {
 	in := rebuildJSON{(*plainRebuild)(r), durationText(r.Left)}
 	err := json.Unmarshal(data, &in)
 	r.Left = time.Duration(in.Left)
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (m Minute) MarshalJSON() ([]byte, error) {
+	return json.Marshal(minuteJSON{(*plainMinute)(&m), durationText(m.Lag)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *Minute) UnmarshalJSON(data []byte) error {
+	in := minuteJSON{(*plainMinute)(m), durationText(m.Lag)}
+	err := json.Unmarshal(data, &in)
+	m.Lag = time.Duration(in.Lag)
 	return err
 }

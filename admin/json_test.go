@@ -52,6 +52,8 @@ func fullSummary() admin.Summary {
 		},
 		Tenants: map[projection.TenantState]int{projection.TenantActive: 2},
 		States:  map[admin.State]int{admin.StateLive: 2, admin.StateMissingObject: 1}, NotOwned: 1, Unregistered: 2,
+		Hour:    []admin.Minute{{At: at(0), Applied: 100, Behind: 30, Lag: 90 * time.Second}, {At: at(1)}},
+		Worst:   []admin.ProjectionHour{{ID: full.Projections[0].ID, Minutes: []admin.Minute{{At: at(0), Behind: 30, Lag: 90 * time.Second}}}},
 		Lagging: full.Projections[:1], LaggingTenants: []admin.TenantLag{{Tenant: "acme", Behind: 30, Worst: full.Projections[0].ID, Lagging: 2}}, Held: full.Tenants[:1], Standing: []admin.Standstill{{ID: full.Projections[0].ID, Since: at(1), Reason: "a page cannot be read"}}, StandingCount: 3, Parked: 1, OldestParked: at(2), OldestParkedIn: full.Projections[0].ID,
 		OldestSnapshot: 90 * time.Second, OldestSnapshotPID: 4242, Abandoned: 1, Stuck: 1,
 	}
@@ -67,7 +69,7 @@ func TestJSONOfStatusIsStableAndRoundTrips(t *testing.T) {
 	for name, value := range map[string]any{
 		"status": fullStatus(), "summary": fullSummary(), "dead_letter": letter, "event": envelope, "command_result": projection.CommandResult{Command: 1, Done: 2, Failed: 3},
 		"status_empty":  admin.Status{Tenants: []admin.TenantStatus{}, Projections: []admin.ProjectionStatus{}},
-		"summary_empty": admin.Summary{Nodes: []admin.NodeStatus{}, Tenants: map[projection.TenantState]int{}, States: map[admin.State]int{}, Lagging: []admin.ProjectionStatus{}, LaggingTenants: []admin.TenantLag{}, Held: []admin.TenantStatus{}, Standing: []admin.Standstill{}},
+		"summary_empty": admin.Summary{Nodes: []admin.NodeStatus{}, Tenants: map[projection.TenantState]int{}, States: map[admin.State]int{}, Lagging: []admin.ProjectionStatus{}, LaggingTenants: []admin.TenantLag{}, Held: []admin.TenantStatus{}, Standing: []admin.Standstill{}, Hour: []admin.Minute{}, Worst: []admin.ProjectionHour{}},
 	} {
 		encoded, err := json.MarshalIndent(value, "", "  ")
 		if err != nil {

@@ -50,7 +50,7 @@ func TestJSONIsDocumented(t *testing.T) {
 		s.place = place{}
 		s.steps("migrate sql")
 		s.place = p
-		s.steps("nodes")
+		s.steps("summary", "nodes")
 		for _, line := range []string{"check", "doctor"} {
 			s.step(foundSomething, line)
 		}

@@ -129,6 +129,8 @@ var masks = []struct {
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`), "<time>"},
 	{regexp.MustCompile(`\d+\.\d s ago`), "<age> ago"},
 	{regexp.MustCompile(`"silent":"[^"]*"`), `"silent":"<age>"`},
+	{regexp.MustCompile(`"hour":\[[^]]*\]`), `"hour":[{"at":"<time>","applied":1,"behind":0,"lag":"<age>"}]`}, // a minute may have ended or not
+	{regexp.MustCompile(`,"oldestSnapshot(Pid)?":[^,}]*`), ""},
 	{regexp.MustCompile(`"sql":"(?:[^"\\]|\\.)*"`), `"sql":"<sql>"`},
 	{regexp.MustCompile(`,"rate":[0-9.e+-]+`), ""},
 	{regexp.MustCompile(`\b\d+/s\b`), "-"},
