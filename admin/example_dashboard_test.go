@@ -16,7 +16,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A dashboard shows the deployment and a table of the projections, those furthest behind first. It needs no runtime.
+// A dashboard shows the deployment with its last hour, a table of the projections, those furthest behind first, and one of them. It needs
+// no runtime.
 func ExampleAdmin_Status_dashboard() {
 	ctx := context.Background()
 	store, end := lagging(ctx)
@@ -26,7 +27,10 @@ func ExampleAdmin_Status_dashboard() {
 
 	summary, err := a.Summary(ctx)
 	check(err)
-	fmt.Println("projections:", len(summary.States), "states, parked:", summary.Parked)
+	fmt.Println("nodes:", len(summary.Nodes), "states:", summary.States)
+	for _, m := range summary.Hour { // nodes publish it while they run
+		fmt.Println(m.At, m.Applied, m.Lag)
+	}
 
 	filter := admin.StatusFilter{Sort: admin.SortByBehind, Limit: 2}
 	for page := 1; ; page++ {
@@ -40,11 +44,15 @@ func ExampleAdmin_Status_dashboard() {
 		}
 		filter.Next = status.Next // part of the link to the next page
 	}
+	detail, err := a.Detail(ctx, projection.ID{Name: "mails"})
+	check(err)
+	fmt.Println(detail.Status.ID.Name, detail.Status.State+":", detail.Status.Reason)
 	// Output:
-	// projections: 2 states, parked: 0
+	// nodes: 0 states: map[failed:2 not owned:1]
 	// page 1: mails is behind by 3
 	// page 1: invoices is behind by 1
 	// page 2: totals is behind by 0
+	// mails failed: projection default/mails: event at position 1, attempt 1: the address is missing
 }
 
 // lagging returns a store with projections of which two have stopped.

@@ -59,6 +59,16 @@ func fullSummary() admin.Summary {
 	}
 }
 
+func fullDetail() admin.Detail {
+	return admin.Detail{At: at(0), Status: fullStatus().Projections[0],
+		Tenures: []admin.Tenure{{Partition: 2, Node: "6f1f", NodeName: "web-3:4711", Epoch: 4, Began: at(1), Source: admin.SourceRuntime},
+			{Partition: 2, Node: "7a2a", Epoch: 3, Began: at(0), Ended: at(1), Source: admin.SourceHeartbeat}, {Node: "7a2a", Epoch: 2, Source: admin.SourceDatabase}},
+		Batches: []admin.Batch{{Partition: 2, Node: "6f1f", Ended: at(2), Duration: 1500 * time.Millisecond, Events: 7, Fault: "handler", Source: admin.SourceRuntime},
+			{Node: "6f1f", Ended: at(1), Events: 1, Source: admin.SourceHeartbeat}},
+		Minutes: []admin.Minute{{At: at(0), Applied: 1, Behind: 2, Lag: time.Second}},
+	}
+}
+
 // The JSON is part of the interface: commands and dashboards read it.
 func TestJSONOfStatusIsStableAndRoundTrips(t *testing.T) {
 	t.Parallel()
@@ -67,7 +77,7 @@ func TestJSONOfStatusIsStableAndRoundTrips(t *testing.T) {
 	envelope := event.Envelope{Position: 91, Stream: "s", Version: 3, Type: "Paid", Body: json.RawMessage(`{"amount":1.50}`), CausationID: "c", CorrelationID: "r",
 		RawHeaders: json.RawMessage(`{"by":"x"}`), Time: at(1)}
 	for name, value := range map[string]any{
-		"status": fullStatus(), "summary": fullSummary(), "dead_letter": letter, "event": envelope, "command_result": projection.CommandResult{Command: 1, Done: 2, Failed: 3},
+		"status": fullStatus(), "summary": fullSummary(), "detail": fullDetail(), "detail_empty": admin.Detail{Tenures: []admin.Tenure{}, Batches: []admin.Batch{}, Minutes: []admin.Minute{}}, "dead_letter": letter, "event": envelope, "command_result": projection.CommandResult{Command: 1, Done: 2, Failed: 3},
 		"status_empty":  admin.Status{Tenants: []admin.TenantStatus{}, Projections: []admin.ProjectionStatus{}},
 		"summary_empty": admin.Summary{Nodes: []admin.NodeStatus{}, Tenants: map[projection.TenantState]int{}, States: map[admin.State]int{}, Lagging: []admin.ProjectionStatus{}, LaggingTenants: []admin.TenantLag{}, Held: []admin.TenantStatus{}, Standing: []admin.Standstill{}, Hour: []admin.Minute{}, Worst: []admin.ProjectionHour{}},
 	} {
@@ -143,6 +153,7 @@ func TestFieldsOfStatusHaveNamesInJSON(t *testing.T) {
 	}
 	check(reflect.TypeFor[admin.Status]())
 	check(reflect.TypeFor[admin.Summary]())
+	check(reflect.TypeFor[admin.Detail]())
 	if len(seen) < 8 {
 		t.Errorf("only %d types were checked", len(seen))
 	}

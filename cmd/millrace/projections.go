@@ -27,7 +27,7 @@ pause outlives restarts.`, (*admin.Admin).Pause)
 		`Ends a pause. A projection that waits tries at once. A projection that stopped at an event tries that event again, and its
 attempts are counted anew.`, (*admin.Admin).Resume)
 	return group("projections", "Observe and change projections",
-		c.listCommand(), c.statusCommand(), c.watchCommand(), pause, resume, c.repartitionCommand(),
+		c.listCommand(), c.statusCommand(), c.showCommand(), c.watchCommand(), pause, resume, c.repartitionCommand(),
 		c.resetCommand(), c.rebuildCommand(), c.swapCommand(), c.dropVersionCommand(), c.waitCommand(), c.cancelCommand(), c.renameCommand(), c.forgetCommand(), c.createProjectionCommand())
 }
 

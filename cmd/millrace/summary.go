@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace/admin"
-	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 )
 
@@ -47,9 +45,5 @@ func (c *cli) printSummary(s admin.Summary) error {
 			return err
 		}
 	}
-	table := console.Table{Columns: []console.Column{{Title: "minute"}, {Title: "events", Right: true}, {Title: "behind", Right: true}, {Title: "lag", Right: true}}}
-	for _, m := range s.Hour {
-		table.Add(m.At.Format(time.TimeOnly), number(m.Applied), number(m.Behind), m.Lag.String())
-	}
-	return c.table(table, "no events were handled in the last hour, as far as nodes report it")
+	return c.table(minutesTable(s.Hour), "no events were handled in the last hour, as far as nodes report it")
 }

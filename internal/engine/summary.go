@@ -31,6 +31,27 @@ type NodeSummary struct {
 	StandingCount int                  `json:"standingCount,omitempty"`
 	// Hour has the figures of the last hour, nil if nothing happened in it. It changes once a minute.
 	Hour *Hour `json:"hour,omitempty"`
+	// Tenures are the last that began or ended on the node, the newest last.
+	Tenures []Tenure `json:"tenures,omitempty"`
+}
+
+// Tenure is a time in which a node ran a projection under one epoch of its lease, by the clock of the node.
+type Tenure struct {
+	ID    projection.ID `json:"id"`
+	Epoch int64         `json:"epoch"`
+	Began time.Time     `json:"began"`
+	// Ended is zero while the tenure goes on.
+	Ended time.Time `json:"ended,omitzero"`
+}
+
+// EndedBatch is a batch that had events or failed.
+type EndedBatch struct {
+	// Ended is when it ended, by the clock of the node, and Took how long it took after it got its slot.
+	Ended time.Time     `json:"ended"`
+	Took  time.Duration `json:"took"`
+	// Events is how many events it had. Fault is the kind of its fault, empty if all went well.
+	Events int    `json:"events"`
+	Fault  string `json:"fault,omitempty"`
 }
 
 // MaxWorst is how many projections an Hour names at most.
@@ -77,6 +98,8 @@ type LaggingProjection struct {
 	Mark     int64         `json:"mark"`
 	Rate     float64       `json:"rate,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
+	// Batches are its last batches, the newest first.
+	Batches []EndedBatch `json:"batches,omitempty"`
 }
 
 // Behind is how many positions the projection is behind the settled mark.
@@ -127,7 +150,7 @@ const summaryText = 300
 // text of a user cannot make heartbeats fail.
 func (s *NodeSummary) Encode() (string, error) {
 	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), LaggingTenants: s.LaggingTenants, Held: slices.Clone(s.Held),
-		Standing: slices.Clone(s.Standing), StandingCount: s.StandingCount, Hour: s.Hour}
+		Standing: slices.Clone(s.Standing), StandingCount: s.StandingCount, Hour: s.Hour, Tenures: s.Tenures}
 	for i := range fit.Lagging {
 		fit.Lagging[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
 	}
