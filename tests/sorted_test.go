@@ -24,8 +24,11 @@ func pagesOf(b *kit.Bundle, a *admin.Admin, filter admin.StatusFilter) (all []ad
 		b.Must(err)
 		all = append(all, status.Projections...)
 		pages++
-		if status.Next == "" {
+		switch status.Next {
+		case "":
 			return all, pages
+		case filter.Next:
+			b.T.Fatalf("%+v: the page is followed by itself", filter)
 		}
 		filter.Next = status.Next
 	}
