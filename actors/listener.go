@@ -200,6 +200,7 @@ func (l *listener) heartbeat(ctx context.Context, session engine.Session, post p
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionTimeout(l.deps))
 	defer cancel()
 	at := time.Now()
+	l.deps.Registry.sample(at)
 	if err := session.Heartbeat(ctx, l.deps.Registry.Summary()); err != nil {
 		return err
 	}

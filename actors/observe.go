@@ -37,12 +37,17 @@ func (w *worker) observe(r machine.RunResult, queued, took time.Duration) {
 		b.Applied, b.Parked, b.Position = len(done.Events), b.Parked+len(done.BlockedByStream), done.To
 	}
 	if r.Fault != nil {
-		b.Fault, b.Err = observe.Fault(r.Fault.Class), usercode.Open(r.Fault.Err)
-		if r.Outage {
-			b.Fault = observe.FaultOutage
-		}
+		b.Fault, b.Err = faultOf(r), usercode.Open(r.Fault.Err)
 	}
 	w.deps.Observer.BatchEnded(b)
+}
+
+// faultOf returns the kind of the fault of a batch that failed.
+func faultOf(r machine.RunResult) observe.Fault {
+	if r.Outage {
+		return observe.FaultOutage
+	}
+	return observe.Fault(r.Fault.Class)
 }
 
 // report gives an event of the machine to the observer.

@@ -129,7 +129,8 @@ func (r *Registry) Summary() *engine.NodeSummary {
 	}
 	slices.SortStableFunc(worst, func(a, b *registered) int { return cmp.Compare(b.behind(), a.behind()) })
 	for _, p := range worst[:min(engine.MaxSummarized, len(worst))] {
-		l := engine.LaggingProjection{ID: p.id, State: string(p.countedAs()), Position: p.Position, Mark: p.Mark, Rate: p.Rate()}
+		l := engine.LaggingProjection{ID: p.id, State: string(p.countedAs()), Position: p.Position, Mark: p.Mark, Rate: p.Rate(),
+			Batches: p.recent.reported(batchesReported)}
 		if p.Reason != nil {
 			l.Reason = p.Reason.Error()
 		}
@@ -145,5 +146,6 @@ func (r *Registry) Summary() *engine.NodeSummary {
 	}
 	s.Held = engine.LongestHeld(append(s.Held, r.hung()...))
 	r.summarizeStanding(s)
+	s.Hour, s.Tenures = r.hour.summary(), slices.Clone(r.tenures)
 	return s
 }

@@ -31,7 +31,10 @@ type Registry struct {
 	// operatorSteps are the steps in progress of the operator, by operation.
 	operatorSteps map[int64]operatorStep
 	pulses        pulses
-	made          time.Time
+	hour          hour
+	// tenures are the last ones that began or ended on this node, at most engine.MaxSummarized.
+	tenures []engine.Tenure
+	made    time.Time
 
 	// Stuck counts the actors that made no progress and were restarted.
 	Stuck atomic.Int64
@@ -80,8 +83,8 @@ type registered struct {
 	// epoch is the epoch of the lease under which the projection began to run here. An entry whose epoch is at most outdated counts
 	// as absent.
 	epoch, outdated int64
-	// waiters is nil unless there were any.
-	waiters  *[]waiter
+	// recent is nil until the projection begins to run here, or is waited for.
+	recent   *recent
 	standing standing
 	// partitions is how many partitions the projection had when this one began to run here.
 	partitions int32
@@ -135,7 +138,9 @@ func (r *Registry) publish(id projection.ID, change func(*ProjectionEntry)) {
 	p := r.entry(id)
 	before := p.countedAs()
 	p.present, p.gone = true, p.gone && p.present
+	applied := p.Applied
 	change(&p.ProjectionEntry)
+	r.hour.applied += p.Applied - applied
 	r.changed(p, before)
 }
 
@@ -168,6 +173,10 @@ func (r *Registry) withdraw(id projection.ID) {
 		before := p.countedAs()
 		p.present = false
 		p.ProjectionEntry = ProjectionEntry{Applied: p.Applied}
+		if p.recent != nil && p.recent.began != 0 {
+			p.recent.ended = stampOf(time.Now())
+			r.tenureChanged(p)
+		}
 		r.changed(p, before) // no waiter is left
 		if p.gone {
 			delete(r.projections, id)
@@ -215,10 +224,10 @@ func (r *Registry) changed(p *registered, before machine.Phase) {
 		}
 	}
 	r.overview.changed(p, before)
-	if p.waiters == nil {
+	if p.recent == nil {
 		return
 	}
-	*p.waiters = slices.DeleteFunc(*p.waiters, func(w waiter) bool {
+	p.recent.waiters = slices.DeleteFunc(p.recent.waiters, func(w waiter) bool {
 		_, final := p.reached(w.position)
 		if final {
 			select {

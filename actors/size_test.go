@@ -10,6 +10,7 @@ func TestWhatEachProjectionTakesFitsItsSizeClass(t *testing.T) {
 	for name, s := range map[string]struct{ size, limit uintptr }{
 		"projectionActor": {unsafe.Sizeof(projectionActor{}), 1024},
 		"registered":      {unsafe.Sizeof(registered{}), 320},
+		"recent":          {unsafe.Sizeof(recent{}), 64},
 		"shell":           {unsafe.Sizeof(shell{}), 32},
 	} {
 		if s.size > s.limit {

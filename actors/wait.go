@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
@@ -17,7 +18,12 @@ func (r *Registry) began(id projection.ID, epoch int64, partitions int) {
 	if epoch != p.epoch {
 		p.standing = standing{} // another node may have run it meanwhile
 	}
+	if p.recent == nil {
+		p.recent = &recent{}
+	}
+	p.recent.begin(p.epoch, epoch, time.Now())
 	p.epoch, p.partitions, p.drained = epoch, int32(partitions), false
+	r.tenureChanged(p)
 	id.Partition = 0
 	if r.partitions[id] = partitions; partitions <= 1 {
 		delete(r.partitions, id)
@@ -131,10 +137,10 @@ func (r *Registry) await(id projection.ID, w waiter) (err error, final bool) {
 	}
 	for _, p := range r.parts(id) {
 		if _, ended := p.reached(w.position); !ended {
-			if p.waiters == nil {
-				p.waiters = new([]waiter)
+			if p.recent == nil {
+				p.recent = &recent{}
 			}
-			*p.waiters = append(*p.waiters, w)
+			p.recent.waiters = append(p.recent.waiters, w)
 		}
 	}
 	return nil, false
@@ -145,8 +151,8 @@ func (r *Registry) leave(id projection.ID, w waiter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.parts(id) {
-		if p != nil && p.waiters != nil {
-			*p.waiters = slices.DeleteFunc(*p.waiters, func(other waiter) bool { return other == w })
+		if p != nil && p.recent != nil {
+			p.recent.waiters = slices.DeleteFunc(p.recent.waiters, func(other waiter) bool { return other == w })
 		}
 	}
 }

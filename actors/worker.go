@@ -124,9 +124,12 @@ func (w *worker) do(j *running, t task) machine.Result {
 	growstack.Grow() // not while it waits: the garbage collector makes the stacks of waiting goroutines smaller
 	began := time.Now()
 	result := w.inSlot(j, t, began, release)
-	// A callback that blocks must not keep the slot from other projections.
-	if run, ran := result.(machine.RunResult); ran && w.deps.Observer.BatchEnded != nil {
-		w.observe(run, began.Sub(asked), time.Since(began))
+	if run, ran := result.(machine.RunResult); ran {
+		w.record(run, time.Since(began))
+		// A callback that blocks must not keep the slot from other projections.
+		if w.deps.Observer.BatchEnded != nil {
+			w.observe(run, began.Sub(asked), time.Since(began))
+		}
 	}
 	return result
 }

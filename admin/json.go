@@ -23,6 +23,8 @@ type (
 	plainNode       NodeStatus
 	plainSummary    Summary
 	plainRebuild    RebuildStatus
+	plainMinute     Minute
+	plainBatch      Batch
 
 	// These types are encoded in place of the public ones. Their fields hide the fields of the same name in the embedded
 	// structs.
@@ -38,6 +40,14 @@ type (
 	summaryJSON struct {
 		*plainSummary
 		OldestSnapshot durationText `json:"oldestSnapshot,omitzero"`
+	}
+	batchJSON struct {
+		*plainBatch
+		Duration durationText `json:"duration"`
+	}
+	minuteJSON struct {
+		*plainMinute
+		Lag durationText `json:"lag"`
 	}
 	rebuildJSON struct {
 		*plainRebuild
@@ -94,5 +104,31 @@ func (r *RebuildStatus) UnmarshalJSON(data []byte) error {
 	in := rebuildJSON{(*plainRebuild)(r), durationText(r.Left)}
 	err := json.Unmarshal(data, &in)
 	r.Left = time.Duration(in.Left)
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (m Minute) MarshalJSON() ([]byte, error) {
+	return json.Marshal(minuteJSON{(*plainMinute)(&m), durationText(m.Lag)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *Minute) UnmarshalJSON(data []byte) error {
+	in := minuteJSON{(*plainMinute)(m), durationText(m.Lag)}
+	err := json.Unmarshal(data, &in)
+	m.Lag = time.Duration(in.Lag)
+	return err
+}
+
+// MarshalJSON implements json.Marshaler.
+func (b Batch) MarshalJSON() ([]byte, error) {
+	return json.Marshal(batchJSON{(*plainBatch)(&b), durationText(b.Duration)})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *Batch) UnmarshalJSON(data []byte) error {
+	in := batchJSON{(*plainBatch)(b), durationText(b.Duration)}
+	err := json.Unmarshal(data, &in)
+	b.Duration = time.Duration(in.Duration)
 	return err
 }

@@ -37,6 +37,7 @@ func fullStatus() admin.Status {
 				Operation: &admin.OperationStatus{Number: 3, Kind: "rebuild", RequestedAt: at(6), StartedAt: at(7), Node: "6f1f", Holds: true, Error: "lock timeout"}},
 			{ID: projection.ID{Tenant: "gone", Name: "totals"}, State: admin.StateNotOwned},
 		},
+		Next: "bmV4dA",
 	}
 }
 
@@ -52,8 +53,20 @@ func fullSummary() admin.Summary {
 		},
 		Tenants: map[tenancy.State]int{tenancy.Active: 2},
 		States:  map[admin.State]int{admin.StateLive: 2, admin.StateMissingObject: 1}, NotOwned: 1, Unregistered: 2,
+		Hour:    []admin.Minute{{At: at(0), Applied: 100, Behind: 30, Lag: 90 * time.Second}, {At: at(1)}},
+		Worst:   []admin.ProjectionHour{{ID: full.Projections[0].ID, Minutes: []admin.Minute{{At: at(0), Behind: 30, Lag: 90 * time.Second}}}},
 		Lagging: full.Projections[:1], LaggingTenants: []admin.TenantLag{{Tenant: "acme", Behind: 30, Worst: full.Projections[0].ID, Lagging: 2}}, Held: full.Tenants[:1], Standing: []admin.Standstill{{ID: full.Projections[0].ID, Since: at(1), Reason: "a page cannot be read"}}, StandingCount: 3, Parked: 1, OldestParked: at(2), OldestParkedIn: full.Projections[0].ID,
 		OldestSnapshot: 90 * time.Second, OldestSnapshotPID: 4242, Abandoned: 1, Stuck: 1,
+	}
+}
+
+func fullDetail() admin.Detail {
+	return admin.Detail{At: at(0), Status: fullStatus().Projections[0],
+		Tenures: []admin.Tenure{{Partition: 2, Node: "6f1f", NodeName: "web-3:4711", Epoch: 4, Began: at(1), Source: admin.SourceRuntime},
+			{Partition: 2, Node: "7a2a", Epoch: 3, Began: at(0), Ended: at(1), Source: admin.SourceHeartbeat}, {Node: "7a2a", Epoch: 2, Source: admin.SourceDatabase}},
+		Batches: []admin.Batch{{Partition: 2, Node: "6f1f", Ended: at(2), Duration: 1500 * time.Millisecond, Events: 7, Fault: "handler", Source: admin.SourceRuntime},
+			{Node: "6f1f", Ended: at(1), Events: 1, Source: admin.SourceHeartbeat}},
+		Minutes: []admin.Minute{{At: at(0), Applied: 1, Behind: 2, Lag: time.Second}},
 	}
 }
 
@@ -65,9 +78,9 @@ func TestJSONOfStatusIsStableAndRoundTrips(t *testing.T) {
 	envelope := event.Envelope{Position: 91, Stream: "s", Version: 3, Type: "Paid", Body: json.RawMessage(`{"amount":1.50}`), CausationID: "c", CorrelationID: "r",
 		RawHeaders: json.RawMessage(`{"by":"x"}`), Time: at(1)}
 	for name, value := range map[string]any{
-		"status": fullStatus(), "summary": fullSummary(), "dead_letter": letter, "event": envelope, "command_result": projection.CommandResult{Command: 1, Done: 2, Failed: 3},
+		"status": fullStatus(), "summary": fullSummary(), "detail": fullDetail(), "detail_empty": admin.Detail{Tenures: []admin.Tenure{}, Batches: []admin.Batch{}, Minutes: []admin.Minute{}}, "dead_letter": letter, "event": envelope, "command_result": projection.CommandResult{Command: 1, Done: 2, Failed: 3},
 		"status_empty":  admin.Status{Tenants: []admin.TenantStatus{}, Projections: []admin.ProjectionStatus{}},
-		"summary_empty": admin.Summary{Nodes: []admin.NodeStatus{}, Tenants: map[tenancy.State]int{}, States: map[admin.State]int{}, Lagging: []admin.ProjectionStatus{}, LaggingTenants: []admin.TenantLag{}, Held: []admin.TenantStatus{}, Standing: []admin.Standstill{}},
+		"summary_empty": admin.Summary{Nodes: []admin.NodeStatus{}, Tenants: map[tenancy.State]int{}, States: map[admin.State]int{}, Lagging: []admin.ProjectionStatus{}, LaggingTenants: []admin.TenantLag{}, Held: []admin.TenantStatus{}, Standing: []admin.Standstill{}, Hour: []admin.Minute{}, Worst: []admin.ProjectionHour{}},
 	} {
 		encoded, err := json.MarshalIndent(value, "", "  ")
 		if err != nil {
@@ -141,6 +154,7 @@ func TestFieldsOfStatusHaveNamesInJSON(t *testing.T) {
 	}
 	check(reflect.TypeFor[admin.Status]())
 	check(reflect.TypeFor[admin.Summary]())
+	check(reflect.TypeFor[admin.Detail]())
 	if len(seen) < 8 {
 		t.Errorf("only %d types were checked", len(seen))
 	}

@@ -45,6 +45,12 @@ type Summary struct {
 	// It has those of them that have stood still for the longest time, at most 10 of each node. StandingCount counts all.
 	Standing      []Standstill `json:"standing"`
 	StandingCount int          `json:"standingCount"`
+	// Hour has the figures of each minute of the last hour, the oldest first, from the first minute on in which a node handled an event or
+	// a projection was behind. Worst are projections that had the longest lags in that time, at most 3 of each node, the worst first.
+	// They come from the nodes' memory, by the nodes' clocks: those of a node that was stopped are missing, and those of a node that
+	// died stay for an hour.
+	Hour  []Minute         `json:"hour"`
+	Worst []ProjectionHour `json:"worst"`
 	// Parked counts the parked events of all projections. OldestParked is the time at which the oldest of them failed for the
 	// first time. OldestParkedIn is the projection that parked it.
 	Parked         int64         `json:"parked"`
@@ -59,6 +65,24 @@ type Summary struct {
 	Abandoned int64 `json:"abandoned"`
 	// Stuck counts the actors of this node that made no progress and were restarted. Only a running runtime knows it.
 	Stuck int `json:"stuck"`
+}
+
+// Minute has figures of one minute.
+type Minute struct {
+	// At is when it began.
+	At time.Time `json:"at"`
+	// Applied counts the events that were handled in it.
+	Applied int64 `json:"applied"`
+	// Behind is how many positions the projections were behind the settled marks at its end, in total. Lag is how long the event had
+	// waited then that waited the longest.
+	Behind int64         `json:"behind"`
+	Lag    time.Duration `json:"lag"`
+}
+
+// ProjectionHour has the figures of a projection in each minute of the last hour.
+type ProjectionHour struct {
+	ID      projection.ID `json:"id"`
+	Minutes []Minute      `json:"minutes"`
 }
 
 // Standstill describes a projection that does not move although events wait.

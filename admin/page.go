@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -20,38 +21,56 @@ const (
 
 // Status returns a page of the projections that a filter selects. It reads the rows of those projections, the ends of their
 // tenants' events, and the ages of the oldest events that they have not handled. For the whole deployment use Summary.
+//
+// A page that is sorted by StatusFilter.Sort needs the ends of the events of all selected tenants, and the checkpoints of all their
+// projections. For each 250 tenants it sends two statements, or with SortByLag some more. It keeps the selected tenants in memory, and
+// no more than a page of projections.
 func (a *Admin) Status(ctx context.Context, filter StatusFilter) (Status, error) {
 	switch {
 	case filter.Limit < 0:
 		return Status{}, fmt.Errorf("status: StatusFilter.Limit must not be negative: %d", filter.Limit)
 	case filter.Limit > statusMost:
 		return Status{}, fmt.Errorf("status: StatusFilter.Limit (%d) must be at most %d", filter.Limit, statusMost)
+	case filter.Sort != SortByID && filter.Sort != SortByBehind && filter.Sort != SortByLag:
+		return Status{}, fmt.Errorf("status: StatusFilter.Sort is not known: %q", filter.Sort)
+	case filter.After != (projection.ID{}) && (filter.Next != "" || filter.Sort != SortByID):
+		return Status{}, errors.New("status: StatusFilter.After must not be set together with Next or Sort")
+	}
+	next, err := readCursor(filter.Next, filter.Sort)
+	if err != nil {
+		return Status{}, fmt.Errorf("status: StatusFilter.Next %w", err)
 	}
 	filter.Limit = cmp.Or(filter.Limit, statusLimit)
-	status, err := a.status(ctx, filter)
+	status, err := a.status(ctx, filter, next)
 	if err != nil {
 		return Status{}, fmt.Errorf("status: %w", err)
 	}
 	return status, nil
 }
 
-func (a *Admin) status(ctx context.Context, filter StatusFilter) (Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
+func (a *Admin) status(ctx context.Context, filter StatusFilter, next *cursor) (Status, error) {
 	filter.Tenants = slices.Clone(filter.Tenants)
 	for i, tenant := range filter.Tenants {
 		filter.Tenants[i] = engine.FullTenant(tenant)
 	}
 	status := Status{At: time.Now().UTC()}
-	p := pager{filter: filter, view: newView(a), found: make([]ProjectionStatus, 0)}
+	p := pager{filter: filter, from: next, view: newView(a), found: make([]ProjectionStatus, 0)}
 	if p.view.deps != nil {
 		status.Node = p.view.deps.Node.ID
 	}
-	err := p.read(ctx)
+	read, err := p.read, error(nil)
+	if filter.Sort != SortByID {
+		read, err = p.show, p.rank(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	if err == nil {
+		err = read(ctx)
+	}
 	if err == nil {
 		err = p.view.readTenants(ctx, filter.Tenants)
 	}
-	if err == nil {
+	if err == nil && filter.Sort != SortByLag { // else the lags were read
 		err = p.view.readLags(ctx, p.found)
 	}
 	named := slices.Clone(filter.Tenants)
@@ -59,7 +78,7 @@ func (a *Admin) status(ctx context.Context, filter StatusFilter) (Status, error)
 		named = append(named, s.ID.Tenant)
 	}
 	slices.Sort(named)
-	status.Projections, status.Tenants = p.found, make([]TenantStatus, 0, len(named))
+	status.Projections, status.Next, status.Tenants = p.found, p.next.String(), make([]TenantStatus, 0, len(named))
 	for _, tenant := range slices.Compact(named) {
 		status.Tenants = append(status.Tenants, p.view.tenants[tenant])
 	}
@@ -69,8 +88,11 @@ func (a *Admin) status(ctx context.Context, filter StatusFilter) (Status, error)
 // pager reads the page of a filter. The filter names no empty tenant.
 type pager struct {
 	filter StatusFilter
-	view   *view
-	found  []ProjectionStatus
+	// from is where the page begins, nil for the first page, and next where the next page does, nil after the last.
+	from, next *cursor
+	view       *view
+	ranked     []ranked // those of a sorted page
+	found      []ProjectionStatus
 }
 
 // read reads rows until the page is full or no rows are left.
@@ -79,6 +101,9 @@ func (p *pager) read(ctx context.Context) error {
 	after := f.After
 	if after != (projection.ID{}) {
 		after = engine.FullID(after)
+	}
+	if p.from != nil {
+		after = p.from.ID
 	}
 	if len(f.States) > 0 {
 		if err := p.view.readNodes(ctx); err != nil {
@@ -107,7 +132,10 @@ func (p *pager) read(ctx context.Context) error {
 			break
 		}
 	}
-	p.found = p.found[:min(f.Limit, len(p.found))]
+	if len(p.found) >= f.Limit {
+		p.found = p.found[:f.Limit]
+		p.next = &cursor{ID: p.found[f.Limit-1].ID}
+	}
 	return nil
 }
 

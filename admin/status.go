@@ -52,12 +52,27 @@ type StatusFilter struct {
 	Owner string
 	// Parked selects projections with parked events.
 	Parked bool
-	// After is the ID of the last projection of the previous page. Projections are sorted by tenant, name and partition.
+	// Sort is the order of the projections. Default SortByID.
+	Sort Sort
+	// Next is the Next of the Status with the previous page, which had the same Sort. It is empty for the first page.
+	Next string
+	// After is the ID of the last projection of the previous page, in place of Next. It is for SortByID alone.
 	After projection.ID
-	// Limit is the maximum number of projections in the page, at most 10,000. Default 100. A page with fewer projections is
-	// the last.
+	// Limit is the maximum number of projections in the page, at most 10,000. Default 100.
 	Limit int
 }
+
+// Sort is an order of projections.
+type Sort string
+
+const (
+	// SortByID sorts by tenant, name and partition.
+	SortByID Sort = ""
+	// SortByBehind sorts by ProjectionStatus.Behind, the largest first.
+	SortByBehind Sort = "behind"
+	// SortByLag sorts by ProjectionStatus.Lag, the longest first.
+	SortByLag Sort = "lag"
+)
 
 // Status has a page of projections and their tenants: from the database, from this runtime while it runs, and from what the other
 // nodes write with their heartbeats. In the JSON of all types of a Status and a Summary, names are in lower camel case.
@@ -70,8 +85,11 @@ type Status struct {
 	At time.Time `json:"at"`
 	// Tenants are the tenants of the projections and of the filter, sorted by name.
 	Tenants []TenantStatus `json:"tenants"`
-	// Projections has an entry for each partition. They are sorted by tenant, name and partition.
+	// Projections has an entry for each partition, in the order of StatusFilter.Sort, and then by tenant, name and partition.
 	Projections []ProjectionStatus `json:"projections"`
+	// Next is the StatusFilter.Next of the next page. It is empty on the last page. With a filter by states, a sorted page may have
+	// fewer projections than the limit although it is not the last.
+	Next string `json:"next,omitempty"`
 }
 
 // Projection returns the status of a projection, or the zero value if there is none. An empty tenant means
@@ -145,7 +163,8 @@ type ProjectionStatus struct {
 	Mark int64 `json:"mark"`
 	Head int64 `json:"head"`
 	// Behind is Head minus Position, which is about the number of events after Position. Lag is the age of the oldest of them, 0
-	// if there is none or if it cannot be read. Summary does not read it.
+	// if there is none or if it cannot be read. Summary does not read it. In a page that is sorted by one of them, both count from
+	// Checkpoint, so that all processes agree on the order.
 	Behind int64         `json:"behind"`
 	Lag    time.Duration `json:"lag,omitzero"`
 	// Rate is how fast Position rises, in positions per second: a moving average over about 10 s, kept by the node that runs the

@@ -114,6 +114,7 @@ func (s *Summary) add(ctx context.Context, plane control.Plane, nodes []engine.N
 	}
 	slices.SortStableFunc(s.Standing, func(a, b Standstill) int { return a.Since.Compare(b.Since) })
 	s.addLaggingTenants(tenants)
+	s.addHours(nodes)
 	slices.SortStableFunc(lagging, func(a, b engine.LaggingProjection) int { return cmp.Compare(b.Behind(), a.Behind()) })
 	return s.addLagging(ctx, plane, lagging[:min(engine.MaxSummarized, len(lagging))])
 }

@@ -24,7 +24,9 @@ type view struct {
 	held    map[string]engine.HeldTenant
 	// standing are the projections of other nodes that do not move although events wait.
 	standing map[projection.ID]engine.StandingProjection
-	// tenants have the ends that were read so far, and failed the tenants that could not be read.
+	// heads are the heads that were read before, nil if each is read when it is needed. tenants have the ends that were read so far,
+	// and failed the tenants that could not be read.
+	heads   *engine.Heads
 	tenants map[string]TenantStatus
 	failed  map[string]error
 }
@@ -196,7 +198,7 @@ func (v *view) readTenants(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	heads, err := v.admin.store.Heads(ctx, names)
+	heads, err := v.headsOf(ctx, names)
 	if err != nil {
 		return err
 	}
@@ -219,6 +221,22 @@ func (v *view) readTenants(ctx context.Context, names []string) error {
 	}
 	maps.Copy(v.failed, heads.Failed)
 	return nil
+}
+
+func (v *view) headsOf(ctx context.Context, names []string) (engine.Heads, error) {
+	if v.heads == nil {
+		return v.admin.store.Heads(ctx, names)
+	}
+	some := engine.Heads{Positions: make(map[string]int64, len(names)), Failed: make(map[string]error), Incarnation: v.heads.Incarnation}
+	for _, name := range names {
+		if head, found := v.heads.Positions[name]; found {
+			some.Positions[name] = head
+		}
+		if err := v.heads.Failed[name]; err != nil {
+			some.Failed[name] = err
+		}
+	}
+	return some, nil
 }
 
 // settle settles the events of the tenants whose feeds are not on this node.
@@ -281,7 +299,7 @@ func heldMark(h *engine.Held) *HeldMark {
 // readLags sets the lags of projections that have not handled all events.
 func (v *view) readLags(ctx context.Context, list []ProjectionStatus) error {
 	at := func(s ProjectionStatus) engine.TenantPosition {
-		return engine.TenantPosition{Tenant: s.ID.Tenant, Position: s.Position}
+		return engine.TenantPosition{Tenant: s.ID.Tenant, Position: s.Head - s.Behind}
 	}
 	behind := make(map[engine.TenantPosition]bool)
 	for _, s := range list {
@@ -294,7 +312,7 @@ func (v *view) readLags(ctx context.Context, list []ProjectionStatus) error {
 	}
 	ages, err := v.admin.store.Ages(ctx, slices.Collect(maps.Keys(behind)))
 	for i := range list {
-		list[i].Lag = ages[at(list[i])]
+		list[i].Lag = ages[at(list[i])].Age
 	}
 	return err
 }

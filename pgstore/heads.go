@@ -110,17 +110,6 @@ func (s *Store) headsStatement(tenants []string) (string, error) {
 	return strings.Join(parts, " union all "), nil
 }
 
-// union joins the statements of several tenants by "union all". It is not in a file because the number of tenants differs.
-type union struct{ strings.Builder }
-
-// add adds a statement that returns one number. The union returns it in a row after n.
-func (u *union) add(n int, sql string) {
-	if u.Len() > 0 {
-		u.WriteString(" union all ")
-	}
-	fmt.Fprintf(u, "select %d, (%s)", n, sql)
-}
-
 // errReadOnly is returned where sessions cannot write.
 var errReadOnly = errors.New("default_transaction_read_only is on, but must be off: nothing could be appended")
 

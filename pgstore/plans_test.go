@@ -64,7 +64,7 @@ var coldStatements = map[string][]string{
 	"it runs when a user resets a projection, and reads the parked dead letters of its rows": {"count_parked_above", "resolve_above", "release_all_streams"},
 	"it runs when a restored tenant is recovered, for the rows of its projections":           {"delete_dead_letters_above", "lower_leases", "lower_projections", "restored_partitions", "tenant_tables"},
 	"it reads all tenants or nodes, and returns them":                                        {"list_peers", "members", "nodes", "tenants"},
-	"TestStatementsOfStatusReadWhatTheySelect shows what it reads":                           {"overview", "projections", "settled_floors"},
+	"TestStatementsOfStatusReadWhatTheySelect shows what it reads":                           {"lags", "overview", "projections", "settled_floors"},
 	"it runs when a tenant is archived, brought back or dropped": {"close_tenant", "delete_tenant", "drop_schema", "limit_lock_wait", "lock_tables",
 		"lockable_tables", "open_tenant", "table_exists", "tenant_dependents", "tenant_lock_holders"},
 	"it runs when a tenant moves, once for each tenant or page, and reads all rows of the tenant: TestMoveReadsOnlyItsTenant": {"allow_idle", "continue_positions",
@@ -198,6 +198,9 @@ func filesOf(store *Store, sql string) (files []string) {
 	if heads, err := store.headsStatement([]string{store.tenant.name}); err == nil && strings.HasSuffix(sql, heads) {
 		files = append(files, "heads")
 		sql = strings.TrimSuffix(strings.TrimSuffix(sql, heads), " union all ")
+	}
+	if strings.Contains(sql, "with ordinality as p (position, place)") {
+		return append(files, "next_event_ages")
 	}
 	for name := range c.statements {
 		if sql != c.inTenant(name, store.tenant.quoted) {

@@ -163,7 +163,8 @@ func TestEventsOfAnyTimeHaveAnAge(t *testing.T) {
 	}
 	ages := must(store.port().Ages(testContext(t), after))(t)
 	for i, p := range after {
-		age, found := ages[p]
+		event, found := ages[p]
+		age := event.Age
 		if long := strings.HasPrefix(times[i], "-") || strings.HasSuffix(times[i], "BC"); !found || age < 0 || long != (age > 0) {
 			t.Errorf("an event of %s has the age %v, %v", times[i], age, found)
 		}

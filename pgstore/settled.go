@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,44 +104,52 @@ func (s *Store) settledFloors(ctx context.Context, tenants []string) (map[string
 	return floors, err
 }
 
-// Ages implements engine.Events. Each slice of positions is a transaction of its own.
-func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]time.Duration, error) {
-	ages := make(map[engine.TenantPosition]time.Duration, len(after))
-	for slice := range slices.Chunk(after, headsSlice) {
-		tenants := make([]string, 0, len(slice))
-		for _, p := range slice {
-			tenants = append(tenants, p.Tenant)
-		}
-		slices.Sort(tenants)
-		err := s.eachReadable(ctx, slices.Compact(tenants), make(map[string]error), func(ctx context.Context, tenants []string) error {
-			return s.agesOf(ctx, tenants, slice, ages)
-		})
-		if err != nil {
-			return nil, fmt.Errorf("read the ages of %d events: %w", len(slice), storeFault(err))
+// Ages implements engine.Events. Each slice of tenants is a transaction of its own.
+func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge, error) {
+	positions := make(map[string][]int64)
+	for _, p := range after {
+		positions[p.Tenant] = append(positions[p.Tenant], p.Position)
+	}
+	ages := make(map[engine.TenantPosition]engine.EventAge, len(after))
+	for slice := range slices.Chunk(slices.Sorted(maps.Keys(positions)), headsSlice) {
+		read := func(ctx context.Context, tenants []string) error { return s.agesOf(ctx, tenants, positions, ages) }
+		if err := s.eachReadable(ctx, slice, make(map[string]error), read); err != nil {
+			return nil, fmt.Errorf("read the ages of events of %d tenants from %q: %w", len(slice), slice[0], storeFault(err))
 		}
 	}
 	return ages, nil
 }
 
-// agesOf reads the ages of the first events after those positions that belong to the tenants.
-func (s *Store) agesOf(ctx context.Context, tenants []string, after []engine.TenantPosition, ages map[engine.TenantPosition]time.Duration) error {
-	var parts union
-	for i, p := range after {
-		if !slices.Contains(tenants, p.Tenant) {
-			continue
-		}
-		t, err := s.ForTenant(p.Tenant)
-		if err != nil {
-			return err
-		}
-		parts.add(i, strings.ReplaceAll(t.sql("next_event_age"), "$1", strconv.FormatInt(p.Position, 10)))
+// agesOf reads the ages of the first events after the positions of these tenants.
+func (s *Store) agesOf(ctx context.Context, tenants []string, positions map[string][]int64, ages map[engine.TenantPosition]engine.EventAge) error {
+	statement, err := s.agesStatement(tenants, positions)
+	if err != nil {
+		return err
 	}
-	_, err := s.readEvents(ctx, parts.String(), nil, nil, func(rows *pgconn.ResultReader) error {
+	_, err = s.readEvents(ctx, statement, nil, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) {
-			if row[1] >= 0 {
-				ages[after[row[0]]] = time.Duration(row[1]) * time.Microsecond
-			}
+			tenant := tenants[row[0]]
+			at := engine.TenantPosition{Tenant: tenant, Position: positions[tenant][row[1]-1]}
+			ages[at] = engine.EventAge{At: time.UnixMicro(row[2]).UTC(), Age: time.Duration(row[3]) * time.Microsecond}
 		})
 	})
 	return err
+}
+
+// agesStatement returns the statement that reads the ages of events of these tenants, by the places of the tenants and positions in
+// their lists.
+func (s *Store) agesStatement(tenants []string, positions map[string][]int64) (string, error) {
+	parts := make([]string, len(tenants))
+	for i, name := range tenants {
+		t, err := s.ForTenant(name)
+		if err != nil {
+			return "", err
+		}
+		list := make([]string, len(positions[name]))
+		for j, position := range positions[name] {
+			list[j] = strconv.FormatInt(position, 10)
+		}
+		parts[i] = strings.NewReplacer("{n}", strconv.Itoa(i), "{positions}", "'{"+strings.Join(list, ",")+"}'").Replace(t.sql("next_event_ages"))
+	}
+	return strings.Join(parts, " union all "), nil
 }

@@ -300,7 +300,9 @@ func TestStatementsOfStatusReadWhatTheySelect(t *testing.T) {
 		"a page in the middle":    {list, args(engine.ProjectionFilter{Limit: 100, After: projection.ID{Tenant: "t5", Name: "p5"}}), 100, 110, false},
 		"parked":                  {list, args(engine.ProjectionFilter{Limit: 100, Parked: true}), 0, 10, true},
 		"overview":                {store.control.sql("overview"), []any{5 * time.Second, []string{}}, 1, 20, true},
-		"settled floors":          {store.control.sql("settled_floors"), []any{[]string{"t7", "t8"}}, 2, 20, false},
+		"lags of two tenants": {store.control.sql("lags"), control.LagArgs(engine.LagFilter{Heads: map[string]int64{"t7": 50, "t8": 60}, States: []string{"elsewhere"},
+			Reported: []projection.ID{{Tenant: "t7", Name: "p3"}}, Limit: 5}), 5, 20, false},
+		"settled floors": {store.control.sql("settled_floors"), []any{[]string{"t7", "t8"}}, 2, 20, false},
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {

@@ -49,7 +49,7 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"head", in.sql("head"), nil, 1},
 		{"head of a tenant", in.sql("head_of_tenant"), []any{in.name}, 1},
 		{"heads", must(store.headsStatement([]string{in.name}))(t), nil, 1},
-		{"age after the middle", in.sql("next_event_age"), []any{last / 2}, 1},
+		{"ages after two positions", must(store.agesStatement([]string{in.name}, map[string][]int64{in.name: {int64(last / 2), int64(last - 1)}}))(t), nil, 2},
 		{"description of a stream", in.sql("stream"), []any{in.name, "s77"}, 1},
 		{"later events of a dead letter", in.sql("later_handled"), []any{in.name, letter, maxPosition, types, true}, 1},
 		{"version", in.sql("stream_version"), []any{"s77"}, 1},

@@ -208,7 +208,7 @@ func (t *transaction) add(name string, args []any, read func(rows pgx.Rows) erro
 
 // plannedAnew are the statements whose best plan depends on their arguments: see queryPlanned. They are read without a transaction, so the
 // setting ends with their message.
-var plannedAnew = map[string]bool{"projections": true, "overview": true}
+var plannedAnew = map[string]bool{"projections": true, "overview": true, "lags": true}
 
 func skipRows(rows pgx.Rows) error {
 	rows.Close()

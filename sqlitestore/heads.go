@@ -47,18 +47,18 @@ func (s port) Settle(_ context.Context, heads engine.Heads, tenants []string) (m
 }
 
 // Ages implements engine.Events. One statement reads all of them.
-func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]time.Duration, error) {
+func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge, error) {
 	rows := make([][]any, len(after))
 	for i, p := range after {
 		rows[i] = []any{p.Tenant, p.Position}
 	}
-	ages := make(map[engine.TenantPosition]time.Duration, len(after))
+	ages := make(map[engine.TenantPosition]engine.EventAge, len(after))
 	now := time.Now()
 	var p engine.TenantPosition
 	var at time.Time
 	err := each(ctx, s.readers, "next_event_times", []any{list(rows)}, []any{&p.Tenant, &p.Position, micros{&at}}, func() error {
 		if !at.IsZero() {
-			ages[p] = max(0, now.Sub(at))
+			ages[p] = engine.EventAge{At: at.UTC(), Age: max(0, now.Sub(at))}
 		}
 		return nil
 	})

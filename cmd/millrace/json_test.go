@@ -50,14 +50,14 @@ func TestJSONIsDocumented(t *testing.T) {
 		s.place = place{}
 		s.steps("migrate sql")
 		s.place = p
-		s.steps("nodes")
+		s.steps("summary", "nodes")
 		for _, line := range []string{"check", "doctor"} {
 			s.step(foundSomething, line)
 		}
 		s.steps("tenants list", "tenants create acme", "tenants pause acme", "tenants recover acme", "tenants recover acme --others continue --yes",
 			"tenants resume acme", "tenants archive acme", "tenants unarchive acme",
 			"tenants drop acme --yes",
-			"projections list", "projections pause totals", "projections status totals")
+			"projections list", "projections show totals", "projections pause totals", "projections status totals")
 		s.frames(2, "projections", "watch", "totals")
 		s.steps("projections resume totals", "projections repartition mails 2",
 			"dead-letters list totals", "dead-letters show totals 1", "dead-letters count", "dead-letters replay totals --limit 1 --error nothing",

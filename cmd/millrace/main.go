@@ -140,7 +140,7 @@ doctor or migrate status found something.`,
 	f.BoolVar(&c.json, "json", false, "print JSON, see docs/cli.md")
 	f.DurationVar(&c.timeout, "timeout", 0, "give up after this time (default: never)")
 	f.SortFlags = false
-	cmd.AddCommand(c.migrateCommand(), c.nodesCommand(), c.tenantsCommand(), c.projectionsCommand(), c.deadLettersCommand(),
+	cmd.AddCommand(c.migrateCommand(), c.summaryCommand(), c.nodesCommand(), c.tenantsCommand(), c.projectionsCommand(), c.deadLettersCommand(),
 		c.eventsCommand(), c.checkCommand(), c.doctorCommand(), c.versionCommand())
 	c.completeFlags(cmd)
 	return cmd

@@ -129,6 +129,10 @@ var masks = []struct {
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`), "<time>"},
 	{regexp.MustCompile(`\d+\.\d s ago`), "<age> ago"},
 	{regexp.MustCompile(`"silent":"[^"]*"`), `"silent":"<age>"`},
+	{regexp.MustCompile(`"hour":\[[^]]*\]`), `"hour":[{"at":"<time>","applied":1,"behind":0,"lag":"<age>"}]`}, // a minute may have ended or not
+	// The end of a tenure is published later or not.
+	{regexp.MustCompile(`"tenures":\[[^]]*\]`), `"tenures":[{"node":"<uuid>","nodeName":"shop-1","epoch":1,"began":"<time>","source":"heartbeat"}]`},
+	{regexp.MustCompile(`,"oldestSnapshot(Pid)?":[^,}]*`), ""},
 	{regexp.MustCompile(`"sql":"(?:[^"\\]|\\.)*"`), `"sql":"<sql>"`},
 	{regexp.MustCompile(`,"rate":[0-9.e+-]+`), ""},
 	{regexp.MustCompile(`\b\d+/s\b`), "-"},

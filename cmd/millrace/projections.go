@@ -28,7 +28,7 @@ pause outlives restarts.`, (*admin.Admin).Pause)
 		`Ends a pause. A projection that waits tries at once. A projection that stopped at an event tries that event again, and its
 attempts are counted anew.`, (*admin.Admin).Resume)
 	return group("projections", "Observe and change projections",
-		c.listCommand(), c.statusCommand(), c.watchCommand(), pause, resume, c.repartitionCommand(),
+		c.listCommand(), c.statusCommand(), c.showCommand(), c.watchCommand(), pause, resume, c.repartitionCommand(),
 		c.resetCommand(), c.rebuildCommand(), c.swapCommand(), c.dropVersionCommand(), c.waitCommand(), c.cancelCommand(), c.renameCommand(), c.forgetCommand(), c.createProjectionCommand())
 }
 
@@ -162,34 +162,47 @@ func partitionsOf(list []admin.ProjectionStatus, id millrace.ProjectionID) (part
 }
 
 func (c *cli) statusCommand() *cobra.Command {
-	return &cobra.Command{
+	filter := admin.StatusFilter{}
+	cmd := &cobra.Command{
 		Use:   "status [PROJECTION...]",
 		Short: "Show the state and the progress of projections",
 		Long: `Shows the state and the progress of projections, each partition separately, with its faults, and the nodes.
-With --json it prints the Status of the library.`,
-		Example:           "  millrace projections status\n  millrace projections status totals --tenant acme\n  millrace projections status --all-tenants --json",
+With --sort, the projections that are the furthest behind come first: by positions (behind), or by the age of the oldest event that they
+have not handled (lag). With --json it prints the Status of the library. Its field next is the --next of the next page.`,
+		Example: "  millrace projections status\n  millrace projections status totals --tenant acme\n  millrace projections status --all-tenants --json\n" +
+			"  millrace projections status --all-tenants --sort lag --limit 20",
 		ValidArgsFunction: c.completeProjections,
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
 			if err := c.known(ctx, s, names); err != nil {
 				return err
 			}
-			snapshot := c.snapshot(ctx, s, names)
+			selected := filter
+			selected.Names = names
+			snapshot := c.snapshot(ctx, s, selected)
 			if snapshot.Err != nil {
 				return snapshot.Err
 			}
 			return c.print(snapshot.Status, func() error {
-				return report.Print(c.out, snapshot)
+				if err := report.Print(c.out, snapshot); err != nil || snapshot.Status.Next == "" {
+					return err
+				}
+				return c.say("the next page: --next %s", snapshot.Status.Next)
 			})
 		}),
 	}
+	cmd.Flags().StringVar((*string)(&filter.Sort), "sort", "", "order: behind or lag, the worst first (default by tenant and name)")
+	cmd.Flags().IntVar(&filter.Limit, "limit", 10_000, "how many projections are shown at most, up to 10000")
+	cmd.Flags().StringVar(&filter.Next, "next", "", "where the page begins: the end of the previous page")
+	return cmd
 }
 
-// snapshot reads what people see of the selected projections.
-func (c *cli) snapshot(ctx context.Context, s store, names []string) (snapshot report.Snapshot) {
+// snapshot reads what people see of the projections that a filter selects in the selected tenants.
+func (c *cli) snapshot(ctx context.Context, s store, filter admin.StatusFilter) (snapshot report.Snapshot) {
 	snapshot.At = time.Now()
 	a, err := admin.New(s)
 	if err == nil {
-		snapshot.Status, err = a.Status(ctx, admin.StatusFilter{Tenants: c.selected(), Names: names, Limit: 10_000})
+		filter.Tenants = c.selected()
+		snapshot.Status, err = a.Status(ctx, filter)
 	}
 	if err == nil {
 		snapshot.Summary, err = a.Summary(ctx)
@@ -214,7 +227,9 @@ terminal it prints one status after another; with --json, one status per line. N
 			if err := c.known(ctx, s, names); err != nil {
 				return err
 			}
-			read := func(ctx context.Context) report.Snapshot { return c.snapshot(ctx, s, names) }
+			read := func(ctx context.Context) report.Snapshot {
+				return c.snapshot(ctx, s, admin.StatusFilter{Names: names, Limit: 10_000})
+			}
 			if c.json {
 				return c.watchJSON(ctx, every, read)
 			}

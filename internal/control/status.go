@@ -2,6 +2,8 @@ package control
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -50,6 +52,39 @@ func ProjectionArgs(f engine.ProjectionFilter) []any {
 	}
 	return []any{orAny(tenants), orAny(f.Names), ids, orAny(f.States), store.OrNull(f.Owner), store.OrNull(f.NotOwner), f.Parked,
 		after.Tenant, after.Name, after.Partition, store.OrNull(f.Limit)}
+}
+
+// Lags lists the rows that a filter selects, those furthest behind first. It reads no tenant's tables.
+func (p Plane) Lags(ctx context.Context, filter engine.LagFilter) (found []engine.LagRow, err error) {
+	err = p.db.View(ctx, func(v store.View) error {
+		found = nil
+		var r engine.LagRow
+		row := []any{&r.ID.Tenant, &r.ID.Name, &r.ID.Partition, &r.Checkpoint, &r.Behind, &r.State, &r.Owner}
+		return v.Each("lags", LagArgs(filter), row, func() error {
+			found = append(found, r)
+			return nil
+		})
+	})
+	return found, p.failed(err, "list lags")
+}
+
+// LagArgs returns the arguments of the statement lags, in which null means any.
+func LagArgs(f engine.LagFilter) []any {
+	type head struct {
+		Tenant string `json:"tenant"`
+		Head   int64  `json:"head"`
+	}
+	heads := make([]head, 0, len(f.Heads))
+	for _, tenant := range slices.Sorted(maps.Keys(f.Heads)) {
+		heads = append(heads, head{tenant, f.Heads[tenant]})
+	}
+	var behind any
+	var after projection.ID
+	if f.After != nil {
+		behind, after = f.After.Behind, f.After.ID
+	}
+	return []any{jsonArray(heads), orAny(f.Names), orAny(f.States), store.OrNull(f.Owner), store.OrNull(f.Owned), jsonArray(append([]projection.ID{}, f.Reported...)), f.Parked,
+		behind, after.Tenant, after.Name, after.Partition, f.Limit, f.Least}
 }
 
 // orAny returns items, or null if there are none.

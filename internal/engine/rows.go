@@ -33,6 +33,33 @@ type ProjectionFilter struct {
 	Limit int
 }
 
+// LagFilter selects rows of projections by how far they are behind. A row must match all of its fields. Empty fields match all rows.
+type LagFilter struct {
+	// Heads are the heads of the tenants whose rows are selected.
+	Heads map[string]int64
+	Names []string
+	// States select rows by ProjectionRow.State, except those of Owned and of Reported, which may have any state.
+	States   []string
+	Owned    string
+	Reported []projection.ID
+	// Owner and Parked are those of a ProjectionFilter.
+	Owner  string
+	Parked bool
+	// Least is how far they are behind at least. After selects the rows after one, nil for the first page.
+	Least int64
+	After *LagRow
+	Limit int
+}
+
+// LagRow is how far the checkpoint of a projection is behind the head of its tenant. Rows are sorted by Behind, the largest first, and
+// then by ID.
+type LagRow struct {
+	ID                 projection.ID
+	Checkpoint, Behind int64
+	// State is that of a ProjectionRow, and Owner the node with the lease, dead or alive.
+	State, Owner string
+}
+
 // ProjectionRow is a projection as the database has it.
 type ProjectionRow struct {
 	ID projection.ID

@@ -61,9 +61,9 @@ type Events interface {
 	// Settle returns how far the events of these tenants are settled up to heads, which were just read. It waits a moment for
 	// appends in progress. It leaves out tenants without a head.
 	Settle(ctx context.Context, heads Heads, tenants []string) (map[string]Settled, error)
-	// Ages returns how long ago the first event after each position was inserted. It leaves out positions without a later
-	// event, and tenants that cannot be read.
-	Ages(ctx context.Context, after []TenantPosition) (map[TenantPosition]time.Duration, error)
+	// Ages returns when the first event after each position was inserted. It leaves out positions without a later event, and
+	// tenants that cannot be read.
+	Ages(ctx context.Context, after []TenantPosition) (map[TenantPosition]EventAge, error)
 	// Absent returns why a tenant's events cannot be found: there is no such tenant, or its schema was dropped.
 	Absent(ctx context.Context, tenant string) error
 	// OnWake registers a function that is called after each append made through this store in this process. remove ends that.
@@ -152,6 +152,12 @@ type Heads struct {
 	Failed map[string]error
 	// Incarnation is that of the server in which all of them were read.
 	Incarnation Incarnation
+}
+
+// EventAge is when an event was inserted, and how long ago that was by the clock of the store.
+type EventAge struct {
+	At  time.Time
+	Age time.Duration
 }
 
 // Settled is how far a tenant's events are settled. Mark is the settled mark, or a lower position if appends are in progress.

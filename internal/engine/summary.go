@@ -29,6 +29,57 @@ type NodeSummary struct {
 	// StandingCount counts all of them.
 	Standing      []StandingProjection `json:"standing,omitempty"`
 	StandingCount int                  `json:"standingCount,omitempty"`
+	// Hour has the figures of the last hour, nil if nothing happened in it. It changes once a minute.
+	Hour *Hour `json:"hour,omitempty"`
+	// Tenures are the last that began or ended on the node, the newest last.
+	Tenures []Tenure `json:"tenures,omitempty"`
+}
+
+// Tenure is a time in which a node ran a projection under one epoch of its lease, by the clock of the node.
+type Tenure struct {
+	ID    projection.ID `json:"id"`
+	Epoch int64         `json:"epoch"`
+	Began time.Time     `json:"began"`
+	// Ended is zero while the tenure goes on.
+	Ended time.Time `json:"ended,omitzero"`
+}
+
+// EndedBatch is a batch that had events or failed.
+type EndedBatch struct {
+	// Ended is when it ended, by the clock of the node, and Took how long it took after it got its slot.
+	Ended time.Time     `json:"ended"`
+	Took  time.Duration `json:"took"`
+	// Events is how many events it had. Fault is the kind of its fault, empty if all went well.
+	Events int    `json:"events"`
+	Fault  string `json:"fault,omitempty"`
+}
+
+// MaxWorst is how many projections an Hour names at most.
+const MaxWorst = 3
+
+// Hour has figures of each minute of the last hour.
+type Hour struct {
+	// Series is that of all projections of the node together. Its Lag is the longest.
+	Series
+	// Worst are those of the projections that had the longest lags.
+	Worst []ProjectionSeries `json:"worst,omitempty"`
+}
+
+// ProjectionSeries is the series of one projection.
+type ProjectionSeries struct {
+	ID projection.ID `json:"id"`
+	Series
+}
+
+// Series has figures of minutes, the oldest first, at most 60. All lists have the same length.
+type Series struct {
+	// Last is the last minute, counted from 1970 by the clock of the node.
+	Last int64 `json:"last,omitempty"`
+	// Applied counts the events that were handled in each minute. Behind and Lag are how far the projections were behind at its end, in
+	// positions and in seconds.
+	Applied []int64 `json:"applied,omitempty"`
+	Behind  []int64 `json:"behind,omitempty"`
+	Lag     []int64 `json:"lag,omitempty"`
 }
 
 // StandingProjection is a projection that does not move although events wait.
@@ -47,6 +98,8 @@ type LaggingProjection struct {
 	Mark     int64         `json:"mark"`
 	Rate     float64       `json:"rate,omitempty"`
 	Reason   string        `json:"reason,omitempty"`
+	// Batches are its last batches, the newest first.
+	Batches []EndedBatch `json:"batches,omitempty"`
 }
 
 // Behind is how many positions the projection is behind the settled mark.
@@ -97,7 +150,7 @@ const summaryText = 300
 // text of a user cannot make heartbeats fail.
 func (s *NodeSummary) Encode() (string, error) {
 	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), LaggingTenants: s.LaggingTenants, Held: slices.Clone(s.Held),
-		Standing: slices.Clone(s.Standing), StandingCount: s.StandingCount}
+		Standing: slices.Clone(s.Standing), StandingCount: s.StandingCount, Hour: s.Hour, Tenures: s.Tenures}
 	for i := range fit.Lagging {
 		fit.Lagging[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))
 	}
