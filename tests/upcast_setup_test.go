@@ -39,7 +39,6 @@ type (
 	upLeft  struct{ L int }
 	upRight struct{ R int }
 	upBad   struct{}
-	upWorse struct{}
 )
 
 func (upPlain) EventType() string  { return "up-plain" }
@@ -52,7 +51,6 @@ func (upBoth) EventType() string   { return "up-both" }
 func (upLeft) EventType() string   { return "up-left" }
 func (upRight) EventType() string  { return "up-right" }
 func (upBad) EventType() string    { return "up-bad" }
-func (upWorse) EventType() string  { return "up-worse" }
 
 // upcasting is a store with a registry, and the same store without one.
 type upcasting struct {
