@@ -48,7 +48,7 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 		err = s.migrateControl(ctx, m.control)
 	}
 	if err == nil {
-		err = s.plane().MakeSnapshots(ctx) // programs with fewer rights save snapshots
+		err = s.makeSnapshots(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
@@ -60,6 +60,15 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 	err = s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
 	if err == nil && named {
 		s.warnOfExtensions(ctx)
+	}
+	return err
+}
+
+// makeSnapshots makes the table of snapshots for programs with fewer rights. If this program is one of them, it is not needed here.
+func (s *Store) makeSnapshots(ctx context.Context) error {
+	err := s.plane().MakeSnapshots(ctx)
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		return nil
 	}
 	return err
 }

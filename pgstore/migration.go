@@ -42,7 +42,7 @@ var createdObject = regexp.MustCompile(`create (?:unlogged )?(?:table|function|v
 
 // controlNames returns the names of the objects in the control schema.
 func controlNames(list []migration.Step) []string {
-	names := []string{"schema_versions"}
+	names := []string{"schema_versions", "snapshots"}
 	for _, m := range list {
 		for _, created := range createdObject.FindAllStringSubmatch(m.SQL, -1) {
 			names = append(names, created[1])
@@ -141,6 +141,7 @@ func controlScript(schema string, after int, list []migration.Step) (string, err
 		s.add(next.SQL)
 		s.add(queries.Text("record_version"), "$1", strconv.Itoa(after+i+1), "$2", sqltext.String(next.Name))
 	}
+	s.add(queries.Text("create_snapshots"))
 	return s.text.String(), nil
 }
 

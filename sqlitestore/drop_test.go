@@ -47,6 +47,7 @@ func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
 	must(tenant.Alias(testContext(t), "alias"))(t)
 	mustExec(t, store, `insert into millrace_operations (tenant, name, kind, holds, options, requested_at)
 		select id, 'p', 'rebuild', '["p"]', '', 0 from millrace_tenants where name = ?1`, name)
+	mustExec(t, store, "insert into millrace_snapshots (tenant, stream_id) select id, 's' from millrace_tenants where name = ?1", name)
 	return tenant
 }
 

@@ -49,9 +49,9 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 			return fmt.Errorf("migrate %s: %w", s.path, damaged(err))
 		}
 	}
-	_, err := s.CreateTenant(ctx, projection.DefaultTenant)
+	err := s.plane().MakeSnapshots(ctx)
 	if err == nil {
-		err = s.plane().MakeSnapshots(ctx)
+		_, err = s.CreateTenant(ctx, projection.DefaultTenant)
 	}
 	if err != nil {
 		return fmt.Errorf("migrate %s: %w", s.path, err)

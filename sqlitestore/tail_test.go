@@ -91,7 +91,7 @@ func TestReadsAreNotPlannedAnew(t *testing.T) {
 	noError(t, session.Raw(func(driverConn any) error {
 		c := driverConn.(*conn)
 		for query, stmt := range c.prepared {
-			if status(c, stmt, sqlite3.SQLITE_STMTSTATUS_REPREPARE) > 0 {
+			if status(c, stmt, sqlite3.SQLITE_STMTSTATUS_REPREPARE) > 1 { // the first is planned anew after Migrate
 				t.Errorf("planned anew: %s", query)
 			}
 		}

@@ -24,7 +24,7 @@ var allowedWithin = strings.Fields(`
 	Store.Wake Tenant.Wake Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Streams Store.Tenants
 	Tenant.AliasTx Tenant.AppendTx Tenant.Erasures Tenant.EventsSchema Tenant.Name Tenant.ReadAll Tenant.ReadStream Tenant.State Tenant.Stream Tenant.Streams
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
-	Admin.Findings Admin.RestoredTenant Admin.Schema Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
+	Admin.Detail Admin.Findings Admin.RestoredTenant Admin.Schema Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
 
 // writing are calls of all methods that write, or that wait for open transactions. The projections p and p@2 are there, and the tenant x.
 func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {

@@ -102,7 +102,7 @@ var layers = []layer{
 	{"internal/logging", []string{"internal/excerpt", "internal/usercode", "internal/usererror"}},
 	{"internal/health", []string{"actors/...", "internal/engine", "internal/excerpt", "projection/...", "tenancy"}},
 	{"internal/waiting", []string{"actors/...", "internal/backoff", "internal/control", "internal/store", "internal/engine", "projection/...", "tenancy"}},
-	{"admin", []string{"actors/...", "internal/tuning", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "internal/versions", "internal/lifecycle", "internal/backoff", "internal/partition", "internal/excerpt", "internal/engine", "projection/...", "tenancy"}},
+	{"admin", []string{"event/...", "actors/...", "internal/tuning", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "internal/versions", "internal/lifecycle", "internal/backoff", "internal/partition", "internal/excerpt", "internal/engine", "projection/...", "tenancy"}},
 	{".", []string{"admin", "internal/tuning", "internal/logging", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "observe", "internal/observing", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "internal/engine", "projection/...", "tenancy", "event/..."}},
 	{"millracetest", []string{".", "admin", "aggregate", "internal/tuning", "pgstore", "sqlitestore", "projection/...", "tenancy", "event/...", "internal/pgtest"}},
 	{"millraceotel", []string{".", "admin", "observe", "projection/...", "tenancy", "event/..."}},
