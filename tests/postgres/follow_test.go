@@ -228,7 +228,7 @@ func TestFollowersTakeWhatTheFeedReads(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	none, followed := b.statements(0, 0, true), b.statements(100, 0, true)
 	t.Logf("statements: %d without followers, %d with 100", none, followed)
-	if followed > none+15 {
+	if followed > none+100 { // reads of their own would be 3,000; heartbeats and polls depend on the time that it takes
 		t.Errorf("%d statements without followers, %d with 100", none, followed)
 	}
 }
