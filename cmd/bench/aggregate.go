@@ -120,23 +120,26 @@ func (h handAggregate) load(ctx context.Context, sql string, args ...any) (state
 
 // do decides on a stream and appends, again after a conflict.
 func (h handAggregate) do(ctx context.Context, stream string) error {
-	state, version, err := h.load(ctx, h.read, stream, 0)
-	for err == nil {
-		body, err := json.Marshal(oneMore)
+	body, err := json.Marshal(oneMore)
+	if err != nil {
+		return err
+	}
+	for {
+		state, version, err := h.load(ctx, h.read, stream, 0)
 		if err != nil {
 			return err
 		}
-		state = state.after(oneMore)
 		tag, err := h.pool.Exec(ctx, h.add, stream, version, "booked", string(body))
-		if err != nil || tag.RowsAffected() == 1 {
-			return err
-		}
-		state, version, err = h.load(ctx, h.read, stream, 0)
 		if err != nil {
 			return err
+		}
+		if tag.RowsAffected() == 1 {
+			if state = state.after(oneMore); state.Events == 0 { // the caller would use it
+				return fmt.Errorf("stream %s has no events", stream)
+			}
+			return nil
 		}
 	}
-	return err
 }
 
 // fillBalance appends that many events to a balance, and saves a snapshot with the last one.

@@ -26,7 +26,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		args []string
 		says string
 	}{
-		{[]string{"-scenario", "nonsense"}, `-scenario must be among append, catchup, `},
+		{[]string{"-scenario", "nonsense"}, `-scenario must be among append, aggregate, catchup, `},
 		{[]string{"-scenario", "append,nonsense"}, `: "nonsense"`},
 		{[]string{"-rounds", "0"}, "-rounds must be at least 1: 0"},
 		{[]string{"-events=-1"}, "-events must be at least 1: -1"},
