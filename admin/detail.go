@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -90,10 +91,18 @@ func (a *Admin) detail(ctx context.Context, id projection.ID) (Detail, error) {
 	if err != nil {
 		return Detail{}, err
 	}
+	here := a.waiter.Running()
+	if here != nil {
+		for i := range nodes {
+			if nodes[i].ID == here.Node.ID {
+				nodes[i].Summary = here.Registry.Summary()
+			}
+		}
+	}
 	d := Detail{At: status.At, Status: status.Projection(id), Tenures: make([]Tenure, 0), Batches: make([]Batch, 0)}
 	minutes := make(minuteSums)
 	for _, p := range status.Projections {
-		a.describe(&d, p, nodes, minutes)
+		d.describe(p, nodes, here, minutes)
 	}
 	slices.SortFunc(d.Tenures, func(a, b Tenure) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(b.Epoch, a.Epoch))
@@ -103,12 +112,10 @@ func (a *Admin) detail(ctx context.Context, id projection.ID) (Detail, error) {
 	return d, nil
 }
 
-// describe adds what is known of a projection or partition.
-func (a *Admin) describe(d *Detail, p ProjectionStatus, nodes []engine.NodeRow, minutes minuteSums) {
-	here := a.waiter.Running()
+// describe adds what is known of a projection or partition. here is the runtime of this process, nil if none runs.
+func (d *Detail) describe(p ProjectionStatus, nodes []engine.NodeRow, here *actors.Deps, minutes minuteSums) {
 	for _, n := range nodes {
 		if here != nil && here.Node.ID == n.ID {
-			n.Summary = here.Registry.Summary()
 			tenures, batches := here.Registry.Past(p.ID)
 			d.add(n, p.ID, tenures, batches, SourceRuntime)
 		} else if n.Summary != nil {

@@ -73,9 +73,10 @@ func (p *pager) rank(ctx context.Context) error {
 	r := ranking{pager: p, limit: p.filter.Limit + 1, guess: newView(p.view.admin), heads: engine.Heads{Positions: make(map[string]int64), Failed: make(map[string]error)}}
 	var tenants []string
 	err := r.within(ctx, func(ctx context.Context) (err error) {
-		if err = p.view.readNodes(ctx); err == nil {
-			tenants, err = p.tenantNames(ctx)
+		if err := p.view.readNodes(ctx); err != nil {
+			return err
 		}
+		tenants, err = p.tenantNames(ctx)
 		return err
 	})
 	if err != nil {
@@ -175,7 +176,8 @@ func (r *ranking) rankByLag(ctx context.Context, filter engine.LagFilter) error 
 
 // rankInOrder reads rows of some tenants in the order of the page, until no more of them can be on it.
 func (r *ranking) rankInOrder(ctx context.Context, filter engine.LagFilter) error {
-	if filter.Limit = r.limit; len(filter.States) > 0 {
+	filter.Limit = r.limit
+	if len(filter.States) > 0 {
 		filter.Limit = max(r.limit, rankedRows)
 	}
 	for selected := 0; selected < r.limit; {
@@ -280,7 +282,8 @@ func (p *pager) show(ctx context.Context) error {
 	for _, r := range p.ranked {
 		s, found := known[r.ID]
 		if found && (len(p.filter.States) == 0 || slices.Contains(p.filter.States, s.State)) {
-			if s.Behind = r.Behind; p.filter.Sort == SortByLag {
+			s.Behind = r.Behind
+			if p.filter.Sort == SortByLag {
 				s.Lag = r.oldest.Age
 			}
 			p.found = append(p.found, s)

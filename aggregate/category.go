@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/streams"
+	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
@@ -35,6 +37,7 @@ type Fold[S any] struct {
 	of    reflect.Type
 	kind  string
 	apply func(state S, e event.Envelope) (S, error)
+	err   error // the event type cannot be found
 	// decodes returns an error for an event that apply cannot decode.
 	decodes func(e event.Envelope) error
 }
@@ -47,7 +50,7 @@ type Fold[S any] struct {
 func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event.DecodeOption) Fold[S] {
 	decode := func(e event.Envelope) (event.Of[T], error) { return event.As[T](e, options...) }
 	apply := func(state S, e event.Envelope) (S, error) {
-		if e.Redacted() && !slices.Contains(options, event.IncludeRedacted) {
+		if engine.SkipsRedacted(e, options) {
 			return state, nil
 		}
 		of, err := decode(e)
@@ -56,7 +59,8 @@ func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event
 		}
 		return f(state, of), nil
 	}
-	return Fold[S]{of: reflect.TypeFor[T](), kind: (*new(T)).EventType(), apply: apply, decodes: func(e event.Envelope) error {
+	kind, err := usercode.EventType[T]()
+	return Fold[S]{of: reflect.TypeFor[T](), kind: kind, err: err, apply: apply, decodes: func(e event.Envelope) error {
 		_, err := decode(e)
 		return err
 	}}
@@ -93,6 +97,8 @@ func New[S any](name string, folds ...Fold[S]) *Category[S] {
 		case c.err != nil:
 		case f.apply == nil:
 			c.err = errors.New("a fold is not made by On")
+		case f.err != nil:
+			c.err = f.err
 		case f.kind == "":
 			c.err = fmt.Errorf("the fold of %v has no event type: its EventType is empty", f.of)
 		case twice:

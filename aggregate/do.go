@@ -2,13 +2,13 @@ package aggregate
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/streams"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // Result is what a command has led to.
@@ -181,7 +181,7 @@ func (c *Category[S]) known(stream string, events []event.Event) error {
 	for i, e := range events {
 		err := e.Validate()
 		if f, folded := c.folds[e.Type]; err == nil && folded {
-			err = f.decodes(event.Envelope{Stream: stream, Type: e.Type, Body: bodyOf(e)})
+			err = f.decodes(event.Envelope{Stream: stream, Type: e.Type, Body: valid.Body(e.Body)})
 		} else if err == nil {
 			err = c.ignores(e.Type)
 		}
@@ -190,14 +190,6 @@ func (c *Category[S]) known(stream string, events []event.Event) error {
 		}
 	}
 	return nil
-}
-
-// bodyOf returns the body as it is stored.
-func bodyOf(e event.Event) json.RawMessage {
-	if len(e.Body) == 0 {
-		return json.RawMessage("null")
-	}
-	return e.Body
 }
 
 // decided returns an aggregate after the events of a decision, which are known and not stored yet.
@@ -209,12 +201,13 @@ func (c *Category[S]) decided(a Aggregate[S], events []event.Event) (Aggregate[S
 			return a, fmt.Errorf("append to %s: event %d: %w", excerpt.Quoted(a.Stream), i, err)
 		}
 		a.Version++
-		folded := event.Envelope{Stream: a.Stream, Version: a.Version, Type: e.Type, Body: bodyOf(e), RawHeaders: headers,
+		folded := event.Envelope{Stream: a.Stream, Version: a.Version, Type: e.Type, Body: valid.Body(e.Body), RawHeaders: headers,
 			CausationID: e.CausationID, CorrelationID: e.CorrelationID, Time: e.Time}
 		if folded.Time.IsZero() {
 			folded.Time = now
 		}
-		if a.State, err = c.apply(a.State, folded); err != nil {
+		a.State, err = c.apply(a.State, folded)
+		if err != nil {
 			return a, err
 		}
 	}

@@ -28,7 +28,8 @@ func Retries(n int) Option { return func(o *options) { o.retries = n } }
 // once. A repeat appends nothing, and returns the result of the first time, even if the decision refuses it now: the state has its effect
 // already. A command that was refused, or that had nothing to append, leaves no trace, so a repeat decides it anew.
 //
-// Keys are those of the tenant. Do refuses one that was used for another stream, with event.ErrKeyReused. Run takes it for a repeat.
+// Two commands of a tenant must not have the same key. If a key was used for another stream, Do returns event.ErrKeyReused. Run cannot tell
+// the two apart, and returns the result of the first.
 //
 // The events of the command get the key as their CausationID, unless the decision sets one.
 //

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -51,22 +52,13 @@ func (c *Category[S]) print() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %d ", c.name, c.revision)
 	describe(&b, reflect.TypeFor[S](), nil)
-	for _, kind := range sortedKeys(c.folds) {
+	for _, kind := range slices.Sorted(maps.Keys(c.folds)) {
 		fmt.Fprintf(&b, "\n%s ", kind)
 		describe(&b, c.folds[kind].of, nil)
 	}
 	fmt.Fprintf(&b, "\n%q", slices.Sorted(slices.Values(c.ignored)))
 	sum := sha256.Sum256([]byte(b.String()))
 	return hex.EncodeToString(sum[:12])
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // describe writes a type with its fields. around are the types that it stands in.

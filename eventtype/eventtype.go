@@ -36,8 +36,7 @@
 //
 // An event is split by Split: its parts have the same position, stream and version, and are numbered by Envelope.Part. A handler
 // handles all of them in one transaction or none, and a delivery is acknowledged after the last one. The limits of batches count stored
-// events. A reader that stops between
-// the parts of an event, and continues later, begins again with the first.
+// events. A reader that stops between the parts of an event, and continues later, begins again with the first.
 //
 // # Upcasters
 //
@@ -147,8 +146,8 @@ func Named(names ...string) (d Declaration) {
 	return d
 }
 
-// Upcast declares two Go types, and a function that leads from the event type of the first to that of the second. The body is decoded with
-// the options: event.Strict refuses one that is not of the old shape.
+// Upcast declares two Go types, and a function that leads from the event type of the first to that of the second. The options are
+// those of event.As: with event.Strict, a body of another shape is an error.
 func Upcast[Old, Current event.Typed](f func(old Old) (Current, error), options ...event.DecodeOption) Declaration {
 	from, fromErr := nameOf[Old]()
 	to, toErr := nameOf[Current]()
@@ -197,16 +196,8 @@ func Split[Old event.Typed](f func(old Old) ([]event.Event, error), to ...string
 
 // nameOf returns the event type of a Go type.
 func nameOf[T event.Typed]() (n named, err error) {
-	n.of = reflect.TypeFor[T]()
-	err = usercode.Protect(func() error {
-		var zero T
-		n.name = zero.EventType()
-		return nil
-	})
-	if err != nil {
-		err = fmt.Errorf("find the event type of %v by its zero value: %w", n.of, err)
-	}
-	return n, err
+	name, err := usercode.EventType[T]()
+	return named{name: name, of: reflect.TypeFor[T]()}, err
 }
 
 func missing(is bool, by, from string) error {

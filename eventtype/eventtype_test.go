@@ -197,7 +197,8 @@ func TestRedactedEventsGetTheNamesOfTheCurrentTypes(t *testing.T) {
 		current, err := types.Upcast(e)
 		var got []string
 		for _, up := range current {
-			if got = append(got, up.Type); !up.Redacted() {
+			got = append(got, up.Type)
+			if !up.Redacted() {
 				t.Errorf("%s: %+v", eventType, up)
 			}
 		}

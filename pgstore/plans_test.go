@@ -72,7 +72,7 @@ var coldStatements = map[string][]string{
 		"copy_retired_projections", "copy_streams", "ids_of_tenant", "last_position", "lock_ids", "lower_moved_leases", "lower_moved_projections", "operation_of_tenant", "paste_aliases",
 		"paste_commands", "paste_dead_letters", "paste_erasures", "paste_events", "paste_keys", "paste_leases", "paste_parked_streams", "paste_projections",
 		"paste_retired_projections", "paste_streams", "reserve_ids", "tenant_contents"},
-	"it runs once before the first erasure, move or snapshot, or reads the catalog": {"create_moves", "complete_moves", "create_snapshots", "complete_snapshots", "lock_new_table",
+	"it runs once before the first erasure, move or snapshot, or reads the catalog": {"create_moves", "complete_moves", "create_snapshots", "lock_new_table",
 		"table_was_made"},
 	"it reads or writes the snapshots of streams by their primary key, and events as read_stream does": {"erase_snapshots", "read_from_snapshot", "save_snapshot"},
 	"it runs when a tenant moves, and reads or writes its row in moves by the primary key, or the row of the first version": {"delete_move",

@@ -74,17 +74,12 @@ func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 
 func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.lookups.snapshots }
 
-func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read) (page streams.Page, err error) {
+func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read) (streams.Page, error) {
 	failed := d.failedTx
 	if tx == nil {
 		failed = func(doing, what string, err error) error { return d.failed(ctx, doing, what, err) }
 	}
-	if err = eventlog.ValidSelection(r.Stream, nil); err == nil {
-		err = within.RefuseRead(ctx, d.store)
-	}
-	if err == nil {
-		page, err = d.readPage(ctx, tx, r)
-	}
+	page, err := d.readPage(ctx, tx, r)
 	if err != nil {
 		return page, failed("read stream", r.Stream, err)
 	}
@@ -92,6 +87,9 @@ func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read) (
 }
 
 func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read) (page streams.Page, err error) {
+	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.store)); err != nil {
+		return page, err
+	}
 	statement := "read_stream"
 	if r.Fingerprint != "" {
 		statement = "read_from_snapshot"

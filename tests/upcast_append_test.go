@@ -65,7 +65,7 @@ func TestAppendsOfOtherTypesAreRefused(t *testing.T) {
 	})
 }
 
-// oldForms are the forms of one fact: that which a current release appends, and those of earlier releases.
+// oldForms are the events that the current release and earlier releases append for the same fact.
 var oldForms = []func(n int) (current []event.Event, old []event.Event){
 	func(n int) (_, _ []event.Event) {
 		return []event.Event{event.New(upPlain{n})}, []event.Event{event.New(upPlain{n}), event.Untyped("up_plain", upPlain{n})}

@@ -125,7 +125,7 @@ func TestStoredEventsCanBeRead(t *testing.T) {
 	})
 }
 
-// A selection names current types: an old one, or one that is misspelt, is an error instead of a read without events.
+// A selection must name current types. An old type and a misspelt type are errors. Otherwise the read would return no events.
 func TestSelectionsOfOtherTypesAreErrors(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b).appendThen()

@@ -238,7 +238,7 @@ func TestLiveEventsAndPartitionsGetCurrentEvents(t *testing.T) {
 	})
 }
 
-// A projection that selects an old type, or one that is misspelt, is refused, in each way to select.
+// A projection that selects an old type or a misspelt type is refused, in each way to select.
 func TestProjectionsOfOtherTypesAreRefused(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b)

@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
@@ -118,26 +116,20 @@ func (h handAggregate) load(ctx context.Context, sql string, args ...any) (state
 	return state, version, err
 }
 
-// do decides on a stream and appends, again after a conflict.
-func (h handAggregate) do(ctx context.Context, stream string) error {
+// do decides on a stream and appends, again after a conflict. It returns the state after that.
+func (h handAggregate) do(ctx context.Context, stream string) (balance, error) {
 	body, err := json.Marshal(oneMore)
 	if err != nil {
-		return err
+		return balance{}, err
 	}
 	for {
 		state, version, err := h.load(ctx, h.read, stream, 0)
 		if err != nil {
-			return err
+			return state, err
 		}
 		tag, err := h.pool.Exec(ctx, h.add, stream, version, "booked", string(body))
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 1 {
-			if state = state.after(oneMore); state.Events == 0 { // the caller would use it
-				return fmt.Errorf("stream %s has no events", stream)
-			}
-			return nil
+		if err != nil || tag.RowsAffected() == 1 {
+			return state.after(oneMore), err
 		}
 	}
 }
@@ -180,19 +172,17 @@ func loadContenders(ctx context.Context, e *env, o sizeOptions, events int) ([]c
 	stream := balances.Stream("1")
 	loads := func(name string, load func(ctx context.Context) (balance, error)) contender {
 		return contender{name, func(ctx context.Context, _ int) (figures, verify, error) {
-			n, begin, state := 0, time.Now(), balance{}
-			for ; n == 0 || time.Since(begin) < o.aggregateTime; n++ {
-				var err error
-				if state, err = load(ctx); err != nil {
-					return nil, nil, err
-				}
-			}
-			return figures{perSecond(n, begin)}, func(context.Context) error {
+			var state balance
+			_, rate, err := together(ctx, o.aggregateTime, 1, func(ctx context.Context, _, _ int) (err error) {
+				state, err = load(ctx)
+				return err
+			})
+			return figures{rate}, func(context.Context) error {
 				if state.Events != events {
 					return fmt.Errorf("%s: the state has %d events, want %d", name, state.Events, events)
 				}
 				return nil
-			}, nil
+			}, err
 		}}
 	}
 	of := func(c *aggregate.Category[balance]) func(ctx context.Context) (balance, error) {
@@ -249,7 +239,10 @@ func commandContenders(ctx context.Context, e *env, o sizeOptions, writers int, 
 		}}
 	}
 	return []contender{
-		run("by hand", func(ctx context.Context, id string) error { return hand.do(ctx, balances.Stream(id)) }),
+		run("by hand", func(ctx context.Context, id string) error {
+			_, err := hand.do(ctx, balances.Stream(id))
+			return err
+		}),
 		run("millrace", func(ctx context.Context, id string) error {
 			_, err := balances.Do(ctx, tenants[0], id, book, aggregate.Retries(1_000_000))
 			return err
@@ -259,29 +252,12 @@ func commandContenders(ctx context.Context, e *env, o sizeOptions, writers int, 
 
 // carryOut lets writers carry out commands for a while.
 func carryOut(ctx context.Context, duration time.Duration, prefix string, writers int, shared bool, do func(ctx context.Context, id string) error) (n int, rate float64, err error) {
-	var count atomic.Int64
-	var once sync.Mutex
-	next := 0
-	group, ctx := errgroup.WithContext(ctx)
-	begin := time.Now()
-	for w := range writers {
-		group.Go(func() error {
-			for i := 0; i == 0 || time.Since(begin) < duration; i++ {
-				id := fmt.Sprintf("%s%d.%d", prefix, w, i/streamLength)
-				if shared {
-					once.Lock()
-					id = fmt.Sprintf("%s%d.%d", prefix, next%sharedStreams, next/(sharedStreams*streamLength))
-					next++
-					once.Unlock()
-				}
-				if err := do(ctx, id); err != nil {
-					return err
-				}
-				count.Add(1)
-			}
-			return nil
-		})
-	}
-	err = group.Wait()
-	return int(count.Load()), perSecond(int(count.Load()), begin), err
+	var all atomic.Int64
+	return together(ctx, duration, writers, func(ctx context.Context, w, i int) error {
+		if shared {
+			next := int(all.Add(1)) - 1
+			w, i = next%sharedStreams, next/sharedStreams
+		}
+		return do(ctx, fmt.Sprintf("%s%d.%d", prefix, w, i/streamLength))
+	})
 }

@@ -35,13 +35,21 @@ func appendTo(store event.Appender) appendFunc {
 
 // write lets writers append for a while, each at least once, and returns the number of appends.
 func write(ctx context.Context, duration time.Duration, prefix string, writers []appendFunc) (n int, rate float64, err error) {
+	return together(ctx, duration, len(writers), func(ctx context.Context, w, i int) error {
+		_, err := writers[w](ctx, fmt.Sprintf("%s-%d-%d", prefix, w, i%streamsPerWriter))
+		return err
+	})
+}
+
+// together lets writers call do for a while, each at least once, with their number and that of the call. It returns the number of calls.
+func together(ctx context.Context, duration time.Duration, writers int, do func(ctx context.Context, w, i int) error) (n int, rate float64, err error) {
 	var count atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	begin := time.Now()
-	for w, appendOne := range writers {
+	for w := range writers {
 		group.Go(func() error {
 			for i := 0; i == 0 || time.Since(begin) < duration; i++ {
-				if _, err := appendOne(ctx, fmt.Sprintf("%s-%d-%d", prefix, w, i%streamsPerWriter)); err != nil {
+				if err := do(ctx, w, i); err != nil {
 					return err
 				}
 				count.Add(1)

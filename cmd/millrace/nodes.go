@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -17,18 +16,7 @@ func (c *cli) nodesCommand() *cobra.Command {
 		Long:    "Lists the processes that run projections. A process that died is listed for an hour.",
 		Example: "  millrace nodes\n  millrace nodes --json | jq '.nodes[] | select(.alive | not)'",
 		Args:    cobra.NoArgs,
-		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
-			if err := c.noTenants(); err != nil {
-				return err
-			}
-			a, err := admin.New(s)
-			if err != nil {
-				return err
-			}
-			summary, err := a.Summary(ctx)
-			if err != nil {
-				return err
-			}
+		RunE: c.withSummary(func(summary admin.Summary) error {
 			return c.print(nodesJSON{summary.Nodes}, func() error { return c.table(report.Nodes(summary.Nodes), "no node runs projections") })
 		}),
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -53,7 +54,7 @@ func (c *cli) printDetail(d admin.Detail) error {
 	}
 	tenures := console.Table{Columns: []console.Column{{Title: "node"}, {Title: "partition", Right: true}, {Title: "epoch", Right: true}, {Title: "began"}, {Title: "ended"}}}
 	for _, t := range d.Tenures {
-		tenures.Add(name(t), number(t.Partition), number(t.Epoch), moment(t.Began), moment(t.Ended))
+		tenures.Add(cmp.Or(t.NodeName, t.Node), number(t.Partition), number(t.Epoch), moment(t.Began), moment(t.Ended))
 	}
 	if err := c.table(tenures, "no node is known that ran it"); err != nil {
 		return err
@@ -69,14 +70,6 @@ func (c *cli) printDetail(d admin.Detail) error {
 		return nil
 	}
 	return c.table(minutesTable(d.Minutes), "")
-}
-
-// name is the name of the node of a tenure, or its id.
-func name(t admin.Tenure) string {
-	if t.NodeName != "" {
-		return t.NodeName
-	}
-	return t.Node
 }
 
 func moment(t time.Time) string {

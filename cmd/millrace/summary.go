@@ -18,21 +18,28 @@ func (c *cli) summaryCommand() *cobra.Command {
 all tenants. With --json it prints the Summary of the library, which has the nodes and each minute of the hour.`,
 		Example: "  millrace summary\n  millrace summary --json | jq '.hour[] | {at, applied, lag}'",
 		Args:    cobra.NoArgs,
-		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
-			if err := c.noTenants(); err != nil {
-				return err
-			}
-			a, err := admin.New(s)
-			if err != nil {
-				return err
-			}
-			summary, err := a.Summary(ctx)
-			if err != nil {
-				return err
-			}
+		RunE: c.withSummary(func(summary admin.Summary) error {
 			return c.print(summary, func() error { return c.printSummary(summary) })
 		}),
 	}
+}
+
+// withSummary calls fn with the summary of the deployment, which is that of all tenants.
+func (c *cli) withSummary(fn func(summary admin.Summary) error) func(*cobra.Command, []string) error {
+	return c.with(func(ctx context.Context, s store, _ []string) error {
+		if err := c.noTenants(); err != nil {
+			return err
+		}
+		a, err := admin.New(s)
+		if err != nil {
+			return err
+		}
+		summary, err := a.Summary(ctx)
+		if err != nil {
+			return err
+		}
+		return fn(summary)
+	})
 }
 
 func (c *cli) printSummary(s admin.Summary) error {

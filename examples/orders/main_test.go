@@ -61,7 +61,8 @@ func onEachStore(t *testing.T, patience time.Duration, test func(w *world)) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			var err error
-			if w.service, err = open(ctx, settings{store: place(), provider: provider.URL, patience: patience}); err != nil {
+			w.service, err = open(ctx, settings{store: place(), provider: provider.URL, patience: patience})
+			if err != nil {
 				t.Fatal(err)
 			}
 			defer w.service.close()

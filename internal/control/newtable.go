@@ -9,8 +9,8 @@ import (
 // newTable is a table that is created when it is needed for the first time. It is no migration, so older programs run beside it.
 type newTable struct {
 	name string
-	// create and complete are the statements that create it.
-	create, complete string
+	// create is the statement that creates it. owned is one that lets the owner alone write it, empty if every role may.
+	create, owned string
 }
 
 var (
@@ -31,7 +31,9 @@ func (p Plane) makeTable(ctx context.Context, t newTable) error {
 			if _, err := tx.One(t.create, nil); err != nil { // it is there before the next statement is prepared
 				return err
 			}
-			tx.Exec(t.complete)
+			if t.owned != "" {
+				tx.Exec(t.owned)
+			}
 			return nil
 		})
 	}

@@ -22,7 +22,7 @@ type Snapshot struct {
 	Every int64
 }
 
-var snapshotsTable = newTable{"snapshots", "create_snapshots", "complete_snapshots"}
+var snapshotsTable = newTable{name: "snapshots", create: "create_snapshots"}
 
 // MakeSnapshots creates the table of snapshots unless it exists.
 func (p Plane) MakeSnapshots(ctx context.Context) error { return p.makeTable(ctx, snapshotsTable) }
@@ -36,12 +36,8 @@ func SaveSnapshot(tx store.Tx, tenant string, s Snapshot) {
 }
 
 // LockStreams locks streams of a tenant, in this order. Those without events have no lock.
-func LockStreams(tx store.Tx, tenant string, streams []string) error {
+func LockStreams(tx store.Tx, tenant string, streams []string) {
 	for _, stream := range streams {
-		var version int64
-		if _, err := tx.One("lock_stream", []any{tenant, stream}, &version); err != nil {
-			return err
-		}
+		tx.Exec("lock_stream", tenant, stream)
 	}
-	return nil
 }

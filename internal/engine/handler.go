@@ -119,7 +119,7 @@ func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e even
 // decodesEach decodes the event for f, unless it is left out.
 func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.Of[T]) error, o []event.DecodeOption) func(context.Context, X, event.Envelope) error {
 	return func(ctx context.Context, x X, e event.Envelope) error {
-		if leftOut(e, o) {
+		if SkipsRedacted(e, o) {
 			return nil
 		}
 		decoded, err := event.As[T](e, o...)
@@ -143,7 +143,7 @@ func decodesBatch[X any, T event.Typed](f func(ctx context.Context, x X, events 
 	return func(ctx context.Context, x X, events []event.Envelope) error {
 		all := make([]event.Of[T], 0, len(events))
 		for _, e := range events {
-			if leftOut(e, o) {
+			if SkipsRedacted(e, o) {
 				continue
 			}
 			decoded, err := event.As[T](e, o...)
@@ -159,20 +159,17 @@ func decodesBatch[X any, T event.Typed](f func(ctx context.Context, x X, events 
 	}
 }
 
-// leftOut reports whether a typed handler is not called for an event.
-func leftOut(e event.Envelope, o []event.DecodeOption) bool {
+// SkipsRedacted reports whether a typed handler is not called for an event.
+func SkipsRedacted(e event.Envelope, o []event.DecodeOption) bool {
 	return e.Redacted() && !slices.Contains(o, event.IncludeRedacted)
 }
 
 // ofType limits a handler to the event type of T.
 func ofType[T event.Typed](h Handler) Handler {
-	h.Err = usercode.Protect(func() error {
-		var zero T
-		h.Types = []string{zero.EventType()}
-		return nil
-	})
-	if h.Err != nil {
-		h.Err = fmt.Errorf("find the event type of %v by its zero value: %w", reflect.TypeFor[T](), h.Err)
+	eventType, err := usercode.EventType[T]()
+	h.Err = err
+	if err == nil {
+		h.Types = []string{eventType}
 	}
 	return h
 }

@@ -81,8 +81,8 @@ func deliverCurrent(ctx context.Context, d Delivery, selected upcast.Selection, 
 	return nil
 }
 
-// upcastDelivery is a delivery of current events. A stored event of which nothing is selected is acknowledged with the one before it,
-// so that the next stored event is always one that the handler has.
+// upcastDelivery is a delivery of current events. The handler gets nothing of some stored events: nothing of these is selected. They are
+// acknowledged with the event before them. So the next stored event is in Events.
 type upcastDelivery struct {
 	Delivery
 	stored, events []event.Envelope

@@ -159,8 +159,8 @@ func (d *modelDelivery) Reject(_ context.Context, position int64, _ error) error
 	return nil
 }
 
-// Whatever a delivery has, the next stored event is always one that the handler has when it begins it, or whose upcaster fails. So a
-// failure counts against the right event. All events are done in the end, and the handler gets exactly what is selected.
+// When the handler begins an event, that event is the next stored one, unless an upcaster fails. So a failure counts against the right
+// event. All events are done in the end, and the handler gets exactly what is selected.
 func TestDeliveriesOfCurrentEventsProperty(t *testing.T) {
 	g := splitting(t)
 	rapid.Check(t, func(t *rapid.T) {

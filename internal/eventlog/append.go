@@ -51,10 +51,7 @@ func NewAppend(types *upcast.Graph, stream string, expected event.Expected, even
 		if err != nil {
 			return Append{}, fmt.Errorf("event %d: %w", i, err)
 		}
-		body := string(e.Body)
-		if body == "" {
-			body = "null"
-		}
+		body := string(valid.Body(e.Body))
 		a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i] = e.Type, body, string(headers), e.CausationID, e.CorrelationID
 		if !e.Time.IsZero() {
 			if a.Times == nil {

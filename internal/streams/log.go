@@ -2,8 +2,6 @@ package streams
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"reflect"
@@ -13,7 +11,6 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/internal/upcast"
 )
 
 // New returns the Log of a driver.
@@ -45,42 +42,28 @@ func (l log[Tx]) Within(tx any) Log {
 }
 
 func (l log[Tx]) Read(ctx context.Context, r Read) (Page, error) {
-	saves := r.Fingerprint != ""
-	if saves {
-		var err error
-		saves, err = l.hasSnapshots(ctx)
+	types := l.driver.Types()
+	if r.Fingerprint != "" {
+		made, err := l.hasSnapshots(ctx)
 		if err != nil {
 			return Page{}, err
 		}
-		if !saves {
+		r.Fingerprint += types.Fingerprint()
+		if !made {
 			r.Fingerprint = ""
 		}
-	}
-	types := l.driver.Types()
-	if saves {
-		r.Fingerprint = fingerprint(r.Fingerprint, types)
 	}
 	page, err := l.driver.ReadPage(ctx, l.tx, r)
 	if err != nil {
 		return page, err
 	}
-	page.Stored, page.Saves = len(page.Events), page.Saves && saves
+	page.Stored = len(page.Events)
 	selected, err := types.Select(nil)
 	if err != nil {
 		return page, err
 	}
 	page.Events, _, err = selected.Upcast(page.Events)
 	return page, err
-}
-
-// fingerprint is that of a snapshot: it also depends on the upcasters.
-func fingerprint(code string, types *upcast.Graph) string {
-	print := types.Print()
-	if print == "" {
-		return code
-	}
-	sum := sha256.Sum256([]byte(print))
-	return code + hex.EncodeToString(sum[:4])
 }
 
 // hasSnapshots makes the table of snapshots, if it does not exist and no transaction is open.
@@ -172,7 +155,7 @@ func (l log[Tx]) commitIn(ctx context.Context, tx Tx, c Commit) ([]event.Appende
 	}
 	return results, l.driver.Control(ctx, tx, func(t store.Tx) error {
 		for _, s := range snapshots {
-			s.Fingerprint = fingerprint(s.Fingerprint, l.driver.Types())
+			s.Fingerprint += l.driver.Types().Fingerprint()
 			control.SaveSnapshot(t, l.Tenant(), s)
 		}
 		return nil
@@ -195,5 +178,8 @@ func (l log[Tx]) prepare(ctx context.Context, tx Tx, c Commit) error {
 		names[i] = a.Stream
 	}
 	slices.Sort(names)
-	return l.driver.Control(ctx, tx, func(t store.Tx) error { return control.LockStreams(t, l.Tenant(), names) })
+	return l.driver.Control(ctx, tx, func(t store.Tx) error {
+		control.LockStreams(t, l.Tenant(), names)
+		return nil
+	})
 }

@@ -47,8 +47,8 @@ type Read struct {
 	Stream string
 	// After is the version after which the page begins.
 	After int64
-	// Fingerprint is that of the code, beside the store's registry of event types. It selects a snapshot. If there is one that fits, the page
-	// begins after it. Empty: none.
+	// Fingerprint selects a snapshot by the code that made it. If there is one, the page begins after it. Empty selects none. Log adds
+	// the fingerprint of the store's upcasters.
 	Fingerprint string
 	// Limit is the largest number of events.
 	Limit int

@@ -28,7 +28,10 @@ func (c *checking) names(types []string) {
 		var err error
 		if t == "" {
 			err = errors.New("an event type must not be empty")
-		} else if err = valid.Text("event type", t); err == nil {
+		} else {
+			err = valid.Text("event type", t)
+		}
+		if err == nil {
 			_, _, err = parse(t)
 		}
 		if err != nil {

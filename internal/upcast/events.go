@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // Upcast returns the current events in place of a stored one, which is not changed. They have its position, stream, version, headers and
@@ -92,7 +93,8 @@ func (s Selection) firstOld(events []event.Envelope) int {
 		if events[i].Type == current {
 			continue
 		}
-		if current = events[i].Type; s.graph.roads[current] != nil {
+		current = events[i].Type
+		if s.graph.roads[current] != nil {
 			return i
 		}
 	}
@@ -144,9 +146,7 @@ func (g *Graph) run(all []event.Envelope, stored, e event.Envelope) ([]event.Env
 	}
 	for _, m := range made {
 		next := e
-		if next.Type, next.Body = m.Type, m.Body; len(m.Body) == 0 {
-			next.Body = []byte("null")
-		}
+		next.Type, next.Body = m.Type, valid.Body(m.Body)
 		all, err = g.run(all, stored, next)
 		if err != nil {
 			return all, err

@@ -3,6 +3,8 @@
 package upcast
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,9 +35,9 @@ type Step struct {
 
 // Graph has the event types of a store. It does not change. A nil Graph knows no types: it refuses none, and every event is current.
 type Graph struct {
-	registered map[string]bool
-	roads      map[string]*road
-	print      string
+	registered  map[string]bool
+	roads       map[string]*road
+	fingerprint string
 }
 
 // road leads from an old type to the current types, its ends, in the order of the events.
@@ -64,25 +66,29 @@ func New(types []string, steps []Step) (*Graph, error) {
 	if len(check.found) > 0 {
 		return nil, errors.Join(check.found...)
 	}
-	g.print = g.printed()
+	g.fingerprint = g.hash()
 	return g, nil
 }
 
-// Print returns what distinguishes the roads of a graph from those of others, empty if it has none.
-func (g *Graph) Print() string {
+// Fingerprint distinguishes the roads of a graph from those of others. It is empty if there are none.
+func (g *Graph) Fingerprint() string {
 	if g == nil {
 		return ""
 	}
-	return g.print
+	return g.fingerprint
 }
 
-func (g *Graph) printed() string {
+func (g *Graph) hash() string {
+	if len(g.roads) == 0 {
+		return ""
+	}
 	lines := make([]string, 0, len(g.roads))
 	for from, r := range g.roads {
 		lines = append(lines, fmt.Sprintf("%q %q %q", from, r.step.To, r.ends))
 	}
 	slices.Sort(lines)
-	return strings.Join(lines, "\n")
+	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
+	return hex.EncodeToString(sum[:4])
 }
 
 // follow returns the current types to which a step leads.

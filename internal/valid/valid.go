@@ -75,3 +75,11 @@ func JSON(what string, body []byte) error {
 	}
 	return Printed(what, body, MaxPrinted)
 }
+
+// Body returns the body of an event as it is stored: null if it is empty.
+func Body(body []byte) []byte {
+	if len(body) == 0 {
+		return []byte("null")
+	}
+	return body
+}

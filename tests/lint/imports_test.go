@@ -80,7 +80,7 @@ var layers = []layer{
 	{"internal/tuning", []string{"internal/store"}},
 	{"internal/control", []string{"internal/transfer", "internal/store", "internal/partition", "internal/resplit", "internal/rename", "internal/versions", "internal/redact", "internal/excerpt", "internal/engine", "internal/valid", "projection/...", "tenancy", "event/..."}},
 	{"internal/streams", []string{"internal/upcast", "internal/eventlog", "internal/control", "internal/store", "internal/engine", "event/..."}},
-	{"aggregate", []string{"internal/streams", "internal/engine", "internal/excerpt", "internal/valid", "event/..."}},
+	{"aggregate", []string{"internal/usercode", "internal/streams", "internal/engine", "internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/deadletters", []string{"internal/control", "internal/store", "internal/backoff", "internal/excerpt", "internal/valid", "internal/engine", "projection/...", "tenancy", "event/..."}},
 	{"internal/delivery", []string{"internal/usercode", "internal/machine", "internal/engine", "projection/...", "tenancy", "event/..."}},
 	{"internal/lifecycle", []string{"internal/control", "internal/store", "internal/backoff", "internal/engine", "projection/...", "tenancy"}},

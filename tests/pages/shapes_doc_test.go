@@ -157,8 +157,8 @@ func must(t *testing.T, err error) {
 
 const shownTotals = "select stream, cents from totals order by 1"
 
-// The releases of the page: the one before, the one that reads both types, and the one that appends the new one. The nodes of two releases
-// take turns, as they do beside each other.
+// The page has three releases: release 1 knows the old type, release 2 reads both types, and release 3 appends the new type. Nodes of two
+// releases take turns, as in a rollout.
 func TestReadersKnowANewTypeBeforeItIsAppended(t *testing.T) {
 	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {

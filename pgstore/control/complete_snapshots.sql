@@ -1,2 +1,0 @@
--- Every role that appends saves snapshots: default privileges decide. Locks nothing, needs no index.
-select

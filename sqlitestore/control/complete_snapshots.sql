@@ -1,1 +1,0 @@
--- A file has no roles. Locks nothing, needs no index.
