@@ -115,7 +115,8 @@ func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]s
 // database's current version, 0 for a new database. The text is empty if the database is up to date.
 //
 // schema is as in Options. The SQL does what Migrate does to the control schema. It must run in one transaction, and
-// fails without effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations.
+// fails without effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations. It also creates
+// the table of snapshots of package aggregate. A database that is up to date may lack it, and gets it by Migrate of the owner's role.
 func ControlMigrations(schema string, after int) (string, error) {
 	return controlScript(schema, after, ownMigrations.control)
 }

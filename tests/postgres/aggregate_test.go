@@ -1,0 +1,61 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace-go/millrace/aggregate"
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
+)
+
+type stepped struct{}
+
+func (stepped) EventType() string { return "Stepped" }
+
+var steps = aggregate.New("steps", aggregate.On(func(n int, _ event.Of[stepped]) int { return n + 1 }))
+
+// A command in a transaction of the caller that meets a deadlock is not decided again: the server has aborted the transaction. Its error is
+// the deadlock, so that in a handler it does not count against the event.
+func TestDeadlockOfACommandWithinATransactionIsItsError(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	step := func(int) ([]event.Event, error) { return []event.Event{event.New(stepped{})}, nil }
+	for _, id := range []string{"a", "b"} {
+		if _, err := steps.Do(b.Ctx, b.Store, id, step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var first sync.WaitGroup // each transaction has locked its first stream
+	first.Add(2)
+	var failed [2]error
+	var both sync.WaitGroup
+	for i, ids := range [][]string{{"a", "b"}, {"b", "a"}} {
+		both.Go(func() {
+			failed[i] = b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
+				_, err := steps.Do(ctx, b.Store.Within(tx), ids[0], step)
+				first.Done()
+				first.Wait()
+				if err == nil {
+					_, err = steps.Do(ctx, b.Store.Within(tx), ids[1], step)
+				}
+				return err
+			})
+		})
+	}
+	both.Wait()
+	var deadlock *pgconn.PgError
+	if err := errors.Join(failed[:]...); !errors.As(err, &deadlock) || deadlock.Code != "40P01" {
+		t.Errorf("%v, want a deadlock", err)
+	}
+	for _, id := range []string{"a", "b"} {
+		if at, err := steps.Load(b.Ctx, b.Store, id); err != nil || at.State != 2 {
+			t.Errorf("%+v, %v", at, err)
+		}
+	}
+}
