@@ -36,7 +36,7 @@ type Store interface {
 type Fold[S any] struct {
 	of    reflect.Type
 	kind  string
-	apply func(state S, e event.Envelope) (S, error)
+	apply func(state S, e *event.Envelope) (S, error)
 	err   error // the event type cannot be found
 	// decodes returns an error for an event that apply cannot decode.
 	decodes func(e event.Envelope) error
@@ -49,11 +49,11 @@ type Fold[S any] struct {
 // the clock of this process, and Position is 0 until they are appended.
 func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event.DecodeOption) Fold[S] {
 	decode := func(e event.Envelope) (event.Of[T], error) { return event.As[T](e, options...) }
-	apply := func(state S, e event.Envelope) (S, error) {
-		if engine.SkipsRedacted(e, options) {
+	apply := func(state S, e *event.Envelope) (S, error) {
+		if engine.SkipsRedacted(*e, options) {
 			return state, nil
 		}
-		of, err := decode(e)
+		of, err := decode(*e)
 		if err != nil {
 			return state, err
 		}
@@ -215,7 +215,11 @@ func (c *Category[S]) read(ctx context.Context, from streams.Log, l *loaded[S]) 
 }
 
 func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded[S]) error {
-	r := streams.Read{Stream: l.Stream, Limit: streams.PageEvents}
+	r := streams.Read{Stream: l.Stream, Limit: streams.PageEvents, Begin: l.begin, Each: func(e *event.Envelope) (err error) {
+		l.State, err = c.apply(l.State, e)
+		l.Version, l.Position, l.last = e.Version, e.Position, e.Time
+		return err
+	}}
 	if l.Version == 0 {
 		r.Fingerprint = c.fingerprint
 	}
@@ -227,22 +231,14 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 		}
 		if r.Fingerprint != "" {
 			r.Fingerprint, l.saves, l.saved, l.generation = "", page.Saves, page.Saved, page.Generation
-			if !l.take(page.Snapshot) {
-				continue // and read without it
-			}
 		}
-		for _, e := range page.Events {
-			state, err := c.apply(l.State, e)
-			if err != nil {
-				return err
-			}
-			l.State, l.Version, l.Position, l.last = state, e.Version, e.Position, e.Time
+		if page.Damaged {
+			continue // and read without the snapshot
 		}
-		n := page.Stored
-		if n < r.Limit && !page.Truncated {
+		if page.Stored < r.Limit && !page.Truncated {
 			break
 		}
-		r.Limit = streams.NextLimit(n, page.Truncated, r.Limit)
+		r.Limit = streams.NextLimit(page.Stored, page.Truncated, r.Limit)
 	}
 	if l.saved > l.Version {
 		l.saved = 0 // it is of events that are gone
@@ -250,11 +246,8 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 	return nil
 }
 
-// take begins with a snapshot, if there is one. It returns false if the snapshot is damaged.
-func (l *loaded[S]) take(s *streams.Snapshot) bool {
-	if s == nil {
-		return true
-	}
+// begin begins with a snapshot. It returns false if the snapshot is damaged.
+func (l *loaded[S]) begin(s *streams.Snapshot) (ok bool) {
 	state, ok := decode[S](s.State)
 	if ok {
 		l.State, l.Version, l.Position, l.last, l.Snapshot = state, s.Version, s.Position, s.Time, s.Version
@@ -263,7 +256,7 @@ func (l *loaded[S]) take(s *streams.Snapshot) bool {
 }
 
 // apply folds an event.
-func (c *Category[S]) apply(state S, e event.Envelope) (S, error) {
+func (c *Category[S]) apply(state S, e *event.Envelope) (S, error) {
 	if e.Unreadable != nil {
 		return state, e.Unreadable
 	}

@@ -206,7 +206,7 @@ func (c *Category[S]) decided(a Aggregate[S], events []event.Event) (Aggregate[S
 		if folded.Time.IsZero() {
 			folded.Time = now
 		}
-		a.State, err = c.apply(a.State, folded)
+		a.State, err = c.apply(a.State, &folded)
 		if err != nil {
 			return a, err
 		}

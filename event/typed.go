@@ -30,12 +30,12 @@ type Of[T Typed] struct {
 // *DecodeError if the event has another type or its body does not fit, and with ErrRedacted if the event is redacted, unless
 // IncludeRedacted is among the options.
 func As[T Typed](e Envelope, options ...DecodeOption) (Of[T], error) {
-	of := Of[T]{Envelope: e}
-	if want := of.Body.EventType(); e.Type != want {
-		return of, newDecodeError(e, &of.Body, fmt.Errorf("its type is not %s", excerpt.Quoted(want)))
+	var body T // alone, since what json.Unmarshal gets is allocated
+	if want := body.EventType(); e.Type != want {
+		return Of[T]{Envelope: e}, newDecodeError(e, &body, fmt.Errorf("its type is not %s", excerpt.Quoted(want)))
 	}
-	err := e.Decode(&of.Body, options...)
-	return of, err
+	err := e.Decode(&body, options...)
+	return Of[T]{Envelope: e, Body: body}, err
 }
 
 // Decode decodes the body into v, as json.Unmarshal does. It returns a *DecodeError if the body does not fit. For a redacted event the

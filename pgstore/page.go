@@ -19,8 +19,8 @@ type pageRead struct {
 	tenant *Tenant
 	// run sends a statement, and passes its rows to decode.
 	run func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error
-	// maxBytes and expected are those of wire.ReadEvents.
-	maxBytes, expected int
+	// reading is that of wire.ReadEvents.
+	reading wire.Reading
 }
 
 // pageLimit is the place of the limit among the arguments of a statement.
@@ -33,6 +33,16 @@ func (r pageRead) page(ctx context.Context, sql string, args [][]byte) (wire.Eve
 	if err == nil || !pgerr.OfValue(err) {
 		return read, err
 	}
+	take := r.reading.Take
+	r.reading.Take = nil
+	read, err = r.narrowed(ctx, sql, args, err)
+	for i := 0; take != nil && i < len(read.List) && take(&read.List[i]); i++ {
+	}
+	return read, err
+}
+
+// narrowed returns the page of a statement that failed at its first event, by the error err.
+func (r pageRead) narrowed(ctx context.Context, sql string, args [][]byte, err error) (wire.Events, error) {
 	args = slices.Clone(args)
 	args[pageLimit] = wire.Int(1)
 	first, firstErr := r.once(ctx, withoutValues(sql), args)
@@ -69,15 +79,17 @@ func (r pageRead) once(ctx context.Context, sql string, args [][]byte) (read wir
 	defer cut()
 	enough := false
 	err = r.run(reading, sql, args, func(rows *pgconn.ResultReader) (err error) {
-		read, err = wire.ReadEvents(rows, r.maxBytes, r.expected, func() {
+		reading := r.reading
+		reading.Cut = func() {
 			enough = true
 			cut()
-		})
+		}
+		read, err = wire.ReadEvents(rows, reading)
 		return err
 	})
 	switch {
 	case err == nil:
-	case len(read.List) > 0 && (enough || errors.Is(err, context.DeadlineExceeded) || pgerr.OfValue(err)):
+	case read.Count > 0 && (enough || errors.Is(err, context.DeadlineExceeded) || pgerr.OfValue(err)):
 		read.Truncated = true
 	default:
 		return wire.Events{}, err

@@ -2,8 +2,8 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 
@@ -89,16 +89,28 @@ func (p *preparedStatements) name(key, kind string) string {
 	if at < 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s_%d%s", p.prefix, at, kind)
+	return p.prefix + "_" + strconv.Itoa(at) + kind
 }
 
 // beginReadName is the name of begin_read.sql as a prepared statement.
 const beginReadName = "millrace_begin_read"
 
+// execModeKey is the key of a session's default mode in its custom data.
+const execModeKey = "millrace_exec_mode"
+
 // keepsPrepared reports whether a session may keep prepared statements: not behind a pooler that lends it, and only in the pool's
 // default mode.
 func (s *Store) keepsPrepared(conn *pgx.Conn) bool {
-	return !s.server.pooling.Lends && conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+	if s.server.pooling.Lends {
+		return false
+	}
+	held := conn.PgConn().CustomData()
+	mode, ok := held[execModeKey].(pgx.QueryExecMode)
+	if !ok {
+		mode = conn.Config().DefaultQueryExecMode // a copy of the whole configuration
+		held[execModeKey] = mode
+	}
+	return mode == pgx.QueryExecModeCacheStatement
 }
 
 // prepareAll prepares statements in a session, unless it has them. The arguments are names and texts. If the session has another text

@@ -115,7 +115,7 @@ func selectedTypes(o event.ReadOptions) [][]byte {
 
 // pages returns the pages of a statement, whose arguments begin with the place and the length of a page.
 func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(last event.Envelope) int64, args func(from int64, limit int) [][]byte) eventlog.Pages {
-	reader := pageRead{tenant: t, maxBytes: eventlog.PageBytes}
+	reader := pageRead{tenant: t, reading: wire.Reading{MaxBytes: eventlog.PageBytes}}
 	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		conn, err := t.store.pool.Acquire(ctx)
 		if err != nil {

@@ -44,7 +44,7 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 	args := [][]byte{wire.Int(0), wire.Int(1<<63 - 1), wire.Int(100)}
 	conn := must(store.pool.Acquire(ctx))(t)
 	defer conn.Release()
-	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), 0, 0, nil)
+	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), wire.Reading{})
 	if err != nil || got.Truncated {
 		t.Fatalf("truncated %v, %v", got.Truncated, err)
 	}
@@ -87,7 +87,7 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 			truncated   bool
 		}{{0, 10, false}, {1, 1, true}, {size, 1, true}, {size + 1, 2, true}, {9*size + 1, 10, false}, {100 * size, 10, false}} {
 			args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
-			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), c.limit, 0, func() {})
+			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), wire.Reading{MaxBytes: c.limit})
 			if err != nil || len(got.List) != c.want || got.Truncated != c.truncated {
 				t.Errorf("limit %d: %d events, truncated %v, %v", c.limit, len(got.List), got.Truncated, err)
 			}
@@ -102,12 +102,12 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
 	noError(t, store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, sql := range []string{"select 1", "select nonsense", "select 1/(3 - g) from generate_series(1, 4) g"} {
-			if _, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, wire.Binary), 0, 0, nil); err == nil {
+			if _, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, wire.Binary), wire.Reading{}); err == nil {
 				t.Errorf("%s: no error", sql)
 			}
 		}
 		args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
-		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), 0, 0, nil)
+		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), wire.Reading{})
 		if len(read.List) != 3 {
 			t.Errorf("%d events", len(read.List))
 		}
@@ -140,7 +140,7 @@ func BenchmarkReadEnvelopes(b *testing.B) {
 			b.ReportAllocs()
 			args := [][]byte{wire.Int(0), wire.Int(maxPosition), wire.Int(int64(n))}
 			for b.Loop() {
-				got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(b.Context(), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), 0, 0, nil)
+				got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(b.Context(), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), wire.Reading{})
 				if err != nil || len(got.List) != n {
 					b.Fatalf("%d events, %v", len(got.List), err)
 				}

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,67 +75,74 @@ func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 
 func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.lookups.snapshots }
 
-func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read) (streams.Page, error) {
+func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read, take func(e *event.Envelope) bool) (streams.Page, error) {
 	failed := d.failedTx
 	if tx == nil {
 		failed = func(doing, what string, err error) error { return d.failed(ctx, doing, what, err) }
 	}
-	page, err := d.readPage(ctx, tx, r)
+	page, err := d.readPage(ctx, tx, r, take)
 	if err != nil {
 		return page, failed("read stream", r.Stream, err)
 	}
 	return page, nil
 }
 
-func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read) (page streams.Page, err error) {
+func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read, take func(e *event.Envelope) bool) (page streams.Page, err error) {
 	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.store)); err != nil {
 		return page, err
 	}
-	statement := "read_stream"
+	each := func(e *event.Envelope) bool {
+		page.Stored++
+		return take(e)
+	}
 	if r.Fingerprint != "" {
-		statement = "read_from_snapshot"
+		page.Saves = true
+		var notSnapshot error
+		page.Truncated, err = d.readEvents(ctx, tx, "read_from_snapshot", r, func(e *event.Envelope) bool {
+			if e.Position >= 0 {
+				return each(e)
+			}
+			notSnapshot = begin(&page, r, e)
+			return notSnapshot == nil && !page.Damaged
+		})
+		err = cmp.Or(err, notSnapshot)
+		if err == nil || page.Stored > 0 || tx != nil || !pgerr.OfValue(err) {
+			return page, err
+		}
+		page, r.Fingerprint = streams.Page{}, "" // a value cannot be read: without a snapshot it is found which one
 	}
-	read, err := d.readEvents(ctx, tx, statement, r)
-	if err != nil && r.Fingerprint != "" && tx == nil && pgerr.OfValue(err) {
-		r.Fingerprint = "" // a value cannot be read: without a snapshot it is found which one
-		read, err = d.readEvents(ctx, tx, "read_stream", r)
-	}
-	if err != nil {
-		return page, err
-	}
-	page.Saves = r.Fingerprint != ""
-	if events := read.List; page.Saves && len(events) > 0 && events[0].Position < 0 {
-		read.List = events[1:]
-		err = snapshotOf(&page, events[0])
-	}
-	page.Events, page.Truncated = read.List, read.Truncated
+	page.Truncated, err = d.readEvents(ctx, tx, "read_stream", r, each)
 	return page, err
 }
 
 // readEvents runs the statement of a page. A page that may have a snapshot is not searched for a value that cannot be read: the search would
 // take the first row for an event.
-func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement string, r streams.Read) (wire.Events, error) {
+func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement string, r streams.Read, take func(e *event.Envelope) bool) (truncated bool, err error) {
 	if tx != nil {
 		args := []any{pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats(wire.Binary), r.Stream, r.After + 1, r.Limit, int64(math.MinInt64)}
 		if r.Fingerprint != "" {
 			args = append(args, d.name, r.Fingerprint)
 		}
-		return readRowsOf(ctx, tx, d.sql(statement), args)
+		return readRowsOf(ctx, tx, d.sql(statement), args, take)
 	}
 	args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(int64(r.Limit)), wire.Int(math.MinInt64)}
-	reader := pageRead{tenant: d.Tenant, maxBytes: eventlog.PageBytes, run: d.preparedRun(statement)}
+	reader := pageRead{tenant: d.Tenant, reading: wire.Reading{MaxBytes: eventlog.PageBytes, Take: take}, run: d.preparedRun(statement)}
+	var read wire.Events
 	if r.Fingerprint != "" {
-		return reader.once(ctx, d.sql(statement), append(args, []byte(d.name), []byte(r.Fingerprint)))
+		read, err = reader.once(ctx, d.sql(statement), append(args, []byte(d.name), []byte(r.Fingerprint)))
+	} else {
+		read, err = reader.page(ctx, d.sql(statement), args)
 	}
-	return reader.page(ctx, d.sql(statement), args)
+	return read.Truncated, err
 }
 
 // preparedRun returns a pageRead.run that reads by a prepared statement, if the session of the pool may have one.
 func (d streamDriver) preparedRun(statement string) func(context.Context, string, [][]byte, func(*pgconn.ResultReader) error) error {
+	own := d.sql(statement)
 	return func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		return d.store.onConn(ctx, func(conn *pgx.Conn) error {
 			name := ""
-			if sql == d.sql(statement) && d.store.keepsPrepared(conn) {
+			if sql == own && d.store.keepsPrepared(conn) {
 				name = d.store.prepared.name(d.name, "_"+statement)
 			}
 			if name != "" {
@@ -152,40 +160,40 @@ func (d streamDriver) preparedRun(statement string) func(context.Context, string
 }
 
 // readRowsOf is pageRead.once in a transaction of the caller, which cannot be cut off.
-func readRowsOf(ctx context.Context, tx pgx.Tx, sql string, args []any) (read wire.Events, err error) {
+func readRowsOf(ctx context.Context, tx pgx.Tx, sql string, args []any, take func(e *event.Envelope) bool) (truncated bool, err error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
-		return read, err
+		return false, err
 	}
 	defer rows.Close()
 	var decoder wire.Decoder
+	var e event.Envelope
 	for size := 0; rows.Next(); {
 		if size >= eventlog.PageBytes {
-			read.Truncated = true
+			truncated = true
 			break
 		}
-		e, err := decoder.Envelope(rows.RawValues())
+		e, err = decoder.Envelope(rows.RawValues())
 		if err != nil {
-			return read, err
+			return false, err
 		}
-		read.List = append(read.List, e)
 		size += e.Size()
+		if !take(&e) {
+			break
+		}
 	}
 	rows.Close()
-	return read, rows.Err()
+	return truncated, rows.Err()
 }
 
-// snapshotOf adds the first row of read_from_snapshot.sql to a page.
-func snapshotOf(page *streams.Page, e event.Envelope) error {
+// begin begins a page by the first row of read_from_snapshot.sql.
+func begin(page *streams.Page, r streams.Read, e *event.Envelope) error {
 	page.Saved = e.Version
-	if err := json.Unmarshal(e.RawHeaders, &page.Generation); err != nil || len(e.Body) == 0 {
+	if err := json.Unmarshal(e.RawHeaders, &page.Generation); err != nil || e.CausationID == "" {
 		return err
 	}
-	var state *string
-	if err := json.Unmarshal(e.Body, &state); err != nil || state == nil {
-		return err
-	}
-	page.Snapshot = &streams.Snapshot{Stream: e.Stream, Version: e.Version, Position: -e.Position - 1, Time: e.Time, State: []byte(*state)}
+	s := streams.Snapshot{Stream: e.Stream, Version: e.Version, Position: -e.Position - 1, Time: e.Time, State: []byte(e.CausationID)}
+	page.Damaged = !r.Begin(&s)
 	return nil
 }
 

@@ -252,7 +252,7 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 		expected = int(min(int64(r.Limit), r.UpTo-r.After)) // few positions have no event
 	}
 	var in engine.Incarnation
-	reader := pageRead{tenant: t, maxBytes: r.MaxBytes, expected: expected}
+	reader := pageRead{tenant: t, reading: wire.Reading{MaxBytes: r.MaxBytes, Expected: expected}}
 	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		seen, err := t.readEvents(ctx, sql, args, wire.Binary, decode)
 		if in != 0 && seen != 0 && seen != in {

@@ -115,7 +115,7 @@ func (t *Tenant) pages(ctx context.Context, statement string, from int64, next f
 		if err != nil {
 			return eventlog.Page{}, err
 		}
-		page, err := t.store.readEvents(ctx, eventlog.PageBytes, statement, args(tenant, from, limit)...)
+		page, err := t.store.readEvents(ctx, scanning{maxBytes: eventlog.PageBytes}, statement, args(tenant, from, limit)...)
 		if err != nil {
 			return page, err
 		}

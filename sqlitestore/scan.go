@@ -13,11 +13,10 @@ import (
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
-// readEvents reads events by a statement, whose columns are those of read_all.sql. It stops after the event that brings
-// their size to maxBytes or more. 0 means no limit. Their positions rise.
-func (s *Store) readEvents(ctx context.Context, maxBytes int, statement string, args ...any) (page eventlog.Page, err error) {
+// readEvents reads events by a statement, whose columns are those of read_all.sql.
+func (s *Store) readEvents(ctx context.Context, scan scanning, statement string, args ...any) (page eventlog.Page, err error) {
 	err = s.readRows(ctx, statement, args, func(rows driver.Rows) error {
-		page, err = scanEvents(ctx, rows, maxBytes)
+		page, err = scan.events(ctx, rows)
 		return err
 	})
 	return page, err
@@ -48,38 +47,55 @@ func (s *Store) readRows(ctx context.Context, statement string, args []any, fn f
 	})
 }
 
-// checkEvery is the number of rows after which scanEvents looks at its context.
+// scanning says how events are scanned.
+type scanning struct {
+	// maxBytes is the size after which a scan stops, 0 for no limit.
+	maxBytes int
+	// take gets each event, until it returns false. It must not keep the pointer. If it is nil, the events are listed.
+	take func(e *event.Envelope) (more bool)
+}
+
+// checkEvery is the number of rows after which a scan looks at its context.
 const checkEvery = 256
 
-func scanEvents(ctx context.Context, rows driver.Rows, maxBytes int) (page eventlog.Page, err error) {
+// events scans events. Their positions rise. It stops after the event that brings their size to maxBytes or more.
+func (s scanning) events(ctx context.Context, rows driver.Rows) (page eventlog.Page, err error) {
 	var row eventRow
+	var e event.Envelope
 	var buffer []byte
+	last := int64(-1)
 	types := make(map[string]string)
-	for size := 0; ; {
+	for n, size := 0, 0; ; {
 		switch err := rows.Next(row[:]); {
 		case err == io.EOF:
 			return page, nil
 		case err != nil:
 			return page, err
 		}
-		if page.Truncated = maxBytes > 0 && size >= maxBytes; page.Truncated {
+		if page.Truncated = s.maxBytes > 0 && size >= s.maxBytes; page.Truncated {
 			return page, nil
 		}
-		var e event.Envelope
-		if e, buffer, err = row.envelope(buffer); err != nil {
+		e, buffer, err = row.envelope(buffer)
+		if err != nil {
 			return page, err
 		}
-		if n := len(page.Events); n > 0 && e.Position <= page.Events[n-1].Position {
-			return page, fmt.Errorf("%w: the event at position %d follows that at %d", ErrCorrupt, e.Position, page.Events[n-1].Position)
+		if e.Position <= last {
+			return page, fmt.Errorf("%w: the event at position %d follows that at %d", ErrCorrupt, e.Position, last)
 		}
+		last = e.Position
 		if known, ok := types[e.Type]; ok {
 			e.Type = known // so that a page keeps one copy of each type
 		} else {
 			types[e.Type] = e.Type
 		}
-		page.Events = append(page.Events, e)
 		size += e.Size()
-		if len(page.Events)%checkEvery == 0 && ctx.Err() != nil {
+		if s.take == nil {
+			page.Events = append(page.Events, e)
+		} else if !s.take(&e) {
+			return page, nil
+		}
+		n++
+		if n%checkEvery == 0 && ctx.Err() != nil {
 			return page, context.Cause(ctx)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/streams"
@@ -53,8 +54,8 @@ func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.hasSnapshots }
 
 // ReadPage reads a valid snapshot before the events. It stays valid for them: they follow its event.
-func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read) (streams.Page, error) {
-	page, err := d.readPage(ctx, tx, r)
+func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read, take func(e *event.Envelope) bool) (streams.Page, error) {
+	page, err := d.readPage(ctx, tx, r, take)
 	if err != nil {
 		return streams.Page{}, d.failed("read stream", r.Stream, err)
 	}
@@ -69,7 +70,7 @@ func (d streamDriver) by(tx *sql.Tx) querier {
 	return tx
 }
 
-func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read) (page streams.Page, err error) {
+func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read, take func(e *event.Envelope) bool) (page streams.Page, err error) {
 	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.store)); err != nil {
 		return page, err
 	}
@@ -81,47 +82,55 @@ func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read) 
 		return page, err
 	}
 	if r.Fingerprint != "" {
-		if err := d.readSnapshot(ctx, d.by(tx), r, tenant, &page); err != nil {
-			return page, err
-		}
-		if page.Snapshot != nil {
-			r.After = page.Snapshot.Version
-		}
-	}
-	events, err := d.readEventsAfter(ctx, tx, r, tenant)
-	page.Events, page.Truncated = events.Events, events.Truncated
-	return page, err
-}
-
-// readSnapshot adds the snapshot of a stream to a page, if it is valid, and the generation.
-func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Read, tenant int64, page *streams.Page) error {
-	s := streams.Snapshot{Stream: r.Stream}
-	var state *string
-	_, err := runOne(ctx, q, "read_snapshot", []any{tenant, r.Stream, r.Fingerprint, r.After}, &page.Generation, &s.Version, &s.Position, &state)
-	page.Saves, page.Saved = true, s.Version
-	if err == nil && state != nil {
-		s.State = []byte(*state)
-		page.Snapshot = &s
-	}
-	return err
-}
-
-// readEventsAfter reads the events of a page, in the caller's transaction if there is one.
-func (d streamDriver) readEventsAfter(ctx context.Context, tx *sql.Tx, r streams.Read, tenant int64) (page eventlog.Page, err error) {
-	args := []any{tenant, r.Stream, r.After + 1, int64(-1), r.Limit}
-	if tx == nil {
-		page, err = d.store.readEvents(ctx, eventlog.PageBytes, "read_stream", args...)
+		page.Saves = true
+		s, err := d.readSnapshot(ctx, d.by(tx), r, tenant, &page)
 		if err != nil {
 			return page, err
 		}
-		return page, d.still(ctx, tenant) // a drop may have deleted some of the events meanwhile
+		if s.State != nil {
+			page.Damaged, r.After = !r.Begin(&s), s.Version
+		}
+		if page.Damaged {
+			return page, nil
+		}
+	}
+	page.Truncated, err = d.readEventsAfter(ctx, tx, r, tenant, func(e *event.Envelope) bool {
+		page.Stored++
+		return take(e)
+	})
+	return page, err
+}
+
+// readSnapshot returns the snapshot of a stream, without a state if it is not valid. It adds its version and generation to a page.
+func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Read, tenant int64, page *streams.Page) (streams.Snapshot, error) {
+	s := streams.Snapshot{Stream: r.Stream}
+	var state *string
+	_, err := runOne(ctx, q, "read_snapshot", []any{tenant, r.Stream, r.Fingerprint, r.After}, &page.Generation, &s.Version, &s.Position, &state)
+	page.Saved = s.Version
+	if err == nil && state != nil {
+		s.State = []byte(*state)
+	}
+	return s, err
+}
+
+// readEventsAfter reads the events of a page, in the caller's transaction if there is one.
+func (d streamDriver) readEventsAfter(ctx context.Context, tx *sql.Tx, r streams.Read, tenant int64, take func(e *event.Envelope) bool) (truncated bool, err error) {
+	scan := scanning{maxBytes: eventlog.PageBytes, take: take}
+	args := []any{tenant, r.Stream, r.After + 1, int64(-1), r.Limit}
+	if tx == nil {
+		page, err := d.store.readEvents(ctx, scan, "read_stream", args...)
+		if err != nil {
+			return false, err
+		}
+		return page.Truncated, d.still(ctx, tenant) // a drop may have deleted some of the events meanwhile
 	}
 	rows, err := tx.QueryContext(ctx, queries.Text("read_stream"), args...)
 	if err != nil {
-		return page, err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
-	return scanEvents(ctx, txRows{rows}, eventlog.PageBytes)
+	page, err := scan.events(ctx, txRows{rows})
+	return page.Truncated, err
 }
 
 // txRows are the rows of a caller's transaction, as the driver has them.

@@ -114,7 +114,7 @@ func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
 	var read eventlog.Page
 	err = t.tenant.store.readRows(ctx, "tail", []any{t.tenant.name, t.row<<positionBits | t.mark, limit}, func(all driver.Rows) error {
 		rows.Rows = all
-		read, err = scanEvents(ctx, &rows, tailBytes)
+		read, err = scanning{maxBytes: tailBytes}.events(ctx, &rows)
 		return err
 	})
 	switch {
@@ -178,7 +178,7 @@ func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange)
 	case types != nil:
 		statement, args = "read_all_types", append(args, types)
 	}
-	read, err := t.store.readEvents(ctx, r.MaxBytes, statement, args...)
+	read, err := t.store.readEvents(ctx, scanning{maxBytes: r.MaxBytes}, statement, args...)
 	if err != nil {
 		return engine.Page{}, err
 	}

@@ -69,18 +69,29 @@ func book(balance) ([]event.Event, error) { return []event.Event{event.New(oneMo
 // handAggregate loads and appends by hand.
 type handAggregate struct {
 	pool *pgxpool.Pool
-	// read has the events of stream $1 after version $2. save reads the snapshot of stream $1, and the events after it. add appends an event to
-	// stream $1 at version $2, with type $3 and body $4.
+	// read has the events of stream $1 from version $2 on, at most $3. save has the snapshot of stream $1 of tenant $5 before them. Both are
+	// those of millrace, with $4 as the first position and $6 as the fingerprint. add appends an event to stream $1 at version $2, with type
+	// $3 and body $4.
 	read, save, add string
 }
 
 func newHandAggregate(ctx context.Context, e *env, tenant *pgstore.Tenant, connections int) (handAggregate, error) {
 	pool, err := e.pool(ctx, connections, nil)
 	schema := tenant.EventsSchema()
-	read := "select stream_version, type, body from " + schema + ".events where stream_id = $1 and stream_version > %s order by stream_version"
+	const columns = "global_seq, stream_id, stream_version, type, body, headers, causation_id, correlation_id, created_at"
+	read := "select " + columns + " from " + schema + ".events where (stream_id, stream_version) >= ($1, %s) and " +
+		"(stream_id, stream_version) <= ($1, 9223372036854775807) and global_seq > $4 order by stream_id, stream_version limit $3"
 	return handAggregate{pool: pool, read: fmt.Sprintf(read, "$2"),
-		save: "with s as materialized (select version, state from " + storeSchema + ".snapshots where tenant = $2 and stream_id = $1) " +
-			"select version, '', to_jsonb(state) from s union all (" + fmt.Sprintf(read, "coalesce((select version from s), 0)") + ")",
+		save: `with snapshot as materialized (
+			select s.generation, e.global_seq, s.version, s.event_time, case when e.global_seq is not null then s.state end as state
+			  from ` + storeSchema + `.snapshots s
+			  left join ` + schema + `.events e on (e.stream_id, e.stream_version) = ($1, s.version)
+			   and e.global_seq = s.position and e.created_at = s.event_time and s.fingerprint = $6 and s.version >= $2
+			 where s.tenant = $5 and s.stream_id = $1
+		)
+		(select -coalesce(global_seq, 0) - 1, $1::text, version, '', null::jsonb, to_jsonb(generation), state, null::text,
+			coalesce(event_time, timestamptz 'epoch') from snapshot)
+		union all (` + fmt.Sprintf(read, "coalesce((select version + 1 from snapshot where state is not null), $2)") + ")",
 		add: `with stream as (
 			update ` + schema + `.streams set version = version + 1 where stream_id = $1 and version = $2 returning version
 		), made as (
@@ -90,21 +101,21 @@ func newHandAggregate(ctx context.Context, e *env, tenant *pgstore.Tenant, conne
 		select $1, version, $3::text, $4::jsonb from (select version from stream union all select version from made) s returning global_seq`}, err
 }
 
+// handPage is the number of events of a read by hand: all.
+const handPage = 1_000_000
+
 // load returns the state and version of a stream.
 func (h handAggregate) load(ctx context.Context, sql string, args ...any) (state balance, version int64, err error) {
 	var kind string
 	var body []byte
+	var snapshot *string
 	rows, err := h.pool.Query(ctx, sql, args...)
 	if err != nil {
 		return state, 0, err
 	}
-	_, err = pgx.ForEachRow(rows, []any{&version, &kind, &body}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{nil, nil, &version, &kind, &body, nil, &snapshot, nil, nil}, func() error {
 		if kind == "" {
-			var text string
-			if err := json.Unmarshal(body, &text); err != nil {
-				return err
-			}
-			return json.Unmarshal([]byte(text[8:]), &state) // after the checksum
+			return json.Unmarshal([]byte((*snapshot)[8:]), &state) // after the checksum
 		}
 		var b booked
 		if err := json.Unmarshal(body, &b); err != nil {
@@ -123,7 +134,7 @@ func (h handAggregate) do(ctx context.Context, stream string) (balance, error) {
 		return balance{}, err
 	}
 	for {
-		state, version, err := h.load(ctx, h.read, stream, 0)
+		state, version, err := h.load(ctx, h.read, stream, 1, handPage, 0)
 		if err != nil {
 			return state, err
 		}
@@ -169,6 +180,10 @@ func loadContenders(ctx context.Context, e *env, o sizeOptions, events int) ([]c
 	if _, err := e.Pool.Exec(ctx, "vacuum analyze"); err != nil {
 		return nil, err
 	}
+	fingerprint := ""
+	if err := e.Pool.QueryRow(ctx, "select fingerprint from "+storeSchema+".snapshots").Scan(&fingerprint); err != nil {
+		return nil, err
+	}
 	stream := balances.Stream("1")
 	loads := func(name string, load func(ctx context.Context) (balance, error)) contender {
 		return contender{name, func(ctx context.Context, _ int) (figures, verify, error) {
@@ -193,12 +208,12 @@ func loadContenders(ctx context.Context, e *env, o sizeOptions, events int) ([]c
 	}
 	return []contender{
 		loads("by hand", func(ctx context.Context) (balance, error) {
-			state, _, err := hand.load(ctx, hand.read, stream, 0)
+			state, _, err := hand.load(ctx, hand.read, stream, 1, handPage, 0)
 			return state, err
 		}),
 		loads("millrace", of(balances)),
 		loads("by hand, snapshot", func(ctx context.Context) (balance, error) {
-			state, _, err := hand.load(ctx, hand.save, stream, tenant.Name())
+			state, _, err := hand.load(ctx, hand.save, stream, 1, handPage, 0, tenant.Name(), fingerprint)
 			return state, err
 		}),
 		loads("millrace, snapshot", of(saving)),

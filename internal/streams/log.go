@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/upcast"
 )
 
 // New returns the Log of a driver.
@@ -53,17 +55,29 @@ func (l log[Tx]) Read(ctx context.Context, r Read) (Page, error) {
 			r.Fingerprint = ""
 		}
 	}
-	page, err := l.driver.ReadPage(ctx, l.tx, r)
-	if err != nil {
-		return page, err
+	var failed error
+	page, err := l.driver.ReadPage(ctx, l.tx, r, func(stored *event.Envelope) bool {
+		failed = current(types, stored, r.Each)
+		return failed == nil
+	})
+	return page, cmp.Or(err, failed)
+}
+
+// current calls each with the current events in place of a stored one.
+func current(types *upcast.Graph, stored *event.Envelope, each func(e *event.Envelope) error) error {
+	if stored.Unreadable != nil || !types.Outdated(stored.Type) {
+		return each(stored)
 	}
-	page.Stored = len(page.Events)
-	selected, err := types.Select(nil)
+	events, err := types.Upcast(*stored)
 	if err != nil {
-		return page, err
+		return err
 	}
-	page.Events, _, err = selected.Upcast(page.Events)
-	return page, err
+	for i := range events {
+		if err := each(&events[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hasSnapshots makes the table of snapshots, if it does not exist and no transaction is open.

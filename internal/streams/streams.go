@@ -27,7 +27,7 @@ func NextLimit(n int, truncated bool, limit int) int {
 type Log interface {
 	// Tenant returns the tenant's name.
 	Tenant() string
-	// Read reads a page of a stream.
+	// Read reads a page of a stream. It passes the snapshot and the events while it reads.
 	Read(ctx context.Context, r Read) (Page, error)
 	// First returns the first append with an idempotency key.
 	First(ctx context.Context, key string) (first First, found bool, err error)
@@ -52,18 +52,23 @@ type Read struct {
 	Fingerprint string
 	// Limit is the largest number of events.
 	Limit int
+	// Begin is called with the snapshot that is the state before the events, if there is one. It returns false for a damaged snapshot, which
+	// ends the read.
+	Begin func(s *Snapshot) (ok bool)
+	// Each is called with each event, which is current, while others are still on their way. It must not keep the pointer. An error ends the read, which returns
+	// it.
+	Each func(e *event.Envelope) error
 }
 
-// Page is a page of a stream.
+// Page is what was read of a page of a stream.
 type Page struct {
-	// Snapshot is the state before Events, nil if the page begins after Read.After.
-	Snapshot *Snapshot
+	// Damaged reports that the read ended at a damaged snapshot.
+	Damaged bool
 	// Saves reports that snapshots can be saved: there was a fingerprint, and there is a table. Saved is the version of the stream's
 	// snapshot, whether or not it fits, and Generation is that of its snapshots, which an erasure ends.
 	Saves             bool
 	Saved, Generation int64
-	// Events are current. They were made of the number Stored of events.
-	Events []event.Envelope
+	// Stored is the number of stored events.
 	Stored int
 	// Truncated reports that the page has fewer events than the limit because of their size.
 	Truncated bool
@@ -100,7 +105,9 @@ type Driver[Tx any] interface {
 	Savepoint(ctx context.Context, tx Tx, fn func(tx Tx) error) error
 	// Control runs fn with the statements of package control in a transaction.
 	Control(ctx context.Context, tx Tx, fn func(store.Tx) error) error
-	ReadPage(ctx context.Context, tx Tx, r Read) (Page, error)
+	// ReadPage reads as Log.Read does. The events that it passes are as stored. take returns false after an error of its own, which ends the
+	// read; ReadPage does not return it.
+	ReadPage(ctx context.Context, tx Tx, r Read, take func(e *event.Envelope) (more bool)) (Page, error)
 	FirstAppend(ctx context.Context, tx Tx, key string) (first First, found bool, err error)
 	IsConflict(err error) bool
 	// MakeSnapshots makes the table of snapshots, unless it exists. SnapshotsMade is set if it was found.

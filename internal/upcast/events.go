@@ -61,7 +61,7 @@ func (s Selection) wants(r *road) bool {
 }
 
 // Upcasts reports whether events of a type become others.
-func (s Selection) Upcasts(eventType string) bool { return s.Any() && s.graph.roads[eventType] != nil }
+func (s Selection) Upcasts(eventType string) bool { return s.graph.Outdated(eventType) }
 
 // Any reports whether there are events that become others.
 func (s Selection) Any() bool { return s.graph != nil && len(s.graph.roads) > 0 }

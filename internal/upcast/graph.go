@@ -118,6 +118,9 @@ func (g *Graph) Registered(eventType string) error {
 	return &typeError{eventType, ErrNotRegistered, "is not registered"}
 }
 
+// Outdated reports whether events of a type become others.
+func (g *Graph) Outdated(eventType string) bool { return g != nil && g.roads[eventType] != nil }
+
 // typeError is an error about one event type.
 type typeError struct {
 	eventType string

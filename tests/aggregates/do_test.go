@@ -302,3 +302,41 @@ func TestLongStreamIsReadInPages(t *testing.T) {
 		}
 	})
 }
+
+// A fold runs while the store still reads. What ends there leaves the store, and a transaction, usable.
+func TestFoldThatFailsWhileTheStoreReads(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		b := kind.With(t, 1)
+		b.Append("account-1", 3)
+		for range 300 {
+			b.MustAppend(b.Store, "account-2", event.Any, event.New(deposited{Cents: 1}))
+		}
+		panicking := aggregate.New("account", aggregate.On(func(account, event.Of[deposited]) account { panic("fold") }))
+		load := func(ctx context.Context, s aggregate.Store) {
+			if _, err := accounts.Load(ctx, s, "1"); !errors.Is(err, aggregate.ErrUnknownType) {
+				t.Errorf("got %v", err)
+			}
+			func() {
+				defer func() {
+					if r := recover(); r != "fold" {
+						t.Errorf("the panic is %v", r)
+					}
+				}()
+				_, err := panicking.Load(ctx, s, "2")
+				t.Error("no panic, but", err)
+			}()
+			at, err := accounts.Load(ctx, s, "2")
+			b.Must(err)
+			if at.Version != 300 || at.State.Cents != 300 {
+				t.Errorf("version %d, %d cents", at.Version, at.State.Cents)
+			}
+		}
+		for range 3 {
+			load(b.Ctx, b.Store)
+		}
+		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
+			load(ctx, b.Store.Within(tx))
+			return nil
+		}))
+	})
+}

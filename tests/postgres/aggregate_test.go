@@ -59,3 +59,35 @@ func TestDeadlockOfACommandWithinATransactionIsItsError(t *testing.T) {
 		}
 	}
 }
+
+// A server that is short of memory for a moment, when it should read the snapshot, is no reason for a state without the events before it.
+func TestErrorOfTheServerBeforeTheSnapshotOfALoad(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	saving := steps.Snapshot(2, 1)
+	for range 5 {
+		if _, err := saving.Do(b.Ctx, b.Store, "a", func(int) ([]event.Event, error) { return []event.Event{event.New(stepped{})}, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.exec(`create sequence public.reads`)
+	b.exec(`create function public.short(generation bigint, class text) returns bigint language plpgsql as $$
+		begin
+			if nextval('public.reads') = 1 then
+				raise 'out of memory' using errcode = class;
+			end if;
+			return generation;
+		end $$`)
+	b.exec(`alter table millrace.snapshots rename to snapshots_kept`)
+	for _, class := range []string{"53200", "54000", "22P05"} {
+		b.exec(`create or replace view millrace.snapshots as select tenant, stream_id, version, position, event_time, fingerprint, state,
+			public.short(generation, '` + class + `') as generation from millrace.snapshots_kept`)
+		b.exec(`alter sequence public.reads restart`)
+		for _, snapshot := range []int64{0, 4} {
+			at, err := saving.Load(b.Ctx, b.Store, "a")
+			if err != nil || at.State != 5 || at.Version != 5 || at.Snapshot != snapshot {
+				t.Errorf("%s: %+v, %v, want the snapshot %d", class, at, err, snapshot)
+			}
+		}
+	}
+}

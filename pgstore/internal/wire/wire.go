@@ -23,7 +23,9 @@ var Binary = []int16{pgx.BinaryFormatCode}
 // Events are decoded events. They share memory: an event that is kept may keep up to maxChunk bytes of text and as many of
 // JSON from being freed.
 type Events struct {
-	List []event.Envelope
+	// List is empty if Reading.Take got the events. Count is their number.
+	List  []event.Envelope
+	Count int
 	// Allocated is the size of the shared memory in bytes.
 	Allocated int
 	// Truncated reports whether events were left out: because of the limit, or because the rest could not be read.
@@ -33,37 +35,56 @@ type Events struct {
 // leastCut is how many bytes beyond the limit a read has got, at least, when it is cut. A cut costs a connection.
 const leastCut = 1 << 20
 
+// Reading says how ReadEvents reads.
+type Reading struct {
+	// MaxBytes is the size after which the read stops, 0 for no limit.
+	MaxBytes int
+	// Expected is how many events there will be, as far as is known: the list grows to that size at its first event.
+	Expected int
+	// Cut ends the read. It is called when the server has sent as many bytes after the last event that was wanted: then a new
+	// connection costs less than the rest.
+	Cut func()
+	// Take gets each event while later ones are still on their way, until it returns false. It must not keep the pointer. If it is nil, the
+	// events are listed.
+	Take func(e *event.Envelope) (more bool)
+}
+
 // ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is
-// what this library does most. It stops after the event with which the events have limit bytes or more; 0 means no
-// limit. The server still sends the rows after that. Once these have as many bytes, ReadEvents calls cut, which ends the read: then
-// a new connection costs less than the rest. With an error, ReadEvents returns the events before.
-//
-// expected is how many events there will be, as far as is known: the list grows to that size at its first event.
-func ReadEvents(rows *pgconn.ResultReader, limit, expected int, cut func()) (Events, error) {
+// what this library does most. It stops after the event with which the events have MaxBytes or more. The server still sends the
+// rows after that. With an error, ReadEvents returns the events before.
+func ReadEvents(rows *pgconn.ResultReader, r Reading) (Events, error) {
 	var dec Decoder
 	var read Events
+	var e event.Envelope
 	var err error
-	size, beyond := 0, 0
+	enough, size, beyond := false, 0, 0
 	for rows.NextRow() {
-		if err != nil {
+		switch {
+		case err != nil:
 			continue
-		}
-		if limit > 0 && size >= limit {
+		case enough:
 			read.Truncated = true
-			if beyond += rowBytes(rows.Values()); beyond >= max(limit, leastCut) {
-				cut()
+			beyond += rowBytes(rows.Values())
+			if r.Cut != nil && beyond >= max(r.MaxBytes, leastCut) {
+				r.Cut()
 			}
 			continue
 		}
-		var e event.Envelope
-		if read.List == nil {
-			read.List = make([]event.Envelope, 0, max(1, expected))
-		}
 		e, err = dec.Envelope(rows.Values())
-		if err == nil {
-			read.List = append(read.List, e)
-			size += e.Size()
+		if err != nil {
+			continue
 		}
+		size += e.Size()
+		enough = r.MaxBytes > 0 && size >= r.MaxBytes
+		read.Count++
+		if r.Take != nil {
+			enough = !r.Take(&e) || enough
+			continue
+		}
+		if read.List == nil {
+			read.List = make([]event.Envelope, 0, max(1, r.Expected))
+		}
+		read.List = append(read.List, e)
 	}
 	if _, closeErr := rows.Close(); closeErr != nil {
 		err = closeErr
