@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
@@ -159,4 +160,38 @@ func ExampleCategory_Snapshot() {
 	saving := orders.Snapshot(200, 1)
 	fmt.Println(saving.Validate())
 	// Output: <nil>
+}
+
+// A projection saves snapshots of the streams that were long before the category had any.
+func ExampleCategory_SaveSnapshots() {
+	ctx := context.Background()
+	store := open(ctx, "example_save_snapshots")
+	defer store.Close()
+
+	for _, decide := range []func(Order) ([]event.Event, error){place(42_00), pay} { // of a program without snapshots
+		if _, err := orders.Do(ctx, store, "7", decide); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	saving := orders.Snapshot(2, 1)
+	rt, err := millrace.New(millrace.Config{Store: store})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = rt.Register(millrace.Projection{
+		Name: "order_snapshots",
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			return saving.SaveSnapshots(ctx, aggregate.Within(store, tx), events)
+		}),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := rt.RunUntilIdle(ctx); err != nil {
+		log.Fatal(err)
+	}
+	order, err := saving.Load(ctx, store, "7")
+	fmt.Println(order.Version, order.Snapshot, err)
+	// Output: 2 2 <nil>
 }

@@ -15,6 +15,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/streams"
 )
 
@@ -171,10 +174,70 @@ func (c *Category[S]) save(ctx context.Context, from streams.Log, l *loaded[S]) 
 	if err := c.read(ctx, from, l); err != nil {
 		return nil, err
 	}
+	return c.snapshot(l, c.every), nil
+}
+
+// snapshot returns the snapshot of an aggregate, none if it cannot be saved. It replaces one of another release if that is every events older.
+func (c *Category[S]) snapshot(l *loaded[S], every int64) []streams.Snapshot {
 	state, ok := encode(l.State)
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	return []streams.Snapshot{{Stream: l.Stream, Version: l.Version, Position: l.Position, Time: l.last, Fingerprint: c.fingerprint,
-		State: state, Generation: l.generation, Every: c.every}}, nil
+		State: state, Generation: l.generation, Every: every}}
+}
+
+// SaveSnapshots saves snapshots of the category's aggregates among the streams of these events. It is the work of a snapshotter, a projection for
+// streams that were long before the category had snapshots, or to which other programs append:
+//
+//	pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+//		return orders.SaveSnapshots(ctx, aggregate.Within(tenant, tx), events)
+//	})
+//
+// An aggregate is looked at when the version of one of its events is a multiple of Snapshot's every, so the projection must get all events of the
+// streams. Its snapshot is of the present state. It is saved if the stream has none that this category loads, or if every or more
+// events came since that. After a change of the revision, a reset of the projection saves all snapshots anew.
+//
+// It returns the errors of Load, and an error if the category has no snapshots, or if the store has no table for them: Migrate creates it.
+func (c *Category[S]) SaveSnapshots(ctx context.Context, s Store, events []event.Envelope) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.every == 0 {
+		return fmt.Errorf("save snapshots of the category %s: it has none: see Category.Snapshot", c.name)
+	}
+	var ids []string
+	for _, e := range events {
+		if id, ok := c.ID(e.Stream); ok && e.Version%c.every == 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids) // the order in which they are locked
+	log := s.Streams()
+	for _, id := range slices.Compact(ids) {
+		if err := c.saveSnapshot(ctx, log, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Category[S]) saveSnapshot(ctx context.Context, log streams.Log, id string) error {
+	l := c.unread(id, c.Stream(id))
+	if err := c.read(ctx, log, &l); err != nil {
+		return err
+	}
+	if !l.saves {
+		return &engine.Fault{Class: engine.Configuration,
+			Err: fmt.Errorf("save a snapshot of %s: the store has no table of snapshots: call Migrate", excerpt.Quoted(l.Stream))}
+	}
+	if l.Snapshot > 0 && l.Version-l.Snapshot < c.every {
+		return nil
+	}
+	list := c.snapshot(&l, 0)
+	if len(list) == 0 {
+		return nil
+	}
+	_, err := log.Commit(ctx, streams.Commit{Snapshots: func(context.Context, streams.Log) ([]streams.Snapshot, error) { return list, nil }})
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
@@ -123,7 +124,7 @@ func (l log[Tx]) Commit(ctx context.Context, c Commit) (results []event.Appended
 		a := c.Appends[0]
 		result, err := l.driver.Append(ctx, a.Stream, a.Expected, a.Events...)
 		return []event.Appended{result}, err
-	case alone:
+	case alone, len(c.Appends) == 0 && l.within:
 		err = run(ctx, l.tx)
 	case !l.within:
 		err = l.driver.InTx(ctx, run)
@@ -167,6 +168,7 @@ func (l log[Tx]) commitIn(ctx context.Context, tx Tx, c Commit) ([]event.Appende
 	if err != nil {
 		return nil, err
 	}
+	slices.SortFunc(snapshots, func(a, b Snapshot) int { return strings.Compare(a.Stream, b.Stream) }) // the order in which they are locked
 	return results, l.driver.Control(ctx, tx, func(t store.Tx) error {
 		for _, s := range snapshots {
 			s.Fingerprint += l.driver.Types().Fingerprint()

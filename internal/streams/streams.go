@@ -83,7 +83,7 @@ type First struct {
 	event.Appended
 }
 
-// Commit is what one transaction appends.
+// Commit is what one transaction appends and saves.
 type Commit struct {
 	// Appends are to different streams. The last one may have an idempotency key.
 	Appends []event.Appending

@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -172,5 +175,52 @@ func TestStateThatIsTooLargeForASnapshot(t *testing.T) {
 		if at.Snapshot != 0 || at.Version != 2 {
 			t.Errorf("version %d by a snapshot of version %d", at.Version, at.Snapshot)
 		}
+	})
+}
+
+// A projection saves snapshots of streams that were long before the category had any, once for each of them, and again after a change of the
+// revision and a reset.
+func TestSnapshotterSavesThoseOfOldStreams(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		appended := func(id string, n int) {
+			t.Helper()
+			list := make([]event.Event, n)
+			for i := range list {
+				list[i] = event.New(deposited{Cents: int64(i + 1), By: "d"})
+			}
+			b.MustAppend(b.Store, "account-"+id, event.Any, list...)
+		}
+		appended("1", 25)
+		appended("2", 9)
+		b.MustAppend(b.Store, "other-1", event.Any, event.New(deposited{Cents: 1}))
+		var calls int
+		saving := counting(&calls).Snapshot(10, 1)
+		rt := b.Idle(millrace.Projection{Name: "snapshots", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			return saving.SaveSnapshots(ctx, b.Store.Within(tx), events)
+		})})
+		loads := func(id string, folds int) {
+			t.Helper()
+			calls = 0
+			at, err := saving.Load(b.Ctx, b.Store, id)
+			b.Must(err)
+			if calls != folds {
+				t.Errorf("account %s: %d events are folded, want %d", id, calls, folds)
+			}
+			mustBe(b, at)
+		}
+		b.RunUntilIdle(rt)
+		loads("1", 0)
+		loads("2", 9)
+		appended("1", 4)
+		appended("2", 1)
+		b.RunUntilIdle(rt)
+		loads("1", 4)
+		loads("2", 0)
+		saving = counting(&calls).Snapshot(10, 2)
+		loads("1", 29)
+		_, err := rt.Reset(b.Ctx, millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "snapshots"}, 0, admin.ResetOptions{})
+		b.Must(err)
+		b.RunUntilIdle(rt)
+		loads("1", 0)
 	})
 }

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -57,6 +59,24 @@ func TestDeadlockOfACommandWithinATransactionIsItsError(t *testing.T) {
 		if at, err := steps.Load(b.Ctx, b.Store, id); err != nil || at.State != 2 {
 			t.Errorf("%+v, %v", at, err)
 		}
+	}
+}
+
+// A snapshotter fails by its configuration, and no event is to blame, if the store has no table for snapshots.
+func TestSnapshotterWithoutTheTableOfSnapshots(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	b.exec("drop table millrace.snapshots")
+	if _, err := b.Store.Append(b.Ctx, steps.Stream("a"), event.Any, event.New(stepped{})); err != nil {
+		t.Fatal(err)
+	}
+	appended := b.All(b.Store)
+	err := b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
+		return steps.Snapshot(1, 1).SaveSnapshots(ctx, b.Store.Within(tx), appended)
+	})
+	var fault *engine.Fault
+	if !errors.As(err, &fault) || fault.Class != engine.Configuration || !strings.Contains(err.Error(), "call Migrate") {
+		t.Errorf("got %v", err)
 	}
 }
 
