@@ -78,6 +78,7 @@ type Category[S any] struct {
 	every       int64
 	revision    int
 	fingerprint string
+	cache       *cache
 	err         error
 }
 
@@ -120,6 +121,9 @@ func (c *Category[S]) Ignore(types ...string) *Category[S] {
 		}
 	}
 	ignoring.fingerprint = ignoring.print()
+	if c.cache != nil {
+		ignoring.cache = newCache(c.cache.max)
+	}
 	return &ignoring
 }
 
@@ -194,8 +198,8 @@ func (c *Category[S]) Load(ctx context.Context, s Store, id string) (Aggregate[S
 // loaded is an aggregate as it was read.
 type loaded[S any] struct {
 	Aggregate[S]
-	// last is the time of the last event.
-	last time.Time
+	// last is the time of the last event, and begun when the load from the store began.
+	last, begun time.Time
 	// saves reports that snapshots can be saved. saved is the version of the stream's snapshot, 0 if there is none of these events, and
 	// generation that of its snapshots.
 	saves             bool
@@ -220,9 +224,16 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 		l.Version, l.Position, l.last = e.Version, e.Position, e.Time
 		return err
 	}}
+	source, caches := from.Source()
+	caches = caches && c.cache != nil
+	key := cacheKey{source, l.Stream}
 	if l.Version == 0 {
-		r.Fingerprint = c.fingerprint
+		r.Fingerprint, l.begun = c.fingerprint, time.Now()
+		if caches {
+			r.Last = l.recall(c.cache, key)
+		}
 	}
+	recalled := l.Version
 	for {
 		r.After = l.Version
 		page, err := from.Read(ctx, r)
@@ -232,9 +243,15 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 		if r.Fingerprint != "" {
 			r.Fingerprint, l.saves, l.saved, l.generation = "", page.Saves, page.Saved, page.Generation
 		}
-		if page.Damaged {
-			continue // and read without the snapshot
+		switch {
+		case page.Damaged: // and read without the snapshot
+			continue
+		case page.Changed: // and read without the cache
+			*l = c.unread(l.ID, l.Stream)
+			r.Fingerprint, r.Last, recalled, l.begun = c.fingerprint, nil, 0, time.Now()
+			continue
 		}
+		r.Last = nil
 		if page.Stored < r.Limit && !page.Truncated {
 			break
 		}
@@ -242,6 +259,9 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 	}
 	if l.saved > l.Version {
 		l.saved = 0 // it is of events that are gone
+	}
+	if caches && l.Version > recalled {
+		l.store(c.cache, key)
 	}
 	return nil
 }

@@ -195,3 +195,10 @@ func ExampleCategory_SaveSnapshots() {
 	fmt.Println(order.Version, order.Snapshot, err)
 	// Output: 2 2 <nil>
 }
+
+// Up to 64 MB of states stay in memory. A load of one of them reads only what is new.
+func ExampleCategory_Cache() {
+	caching := orders.Snapshot(200, 1).Cache(64 << 20)
+	fmt.Println(caching.Validate())
+	// Output: <nil>
+}

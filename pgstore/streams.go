@@ -75,6 +75,8 @@ func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 
 func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.lookups.snapshots }
 
+func (d streamDriver) Erasures() *atomic.Int64 { return d.store.followers.Erasures() }
+
 func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read, take func(e *event.Envelope) bool) (streams.Page, error) {
 	failed := d.failedTx
 	if tx == nil {

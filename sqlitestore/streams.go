@@ -53,6 +53,8 @@ func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 
 func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.hasSnapshots }
 
+func (d streamDriver) Erasures() *atomic.Int64 { return d.store.followers.Erasures() }
+
 // ReadPage reads a valid snapshot before the events. It stays valid for them: they follow its event.
 func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read, take func(e *event.Envelope) bool) (streams.Page, error) {
 	page, err := d.readPage(ctx, tx, r, take)

@@ -19,8 +19,8 @@ var aggregateScenario = scenario{
 	name: "aggregate",
 	about: `Loads of an aggregate from streams of different lengths, one after the other, and commands: each loads an aggregate, decides, and appends
 		one event at the version that was loaded. After 20 events a command goes to the next stream. "by hand" does the same with a pool of pgx and
-		prepared statements: it reads the stream, decodes and folds the events, and appends by the statement of the scenario append with a
-		condition. Writers of separate streams never meet. Those of shared streams all write to the same four.`,
+		prepared statements: it reads by the statements of millrace, decodes and folds the events, and appends by the statement of the scenario
+		append with a condition. "millrace, cache" reads the last event, since the state is in memory. Writers of separate streams never meet. Those of shared streams all write to the same four.`,
 	cases: func(o sizeOptions) (cases []benchCase) {
 		for _, n := range o.aggregateEvents {
 			cases = append(cases, benchCase{name: fmt.Sprintf("load of %d events", n), metrics: []metric{{"loads/s", "", higher, true}},
@@ -217,6 +217,7 @@ func loadContenders(ctx context.Context, e *env, o sizeOptions, events int) ([]c
 			return state, err
 		}),
 		loads("millrace, snapshot", of(saving)),
+		loads("millrace, cache", of(balances.Cache(1<<20))),
 	}, nil
 }
 

@@ -73,6 +73,8 @@ type Hub struct {
 	life  context.Context
 	end   context.CancelCauseFunc
 	count atomic.Int32 // of sources
+	// erasures counts the calls of Drop.
+	erasures atomic.Int64
 
 	mu      sync.Mutex
 	sources map[string]*source
@@ -214,11 +216,15 @@ func (h *Hub) Advanced(tenant string, w *engine.Window) {
 
 // Drop drops the events that followers of a tenant have in memory, since some of them are erased. Followers read them again.
 func (h *Hub) Drop(tenant string) {
+	h.erasures.Add(1)
 	if s := h.find(tenant); s != nil {
 		s.epoch.Add(1)
 		s.wake(engine.UnknownPosition)
 	}
 }
+
+// Erasures counts the erasures by the store.
+func (h *Hub) Erasures() *atomic.Int64 { return &h.erasures }
 
 // Gone implements engine.Followers.
 func (h *Hub) Gone(tenant string) { h.endWith(tenant, tenancy.ErrRestored) }

@@ -28,6 +28,11 @@ type log[Tx any] struct {
 
 func (l log[Tx]) Tenant() string { return l.driver.Name() }
 
+func (l log[Tx]) Source() (Source, bool) {
+	erasures := l.driver.Erasures()
+	return Source{store: erasures, erasures: erasures.Load(), tenant: l.Tenant()}, !l.within
+}
+
 // IsConflict is a conflict of the store only outside of a transaction of the caller, which the server has aborted otherwise.
 func (l log[Tx]) IsConflict(err error) bool {
 	return errors.Is(err, event.ErrVersionConflict) || !l.within && l.driver.IsConflict(err)
@@ -56,12 +61,33 @@ func (l log[Tx]) Read(ctx context.Context, r Read) (Page, error) {
 			r.Fingerprint = ""
 		}
 	}
+	last := r.Last
+	if last != nil { // the page has it
+		r.After--
+		begin := r.Begin
+		r.Begin = func(s *Snapshot) bool {
+			last = nil // the snapshot is a later one
+			return begin(s)
+		}
+	}
 	var failed error
 	page, err := l.driver.ReadPage(ctx, l.tx, r, func(stored *event.Envelope) bool {
+		if last != nil {
+			if !last.is(stored) {
+				return false
+			}
+			last = nil
+			return true
+		}
 		failed = current(types, stored, r.Each)
 		return failed == nil
 	})
+	page.Changed = last != nil
 	return page, cmp.Or(err, failed)
+}
+
+func (l *Last) is(e *event.Envelope) bool {
+	return e.Version == l.Version && e.Position == l.Position && e.Time.Equal(l.Time)
 }
 
 // current calls each with the current events in place of a stored one.

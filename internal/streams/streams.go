@@ -5,6 +5,7 @@ package streams
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
@@ -27,6 +28,8 @@ func NextLimit(n int, truncated bool, limit int) int {
 type Log interface {
 	// Tenant returns the tenant's name.
 	Tenant() string
+	// Source identifies the events that the Log reads. ok is false within a transaction of the caller, which may see events of its own.
+	Source() (s Source, ok bool)
 	// Read reads a page of a stream. It passes the snapshot and the events while it reads.
 	Read(ctx context.Context, r Read) (Page, error)
 	// First returns the first append with an idempotency key.
@@ -42,11 +45,26 @@ type Log interface {
 	Within(tx any) Log
 }
 
+// Source identifies the events of a tenant in an opened store. After an erasure by the same process it is another one.
+type Source struct {
+	store    *atomic.Int64
+	erasures int64
+	tenant   string
+}
+
+// Last is an event in a stream.
+type Last struct {
+	Version, Position int64
+	Time              time.Time
+}
+
 // Read selects a page of a stream.
 type Read struct {
 	Stream string
 	// After is the version after which the page begins.
 	After int64
+	// Last is the event with the version After, if it is known which one it should be. Otherwise it is nil. If it is another one, the read ends.
+	Last *Last
 	// Fingerprint selects a snapshot by the code that made it. If there is one, the page begins after it. Empty selects none. Log adds
 	// the fingerprint of the store's upcasters.
 	Fingerprint string
@@ -62,8 +80,8 @@ type Read struct {
 
 // Page is what was read of a page of a stream.
 type Page struct {
-	// Damaged reports that the read ended at a damaged snapshot.
-	Damaged bool
+	// Damaged reports that the read ended at a damaged snapshot, and Changed that it ended since Read.Last is not in the stream.
+	Damaged, Changed bool
 	// Saves reports that snapshots can be saved: there was a fingerprint, and there is a table. Saved is the version of the stream's
 	// snapshot, whether or not it fits, and Generation is that of its snapshots, which an erasure ends.
 	Saves             bool
@@ -113,4 +131,6 @@ type Driver[Tx any] interface {
 	// MakeSnapshots makes the table of snapshots, unless it exists. SnapshotsMade is set if it was found.
 	MakeSnapshots(ctx context.Context) error
 	SnapshotsMade() *atomic.Bool
+	// Erasures counts the erasures by the opened store.
+	Erasures() *atomic.Int64
 }

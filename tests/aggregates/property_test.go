@@ -26,7 +26,7 @@ var releases = []struct {
 	factor int64
 }{
 	{accounts, 1}, {accounts.Snapshot(1, 1), 1}, {accounts.Snapshot(3, 1), 1}, {accounts.Snapshot(2, 3).Check(func(account) error { return nil }), 1},
-	{doubled.Snapshot(2, 2), 2}, {doubled, 2},
+	{doubled.Snapshot(2, 2), 2}, {doubled, 2}, {accounts.Cache(1 << 20), 1}, {accounts.Snapshot(3, 1).Cache(1 << 20), 1}, {doubled.Cache(1000), 2},
 }
 
 // What any release loads is what it folds from the whole stream, after random commands of all releases, erasures and restores. Repeat a

@@ -1,0 +1,168 @@
+package aggregate
+
+import (
+	"container/list"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/streams"
+)
+
+// fresh is for how long a state in a cache is used after it was loaded. It is also how long an erasure by another process may be missed.
+const fresh = 5 * time.Second
+
+// Cache returns a copy of the category that keeps the states of aggregates in memory, in at most so many bytes. The copy and the copies made of
+// it share them. A load of an aggregate in the cache reads only its last event, and what came after it: the state is used if that
+// event is still in the store, at its position with its time. So commands that follow each other fold no event twice, and no crash, failover
+// or restore of the database leaves a state that is wrong. Commands within a transaction of the caller do not use the cache.
+//
+// States are kept as JSON, of types as for Snapshot. A state that JSON does not keep is not in the cache. After 5 s a state is loaded anew, from the
+// stream or its snapshot. So it is after an erasure by this process. For 5 s a state may contain what another process has erased.
+func (c *Category[S]) Cache(maxBytes int) *Category[S] {
+	caching := *c
+	caching.cache = newCache(maxBytes)
+	if maxBytes < 1 && caching.err == nil {
+		caching.err = fmt.Errorf("Cache must have 1 or more bytes: %d", maxBytes)
+	}
+	if err := keptByJSON(reflect.TypeFor[S](), nil); err != nil && caching.err == nil {
+		caching.err = fmt.Errorf("the state cannot be in a cache: %w", err)
+	}
+	return &caching
+}
+
+// cache has states of aggregates. The zero value of the pointer has none.
+type cache struct {
+	mu        sync.Mutex
+	max, size int
+	states    map[cacheKey]*list.Element
+	recent    list.List // of *cached, the most recently used first
+	sweeping  bool
+}
+
+type cacheKey struct {
+	source streams.Source
+	stream string
+}
+
+// cached is a state in a cache.
+type cached struct {
+	cacheKey
+	state             []byte
+	version, position int64
+	last, begun       time.Time
+	saves             bool
+	saved, generation int64
+	snapshot          int64
+}
+
+// cachedOverhead is what a state needs beside its JSON and the names, in bytes.
+const cachedOverhead = 300
+
+func (e *cached) size() int { return len(e.state) + len(e.stream) + cachedOverhead }
+
+func newCache(maxBytes int) *cache {
+	return &cache{max: maxBytes, states: make(map[cacheKey]*list.Element)}
+}
+
+// find returns a state, nil if there is none.
+func (c *cache) find(key cacheKey) *cached {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.states[key]
+	if at == nil {
+		return nil
+	}
+	e := at.Value.(*cached)
+	if time.Since(e.begun) >= fresh {
+		c.remove(at)
+		return nil
+	}
+	c.recent.MoveToFront(at)
+	return e
+}
+
+// keep replaces a state. States that were not used for longest make room for it.
+func (c *cache) keep(e *cached) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.states[e.cacheKey]; at != nil {
+		c.remove(at)
+	}
+	if e.size() > c.max {
+		return
+	}
+	c.size += e.size()
+	c.states[e.cacheKey] = c.recent.PushFront(e)
+	for c.size > c.max {
+		c.remove(c.recent.Back())
+	}
+	if !c.sweeping {
+		c.sweeping = true
+		time.AfterFunc(fresh, c.sweep)
+	}
+}
+
+// drop removes a state.
+func (c *cache) drop(key cacheKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.states[key]; at != nil {
+		c.remove(at)
+	}
+}
+
+func (c *cache) remove(at *list.Element) {
+	e := c.recent.Remove(at).(*cached)
+	delete(c.states, e.cacheKey)
+	c.size -= e.size()
+}
+
+// sweep removes the states that are not used anymore, so that nothing of them stays in memory.
+func (c *cache) sweep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := fresh
+	for at := c.recent.Front(); at != nil; {
+		e, following := at.Value.(*cached), at.Next()
+		left := fresh - time.Since(e.begun)
+		if left <= 0 {
+			c.remove(at)
+		}
+		if left > 0 {
+			next = min(next, left)
+		}
+		at = following
+	}
+	c.sweeping = c.recent.Len() > 0
+	if c.sweeping {
+		time.AfterFunc(next, c.sweep)
+	}
+}
+
+// recall begins with a state of the cache, if there is one. It returns its last event.
+func (l *loaded[S]) recall(c *cache, key cacheKey) *streams.Last {
+	e := c.find(key)
+	if e == nil {
+		return nil
+	}
+	state, ok := decode[S](e.state)
+	if !ok {
+		return nil
+	}
+	l.State, l.Version, l.Position, l.last, l.begun, l.Snapshot = state, e.version, e.position, e.last, e.begun, e.snapshot
+	l.saves, l.saved, l.generation = e.saves, e.saved, e.generation
+	return &streams.Last{Version: e.version, Position: e.position, Time: e.last}
+}
+
+// store keeps the state for later loads.
+func (l *loaded[S]) store(c *cache, key cacheKey) {
+	state, ok := encode(l.State)
+	if !ok {
+		c.drop(key)
+		return
+	}
+	c.keep(&cached{cacheKey: key, state: state, version: l.Version, position: l.Position, last: l.last, begun: l.begun, snapshot: l.Snapshot,
+		saves: l.saves, saved: l.saved, generation: l.generation})
+}
