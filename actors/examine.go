@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/usercode"
@@ -78,7 +79,7 @@ const askTimeout = 5 * time.Second
 // ask calls the user's FailureHandler and returns its answer.
 func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 	f.Err = usercode.Open(f.Err)
-	ctx = engine.WithProjection(ctx, f.Projection)
+	ctx = event.CausedBy(engine.WithProjection(ctx, f.Projection), f.Projection.Tenant, f.Event)
 	action, err := usercode.Ask(ctx, askTimeout, func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
 	if err == nil && !engine.KnownAction(action) {
 		err = fmt.Errorf("it returned %v", action)

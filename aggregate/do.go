@@ -35,7 +35,7 @@ func (c *Category[S]) Do(ctx context.Context, s Store, id string, decide func(st
 	if err != nil {
 		return Result[S]{}, err
 	}
-	o, err := newOptions(list)
+	o, err := newOptions(ctx, list)
 	if err != nil {
 		return Result[S]{}, fmt.Errorf("carry out a command on %s: %w", excerpt.Quoted(stream), err)
 	}

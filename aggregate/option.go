@@ -2,10 +2,13 @@ package aggregate
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/cause"
+	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
 // defaultRetries is how often a command is decided again. Each time other commands on the same streams have gone on.
@@ -18,6 +21,7 @@ type options struct {
 	retries int
 	key     string
 	keyed   bool
+	cause   cause.Cause
 }
 
 // Retries limits how often the command is decided again after other commands were faster. The default is 10. After the last one, or with 0,
@@ -31,13 +35,15 @@ func Retries(n int) Option { return func(o *options) { o.retries = n } }
 // Two commands of a tenant must not have the same key. If a key was used for another stream, Do returns event.ErrKeyReused. Run cannot tell
 // the two apart, and returns the result of the first.
 //
-// The events of the command get the key as their CausationID, unless the decision sets one.
+// The events of the command get the key as their CausationID, unless the decision sets one. In a handler, the key takes the place of the
+// handled event there: the event led to the command, and the command to its events. The CorrelationID is that of the handled event, as
+// without a key: see event.CausedBy.
 //
 // The stores keep keys for a limited time: see Options.KeyRetention there.
 func Key(key string) Option { return func(o *options) { o.key, o.keyed = key, true } }
 
-func newOptions(list []Option) (options, error) {
-	o := options{retries: defaultRetries}
+func newOptions(ctx context.Context, list []Option) (options, error) {
+	o := options{retries: defaultRetries, cause: cause.From(ctx)}
 	for _, set := range list {
 		set(&o)
 	}
@@ -59,14 +65,13 @@ func (o options) expect(version int64) event.Expected {
 	return expected
 }
 
-// caused returns the events of the command with their cause.
+// caused returns the events of the command with their cause. Folds see it, as they do when the aggregate is loaded again.
 func (o options) caused(events []event.Event) []event.Event {
-	if !o.keyed {
-		return events
+	if o.keyed {
+		events = slices.Clone(events)
+		for i := range events {
+			events[i].CausationID = cmp.Or(events[i].CausationID, o.key)
+		}
 	}
-	caused := slices.Clone(events)
-	for i := range caused {
-		caused[i].CausationID = cmp.Or(caused[i].CausationID, o.key)
-	}
-	return caused
+	return eventlog.Caused(o.cause, events)
 }

@@ -33,7 +33,7 @@ type Outcome struct {
 //
 // A stream that was only loaded is not checked again.
 func Run(ctx context.Context, s Store, fn func(ctx context.Context, u *Unit) error, list ...Option) (Outcome, error) {
-	o, err := newOptions(list)
+	o, err := newOptions(ctx, list)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("carry out a command: %w", err)
 	}

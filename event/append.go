@@ -27,6 +27,9 @@ type AppendFunc func(ctx context.Context, a Appending) (Appended, error)
 // The AppendFunc calls next with the context that it received, or with a context that it derived from that one. It may change
 // Events and Expected, but not Tenant or Stream. If it does not call next, nothing is appended, and Append returns the result
 // of the AppendFunc.
+//
+// The events have the ids of their cause already (see CausedBy), and are stored with what the AppendFunc makes of them. An event that it
+// adds has only the ids that it gives it.
 type AppendMiddleware func(next AppendFunc) AppendFunc
 
 // WithHeaders returns a copy whose events also have these headers. Existing headers of an event are kept.

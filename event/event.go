@@ -32,9 +32,11 @@ type Event struct {
 	Body json.RawMessage
 	// Headers carry what is not part of the fact, such as a user, a source or a trace.
 	Headers map[string]string
-	// CausationID is the id of what led to this event, usually of a command or of another event. Optional.
+	// CausationID is the id of what led to this event, usually of a command or of another event. Optional. If it is empty, an append in a
+	// handler sets it: see CausedBy.
 	CausationID string
-	// CorrelationID is shared by all events of one conversation. Optional.
+	// CorrelationID is shared by all events of one conversation. Optional. If it is empty, an append in a handler or with WithCorrelation
+	// sets it.
 	CorrelationID string
 	// Time is when another store inserted the event, if this is a copy of it. It must be from year 1 to 9999, is kept in microseconds, and
 	// may be later than now. Default: the time of the append, by the clock of the server, or of the machine that has the file. The lag of a
@@ -125,7 +127,7 @@ type Envelope struct {
 	// Part numbers the events, from 1 on, into which an upcaster splits a stored event (see package eventtype). They have one position
 	// and one version. It is 0 for any other event.
 	Part int `json:"part,omitempty"`
-	// Type, Body, CausationID and CorrelationID are as appended.
+	// Type, Body, CausationID and CorrelationID are as appended. CausedBy says what they are if the append did not set them.
 	Type          string          `json:"type"`
 	Body          json.RawMessage `json:"body"`
 	CausationID   string          `json:"causationId,omitempty"`

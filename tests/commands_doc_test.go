@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,6 +50,13 @@ func withdraw(ctx context.Context, store aggregate.Store, id, account string, ce
 		}
 		return []event.Event{event.New(Withdrawn{Cents: cents})}, nil
 	}, aggregate.Key(id))
+}
+
+// correlated gives what a request appends the id of the request.
+func correlated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(event.WithCorrelation(r.Context(), r.Header.Get("X-Request-ID"))))
+	})
 }
 
 // centsIn returns what is in account 1, and its version.
@@ -102,6 +112,34 @@ func TestCommandRefusesATypeThatItDoesNotKnow(t *testing.T) {
 		}
 		if head := b.Head(); head != 2 {
 			t.Errorf("the last position is %d", head)
+		}
+	})
+}
+
+// The command of a request has its id, and so has what a handler appends because of it.
+func TestRequestGivesItsIDToItsEvents(t *testing.T) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
+		_, err := deposit(b.Ctx, b.Store, "a", "1", 100)
+		b.Must(err)
+		server := correlated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := withdraw(r.Context(), b.Store, "b", "1", 1); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		}))
+		request := httptest.NewRequestWithContext(b.Ctx, http.MethodPost, "/", nil)
+		request.Header.Set("X-Request-ID", "request-9")
+		answer := httptest.NewRecorder()
+		server.ServeHTTP(answer, request)
+		if answer.Code != http.StatusOK {
+			t.Fatal(answer.Body)
+		}
+		b.Idle(millrace.Projection{Name: "p", Handler: kit.Typed[Withdrawn]{Store: b.Store}.On(
+			func(ctx context.Context, tx kit.Tx, _ event.Of[Withdrawn]) error {
+				_, err := b.Store.AppendTx(ctx, tx, "letters", event.Any, event.New(kit.Noted{}))
+				return err
+			})})
+		if got, want := ids(b.All(b.Store)), []string{"a ", "b request-9", "default/2 request-9"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	})
 }

@@ -26,8 +26,11 @@ import (
 )
 
 // tables are those of the read models, in both databases.
-const tables = `create table order_list (id text primary key, customer text not null, cents bigint not null, state text not null);
-	create table deadlines (id text primary key, due bigint not null)`
+const tables = `create table if not exists order_list (id text primary key, customer text not null, cents bigint not null, state text not null);
+	create table if not exists deadlines (id text primary key, due bigint not null)`
+
+// errNothing is returned by service.show for what is not in a read model.
+var errNothing = errors.New("there is no such row")
 
 // settings are those of the command line.
 type settings struct {
@@ -42,8 +45,8 @@ type service struct {
 		aggregate.Store
 	}
 	projections []millrace.Projection
-	// state returns the state of an order in the list, and due the orders whose deadlines have passed.
-	state func(ctx context.Context, id string) (string, error)
+	// show returns a text that a query of a read model finds, and due the orders whose deadlines have passed.
+	show  func(ctx context.Context, query, arg string) (string, error)
 	due   func(ctx context.Context, now time.Time) ([]string, error)
 	close func()
 }
@@ -123,12 +126,12 @@ func (s *service) expireUntil(ctx context.Context) error {
 func handler(s *service, rt *millrace.Runtime) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		var placed OrderPlaced
-		if err := json.NewDecoder(r.Body).Decode(&placed); err != nil {
+		placed, err := placedOf(r)
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		done, err := orders.Do(r.Context(), s.store, r.PathValue("id"), place(placed.Customer, placed.Cents), key(r))
+		done, err := orders.Do(r.Context(), s.store, r.PathValue("id"), place(placed), key(r))
 		if err == nil {
 			err = rt.WaitFor(r.Context(), millrace.ProjectionID{Name: "order_list"}, done.Position)
 		}
@@ -147,15 +150,34 @@ func handler(s *service, rt *millrace.Runtime) http.Handler {
 		_, err := payments.Do(r.Context(), s.store, r.PathValue("id"), answer(reference), key(r))
 		reply(w, err)
 	})
-	mux.HandleFunc("GET /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		state, err := s.state(r.Context(), r.PathValue("id"))
-		if err != nil {
-			reply(w, err)
-			return
-		}
-		_, _ = fmt.Fprintln(w, state)
+	for path, query := range map[string]string{
+		"GET /orders/{id}":   "select state from order_list where id = $1",
+		"GET /turnover/{id}": "select cast(cents as text) from turnover where currency = $1",
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			text, err := s.show(r.Context(), query, r.PathValue("id"))
+			if err != nil {
+				reply(w, err)
+				return
+			}
+			_, _ = fmt.Fprintln(w, text)
+		})
+	}
+	return correlated(mux)
+}
+
+// correlated gives the events of a request the id of its command, and so those that follow from them.
+func correlated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(event.WithCorrelation(r.Context(), r.Header.Get("Idempotency-Key"))))
 	})
-	return mux
+}
+
+// placedOf returns the order of a request.
+func placedOf(r *http.Request) (OrderPlaced, error) {
+	placed := OrderPlaced{Currency: "EUR"} // clients of release 1 name none
+	err := json.NewDecoder(r.Body).Decode(&placed)
+	return placed, err
 }
 
 func key(r *http.Request) aggregate.Option { return aggregate.Key(r.Header.Get("Idempotency-Key")) }
@@ -165,7 +187,7 @@ func reply(w http.ResponseWriter, err error) {
 	code := http.StatusOK
 	switch {
 	case err == nil:
-	case errors.Is(err, ErrNoOrder):
+	case errors.Is(err, ErrNoOrder), errors.Is(err, errNothing):
 		code = http.StatusNotFound
 	case errors.Is(err, ErrPlaced), errors.Is(err, ErrPaid), errors.Is(err, ErrCancelled):
 		code = http.StatusConflict

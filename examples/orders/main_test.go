@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +19,8 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
+	"github.com/millrace-go/millrace/examples/orders/release1"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 	"github.com/millrace-go/millrace/millracetest"
@@ -25,10 +29,11 @@ import (
 func TestMain(m *testing.M) { testmain.Run(m) }
 
 func TestDecisions(t *testing.T) {
-	placed, paid := event.New(OrderPlaced{"Ada", 42_00}), event.New(OrderPaid{"r1"})
-	millracetest.Given(t, orders).When(place("Ada", 42_00)).Then(placed)
-	millracetest.Given(t, orders).When(place("Ada", 0)).ThenError(ErrCents)
-	millracetest.Given(t, orders, placed).When(place("Ada", 42_00)).ThenError(ErrPlaced)
+	order := OrderPlaced{Customer: "Ada", Cents: 42_00}
+	placed, paid := event.New(order), event.New(OrderPaid{"r1"})
+	millracetest.Given(t, orders).When(place(order)).Then(placed)
+	millracetest.Given(t, orders).When(place(OrderPlaced{Customer: "Ada"})).ThenError(ErrCents)
+	millracetest.Given(t, orders, placed).When(place(order)).ThenError(ErrPlaced)
 	millracetest.Given(t, orders, placed).When(pay("r1")).Then(paid)
 	millracetest.Given(t, orders, placed, paid).When(pay("r1")).Then()
 	millracetest.Given(t, orders, placed, paid).When(cancel("late")).ThenError(ErrPaid)
@@ -45,6 +50,7 @@ type world struct {
 	server  *httptest.Server
 	mu      sync.Mutex
 	asked   []string // what the provider was asked, without repeats
+	bodies  []string
 	tokens  map[string]bool
 }
 
@@ -98,6 +104,8 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 	if !w.tokens[token] {
 		w.tokens[token] = true
 		w.asked = append(w.asked, r.URL.Path)
+		body, _ := io.ReadAll(r.Body)
+		w.bodies = append(w.bodies, string(body))
 		http.Error(out, "not now", http.StatusServiceUnavailable)
 	}
 }
@@ -157,21 +165,65 @@ func (w *world) untilAsked(path string) {
 
 func (w *world) untilState(id, state string) {
 	w.t.Helper()
-	w.until(fmt.Sprint(id, " is ", state), func() bool {
-		now, err := w.service.state(w.t.Context(), id)
-		return err == nil && now == state
+	w.untilShown("/orders/"+id, state)
+}
+
+// untilShown waits until the service shows a text.
+func (w *world) untilShown(path, want string) {
+	w.t.Helper()
+	w.until(path+" is "+want, func() bool {
+		code, text := w.get(path)
+		return code == http.StatusOK && text == want
 	})
+}
+
+func (w *world) get(path string) (code int, text string) {
+	w.t.Helper()
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.server.URL+path, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, _ := io.ReadAll(response.Body)
+	return response.StatusCode, strings.TrimSpace(string(content))
+}
+
+// mustHave compares all events, with what led to each, and checks that they are one conversation.
+func (w *world) mustHave(conversation string, want ...string) {
+	w.t.Helper()
+	var got []string
+	for e, err := range w.service.store.(event.Reader).ReadAll(w.t.Context(), event.ReadOptions{}) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if e.CorrelationID != conversation {
+			w.t.Errorf("event %d is in the conversation %q", e.Position, e.CorrelationID)
+		}
+		got = append(got, fmt.Sprintf("%d %s by %s", e.Position, e.Type, e.CausationID))
+	}
+	if !slices.Equal(got, want) {
+		w.t.Errorf("the events are %q, want %q", got, want)
+	}
 }
 
 func TestOrderIsPaid(t *testing.T) {
 	onEachStore(t, time.Hour, func(w *world) {
 		w.mustSend("c1", "/orders/7", `{"customer": "Ada", "cents": 4200}`)
-		if state, err := w.service.state(t.Context(), "7"); state != "placed" || err != nil {
-			t.Errorf("after the answer the list shows %q, %v", state, err)
+		if code, text := w.get("/orders/7"); code != http.StatusOK || text != "placed" {
+			t.Errorf("after the answer the list shows %d %s", code, text)
 		}
 		w.untilAsked("/payments/7")
 		w.mustSend("p1", "/payments/7", url.Values{"reference": {"r1"}}.Encode())
 		w.untilState("7", "paid")
+		w.mustHave("c1",
+			"1 OrderPlaced.v2 by c1",
+			"2 PaymentRequested by default/1",
+			"3 PaymentMade by p1",
+			"4 OrderPaid by default/3")
 		if code, text := w.send("c2", "/orders/7/cancel", ""); code != http.StatusConflict || text != ErrPaid.Error() {
 			t.Errorf("%d %s", code, text)
 		}
@@ -209,6 +261,53 @@ func TestDeclinedPaymentCancels(t *testing.T) {
 		}
 		w.mustSend("p1", "/payments/7", "reference=")
 		w.untilState("7", "cancelled")
+	})
+}
+
+// The events of release 1 are in the store as that release has written them.
+func TestReleaseTwoReadsReleaseOne(t *testing.T) {
+	onEachStore(t, time.Hour, func(w *world) {
+		old := w.service.store.(event.Appender)
+		for stream, events := range map[string][]event.Event{
+			"order-5":   {event.Untyped("OrderPlaced", json.RawMessage(`{"customer":"Ada","cents":4200}`))},
+			"order-6":   {event.New(release1.OrderPlaced{Customer: "Ada", Cents: 100}), event.New(release1.OrderCancelled{Reason: "late"})},
+			"payment-4": {event.Untyped("PaymentRequested", json.RawMessage(`{"cents":300}`))},
+		} {
+			if _, err := old.Append(t.Context(), stream, event.NoStream, events...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.mustSend("c1", "/orders/7", `{"customer": "Bob", "cents": 1000, "currency": "USD"}`)
+		w.mustSend("c2", "/orders/8", `{"customer": "Bob", "cents": 1}`) // by a client of release 1
+		w.untilShown("/turnover/EUR", "4301")
+		w.untilShown("/turnover/USD", "1000")
+		w.untilState("5", "placed")
+		w.untilState("6", "cancelled")
+		order, err := orders.Load(t.Context(), w.service.store, "5")
+		if err != nil || order.State != (Order{Placed: true, Cents: 42_00}) {
+			t.Errorf("%+v, %v", order, err)
+		}
+		w.until("the provider is asked for each payment", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return len(w.bodies) == 5
+		})
+		slices.Sort(w.bodies)
+		if want := []string{`{"cents":1,"currency":"EUR"}`, `{"cents":100,"currency":"EUR"}`, `{"cents":1000,"currency":"USD"}`, `{"cents":300}`,
+			`{"cents":4200,"currency":"EUR"}`}; !slices.Equal(w.bodies, want) {
+			t.Errorf("the provider was asked for %q", w.bodies)
+		}
+		w.mustSend("p1", "/payments/5", "reference=r1")
+		w.untilState("5", "paid")
+	})
+}
+
+func TestUnregisteredTypeIsRefused(t *testing.T) {
+	onEachStore(t, time.Hour, func(w *world) {
+		_, err := w.service.store.(event.Appender).Append(t.Context(), "order-7", event.Any, event.Untyped("OrderPayed", nil))
+		if !errors.Is(err, eventtype.ErrNotRegistered) {
+			t.Error(err)
+		}
 	})
 }
 

@@ -12,6 +12,7 @@ type (
 	OrderPlaced struct {
 		Customer string `json:"customer"`
 		Cents    int64  `json:"cents"`
+		Currency string `json:"currency"`
 	}
 	OrderPaid struct {
 		Reference string `json:"reference"`
@@ -21,7 +22,7 @@ type (
 	}
 )
 
-func (OrderPlaced) EventType() string    { return "OrderPlaced" }
+func (OrderPlaced) EventType() string    { return "OrderPlaced.v2" }
 func (OrderPaid) EventType() string      { return "OrderPaid" }
 func (OrderCancelled) EventType() string { return "OrderCancelled" }
 
@@ -45,15 +46,15 @@ var (
 	ErrCents     = errors.New("an order costs at least 1 cent")
 )
 
-func place(customer string, cents int64) func(Order) ([]event.Event, error) {
+func place(placed OrderPlaced) func(Order) ([]event.Event, error) {
 	return func(o Order) ([]event.Event, error) {
 		switch {
 		case o.Placed:
 			return nil, ErrPlaced
-		case cents < 1:
+		case placed.Cents < 1:
 			return nil, ErrCents
 		}
-		return []event.Event{event.New(OrderPlaced{Customer: customer, Cents: cents})}, nil
+		return []event.Event{event.New(placed)}, nil
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 // The events of a payment, which has the id of its order. The provider makes payments, and answers later.
 type (
 	PaymentRequested struct {
-		Cents int64 `json:"cents"`
+		Cents    int64  `json:"cents"`
+		Currency string `json:"currency,omitzero"` // release 1 has none: the provider takes euros then
 	}
 	PaymentMade struct {
 		Reference string `json:"reference"`
@@ -27,11 +28,14 @@ func (RefundRequested) EventType() string  { return "RefundRequested" }
 // Payment is what decisions about a payment need to know.
 type Payment struct {
 	Requested, Answered, Refunded bool
-	Reference                     string
+	Reference, Conversation       string
 }
 
 var payments = aggregate.New("payment",
-	aggregate.On(func(p Payment, e event.Of[PaymentRequested]) Payment { p.Requested = true; return p }),
+	aggregate.On(func(p Payment, e event.Of[PaymentRequested]) Payment {
+		p.Requested, p.Conversation = true, e.CorrelationID
+		return p
+	}),
 	aggregate.On(func(p Payment, e event.Of[PaymentMade]) Payment {
 		p.Answered, p.Reference = true, e.Body.Reference
 		return p
@@ -40,16 +44,16 @@ var payments = aggregate.New("payment",
 	aggregate.On(func(p Payment, e event.Of[RefundRequested]) Payment { p.Refunded = true; return p }),
 )
 
-func request(cents int64) func(Payment) ([]event.Event, error) {
+func request(placed OrderPlaced) func(Payment) ([]event.Event, error) {
 	return func(p Payment) ([]event.Event, error) {
 		if p.Requested {
 			return nil, nil
 		}
-		return []event.Event{event.New(PaymentRequested{Cents: cents})}, nil
+		return []event.Event{event.New(PaymentRequested{Cents: placed.Cents, Currency: placed.Currency})}, nil
 	}
 }
 
-// answer records the provider's answer. A reference is that of a payment that was made.
+// answer records the provider's answer, which continues the conversation of the request. A reference is that of a payment that was made.
 func answer(reference string) func(Payment) ([]event.Event, error) {
 	return func(p Payment) ([]event.Event, error) {
 		switch {
@@ -57,10 +61,13 @@ func answer(reference string) func(Payment) ([]event.Event, error) {
 			return nil, ErrNoOrder
 		case p.Answered:
 			return nil, nil
-		case reference == "":
-			return []event.Event{event.New(PaymentDeclined{})}, nil
 		}
-		return []event.Event{event.New(PaymentMade{Reference: reference})}, nil
+		answered := event.New(PaymentMade{Reference: reference})
+		if reference == "" {
+			answered = event.New(PaymentDeclined{})
+		}
+		answered.CorrelationID = p.Conversation
+		return []event.Event{answered}, nil
 	}
 }
 

@@ -13,7 +13,12 @@ import (
 
 // openPostgres opens the service on a PostgreSQL database.
 func openPostgres(ctx context.Context, s settings) (*service, error) {
-	store, err := pgstore.Open(ctx, s.store, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(tables)}})
+	types, err := eventTypes()
+	if err != nil {
+		return nil, err
+	}
+	store, err := pgstore.Open(ctx, s.store, pgstore.Options{Types: types,
+		TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(tables), pgstore.TenantSQL(turnoverTable)}})
 	if err != nil {
 		return nil, err
 	}
@@ -28,15 +33,14 @@ func openPostgres(ctx context.Context, s settings) (*service, error) {
 			{Name: "provider", Handler: millrace.DeliverRoute(millrace.DeliverOn(provider.request), millrace.DeliverOn(provider.refund))},
 			{Name: "order_list", Handler: pgstore.Route(pgstore.OnQueued(listPlaced), pgstore.OnQueued(listPaid), pgstore.OnQueued(listCancelled))},
 			{Name: "deadlines", Handler: pgstore.Route(pgstore.OnQueued(setDeadline(s.patience)), pgstore.OnQueued(clearPaid), pgstore.OnQueued(clearCancelled))},
+			{Name: "turnover", Handler: pgstore.OnQueued(addTurnover)},
 		},
-		state: func(ctx context.Context, id string) (state string, err error) {
-			err = store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-				return tx.QueryRow(ctx, "select state from order_list where id = $1", id).Scan(&state)
-			})
+		show: func(ctx context.Context, query, arg string) (text string, err error) {
+			err = store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, query, arg).Scan(&text) })
 			if errors.Is(err, pgx.ErrNoRows) {
-				err = ErrNoOrder
+				err = errNothing
 			}
-			return state, err
+			return text, err
 		},
 		due: func(ctx context.Context, now time.Time) (ids []string, err error) {
 			err = store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {

@@ -23,7 +23,7 @@ type process[Tx any] struct {
 
 func (p process[Tx]) onPlaced(ctx context.Context, tx Tx, e event.Of[OrderPlaced]) error {
 	id, _ := orders.ID(e.Stream)
-	_, err := payments.Do(ctx, aggregate.Within(p.store, tx), id, request(e.Body.Cents))
+	_, err := payments.Do(ctx, aggregate.Within(p.store, tx), id, request(e.Body))
 	return err
 }
 

@@ -12,18 +12,18 @@ import (
 
 // openSQLite opens the service on an SQLite file.
 func openSQLite(ctx context.Context, s settings) (*service, error) {
-	store, err := sqlitestore.Open(ctx, s.store, sqlitestore.Options{})
+	types, err := eventTypes()
+	if err != nil {
+		return nil, err
+	}
+	store, err := sqlitestore.Open(ctx, s.store, sqlitestore.Options{Types: types})
 	if err != nil {
 		return nil, err
 	}
 	err = store.Migrate(ctx)
 	if err == nil {
 		err = store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			var n int
-			err := tx.QueryRowContext(ctx, "select count(*) from sqlite_schema where name = 'order_list'").Scan(&n)
-			if err == nil && n == 0 {
-				_, err = tx.ExecContext(ctx, tables)
-			}
+			_, err := tx.ExecContext(ctx, tables+";"+turnoverTable)
 			return err
 		})
 	}
@@ -38,13 +38,14 @@ func openSQLite(ctx context.Context, s settings) (*service, error) {
 			{Name: "provider", Handler: millrace.DeliverRoute(millrace.DeliverOn(provider.request), millrace.DeliverOn(provider.refund))},
 			{Name: "order_list", Handler: sqlitestore.Route(sqlitestore.OnQueued(listPlaced), sqlitestore.OnQueued(listPaid), sqlitestore.OnQueued(listCancelled))},
 			{Name: "deadlines", Handler: sqlitestore.Route(sqlitestore.OnQueued(setDeadline(s.patience)), sqlitestore.OnQueued(clearPaid), sqlitestore.OnQueued(clearCancelled))},
+			{Name: "turnover", Handler: sqlitestore.OnQueued(addTurnover)},
 		},
-		state: func(ctx context.Context, id string) (state string, err error) {
-			err = store.DB().QueryRowContext(ctx, "select state from order_list where id = ?", id).Scan(&state)
+		show: func(ctx context.Context, query, arg string) (text string, err error) {
+			err = store.DB().QueryRowContext(ctx, query, arg).Scan(&text)
 			if errors.Is(err, sql.ErrNoRows) {
-				err = ErrNoOrder
+				err = errNothing
 			}
-			return state, err
+			return text, err
 		},
 		due: func(ctx context.Context, now time.Time) (ids []string, err error) {
 			rows, err := store.DB().QueryContext(ctx, "select id from deadlines where due <= ? order by due limit 100", now.UnixMilli())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/cause"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/internal/usercode"
@@ -90,8 +91,9 @@ func HandleEach[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) err
 	return made(func(c Chain) Handler {
 		return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
 			one := func(ctx context.Context, events []event.Envelope) error { return f(ctx, tx.(Tx), events[0]) }
+			causing := causing(ctx, events)
 			for i := range events {
-				if err := named(events[i], func() error { return c.call(ctx, events[i:i+1:i+1], one) }); err != nil {
+				if err := named(events[i], func() error { return c.call(&causing[i], events[i:i+1:i+1], one) }); err != nil {
 					return err
 				}
 			}
@@ -304,12 +306,13 @@ func deliversOne(one func(ctx context.Context, d Delivery, event []event.Envelop
 	return Handler{One: one, Deliver: func(ctx context.Context, d Delivery) error {
 		var longest time.Duration
 		events := d.Events()
+		causing := causing(ctx, events)
 		for i := range events {
 			if i > 0 && events[i].Position != events[i-1].Position && d.Remaining() <= 2*longest {
 				return nil
 			}
 			began := time.Now()
-			if err := one(ctx, d, events[i:i+1:i+1]); err != nil {
+			if err := one(&causing[i], d, events[i:i+1:i+1]); err != nil {
 				return err
 			}
 			if i+1 < len(events) && events[i+1].Position == events[i].Position {
@@ -322,6 +325,17 @@ func deliversOne(one func(ctx context.Context, d Delivery, event []event.Envelop
 		}
 		return nil
 	}}
+}
+
+// causing returns a context for each event: what is appended with it is caused by the event. They are one allocation.
+func causing(ctx context.Context, events []event.Envelope) []cause.Context {
+	id, _ := ProjectionFrom(ctx)
+	list := make([]cause.Context, len(events))
+	for i := range events {
+		list[i] = cause.Context{Context: ctx,
+			Cause: cause.Cause{Tenant: id.Tenant, Position: events[i].Position, Correlation: events[i].CorrelationID}}
+	}
+	return list
 }
 
 type projectionKey struct{}

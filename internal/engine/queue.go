@@ -33,9 +33,10 @@ func HandleQueue[Tx any](s Queues[Tx], f func(ctx context.Context, q queued.Queu
 func HandleQueueEach[Tx any](s Queues[Tx], f func(ctx context.Context, q queued.Queue, e event.Envelope) error) Handler {
 	return s.handler(false, f == nil, func(c Chain) queueFunc {
 		return func(ctx context.Context, q queued.Queue, events []event.Envelope) error {
+			causing := causing(ctx, events)
 			for i := range events {
 				one := func(ctx context.Context, events []event.Envelope) error { return f(ctx, q.At(events[0]), events[0]) }
-				if err := named(events[i], func() error { return c.call(ctx, events[i:i+1:i+1], one) }); err != nil {
+				if err := named(events[i], func() error { return c.call(&causing[i], events[i:i+1:i+1], one) }); err != nil {
 					return err
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/cause"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/within"
 )
@@ -38,8 +39,9 @@ func NewMiddleware(all []event.AppendMiddleware) (*Middleware, error) {
 	return &Middleware{next}, nil
 }
 
-// Around calls do within the middleware.
+// Around calls do within the middleware, with the ids of the cause that ctx has.
 func (m *Middleware) Around(ctx context.Context, a event.Appending, do event.AppendFunc) (event.Appended, error) {
+	a.Events = Caused(cause.From(ctx), a.Events)
 	if m == nil {
 		return do(ctx, a)
 	}

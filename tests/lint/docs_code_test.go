@@ -26,7 +26,8 @@ var codeOf = map[string][]string{
 	"docs/stopping.md":   {"tests/stopping_doc_test.go"},
 	"docs/tenants.md":    {"tests/postgres/tenants_doc_test.go"},
 	"docs/testing.md":    {"millracetest/testing_doc_test.go"},
-	"docs/tutorial.md":   {"examples/orders/orders.go", "examples/orders/process.go", "examples/orders/main.go", "examples/orders/postgres.go", "examples/orders/main_test.go"},
+	"docs/tutorial.md": {"examples/orders/orders.go", "examples/orders/process.go", "examples/orders/main.go", "examples/orders/postgres.go", "examples/orders/main_test.go",
+		"examples/orders/payments.go", "examples/orders/release2.go", "examples/orders/release1/events.go"},
 }
 
 // unindented returns the lines of a text without the indentation of a block in a function.

@@ -1,13 +1,13 @@
 package pages_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -103,16 +103,9 @@ func follow[T event.Typed](store *pgstore.Store, decide decision[T]) pgstore.Han
 		if err != nil {
 			return err
 		}
-		_, err = tenant.AppendTx(ctx, tx, e.Stream, event.Any, causedBy(e.Envelope, then)) // the batch wakes
+		_, err = tenant.AppendTx(ctx, tx, e.Stream, event.Any, then) // the batch wakes
 		return err
 	}, event.Strict)
-}
-
-// causedBy returns an event with the id of the event that led to it, and with the order that both belong to.
-func causedBy(cause event.Envelope, e event.Event) event.Event {
-	e.CausationID = fmt.Sprintf("%s/%d", cause.Stream, cause.Version)
-	e.CorrelationID = cause.Stream
-	return e
 }
 
 func checkout(store *pgstore.Store) millrace.Projection {
@@ -143,7 +136,7 @@ func charge[T event.Appender](tenantOf func(name string) (T, error), pay Pay) mi
 			if err != nil {
 				return err
 			}
-			_, err = tenant.Append(ctx, e.Stream, event.Any.WithKey(e.Token), causedBy(e.Envelope, answer))
+			_, err = tenant.Append(ctx, e.Stream, event.Any.WithKey(e.Token), answer)
 			return err
 		}, event.Strict),
 	}
@@ -175,7 +168,7 @@ func followInFile[T event.Typed](store *sqlitestore.Store, decide decision[T]) s
 		if err != nil {
 			return err
 		}
-		_, err = tenant.AppendTx(ctx, tx, e.Stream, event.Any, causedBy(e.Envelope, then))
+		_, err = tenant.AppendTx(ctx, tx, e.Stream, event.Any, then)
 		return err
 	}, event.Strict)
 }
@@ -227,19 +220,22 @@ func withOrders(t *testing.T, test func(t *testing.T, o orders)) {
 	})
 }
 
-// has compares the events of an order with these. Each is a type, and the version of the event that led to it.
+// has compares the events of an order with these. Each is a type, and the version of the event that led to it. What follows an event is in
+// its conversation, or in that which it begins.
 func (o orders) has(t *testing.T, tenant, stream string, want ...string) {
 	t.Helper()
 	var got []string
+	before := make(map[string]event.Envelope)
 	for e, err := range o.read(tenant, stream) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		line := e.Type
-		if cause, found := strings.CutPrefix(e.CausationID, stream+"/"); found && e.CorrelationID == stream {
-			line += " by " + cause
+		if cause, found := before[e.CausationID]; found && e.CorrelationID == cmp.Or(cause.CorrelationID, e.CausationID) {
+			line += fmt.Sprint(" by ", cause.Version)
 		}
 		got = append(got, line)
+		before[fmt.Sprintf("%s/%d", tenant, e.Position)] = e
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%s of tenant %s has %q, want %q", stream, tenant, got, want)
