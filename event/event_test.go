@@ -88,6 +88,14 @@ func FuzzValidateBody(f *testing.F) {
 	})
 }
 
+func TestHeadersThatAreTooLargeAreRefused(t *testing.T) {
+	e := Event{Type: "T", Headers: map[string]string{"h": strings.Repeat("x", 32<<20)}}
+	_, err := e.RawHeaders() // every append calls it
+	if want := "headers has 33554441 bytes as PostgreSQL prints it, of at most 33554432"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
 func TestEnvelopeGivesItsParts(t *testing.T) {
 	e := Envelope{Type: "T", Position: 7, Body: []byte(`{"a":1}`), RawHeaders: []byte(`{"h":"v"}`)}
 	var body struct{ A int }
