@@ -2,7 +2,11 @@ package lint_test
 
 import (
 	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +18,11 @@ import (
 const (
 	mostRootLines = 2000 // without tests
 	mostRootNames = 60   // with methods, also those of interfaces
+	// mostFaceNames is the most functions and types together of the packages of a service: those of facePackages.
+	mostFaceNames = 95
 )
+
+var facePackages = []string{".", "event", "projection", "pgstore", "sqlitestore"}
 
 // exportedIn returns the exported names that a file declares. Methods count if their types are exported.
 func exportedIn(p parsed) (found []string) {
@@ -75,6 +83,39 @@ func TestRootIsSmall(t *testing.T) {
 	if len(exported) > mostRootNames || len(exported) < mostRootNames/2 {
 		slices.Sort(exported)
 		t.Errorf("the root has %d exported names, and may have %d: %v", len(exported), mostRootNames, exported)
+	}
+}
+
+// The names are those of "go doc -short". It shows functions that make values of a type with the type.
+func TestServicesNeedFewNames(t *testing.T) {
+	files := make(map[string][]*ast.File)
+	set := token.NewFileSet()
+	for _, p := range goFiles(t) {
+		if !p.test() && slices.Contains(facePackages, p.folder()) {
+			file, err := parser.ParseFile(set, filepath.Join(root, p.name), nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files[p.folder()] = append(files[p.folder()], file)
+		}
+	}
+	var found []string
+	for folder, list := range files {
+		shown, err := doc.NewFromFiles(set, list, folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range shown.Funcs {
+			found = append(found, path.Join(folder, f.Name))
+		}
+		for _, of := range shown.Types {
+			found = append(found, path.Join(folder, of.Name))
+		}
+	}
+	t.Logf("%d functions and types", len(found))
+	if len(found) > mostFaceNames || len(found) < mostFaceNames/2 {
+		slices.Sort(found)
+		t.Errorf("%d functions and types, and there may be %d: %v", len(found), mostFaceNames, found)
 	}
 }
 
