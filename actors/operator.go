@@ -36,7 +36,7 @@ type operator struct {
 	running map[int64]context.CancelFunc
 	// places are what an operation needs to hold its projections and to run its hook.
 	places *slots
-	// swapsWaiting counts the operations that wait, without a place, for a version to catch up.
+	// swapsWaiting counts the swaps that wait for a version to catch up, and so take none of the places.
 	swapsWaiting *atomic.Int64
 	// taking reports that a search is in progress, and again that another one was asked for meanwhile.
 	taking, again bool

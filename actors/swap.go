@@ -17,8 +17,8 @@ const (
 	nearBehind = 1000
 	// heldMost limits how long the earlier version is held while the version catches up.
 	heldMost = 10 * time.Second
-	// lookFirst and lookMost bound the delays between two looks at the versions. Those of swaps without a place grow with the
-	// number of such swaps on the node: by their own length for each looksMost of them.
+	// lookFirst and lookMost bound the delays between two checks of the versions. Waiting swaps poll more slowly the more of them there are on
+	// the node: looksMost more of them add the delay once more.
 	lookFirst, lookMost = 5 * time.Millisecond, 250 * time.Millisecond
 	looksMost           = 8
 )

@@ -52,7 +52,7 @@ func (o *operator) hold(names ...string) {
 	o.T.Helper()
 	free, err := o.Plane().Hold(o.Ctx, o.op, names)
 	if !free {
-		o.T.Fatalf("%q do not stand still: %v", names, err)
+		o.T.Fatalf("%q are still running: %v", names, err)
 	}
 }
 

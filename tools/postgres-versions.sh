@@ -5,7 +5,7 @@
 # (see internal/pgtest), who must be able to read these folders.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-packages=(./pgstore . ./tests ./tests/moves ./tests/postgres ./cmd/demo)
+packages=(./pgstore . ./tests ./tests/aggregates ./tests/moves ./tests/postgres ./cmd/demo)
 
 platform() {
 	case "$(uname -s)-$(uname -m)" in

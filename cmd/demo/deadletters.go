@@ -57,7 +57,7 @@ type affectedEvent struct {
 	blocked  bool
 }
 
-// affected returns the affected events of a projection. It derives them from the events alone.
+// affected returns the events that a fault of the demo concerns in a projection. It derives them from the events alone.
 func (f *fault) affected(ctx context.Context, d database, m readModel) ([]affectedEvent, error) {
 	chosen := [][]any{}
 	for at := range f.chosen.of(m.name) {

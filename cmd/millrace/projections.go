@@ -311,7 +311,7 @@ func (c *cli) each(s store, past string, ids []millrace.ProjectionID, do func(a 
 			failures = append(failures, fmt.Errorf("%s: %w", report.Name(id), errs[i]))
 		}
 	}
-	return c.partly(past, changed, joined(failures))
+	return c.reportPartial(past, changed, joined(failures))
 }
 
 // name is the name of a projection in the output.

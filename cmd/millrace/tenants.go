@@ -101,7 +101,7 @@ func (c *cli) eachTenant(verb, past, short, long string, do func(ctx context.Con
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
 			for i, name := range names {
 				if err := do(ctx, s, name); err != nil {
-					return c.partly(past, names[:i], err)
+					return c.reportPartial(past, names[:i], err)
 				}
 			}
 			return c.changed(past, names)
@@ -130,7 +130,7 @@ must be repeated.`,
 					err = s.DropTenant(ctx, name, opts)
 				}
 				if err != nil {
-					return c.partly("dropped", names[:i], err)
+					return c.reportPartial("dropped", names[:i], err)
 				}
 			}
 			return c.changed("dropped", names)
@@ -231,8 +231,8 @@ func (c *cli) changed(done string, names []string) error {
 	})
 }
 
-// partly is changed before an error, which it returns.
-func (c *cli) partly(done string, names []string, err error) error {
+// reportPartial prints what was done before an error, and returns the error.
+func (c *cli) reportPartial(done string, names []string, err error) error {
 	if len(names) > 0 {
 		_ = c.changed(done, names)
 	}

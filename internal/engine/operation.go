@@ -139,7 +139,7 @@ type OperationRun struct {
 }
 
 // ErrNotStill is returned by RunOperation if a projection of the operation is not held or has an owner.
-var ErrNotStill = errors.New("the projections of the operation do not stand still")
+var ErrNotStill = errors.New("projections of the operation are still running")
 
 // AlreadyOpen returns projection.ErrOperationOpen with a description of the open operation.
 func AlreadyOpen(open Operation) error {

@@ -51,7 +51,7 @@ func (s *step) refused(job Job, f *engine.Fault) {
 			return
 		}
 	case Publicize:
-		s.log(zap.DebugLevel, "state not kept", zap.String("reason", job.Reason), zap.Error(f.Err))
+		s.log(zap.DebugLevel, "failure reason not saved", zap.String("reason", job.Reason), zap.Error(f.Err))
 		return
 	case Note:
 		s.noted(job, f)
