@@ -31,7 +31,7 @@ type node struct {
 	heads       heads
 }
 
-// heartbeats are those of this node.
+// heartbeats sends the heartbeats of this node.
 type heartbeats struct {
 	last time.Time
 	// trust is when the node may begin to declare other nodes dead because their heartbeats expired.

@@ -18,7 +18,7 @@ type shared struct {
 	// the library: it produces an actor once, and before Spawn returns.
 	props *actor.Props
 	next  actor.Actor
-	// configs are those of the machines, by definition.
+	// configs are the configurations of the state machines, by definition.
 	configs map[*engine.Definition]*machine.Config
 }
 

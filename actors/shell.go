@@ -32,7 +32,7 @@ type Crash struct {
 
 func (c *Crash) Error() string { return fmt.Sprintf("%s panicked: %v", c.Actor, c.Value) }
 
-// mailbox is that of all actors. An empty one takes some 180 bytes less than the default, and it frees the memory of a long queue.
+// mailbox is the mailbox of every actor. An empty one takes some 180 bytes less than the default, and it frees the memory of a long queue.
 var mailbox = actor.WithMailbox(actor.UnboundedLockfree())
 
 // dispatcher runs the messages of an actor in a goroutine, as the library does, but with a stack that need not grow. After 300

@@ -25,7 +25,7 @@ type worker struct {
 	deps *Deps
 	def  *engine.Definition
 	id   projection.ID
-	// epoch is that of the lease. Logs have it.
+	// epoch is the epoch of the lease, for logs.
 	epoch int64
 	fed   *intake
 	// running is the job in progress, nil if there is none. yielded is closed to have it end where it can do so in order.
@@ -188,7 +188,7 @@ func (w *worker) shares(job machine.Job) bool {
 	return w.def.Shares && !w.alone.Load() && !run.Reads() && !run.Fresh && len(run.Apart) == 0
 }
 
-// connect returns the Connect of a batch that can share a message. connected reports that its slot is that of a connection.
+// connect returns the Connect of a batch that can share a message. connected reports whether its slot is a connection's.
 func (w *worker) connect(connected bool) func(ctx context.Context, tenants []string) (release func(), err error) {
 	w.alone.Store(false)
 	return func(ctx context.Context, tenants []string) (release func(), err error) {

@@ -23,7 +23,7 @@ type Detail struct {
 	Tenures []Tenure `json:"tenures"`
 	// Batches are the last batches and deliveries that had events or failed, the newest first.
 	Batches []Batch `json:"batches"`
-	// Minutes are those of the last hour, by minutes and over all partitions, if the projection is in Summary.Worst.
+	// Minutes describe the last hour, minute by minute and over all partitions, if the projection is in Summary.Worst.
 	Minutes []Minute `json:"minutes"`
 }
 

@@ -66,7 +66,7 @@ type MoveReport struct {
 	Head int64
 	// Rows has the number of rows of each kind, all of which were compared.
 	Rows map[string]int64
-	// State is that of the tenant in the target: tenancy.Active or tenancy.Archived. A paused tenant is also paused there.
+	// State is the tenant's state in the target: tenancy.Active or tenancy.Archived. A paused tenant is also paused there.
 	State tenancy.State
 }
 

@@ -24,7 +24,7 @@ type RestoredTenant struct {
 	// Tables are the tables in the tenant's schema that are not the store's. A restore of the schema restored their rows too. A
 	// store in a file has none.
 	Tables []string
-	// Projections are those of the tenant, sorted by name.
+	// Projections are the tenant's projections, sorted by name.
 	Projections []RestoredProjection
 }
 

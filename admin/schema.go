@@ -7,7 +7,7 @@ import (
 
 // Schema compares the tables of a store with the migrations of this program.
 type Schema struct {
-	// Found is the version of the store's own tables, 0 if there are none. Newest is that of this program.
+	// Found is the version of the store's own tables, 0 if there are none. Newest is the newest version that this program knows.
 	Found  int `json:"found"`
 	Newest int `json:"newest"`
 	// Outdated are tenants that Migrate of the store would change, or whose tables are gone, at most 1,000.

@@ -148,7 +148,7 @@ type ProjectionStatus struct {
 	// projections that the projection is kept apart from.
 	Reason string `json:"reason,omitempty"`
 	// Owner is the id of the node that holds the lease, or held it when it died. OwnerName is its millrace.Config.NodeName, empty if the
-	// node died over an hour ago. Epoch is that of the lease.
+	// node died over an hour ago. Epoch is the epoch of the lease.
 	Owner     string `json:"owner,omitempty"`
 	OwnerName string `json:"ownerName,omitempty"`
 	Epoch     int64  `json:"epoch"`

@@ -73,7 +73,7 @@ type Category[S any] struct {
 	folds   map[string]Fold[S]
 	ignored []string
 	checks  []func(state S) error
-	// every is the number of events after which a snapshot is saved, 0 for never. revision is that of the folds, and fingerprint what a
+	// every is the number of events after which a snapshot is saved, 0 for never. revision is the revision of the folds, and fingerprint what a
 	// snapshot depends on beside the events, empty without snapshots.
 	every       int64
 	revision    int
@@ -174,7 +174,7 @@ type Aggregate[S any] struct {
 	ID     string
 	Stream string
 	State  S
-	// Version is that of the stream, and Position that of its last event. Both are 0 if the stream has no events.
+	// Version is the version of the stream, and Position the position of its last event. Both are 0 if the stream has no events.
 	Version, Position int64
 	// Snapshot is the version of the snapshot with which the load began, 0 if it read the whole stream.
 	Snapshot int64

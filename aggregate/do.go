@@ -28,7 +28,7 @@ type Result[S any] struct {
 // whose type the category does not know is refused: the aggregate could not be loaded again. So it could not after an event at which a fold
 // panics: a condition of Check makes Do fold before it appends.
 //
-// Other errors are those of Load and of the store's Append. After an error of the connection the events may have been appended or not. The
+// Do also returns the errors of Load and of the store's Append. After an error of the connection the events may have been appended or not. The
 // command can be repeated with the same key.
 func (c *Category[S]) Do(ctx context.Context, s Store, id string, decide func(state S) ([]event.Event, error), list ...Option) (Result[S], error) {
 	stream, err := c.stream(id)

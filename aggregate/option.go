@@ -36,7 +36,7 @@ func Retries(n int) Option { return func(o *options) { o.retries = n } }
 // the two apart, and returns the result of the first.
 //
 // The events of the command get the key as their CausationID, unless the decision sets one. In a handler, the key takes the place of the
-// handled event there: the event led to the command, and the command to its events. The CorrelationID is that of the handled event, as
+// handled event there: the event led to the command, and the command to its events. The CorrelationID comes from the handled event, as
 // without a key: see event.CausedBy.
 //
 // The stores keep keys for a limited time: see Options.KeyRetention there.

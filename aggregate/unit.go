@@ -21,9 +21,9 @@ type Hook interface{ Engine() engine.Hook }
 
 // Outcome is what Run has led to.
 type Outcome struct {
-	// Position is that of the last event, for WaitFor. It is 0 if nothing was appended.
+	// Position is the position of the last event, for WaitFor. It is 0 if nothing was appended.
 	Position int64
-	// Repeated reports that the command was carried out before, by its key. Position is that of the first time.
+	// Repeated reports that the command was carried out before, by its key. Position is then the position of the first time.
 	Repeated bool
 }
 
@@ -88,7 +88,7 @@ type member interface {
 
 // Member is an aggregate of a unit.
 type Member[S any] struct {
-	// Aggregate has the state with the events that were added. Its Position is that of the last event that was loaded.
+	// Aggregate has the state with the events that were added. Its Position is the position of the last event that was loaded.
 	Aggregate[S]
 	category *Category[S]
 	unit     *Unit

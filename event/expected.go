@@ -96,7 +96,7 @@ type Appended struct {
 	// Version is the stream's version after the append, which is the version of its last event.
 	Version int64
 	// Repeated reports that the idempotency key was used before. Then nothing was appended now, and Positions and Version
-	// are those of the first append with the key.
+	// are the results of the first append with the key.
 	Repeated bool
 }
 

@@ -20,14 +20,14 @@ type gauges struct {
 	deployment deploymentGauges
 }
 
-// nodeGauges are those of one node.
+// nodeGauges describe one node.
 type nodeGauges struct {
 	projections, lag, worst, parked, breakers metric.Int64ObservableGauge
 	held, connected, abandoned                metric.Int64ObservableGauge
 	lagTime, heldTime                         metric.Float64ObservableGauge
 }
 
-// deploymentGauges are those of all nodes together.
+// deploymentGauges describe all nodes together.
 type deploymentGauges struct {
 	wanted, owned, unowned, parked, nodes, tenants metric.Int64ObservableGauge
 	oldest, snapshot                               metric.Float64ObservableGauge

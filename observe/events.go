@@ -75,7 +75,7 @@ type Decision struct {
 	// Events counts the events that were parked or skipped. It is more than 1 only for events that are parked because an
 	// earlier event of their stream is parked. It is 0 if the projection stopped.
 	Events int
-	// Position, Stream and Type are those of the event, and Attempts counts its failures. If several events were parked, Position is
+	// Position, Stream and Type describe the event, and Attempts counts its failures. If several events were parked, Position is
 	// the last checkpoint, and the others are empty. If a projection stopped because events are gone, all are empty.
 	Position int64
 	Stream   string
@@ -173,7 +173,7 @@ const (
 // Wait is a wait for a slot. Slots keep work from waiting inside the connection pool.
 type Wait struct {
 	Slot Slot
-	// Tenant and Name are those of the projection. Name is empty for feeds, and both are for the node itself.
+	// Tenant and Name identify the projection. Name is empty for feeds, and both are for the node itself.
 	Tenant, Name string
 	Duration     time.Duration
 	// Err is why the wait ended without a slot. It is nil if the work got its slot.

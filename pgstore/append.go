@@ -332,7 +332,7 @@ func (t *Tenant) firstAppend(ctx context.Context, q querier, key string) (stream
 	return stream, result, found && err == nil, err
 }
 
-// failed wraps err with the operation and the stream. A missing schema or table is that of the tenant.
+// failed wraps err with the operation and the stream. A missing schema or table is the tenant's.
 func (t *Tenant) failed(ctx context.Context, doing, what string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
 }

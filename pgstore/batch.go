@@ -89,7 +89,7 @@ type batchTx struct {
 	name  string
 	// apart are the rows of leases of other projections. The transaction waits for their batches, and theirs wait for it.
 	apart []int32
-	// slot is that of a batch. It is nil if the slot cannot be promised to another batch.
+	// slot is the slot of a batch. It is nil if the slot cannot be promised to another batch.
 	slot engine.Slot
 	// connect is Connect of the engine.Batch, and hasSlot its Connected.
 	connect func(ctx context.Context, tenants []string) (release func(), err error)

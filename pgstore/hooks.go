@@ -78,7 +78,7 @@ var (
 	errHooksElsewhere = errors.New("Options.HookDSN leads to another database than the store's")
 )
 
-// identity is that of a database. Its copies have the incarnation of the original.
+// identity identifies a database. Its copies have the incarnation of the original.
 type identity struct{ incarnation, database int64 }
 
 func (s *Store) identity(ctx context.Context, q querier) (i identity, err error) {

@@ -69,7 +69,7 @@ type command struct {
 	of   int
 	sql  string
 	args [][]byte
-	// path is the search path of a statement of the handler, empty if it is that of the session.
+	// path is the search path of a statement of the handler, empty if it is the session's.
 	path string
 	// use is how the message uses the prepared statement of the command.
 	use use

@@ -41,7 +41,7 @@ type prepared struct {
 // statementKey identifies a statement. If the search path is not that of its last use, the server analyses and plans a prepared
 // statement anew, so it means the tables of the present path. But the types of its parameters stay those for which it was prepared, and
 // its columns must stay the same. So a statement of the handler is prepared for one path or for one shape, and the other is empty. Those
-// of the default tenant have neither: their path is that of the session.
+// of the default tenant have neither: they use the session's path.
 type statementKey struct{ sql, path, shape string }
 
 // preparedStatement is a statement of a session. used is when it was used last. stale reports that it failed, and that the next

@@ -72,7 +72,7 @@ func (p *preparedPlaces) remove(key string) {
 	}
 }
 
-// preparedStatements are those of one kind on tenants' tables that stay prepared in the sessions of the pool. The server plans any
+// preparedStatements are statements of one kind on tenants' tables that stay prepared in the sessions of the pool. The server plans any
 // other anew, which takes most of a short one. A statement is prepared by the name of its place, so that a session replaces those of
 // a tenant that was dropped.
 type preparedStatements struct {

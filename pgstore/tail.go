@@ -33,7 +33,7 @@ type tail struct {
 	// invalid is the error of an invalid tenant name, nil if the name is valid.
 	invalid error
 	started bool
-	// incarnation is that of the server in which everything below was read.
+	// incarnation is the server's incarnation when everything below was read.
 	incarnation engine.Incarnation
 	settler     settle.Settler
 	// checked is when the head was last compared with the mark.

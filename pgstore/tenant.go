@@ -81,7 +81,7 @@ var (
 
 // InTx runs fn in a transaction. It commits if fn returns nil, and rolls back otherwise. After the commit it wakes the
 // projections of the tenants to which fn appended by AppendTx. fn may use savepoints (tx.Begin), but must not end the
-// transaction. The transaction is READ COMMITTED. Its search path is that of the tenant's handlers: see
+// transaction. The transaction is READ COMMITTED. Its search path is the one of the tenant's handlers: see
 // Options.SharedSchemas. With the context of fn, all other calls that write fail at once with ErrWithinTx.
 func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx) error) error {
 	if err := t.store.notWithin(ctx); err != nil {

@@ -111,12 +111,12 @@ func statementClass(err error) engine.Class {
 	return classify(err).Class
 }
 
-// isOutage reports whether a class is that of faults of the file or the machine.
+// isOutage reports whether a fault of that class is one of the file or the machine.
 func isOutage(class engine.Class) bool {
 	return class == engine.Unclear || class == engine.Infrastructure || class == engine.Configuration
 }
 
-// cutOff reports whether an error is that of a context that ended.
+// cutOff reports whether an error says that a context ended.
 func cutOff(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -31,7 +31,7 @@ func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) 
 }
 
 // CreateTenants creates the tenants that do not exist, up to 500 in a transaction. After an error, the transactions that
-// committed stay, and the others have no effect. The errors are those of CreateTenant. After an error, a cancellation or
+// committed stay, and the others have no effect. It returns the errors of CreateTenant. After an error, a cancellation or
 // the end of the process, CreateTenants can be called again with the same names.
 func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 	var err error

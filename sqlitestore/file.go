@@ -208,7 +208,7 @@ func is(err error, codes ...int) bool {
 	return false
 }
 
-// damaged adds ErrCorrupt and the file's name to an error that reports damage. Other errors are those of damaged.
+// damaged adds ErrCorrupt and the file's name to an error that reports damage. It returns other errors as damaged does.
 func (s *Store) damaged(err error) error {
 	if err = damaged(err); errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%s: %w", s.path, err)

@@ -1,5 +1,5 @@
 // Package sqlitestore is a millrace.Store in one SQLite file, without a server. It appends and reads events, manages tenants,
-// and runs projections. The names and semantics are those of pgstore, with *sql.Tx for pgx.Tx.
+// and runs projections. Names and semantics are as in pgstore, with *sql.Tx for pgx.Tx.
 //
 // The file may be used by several processes of one machine at once. All of them may append, read, pause and resume. The
 // file must not be on a network file system.
@@ -120,7 +120,7 @@ type Store struct {
 	wakes   eventlog.Wakes
 	// followers follow tenants without a projection.
 	followers *follow.Hub
-	// sessions are those of the runtimes in this process.
+	// sessions are the sessions of the runtimes in this process.
 	sessions sessions
 	// appended has, for each open transaction of InTx, the tenants to which it appended.
 	appended sync.Map // *sql.Tx to *dirtied

@@ -42,7 +42,7 @@ type writer struct {
 	turn chan struct{}
 	// waits counts the waits for the connection.
 	waits engine.WaitCounter
-	// queue is that of all processes that write to the file.
+	// queue orders all processes that write to the file.
 	queue *fileQueue
 
 	// checkedSchema is the schema_version at which a transaction of the store last found no foreign objects.

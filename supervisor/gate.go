@@ -36,7 +36,7 @@ type gate struct {
 	waiters map[string]waiter // by PID
 }
 
-// waiter is an actor that waits for an answer. row is that of a projection's lease, 0 for a feed.
+// waiter is an actor that waits for an answer. row is the row of a projection's lease, 0 for a feed.
 type waiter struct {
 	pid *actor.PID
 	row int32

@@ -26,7 +26,7 @@ const (
 	dropLimit = 10 * time.Minute
 )
 
-// tables are those of the handlers, and the checkpoints of the handwritten code.
+// tables are the handlers' tables, and the checkpoints of the handwritten code.
 const tables = `
 	create schema bench;
 	create table bench.counts (contender text, type text, n bigint, primary key (contender, type)) with (fillfactor = 50);

@@ -23,7 +23,7 @@ are met. With -json it prints one object per line instead, with the machine, the
 All contenders of a table run in the same process, on the same server, with the same events and tables. Each round runs every
 contender once, in an order that changes from round to round. Before a figure is taken, its contender is verified: what it
 wrote is counted, and handlers check the order of their events. A wrong count or order is an error. Figures are medians of the
-rounds. A ratio is that of a median to the median of the first line. In brackets are the lowest and the highest ratio of
+rounds. A ratio compares a median with the median of the first line. In brackets are the lowest and the highest ratio of
 a single round. If they are far apart, other programs used the machine.
 
 Without -database-url and DATABASE_URL it starts a private PostgreSQL from the installed binaries, with fsync on as in

@@ -55,7 +55,7 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 // serverConnections is how many connections a private server has for a scenario.
 const serverConnections = 260
 
-// privateSettings are those of a private server. The data of most scenarios fits into its memory.
+// privateSettings are the settings of a private server. The data of most scenarios fits into its memory.
 var privateSettings = map[string]string{"shared_buffers": "256MB", "max_wal_size": "4GB"}
 
 // runCase runs one case in an env of its own. It also returns the settings of the server, empty without one.

@@ -35,7 +35,7 @@ type benchCase struct {
 	name    string
 	metrics []metric
 	goals   []goal
-	// rounds is the number of rounds. 0 is that of -rounds.
+	// rounds is the number of rounds. 0 means the value of -rounds.
 	rounds int
 	// prepare creates the data of the case and returns the contenders. All others are compared with the first.
 	prepare func(ctx context.Context, e *env) ([]contender, error)

@@ -24,7 +24,7 @@ all tenants. With --json it prints the Summary of the library, which has the nod
 	}
 }
 
-// withSummary calls fn with the summary of the deployment, which is that of all tenants.
+// withSummary calls fn with the summary of all tenants.
 func (c *cli) withSummary(fn func(summary admin.Summary) error) func(*cobra.Command, []string) error {
 	return c.with(func(ctx context.Context, s store, _ []string) error {
 		if err := c.noTenants(); err != nil {

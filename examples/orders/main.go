@@ -25,14 +25,14 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// tables are those of the read models, in both databases.
+// tables creates the read models' tables, in both databases.
 const tables = `create table if not exists order_list (id text primary key, customer text not null, cents bigint not null, state text not null);
 	create table if not exists deadlines (id text primary key, due bigint not null)`
 
 // errNothing is returned by service.show for what is not in a read model.
 var errNothing = errors.New("there is no such row")
 
-// settings are those of the command line.
+// settings come from the command line.
 type settings struct {
 	store, provider, listen string
 	patience                time.Duration

@@ -1,4 +1,4 @@
-// Package backoff computes the delays between tries, and waits for them. The delays are those of cenkalti/backoff. They go on
+// Package backoff computes the delays between tries, and waits for them. The delays come from cenkalti/backoff. They go on
 // without limit, and jitter never exceeds the longest delay.
 package backoff
 

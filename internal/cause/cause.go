@@ -9,7 +9,7 @@ import (
 
 // Cause is what leads to events: an event that is handled, a request with a correlation id, or both. The zero value is no cause.
 type Cause struct {
-	// Tenant and Position are those of the event. Position is 0 if there is none.
+	// Tenant and Position identify the event. Position is 0 if there is none.
 	Tenant   string
 	Position int64
 	// Correlation is the correlation id of the event or of the request, empty if it has none.

@@ -10,10 +10,10 @@ import (
 // Snapshot is the state of an aggregate after an event.
 type Snapshot struct {
 	Stream string
-	// Version, Position and Time are those of the event.
+	// Version, Position and Time identify the event.
 	Version, Position int64
 	Time              time.Time
-	// Fingerprint is that of the code that made State.
+	// Fingerprint identifies the code that made State.
 	Fingerprint string
 	State       []byte
 	// Generation is that in which the state was loaded. If it has ended, the snapshot is not saved.

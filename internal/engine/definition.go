@@ -14,12 +14,12 @@ type Definition struct {
 	Types []string
 	// Partitions is how many partitions the projection gets for tenants for which it is new.
 	Partitions int
-	// RenamedFrom and Start are those of millrace.Projection.
+	// RenamedFrom and Start come from millrace.Projection.
 	RenamedFrom string
 	Start       projection.Start
 	// Tenants selects the tenants of the runtime for which the projection runs.
 	Tenants TenantFilter
-	// MaxEvents, MaxBytes and Timeout are those of millrace.Projection, with their defaults.
+	// MaxEvents, MaxBytes and Timeout come from millrace.Projection, with their defaults.
 	MaxEvents int
 	MaxBytes  int
 	Timeout   time.Duration
@@ -45,7 +45,7 @@ type Batches struct {
 	Shares bool
 }
 
-// Hooks are those of millrace.Projection.
+// Hooks come from millrace.Projection.
 type Hooks struct{ Reset, Swap, Drop Hook }
 
 // New returns what the store needs to insert the rows of the projection.

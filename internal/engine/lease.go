@@ -70,7 +70,7 @@ type Lease struct {
 	// ParkedStreams reports whether later events of parked streams are parked, too. HasCommands reports whether there are open
 	// commands for dead letters.
 	ParkedStreams, HasCommands bool
-	// Incarnation is that of the server in which the lease was read.
+	// Incarnation is the server's incarnation when the lease was read.
 	Incarnation Incarnation
 }
 

@@ -106,7 +106,7 @@ type Peer struct {
 type Member struct {
 	// ID is the node's. Of two members with the same ID the first counts.
 	ID string
-	// Name, Projections, Tenants and Filters are those of its Node.
+	// Name, Projections, Tenants and Filters come from its Node.
 	Name        string
 	Projections []string
 	Tenants     []string

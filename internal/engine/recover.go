@@ -67,7 +67,7 @@ type Recovered struct {
 	Removed int64
 	// Reset is the result of RecoverReset.
 	Reset ResetResult
-	// Epoch is that of ResetResult, 0 if nothing was changed. Operation is the number of the requested rebuild, 0 for none.
+	// Epoch is ResetResult.Epoch, 0 if nothing was changed. Operation is the number of the requested rebuild, 0 for none.
 	Epoch, Operation int64
 }
 

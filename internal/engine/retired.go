@@ -15,7 +15,7 @@ const (
 	Forgotten RetiredReason = "forgotten"
 	Renamed   RetiredReason = "renamed"
 	Replaced  RetiredReason = "replaced"
-	// Unused is that of a version if the tenant began with a later one.
+	// Unused means that the tenant began with a later version.
 	Unused RetiredReason = "unused"
 )
 

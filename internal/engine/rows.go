@@ -152,7 +152,7 @@ type Snapshot struct {
 
 // SchemaVersions are the versions of the tables of a store.
 type SchemaVersions struct {
-	// Found is the version of the store's own tables, 0 if there are none. Newest is that of this program.
+	// Found is the version of the store's own tables, 0 if there are none. Newest is the newest version that this program knows.
 	Found, Newest int
 	// Outdated are tenants that Migrate would change, or whose tables are gone, at most 1,000.
 	Outdated []string

@@ -137,7 +137,7 @@ type Page struct {
 	Events []event.Envelope
 	// To is the position up to which the page has all events of its range.
 	To int64
-	// Incarnation is that of the server in which the page was read.
+	// Incarnation is the server's incarnation when the page was read.
 	Incarnation Incarnation
 	// Bytes is the memory that the events share and hold beside themselves.
 	Bytes int
@@ -150,7 +150,7 @@ type Heads struct {
 	Positions map[string]int64
 	// Failed says why the heads of other tenants could not be read, such as tenancy.ErrLocked.
 	Failed map[string]error
-	// Incarnation is that of the server in which all of them were read.
+	// Incarnation is the server's incarnation when all of them were read.
 	Incarnation Incarnation
 }
 
@@ -227,7 +227,7 @@ func NoReadSlot(ctx context.Context) (limited context.Context, release func(), e
 type TailUpdate struct {
 	// Mark is the settled mark: no event at or below it can still appear.
 	Mark int64
-	// Incarnation is that of the server in which the mark was settled and Events were read.
+	// Incarnation is the server's incarnation when the mark was settled and Events were read.
 	Incarnation Incarnation
 	// From is where Events begin: they are all events with From < position <= Mark. A mark that is found without a read has
 	// From equal to Mark.

@@ -59,9 +59,9 @@ const MaxWorst = 3
 
 // Hour has figures of each minute of the last hour.
 type Hour struct {
-	// Series is that of all projections of the node together. Its Lag is the longest.
+	// Series sums all projections of the node. Its Lag is the longest.
 	Series
-	// Worst are those of the projections that had the longest lags.
+	// Worst has the series of the projections with the longest lags.
 	Worst []ProjectionSeries `json:"worst,omitempty"`
 }
 

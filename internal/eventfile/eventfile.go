@@ -69,7 +69,7 @@ type line struct {
 	Unreadable    *Unreadable     `json:"unreadable"`
 }
 
-// headers are those of an event: texts, or what a redacted event has in their place.
+// headers are the headers of an event: texts, or what a redacted event has in their place.
 type headers struct {
 	texts    map[string]string
 	redacted json.RawMessage

@@ -29,7 +29,7 @@ func Caused(c cause.Cause, events []event.Event) []event.Event {
 	return caused
 }
 
-// redacted reports whether an event is the copy of a redacted one. Headers that cannot be encoded are those of no such event.
+// redacted reports whether an event is the copy of a redacted one. Headers that cannot be encoded belong to no such event.
 func redacted(e event.Event) bool {
 	raw, err := e.RawHeaders()
 	return err == nil && event.Envelope{RawHeaders: raw}.Redacted()

@@ -64,7 +64,7 @@ type follower struct {
 	delays  *backoff.Delays
 	// at is the position up to which the events were yielded, or are not selected.
 	at int64
-	// version is that of the last event of the selected stream, 0 if it is not known.
+	// version is the version of the last event of the selected stream, 0 if it is not known.
 	version int64
 	// average is the approximate size of an event in bytes, 0 if it is not known. It keeps statements from reading far more than a page.
 	average int

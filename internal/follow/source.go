@@ -47,7 +47,7 @@ type source struct {
 // state is what followers see. It does not change.
 type state struct {
 	window engine.Window
-	// known reports that window is set. epoch is that of the source when its events were read.
+	// known reports that window is set. epoch is the source's epoch when its events were read.
 	known bool
 	epoch int64
 	// run changes when the events begin anew. Within a run, the mark only rises.

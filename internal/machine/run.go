@@ -89,7 +89,7 @@ type RunResult struct {
 	Took time.Duration
 	// Next is the page that was read meanwhile, nil if none was.
 	Next *engine.Page
-	// Parked are the parked streams before the batch, as far as they are known, and Blocked is that of the row.
+	// Parked are the parked streams before the batch, as far as they are known, and Blocked is Blocked of the row.
 	Parked  *ParkedStreams
 	Blocked int64
 	// Live is that of the run, and Checkpoint the one before it.

@@ -11,7 +11,7 @@ import (
 
 // Schema is a place for a test in a database that it shares with others.
 type Schema struct {
-	// DSN is that of the database. Its search path begins with a new, empty schema.
+	// DSN leads to the database. Its search path begins with a new, empty schema.
 	DSN string
 	// Store is the name for a store's control schema. No schema has this name, or begins with it and an underscore.
 	Store string

@@ -16,7 +16,7 @@ import (
 )
 
 // Names are the names of a tenant's projections, as they are stored, with versions. Operations are the kinds of the open
-// operations, by names of projections. Key is that of the tenant, and Active reports whether the tenant is active or paused.
+// operations, by names of projections. Key is the tenant's key, and Active reports whether the tenant is active or paused.
 type Names struct {
 	Key        int32
 	Active     bool

@@ -83,7 +83,7 @@ type Page struct {
 	// Damaged reports that the read ended at a damaged snapshot, and Changed that it ended since Read.Last is not in the stream.
 	Damaged, Changed bool
 	// Saves reports that snapshots can be saved: there was a fingerprint, and there is a table. Saved is the version of the stream's
-	// snapshot, whether or not it fits, and Generation is that of its snapshots, which an erasure ends.
+	// snapshot, whether or not it fits, and Generation is the generation of its snapshots, which an erasure ends.
 	Saves             bool
 	Saved, Generation int64
 	// Stored is the number of stored events.

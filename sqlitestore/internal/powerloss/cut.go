@@ -104,7 +104,7 @@ type pending struct {
 	record
 }
 
-// content is that of one file.
+// content is the content of one file.
 type content struct {
 	durable []byte
 	pending []pending
