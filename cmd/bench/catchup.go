@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
@@ -15,7 +17,7 @@ var catchUpScenario = scenario{
 		round trip on another; it handles no gaps, leases or failures. Handlers of millrace use one statement for a batch (set-based),
 		one for each event in one round trip (pipelined), or one round trip for each event (per event). With "queued", a batch is one message. The classic sequence is: lock
 		the checkpoint, read, apply event by event, advance the checkpoint, commit, with a round trip for each statement. The last two
-		apply fewer events.`,
+		apply fewer events. "with an upcaster" is set-based on a store that has a registry of event types, with an upcaster of a type that no event has.`,
 	cases: func(o sizeOptions) []benchCase {
 		return []benchCase{{
 			name: thousands(int64(o.catchUpEvents)) + " events",
@@ -25,6 +27,7 @@ var catchUpScenario = scenario{
 			goals: []goal{
 				{contender: "millrace, set-based", metric: "events/s", to: "handwritten", atLeast: 0.95},
 				{contender: "millrace, set-based, queued", metric: "events/s", to: "handwritten", atLeast: 1.1},
+				{contender: "millrace, set-based, with an upcaster", metric: "events/s", to: "millrace, set-based", atLeast: 0.98},
 				{contender: "millrace, pipelined", metric: "events/s", to: "millrace, per event", atLeast: 5},
 			},
 			prepare: func(ctx context.Context, e *env) ([]contender, error) { return catchUpContenders(ctx, e, o) },
@@ -40,6 +43,20 @@ type catcher struct {
 	o         sizeOptions
 }
 
+// withUpcaster opens the store once more, with a registry of the types of fillStore and an upcaster of another type.
+func (c catcher) withUpcaster(ctx context.Context) (catcher, error) {
+	names := make([]string, filledTypes)
+	for i := range names {
+		names[i] = filledType(i)
+	}
+	unchanged := func(body json.RawMessage) (json.RawMessage, error) { return body, nil }
+	types, err := eventtype.New(eventtype.Named(names...), eventtype.Named("current"), eventtype.UpcastJSON("old", "current", unchanged))
+	if err == nil {
+		c.store, err = c.env.store(ctx, 12, pgstore.Options{Types: types}, nil)
+	}
+	return c, err
+}
+
 func catchUpContenders(ctx context.Context, e *env, o sizeOptions) ([]contender, error) {
 	store, err := e.store(ctx, 12, pgstore.Options{}, nil)
 	if err != nil {
@@ -50,6 +67,10 @@ func catchUpContenders(ctx context.Context, e *env, o sizeOptions) ([]contender,
 		return nil, err
 	}
 	c := catcher{e, store, tenants[0], tenants[1], o}
+	upcasting, err := c.withUpcaster(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := e.fill(ctx, c.many, o.catchUpEvents); err != nil {
 		return nil, err
 	}
@@ -59,6 +80,7 @@ func catchUpContenders(ctx context.Context, e *env, o sizeOptions) ([]contender,
 	return []contender{
 		{"handwritten", c.byHand},
 		c.millrace("millrace, set-based", "t0", o.catchUpEvents, batchSetBased),
+		upcasting.millrace("millrace, set-based, with an upcaster", "t0", o.catchUpEvents, batchSetBased),
 		c.millrace("millrace, set-based, queued", "t0", o.catchUpEvents, queuedSetBased),
 		c.millrace("millrace, pipelined", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.Batch(pipelined(name, t)) }),
 		c.millrace("millrace, per event, queued", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.QueuedEach(perEventQueued(name, t)) }),

@@ -87,6 +87,11 @@ func (e *env) fill(ctx context.Context, store *pgstore.Tenant, events int) error
 	return err
 }
 
+// filledTypes is the number of types of fillStore, and filledType the type of its event number k.
+const filledTypes = 14
+
+func filledType(k int) string { return fmt.Sprint("type ", k%filledTypes) }
+
 // fillStore appends events of several types to many streams of a store.
 func fillStore(ctx context.Context, appendTo func(context.Context, string, event.Expected, ...event.Event) (event.Appended, error), events int) error {
 	const batch, writers = 1000, 4
@@ -100,7 +105,7 @@ func fillStore(ctx context.Context, appendTo func(context.Context, string, event
 					if err != nil {
 						return err
 					}
-					list[k] = event.Event{Type: fmt.Sprint("type ", k%14), Body: body}
+					list[k] = event.Event{Type: filledType(k), Body: body}
 				}
 				if _, err := appendTo(filling, fmt.Sprint("filled", i), event.Any, list...); err != nil {
 					return err
