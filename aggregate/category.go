@@ -43,7 +43,8 @@ type Fold[S any] struct {
 }
 
 // On makes a Fold of a pure function: its result depends on the state and the event alone. It may change the maps and slices of the state
-// that it gets. It is not called for a redacted event, unless event.IncludeRedacted is among the options.
+// that it gets. It is not called for a redacted event, unless event.IncludeRedacted is among the options. It runs while a load reads, with a
+// connection of the store, so it must not wait for the store.
 //
 // The function also gets the events of a decision, before other processes can read them. Then Envelope.Time is the time of the decision by
 // the clock of this process, and Position is 0 until they are appended.

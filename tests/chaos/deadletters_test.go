@@ -112,7 +112,8 @@ with p as (
 ), commands as (
     select c.* from millrace.commands c join p on c.projection_id = p.id
 ), applied as (
-    select position, stream, version from public.applied where tenant = $1 and projection = $2
+    select position, stream, version, ('x' || left(md5(stream), 7))::bit(28)::integer as slot
+      from public.applied where tenant = $1 and projection = $2
 )
 select 'miscounted', p.checkpoint, format('the counter of parked events is %s, there are %s', p.parked, n)
   from p, lateral (select count(*) as n from waiting where projection_id = p.id) w where p.parked <> n
@@ -150,7 +151,7 @@ select 'neither applied nor parked', e.global_seq, e.stream_id
    and not exists (select from applied a where a.position = e.global_seq) and not exists (select from letters l where l.position = e.global_seq)
 union all
 select 'beyond the checkpoint', a.position, a.stream from applied a
- where not exists (select from handled h where h.slots @> ('x' || left(md5(a.stream), 7))::bit(28)::integer and a.position <= h.upto)`
+ where not exists (select from handled h where h.slots @> a.slot and a.position <= h.upto)`
 
 // unfinishedSQL finds dead letters and commands of shipments of a tenant that are not finished.
 const unfinishedSQL = `
