@@ -10,16 +10,23 @@ import (
 	"github.com/millrace-go/millrace/internal/streams"
 )
 
-// fresh is for how long a state in a cache is used after it was loaded. It is also how long an erasure by another process may be missed.
-const fresh = 5 * time.Second
+const (
+	// maxAge is for how long a state in a cache is used after it was loaded. It is also how long an erasure elsewhere may be missed.
+	maxAge = 5 * time.Second
+	// sweepEvery is how often states that are too old are removed from memory.
+	sweepEvery = time.Second
+)
 
-// Cache returns a copy of the category that keeps the states of aggregates in memory, in at most so many bytes. The copy and the copies made of
-// it share them. A load of an aggregate in the cache reads only its last event, and what came after it: the state is used if that
-// event is still in the store, at its position with its time. So commands that follow each other fold no event twice, and no crash, failover
-// or restore of the database leaves a state that is wrong. Commands within a transaction of the caller do not use the cache.
+// Cache returns a copy of the category that keeps the states of aggregates in memory, in about so many bytes. Copies that are made of it share
+// them, except those of Ignore. A load of an aggregate in the cache reads only its last event, and what came after it. The state is used
+// if that event is still in the stream, at its position with its time, so a state does not outlive a crash, failover or restore that
+// loses its events. Times that the program gives to events itself weaken that: see event.Event.Time. Commands within a transaction of
+// the caller do not use the cache.
 //
-// States are kept as JSON, of types as for Snapshot. A state that JSON does not keep is not in the cache. After 5 s a state is loaded anew, from the
-// stream or its snapshot. So it is after an erasure by this process. For 5 s a state may contain what another process has erased.
+// A cache suits many commands, one after the other, on small states of long streams: states are kept as JSON, and each load decodes one.
+// The state must be of a type for Snapshot. One that JSON does not keep is not in the cache. After 5 s a state is loaded anew, from the
+// stream or its snapshot. The same happens after an erasure by this Store. For 5 s a state may contain what was erased elsewhere, and it
+// stays in memory for another second.
 func (c *Category[S]) Cache(maxBytes int) *Category[S] {
 	caching := *c
 	caching.cache = newCache(maxBytes)
@@ -75,7 +82,7 @@ func (c *cache) find(key cacheKey) *cached {
 		return nil
 	}
 	e := at.Value.(*cached)
-	if time.Since(e.begun) >= fresh {
+	if time.Since(e.begun) >= maxAge {
 		c.remove(at)
 		return nil
 	}
@@ -100,7 +107,7 @@ func (c *cache) keep(e *cached) {
 	}
 	if !c.sweeping {
 		c.sweeping = true
-		time.AfterFunc(fresh, c.sweep)
+		time.AfterFunc(sweepEvery, c.sweep)
 	}
 }
 
@@ -119,25 +126,20 @@ func (c *cache) remove(at *list.Element) {
 	c.size -= e.size()
 }
 
-// sweep removes the states that are not used anymore, so that nothing of them stays in memory.
+// sweep removes states that are too old to be used, so that nothing of them stays in memory. It runs once a second while there are any.
 func (c *cache) sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next := fresh
 	for at := c.recent.Front(); at != nil; {
-		e, following := at.Value.(*cached), at.Next()
-		left := fresh - time.Since(e.begun)
-		if left <= 0 {
+		following := at.Next()
+		if time.Since(at.Value.(*cached).begun) >= maxAge {
 			c.remove(at)
-		}
-		if left > 0 {
-			next = min(next, left)
 		}
 		at = following
 	}
 	c.sweeping = c.recent.Len() > 0
 	if c.sweeping {
-		time.AfterFunc(next, c.sweep)
+		time.AfterFunc(sweepEvery, c.sweep)
 	}
 }
 

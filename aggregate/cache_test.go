@@ -42,7 +42,7 @@ func TestCacheHasTheStatesThatWereUsedLast(t *testing.T) {
 		has(3, 4)
 		keep(4, c.max)
 		has(3)
-		<-time.After(fresh - time.Second)
+		<-time.After(maxAge - time.Second)
 		keep(5, 10)
 		if c.find(key(3)) == nil {
 			t.Error("a state is gone before its time")
@@ -53,7 +53,7 @@ func TestCacheHasTheStatesThatWereUsedLast(t *testing.T) {
 		if c.find(key(3)) != nil {
 			t.Error("a state is used after its time")
 		}
-		<-time.After(fresh)
+		<-time.After(maxAge)
 		synctest.Wait()
 		has()
 	})

@@ -220,11 +220,17 @@ func (c *Category[S]) read(ctx context.Context, from streams.Log, l *loaded[S]) 
 }
 
 func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded[S]) error {
-	r := streams.Read{Stream: l.Stream, Limit: streams.PageEvents, Begin: l.begin, Each: func(e *event.Envelope) (err error) {
-		l.State, err = c.apply(l.State, e)
-		l.Version, l.Position, l.last = e.Version, e.Position, e.Time
-		return err
-	}}
+	began := false // by a snapshot
+	r := streams.Read{Stream: l.Stream, Limit: streams.PageEvents,
+		Begin: func(s *streams.Snapshot) bool {
+			began = l.begin(s)
+			return began
+		},
+		Each: func(e *event.Envelope) (err error) {
+			l.State, err = c.apply(l.State, e)
+			l.Version, l.Position, l.last = e.Version, e.Position, e.Time
+			return err
+		}}
 	source, caches := from.Source()
 	caches = caches && c.cache != nil
 	key := cacheKey{source, l.Stream}
@@ -241,15 +247,13 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 		if err != nil {
 			return err
 		}
-		if r.Fingerprint != "" {
-			r.Fingerprint, l.saves, l.saved, l.generation = "", page.Saves, page.Saved, page.Generation
-		}
-		switch {
-		case page.Damaged: // and read without the snapshot
+		if page.Changed || r.Fingerprint != "" && !l.found(page, r.Last != nil && !began) {
+			*l = c.unread(l.ID, l.Stream) // the cached state is not used
+			r.Fingerprint, r.Last, began, recalled, l.begun = c.fingerprint, nil, false, 0, time.Now()
 			continue
-		case page.Changed: // and read without the cache
-			*l = c.unread(l.ID, l.Stream)
-			r.Fingerprint, r.Last, recalled, l.begun = c.fingerprint, nil, 0, time.Now()
+		}
+		r.Fingerprint = ""
+		if page.Damaged {
 			continue
 		}
 		r.Last = nil
@@ -265,6 +269,17 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 		l.store(c.cache, key)
 	}
 	return nil
+}
+
+// found notes what a page says about the snapshots of the stream. It returns false if the state is from the cache, and an erasure has ended its
+// generation since. A cached state whose generation is not known saves no snapshot.
+func (l *loaded[S]) found(page streams.Page, cached bool) bool {
+	if cached && l.saves && l.generation != page.Generation {
+		return false
+	}
+	l.saves = page.Saves && (!cached || l.saves)
+	l.saved, l.generation = page.Saved, page.Generation
+	return true
 }
 
 // begin begins with a snapshot. It returns false if the snapshot is damaged.

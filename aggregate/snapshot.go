@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/streams"
+	"github.com/millrace-go/millrace/internal/usercode"
 )
 
 // maxSnapshot limits a state in a snapshot, in bytes of JSON. It is read with each load.
@@ -32,7 +33,8 @@ const maxSnapshot = 8 << 20
 // means than this library. A snapshot of another revision, or of other types of the state or of events, is ignored, and replaced in time: a snapshot never
 // decides what is true. An erasure of one of the stream's events removes its snapshot.
 //
-// The state must be of a type that JSON keeps, so all fields are exported. A state whose JSON would not decode to an equal value, or has more
+// The state must be of a type that JSON keeps, so all fields are exported, and its parts must not share memory: two pointers to one value
+// lead to two values afterwards. A state whose JSON would not decode to an equal value, or has more
 // than 8 MiB, is not saved. Aggregate.Snapshot shows whether a load has used a snapshot.
 func (c *Category[S]) Snapshot(every, revision int) *Category[S] {
 	saving := *c
@@ -138,15 +140,19 @@ const sumLength = 8
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encode returns a state as a snapshot has it, and false if JSON does not keep it or it is too large.
+// encode returns a state as a snapshot has it, and false if JSON does not keep it, a method of it panics, or it is too large.
 func encode[S any](state S) (snapshot []byte, ok bool) {
-	body, err := json.Marshal(state)
-	if err != nil || len(body) > maxSnapshot {
-		return nil, false
-	}
-	snapshot = append(fmt.Appendf(nil, "%0*x", sumLength, crc32.Checksum(body, castagnoli)), body...)
-	decoded, ok := decode[S](snapshot)
-	return snapshot, ok && reflect.DeepEqual(decoded, state)
+	err := usercode.Protect(func() error {
+		body, err := json.Marshal(state)
+		if err != nil || len(body) > maxSnapshot {
+			return err
+		}
+		snapshot = append(fmt.Appendf(nil, "%0*x", sumLength, crc32.Checksum(body, castagnoli)), body...)
+		decoded, fits := decode[S](snapshot)
+		ok = fits && reflect.DeepEqual(decoded, state)
+		return nil
+	})
+	return snapshot, ok && err == nil
 }
 
 // decode returns the state of a snapshot, and false if it does not have one.
@@ -198,7 +204,8 @@ func (c *Category[S]) snapshot(l *loaded[S], every int64) []streams.Snapshot {
 // streams. Its snapshot is of the present state. It is saved if the stream has none that this category loads, or if every or more
 // events came since that. After a change of the revision, a reset of the projection saves all snapshots anew.
 //
-// It returns the errors of Load, and an error if the category has no snapshots, or if the store has no table for them: Migrate creates it.
+// It returns the errors of Load, so a snapshotter parks the event of an aggregate that it cannot fold, such as one with ErrUnknownType
+// during a rollout. It also returns an error if the category has no snapshots, or if the store has no table for them: Migrate creates it.
 func (c *Category[S]) SaveSnapshots(ctx context.Context, s Store, events []event.Envelope) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -213,9 +220,10 @@ func (c *Category[S]) SaveSnapshots(ctx context.Context, s Store, events []event
 		}
 	}
 	slices.Sort(ids) // the order in which they are locked
-	log := s.Streams()
+	log, uncached := s.Streams(), *c
+	uncached.cache = nil
 	for _, id := range slices.Compact(ids) {
-		if err := c.saveSnapshot(ctx, log, id); err != nil {
+		if err := uncached.saveSnapshot(ctx, log, id); err != nil {
 			return err
 		}
 	}

@@ -123,23 +123,29 @@ func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement strin
 	if tx != nil {
 		args := []any{pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats(wire.Binary), r.Stream, r.After + 1, r.Limit, int64(math.MinInt64)}
 		if r.Fingerprint != "" {
-			args = append(args, d.name, r.Fingerprint)
+			args = append(args, d.name, r.Fingerprint, r.SnapshotAfter())
 		}
 		return readRowsOf(ctx, tx, d.sql(statement), args, take)
 	}
 	args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(int64(r.Limit)), wire.Int(math.MinInt64)}
-	reader := pageRead{tenant: d.Tenant, reading: wire.Reading{MaxBytes: eventlog.PageBytes, Take: take}, run: d.preparedRun(statement)}
+	begun := false
+	reader := pageRead{tenant: d.Tenant, run: d.preparedRun(statement, &begun)}
+	reader.reading = wire.Reading{MaxBytes: eventlog.PageBytes, Take: func(e *event.Envelope) bool {
+		begun = true
+		return take(e)
+	}}
 	var read wire.Events
 	if r.Fingerprint != "" {
-		read, err = reader.once(ctx, d.sql(statement), append(args, []byte(d.name), []byte(r.Fingerprint)))
+		read, err = reader.once(ctx, d.sql(statement), append(args, []byte(d.name), []byte(r.Fingerprint), wire.Int(r.SnapshotAfter())))
 	} else {
 		read, err = reader.page(ctx, d.sql(statement), args)
 	}
 	return read.Truncated, err
 }
 
-// preparedRun returns a pageRead.run that reads by a prepared statement, if the session of the pool may have one.
-func (d streamDriver) preparedRun(statement string) func(context.Context, string, [][]byte, func(*pgconn.ResultReader) error) error {
+// preparedRun returns a pageRead.run that reads by a prepared statement, if the session of the pool may have one. It does not read again after
+// begun was set: the rows before have been used.
+func (d streamDriver) preparedRun(statement string, begun *bool) func(context.Context, string, [][]byte, func(*pgconn.ResultReader) error) error {
 	own := d.sql(statement)
 	return func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		return d.store.onConn(ctx, func(conn *pgx.Conn) error {
@@ -152,7 +158,7 @@ func (d streamDriver) preparedRun(statement string) func(context.Context, string
 				if err == nil {
 					err = decode(conn.PgConn().ExecPrepared(ctx, name, args, nil, wire.Binary))
 				}
-				if !forgetPrepared(ctx, conn, err, name) {
+				if !forgetPrepared(ctx, conn, err, name) || *begun {
 					return err
 				}
 			}

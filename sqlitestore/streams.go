@@ -7,12 +7,14 @@ import (
 	"errors"
 	"io"
 	"sync/atomic"
+	"time"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/streams"
 	"github.com/millrace-go/millrace/internal/upcast"
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/internal/within"
 )
 
@@ -107,8 +109,10 @@ func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read, 
 func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Read, tenant int64, page *streams.Page) (streams.Snapshot, error) {
 	s := streams.Snapshot{Stream: r.Stream}
 	var state *string
-	_, err := runOne(ctx, q, "read_snapshot", []any{tenant, r.Stream, r.Fingerprint, r.After}, &page.Generation, &s.Version, &s.Position, &state)
-	page.Saved = s.Version
+	var micros int64
+	args := []any{tenant, r.Stream, r.Fingerprint, r.SnapshotAfter()}
+	_, err := runOne(ctx, q, "read_snapshot", args, &page.Generation, &s.Version, &s.Position, &micros, &state)
+	page.Saved, s.Time = s.Version, valid.Time(time.UnixMicro(micros))
 	if err == nil && state != nil {
 		s.State = []byte(*state)
 	}

@@ -83,7 +83,7 @@ func (l log[Tx]) Read(ctx context.Context, r Read) (Page, error) {
 		return failed == nil
 	})
 	page.Changed = last != nil
-	return page, cmp.Or(err, failed)
+	return page, cmp.Or(failed, err)
 }
 
 func (l *Last) is(e *event.Envelope) bool {

@@ -73,9 +73,17 @@ type Read struct {
 	// Begin is called with the snapshot that is the state before the events, if there is one. It returns false for a damaged snapshot, which
 	// ends the read.
 	Begin func(s *Snapshot) (ok bool)
-	// Each is called with each event, which is current, while others are still on their way. It must not keep the pointer. An error ends the read, which returns
-	// it.
+	// Each is called with each event, which is current, while others are still on their way. It must not keep the pointer. An error
+	// ends the read, which returns it.
 	Each func(e *event.Envelope) error
+}
+
+// SnapshotAfter returns the version after which a snapshot must be. A later one spares the events between.
+func (r Read) SnapshotAfter() int64 {
+	if r.Last != nil {
+		return r.Last.Version
+	}
+	return r.After
 }
 
 // Page is what was read of a page of a stream.

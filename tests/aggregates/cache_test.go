@@ -2,8 +2,10 @@ package aggregates_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/millrace-go/millrace/aggregate"
@@ -132,4 +134,91 @@ func TestCacheRefusesStatesThatJSONDoesNotKeep(t *testing.T) {
 	if err := accounts.Cache(0).Validate(); err == nil || !strings.Contains(err.Error(), "1 or more bytes: 0") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// loaded returns account 1.
+func loaded(b *kit.Bundle, c *aggregate.Category[account], s aggregate.Store) aggregate.Aggregate[account] {
+	b.T.Helper()
+	at, err := c.Load(b.Ctx, s, "1")
+	b.Must(err)
+	return at
+}
+
+// An erasure by another store is in each snapshot that is saved after it, although the cache has the state from before.
+func TestSnapshotsHaveNothingOfACachedStateThatWasErased(t *testing.T) {
+	for name, checks := range map[string][]func(account) error{"": nil, " with a condition": {func(account) error { return nil }}} {
+		t.Run("an append"+name, func(t *testing.T) {
+			kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+				caching := accounts.Snapshot(3, 1).Cache(1 << 20)
+				for _, condition := range checks {
+					caching = caching.Check(condition)
+				}
+				elsewhere := b.Again()
+				for range 4 {
+					_, err := caching.Do(b.Ctx, b.Store, "1", deposit(1))
+					b.Must(err)
+				}
+				_, err := caching.Load(b.Ctx, b.Store, "1")
+				b.Must(err)
+				_, err = elsewhere.EraseStream(b.Ctx, "account-1", "test")
+				b.Must(err)
+				for range 3 {
+					_, err = caching.Do(b.Ctx, b.Store, "1", deposit(100))
+					b.Must(err)
+				}
+				mustBe(b, loaded(b, accounts.Snapshot(3, 1), elsewhere))
+			})
+		})
+	}
+	t.Run("a snapshotter", func(t *testing.T) {
+		kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+			saving := accounts.Snapshot(2, 1)
+			caching := accounts.Cache(1 << 20)
+			elsewhere := b.Again()
+			b.MustAppend(b.Store, "account-1", event.Any, event.New(deposited{Cents: 5, By: "secret"}), event.New(deposited{Cents: 5, By: "x"}))
+			for _, c := range []*aggregate.Category[account]{caching, caching.Snapshot(2, 1), saving.Cache(1 << 20)} { // with and without generations
+				_, err := c.Load(b.Ctx, b.Store, "1")
+				b.Must(err)
+				_, err = elsewhere.RedactEvents(b.Ctx, []int64{1}, "test")
+				b.Must(err)
+				if c != caching {
+					b.Must(c.SaveSnapshots(b.Ctx, b.Store, b.All(b.Store)))
+				}
+				mustBe(b, loaded(b, saving, elsewhere))
+			}
+		})
+	})
+}
+
+type countsDecodes struct{ N int }
+
+var decodesCounted atomic.Int64
+
+func (c countsDecodes) MarshalJSON() ([]byte, error) { return json.Marshal(c.N) }
+
+func (c *countsDecodes) UnmarshalJSON(b []byte) error {
+	decodesCounted.Add(1)
+	return json.Unmarshal(b, &c.N)
+}
+
+// A state that is in the cache is not read from the snapshot again.
+func TestCacheSparesTheSnapshot(t *testing.T) {
+	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
+		b := kind.With(t, 0)
+		saving := aggregate.New("account",
+			aggregate.On(func(c countsDecodes, e event.Of[deposited]) countsDecodes { return countsDecodes{c.N + 1} })).Snapshot(2, 1)
+		for range 4 {
+			_, err := saving.Do(b.Ctx, b.Store, "1", func(countsDecodes) ([]event.Event, error) { return []event.Event{event.New(deposited{})}, nil })
+			b.Must(err)
+		}
+		caching := saving.Cache(1 << 20)
+		for load := range 3 {
+			decodesCounted.Store(0)
+			at, err := caching.Load(b.Ctx, b.Store, "1")
+			b.Must(err)
+			if n := decodesCounted.Load(); at.Version != 4 || at.State.N != 4 || at.Snapshot != 4 || load > 0 && n != 1 {
+				t.Errorf("load %d: %+v, %d states are decoded", load, at, n)
+			}
+		}
+	})
 }

@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -85,23 +86,12 @@ func TestErrorOfTheServerBeforeTheSnapshotOfALoad(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	saving := steps.Snapshot(2, 1)
-	for range 5 {
-		if _, err := saving.Do(b.Ctx, b.Store, "a", func(int) ([]event.Event, error) { return []event.Event{event.New(stepped{})}, nil }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.exec(`create sequence public.reads`)
-	b.exec(`create function public.short(generation bigint, class text) returns bigint language plpgsql as $$
-		begin
-			if nextval('public.reads') = 1 then
-				raise 'out of memory' using errcode = class;
-			end if;
-			return generation;
-		end $$`)
+	b.step(saving, 5)
+	b.breaksOnce()
 	b.exec(`alter table millrace.snapshots rename to snapshots_kept`)
 	for _, class := range []string{"53200", "54000", "22P05"} {
 		b.exec(`create or replace view millrace.snapshots as select tenant, stream_id, version, position, event_time, fingerprint, state,
-			public.short(generation, '` + class + `') as generation from millrace.snapshots_kept`)
+			public.breaks(generation, '` + class + `', generation) as generation from millrace.snapshots_kept`)
 		b.exec(`alter sequence public.reads restart`)
 		for _, snapshot := range []int64{0, 4} {
 			at, err := saving.Load(b.Ctx, b.Store, "a")
@@ -110,4 +100,63 @@ func TestErrorOfTheServerBeforeTheSnapshotOfALoad(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Whatever error of the server ends a page in its middle, no event is folded twice or left out.
+func TestErrorOfTheServerInTheMiddleOfALoad(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	saving := steps.Snapshot(8, 1)
+	b.step(saving, 20)
+	b.breaksOnce()
+	b.exec(`alter table millrace_default.events rename to events_kept`)
+	for _, class := range []string{"53200", "54000", "57014", "0A000", "26000", "42P05", "40001", "XX000"} {
+		for _, at := range []int64{1, 17, 19, 20} {
+			b.exec(fmt.Sprintf(`create or replace view millrace_default.events as select global_seq, stream_id, stream_version, type, body, headers, causation_id,
+				public.breaks(stream_version, '%s', %d)::text as correlation_id, created_at from millrace_default.events_kept`, class, at))
+			for name, c := range map[string]*aggregate.Category[int]{"plain": steps, "snapshot": saving, "cache": steps.Cache(1 << 20)} {
+				b.exec(`alter sequence public.reads restart`)
+				for load := range 2 {
+					got, err := c.Load(b.Ctx, b.Store, "a")
+					if err == nil && (got.State != 20 || got.Version != 20) || err != nil && load > 0 {
+						t.Errorf("%s at %d, %s, load %d: %+v, %v", class, at, name, load, got, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// An empty text is no state, so the whole stream is read.
+func TestSnapshotWithoutItsStateIsNotLoaded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, pgstore.Options{})
+	saving := steps.Snapshot(2, 1)
+	b.step(saving, 7)
+	b.exec(`update millrace.snapshots set state = ''`)
+	if at, err := saving.Load(b.Ctx, b.Store, "a"); err != nil || at.State != 7 || at.Snapshot != 0 {
+		t.Errorf("%+v, %v", at, err)
+	}
+}
+
+// step carries out commands that append one event each to the aggregate a.
+func (b *bundle) step(c *aggregate.Category[int], n int) {
+	b.T.Helper()
+	for range n {
+		_, err := c.Do(b.Ctx, b.Store, "a", func(int) ([]event.Event, error) { return []event.Event{event.New(stepped{})}, nil })
+		b.Must(err)
+	}
+}
+
+// breaksOnce creates a function that returns its first argument. It raises an error of a class once, after each restart of the sequence
+// reads, if that argument is the third.
+func (b *bundle) breaksOnce() {
+	b.exec(`create sequence public.reads`)
+	b.exec(`create function public.breaks(v bigint, class text, at bigint) returns bigint language plpgsql stable as $$
+		begin
+			if v = at and nextval('public.reads') = 1 then
+				raise 'on purpose' using errcode = class;
+			end if;
+			return v;
+		end $$`)
 }
