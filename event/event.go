@@ -33,10 +33,10 @@ type Event struct {
 	// Headers carry what is not part of the fact, such as a user, a source or a trace.
 	Headers map[string]string
 	// CausationID is the id of what led to this event, usually of a command or of another event. Optional. If it is empty, an append in a
-	// handler sets it: see CausedBy.
+	// handler of single events sets it: see CausedBy.
 	CausationID string
-	// CorrelationID is shared by all events of one conversation. Optional. If it is empty, an append in a handler or with WithCorrelation
-	// sets it.
+	// CorrelationID is shared by all events of one conversation. Optional. If it is empty, an append in a handler of single events or with
+	// WithCorrelation sets it.
 	CorrelationID string
 	// Time is when another store inserted the event, if this is a copy of it. It must be from year 1 to 9999, is kept in microseconds, and
 	// may be later than now. Default: the time of the append, by the clock of the server, or of the machine that has the file. The lag of a
