@@ -123,7 +123,25 @@ func (e *examination) texts(ctx context.Context, doing, statement string, args .
 }
 
 // ownTables are the tables of a tenant that belong to the store.
-var ownTables = slices.Sorted(maps.Keys(indexesOf(ownMigrations.tenant)))
+var ownTables = createdTables(ownMigrations.tenant)
+
+// createdTables returns the names of the tables that migrations create, sorted. Every program that links the store calls it at its start,
+// so it does not search by regular expressions.
+func createdTables(list []migration.Step) (names []string) {
+	for _, step := range list {
+		for line := range strings.Lines(step.SQL) {
+			line = strings.Replace(line, "create unlogged table", "create table", 1)
+			for _, schema := range []string{"{control}.", "{tenant}."} {
+				if definition, creates := strings.CutPrefix(line, "create table "+schema); creates {
+					name, _, _ := strings.Cut(definition, " ")
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
 
 // privileges checks what the role may do. The role that migrates needs more, which Migrate names.
 func (e *examination) privileges(ctx context.Context, schemas []string) error {
@@ -135,7 +153,7 @@ func (e *examination) privileges(ctx context.Context, schemas []string) error {
 }
 
 // storeTables are all tables of the store.
-var storeTables = slices.Concat(slices.Sorted(maps.Keys(indexesOf(ownMigrations.control))), ownTables)
+var storeTables = slices.Concat(createdTables(ownMigrations.control), ownTables)
 
 // hiddenAdvice says what to do about row-level security on the store's tables.
 const hiddenAdvice = "disable row-level security for these tables, or create a policy for the role that hides nothing: using (true)"
