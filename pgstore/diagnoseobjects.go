@@ -125,23 +125,24 @@ func (e *examination) texts(ctx context.Context, doing, statement string, args .
 // ownTables are the tables of a tenant that belong to the store.
 var ownTables = createdTables(ownMigrations.tenant)
 
-// createdTables returns the names of the tables that migrations create, sorted. Every program that links the store calls it at its start,
-// so it does not search by regular expressions.
+// createdTables returns the names of the tables that migrations create, sorted. Every program that links the store calls it at its
+// start, so it searches only lines that create something.
 func createdTables(list []migration.Step) (names []string) {
 	for _, step := range list {
 		for line := range strings.Lines(step.SQL) {
-			line = strings.Replace(line, "create unlogged table", "create table", 1)
-			for _, schema := range []string{"{control}.", "{tenant}."} {
-				if definition, creates := strings.CutPrefix(line, "create table "+schema); creates {
-					name, _, _ := strings.Cut(definition, " ")
-					names = append(names, name)
-				}
+			if !strings.HasPrefix(line, "create ") {
+				continue
+			}
+			if table := createdTable.FindStringSubmatch(line); table != nil {
+				names = append(names, table[1])
 			}
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+var createdTable = regexp.MustCompile(`^create (?:unlogged )?table \{(?:control|tenant)\}\.(\w+) `)
 
 // privileges checks what the role may do. The role that migrates needs more, which Migrate names.
 func (e *examination) privileges(ctx context.Context, schemas []string) error {
