@@ -27,8 +27,10 @@ RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd tests examples to
 # All that make lint has vetted is not vetted again.
 TEST = -vet=off $(RACE) -timeout 40m
 
-# The packages that take the longest begin first, so that none runs alone at the end.
-LONGEST = ./tests ./tests/chaos ./tests/postgres
+# The packages that take the longest begin first, so that none runs alone at the end. The tests of the other modules, which mostly wait,
+# run beside them.
+LONGEST = ./tests ./tests/chaos ./tests/postgres ./pgstore ./sqlitestore ./cmd/demo ./cmd/millrace ./tests/runbook ./tests/moves \
+	./tests/aggregates ./millracetest ./tests/pages
 
 .PHONY: help release test conformance chaos kills takeover plans protections versions lines mutate postgres lint demo bench performance
 .DEFAULT_GOAL := help
@@ -37,9 +39,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z][a-z0-9_-]*\):.*## /  make \1\t/p' Makefile
 
 test: postgres lint ## build, lint and run all tests, on a private PostgreSQL server (or that of MILLRACE_TEST_DATABASE_URL)
-	cd examples && go test $(TEST) ./...
-	cd cmd/bench && go test $(TEST) ./...
-	go run ./tests/summary $(TEST) $(LONGEST) ./...
+	go run ./tests/summary $(TEST) $(LONGEST) ./... -- -C examples $(TEST) ./... -- -C cmd/bench $(TEST) ./...
 
 conformance: postgres ## run the tests that know no store on each store, and print a table of the results
 	go test -count=1 -json -timeout 20m ./tests | go run ./tests/conformance

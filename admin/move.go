@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/store"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -98,7 +99,7 @@ type MoveReport struct {
 // or writes to it.
 func MoveTenant(ctx context.Context, from, to Store, tenant string, opts MoveOptions) (MoveReport, error) {
 	tenant = engine.FullTenant(tenant)
-	m := control.Move{Tenant: tenant, Active: opts.Active, Progress: opts.progress}
+	m := control.Move{Tenant: tenant, Active: opts.Active, Progress: opts.progress, Wait: tuning.Of(to, 0).MoveWait}
 	earlier, err := move(ctx, from, to, &m, opts)
 	switch {
 	case err != nil:

@@ -1,6 +1,8 @@
 package pgstore
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +38,9 @@ func TestClocksThatDifferAreFound(t *testing.T) {
 func TestIndexesOfTheMigrationsAreKnown(t *testing.T) {
 	t.Parallel()
 	control, tenant := indexesOf(ownMigrations.control), indexesOf(ownMigrations.tenant)
+	if tables := slices.Concat(slices.Sorted(maps.Keys(control)), slices.Sorted(maps.Keys(tenant))); !slices.Equal(storeTables, tables) {
+		t.Errorf("the tables of the store are %v, those with indexes %v", storeTables, tables)
+	}
 	for _, test := range []struct {
 		tables         map[string][]string
 		table, columns string

@@ -123,7 +123,26 @@ func (e *examination) texts(ctx context.Context, doing, statement string, args .
 }
 
 // ownTables are the tables of a tenant that belong to the store.
-var ownTables = slices.Sorted(maps.Keys(indexesOf(ownMigrations.tenant)))
+var ownTables = createdTables(ownMigrations.tenant)
+
+// createdTables returns the names of the tables that migrations create, sorted. Every program that links the store calls it at its
+// start, so it searches only lines that create something.
+func createdTables(list []migration.Step) (names []string) {
+	for _, step := range list {
+		for line := range strings.Lines(step.SQL) {
+			if !strings.HasPrefix(line, "create ") {
+				continue
+			}
+			if table := createdTable.FindStringSubmatch(line); table != nil {
+				names = append(names, table[1])
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+var createdTable = regexp.MustCompile(`^create (?:unlogged )?table \{(?:control|tenant)\}\.(\w+) `)
 
 // privileges checks what the role may do. The role that migrates needs more, which Migrate names.
 func (e *examination) privileges(ctx context.Context, schemas []string) error {
@@ -135,7 +154,7 @@ func (e *examination) privileges(ctx context.Context, schemas []string) error {
 }
 
 // storeTables are all tables of the store.
-var storeTables = slices.Concat(slices.Sorted(maps.Keys(indexesOf(ownMigrations.control))), ownTables)
+var storeTables = slices.Concat(createdTables(ownMigrations.control), ownTables)
 
 // hiddenAdvice says what to do about row-level security on the store's tables.
 const hiddenAdvice = "disable row-level security for these tables, or create a policy for the role that hides nothing: using (true)"

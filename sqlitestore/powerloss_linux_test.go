@@ -21,8 +21,11 @@ import (
 // Repeat a failure with the same choices by -power.seed. The times at which goroutines run differ.
 var (
 	powerSeed = flag.Uint64("power.seed", 0, "seed of the choices in the tests of power losses; 0: a new one")
-	powerCuts = flag.Int("power.cuts", 200, "how many power losses each of the tests makes")
+	powerCuts = flag.Int("power.cuts", leastCuts, "how many power losses each of the tests makes")
 )
+
+// leastCuts is three records of one file: among them the power fails after each kind of operation.
+const leastCuts = 3 * cutsOfRecord
 
 // cutsOfRecord is the number of power losses for which the operations of one run of a store are used.
 const cutsOfRecord = 25
@@ -64,7 +67,7 @@ func (p *powerTest) run(t *testing.T) error {
 	var folder string
 	var was *history
 	for cuts := 0; cuts < p.cuts; {
-		if cuts%(3*cutsOfRecord) == 0 {
+		if cuts%leastCuts == 0 {
 			folder, was = newFolder(t), &history{} // a new file
 		}
 		recorded := p.work(t, folder, was)
@@ -202,7 +205,7 @@ func TestPowerLossLosesNoAnsweredAppend(t *testing.T) {
 		"create store.db", "write store.db", "truncate store.db", "sync store.db", "write store.db-journal", "delete store.db-journal", "sync folder store.db-journal",
 		"create store.db-wal", "write store.db-wal", "sync store.db-wal", "sync folder store.db-wal", "delete store.db-wal", "a batch",
 	} {
-		if p.met[o] == 0 && *powerCuts >= 200 {
+		if p.met[o] == 0 && *powerCuts >= leastCuts {
 			t.Errorf("the power never failed after %s", o)
 		}
 	}
@@ -211,7 +214,7 @@ func TestPowerLossLosesNoAnsweredAppend(t *testing.T) {
 func TestPowerLossUndoesLastCommitsWhole(t *testing.T) {
 	t.Parallel()
 	p := newPowerTest("NORMAL", choices(t))
-	p.cuts /= 4
+	p.cuts /= 2
 	noError(t, p.run(t))
 	t.Logf("%d of %d power losses undid answered appends", p.lost, p.cuts)
 	if p.lost == 0 {

@@ -6,7 +6,6 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -49,17 +48,36 @@ var macros = sqlfile.Macros{
 	"given_ids":      "",
 }
 
-var (
-	casts      = regexp.MustCompile(`::[a-z]+(\[\])?`)
-	parameters = regexp.MustCompile(`\$([0-9]+)`)
-)
-
 // translated returns a shared statement for SQLite, which has no schemas and no casts to types of PostgreSQL.
 func translated(shared string) (string, error) {
 	text, err := macros.Expand(shared)
 	text = strings.ReplaceAll(text, "{control}.", "millrace_")
-	text = casts.ReplaceAllString(text, "")
-	return parameters.ReplaceAllString(text, "?$1"), err
+	return withQuestionMarks(withoutCasts(text)), err
+}
+
+// withoutCasts removes casts such as ::text[]. Every program that links the store calls it for each statement, so it does not search by
+// a regular expression.
+func withoutCasts(text string) string {
+	var kept strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "::")
+		kept.WriteString(before)
+		if !found {
+			return kept.String()
+		}
+		text = strings.TrimPrefix(strings.TrimLeft(after, "abcdefghijklmnopqrstuvwxyz"), "[]")
+	}
+}
+
+// withQuestionMarks writes ?1 for the parameter $1. A dollar before anything but a number stays, since paths of JSON begin with one.
+func withQuestionMarks(text string) string {
+	bytes := []byte(text)
+	for i, c := range bytes[:max(len(bytes)-1, 0)] {
+		if next := bytes[i+1]; c == '$' && '0' <= next && next <= '9' {
+			bytes[i] = '?'
+		}
+	}
+	return string(bytes)
 }
 
 //go:embed migrations

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/sqlfile"
 )
 
@@ -116,5 +117,34 @@ func TestSharedStatementsAreWrittenForSQLite(t *testing.T) {
 	}
 	if _, err := translated("select {nothing}"); err == nil {
 		t.Error("an unknown macro is not noticed")
+	}
+}
+
+// Regular expressions say what the faster functions do.
+func TestSharedStatementsAreTranslated(t *testing.T) {
+	t.Parallel()
+	casts, parameters := regexp.MustCompile(`::[a-z]+(\[\])?`), regexp.MustCompile(`\$([0-9]+)`)
+	texts := []string{"", "$", "$1", "$12::text[]", "'$.a'->>$2::bigint, $3::text || 'x'", "list.value->>'$[1]'"}
+	shared := make(sqlfile.Queries).Share(control.Statements, func(text string) (string, error) {
+		texts = append(texts, text)
+		return text, nil
+	})
+	for name := range shared {
+		for _, found := range numbered.FindAllStringSubmatch(queries.Text(name), -1) {
+			if n, _ := strconv.Atoi(found[1]); n > lastParameter(queries.Text(name)) {
+				t.Errorf("%s has parameter %d, and the last one is %d", name, n, lastParameter(queries.Text(name)))
+			}
+		}
+	}
+	for _, text := range texts {
+		want := parameters.ReplaceAllString(casts.ReplaceAllString(text, ""), "?$1")
+		if got := withQuestionMarks(withoutCasts(text)); got != want {
+			t.Errorf("translated:\n%s\nwant:\n%s", got, want)
+		}
+	}
+	for text, want := range map[string]int{"": 0, "a ? b": 0, "?2, ?10, ?3": 10, "?7": 7} {
+		if got := lastParameter(text); got != want {
+			t.Errorf("the last parameter of %q is %d, want %d", text, got, want)
+		}
 	}
 }

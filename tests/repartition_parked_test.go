@@ -193,7 +193,7 @@ func TestResplitsAmongFailuresReplaysPausesAndTakeovers(t *testing.T) {
 		b.Reaches(nodes[0], "p", 0)
 		var replays sync.WaitGroup
 		stopFlow := a.flow()
-		for range 30 {
+		for range 15 {
 			admin := nodes[random.IntN(3)]
 			switch random.IntN(6) {
 			case 0, 1, 2:

@@ -173,7 +173,7 @@ func swapUnderFire(b *kit.Bundle, old **child, step string, version int, togethe
 		_, err := b.Plane().Versions(b.Ctx, modelID(version+1), nil)
 		return err == nil
 	})
-	b.Must(a.WaitFor(b.Ctx, modelID(1), b.Head()+200)) // both run under load
+	b.Must(a.WaitFor(b.Ctx, modelID(1), b.Head()+60)) // both run under load
 	swapped := make(chan error, 1)
 	go func() { swapped <- requestSwap(b, a, version+1) }()
 	next.dies(b)

@@ -201,7 +201,7 @@ func load(b *kit.Bundle) (stop func()) {
 	for w := range 2 {
 		group.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				if _, err := b.Store.Append(b.Ctx, fmt.Sprintf("load%d-%d", w, i%50), event.Any, kit.SomeEvents(10)...); err != nil {
+				if _, err := b.Store.Append(b.Ctx, fmt.Sprintf("load%d-%d", w, i%50), event.Any, kit.SomeEvents(3)...); err != nil {
 					b.T.Errorf("append: %v", err)
 					return
 				}

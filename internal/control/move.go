@@ -30,6 +30,8 @@ type Move struct {
 	ReadModels engine.Hook
 	// Progress is called after each page and each table. compared reports whether the rows of the table were compared.
 	Progress func(table string, rows int64, compared bool)
+	// Wait is how long the writer of the target is waited for, while the move holds that of the source.
+	Wait time.Duration
 
 	// State is what the tenant gets in the target: active or archived.
 	State tenancy.State
@@ -40,9 +42,9 @@ type Move struct {
 	Begun, Ended bool
 
 	// record is that of the source, and source the name of that store.
-	record           moveRecord
-	source           string
-	paused, erasures bool
+	record moveRecord
+	source string
+	has    struct{ paused, erasures bool } // the source
 	// added is what is added to ids.
 	added struct{ commands, letters int64 }
 }
@@ -154,7 +156,7 @@ func (m *Move) begin(tx store.Tx, state tenancy.State) error {
 	if _, err := tx.One("last_position", []any{m.Tenant}, &m.Head); err != nil {
 		return err
 	}
-	m.erasures, err = erasuresTable.wasMade(tx)
+	m.has.erasures, err = erasuresTable.wasMade(tx)
 	return err
 }
 
@@ -162,21 +164,21 @@ func (m *Move) send(ctx context.Context, from store.Tx, to Plane) error {
 	if err := m.reserve(ctx, from, to); err != nil {
 		return err
 	}
-	if m.erasures {
+	if m.has.erasures {
 		if err := to.makeTable(ctx, erasuresTable); err != nil {
 			return err
 		}
 	}
-	ctx, begins, cancel := beginning(ctx)
+	ctx, begins, cancel := m.beginning(ctx)
 	defer cancel()
 	err := to.db.Receive(ctx, store.Reception{Tenant: m.Tenant, Hook: m.ReadModels,
 		Fill: func(tx store.Tx) error { begins(); return m.fill(from, tx) },
 		End: func(tx store.Tx) (tenancy.State, error) {
 			// If the session of the source has ended, its locks have too.
-			if _, err := from.One("tenant_paused", []any{m.Tenant}, &m.paused); err != nil {
+			if _, err := from.One("tenant_paused", []any{m.Tenant}, &m.has.paused); err != nil {
 				return "", fmt.Errorf("the source: %w", err)
 			}
-			Restore(tx, m.Tenant, m.State, m.paused)
+			Restore(tx, m.Tenant, m.State, m.has.paused)
 			tx.Exec("let_leases_sleep", m.Tenant)
 			tx.Exec("insert_arrival", m.Tenant, m.record.id, m.source)
 			m.Ended = true
@@ -185,24 +187,21 @@ func (m *Move) send(ctx context.Context, from store.Tx, to Plane) error {
 	return to.failed(notBegun(ctx, err), "write to the target")
 }
 
-// beginWait bounds the wait for the writer of a target, while the move holds the one of the source: two processes that move tenants between
-// two files in opposite directions would wait for each other.
-const beginWait = 30 * time.Second
+var errNotBegun = errors.New("while appends to the source wait: another process writes to the target, perhaps a move in the opposite direction")
 
-var errNotBegun = fmt.Errorf("no transaction of the target could begin within %v, while appends to the source wait: another process writes to the "+
-	"target, perhaps a move in the opposite direction", beginWait)
-
-// beginning returns a context that ends after beginWait, unless begins is called first.
-func beginning(ctx context.Context) (_ context.Context, begins, cancel func()) {
+// beginning returns a context that ends after m.Wait, unless begins is called first.
+func (m *Move) beginning(ctx context.Context) (_ context.Context, begins, cancel func()) {
 	ctx, end := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(beginWait, func() { end(errNotBegun) })
+	timer := time.AfterFunc(m.Wait, func() {
+		end(fmt.Errorf("no transaction of the target could begin within %v, %w", m.Wait, errNotBegun))
+	})
 	return ctx, func() { timer.Stop() }, func() { timer.Stop(); end(nil) }
 }
 
 // notBegun adds errNotBegun to an error if that has ended the context.
 func notBegun(ctx context.Context, err error) error {
-	if err != nil && !errors.Is(err, errNotBegun) && errors.Is(context.Cause(ctx), errNotBegun) {
-		return fmt.Errorf("%w: %w", errNotBegun, err)
+	if cause := context.Cause(ctx); err != nil && !errors.Is(err, errNotBegun) && errors.Is(cause, errNotBegun) {
+		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
 }
@@ -213,7 +212,7 @@ func (m *Move) reserve(ctx context.Context, from store.Tx, to Plane) error {
 	if _, err := from.One("ids_of_tenant", []any{m.Tenant}, &commands.low, &commands.high, &letters.low, &letters.high); err != nil {
 		return err
 	}
-	ctx, begins, cancel := beginning(ctx)
+	ctx, begins, cancel := m.beginning(ctx)
 	defer cancel()
 	err := to.db.Tx(ctx, func(tx store.Tx) error {
 		begins()
@@ -237,7 +236,7 @@ func (m *Move) fill(from, to store.Tx) error {
 	}
 	m.Rows = make(map[string]int64)
 	for _, t := range movedTables {
-		if t.name() == "erasures" && !m.erasures {
+		if t.name() == "erasures" && !m.has.erasures {
 			continue
 		}
 		m.Rows[t.name()] = 0

@@ -27,13 +27,17 @@ const (
 	// server. After a shorter time such a server would get the same calls again, and after a longer one a connection that hangs
 	// is noticed late.
 	Query = 10 * time.Second
+	// MoveWait bounds the wait of a move for the writer of the target, while it holds the one of the source: two processes that move
+	// tenants between two files in opposite directions would wait for each other. Shorter would give up because of a long transaction,
+	// and longer would hold up appends to the source.
+	MoveWait = 30 * time.Second
 )
 
-// Settings are the settings of one runtime. Zero means the constant.
+// Settings are the settings of one runtime, and of moves to its store. Zero means the constant.
 type Settings struct {
 	// Store is the store of the runtime.
-	Store                                store.Holder
-	Heartbeat, Reconcile, Advance, Query time.Duration
+	Store                                          store.Holder
+	Heartbeat, Reconcile, Advance, Query, MoveWait time.Duration
 }
 
 // Engine makes Settings a millrace.Store.
@@ -49,5 +53,6 @@ func Of(h store.Holder, lease time.Duration) Settings {
 	s.Reconcile = cmp.Or(s.Reconcile, Reconcile)
 	s.Advance = cmp.Or(s.Advance, Advance)
 	s.Query = cmp.Or(s.Query, Query)
+	s.MoveWait = cmp.Or(s.MoveWait, MoveWait)
 	return s
 }

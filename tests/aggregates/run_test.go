@@ -258,7 +258,7 @@ func TestTransfersInBothDirections(t *testing.T) {
 		var group sync.WaitGroup
 		for range 8 {
 			group.Go(func() {
-				for i := range 15 {
+				for i := range 6 {
 					from, to := rand.IntN(n), rand.IntN(n-1)
 					if to >= from {
 						to++

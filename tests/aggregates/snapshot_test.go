@@ -166,8 +166,8 @@ func TestStateThatIsTooLargeForASnapshot(t *testing.T) {
 		large := func(account) ([]event.Event, error) {
 			return []event.Event{event.New(deposited{Cents: 1, By: strings.Repeat("x", 9<<20)})}, nil
 		}
-		for range 2 {
-			_, err := saving.Do(b.Ctx, b.Store, "1", large)
+		for _, decide := range []func(account) ([]event.Event, error){large, deposit(1)} {
+			_, err := saving.Do(b.Ctx, b.Store, "1", decide)
 			b.Must(err)
 		}
 		at, err := saving.Load(b.Ctx, b.Store, "1")

@@ -25,7 +25,7 @@ const (
 
 	// restAlone is how much less often the writers append where one fault is the only one and not busy, and how much more of the events
 	// are poison. Each projection still always has new events.
-	restAlone = 3
+	restAlone = 8
 )
 
 // errOnPurpose rolls an append back.

@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -264,7 +266,8 @@ func TestMoveGivesUpIfItsTargetIsTaken(t *testing.T) {
 				noError(t, openFile(t, to.path).file.InTx(ctx, func(context.Context, *sql.Tx) error { close(taken); <-release; return nil }))
 			})
 			<-taken
-			if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), "perhaps a move in the opposite direction") {
+			impatient := tuning.Settings{Store: to, MoveWait: time.Second}
+			if _, err := admin.MoveTenant(ctx, from, impatient, "acme", keep()); err == nil || !strings.Contains(err.Error(), "perhaps a move in the opposite direction") {
 				t.Errorf("error %v", err)
 			}
 			close(release)

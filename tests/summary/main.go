@@ -2,6 +2,10 @@
 // the end, each with the begin of its output. Its exit status is that of "go test".
 //
 //	go run ./tests/summary -race ./...
+//
+// "--" begins the arguments of another "go test". The others run one after another, while the first one runs:
+//
+//	go run ./tests/summary -race ./... -- -C examples -race ./... -- -C cmd/bench -race ./...
 package main
 
 import (
@@ -13,6 +17,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
@@ -24,18 +29,17 @@ const (
 )
 
 func main() {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, os.Args[1:]...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	}
-	s, err := summarize(out, os.Stdout)
-	err = errors.Join(err, cmd.Wait())
+	runs := split(os.Args[1:])
+	s := newSummary(os.Stdout)
+	others := make(chan error)
+	go func() {
+		var err error
+		for _, args := range runs[1:] {
+			err = errors.Join(err, s.test(args))
+		}
+		others <- err
+	}()
+	err := errors.Join(s.test(runs[0]), <-others)
 	s.print(os.Stdout)
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		os.Exit(max(exit.ExitCode(), 1))
@@ -46,6 +50,40 @@ func main() {
 	}
 }
 
+// split returns the arguments of each run.
+func split(args []string) (runs [][]string) {
+	for {
+		at := slices.Index(args, "--")
+		if at < 0 {
+			return append(runs, args)
+		}
+		runs, args = append(runs, args[:at]), args[at+1:]
+	}
+}
+
+// command returns "go test -json" with these arguments. It accepts -C as the first one only.
+func command(args []string) []string {
+	before := 0
+	if len(args) >= 2 && args[0] == "-C" {
+		before = 2
+	}
+	return slices.Concat([]string{"test"}, args[:before], []string{"-json"}, args[before:])
+}
+
+// test runs "go test".
+func (s *summary) test(args []string) error {
+	cmd := exec.Command("go", command(args)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.read(out), cmd.Wait())
+}
+
 // event is a line of "go test -json".
 type event struct {
 	Action, Package, ImportPath, Test, Output string
@@ -54,28 +92,34 @@ type event struct {
 // key names a test. Without a test it is the package.
 type key struct{ pkg, test string }
 
-// summary gathers the failures of a run.
+// summary gathers the failures of all runs.
 type summary struct {
+	mu      sync.Mutex // held while a line is added
+	out     io.Writer
 	failed  []key
 	outputs map[key]string // of tests that have not passed
 	order   []key          // of the outputs
 }
 
-// summarize copies the output as "go test" prints it without -v: that of failed tests, and a line for each package.
-func summarize(in io.Reader, out io.Writer) (*summary, error) {
-	s := &summary{outputs: make(map[key]string)}
+// newSummary returns a summary that prints what "go test" prints without -v: the output of failed tests, and a line for each package.
+func newSummary(out io.Writer) *summary { return &summary{out: out, outputs: make(map[key]string)} }
+
+// read reads the output of a run.
+func (s *summary) read(in io.Reader) error {
 	for lines := json.NewDecoder(in); ; {
 		var e event
 		if err := lines.Decode(&e); errors.Is(err, io.EOF) {
-			return s, nil
+			return nil
 		} else if err != nil {
-			return s, fmt.Errorf("read the lines of go test -json: %w", err)
+			return fmt.Errorf("read the lines of go test -json: %w", err)
 		}
-		s.add(e, out)
+		s.add(e, s.out)
 	}
 }
 
 func (s *summary) add(e event, out io.Writer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	of := key{e.Package, e.Test}
 	switch e.Action {
 	case "build-output":

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -33,7 +34,8 @@ const failures = `{"Action":"output","Package":"b","Test":"TestBad","Output":"==
 func TestFailuresAreRepeatedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	var out, end strings.Builder
-	s, err := summarize(strings.NewReader(failures+lines), &out)
+	s := newSummary(&out)
+	err := s.read(strings.NewReader(failures + lines))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +73,8 @@ func TestLongOutputIsCutAtTheEnd(t *testing.T) {
 	t.Parallel()
 	var out, end strings.Builder
 	long := strings.Repeat(`{"Action":"output","Package":"b","Test":"TestBad","Output":"`+strings.Repeat("x", 10*longestLine)+`\n"}`, 3*mostLines)
-	s, err := summarize(strings.NewReader(long+`{"Action":"fail","Package":"b","Test":"TestBad"}`), &out)
+	s := newSummary(&out)
+	err := s.read(strings.NewReader(long + `{"Action":"fail","Package":"b","Test":"TestBad"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +87,25 @@ func TestLongOutputIsCutAtTheEnd(t *testing.T) {
 func TestRunWithoutFailuresEndsWithItsPackages(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	s, err := summarize(strings.NewReader(lines), &out)
+	s := newSummary(&out)
+	err := s.read(strings.NewReader(lines))
 	if s.print(&out); err != nil || out.String() != "ok  \ta\t0.1s\n" {
 		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+func TestOtherRunsFollowDashes(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string][]string{
+		"-race ./...": {"test -json -race ./..."},
+		"-race ./... -- -C examples -race ./... -- -C cmd/bench ./...": {"test -json -race ./...", "test -C examples -json -race ./...", "test -C cmd/bench -json ./..."},
+	} {
+		var got []string
+		for _, run := range split(strings.Fields(args)) {
+			got = append(got, strings.Join(command(run), " "))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", args, got, want)
+		}
 	}
 }
