@@ -30,7 +30,7 @@ TEST = -vet=off $(RACE) -timeout 40m
 # The packages that take the longest begin first, so that none runs alone at the end. The tests of the other modules, which mostly wait,
 # run beside them.
 LONGEST = ./tests ./tests/chaos ./tests/postgres ./pgstore ./sqlitestore ./cmd/demo ./cmd/millrace ./tests/runbook ./tests/moves \
-	./tests/aggregates ./millracetest ./tests/pages
+	./tests/aggregates ./millracetest ./tests/pages ./tests/lint
 
 .PHONY: help release test conformance chaos kills takeover plans protections versions lines mutate postgres lint demo bench performance
 .DEFAULT_GOAL := help
