@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"syscall"
 	"time"
 
@@ -74,6 +75,9 @@ func isOutage(err error) bool {
 	}
 	var network net.Error
 	var connect *pgconn.ConnectError
+	if err != nil && strings.Contains(err.Error(), "default_transaction_read_only is") { // an Open while the fault "database read-only" lasts
+		return true
+	}
 	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || pgconn.SafeToRetry(err)
 }
