@@ -24,9 +24,9 @@ const (
 // the caller do not use the cache.
 //
 // A cache suits many commands, one after the other, on small states of long streams: states are kept as JSON, and each load decodes one.
-// The state must be of a type for Snapshot. One that JSON does not keep is not in the cache. After 5 s a state is loaded anew, from the
-// stream or its snapshot. The same happens after an erasure by this Store. For 5 s a state may contain what was erased elsewhere, and it
-// stays in memory for another second.
+// The type of the state must satisfy the conditions of Snapshot. A state whose JSON would not decode to an equal value is not cached. A cached
+// state is used for at most 5 s, and not after an erasure by this Store. Then the aggregate is loaded again, from its snapshot or its stream.
+// After an erasure by another process, a cached state may contain erased data for 5 s, and stays in memory for at most another second.
 func (c *Category[S]) Cache(maxBytes int) *Category[S] {
 	caching := *c
 	caching.cache = newCache(maxBytes)
@@ -39,7 +39,7 @@ func (c *Category[S]) Cache(maxBytes int) *Category[S] {
 	return &caching
 }
 
-// cache has states of aggregates. The zero value of the pointer has none.
+// cache has states of aggregates.
 type cache struct {
 	mu        sync.Mutex
 	max, size int
@@ -53,15 +53,13 @@ type cacheKey struct {
 	stream string
 }
 
-// cached is a state in a cache.
+// cached is a state in a cache, as JSON.
 type cached struct {
 	cacheKey
-	state             []byte
-	version, position int64
-	last, begun       time.Time
-	saves             bool
-	saved, generation int64
-	snapshot          int64
+	state []byte
+	// from is the loaded[S] of the state, without it, and begun its time.
+	from  any
+	begun time.Time
 }
 
 // cachedOverhead is what a state needs beside its JSON and the names, in bytes.
@@ -153,9 +151,9 @@ func (l *loaded[S]) recall(c *cache, key cacheKey) *streams.Last {
 	if !ok {
 		return nil
 	}
-	l.State, l.Version, l.Position, l.last, l.begun, l.Snapshot = state, e.version, e.position, e.last, e.begun, e.snapshot
-	l.saves, l.saved, l.generation = e.saves, e.saved, e.generation
-	return &streams.Last{Version: e.version, Position: e.position, Time: e.last}
+	*l = e.from.(loaded[S])
+	l.State = state
+	return &streams.Last{Version: l.Version, Position: l.Position, Time: l.last}
 }
 
 // store keeps the state for later loads.
@@ -165,6 +163,7 @@ func (l *loaded[S]) store(c *cache, key cacheKey) {
 		c.drop(key)
 		return
 	}
-	c.keep(&cached{cacheKey: key, state: state, version: l.Version, position: l.Position, last: l.last, begun: l.begun, snapshot: l.Snapshot,
-		saves: l.saves, saved: l.saved, generation: l.generation})
+	from := *l
+	from.State = *new(S) // callers may change what is in it
+	c.keep(&cached{cacheKey: key, state: state, from: from, begun: l.begun})
 }

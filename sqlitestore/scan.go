@@ -72,7 +72,8 @@ func (s scanning) events(ctx context.Context, rows driver.Rows) (page eventlog.P
 		case err != nil:
 			return page, err
 		}
-		if page.Truncated = s.maxBytes > 0 && size >= s.maxBytes; page.Truncated {
+		page.Truncated = s.maxBytes > 0 && size >= s.maxBytes
+		if page.Truncated {
 			return page, nil
 		}
 		e, buffer, err = row.envelope(buffer)

@@ -82,23 +82,26 @@ func TestRefusalIsNotThatOfACachedState(t *testing.T) {
 	})
 }
 
+// depositedTwice returns a category with a cache, and the first of its two commands on account 1.
+func depositedTwice(b *kit.Bundle) (*aggregate.Category[account], aggregate.Result[account]) {
+	b.T.Helper()
+	caching := accounts.Cache(1 << 20)
+	first, err := caching.Do(b.Ctx, b.Store, "1", deposit(1))
+	b.Must(err)
+	_, err = caching.Do(b.Ctx, b.Store, "1", deposit(2))
+	b.Must(err)
+	return caching, first
+}
+
 func TestErasureEndsCachedStates(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		caching := accounts.Cache(1 << 20)
-		first, err := caching.Do(b.Ctx, b.Store, "1", deposit(1))
-		b.Must(err)
-		_, err = caching.Do(b.Ctx, b.Store, "1", deposit(2))
-		b.Must(err)
-		at, err := caching.Load(b.Ctx, b.Store, "1")
-		b.Must(err)
-		if at.State.Cents != 3 {
+		caching, first := depositedTwice(b)
+		if at := loaded(b, caching, b.Store); at.State.Cents != 3 {
 			t.Errorf("%+v", at)
 		}
-		_, err = b.Store.RedactEvents(b.Ctx, first.Appended.Positions, "test")
+		_, err := b.Store.RedactEvents(b.Ctx, first.Appended.Positions, "test")
 		b.Must(err)
-		at, err = caching.Load(b.Ctx, b.Store, "1")
-		b.Must(err)
-		if at.State.Cents != 2 {
+		if at := loaded(b, caching, b.Store); at.State.Cents != 2 {
 			t.Errorf("%+v", at)
 		}
 	})
@@ -107,19 +110,12 @@ func TestErasureEndsCachedStates(t *testing.T) {
 // The last event of the state is gone, and another has its version.
 func TestCachedStateOfEventsThatAreGoneIsNotUsed(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		caching := accounts.Cache(1 << 20)
-		first, err := caching.Do(b.Ctx, b.Store, "1", deposit(1))
-		b.Must(err)
-		_, err = caching.Do(b.Ctx, b.Store, "1", deposit(2))
-		b.Must(err)
-		_, err = caching.Load(b.Ctx, b.Store, "1")
-		b.Must(err)
+		caching, first := depositedTwice(b)
+		loaded(b, caching, b.Store)
 		b.Must(b.Store.Truncate(b.Ctx, first.Position))
-		_, err = accounts.Do(b.Ctx, b.Store, "1", deposit(4))
+		_, err := accounts.Do(b.Ctx, b.Store, "1", deposit(4))
 		b.Must(err)
-		at, err := caching.Load(b.Ctx, b.Store, "1")
-		b.Must(err)
-		if at.State.Cents != 5 || at.Version != 2 {
+		if at := loaded(b, caching, b.Store); at.State.Cents != 5 || at.Version != 2 {
 			t.Errorf("%+v", at)
 		}
 	})

@@ -220,8 +220,8 @@ func withOrders(t *testing.T, test func(t *testing.T, o orders)) {
 	})
 }
 
-// has compares the events of an order with these. Each is a type, and the version of the event that led to it. What follows an event is in
-// its conversation, or in that which it begins.
+// has compares the events of an order with these. Each is a type, and the version of the event that led to it. Events that
+// follow from an event have its correlation id. If it has none, its own place is their correlation id.
 func (o orders) has(t *testing.T, tenant, stream string, want ...string) {
 	t.Helper()
 	var got []string
