@@ -15,7 +15,8 @@ import (
 // was called, and ends like Run. It is for tests, jobs and scripts. It returns the status at the end, which has the numbers of
 // events that were applied, parked and skipped.
 //
-// RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends first. The
+// RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends first. A
+// projection that cannot become idle does not stop the others, and the error is about the first of them by tenant and name. The
 // status then shows which projections are not idle, if it could still be read.
 func (r *Runtime) RunUntilIdle(ctx context.Context) (status admin.Status, err error) {
 	ids, err := r.projections(ctx)

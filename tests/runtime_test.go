@@ -126,6 +126,38 @@ func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
 	})
 }
 
+func TestRunUntilIdleLetsTheOthersEndWhenOneFails(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		failing := func(name string, from int64) millrace.Projection {
+			return millrace.Projection{Name: name, Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+				if e.Version >= from {
+					return projection.Stop(fmt.Errorf("%s cannot handle %d", name, e.Version))
+				}
+				return nil
+			})}
+		}
+		slow := b.Recorders("slow")[0]
+		slow.MaxEvents = 1
+		rt := b.Another(millrace.Config{}, slow, failing("late", 5), failing("early", 1))
+		head := b.Append("s", 20)
+		b.Pause(rt, "late")
+		status, err := rt.RunUntilIdle(b.Ctx)
+		if !errors.Is(err, projection.ErrFailed) || !strings.Contains(fmt.Sprint(err), "early cannot handle 1") || !strings.HasSuffix(fmt.Sprint(err), "(and 1 more)") {
+			t.Errorf("RunUntilIdle with a failing and a paused projection: %v", err)
+		}
+		b.Resume(rt, "late")
+		if _, err := rt.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrFailed) || !strings.HasSuffix(fmt.Sprint(err), "(and 1 more)") {
+			t.Errorf("RunUntilIdle with two failing projections: %v", err)
+		}
+		if p := b.Status(rt, "slow"); p.Position != head.Last() || len(status.Projections) != 3 {
+			t.Errorf("%s is at %d of %d, in %d projections", p.ID, p.Position, head.Last(), len(status.Projections))
+		}
+		if p := b.Status(rt, "late"); p.Position != 4 {
+			t.Errorf("late is at %d", p.Position)
+		}
+	})
+}
+
 func TestTenantsStayApartAndNewOnesAreFound(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 50 * time.Millisecond}}, millrace.Projection{Name: "p",

@@ -1,6 +1,7 @@
 package waiting
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,14 +58,18 @@ func (w Waiter) Heads(ctx context.Context, ids []projection.ID) (map[string]int6
 	return heads.Positions, nil
 }
 
-// Idle waits until projections of the running Runtime have reached the heads of their tenants. The error is why one of them will not
-// reach its head.
+// Idle waits until projections of the running Runtime have reached the heads of their tenants, or cannot reach them. The error is
+// why the first of the latter cannot, in the order of their ids.
 func (w Waiter) Idle(ctx context.Context, ids []projection.ID, heads map[string]int64) error {
-	i := idleWait{Waiter: w, deps: w.Running(), heads: heads, pending: make(map[projection.ID]bool)}
+	i := idleWait{Waiter: w, deps: w.Running(), heads: heads, pending: make(map[projection.ID]bool), stuck: make(map[projection.ID]error)}
 	for _, id := range ids {
 		i.pending[id] = false
 	}
-	return i.wait(ctx)
+	err, stuck := i.wait(ctx), i.firstStuck()
+	if err != nil && stuck != nil {
+		return fmt.Errorf("%w; before that: %w", err, stuck)
+	}
+	return cmp.Or(err, stuck)
 }
 
 // idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a time, and
@@ -75,22 +80,22 @@ type idleWait struct {
 	heads map[string]int64
 	// pending has the projections that have not reached their heads; true means that their rows have been read once.
 	pending map[projection.ID]bool
+	// stuck has the projections that will not reach their heads, and why.
+	stuck map[projection.ID]error
 }
 
-// wait returns when no projection is pending. The error is why a projection will not reach its head.
+// wait returns when no projection is pending.
 func (w *idleWait) wait(ctx context.Context) error {
 	for delays := backoff.New(firstPoll, lastPoll); len(w.pending) > 0; {
-		ask, here, err := w.registered()
-		for len(ask) > 0 && err == nil {
-			n := min(idleSlice, len(ask))
-			err = w.inDatabase(ctx, ask[:n])
-			if err != nil && ctx.Err() == nil && w.Plane.Classify(err).Class == engine.Infrastructure {
-				err = nil // the projections stay pending
+		ask, here := w.registered()
+		for tenants := range slices.Chunk(ask, idleSlice) {
+			err := w.inDatabase(ctx, tenants)
+			if err != nil && (ctx.Err() != nil || w.Plane.Classify(err).Class != engine.Infrastructure) {
+				return err
 			}
-			ask = ask[n:]
 		}
-		if err != nil || len(w.pending) == 0 {
-			return err
+		if len(w.pending) == 0 {
+			return nil
 		}
 		if err := w.pause(ctx, here, delays.Next()); err != nil {
 			return err
@@ -101,7 +106,7 @@ func (w *idleWait) wait(ctx context.Context) error {
 
 // registered checks the projections that run on this node. It returns the tenants whose rows must be read, and the pending
 // projections that run here.
-func (w *idleWait) registered() (ask []string, here []projection.ID, err error) {
+func (w *idleWait) registered() (ask []string, here []projection.ID) {
 	asked := make(map[string]bool)
 	for id, checked := range w.pending {
 		answer, final := w.deps.Registry.Reached(id, w.heads[id.Tenant])
@@ -111,18 +116,33 @@ func (w *idleWait) registered() (ask []string, here []projection.ID, err error) 
 		case answer != nil && w.deps.Registry.Halted(id):
 			asked[id.Tenant] = true // it may have been resumed
 		case answer != nil:
-			return nil, nil, w.failed(id, answer)
+			w.setStuck(id, answer)
 		case final:
 			delete(w.pending, id)
 		default:
 			here = append(here, id)
 		}
 	}
-	return slices.Sorted(maps.Keys(asked)), here, nil
+	return slices.Sorted(maps.Keys(asked)), here
 }
 
-func (w *idleWait) failed(id projection.ID, err error) error {
-	return fmt.Errorf("wait for %s to reach %d: %w", id, w.heads[id.Tenant], err)
+// setStuck keeps why a projection, or one of its partitions, will not reach its head.
+func (w *idleWait) setStuck(id projection.ID, err error) {
+	whole := projection.ID{Tenant: id.Tenant, Name: id.Name}
+	w.stuck[whole] = fmt.Errorf("wait for %s to reach %d: %w", id, w.heads[id.Tenant], err)
+	delete(w.pending, whole)
+}
+
+// firstStuck returns the error of the first projection that is stuck.
+func (w *idleWait) firstStuck() error {
+	if len(w.stuck) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(slices.Collect(maps.Keys(w.stuck)), engine.CompareIDs)
+	if others := len(w.stuck) - 1; others > 0 {
+		return fmt.Errorf("%w (and %d more)", w.stuck[first], others)
+	}
+	return w.stuck[first]
 }
 
 // inDatabase checks the rows of these tenants' pending projections.
@@ -150,7 +170,7 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	}); err != nil {
 		return err
 	}
-	if err := w.notRetired(ctx, tenants, rows); err != nil {
+	if err := w.findRetired(ctx, tenants, rows); err != nil {
 		return err
 	}
 	for id, checked := range w.pending {
@@ -162,7 +182,8 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 		for _, row := range rows[id] {
 			reached, err := w.reached(row, now.Positions, checked)
 			if err != nil {
-				return w.failed(row.ID, err)
+				w.setStuck(row.ID, err)
+				break
 			}
 			done = done && reached
 		}
@@ -173,8 +194,8 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	return nil
 }
 
-// notRetired returns an error if one of these tenants' pending projections, which has no rows, is retired.
-func (w *idleWait) notRetired(ctx context.Context, tenants []string, rows map[projection.ID][]engine.ProjectionRow) error {
+// findRetired finds those of these tenants' pending projections without rows that are retired.
+func (w *idleWait) findRetired(ctx context.Context, tenants []string, rows map[projection.ID][]engine.ProjectionRow) error {
 	missing := make(map[projection.ID]bool)
 	var of, names []string
 	for id := range w.pending {
@@ -191,7 +212,7 @@ func (w *idleWait) notRetired(ctx context.Context, tenants []string, rows map[pr
 	retired, err := w.retired(ctx, slices.Compact(of), slices.Compact(names))
 	for _, r := range retired {
 		if id := (projection.ID{Tenant: r.Tenant, Name: r.Name}); missing[id] {
-			return w.failed(id, r)
+			w.setStuck(id, r)
 		}
 	}
 	return err
