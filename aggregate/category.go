@@ -38,9 +38,12 @@ type Fold[S any] struct {
 	kind  string
 	apply func(state S, e *event.Envelope) (S, error)
 	err   error // the event type cannot be found
-	// decodes returns an error for an event that apply cannot decode.
-	decodes func(e event.Envelope) error
+	// decided decodes an event of a decision. It returns the function that applies it later, when the rest of the envelope is known.
+	decided func(e *event.Envelope) (applied[S], error)
 }
+
+// applied returns a state after an event that was decoded before.
+type applied[S any] func(state S, e *event.Envelope) S
 
 // On makes a Fold of a pure function: its result depends on the state and the event alone. It may change the maps and slices of the state
 // that it gets. It is not called for a redacted event, unless event.IncludeRedacted is among the options. It runs while a load reads, with a
@@ -61,9 +64,10 @@ func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event
 		return f(state, of), nil
 	}
 	kind, err := usercode.EventType[T]()
-	return Fold[S]{of: reflect.TypeFor[T](), kind: kind, err: err, apply: apply, decodes: func(e event.Envelope) error {
-		_, err := decode(e)
-		return err
+	return Fold[S]{of: reflect.TypeFor[T](), kind: kind, err: err, apply: apply, decided: func(e *event.Envelope) (applied[S], error) {
+		of, err := decode(*e)
+		body := of.Body
+		return func(state S, e *event.Envelope) S { return f(state, event.Of[T]{Envelope: *e, Body: body}) }, err
 	}}
 }
 

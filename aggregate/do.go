@@ -63,12 +63,12 @@ func (c *command[S]) run(ctx context.Context) (Result[S], error) {
 		if err := c.category.read(ctx, c.log, &c.at); err != nil {
 			return Result[S]{}, err
 		}
-		events, after, refusal := c.category.try(c.at.Aggregate, c.decide)
+		made, after, refusal := c.category.try(c.at.Aggregate, c.decide)
 		c.folded = len(c.category.checks) > 0
-		if refusal != nil || len(events) == 0 {
+		if refusal != nil || len(made.events) == 0 {
 			return c.nothing(ctx, refusal)
 		}
-		result, err := c.append(ctx, events, after)
+		result, err := c.append(ctx, made, after)
 		if err == nil || try >= c.options.retries || !c.log.IsConflict(err) {
 			return result, err
 		}
@@ -79,10 +79,10 @@ func (c *command[S]) run(ctx context.Context) (Result[S], error) {
 }
 
 // append appends the events of a decision. after is the aggregate after them, if folds have applied them.
-func (c *command[S]) append(ctx context.Context, events []event.Event, after Aggregate[S]) (Result[S], error) {
-	commit := streams.Commit{Appends: []event.Appending{{Stream: c.at.Stream, Expected: c.options.expect(c.at.Version), Events: events}}}
+func (c *command[S]) append(ctx context.Context, made decision[S], after Aggregate[S]) (Result[S], error) {
+	commit := streams.Commit{Appends: []event.Appending{{Stream: c.at.Stream, Expected: c.options.expect(c.at.Version), Events: made.events}}}
 	saved := c.at
-	if c.category.due(&c.at, len(events)) {
+	if c.category.due(&c.at, len(made.events)) {
 		commit.Snapshots = c.saving(&saved)
 	}
 	appended, err := c.log.Commit(ctx, commit)
@@ -94,7 +94,7 @@ func (c *command[S]) append(ctx context.Context, events []event.Event, after Agg
 	case commit.Snapshots != nil:
 		after = saved.Aggregate
 	case !c.folded:
-		after, err = c.category.decided(after, events)
+		after, err = made.applyTo(after)
 	}
 	after.Version, after.Position = appended[0].Version, appended[0].Last()
 	return Result[S]{Aggregate: after, Appended: appended[0]}, err
@@ -144,23 +144,29 @@ func (c *command[S]) repeated(ctx context.Context, first event.Appended) (Result
 // refused. If the category has conditions, folds may change the maps and slices of the aggregate's state. Fold makes an aggregate without a
 // store. millracetest.Given uses both.
 func (c *Category[S]) Decide(a Aggregate[S], decide func(state S) ([]event.Event, error)) ([]event.Event, error) {
-	events, _, refusal := c.try(a, decide)
-	return events, refusal
+	made, _, refusal := c.try(a, decide)
+	return made.events, refusal
+}
+
+// decision has the events of a decision, and for each what applies it, nil if it changes nothing.
+type decision[S any] struct {
+	events  []event.Event
+	applied []applied[S]
 }
 
 // try decides. It returns the aggregate after the events if the category has conditions on it, and otherwise the aggregate as it is.
-func (c *Category[S]) try(a Aggregate[S], decide func(state S) ([]event.Event, error)) (events []event.Event, after Aggregate[S], refusal error) {
-	events, refusal = decide(a.State)
+func (c *Category[S]) try(a Aggregate[S], decide func(state S) ([]event.Event, error)) (made decision[S], after Aggregate[S], refusal error) {
+	made.events, refusal = decide(a.State)
 	if refusal == nil {
-		refusal = c.known(a.Stream, events)
+		made, refusal = c.decided(a.Stream, made.events)
 	}
 	if refusal == nil && len(c.checks) > 0 {
-		a, refusal = c.decided(a, events)
+		a, refusal = made.applyTo(a)
 		if refusal == nil {
 			refusal = c.check(a.State)
 		}
 	}
-	return events, a, refusal
+	return made, a, refusal
 }
 
 // Fold returns an aggregate with these events, without a store, for tests. They have the time of the call, unless Event.Time is set.
@@ -170,46 +176,48 @@ func (c *Category[S]) Fold(id string, events ...event.Event) (Aggregate[S], erro
 		return Aggregate[S]{}, err
 	}
 	a := Aggregate[S]{ID: id, Stream: stream}
-	if err := c.known(stream, events); err != nil {
+	made, err := c.decided(stream, events)
+	if err != nil {
 		return a, err
 	}
-	return c.decided(a, events)
+	return made.applyTo(a)
 }
 
-// known returns an error for an event that cannot be stored, or that the category could not fold.
-func (c *Category[S]) known(stream string, events []event.Event) error {
+// decided decodes the events of a decision. It returns an error for an event that cannot be stored, or that the category could not fold.
+func (c *Category[S]) decided(stream string, events []event.Event) (decision[S], error) {
+	made := decision[S]{events: events, applied: make([]applied[S], len(events))}
 	for i, e := range events {
 		err := e.Validate()
 		if f, folded := c.folds[e.Type]; err == nil && folded {
-			err = f.decodes(event.Envelope{Stream: stream, Type: e.Type, Body: valid.Body(e.Body)})
+			made.applied[i], err = f.decided(&event.Envelope{Stream: stream, Type: e.Type, Body: valid.Body(e.Body)})
 		} else if err == nil {
 			err = c.ignores(e.Type)
 		}
 		if err != nil {
-			return fmt.Errorf("append to %s: event %d, %s: %w", excerpt.Quoted(stream), i, excerpt.Quoted(e.Type), err)
+			return made, fmt.Errorf("append to %s: event %d, %s: %w", excerpt.Quoted(stream), i, excerpt.Quoted(e.Type), err)
 		}
 	}
-	return nil
+	return made, nil
 }
 
-// decided returns an aggregate after the events of a decision, which are known and not stored yet.
-func (c *Category[S]) decided(a Aggregate[S], events []event.Event) (Aggregate[S], error) {
+// applyTo returns an aggregate after the events, which may not be stored yet.
+func (d decision[S]) applyTo(a Aggregate[S]) (Aggregate[S], error) {
 	now := time.Now()
-	for i, e := range events {
+	for i, e := range d.events {
 		headers, err := e.RawHeaders()
 		if err != nil {
 			return a, fmt.Errorf("append to %s: event %d: %w", excerpt.Quoted(a.Stream), i, err)
 		}
 		a.Version++
+		if d.applied[i] == nil {
+			continue
+		}
 		folded := event.Envelope{Stream: a.Stream, Version: a.Version, Type: e.Type, Body: valid.Body(e.Body), RawHeaders: headers,
 			CausationID: e.CausationID, CorrelationID: e.CorrelationID, Time: e.Time}
 		if folded.Time.IsZero() {
 			folded.Time = now
 		}
-		a.State, err = c.apply(a.State, &folded)
-		if err != nil {
-			return a, err
-		}
+		a.State = d.applied[i](a.State, &folded)
 	}
 	return a, nil
 }

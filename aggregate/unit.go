@@ -127,9 +127,9 @@ func (m *Member[S]) Append(events ...event.Event) error {
 		return fmt.Errorf("append to %s: %w", excerpt.Quoted(m.Stream), ErrUnitEnded)
 	}
 	events = m.unit.options.caused(events)
-	err := m.category.known(m.Stream, events)
+	made, err := m.category.decided(m.Stream, events)
 	if err == nil {
-		m.Aggregate, err = m.category.decided(m.Aggregate, events)
+		m.Aggregate, err = made.applyTo(m.Aggregate)
 	}
 	if err != nil {
 		return m.unit.fail(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -161,15 +160,15 @@ func (t *Tenant) appendPrepared(ctx context.Context, conn *pgx.Conn, a appendCal
 		return result, false, nil
 	}
 	statement, args := a.statement()
-	name := t.store.prepared.name(t.name, strings.ReplaceAll(" "+statement, " ", "_"))
-	if name == "" {
+	own := t.store.prepared.statement(t, statement)
+	if own.name == "" {
 		return result, false, nil
 	}
-	err = prepareAll(ctx, conn, name, t.sql(statement))
+	err = prepareAll(ctx, conn, own.name, own.sql)
 	if err == nil {
-		result, err = sendAppend(ctx, conn, a, name, args)
+		result, err = sendAppend(ctx, conn, a, own.name, args)
 	}
-	return result, !forgetPrepared(ctx, conn, err, name), err
+	return result, !forgetPrepared(ctx, conn, err, own.name), err
 }
 
 // appendOnce sends the append by its text. After a conflict or a repeat the result is empty; report then returns which it was.

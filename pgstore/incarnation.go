@@ -69,7 +69,7 @@ func (s *Store) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][
 	begin := s.control.sql("begin_read")
 	beginArgs := [][]byte{wire.Int(readLockWait.Milliseconds())}
 	var batch pgconn.Batch
-	if name := s.reads.name(sql, ""); name != "" && s.keepsPrepared(conn) {
+	if name := s.reads.name(sql); name != "" && s.keepsPrepared(conn) {
 		var in engine.Incarnation
 		err := prepareAll(ctx, conn, beginReadName, begin, name, sql)
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -25,16 +26,25 @@ type preparedPlaces struct {
 	uses   int64
 }
 
-// preparedPlace has the key of a tenant, empty if the place is free, and its last use, counted in uses of all.
+// preparedPlace has the key of a tenant, empty if the place is free, its last use, counted in uses of all, and the statements that were used.
 type preparedPlace struct {
-	key  string
-	last int64
+	key        string
+	last       int64
+	statements map[string]tenantStatement
 }
+
+// tenantStatement is a statement on the tables of one tenant.
+type tenantStatement struct{ name, sql string }
 
 // of returns the place of a tenant, or -1. It counts as a use.
 func (p *preparedPlaces) of(key string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.use(key)
+}
+
+// use is of. The caller holds p.mu.
+func (p *preparedPlaces) use(key string) int {
 	p.uses++
 	at := p.find(key)
 	if at >= 0 {
@@ -83,13 +93,36 @@ type preparedStatements struct {
 // stores counts the stores of the process, which may share a pool.
 var stores atomic.Int64
 
-// name returns the name of a statement of a tenant, empty if it is not prepared.
-func (p *preparedStatements) name(key, kind string) string {
+// name returns the name of the only statement of a key, empty if it is not prepared.
+func (p *preparedStatements) name(key string) string {
 	at := p.of(key)
 	if at < 0 {
 		return ""
 	}
-	return p.prefix + "_" + strconv.Itoa(at) + kind
+	return p.at(at)
+}
+
+// at returns the name of a place.
+func (p *preparedStatements) at(place int) string { return p.prefix + "_" + strconv.Itoa(place) }
+
+// statement returns a statement of a tenant. Its name is empty if it is not prepared.
+func (p *preparedStatements) statement(t *Tenant, statement string) tenantStatement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.use(t.name)
+	if at < 0 {
+		return tenantStatement{}
+	}
+	place := &p.places[at]
+	s, ok := place.statements[statement]
+	if !ok {
+		if place.statements == nil {
+			place.statements = make(map[string]tenantStatement)
+		}
+		s = tenantStatement{p.at(at) + "_" + strings.ReplaceAll(statement, " ", "_"), t.sql(statement)}
+		place.statements[statement] = s
+	}
+	return s
 }
 
 // beginReadName is the name of begin_read.sql as a prepared statement.

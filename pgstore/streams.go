@@ -127,38 +127,38 @@ func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement strin
 		}
 		return readRowsOf(ctx, tx, d.sql(statement), args, take)
 	}
+	sql := d.sql(statement)
 	args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(int64(r.Limit)), wire.Int(math.MinInt64)}
 	begun := false
-	reader := pageRead{tenant: d.Tenant, run: d.preparedRun(statement, &begun)}
+	reader := pageRead{tenant: d.Tenant, run: d.preparedRun(statement, sql, &begun)}
 	reader.reading = wire.Reading{MaxBytes: eventlog.PageBytes, Take: func(e *event.Envelope) bool {
 		begun = true
 		return take(e)
 	}}
 	var read wire.Events
 	if r.Fingerprint != "" {
-		read, err = reader.once(ctx, d.sql(statement), append(args, []byte(d.name), []byte(r.Fingerprint), wire.Int(r.SnapshotAfter())))
+		read, err = reader.once(ctx, sql, append(args, []byte(d.name), []byte(r.Fingerprint), wire.Int(r.SnapshotAfter())))
 	} else {
-		read, err = reader.page(ctx, d.sql(statement), args)
+		read, err = reader.page(ctx, sql, args)
 	}
 	return read.Truncated, err
 }
 
-// preparedRun returns a pageRead.run that reads by a prepared statement, if the session of the pool may have one. It does not read again after
-// begun was set: the rows before have been used.
-func (d streamDriver) preparedRun(statement string, begun *bool) func(context.Context, string, [][]byte, func(*pgconn.ResultReader) error) error {
-	own := d.sql(statement)
+// preparedRun returns a pageRead.run that runs a statement, whose text is own, as a prepared one, if the session of the pool may have it. It
+// does not read again after begun was set: the rows before have been used.
+func (d streamDriver) preparedRun(statement, own string, begun *bool) func(context.Context, string, [][]byte, func(*pgconn.ResultReader) error) error {
 	return func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		return d.store.onConn(ctx, func(conn *pgx.Conn) error {
-			name := ""
+			var prepared tenantStatement
 			if sql == own && d.store.keepsPrepared(conn) {
-				name = d.store.prepared.name(d.name, "_"+statement)
+				prepared = d.store.prepared.statement(d.Tenant, statement)
 			}
-			if name != "" {
-				err := prepareAll(ctx, conn, name, sql)
+			if prepared.name != "" {
+				err := prepareAll(ctx, conn, prepared.name, prepared.sql)
 				if err == nil {
-					err = decode(conn.PgConn().ExecPrepared(ctx, name, args, nil, wire.Binary))
+					err = decode(conn.PgConn().ExecPrepared(ctx, prepared.name, args, nil, wire.Binary))
 				}
-				if !forgetPrepared(ctx, conn, err, name) || *begun {
+				if !forgetPrepared(ctx, conn, err, prepared.name) || *begun {
 					return err
 				}
 			}
