@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/waiting"
@@ -142,8 +143,9 @@ type stepper struct {
 	begun, over   bool
 	from, applied int64
 
-	// seen is what the projection did last on this node.
-	seen actors.ProjectionEntry
+	// seen is what the projection did last on this node. asked is when its row was read last.
+	seen  actors.ProjectionEntry
+	asked time.Time
 }
 
 var errStepOver = errors.New("the step is over")
@@ -203,66 +205,61 @@ func (s *stepper) finish() {
 	}
 }
 
-// lookEvery is how often wait looks at what the projection does on this node, and askEvery how often at its row.
+// lookEvery is how often a Tick looks at what the projection does on this node, and askEvery how often at its row.
 const lookEvery, askEvery = 5 * time.Millisecond, 250 * time.Millisecond
 
 // wait waits until the step is done, or cannot be done now.
 func (s *stepper) wait(ctx context.Context) error {
 	defer s.end(0) // no batch begins any more
-	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
-	defer look.Stop()
-	defer ask.Stop()
-	for {
+	s.asked = time.Now()
+	return s.runtime.waiter.Rounds(ctx, backoff.New(lookEvery, lookEvery), s.look, func(round context.Context) {
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
 		case <-s.done:
-			return nil
-		case <-look.C:
-			if s.rests() {
-				return nil
-			}
-		case <-ask.C:
-			row, err := s.runtime.tickRow(ctx, s.id)
-			if err != nil && s.runtime.plane.Classify(err).Class == engine.Infrastructure {
-				continue
-			}
-			own := row.Owner == s.runtime.running().Node.ID
-			if own {
-				row.Owner = ""
-			}
-			t, failed := standing(row)
-			switch {
-			case own && failed != nil, own && t.State == TickWaiting && !s.waits():
-				// Its entry follows the row. It has the error itself, and the row of a projection that fails says first that it waits.
-			case t.State != "" || failed != nil || err != nil:
-				return err
-			}
+		case <-round.Done():
 		}
+	})
+}
+
+// look reports whether the step is done, or cannot be done now. A short wait after a fault of the database is part of the step.
+func (s *stepper) look(ctx context.Context) (over bool, err error) {
+	select {
+	case <-s.done:
+		return true, nil
+	default:
 	}
+	phase, settled := s.phase()
+	switch {
+	case settled && (phase == admin.StateLive && s.seen.Position >= s.seen.Mark || phase == admin.StateMissingObject || phase == admin.StateFailed):
+		return true, nil
+	case time.Since(s.asked) < askEvery:
+		return false, nil
+	}
+	s.asked = time.Now()
+	row, err := s.runtime.tickRow(ctx, s.id)
+	if err != nil {
+		return false, err
+	}
+	own := row.Owner == s.runtime.running().Node.ID
+	if own {
+		row.Owner = ""
+	}
+	t, failed := standing(row)
+	if own && (failed != nil || t.State == TickWaiting) {
+		// Its entry follows the row. It has the error itself, and the row of a projection that fails says first that it waits.
+		phase, settled = s.phase()
+		return settled && failed == nil && phase == admin.StateWaiting, nil
+	}
+	return t.State != "" || failed != nil, nil
 }
 
-// waits reports whether the projection runs here, and waits before it does anything more.
-func (s *stepper) waits() bool {
-	entry, here := s.runtime.running().Registry.Get(s.id)
-	return here && entry.Busy.IsZero() && !entry.Queued && admin.State(entry.Phase) == admin.StateWaiting
-}
-
-// rests reports whether the projection runs here and has nothing to do now. A short wait after a fault of the database is part of
-// the step.
-func (s *stepper) rests() bool {
+// phase returns the phase of the projection, and whether it runs here and has no job in progress.
+func (s *stepper) phase() (phase admin.State, settled bool) {
 	entry, here := s.runtime.running().Registry.Get(s.id)
 	if !here || !entry.Busy.IsZero() || entry.Queued {
-		return false
+		return "", false
 	}
 	s.seen = entry
-	switch admin.State(entry.Phase) {
-	case admin.StateLive:
-		return entry.Position >= entry.Mark
-	case admin.StateMissingObject, admin.StateFailed:
-		return true
-	}
-	return false
+	return admin.State(entry.Phase), true
 }
 
 // result returns the result of the step by the rows before and after it.
