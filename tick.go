@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// TickState is the result of a Tick.
+// TickState says what a call of Runtime.Tick did, or why it did nothing.
 type TickState string
 
 const (
@@ -25,9 +25,9 @@ const (
 	TickProcessed TickState = "processed"
 	// TickIdle means that there was no event to handle.
 	TickIdle TickState = "idle"
-	// TickPaused means that the projection, or its tenant, is paused.
+	// TickPaused means that the projection or its tenant is paused, or that the tenant is archived or being dropped.
 	TickPaused TickState = "paused"
-	// TickWaiting means that an event or the database failed, and that a later Tick tries again.
+	// TickWaiting means that an event failed, or that a database object is missing, and that a later Tick tries again.
 	TickWaiting TickState = "waiting"
 	// TickOwned means that another node runs the projection.
 	TickOwned TickState = "owned by another"
@@ -38,10 +38,11 @@ type Tick struct {
 	State TickState
 	// Processed is how many events were handled, parked or skipped.
 	Processed int64
-	// Until is when a projection that waits is due. It is zero if that is not known. Reason is why it waits.
+	// Until is when a projection that waits is due to try again. It is zero if that is not known. Reason is why a projection waits, or
+	// why the projections of its tenant do not run.
 	Until  time.Time
 	Reason string
-	// Owner is the node that runs the projection.
+	// Owner is the ID of the node that runs the projection, if State is TickOwned.
 	Owner string
 }
 
@@ -50,9 +51,11 @@ type Tick struct {
 // narrowed. Failures are counted, and retries are delayed, across calls. The runtime must not be running meanwhile. Each call
 // connects to the database and registers a node, so a Tick costs far more than a batch of a running Runtime.
 //
-// Tick returns an error that wraps projection.ErrFailed while the projection has failed and was not resumed. If it fails in this call,
-// errors.Is and errors.As find the error of its handler. The partitions of
-// a projection are separate: id names one of them. Replays of dead letters need a running Runtime.
+// If the projection is split, id names one of its partitions. Replays of dead letters need a running Runtime.
+//
+// Tick returns projection.ErrUnknownProjection for a projection that is not registered, and for a partition that does not exist. It
+// returns projection.ErrFailed while the projection has failed and was not resumed. If it fails in this call, errors.Is and errors.As
+// also find the error of its handler.
 func (r *Runtime) Tick(ctx context.Context, id ProjectionID) (Tick, error) {
 	id = engine.FullID(id)
 	t, err := r.tick(ctx, id)
@@ -229,7 +232,9 @@ func (s *stepper) look(ctx context.Context) (over bool, err error) {
 	}
 	phase, settled := s.phase()
 	switch {
-	case settled && (phase == admin.StateLive && s.seen.Position >= s.seen.Mark || phase == admin.StateMissingObject || phase == admin.StateFailed):
+	case settled && phase == admin.StateLive && s.seen.Position >= s.seen.Mark:
+		return true, nil
+	case settled && (phase == admin.StateMissingObject || phase == admin.StateFailed):
 		return true, nil
 	case time.Since(s.asked) < askEvery:
 		return false, nil
