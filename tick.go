@@ -27,7 +27,7 @@ const (
 	TickIdle TickState = "idle"
 	// TickPaused means that the projection or its tenant is paused, or that the tenant is archived or being dropped.
 	TickPaused TickState = "paused"
-	// TickWaiting means that an event failed, or that a database object is missing, and that a later Tick tries again.
+	// TickWaiting means that an event failed, a database object is missing or a circuit breaker is open, and that a later Tick tries again.
 	TickWaiting TickState = "waiting"
 	// TickOwned means that another node runs the projection.
 	TickOwned TickState = "owned by another"
