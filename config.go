@@ -45,8 +45,8 @@ type Config struct {
 	// it doubles how often each node checks the others.
 	FailureDetection time.Duration
 	// PollInterval is how often the store is polled for events whose notification was lost. Default 5 s. Lower it where no
-	// notifications arrive, as behind a pooler without a session connection: there it is the latency. A node with more than 250
-	// tenants polls 250 or a twelfth of them each time, and always those in which a poll found events that came without a
+	// notifications arrive, as behind a pooler without a session connection: there it is the latency. Each time, a node polls
+	// a twelfth of its tenants, but at least 250, and in addition the tenants in which a poll has found events that came without a
 	// notification. So the first such event of a tenant may be found after twelve intervals.
 	PollInterval time.Duration
 	// GracePeriod is how long batches, and hooks of operations, may continue when Run's context ends. Then they are cancelled and

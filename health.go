@@ -29,8 +29,9 @@ type Health struct {
 	// DegradedBy is what needs attention on this node: failed projections, open circuit breakers, missing objects, projections
 	// that do not move although events wait, settled marks that are held back for more than 30 s, or a lost session connection.
 	DegradedBy []string `json:"degradedBy,omitempty"`
-	// Deployment is what needs attention in all nodes together: parked events, projections without an owner, or halted ones. Each
-	// ready node has the same. Neither it nor DegradedBy decides Ready: NotReady alone does, and is about this node.
+	// Deployment is what needs attention in the whole deployment: parked events, and projections that have failed, that no living node
+	// owns, or that none registers. Each ready node has the same. Neither Deployment nor DegradedBy decides Ready: NotReady alone does,
+	// and is about this node.
 	Deployment []string `json:"deployment,omitempty"`
 }
 

@@ -101,19 +101,19 @@ type Projection struct {
 	// ActionParkStream, or as ActionPark if that is OnFailure or AnyOrder is set. It may be called from several goroutines at once, for
 	// different tenants, and again for a failure whose decision was lost. Default: none.
 	FailureHandler func(ctx context.Context, f projection.Failure) projection.Action
-	// MaxFailureShare is the share of the last 100 events that may fail and be parked or skipped, at most 1. Events that are parked
-	// because an earlier event of their stream is are none of the 100. A failed event that would exceed it stops the projection like
-	// ActionStop, if it is at least the 20th of them: so many failures are a bug or an outage. The reason says how many failed. Each
-	// partition counts for itself. Counting begins anew with a new owner of the lease, and when the projection is resumed. Default
-	// 0.5. projection.NoLimit turns the limit off.
+	// MaxFailureShare is the share of the last 100 events that may fail and be parked or skipped, at most 1. A failed event that would
+	// exceed it stops the projection like ActionStop, if at least 20 of the 100 have failed: so many failures are a bug or an outage.
+	// The reason says how many failed. Events that did not fail, but are parked after an earlier event of their stream, are left out of
+	// the 100. Each partition counts for itself. Counting begins anew with a new owner of the lease, and when the projection is resumed.
+	// Default 0.5. projection.NoLimit turns the limit off.
 	MaxFailureShare float64
-	// MaxParked is how many events of a partition that failed may be parked at a time. The next one stops the projection like
-	// ActionStop. Events that are parked because an earlier event of their stream is do not count. Default 10,000.
+	// MaxParked is how many failed events of a partition may be parked at a time. The next one stops the projection like ActionStop.
+	// Events that did not fail, but are parked after an earlier event of their stream, do not count: see MaxBlocked. Default 10,000.
 	// projection.NoLimit turns the limit off.
 	MaxParked int64
-	// MaxBlocked is how many events of a partition may be parked at a time because an earlier event of their stream is. The next
-	// one stops the projection like ActionStop. projection.NoLimit turns the limit off. Default 100,000, or MaxParked if that is more
-	// or projection.NoLimit.
+	// MaxBlocked is how many events of a partition that did not fail may be parked at a time, after an earlier event of their stream.
+	// The next one stops the projection like ActionStop. projection.NoLimit turns the limit off. Default 100,000, or MaxParked if that is
+	// more or projection.NoLimit.
 	MaxBlocked int64
 	// MissingObjectTimeout is how long the projection waits for a table, column, function, schema or privilege that its handler
 	// needs, for instance one that a migration has yet to create. Meanwhile it tries again every few seconds, its state is

@@ -29,17 +29,17 @@ type Stats struct {
 type ProjectionStats struct {
 	// Tenant is empty if the figures are of all tenants.
 	Tenant, Name string
-	// States counts them by state. The node holds a lease for each of them.
+	// States counts the projections by state. The node holds a lease for each of them.
 	States map[admin.State]int
-	// Behind is how many positions they are behind the settled marks of their tenants, in total, and MostBehind is the
+	// Behind is how many positions the projections are behind the settled marks of their tenants, in total, and MostBehind is the
 	// greatest of these numbers. Rolled-back appends and events of other types count as well.
 	Behind, MostBehind int64
 	// Lag is the age of the oldest settled event that has not been handled, by the clocks of the database and of this machine. It is 0
 	// if there is none. It may be too low for a moment, while a projection begins to catch up.
 	Lag time.Duration
-	// Parked counts their parked events.
+	// Parked counts the parked events of the projections.
 	Parked int64
-	// Breakers counts those with a circuit breaker by its state.
+	// Breakers counts the projections that have a circuit breaker, by its state.
 	Breakers map[projection.BreakerState]int
 }
 

@@ -10,13 +10,14 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/admin"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/waiting"
 	"github.com/millrace-go/millrace/projection"
 )
 
-// TickState is the result of a Tick.
+// TickState says what a call of Runtime.Tick did, or why it did nothing.
 type TickState string
 
 const (
@@ -24,9 +25,9 @@ const (
 	TickProcessed TickState = "processed"
 	// TickIdle means that there was no event to handle.
 	TickIdle TickState = "idle"
-	// TickPaused means that the projection, or its tenant, is paused.
+	// TickPaused means that the projection or its tenant is paused, or that the tenant is archived or being dropped.
 	TickPaused TickState = "paused"
-	// TickWaiting means that an event or the database failed, and that a later Tick tries again.
+	// TickWaiting means that an event failed, a database object is missing or a circuit breaker is open, and that a later Tick tries again.
 	TickWaiting TickState = "waiting"
 	// TickOwned means that another node runs the projection.
 	TickOwned TickState = "owned by another"
@@ -37,10 +38,11 @@ type Tick struct {
 	State TickState
 	// Processed is how many events were handled, parked or skipped.
 	Processed int64
-	// Until is when a projection that waits is due. It is zero if that is not known. Reason is why it waits.
+	// Until is when a projection that waits is due to try again. It is zero if that is not known. Reason is why a projection waits, or
+	// why the projections of its tenant do not run.
 	Until  time.Time
 	Reason string
-	// Owner is the node that runs the projection.
+	// Owner is the ID of the node that runs the projection, if State is TickOwned.
 	Owner string
 }
 
@@ -49,9 +51,11 @@ type Tick struct {
 // narrowed. Failures are counted, and retries are delayed, across calls. The runtime must not be running meanwhile. Each call
 // connects to the database and registers a node, so a Tick costs far more than a batch of a running Runtime.
 //
-// Tick returns an error that wraps projection.ErrFailed while the projection has failed and was not resumed. If it fails in this call,
-// errors.Is and errors.As find the error of its handler. The partitions of
-// a projection are separate: id names one of them. Replays of dead letters need a running Runtime.
+// If the projection is split, id names one of its partitions. Replays of dead letters need a running Runtime.
+//
+// Tick returns projection.ErrUnknownProjection for a projection that is not registered, and for a partition that does not exist. It
+// returns projection.ErrFailed while the projection has failed and was not resumed. If it fails in this call, errors.Is and errors.As
+// also find the error of its handler.
 func (r *Runtime) Tick(ctx context.Context, id ProjectionID) (Tick, error) {
 	id = engine.FullID(id)
 	t, err := r.tick(ctx, id)
@@ -142,8 +146,9 @@ type stepper struct {
 	begun, over   bool
 	from, applied int64
 
-	// seen is what the projection did last on this node.
-	seen actors.ProjectionEntry
+	// seen is what the projection did last on this node. asked is when its row was read last.
+	seen  actors.ProjectionEntry
+	asked time.Time
 }
 
 var errStepOver = errors.New("the step is over")
@@ -203,66 +208,63 @@ func (s *stepper) finish() {
 	}
 }
 
-// lookEvery is how often wait looks at what the projection does on this node, and askEvery how often at its row.
+// lookEvery is how often a Tick looks at what the projection does on this node, and askEvery how often at its row.
 const lookEvery, askEvery = 5 * time.Millisecond, 250 * time.Millisecond
 
 // wait waits until the step is done, or cannot be done now.
 func (s *stepper) wait(ctx context.Context) error {
 	defer s.end(0) // no batch begins any more
-	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
-	defer look.Stop()
-	defer ask.Stop()
-	for {
+	s.asked = time.Now()
+	return s.runtime.waiter.Rounds(ctx, backoff.New(lookEvery, lookEvery), s.look, func(round context.Context) {
 		select {
-		case <-ctx.Done():
-			return ctx.Err()
 		case <-s.done:
-			return nil
-		case <-look.C:
-			if s.rests() {
-				return nil
-			}
-		case <-ask.C:
-			row, err := s.runtime.tickRow(ctx, s.id)
-			if err != nil && s.runtime.plane.Classify(err).Class == engine.Infrastructure {
-				continue
-			}
-			own := row.Owner == s.runtime.running().Node.ID
-			if own {
-				row.Owner = ""
-			}
-			t, failed := standing(row)
-			switch {
-			case own && failed != nil, own && t.State == TickWaiting && !s.waits():
-				// Its entry follows the row. It has the error itself, and the row of a projection that fails says first that it waits.
-			case t.State != "" || failed != nil || err != nil:
-				return err
-			}
+		case <-round.Done():
 		}
+	})
+}
+
+// look reports whether the step is done, or cannot be done now. A short wait after a fault of the database is part of the step.
+func (s *stepper) look(ctx context.Context) (over bool, err error) {
+	select {
+	case <-s.done:
+		return true, nil
+	default:
 	}
+	phase, settled := s.phase()
+	switch {
+	case settled && phase == admin.StateLive && s.seen.Position >= s.seen.Mark:
+		return true, nil
+	case settled && (phase == admin.StateMissingObject || phase == admin.StateFailed):
+		return true, nil
+	case time.Since(s.asked) < askEvery:
+		return false, nil
+	}
+	s.asked = time.Now()
+	row, err := s.runtime.tickRow(ctx, s.id)
+	if err != nil {
+		return false, err
+	}
+	own := row.Owner == s.runtime.running().Node.ID
+	if own {
+		row.Owner = ""
+	}
+	t, failed := standing(row)
+	if own && (failed != nil || t.State == TickWaiting) {
+		// Its entry follows the row. It has the error itself, and the row of a projection that fails says first that it waits.
+		phase, settled = s.phase()
+		return settled && failed == nil && phase == admin.StateWaiting, nil
+	}
+	return t.State != "" || failed != nil, nil
 }
 
-// waits reports whether the projection runs here, and waits before it does anything more.
-func (s *stepper) waits() bool {
-	entry, here := s.runtime.running().Registry.Get(s.id)
-	return here && entry.Busy.IsZero() && !entry.Queued && admin.State(entry.Phase) == admin.StateWaiting
-}
-
-// rests reports whether the projection runs here and has nothing to do now. A short wait after a fault of the database is part of
-// the step.
-func (s *stepper) rests() bool {
+// phase returns the phase of the projection, and whether it runs here and has no job in progress.
+func (s *stepper) phase() (phase admin.State, settled bool) {
 	entry, here := s.runtime.running().Registry.Get(s.id)
 	if !here || !entry.Busy.IsZero() || entry.Queued {
-		return false
+		return "", false
 	}
 	s.seen = entry
-	switch admin.State(entry.Phase) {
-	case admin.StateLive:
-		return entry.Position >= entry.Mark
-	case admin.StateMissingObject, admin.StateFailed:
-		return true
-	}
-	return false
+	return admin.State(entry.Phase), true
 }
 
 // result returns the result of the step by the rows before and after it.

@@ -44,7 +44,7 @@ type MoveOptions struct {
 	// Default: none is copied.
 	ReadModels Hook
 	// Active makes the tenant active in the target even if it was archived in the source before the move. Default: it is archived in the
-	// target if it was archived in the source. A repeat of a move knows which it was.
+	// target if it was archived in the source. A repeat of an interrupted move goes by the state before the first try.
 	Active bool
 	// Progress is called after each page of rows and each table. It must not block for long. Default: not called.
 	Progress func(MoveProgress)

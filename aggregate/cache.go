@@ -17,8 +17,8 @@ const (
 	sweepEvery = time.Second
 )
 
-// Cache returns a copy of the category that keeps the states of aggregates in memory, in about so many bytes. Copies that are made of it share
-// them, except those of Ignore. A load of an aggregate in the cache reads only its last event, and what came after it. The state is used
+// Cache returns a copy of the category that keeps the states of aggregates in memory, in about maxBytes. Copies of that category share the
+// cache, except those that Ignore returns. A load of an aggregate in the cache reads only its last event, and what came after it. The state is used
 // if that event is still in the stream, at its position with its time, so a state does not outlive a crash, failover or restore that
 // loses its events. Times that the program gives to events itself weaken that: see event.Event.Time. Commands within a transaction of
 // the caller do not use the cache.

@@ -174,11 +174,13 @@ func (c *Category[S]) stream(id string) (string, error) {
 	return stream, nil
 }
 
-// Aggregate is a state, and the last event in it.
+// Aggregate is the state of one aggregate, as of the last event that was folded.
 type Aggregate[S any] struct {
+	// ID is the id of the aggregate, and Stream its stream: see Category.Stream.
 	ID     string
 	Stream string
-	State  S
+	// State is folded from the stream's events. It is the zero value if there are none.
+	State S
 	// Version is the version of the stream, and Position the position of its last event. Both are 0 if the stream has no events.
 	Version, Position int64
 	// Snapshot is the version of the snapshot with which the load began, 0 if it read the whole stream.

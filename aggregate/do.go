@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
-// Result is what a command has led to.
+// Result is the result of Do.
 type Result[S any] struct {
 	// Aggregate has the state after the command. Its Position is that for WaitFor: a read model that has reached it shows the command.
 	Aggregate[S]
@@ -25,8 +25,8 @@ type Result[S any] struct {
 //
 // decide must not change the state that it gets, nor what its maps and slices contain. It may be called several times. An error of decide is
 // returned as it is, and nothing is appended. If decide returns no events, nothing is appended either, and Result.Appended is zero. An event
-// whose type the category does not know is refused: the aggregate could not be loaded again. So it could not after an event at which a fold
-// panics: a condition of Check makes Do fold before it appends.
+// whose type the category does not know is refused: the aggregate could not be loaded again. An event for which a fold panics is refused only
+// if the category has a condition (see Check), since Do then folds the events before it appends them.
 //
 // Do also returns the errors of Load and of the store's Append. After an error of the connection the events may have been appended or not. The
 // command can be repeated with the same key.

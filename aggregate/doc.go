@@ -23,5 +23,5 @@
 // with a key has its effect once, however often it is repeated.
 //
 // Run does the same for several aggregates in one transaction, with statements of the caller's own. Within makes Do and Run use a transaction
-// that is open, such as that of a projection's handler: so a process reacts to each event by decisions of its own, exactly once.
+// that is open, such as that of a projection's handler. So a handler can react to each event with commands of its own, exactly once.
 package aggregate

@@ -19,7 +19,7 @@ var ErrUnitEnded = errors.New("the unit has ended: it is used after the function
 // Hook is a function that runs in the transaction of Run. pgstore.Hook and sqlitestore.Hook are Hooks.
 type Hook interface{ Engine() engine.Hook }
 
-// Outcome is what Run has led to.
+// Outcome is the result of Run.
 type Outcome struct {
 	// Position is the position of the last event, for WaitFor. It is 0 if nothing was appended.
 	Position int64

@@ -29,7 +29,7 @@ type AppendFunc func(ctx context.Context, a Appending) (Appended, error)
 // of the AppendFunc.
 //
 // The events have the ids of their cause already (see CausedBy), and are stored with what the AppendFunc makes of them. An event that it
-// adds has only the ids that it gives it.
+// adds has only the ids that the AppendFunc sets.
 type AppendMiddleware func(next AppendFunc) AppendFunc
 
 // WithHeaders returns a copy whose events also have these headers. Existing headers of an event are kept.

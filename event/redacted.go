@@ -39,7 +39,7 @@ type Erasure struct {
 	Events int64 `json:"events"`
 	// Types are the types of all events that it selected.
 	Types []string `json:"types,omitempty"`
-	// Applied are the projections whose checkpoints had passed events that were redacted, without those that were parked or discarded. If
+	// Applied are the projections whose checkpoints had passed redacted events. Events that they had parked or discarded do not count. If
 	// they handle these types, their read models may have what was in the events. Delivered are those of them that deliver: what they
 	// sent is out of the reach of the store. Both are sorted.
 	Applied   []string `json:"applied,omitempty"`

@@ -75,7 +75,7 @@ var (
 type Types struct{ graph *upcast.Graph }
 
 // New returns a registry. The order of the declarations does not matter, and a Go type may be declared several times. The error names
-// everything that is wrong: names without a version that can be read, two Go types for a name, two upcasters of a type, targets that
+// everything that is wrong: names whose version cannot be read, two Go types for a name, two upcasters of a type, targets that
 // are not declared, cycles, and versions that do not lead to the newest one.
 func New(declarations ...Declaration) (*Types, error) {
 	var names []string

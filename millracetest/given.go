@@ -50,7 +50,7 @@ func (s Scenario[S]) When(decide func(state S) ([]event.Event, error)) Decided {
 	return Decided{t: s.t, events: events, err: err}
 }
 
-// Decided is what a decision has led to.
+// Decided is the result of a decision.
 type Decided struct {
 	t      testing.TB
 	events []event.Event

@@ -39,7 +39,7 @@ type Fault string
 const (
 	// FaultHandler is an error, a panic or a timeout of the handler.
 	FaultHandler Fault = "handler"
-	// FaultOutage is an error for which Projection.IsOutage reported that a service is down.
+	// FaultOutage is an error for which IsOutage of Projection.Breaker reported that a service is down.
 	FaultOutage Fault = "outage"
 	// FaultInfrastructure is an error of the database that says nothing about the event, such as a deadlock or a lock wait.
 	FaultInfrastructure Fault = "infrastructure"
@@ -121,7 +121,8 @@ type Lease struct {
 	Projection projection.ID
 	Change     LeaseChange
 	Epoch      int64
-	// Takeover reports whether a claimed lease was held by a node that died, and the projection has not been at rest since.
+	// Takeover reports whether the lease was claimed after a node died that held it. It is also true for later claims, until a batch
+	// commits or the projection reaches the end of the events.
 	Takeover bool
 }
 

@@ -202,7 +202,7 @@ func filesOf(store *Store, sql string) (files []string) {
 		sql = strings.TrimSuffix(strings.TrimSuffix(sql, heads), " union all ")
 	}
 	if strings.Contains(sql, "with ordinality as p (position, place)") {
-		return append(files, "next_event_ages")
+		return append(files, "next_event_ages", "next_events")
 	}
 	for name := range c.statements {
 		if sql != c.inTenant(name, store.tenant.quoted) {

@@ -41,9 +41,9 @@ func (s port) Connections() int { return int(s.pool.Config().MaxConns) }
 
 func (s port) DefaultBatches() int { return 0 }
 
-// ConnectionWaits implements engine.Database. Waits include those for connections that the pool opens, while it is not full.
 func (s port) EventTypes() *upcast.Graph { return s.opts.Types.Engine() }
 
+// ConnectionWaits implements engine.Database. Waits include those for connections that the pool opens, while it is not full.
 func (s port) ConnectionWaits() engine.ConnectionWaits {
 	stat := s.pool.Stat()
 	return engine.ConnectionWaits{Count: stat.EmptyAcquireCount(), Duration: stat.EmptyAcquireWaitTime(), GivenUp: stat.CanceledAcquireCount()}

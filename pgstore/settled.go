@@ -149,7 +149,7 @@ func (s *Store) agesStatement(tenants []string, positions map[string][]int64) (s
 		for j, position := range positions[name] {
 			list[j] = strconv.FormatInt(position, 10)
 		}
-		parts[i] = strings.NewReplacer("{n}", strconv.Itoa(i), "{positions}", "'{"+strings.Join(list, ",")+"}'").Replace(t.sql("next_event_ages"))
+		parts[i] = strings.NewReplacer("{n}", strconv.Itoa(i), "{positions}", "'{"+strings.Join(list, ",")+"}'").Replace(t.sql("next_events"))
 	}
-	return strings.Join(parts, " union all "), nil
+	return strings.Replace(s.tenant.sql("next_event_ages"), "{events}", strings.Join(parts, " union all "), 1), nil
 }

@@ -120,8 +120,8 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Store is an event store in PostgreSQL. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll
-// work on projection.DefaultTenant. ForTenant returns other tenants.
+// Store is an event store in PostgreSQL. It is safe for concurrent use. Its methods for events and
+// transactions work on projection.DefaultTenant. ForTenant returns other tenants.
 type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant

@@ -5,10 +5,10 @@
 // file must not be on a network file system.
 //
 // One runtime at a time owns the file and runs projections. It holds a lock on a file beside it, whose name ends in
-// -owner. Other runtimes, of this process or others, stand by: they show the projections as admin.StateElsewhere.
-// When the owner ends, even by a crash, the system releases the lock, and another runtime takes over within about
-// 100 ms. A process that is frozen keeps the lock, and the others wait for it: Summary shows the time since its last
-// heartbeat. The lock file must not be removed while a runtime runs.
+// -owner. Other runtimes, of this process or others, stand by: their Status shows the owner's node in
+// admin.ProjectionStatus.Owner. When the owner ends, even by a crash, the system releases the lock, and another runtime takes
+// over within about 100 ms. A process that is frozen keeps the lock, and the others wait for it: Summary shows the time since
+// its last heartbeat. The lock file must not be removed while a runtime runs.
 //
 // The file has one writer: appends, transactions of InTx and batches of projections take turns, in the order in which they
 // ask. Appends that wait at the same time share one turn. A batch of a projection is one turn, so a handler that takes long
@@ -106,8 +106,8 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Store is an event store in a file. It is safe for concurrent use. Append, AppendTx, InTx, ReadStream and ReadAll work on
-// projection.DefaultTenant. ForTenant returns other tenants.
+// Store is an event store in a file. It is safe for concurrent use. Its methods for events and transactions
+// work on projection.DefaultTenant. ForTenant returns other tenants.
 type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant

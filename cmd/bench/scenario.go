@@ -18,7 +18,7 @@ type scenario struct {
 // scenarios are all scenarios, in the order in which they run.
 var scenarios = []scenario{
 	appendScenario, aggregateScenario, catchUpScenario, liveScenario, wideScenario, fanoutScenario, partitionsScenario, idleScenario, startScenario,
-	floodScenario, takeoverScenario, embeddedScenario, peersScenario,
+	pagesScenario, floodScenario, takeoverScenario, embeddedScenario, peersScenario,
 }
 
 // scenarioNames returns the names of all scenarios.

@@ -32,6 +32,9 @@ type sizeOptions struct {
 	// idleTime is measured after idleSettle, in which the start ends what it left to do, such as checkpoints that are written with a delay.
 	idleTime, idleSettle time.Duration
 
+	// pageRows is the number of projections on a page.
+	pageProjections, pageRows int
+
 	floodTenants, floodProjections, floodProbes int
 
 	fanoutProjections, fanoutEvents int
@@ -56,6 +59,7 @@ func fullSizes() sizeOptions {
 		liveRate: 500, liveTime: 10 * time.Second,
 		wideTenants: 2000, wideProjections: 10, wideEvents: 2000, wideProbes: 300,
 		idleProjections: []int{20_000, 100_000}, startProjections: []int{20_000, 100_000}, perTenant: 10, idleTime: 30 * time.Second, idleSettle: 10 * time.Second,
+		pageProjections: 20_000, pageRows: 100,
 		floodTenants: 99, floodProjections: 32, floodProbes: 1000,
 		fanoutProjections: 200, fanoutEvents: 500, partitionEvents: 5000, takeoverLeases: []int{12, 1000, 50_000},
 		peerEvents: 30_000, peerRate: 100, peerTime: 4 * time.Second,
@@ -73,6 +77,7 @@ func quickSizes() sizeOptions {
 		liveRate: 500, liveTime: time.Second,
 		wideTenants: 200, wideProjections: 10, wideEvents: 400, wideProbes: 50,
 		idleProjections: []int{2000}, startProjections: []int{5000}, perTenant: 10, idleTime: 3 * time.Second, idleSettle: 6 * time.Second,
+		pageProjections: 2000, pageRows: 100,
 		floodTenants: 99, floodProjections: 32, floodProbes: 100,
 		fanoutProjections: 200, fanoutEvents: 50, partitionEvents: 1200, takeoverLeases: []int{12, 1000},
 		peerEvents: 5000, peerRate: 100, peerTime: time.Second,
@@ -90,6 +95,7 @@ func tinySizes() sizeOptions {
 		liveRate: 200, liveTime: 100 * time.Millisecond,
 		wideTenants: 3, wideProjections: 2, wideEvents: 6, wideProbes: 2,
 		idleProjections: []int{20}, startProjections: []int{20}, perTenant: 5, idleTime: 200 * time.Millisecond, idleSettle: 100 * time.Millisecond,
+		pageProjections: 20, pageRows: 5,
 		floodTenants: 3, floodProjections: 2, floodProbes: 3,
 		fanoutProjections: 5, fanoutEvents: 5, partitionEvents: 40, takeoverLeases: []int{12},
 		peerEvents: 50, peerRate: 100, peerTime: 100 * time.Millisecond,

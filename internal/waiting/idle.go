@@ -86,22 +86,15 @@ type idleWait struct {
 
 // wait returns when no projection is pending.
 func (w *idleWait) wait(ctx context.Context) error {
-	for delays := backoff.New(firstPoll, lastPoll); len(w.pending) > 0; {
-		ask, here := w.registered()
+	var here []projection.ID
+	return w.Rounds(ctx, backoff.New(firstPoll, lastPoll), func(ctx context.Context) (over bool, err error) {
+		var ask []string
+		ask, here = w.registered()
 		for tenants := range slices.Chunk(ask, idleSlice) {
-			err := w.inDatabase(ctx, tenants)
-			if err != nil && (ctx.Err() != nil || w.Plane.Classify(err).Class != engine.Infrastructure) {
-				return err
-			}
+			err = cmp.Or(err, w.inDatabase(ctx, tenants))
 		}
-		if len(w.pending) == 0 {
-			return nil
-		}
-		if err := w.pause(ctx, here, delays.Next()); err != nil {
-			return err
-		}
-	}
-	return nil
+		return len(w.pending) == 0, err
+	}, func(round context.Context) { w.pause(round, here) })
 }
 
 // registered checks the projections that run on this node. It returns the tenants whose rows must be read, and the pending
@@ -237,17 +230,14 @@ func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, check
 	return done, nil
 }
 
-// pause waits for the next round, or until all that are pending run here and are done.
-func (w *idleWait) pause(ctx context.Context, here []projection.ID, delay time.Duration) error {
-	round, cancel := context.WithTimeout(ctx, delay)
-	defer cancel()
+// pause waits for the end of the round, or until all that are pending run here and are done.
+func (w *idleWait) pause(round context.Context, here []projection.ID) {
 	for _, id := range here {
 		if err := w.deps.Registry.WaitFor(round, id, w.heads[id.Tenant]); err != nil && round.Err() == nil {
-			return nil // the next round finds out why
+			return // the next round finds out why
 		}
 	}
 	if len(here) < len(w.pending) {
 		<-round.Done()
 	}
-	return ctx.Err()
 }

@@ -65,39 +65,50 @@ func (w Waiter) Definition(id projection.ID) *engine.Definition {
 	return w.Runtime.Definition(id)
 }
 
+// Rounds calls look until that reports that the wait is over, which may be with an error. It returns other errors of look at once,
+// except while the database cannot be used. Between the rounds it calls pause, whose context ends after the next delay.
+func (w Waiter) Rounds(ctx context.Context, delays *backoff.Delays, look func(context.Context) (over bool, err error), pause func(context.Context)) error {
+	for {
+		over, err := look(ctx)
+		switch {
+		case over:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && w.Plane.Classify(err).Class != engine.Infrastructure:
+			return err
+		}
+		round, cancel := context.WithTimeout(ctx, delays.Next())
+		pause(round)
+		cancel()
+	}
+}
+
 // For returns when a projection has handled all events up to position: see admin.Admin.WaitFor.
 func (w Waiter) For(ctx context.Context, id projection.ID, position int64) error {
-	for delays := backoff.New(firstPoll, lastPoll); ; {
+	return w.Rounds(ctx, backoff.New(firstPoll, lastPoll), func(ctx context.Context) (over bool, err error) {
 		if deps := w.Running(); deps != nil {
 			if err := deps.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !w.resumed(ctx, deps, id, position, err) {
-				return err
+				return true, err
 			}
 		}
 		// It runs elsewhere, or nowhere yet.
 		rows, err := w.rows(ctx, id)
 		var retired *engine.Retired
 		switch {
-		case err != nil && ctx.Err() != nil:
-			return ctx.Err()
 		case errors.As(err, &retired) && retired.ByVersion():
 			id.Name = retired.Successor
-			continue
-		case err != nil && w.Plane.Classify(err).Class != engine.Infrastructure:
-			return err
-		case err == nil && len(rows) == 0:
+			return true, w.For(ctx, id, position)
+		case err != nil:
+			return false, err
+		case len(rows) == 0:
 			// Its rows are about to be made, if the tenant exists and is not archived.
-			if err := w.Awake(ctx, id.Tenant); err != nil {
-				return err
-			}
-		case err == nil:
-			if done, err := w.reached(rows, position); done || err != nil {
-				return err
-			}
+			err := w.Awake(ctx, id.Tenant)
+			return err != nil, err
 		}
-		if err := delays.Wait(ctx); err != nil {
-			return err
-		}
-	}
+		done, err := w.reached(rows, position)
+		return done || err != nil, err
+	}, func(round context.Context) { <-round.Done() })
 }
 
 // resumed reports whether a projection that had stopped at an event on this node was resumed. answer is the error that WaitFor

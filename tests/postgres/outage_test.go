@@ -164,3 +164,56 @@ func TestManyProjectionsDoNotFloodAnUnreachableServer(t *testing.T) {
 	}
 	b.exec("do $$ begin if exists (select from millrace.dead_letters) then raise 'something is parked'; end if; end $$")
 }
+
+// WaitFor and RunUntilIdle read the row of a projection that runs elsewhere, and Tick the row of its own.
+func TestWaitsAndTicksSurviveAnOutage(t *testing.T) {
+	b, server := private(t, pgtest.Options{})
+	last := b.AppendTo(b.Store, "a", 1)
+	open, waits := make(chan struct{}), millrace.Projection{Name: "waits", Handler: b.Store.Batch(kit.Nothing)}
+	blocks := waits
+	blocks.Handler = b.Store.Batch(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
+		select {
+		case <-open:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	})
+	ticks := blocks
+	ticks.Name = "ticks"
+	b.Running(millrace.Config{}, blocks)
+	watcher, idle, ticker := b.Runtime(millrace.Config{}, waits), b.Runtime(millrace.Config{}, waits), b.Runtime(millrace.Config{}, ticks)
+	b.Eventually("another node runs it", func() bool { return b.Status(watcher, "waits").Owner != "" })
+	ended := make(chan error, 3)
+	for name, wait := range map[string]func() error{
+		"WaitFor":      func() error { return watcher.WaitFor(b.Ctx, projection.ID{Name: "waits"}, last) },
+		"RunUntilIdle": func() error { _, err := idle.RunUntilIdle(b.Ctx); return err },
+		"Tick": func() error {
+			got, err := ticker.Tick(b.Ctx, projection.ID{Name: "ticks"})
+			if err == nil && got.Processed != 1 {
+				err = fmt.Errorf("got %+v", got)
+			}
+			return err
+		},
+	} {
+		go func() {
+			if err := wait(); err != nil {
+				ended <- fmt.Errorf("%s: %w", name, err)
+				return
+			}
+			ended <- nil
+		}()
+	}
+	b.Eventually("all run", func() bool { return b.Status(watcher, "ticks").Owner != "" && len(b.Summary(watcher).Nodes) == 3 })
+	b.Must(server.Kill())
+	select {
+	case err := <-ended:
+		t.Errorf("it ended during the outage: %v", err)
+		ended <- err
+	case <-time.After(time.Second): // the rows could not be read several times
+	}
+	b.Must(server.StartAgain(b.Ctx))
+	close(open)
+	for range cap(ended) {
+		b.Must(<-ended)
+	}
+}
