@@ -102,7 +102,7 @@ func TestRepeatedCommandHasOneEffect(t *testing.T) {
 
 // A command that finds an event of the next release decides nothing.
 func TestCommandRefusesATypeThatItDoesNotKnow(t *testing.T) {
-	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		_, err := deposit(b.Ctx, b.Store, "a", "1", 100)
 		b.Must(err)
 		_, err = b.Store.Append(b.Ctx, "account-1", event.Any, event.Untyped("Withdrawn.2", nil))

@@ -157,7 +157,7 @@ func (s *transcript) moves(path string) {
 	s.t.Helper()
 	own := s.place
 	defer func() { s.place = own }()
-	s.place = place{flags: []string{"--database-url", pgtest.Database(s.t)}}
+	s.place = underTwoRoles(s.t, pgtest.Database(s.t))
 	s.must(s.t, done, "migrate", "up")
 	from := place{flags: []string{"--file", path}}
 	from.must(s.t, done, "migrate", "up")
@@ -185,6 +185,71 @@ func document(t *testing.T, part, got string) {
 		}
 	case got != want:
 		t.Error(difference(documentFile, got, want))
+	}
+}
+
+// ownersCommands are the commands of which docs/cli.md says that they need the owner.
+func ownersCommands(t *testing.T) (paths []string) {
+	t.Helper()
+	raw, err := os.ReadFile(documentFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(raw), "**Two roles.**")
+	list, _, found := strings.Cut(list, "need the role that owns the tables")
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(list, -1) {
+		paths = append(paths, m[1])
+	}
+	if !found || len(paths) == 0 {
+		t.Fatalf("%s names no commands of the owner", documentFile)
+	}
+	return paths
+}
+
+// commandOf returns the path of the command of a command line.
+func commandOf(t *testing.T, args []string) string {
+	t.Helper()
+	cmd, _, err := root().Find(args)
+	if err != nil {
+		return "" // the misuse of a test
+	}
+	return pathOf(cmd)
+}
+
+// TestCommandsOfTheOwnerAreRefusedToOthers runs these commands as the role that runs. All others work as that role: TestJSONIsDocumented
+// and TestPersonOnCall run them.
+func TestCommandsOfTheOwnerAreRefusedToOthers(t *testing.T) {
+	t.Parallel()
+	p := underTwoRoles(t, pgtest.Database(t))
+	file := filepath.Join(t.TempDir(), "shop.db")
+	(place{}).must(t, done, "migrate", "up", "--file", file)
+	app := place{flags: p.flags}
+	refused := make(map[string]bool)
+	refuse := func(line string) {
+		t.Helper()
+		args := strings.Fields(line)
+		refused[commandOf(t, args)] = true
+		if out := app.must(t, failed, args...); !strings.Contains(out, "(SQLSTATE 42501)") {
+			t.Errorf("millrace %s: %s", line, out)
+		}
+	}
+	refuse("migrate up")
+	p.must(t, done, "migrate", "up")
+	p.must(t, done, "tenants", "create", "acme", "old")
+	p.must(t, done, "tenants", "archive", "old")
+	app.must(t, done, "events", "append", "customer-1", "Named")
+	for _, line := range []string{"tenants create new", "tenants archive acme", "tenants unarchive old", "tenants drop acme --yes",
+		"tenants move acme --to " + file + " --rebuild-all --yes", "events erase customer-1 --reason requested --yes", "events redact 1 --reason password --yes"} {
+		refuse(line)
+	}
+	for _, path := range ownersCommands(t) {
+		if !refused[path] {
+			t.Errorf("millrace %s is not refused to the role that runs", path)
+		}
+		delete(refused, path)
+	}
+	if len(refused) > 0 {
+		t.Errorf("%s does not name %v", documentFile, refused)
 	}
 }
 

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 const (
@@ -39,35 +41,45 @@ func TestMain(m *testing.M) {
 	testmain.Run(m)
 }
 
-// place is a store and the flags that select it.
+// place is a store and the flags that select it. If it has two roles, they are those of the role that runs, and owner is the address for
+// the commands that need the other one.
 type place struct {
-	name, at string
-	flags    []string
+	name, at, owner string
+	flags           []string
 }
 
 // onEachStore runs a test on an empty store of each kind, in parallel.
 func onEachStore(t *testing.T, test func(t *testing.T, p place)) {
 	t.Helper()
-	onBothStores(t, func(t *testing.T) string { return pgtest.Database(t) }, test)
+	onBothStores(t, func(t *testing.T) place {
+		dsn := pgtest.Database(t)
+		return place{name: "postgres", at: dsn, flags: []string{"--database-url", dsn}}
+	}, test)
 }
 
-// onEachSoundStore is onEachStore for a test that runs the doctor: the server of pgtest.Database may lose events in a crash.
+// onEachSoundStore is onEachStore for a test that runs the doctor: the server of pgtest.Database may lose events in a crash. PostgreSQL
+// has the two roles of docs/roles.sql.
 func onEachSoundStore(t *testing.T, test func(t *testing.T, p place)) {
 	t.Helper()
-	onBothStores(t, func(t *testing.T) string { return soundServer(t).TCPDSN("postgres") }, test)
+	onBothStores(t, func(t *testing.T) place { return underTwoRoles(t, soundServer(t).TCPDSN("postgres")) }, test)
 }
 
-func onBothStores(t *testing.T, database func(t *testing.T) (dsn string), test func(t *testing.T, p place)) {
+func underTwoRoles(t *testing.T, dsn string) place {
+	t.Helper()
+	owner, app := kit.RolesOf(t, dsn)
+	return place{name: "postgres", at: app, owner: owner, flags: []string{"--database-url", app}}
+}
+
+func onBothStores(t *testing.T, database func(t *testing.T) place, test func(t *testing.T, p place)) {
 	t.Helper()
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
-		dsn := database(t)
-		test(t, place{"postgres", dsn, []string{"--database-url", dsn}})
+		test(t, database(t))
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "shop.db")
-		test(t, place{"sqlite", path, []string{"--file", path}})
+		test(t, place{name: "sqlite", at: path, flags: []string{"--file", path}})
 	})
 }
 
@@ -76,8 +88,12 @@ func (p place) run(t *testing.T, args ...string) (out, errs string, status int) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
+	flags := p.flags
+	if p.owner != "" && slices.Contains(ownersCommands(t), commandOf(t, args)) {
+		flags = []string{"--database-url", p.owner}
+	}
 	var o, e bytes.Buffer
-	status = execute(ctx, append(args, p.flags...), strings.NewReader(""), &o, &e)
+	status = execute(ctx, append(args, flags...), strings.NewReader(""), &o, &e)
 	return o.String(), e.String(), status
 }
 

@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// asNode makes the test binary a node of the store that it names. The others are the projections of a node, its name, and a
-	// file: while it exists, the handlers are repaired.
+	// asNode makes the test binary a node of the store that it names. The others are the projections of a node, its name, a file: while it
+	// exists, the handlers are repaired, and the address of the store for the role that creates tables, if it is another one.
 	asNode       = "MILLRACE_TEST_NODE"
+	ownerOf      = "MILLRACE_TEST_OWNER"
 	registered   = "MILLRACE_TEST_PROJECTIONS"
 	nodeName     = "MILLRACE_TEST_NAME"
 	repairedFile = "MILLRACE_TEST_REPAIRED"
@@ -53,6 +54,19 @@ func openModels(ctx context.Context, at string) (m models, err error) {
 	}
 	m.Store, err = kind.Open(ctx, at, nil)
 	return m, err
+}
+
+// createdBy creates the tables and views that do not exist, as the role of another address if there is one.
+func (m models) createdBy(ctx context.Context, owner string) error {
+	if owner == "" {
+		return m.create(ctx)
+	}
+	m, err := openModels(ctx, owner)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return m.create(ctx)
 }
 
 // create creates the tables and views that do not exist.
@@ -127,7 +141,7 @@ func runNode(at string) error {
 		return err
 	}
 	defer m.Close()
-	if err := m.create(ctx); err != nil {
+	if err := m.createdBy(ctx, os.Getenv(ownerOf)); err != nil {
 		return err
 	}
 	runtime, err := millrace.New(nodeConfig(m.Store))
@@ -166,7 +180,7 @@ func (p place) startNodeOf(t *testing.T, name, repaired, projections string) nod
 		t.Fatal(err)
 	}
 	n := node{t, exec.Command(program)}
-	n.Env = append(os.Environ(), asNode+"="+p.at, nodeName+"="+name, repairedFile+"="+repaired, registered+"="+projections)
+	n.Env = append(os.Environ(), asNode+"="+p.at, ownerOf+"="+p.owner, nodeName+"="+name, repairedFile+"="+repaired, registered+"="+projections)
 	n.Stderr = os.Stderr
 	if err := n.Start(); err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 	"github.com/millrace-go/millrace/millracetest"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 func TestMain(m *testing.M) { testmain.Run(m) }
@@ -54,11 +55,22 @@ type world struct {
 	tokens  map[string]bool
 }
 
+// deployed returns a database in which a job of the role that owns the tables has migrated, for the role that runs.
+func deployed(t *testing.T) (dsn string) {
+	owner, dsn := kit.RolesOf(t, pgtest.Database(t))
+	job, err := open(t.Context(), settings{store: owner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job.close()
+	return dsn
+}
+
 // onEachStore runs a test on the service with each kind of store.
 func onEachStore(t *testing.T, patience time.Duration, test func(w *world)) {
-	for name, place := range map[string]func() string{
-		"postgres": func() string { return pgtest.Database(t) },
-		"sqlite":   func() string { return filepath.Join(t.TempDir(), "orders.db") },
+	for name, place := range map[string]func(t *testing.T) string{
+		"postgres": deployed,
+		"sqlite":   func(t *testing.T) string { return filepath.Join(t.TempDir(), "orders.db") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{t: t, tokens: make(map[string]bool)}
@@ -67,7 +79,7 @@ func onEachStore(t *testing.T, patience time.Duration, test func(w *world)) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			var err error
-			w.service, err = open(ctx, settings{store: place(), provider: provider.URL, patience: patience})
+			w.service, err = open(ctx, settings{store: place(t), provider: provider.URL, patience: patience})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,15 +16,16 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 	"github.com/millrace-go/millrace/millracetest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 func TestMain(m *testing.M) { testmain.Run(m) }
 
-// migrated opens the store of a new database after its migration.
+// migrated opens the store of a new database as the role that runs, after the migration by the role that owns the tables.
 func migrated(t *testing.T) (store *pgstore.Store, dsn string) {
 	t.Helper()
-	dsn = pgtest.Database(t)
-	if err := migrate(t.Context(), dsn); err != nil {
+	owner, dsn := kit.RolesOf(t, pgtest.Database(t))
+	if err := migrate(t.Context(), owner); err != nil {
 		t.Fatal(err)
 	}
 	store, err := open(t.Context(), dsn)

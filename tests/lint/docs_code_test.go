@@ -12,7 +12,7 @@ var codeOf = map[string][]string{
 	"docs/changing.md":   {"tests/postgres/changing_doc_test.go", "tests/changing_doc_test.go"},
 	"docs/commands.md":   {"tests/commands_doc_test.go"},
 	"docs/delivery.md":   {"tests/delivery_doc_test.go", "example_deliver_test.go", "example_deliverroute_test.go"},
-	"docs/deployment.md": {"example_health_test.go"},
+	"docs/deployment.md": {"example_health_test.go", "tests/pages/deployment_doc_test.go"},
 	"docs/failures.md":   {"tests/postgres/failures_doc_test.go"},
 	"docs/guide.md":      {"tests/postgres/guide_doc_test.go"},
 	"docs/monitoring.md": {"millraceotel/monitoring_doc_test.go"},

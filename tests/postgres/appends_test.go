@@ -128,71 +128,73 @@ func TestForeignWriterWakesByTheDocumentedSQL(t *testing.T) {
 		"trigger":                         {sql.trigger, sql.insert},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := setup(t, pgstore.Options{})
-			rt := b.Running(millrace.Config{PollInterval: never}, b.Recorders("p")...)
-			b.mustArrive(rt, b.store)
-			b.exec(sql.insert)
-			if err := b.arrives(rt, 500*time.Millisecond); err == nil {
-				t.Fatal("the control arrived without a notification")
-			}
-			b.exec(ways.setUp)
-			for range 3 {
-				b.exec(ways.insert)
-				b.Must(b.arrives(rt, 20*time.Second))
-			}
-			b.Verify("p")
+			onRoles(t, func(t *testing.T, owner *pgstore.Store, b *bundle) {
+				rt := b.Running(millrace.Config{PollInterval: never}, b.Recorders("p")...)
+				b.mustArrive(rt, b.store)
+				b.exec(sql.insert)
+				if err := b.arrives(rt, 500*time.Millisecond); err == nil {
+					t.Fatal("the control arrived without a notification")
+				}
+				_, err := owner.Pool().Exec(b.Ctx, ways.setUp)
+				b.Must(err)
+				for range 3 {
+					b.exec(ways.insert)
+					b.Must(b.arrives(rt, 20*time.Second))
+				}
+				b.Verify("p")
+			})
 		})
 	}
 }
 
 func TestForeignWriterFitsInWithAppends(t *testing.T) {
-	t.Parallel()
-	b := setup(t, pgstore.Options{})
-	sql := documentedSQL(t)
-	rt := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, b.Recorders("p")...)
-	const stream = "order-7" // as in the guide
-	const writers, rounds = 4, 10
-	done := make(chan error, 2*writers)
-	for range writers {
-		go func() {
-			var err error
-			for i := 0; i < rounds && err == nil; i++ {
-				_, err = b.store.Pool().Exec(b.Ctx, sql.insert)
-			}
-			done <- err
-		}()
-		go func() {
-			var err error
-			for i := 0; i < rounds && err == nil; i++ {
-				_, err = b.store.Append(b.Ctx, stream, event.Any, event.Event{Type: "ItemAdded"})
-			}
-			done <- err
-		}()
-	}
-	for range 2 * writers {
-		if err := <-done; err != nil {
-			t.Error(err)
+	onRoles(t, func(t *testing.T, _ *pgstore.Store, b *bundle) {
+		sql := documentedSQL(t)
+		rt := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, b.Recorders("p")...)
+		const stream = "order-7" // as in the guide
+		const writers, rounds = 4, 10
+		done := make(chan error, 2*writers)
+		for range writers {
+			go func() {
+				var err error
+				for i := 0; i < rounds && err == nil; i++ {
+					_, err = b.store.Pool().Exec(b.Ctx, sql.insert)
+				}
+				done <- err
+			}()
+			go func() {
+				var err error
+				for i := 0; i < rounds && err == nil; i++ {
+					_, err = b.store.Append(b.Ctx, stream, event.Any, event.Event{Type: "ItemAdded"})
+				}
+				done <- err
+			}()
 		}
-	}
-	// The foreign events count for the version: an append that expects it succeeds.
-	const all = 3 * writers * rounds
-	if _, err := b.store.Append(b.Ctx, stream, event.Exact(all), event.Event{Type: "OrderClosed"}); err != nil {
-		t.Fatal(err)
-	}
-	b.Must(b.arrives(rt, 20*time.Second))
-	b.Verify("p")
-	version := int64(0)
-	last := int64(0)
-	for e, err := range b.store.ReadStream(b.Ctx, stream, 1) {
-		b.Must(err)
-		if version++; e.Version != version || e.Position <= last {
-			t.Fatalf("version %d at %d follows version %d at %d", e.Version, e.Position, version-1, last)
+		for range 2 * writers {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		}
-		last = e.Position
-	}
-	if version != all+1 {
-		t.Errorf("%d events, want %d", version, all+1)
-	}
+		// The foreign events count for the version: an append that expects it succeeds.
+		const all = 3 * writers * rounds
+		if _, err := b.store.Append(b.Ctx, stream, event.Exact(all), event.Event{Type: "OrderClosed"}); err != nil {
+			t.Fatal(err)
+		}
+		b.Must(b.arrives(rt, 20*time.Second))
+		b.Verify("p")
+		version := int64(0)
+		last := int64(0)
+		for e, err := range b.store.ReadStream(b.Ctx, stream, 1) {
+			b.Must(err)
+			if version++; e.Version != version || e.Position <= last {
+				t.Fatalf("version %d at %d follows version %d at %d", e.Version, e.Position, version-1, last)
+			}
+			last = e.Position
+		}
+		if version != all+1 {
+			t.Errorf("%d events, want %d", version, all+1)
+		}
+	})
 }
 
 // sqlOf returns the SQL blocks of a section of a document.

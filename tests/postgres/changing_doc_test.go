@@ -82,61 +82,64 @@ func dropTotals2(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// newTotals makes the table of version 1 with three events, puts the view in its place, and makes the table of version 2.
-func newTotals(t *testing.T) (*bundle, millrace.Projection) {
-	b := setup(t, pgstore.Options{})
-	version1 := millrace.Projection{Name: "totals", Handler: pgstore.Batch(writeTotals)}
-	b.exec("create table totals as select 0 as n")
-	b.Append("order-1", 3)
-	b.Idle(version1)
-	b.exec(viewSQL)
-	b.exec("create table totals_2 as select 0 as n")
-	return b, version1
+// onTotals runs a test of the page with one role, and with two. The owner makes the table of version 1 with three events, puts the view
+// in its place, and makes the table of version 2. Under two roles, hooks connect as the owner.
+func onTotals(t *testing.T, test func(t *testing.T, owner *pgstore.Store, b *bundle, version1 millrace.Projection)) {
+	onRoles(t, func(t *testing.T, owner *pgstore.Store, b *bundle) {
+		if owner != b.store {
+			b.hooksAs(owner)
+		}
+		exec := func(sql string) {
+			_, err := owner.Pool().Exec(b.Ctx, sql, pgx.QueryExecModeSimpleProtocol)
+			b.Must(err)
+		}
+		version1 := millrace.Projection{Name: "totals", Handler: pgstore.Batch(writeTotals)}
+		exec("create table totals as select 0 as n")
+		b.Append("order-1", 3)
+		b.Idle(version1)
+		exec(viewSQL)
+		exec("create table totals_2 as select 0 as n")
+		test(t, owner, b, version1)
+	})
 }
 
 // TestChangesOfTheDocument changes a projection by the code and the SQL of docs/changing.md.
 func TestChangesOfTheDocument(t *testing.T) {
-	t.Parallel()
 	sql := sqlOf(t, "changing.md", "## Beside", 6)
 	if sql[0] != viewSQL || sql[2] != showSQL || sql[5] != dropSQL {
 		t.Errorf("docs/changing.md has other SQL: %q", sql)
 	}
-	b, version1 := newTotals(t)
-	must := func(want int) {
-		t.Helper()
-		if n := value[int](b, "select n from totals"); n != want {
-			t.Errorf("readers see %d, want %d", n, want)
-		}
-	}
-	rt := b.Runtime(millrace.Config{}, version1, totals2())
-	stop := b.Start(rt)
-	b.Reaches(rt, "totals", b.Append("order-1", 1).Positions[0])
-	must(4)
-	b.Must(swapAll(b.Ctx, rt.Admin))
-	must(8)
-	b.Must(swapAll(b.Ctx, rt.Admin))
-	b.Reaches(rt, "totals", b.Append("order-1", 1).Positions[0])
-	must(10)
-	stop()
+	onTotals(t, func(_ *testing.T, _ *pgstore.Store, b *bundle, version1 millrace.Projection) {
+		rt := b.Runtime(millrace.Config{}, version1, totals2())
+		stop := b.Start(rt)
+		b.Reaches(rt, "totals", b.Append("order-1", 1).Positions[0])
+		b.mustRead(4)
+		b.Must(swapAll(b.Ctx, rt.Admin))
+		b.mustRead(8)
+		b.Must(swapAll(b.Ctx, rt.Admin))
+		b.Reaches(rt, "totals", b.Append("order-1", 1).Positions[0])
+		b.mustRead(10)
+		stop()
+	})
 }
 
 func TestVersionIsGivenUpAsTheDocumentShows(t *testing.T) {
-	t.Parallel()
-	b, version1 := newTotals(t)
-	rt := b.Runtime(millrace.Config{}, version1, totals2())
-	stop := b.Start(rt)
-	b.Reaches(rt, "totals@2", b.Head())
-	b.Must(rt.DropVersion(b.Ctx, millrace.ProjectionID{Name: "totals@2"}))
-	if n := value[int](b, "select count(*) from pg_class where relname = 'totals_2'"); n != 0 {
-		t.Error("the table of the version is still there")
-	}
-	stop()
+	onTotals(t, func(t *testing.T, _ *pgstore.Store, b *bundle, version1 millrace.Projection) {
+		rt := b.Runtime(millrace.Config{}, version1, totals2())
+		stop := b.Start(rt)
+		b.Reaches(rt, "totals@2", b.Head())
+		b.Must(rt.DropVersion(b.Ctx, millrace.ProjectionID{Name: "totals@2"}))
+		if n := value[int](b, "select count(*) from pg_class where relname = 'totals_2'"); n != 0 {
+			t.Error("the table of the version is still there")
+		}
+		stop()
 
-	b.Append("order-1", 1)
-	b.Idle(sums()) // no living node registers totals any more
-	if n := value[int](b, "select n from totals"); n != 4 {
-		t.Errorf("the renamed projection has counted %d events, want 4", n)
-	}
+		b.Append("order-1", 1)
+		b.Idle(sums()) // no living node registers totals any more
+		if n := value[int](b, "select n from totals"); n != 4 {
+			t.Errorf("the renamed projection has counted %d events, want 4", n)
+		}
+	})
 }
 
 // The role that runs owns no view, so that its hook calls a function of the role that migrates.

@@ -19,6 +19,7 @@ import (
 	"github.com/millrace-go/millrace/millracetest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // The functions up to TestTotals are those of docs/guide.md.
@@ -201,12 +202,14 @@ func TestTenantsOfTheGuide(t *testing.T) {
 	})
 }
 
+// The owner migrates by another tool. The role that runs may use what the tool has made.
 func TestMigrationsOfTheGuide(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, pgtest.Database(t))
+	ownerDSN, appDSN := kit.RolesOf(t, pgtest.Database(t))
+	b := newBundle(t, appDSN)
 	scripts, err := migrations()
 	b.Must(err)
-	conn, err := pgx.Connect(b.Ctx, b.dsn)
+	conn, err := pgx.Connect(b.Ctx, ownerDSN)
 	b.Must(err)
 	defer func() { _ = conn.Close(b.Ctx) }()
 	for _, script := range scripts {

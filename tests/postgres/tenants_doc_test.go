@@ -114,24 +114,39 @@ func (s *service) leaves(ctx context.Context, customer string, file io.Writer) e
 	return s.store.DropTenant(ctx, customer, tenancy.DropOptions{Confirm: customer})
 }
 
-// newService is a service that runs, with a second node beside it.
-func newService(t *testing.T) (*bundle, *service) {
-	b := setup(t, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(`create table counts (type text primary key, n int)`)}})
-	p := millrace.Projection{Name: "counts", Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-		return tx.Exec(ctx, `insert into counts values ($1, 1) on conflict (type) do update set n = counts.n + 1`, e.Type)
-	})}
-	b.Start(b.Another(slow, p))
-	return b, &service{b.store, b.Running(slow, p)}
+// customers is the service of docs/tenants.md on two nodes. The nodes run as the bundle's role. owner is a process of the role that owns
+// the schemas, which runs no projection.
+type customers struct {
+	*bundle
+	nodes, owner *service
+}
+
+// onCustomers runs a test of the page with one role, and with two.
+func onCustomers(t *testing.T, test func(t *testing.T, c customers)) {
+	steps := pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(`create table counts (type text primary key, n int)`)}}
+	onRoles(t, func(t *testing.T, owner *pgstore.Store, b *bundle) {
+		owner = b.open(owner.Pool().Config().ConnString(), nil, steps)
+		b.Must(owner.Migrate(b.Ctx))
+		b.use(b.open(b.dsn, nil, steps))
+		p := millrace.Projection{Name: "counts", Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+			return tx.Exec(ctx, `insert into counts values ($1, 1) on conflict (type) do update set n = counts.n + 1`, e.Type)
+		})}
+		b.Start(b.Another(slow, p))
+		job, err := millrace.New(millrace.Config{Store: owner})
+		b.Must(err)
+		b.Must(job.Register(p))
+		test(t, customers{b, &service{b.store, b.Running(slow, p)}, &service{owner, job}})
+	})
 }
 
 // places appends an order of a customer and waits until it is counted.
-func (s *service) places(b *bundle, customer string) {
-	b.T.Helper()
-	tenant, err := s.store.ForTenant(customer)
-	b.Must(err)
-	r, err := tenant.Append(b.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil))
-	b.Must(err)
-	b.ReachesOf(s.rt, customer, "counts", r.Positions[0])
+func (c customers) places(customer string) {
+	c.T.Helper()
+	tenant, err := c.store.ForTenant(customer)
+	c.Must(err)
+	r, err := tenant.Append(c.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil))
+	c.Must(err)
+	c.ReachesOf(c.nodes.rt, customer, "counts", r.Positions[0])
 }
 
 // mustCount checks the read model of a customer.
@@ -153,99 +168,99 @@ func (b *bundle) mustCount(customer string, want map[string]int) {
 }
 
 func TestCustomersCome(t *testing.T) {
-	t.Parallel()
-	b, s := newService(t)
-	for range 2 { // it may be repeated
-		b.Must(s.comes(b.Ctx, "acme"))
-		b.mustCount("acme", map[string]int{"AccountOpened": 1})
-	}
-	names := []string{"acme"}
-	for i := range 100 {
-		names = append(names, fmt.Sprint("customer ", i))
-	}
-	for range 2 {
-		b.Must(s.manyCome(b.Ctx, names))
-	}
-	for _, name := range []string{names[0], names[1], names[100]} {
-		b.Must(s.comes(b.Ctx, name))
-		s.places(b, name)
-		b.mustCount(name, map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
-	}
+	onCustomers(t, func(t *testing.T, c customers) {
+		for range 2 { // it may be repeated
+			c.Must(c.owner.comes(c.Ctx, "acme"))
+			c.mustCount("acme", map[string]int{"AccountOpened": 1})
+		}
+		names := []string{"acme"}
+		for i := range 100 {
+			names = append(names, fmt.Sprint("customer ", i))
+		}
+		for range 2 {
+			c.Must(c.owner.manyCome(c.Ctx, names))
+		}
+		for _, name := range []string{names[0], names[1], names[100]} {
+			c.Must(c.owner.comes(c.Ctx, name))
+			c.places(name)
+			c.mustCount(name, map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+		}
+	})
 }
 
 func TestArchivedCustomerComesBack(t *testing.T) {
-	t.Parallel()
-	b, s := newService(t)
-	b.Must(s.comes(b.Ctx, "acme"))
-	b.Must(s.comes(b.Ctx, "other"))
-	b.Must(s.archive(b.Ctx, "acme"))
-	acme, err := b.store.ForTenant("acme")
-	b.Must(err)
-	if _, err := acme.Append(b.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil)); !errors.Is(err, tenancy.ErrArchived) {
-		t.Errorf("append: %v", err)
-	}
-	id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
-	status := b.StatusOf(s.rt)
-	p := status.Projection(id)
-	if p.State != admin.StatePaused || p.Reason != "the tenant is archived" || p.Owner != "" {
-		t.Errorf("status: %+v", p)
-	}
-	for _, tenant := range status.Tenants {
-		if tenant.Tenant == "acme" && (tenant.State != tenancy.Archived || tenant.Mark != tenant.Head) || tenant.Tenant == "other" && tenant.State != tenancy.Active {
-			t.Errorf("status: %+v", tenant)
+	onCustomers(t, func(t *testing.T, c customers) {
+		c.Must(c.owner.comes(c.Ctx, "acme"))
+		c.Must(c.owner.comes(c.Ctx, "other"))
+		c.Must(c.owner.archive(c.Ctx, "acme"))
+		acme, err := c.store.ForTenant("acme")
+		c.Must(err)
+		if _, err := acme.Append(c.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil)); !errors.Is(err, tenancy.ErrArchived) {
+			t.Errorf("append: %v", err)
 		}
-	}
-	if err := s.rt.WaitFor(b.Ctx, id, 100); !errors.Is(err, projection.ErrPaused) || !strings.Contains(err.Error(), "the tenant is archived") {
-		t.Errorf("WaitFor: %v", err)
-	}
-	b.Must(s.rt.ResumeTenant(b.Ctx, "acme"))
-	if s.places(b, "other"); b.StatusOf(s.rt).Projection(id).State != admin.StatePaused {
-		t.Error("resuming an archived tenant runs it")
-	}
-	if _, err := s.rt.RunUntilIdle(b.Ctx); err == nil || strings.Contains(err.Error(), "paused") {
-		t.Errorf("RunUntilIdle of a runtime that runs: %v", err)
-	}
-	b.RunUntilIdle(b.Another(slow, millrace.Projection{Name: "counts", Handler: b.Store.Batch(kit.Nothing)}))
-	b.mustCount("acme", map[string]int{"AccountOpened": 1})
-	epoch := p.Epoch
-	b.Must(s.comesBack(b.Ctx, "acme"))
-	s.places(b, "acme")
-	b.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
-	if now := b.StatusOf(s.rt).Projection(id); now.Epoch != epoch+1 {
-		t.Errorf("epoch %d after %d: the archived projection was claimed", now.Epoch, epoch)
-	}
+		id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
+		status := c.StatusOf(c.nodes.rt)
+		p := status.Projection(id)
+		if p.State != admin.StatePaused || p.Reason != "the tenant is archived" || p.Owner != "" {
+			t.Errorf("status: %+v", p)
+		}
+		for _, tenant := range status.Tenants {
+			if tenant.Tenant == "acme" && (tenant.State != tenancy.Archived || tenant.Mark != tenant.Head) || tenant.Tenant == "other" && tenant.State != tenancy.Active {
+				t.Errorf("status: %+v", tenant)
+			}
+		}
+		if err := c.nodes.rt.WaitFor(c.Ctx, id, 100); !errors.Is(err, projection.ErrPaused) || !strings.Contains(err.Error(), "the tenant is archived") {
+			t.Errorf("WaitFor: %v", err)
+		}
+		c.Must(c.nodes.rt.ResumeTenant(c.Ctx, "acme"))
+		if c.places("other"); c.StatusOf(c.nodes.rt).Projection(id).State != admin.StatePaused {
+			t.Error("resuming an archived tenant runs it")
+		}
+		if _, err := c.nodes.rt.RunUntilIdle(c.Ctx); err == nil || strings.Contains(err.Error(), "paused") {
+			t.Errorf("RunUntilIdle of a runtime that runs: %v", err)
+		}
+		c.RunUntilIdle(c.Another(slow, millrace.Projection{Name: "counts", Handler: c.Store.Batch(kit.Nothing)}))
+		c.mustCount("acme", map[string]int{"AccountOpened": 1})
+		epoch := p.Epoch
+		c.Must(c.owner.comesBack(c.Ctx, "acme"))
+		c.places("acme")
+		c.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+		if now := c.StatusOf(c.nodes.rt).Projection(id); now.Epoch != epoch+1 {
+			t.Errorf("epoch %d after %d: the archived projection was claimed", now.Epoch, epoch)
+		}
+	})
 }
 
 func TestTenantIsRepairedWhileNothingOfItRuns(t *testing.T) {
-	t.Parallel()
-	b, s := newService(t)
-	b.Must(s.comes(b.Ctx, "acme"))
-	b.exec("insert into millrace_acme.counts values ('wrong', 0)")
-	b.Must(s.repair(b.Ctx, "acme"))
-	s.places(b, "acme")
-	b.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+	onCustomers(t, func(t *testing.T, c customers) {
+		c.Must(c.owner.comes(c.Ctx, "acme"))
+		c.exec("insert into millrace_acme.counts values ('wrong', 0)")
+		c.Must(c.nodes.repair(c.Ctx, "acme"))
+		c.places("acme")
+		c.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+	})
 }
 
 func TestCustomerLeavesWithItsEvents(t *testing.T) {
-	t.Parallel()
-	b, s := newService(t)
-	for range 3 { // a customer of that name may come again
-		b.Must(s.comes(b.Ctx, "acme"))
-		s.places(b, "acme")
-		b.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
-		var file bytes.Buffer
-		b.Must(s.leaves(b.Ctx, "acme", &file))
-		want := `{"body":null,"stream":"account","type":"AccountOpened","version":1}` + "\n" +
-			`{"body":null,"stream":"account","type":"OrderPlaced","version":2}` + "\n"
-		if file.String() != want {
-			t.Errorf("exported %s, want %s", &file, want)
+	onCustomers(t, func(t *testing.T, c customers) {
+		for range 3 { // a customer of that name may come again
+			c.Must(c.owner.comes(c.Ctx, "acme"))
+			c.places("acme")
+			c.mustCount("acme", map[string]int{"AccountOpened": 1, "OrderPlaced": 1})
+			var file bytes.Buffer
+			c.Must(c.owner.leaves(c.Ctx, "acme", &file))
+			want := `{"body":null,"stream":"account","type":"AccountOpened","version":1}` + "\n" +
+				`{"body":null,"stream":"account","type":"OrderPlaced","version":2}` + "\n"
+			if file.String() != want {
+				t.Errorf("exported %s, want %s", &file, want)
+			}
+			id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
+			if err := c.nodes.rt.WaitFor(c.Ctx, id, 1); !errors.Is(err, tenancy.ErrUnknown) {
+				t.Errorf("WaitFor: %v", err)
+			}
+			if n := len(c.StatusOf(c.nodes.rt).Projections); n != 1 {
+				t.Errorf("%d projections are left", n)
+			}
 		}
-		id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
-		if err := s.rt.WaitFor(b.Ctx, id, 1); !errors.Is(err, tenancy.ErrUnknown) {
-			t.Errorf("WaitFor: %v", err)
-		}
-		if n := len(b.StatusOf(s.rt).Projections); n != 1 {
-			t.Errorf("%d projections are left", n)
-		}
-	}
+	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 var _ = add(map[string]func(s *scenario){
@@ -53,7 +54,11 @@ func stuckRebuild(s *scenario) {
 	s.database()
 	p := totals(nil)
 	p.Timeout = 2 * time.Second // half of it is the limit of the wait for a lock
-	s.node(soon("shop-1"), p)
+	p.Reset = pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "truncate public.totals")
+		return err
+	})
+	s.node(kit.On(soon("shop-1"), s.opened(s.dsn, pgstore.Options{HookDSN: s.ownerDSN})), p)
 	s.append("", "OrderPlaced")
 	s.reaches("", 1)
 	open := s.connection()
@@ -131,7 +136,7 @@ func renamedBack(s *scenario) {
 
 func waitingArchive(s *scenario) {
 	s.database()
-	_, err := s.store.CreateTenant(s.ctx, "acme")
+	_, err := s.owner.CreateTenant(s.ctx, "acme")
 	s.must(err)
 	s.node(soon("shop-1"), totals(nil))
 	open := s.connection()
@@ -145,7 +150,7 @@ func waitingArchive(s *scenario) {
 
 func interruptedDrop(s *scenario) {
 	s.database()
-	_, err := s.store.CreateTenant(s.ctx, "acme")
+	_, err := s.owner.CreateTenant(s.ctx, "acme")
 	s.must(err)
 	s.sql("update millrace.tenants set state = 'dropping' where tenant = 'acme'")
 	s.follow()
@@ -154,12 +159,12 @@ func interruptedDrop(s *scenario) {
 
 func archivedTenant(s *scenario) {
 	s.database()
-	_, err := s.store.CreateTenant(s.ctx, "acme")
+	_, err := s.owner.CreateTenant(s.ctx, "acme")
 	s.must(err)
 	s.node(soon("shop-1"), totals(nil))
 	s.append("acme", "OrderPlaced")
 	s.reaches("acme", 1)
-	s.must(s.store.ArchiveTenant(s.ctx, "acme"))
+	s.must(s.owner.ArchiveTenant(s.ctx, "acme"))
 	s.follow()
 	s.follow()
 }

@@ -64,20 +64,21 @@ func standbyAddress(s *scenario) {
 	s.must(err)
 	s.Cleanup(func() { s.must(standby.Stop(context.Background())) })
 	s.must(server.CatchUp(s.ctx, standby))
-	s.dsn = standby.TCPDSN("postgres")
+	app := userOf(s, s.dsn)
+	s.dsn = withUser(s, standby.TCPDSN("postgres"), app)
 	s.follow()
-	s.call("postgres://shop@db-a,db-b/shop", pgtest.HostsDSN("postgres", "", standby.Address(), server.Address()))
+	s.call("postgres://shop@db-a,db-b/shop", withUser(s, pgtest.HostsDSN("postgres", "", standby.Address(), server.Address()), app))
 	s.follow()
 }
 
 // fullServer fills the disk of the tablespace in which the database is.
 func fullServer(s *scenario) {
 	server := pgtest.Private(s, sound(nil))
-	s.dsn = server.DSN("postgres")
+	s.superuser = server.DSN("postgres")
 	s.sql("create tablespace small location '" + s.smallTablespace() + "'")
 	s.sql("create database small template template0 tablespace small")
 	s.open(server.DSN("small"))
-	s.sql("create table filler (t text); create table bulky (t text)")
+	s.creates("create table filler (t text); create table bulky (t text)")
 	const words = "(select string_agg(md5((g * random())::text), '') from generate_series(1, 20000) g)"
 	full := make(chan struct{})
 	s.node(soon("shop-1"), totals(func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
@@ -93,7 +94,7 @@ func fullServer(s *scenario) {
 	for _, chunk := range []string{words, "repeat('x', 2000)"} {
 		var err error
 		for err == nil {
-			_, err = s.store.Pool().Exec(s.ctx, "insert into filler values ("+chunk+")")
+			_, err = s.owner.Pool().Exec(s.ctx, "insert into filler values ("+chunk+")")
 		}
 		if !strings.Contains(err.Error(), "53100") {
 			s.Fatal(err)
@@ -101,7 +102,7 @@ func fullServer(s *scenario) {
 	}
 	close(full)
 	s.follow()
-	s.sql("drop table filler")
+	s.creates("drop table filler")
 	s.follow()
 }
 
@@ -123,10 +124,9 @@ func (s *scenario) smallTablespace() string {
 
 func connectionsUsedUp(s *scenario) {
 	server := pgtest.Private(s, sound(map[string]string{"max_connections": "20"}))
-	s.dsn = server.DSN("postgres")
-	s.sql("create role shop login")
-	s.sql("create database shop owner shop")
-	s.open(withUser(s, server.TCPDSN("shop"), "shop"))
+	s.superuser = server.DSN("postgres")
+	s.sql("create database shop")
+	s.open(server.TCPDSN("shop"))
 	s.node(soon("shop-1"), totals(nil))
 	s.append("", "OrderPlaced")
 	s.reaches("", 1)
@@ -138,12 +138,16 @@ func connectionsUsedUp(s *scenario) {
 		s.Cleanup(func() { _ = conn.Close(context.Background()) })
 	}
 	s.follow()
-	asOwner := s.dsn
-	s.dsn = server.DSN("shop")
 	s.follow()
 	s.follow()
-	s.dsn = asOwner
 	s.follow()
+}
+
+func userOf(s *scenario, dsn string) string {
+	s.Helper()
+	u, err := url.Parse(dsn)
+	s.must(err)
+	return u.User.Username()
 }
 
 func withUser(s *scenario, dsn, user string) string {
@@ -161,20 +165,14 @@ func behindAPooler(s *scenario) {
 	s.must(err)
 	pooler := pgtest.Pooler(s, direct, pgtest.PgBouncerOptions{PoolSize: 10})
 	s.dsn = pooler.DSN(config.Database)
-	behind, err := pgstore.Open(s.ctx, s.dsn, pgstore.Options{})
-	s.must(err)
-	s.Cleanup(behind.Close)
-	stop := s.node(kit.On(soon("shop-1"), behind), totals(nil))
+	stop := s.node(kit.On(soon("shop-1"), s.opened(s.dsn, pgstore.Options{})), totals(nil))
 	s.append("", "OrderPlaced")
 	s.reaches("", 1)
 	s.follow()
 	stop()
 	s.call("postgres://shop@db.example.com/shop", direct)
 	s.follow()
-	repaired, err := pgstore.Open(s.ctx, s.dsn, pgstore.Options{SessionDSN: direct})
-	s.must(err)
-	s.Cleanup(repaired.Close)
-	quick := kit.On(soon("shop-1"), repaired)
+	quick := kit.On(soon("shop-1"), s.opened(s.dsn, pgstore.Options{SessionDSN: direct}))
 	quick.PollInterval = time.Hour
 	s.node(quick, totals(nil))
 	s.append("", "OrderPlaced")
@@ -277,7 +275,7 @@ func lostCommits(s *scenario) {
 
 func droppedSchema(s *scenario) {
 	s.database()
-	_, err := s.store.CreateTenant(s.ctx, "acme")
+	_, err := s.owner.CreateTenant(s.ctx, "acme")
 	s.must(err)
 	config := soon("shop-1")
 	config.PollInterval = 100 * time.Millisecond
@@ -291,20 +289,13 @@ func droppedSchema(s *scenario) {
 }
 
 func missingRights(s *scenario) {
-	server := s.private(nil)
-	roles, err := os.ReadFile("../../docs/roles.sql")
-	s.must(err)
-	s.sql(string(roles))
-	s.sql("grant insert, select, update on totals to millrace_app; revoke update on millrace.leases from millrace_app")
-	owner := s.dsn
-	s.dsn = withUser(s, server.TCPDSN("postgres"), "millrace_app")
-	app, err := pgstore.Open(s.ctx, s.dsn, pgstore.Options{})
-	s.must(err)
-	s.Cleanup(app.Close)
+	s.database()
+	app := userOf(s, s.dsn)
+	s.call("millrace_app", app)
+	s.creates("revoke update on millrace.leases from " + app)
 	s.append("", "OrderPlaced")
-	s.node(kit.On(soon("shop-1"), app), totals(nil))
+	s.node(soon("shop-1"), totals(nil))
 	s.follow()
-	s.dsn = owner
 	s.follow()
 	s.follow()
 }
@@ -312,7 +303,7 @@ func missingRights(s *scenario) {
 func notMigrated(s *scenario) {
 	server, err := shared()
 	s.must(err)
-	s.dsn = pgtest.DatabaseOn(s, server.DSN("postgres"))
+	s.roles(pgtest.DatabaseOn(s, server.DSN("postgres")))
 	s.follow()
 	s.follow()
 }
@@ -320,7 +311,7 @@ func notMigrated(s *scenario) {
 // differentClocks lets the server's clock, as the doctor sees it, go wrong.
 func differentClocks(s *scenario) {
 	s.database()
-	s.sql("create schema wrong; create function wrong.clock_timestamp() returns timestamptz language sql as $$ select pg_catalog.clock_timestamp() + interval '1 hour' $$")
+	s.sql("create schema wrong; create function wrong.clock_timestamp() returns timestamptz language sql as $$ select pg_catalog.clock_timestamp() + interval '1 hour' $$; grant usage on schema wrong to public")
 	right := s.dsn
 	var err error
 	s.dsn, err = pgtest.WithSetting(right, "options", "-c search_path=wrong,pg_catalog,public")

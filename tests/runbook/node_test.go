@@ -57,7 +57,7 @@ var failingTwice = projection.RetryPolicy{MaxAttempts: 2, Base: 10 * time.Millis
 func totals(before handleFunc) millrace.Projection {
 	return millrace.Projection{Name: "totals", Handler: counting(before), Retry: failingTwice, OnFailure: projection.ActionPark, MissingObjectTimeout: time.Hour,
 		Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "truncate public.totals")
+			_, err := tx.Exec(ctx, "delete from public.totals")
 			return err
 		})}
 }

@@ -26,7 +26,17 @@ func TestRestoringOneTenant(t *testing.T) {
 	for _, e := range readEntries(t, "../../docs/restoring.md") {
 		page.blocks = append(page.blocks, slices.DeleteFunc(e.blocks, func(b block) bool { return b.language != "console" })...)
 	}
-	for name, act := range map[string]func(s *scenario) (owner, app string){
+	onRestoring(t, page, func(r *restoring) {
+		r.restore()
+		if left := r.entry.blocks[r.next:]; len(left) > 0 {
+			r.Errorf("the test does not run %+v", left)
+		}
+	})
+}
+
+// onRestoring runs a test with one role, and with those of docs/roles.sql.
+func onRestoring(t *testing.T, page entry, test func(r *restoring)) {
+	for name, roles := range map[string]func(s *scenario) (owner, app string){
 		"one role":  func(s *scenario) (owner, app string) { return s.dsn, s.dsn },
 		"two roles": func(s *scenario) (owner, app string) { return kit.RolesOf(s.T, s.dsn) },
 	} {
@@ -34,10 +44,7 @@ func TestRestoringOneTenant(t *testing.T) {
 			t.Parallel()
 			s := newScenario(t, page)
 			s.dsn = pgtest.Database(s)
-			newRestoring(s, act).restore()
-			if left := s.entry.blocks[s.next:]; len(left) > 0 {
-				t.Errorf("the test does not run %+v", left)
-			}
+			test(newRestoring(s, roles))
 		})
 	}
 }
@@ -45,28 +52,22 @@ func TestRestoringOneTenant(t *testing.T) {
 // restoring is the service whose tenant acme is restored. Its read model totals is in the schema of the tenant, and search elsewhere.
 type restoring struct {
 	*scenario
-	superuser string
-	sent      atomic.Int64
+	sent atomic.Int64
 }
 
 func newRestoring(s *scenario, roles func(s *scenario) (owner, app string)) *restoring {
 	s.Helper()
-	r := &restoring{scenario: s, superuser: s.dsn}
+	r := &restoring{scenario: s}
+	s.superuser = s.dsn
 	owner, app := roles(s)
-	open := func(dsn string) *pgstore.Store {
-		store, err := pgstore.Open(s.ctx, dsn, pgstore.Options{TenantSetup: []pgstore.TenantStep{
-			pgstore.TenantSQL("create table totals (stream text primary key, n bigint not null)")}})
-		s.must(err)
-		s.Cleanup(store.Close)
-		return store
-	}
-	migrating := open(owner)
+	steps := pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL("create table totals (stream text primary key, n bigint not null)")}}
+	migrating := s.opened(owner, steps)
 	s.must(migrating.Migrate(s.ctx))
 	_, err := migrating.CreateTenant(s.ctx, "acme")
 	s.must(err)
 	_, err = migrating.Pool().Exec(s.ctx, "create table public.search (tenant text, stream text, n bigint not null, primary key (tenant, stream))")
 	s.must(err)
-	s.dsn, s.store = app, open(app)
+	s.dsn, s.store = app, s.opened(app, steps)
 	scratch := "scratch_" + s.databaseName()
 	s.call("scratch", scratch)
 	address, err := pgtest.WithDatabase(r.superuser, scratch)
@@ -173,22 +174,22 @@ func recovers(ctx context.Context, a *admin.Admin, tenant string, rebuild ...str
 // TestProgramRecoversARestoredTenant pauses a tenant, deletes its last events, and appends others before the recovery.
 func TestProgramRecoversARestoredTenant(t *testing.T) {
 	t.Parallel()
-	s := newScenario(t, entry{})
-	s.dsn = pgtest.Database(s)
-	r := newRestoring(s, func(s *scenario) (owner, app string) { return s.dsn, s.dsn })
-	r.node(soon("shop-1"), r.projections()...)
-	r.append("acme", "OrderPlaced", "OrderPaid", "OrderSent")
-	for _, name := range []string{"totals", "search", "mails"} {
-		r.reachesAs(millrace.ProjectionID{Tenant: "acme", Name: name}, 3)
-	}
-	r.must(r.admin().PauseTenant(r.ctx, "acme"))
-	r.sql("delete from millrace_acme.events where global_seq > 2; alter table millrace_acme.events alter column global_seq restart with 3; update millrace_acme.streams set version = 2")
-	r.must(recovers(r.ctx, r.admin(), "acme", "search"))
-	r.append("acme", "OrderCancelled")
-	for _, name := range []string{"totals", "search", "mails"} {
-		r.reachesAs(millrace.ProjectionID{Tenant: "acme", Name: name}, 3)
-	}
-	if r.sent.Load() != 4 {
-		t.Errorf("4 events were sent %d times", r.sent.Load())
-	}
+	onRestoring(t, entry{}, func(r *restoring) {
+		r.node(soon("shop-1"), r.projections()...)
+		r.append("acme", "OrderPlaced", "OrderPaid", "OrderSent")
+		all := func() {
+			for _, name := range []string{"totals", "search", "mails"} {
+				r.reachesAs(millrace.ProjectionID{Tenant: "acme", Name: name}, 3)
+			}
+		}
+		all()
+		r.must(r.admin().PauseTenant(r.ctx, "acme"))
+		r.sql("delete from millrace_acme.events where global_seq > 2; alter table millrace_acme.events alter column global_seq restart with 3; update millrace_acme.streams set version = 2")
+		r.must(recovers(r.ctx, r.admin(), "acme", "search"))
+		r.append("acme", "OrderCancelled")
+		all()
+		if r.sent.Load() != 4 {
+			r.Errorf("4 events were sent %d times", r.sent.Load())
+		}
+	})
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // scenarios act out the entries of the page, by their anchors.
@@ -71,10 +72,13 @@ type scenario struct {
 	next int
 	// dir is the folder in which commands run.
 	dir string
-	// dsn is where the store is. It is the DATABASE_URL of commands. env are further variables of theirs.
+	// dsn is where the store is, for the role that runs. It is the DATABASE_URL of commands. env are further variables of theirs.
 	dsn   string
 	env   []string
 	store *pgstore.Store
+	// superuser is the address for SQL. ownerDSN is that of the role that owns the tables, which is the OWNER_URL of commands.
+	superuser, ownerDSN string
+	owner               *pgstore.Store
 	// names are what the page calls by example: a pid that is 4711 there.
 	names map[string]string
 }
@@ -128,19 +132,41 @@ func (s *scenario) database() {
 	s.open(pgtest.DatabaseOn(s, server.DSN("postgres")))
 }
 
-// open creates a store, and the table of its read model.
-func (s *scenario) open(dsn string) {
+// open creates a store under the two roles of docs/roles.sql, and the table of its read model.
+func (s *scenario) open(superuser string) {
 	s.Helper()
-	s.dsn = dsn
-	store, err := pgstore.Open(s.ctx, dsn, pgstore.Options{})
-	s.must(err)
-	s.Cleanup(store.Close)
-	s.must(store.Migrate(s.ctx))
-	s.store = store
-	s.sql("create table if not exists totals (stream text primary key, n bigint not null)")
+	s.roles(superuser)
+	s.owner = s.opened(s.ownerDSN, pgstore.Options{})
+	s.must(s.owner.Migrate(s.ctx))
+	s.creates("create table totals (stream text primary key, n bigint not null)")
+	s.store = s.opened(s.dsn, pgstore.Options{})
 }
 
-// sql runs statements on a connection of its own.
+// roles makes the two roles in a database.
+func (s *scenario) roles(superuser string) {
+	s.Helper()
+	s.superuser = superuser
+	s.ownerDSN, s.dsn = kit.RolesOf(s.T, superuser)
+	s.env = append(s.env, "OWNER_URL="+s.ownerDSN)
+}
+
+// creates runs statements as the owner.
+func (s *scenario) creates(statements string) {
+	s.Helper()
+	_, err := s.owner.Pool().Exec(s.ctx, statements, pgx.QueryExecModeSimpleProtocol)
+	s.must(err)
+}
+
+// opened opens a store, until the end of the test.
+func (s *scenario) opened(dsn string, options pgstore.Options) *pgstore.Store {
+	s.Helper()
+	store, err := pgstore.Open(s.ctx, dsn, options)
+	s.must(err)
+	s.Cleanup(store.Close)
+	return store
+}
+
+// sql runs statements as a superuser on a connection of its own.
 func (s *scenario) sql(statements string) {
 	s.Helper()
 	conn := s.connection()
@@ -149,10 +175,10 @@ func (s *scenario) sql(statements string) {
 	s.must(conn.Close(s.ctx))
 }
 
-// connection opens a connection, which lasts until the end of the test.
+// connection opens a connection of the superuser, which lasts until the end of the test.
 func (s *scenario) connection() *pgx.Conn {
 	s.Helper()
-	conn, err := pgx.Connect(s.ctx, s.dsn)
+	conn, err := pgx.Connect(s.ctx, s.superuser)
 	s.must(err)
 	s.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn

@@ -77,9 +77,9 @@ func slowProjection(s *scenario) {
 // floodedTenant has a batch of the tenant acme in progress until the tenant is paused.
 func floodedTenant(s *scenario) {
 	s.database()
-	acme, err := s.store.CreateTenant(s.ctx, "acme")
+	acme, err := s.owner.CreateTenant(s.ctx, "acme")
 	s.must(err)
-	_, err = s.store.CreateTenant(s.ctx, "globex")
+	_, err = s.owner.CreateTenant(s.ctx, "globex")
 	s.must(err)
 	p := totals(func(ctx context.Context, _ pgx.Tx, _ event.Envelope) error {
 		if id, _ := millrace.ProjectionFrom(ctx); id.Tenant != "acme" {
@@ -197,7 +197,7 @@ func pausedProjection(s *scenario) {
 
 func pausedTenant(s *scenario) {
 	s.database()
-	_, err := s.store.CreateTenant(s.ctx, "acme")
+	_, err := s.owner.CreateTenant(s.ctx, "acme")
 	s.must(err)
 	s.node(soon("shop-1"), totals(nil))
 	s.must(s.admin().PauseTenant(s.ctx, "acme"))

@@ -1,0 +1,189 @@
+package lint_test
+
+import (
+	"go/ast"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// actedOut are the files whose tests run the commands and the SQL of pages without Go code. codeOf has the pages with Go code.
+var actedOut = map[string][]string{
+	"docs/cli.md":      {"cmd/millrace/json_test.go", "cmd/millrace/script_test.go"},
+	"docs/rollback.md": {"tests/rollback_doc_test.go", "tests/postgres/rollback_doc_test.go"},
+	"docs/runbook.md": {"tests/runbook/scenario_test.go", "tests/runbook/changes_test.go", "tests/runbook/database_test.go",
+		"tests/runbook/failures_test.go", "tests/runbook/nodes_test.go", "tests/runbook/waits_test.go"},
+}
+
+// withoutRoles are the pages that no test runs under two roles, and tests of other pages that need one role, each with the reason.
+var withoutRoles = map[string]string{
+	"docs/monitoring.md":                 "its program opens a file",
+	"docs/sqlite.md":                     "a file has no roles",
+	"docs/testing.md":                    "tests of users have a database of their own, and create its tables",
+	"TestTotals":                         "a test of users: see docs/testing.md",
+	"TestMisuseNamesItselfAndExitsWith2": "the database is empty",
+}
+
+var (
+	// makesDatabase are the functions that a test with one role has its database from.
+	makesDatabase = []string{"pgtest.Database", "pgtest.DatabaseOn", "pgtest.Private",
+		"millracetest.Database", "millracetest.Postgres", "kit.PgReady", "kit.Run", "kit.OnEachStore", "kit.Postgres"}
+	// makesRoles are those that run docs/roles.sql.
+	makesRoles = []string{"kit.RolesOf", "kit.RunPage"}
+)
+
+// bodies maps each function of a package to the names in it: of functions as "f", of methods as ".m", of other packages as "p.f".
+type bodies map[string][]string
+
+func bodiesOf(t *testing.T, folder string) bodies {
+	t.Helper()
+	b := make(bodies)
+	files, _ := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	for _, path := range files {
+		for _, declaration := range syntax(t, path).Decls {
+			function, ok := declaration.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			name := function.Name.Name
+			if function.Recv != nil {
+				name = "." + name
+			}
+			b[name] = append(b[name], namesIn(function.Body)...)
+		}
+	}
+	return b
+}
+
+func namesIn(node ast.Node) (names []string) {
+	ast.Inspect(node, func(node ast.Node) bool {
+		switch n := node.(type) {
+		case *ast.SelectorExpr:
+			names = append(names, "."+n.Sel.Name)
+			if of, ok := n.X.(*ast.Ident); ok {
+				names = append(names, of.Name+"."+n.Sel.Name)
+			}
+		case *ast.Ident:
+			names = append(names, n.Name)
+		}
+		return true
+	})
+	return names
+}
+
+// reaches reports whether a function uses one of some names, itself or by functions of its package.
+func (b bodies) reaches(name string, some []string, seen map[string]bool) bool {
+	if seen[name] {
+		return false
+	}
+	seen[name] = true
+	return slices.ContainsFunc(b[name], func(used string) bool { return slices.Contains(some, used) || b.reaches(used, some, seen) })
+}
+
+// begins returns the tests of a file, and the names in the values of its variables, such as scenarios.
+func begins(file *ast.File) (names []string) {
+	for _, declaration := range file.Decls {
+		switch d := declaration.(type) {
+		case *ast.FuncDecl:
+			if strings.HasPrefix(d.Name.Name, "Test") && d.Name.Name != "TestMain" {
+				names = append(names, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			names = append(names, namesIn(d)...)
+		}
+	}
+	return names
+}
+
+// oneRole returns the functions of a file that have a database and not the two roles, and whether any has the roles.
+func (b bodies) oneRole(file *ast.File) (found []string, roles bool) {
+	for _, name := range begins(file) {
+		switch {
+		case b.reaches(name, makesRoles, make(map[string]bool)):
+			roles = true
+		case b.reaches(name, makesDatabase, make(map[string]bool)):
+			found = append(found, name)
+		}
+	}
+	return found, roles
+}
+
+// A test that runs the SQL of a page reads the page by sqlOf.
+func TestSQLOfPagesRunsUnderTwoRoles(t *testing.T) {
+	b := bodiesOf(t, "tests/postgres")
+	found := 0
+	for name := range b {
+		if !strings.HasPrefix(name, "Test") || !b.reaches(name, []string{"sqlOf"}, make(map[string]bool)) {
+			continue
+		}
+		if found++; !b.reaches(name, makesRoles, make(map[string]bool)) {
+			t.Errorf("%s runs the SQL of a page under one role alone: use onRoles", name)
+		}
+	}
+	if found < 6 {
+		t.Errorf("only %d tests run the SQL of pages", found)
+	}
+}
+
+// What a page says also holds for servers whose role owns nothing.
+func TestPagesRunUnderTwoRoles(t *testing.T) {
+	pages := maps.Clone(codeOf)
+	maps.Copy(pages, actedOut)
+	documents, _ := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	code := regexp.MustCompile("(?m)^```(go|sql|console)$")
+	for _, document := range documents {
+		page := "docs/" + filepath.Base(document)
+		if pages[page] == nil && code.MatchString(contentOf(t, page)) {
+			t.Errorf("%s has code, and actedOut has no tests for it", page)
+		}
+	}
+	used := make(map[string]bool)
+	packages := make(map[string]bodies)
+	for page, files := range pages {
+		anyRoles := false
+		var alone []string
+		for _, file := range files {
+			folder := filepath.Dir(file)
+			if packages[folder] == nil {
+				packages[folder] = bodiesOf(t, folder)
+			}
+			found, roles := packages[folder].oneRole(syntax(t, filepath.Join(root, file)))
+			alone, anyRoles = append(alone, found...), anyRoles || roles
+		}
+		if withoutRoles[page] != "" {
+			used[page] = !anyRoles
+			continue
+		}
+		if !anyRoles {
+			t.Errorf("no test in %v runs %s under the roles of docs/roles.sql", files, page)
+		}
+		for _, name := range alone {
+			if used[name] = true; withoutRoles[name] == "" {
+				t.Errorf("%s, of %s, runs under one role alone: use kit.RunPage or kit.RolesOf", name, page)
+			}
+		}
+	}
+	for name := range withoutRoles {
+		if !used[name] {
+			t.Errorf("withoutRoles has %s for no reason", name)
+		}
+	}
+}
+
+func TestTestsWithOneRoleAreNoticed(t *testing.T) {
+	b := bodies{
+		"TestDirect": {"pgtest.Database"}, "TestByHelper": {"setup", "setup"}, "setup": {".open"}, ".open": {"kit.PgReady", "setup"},
+		"TestRoles": {"both", "pgtest.Database"}, "both": {"kit.RolesOf"}, "TestPure": {"errors.New"},
+	}
+	for name, want := range map[string][2]bool{
+		"TestDirect": {true, false}, "TestByHelper": {true, false}, "TestRoles": {true, true}, "TestPure": {},
+	} {
+		got := [2]bool{b.reaches(name, makesDatabase, make(map[string]bool)), b.reaches(name, makesRoles, make(map[string]bool))}
+		if got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
