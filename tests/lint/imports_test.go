@@ -113,7 +113,9 @@ var layers = []layer{
 	{"internal/eventfile", []string{"internal/redact", "internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/report", []string{"admin", "internal/console", "projection/...", "tenancy"}},
 	{"internal/program", []string{"pgstore/...", "internal/console", "internal/pgtest"}},
-	{"cmd/...", []string{".", "admin", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "tenancy", "event/...",
+	{"commandline", []string{".", "admin", "pgstore", "sqlitestore", "projection/...", "tenancy", "event/...", "eventtype",
+		"internal/console", "internal/eventfile", "internal/report", "internal/valid"}},
+	{"cmd/...", []string{".", "commandline", "admin", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "tenancy", "event/...",
 		"internal/console", "internal/eventfile", "internal/report", "internal/excerpt", "internal/pgtest", "internal/program"}},
 	{"tests/summary", []string{"internal/excerpt"}},
 	{"tests/kit", []string{".", "eventtype", "admin", "aggregate", "observe", "internal/tuning", "internal/control", "internal/store", "internal/engine", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "tenancy", "event/...", "internal/pgtest"}},
@@ -130,7 +132,7 @@ type guest struct {
 
 var guests = []guest{
 	{"github.com/asynkron/protoactor-go", []string{"actors/...", "supervisor/...", "."}, false},
-	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "cmd/...", "internal/pgtest/...", "internal/program", "millracetest", "tests/..."}, true},
+	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "commandline", "cmd/...", "internal/pgtest/...", "internal/program", "millracetest", "tests/..."}, true},
 	{"modernc.org/sqlite", []string{"sqlitestore/..."}, false},
 	{"go.opentelemetry.io/otel", []string{"millraceotel"}, false},
 	{"go.opentelemetry.io/otel/sdk", nil, false},
@@ -310,6 +312,7 @@ func TestImportRulesCanBeBroken(t *testing.T) {
 		"the root knows no driver":           {of(".", pgx), ". imports " + pgx},
 		"the root brings no server":          {of(".", ours("internal/pgtest")), ". imports internal/pgtest"},
 		"nobody imports commands":            {of("pgstore", ours("cmd/demo")), "pgstore imports cmd/demo"},
+		"the command line is no engine":      {of("commandline", ours("internal/engine")), "commandline imports internal/engine"},
 		"commands bring a server":            {of("cmd/demo", module, ours("internal/pgtest"), pool), ""},
 		"commands are not tests":             {of("cmd/demo", ours("internal/pgtest/testmain")), "cmd/demo imports internal/pgtest/testmain"},
 		"the server knows nothing of ours":   {of("internal/pgtest", ours("pgstore")), "internal/pgtest imports pgstore"},

@@ -1,0 +1,185 @@
+package commandline
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+	"github.com/millrace-go/millrace/internal/pgtest/testmain"
+)
+
+const (
+	// asCommand makes the test binary the command.
+	asCommand = "MILLRACE_TEST_COMMAND"
+	// patient is a limit that only a hang exceeds.
+	patient = 5 * time.Minute
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(asCommand) != "":
+		os.Exit(Main(os.Args[1:]))
+	case os.Getenv(asNode) != "":
+		if err := runNode(os.Getenv(asNode)); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	testmain.Run(m)
+}
+
+// place is a store and the flags that select it.
+type place struct {
+	name, at string
+	flags    []string
+}
+
+// onEachStore runs a test on an empty store of each kind, in parallel.
+func onEachStore(t *testing.T, test func(t *testing.T, p place)) {
+	t.Helper()
+	onBothStores(t, func(t *testing.T) string { return pgtest.Database(t) }, test)
+}
+
+// onEachSoundStore is onEachStore for a test that runs the doctor: the server of pgtest.Database may lose events in a crash.
+func onEachSoundStore(t *testing.T, test func(t *testing.T, p place)) {
+	t.Helper()
+	onBothStores(t, func(t *testing.T) string { return soundServer(t).TCPDSN("postgres") }, test)
+}
+
+func onBothStores(t *testing.T, database func(t *testing.T) (dsn string), test func(t *testing.T, p place)) {
+	t.Helper()
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		dsn := database(t)
+		test(t, place{"postgres", dsn, []string{"--database-url", dsn}})
+	})
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		path := filepath.Join(t.TempDir(), "shop.db")
+		test(t, place{"sqlite", path, []string{"--file", path}})
+	})
+}
+
+// run runs a command line and returns what it printed on both outputs, and its status.
+func (p place) run(t *testing.T, args ...string) (out, errs string, status int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	var o, e bytes.Buffer
+	status = execute(ctx, append(args, p.flags...), strings.NewReader(""), &o, &e)
+	return o.String(), e.String(), status
+}
+
+// must is run of a command that has to end with a status. It returns its output.
+func (p place) must(t *testing.T, status int, args ...string) string {
+	t.Helper()
+	out, errs, got := p.run(t, args...)
+	if got != status {
+		t.Fatalf("millrace %q: status %d, want %d\n%s%s", args, got, status, out, errs)
+	}
+	return out + errs
+}
+
+// await repeats a command until its output matches a pattern.
+func (p place) await(t *testing.T, want string, args ...string) {
+	t.Helper()
+	pattern, last := regexp.MustCompile(want), ""
+	eventually(t, fmt.Sprintf("millrace %q prints %q", args, want), func() bool {
+		out, errs, _ := p.run(t, args...)
+		last = out + errs
+		return pattern.MatchString(last)
+	}, &last)
+}
+
+// eventually waits until a condition holds. If it never does, the test fails and shows the texts.
+func eventually(t *testing.T, what string, holds func() bool, texts ...*string) {
+	t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patient)
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			for _, text := range texts {
+				t.Log("at last:\n" + *text)
+			}
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// masks are what differs between two runs.
+var masks = []struct {
+	of *regexp.Regexp
+	by string
+}{
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "<uuid>"},
+	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`), "<time>"},
+	{regexp.MustCompile(`\d+\.\d s ago`), "<age> ago"},
+	{regexp.MustCompile(`"silent":"[^"]*"`), `"silent":"<age>"`},
+	{regexp.MustCompile(`"hour":\[[^]]*\]`), `"hour":[{"at":"<time>","applied":1,"behind":0,"lag":"<age>"}]`}, // a minute may have ended or not
+	// The end of a tenure is published later or not.
+	{regexp.MustCompile(`"tenures":\[[^]]*\]`), `"tenures":[{"node":"<uuid>","nodeName":"shop-1","epoch":1,"began":"<time>","source":"heartbeat"}]`},
+	{regexp.MustCompile(`,"oldestSnapshot(Pid)?":[^,}]*`), ""},
+	{regexp.MustCompile(`"sql":"(?:[^"\\]|\\.)*"`), `"sql":"<sql>"`},
+	{regexp.MustCompile(`,"rate":[0-9.e+-]+`), ""},
+	{regexp.MustCompile(`\b\d+/s\b`), "-"},
+	{regexp.MustCompile(` (\d+m)?\d+(\.\d+)?m?s `), " <age> "},
+	{regexp.MustCompile(` {2,}`), "  "}, // the widths of columns depend on what was masked
+	{regexp.MustCompile(`,"states":\{[^}]*\}`), ""},
+	{regexp.MustCompile(`(millrace |version":")(\(devel\)|v\d[^", ]*)`), "$1<version>"},
+	{regexp.MustCompile(`: ERROR: [^()]*\(SQLSTATE \w+\)`), ""},
+	{regexp.MustCompile(`go1\.[0-9.]+`), "<go>"},
+	{regexp.MustCompile(`, commit [0-9a-f]+|,"commit":"[0-9a-f]+"`), ""},
+	// The progress of a command that takes longer than a second.
+	{regexp.MustCompile(`(?m)^(\d+ of \d+ projections?|moving tenant .*|\d+ events? imported|\d+ events?, position .*)\n`), ""},
+}
+
+func masked(text string) string {
+	for _, m := range masks {
+		text = m.of.ReplaceAllString(text, m.by)
+	}
+	return text
+}
+
+// golden compares a text with a file, or writes the file with -update.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Fatal(difference(path, got, string(want)))
+	}
+}
+
+// difference describes the first line that differs.
+func difference(of, got, want string) string {
+	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(want, "\n")
+	i := 0
+	for i < min(len(gotLines), len(wantLines)) && gotLines[i] == wantLines[i] {
+		i++
+	}
+	line := func(lines []string) string { return append(lines, "(the end)")[min(i, len(lines))] }
+	return fmt.Sprintf("%s, line %d: got\n%s\nwant\n%s\n\nrun go test ./commandline -update, and look at the difference", of, i+1, line(gotLines), line(wantLines))
+}
