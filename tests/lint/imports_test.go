@@ -68,7 +68,7 @@ var layers = []layer{
 	{"internal/backoff", []string{"projection/...", "tenancy", "event/..."}},
 	{"internal/usercode", []string{"internal/usererror", "internal/growstack", "projection/...", "tenancy", "event/..."}},
 	{"internal/upcast", []string{"internal/usercode", "internal/excerpt", "internal/valid", "event/..."}},
-	{"eventtype", []string{"internal/upcast", "internal/usercode", "internal/excerpt", "event/..."}},
+	{"eventtype", []string{"internal/upcast", "internal/usercode", "internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/queued", []string{"internal/excerpt", "projection/...", "tenancy", "event/..."}},
 	{"internal/versions", []string{"internal/partition", "internal/excerpt", "projection/...", "tenancy", "event/..."}},
 	{"internal/engine", []string{"internal/cause", "internal/upcast", "internal/queued", "internal/within", "internal/versions", "internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "projection/...", "tenancy", "event/..."}},
