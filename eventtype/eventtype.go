@@ -116,6 +116,16 @@ func New(declarations ...Declaration) (*Types, error) {
 // Upcast returns the current events in place of a stored one, as handlers and readers get them. Tests of upcasters call it.
 func (t *Types) Upcast(e event.Envelope) ([]event.Envelope, error) { return t.Engine().Upcast(e) }
 
+// Stored returns the types of the stored events that a selection of current types selects: these types, and those that become them. It is for
+// a program that reads events as they are stored. Without types it returns none. Its errors are ErrNotRegistered and ErrOutdated.
+func (t *Types) Stored(current ...string) ([]string, error) {
+	selected, err := t.Engine().Select(current)
+	if err != nil {
+		return nil, err
+	}
+	return selected.Types, nil
+}
+
 // Check returns an error for an event that the program would not append: ErrNotRegistered, or an *event.DecodeError if event.New does not
 // make such a body of the Go type of the event (see event.Strict). Stores only check the type. Check is for bodies that come from outside,
 // such as those of the command line.

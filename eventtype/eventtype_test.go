@@ -254,6 +254,30 @@ func TestFailedUpcastersAreErrorsOfTheEvent(t *testing.T) {
 	}
 }
 
+func TestStoredNamesTheTypesThatASelectionReads(t *testing.T) {
+	types := registry(t, chain()...)
+	for selected, want := range map[string]struct {
+		stored string
+		err    error
+	}{
+		"":                 {"", nil},
+		"placed.v3":        {"placed placed.v2 placed.v3", nil},
+		"shipped":          {"paid-shipped shipped", nil},
+		"paid":             {"order_paid paid paid-shipped", nil},
+		"paid shipped":     {"order_paid paid paid-shipped shipped", nil},
+		"placed":           {"", eventtype.ErrOutdated},
+		"shipped placed.4": {"", eventtype.ErrNotRegistered},
+	} {
+		stored, err := types.Stored(strings.Fields(selected)...)
+		if got := strings.Join(stored, " "); got != want.stored || !errors.Is(err, want.err) {
+			t.Errorf("%s: %q, %v, want %+v", selected, got, err, want)
+		}
+	}
+	if stored, err := (*eventtype.Types)(nil).Stored("paid"); err != nil || !slices.Equal(stored, []string{"paid"}) {
+		t.Errorf("without a registry: %q, %v", stored, err)
+	}
+}
+
 func TestCheckRefusesWhatNoGoTypeOfTheRegistryAppends(t *testing.T) {
 	types := registry(t, append(chain(), eventtype.Named("any"), eventtype.Of[selfish](), eventtype.Of[*paidBy]())...)
 	for name, c := range map[string]struct {
