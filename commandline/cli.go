@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -28,6 +29,9 @@ type cli struct {
 	tenant                                string
 	allTenants, json                      bool
 	timeout                               time.Duration
+	// types is the registry of the program, nil if it has none. With --stored it is not used.
+	types  *eventtype.Types
+	stored bool
 
 	in        io.Reader
 	out, errs io.Writer
@@ -38,7 +42,8 @@ type cli struct {
 // isBadInput reports whether an error means that something that the arguments name does not exist, or that an address is malformed.
 func isBadInput(err error) bool {
 	for _, of := range []error{tenancy.ErrUnknown, projection.ErrUnknownProjection, projection.ErrDeadLetterNotFound, projection.ErrCommandNotFound,
-		projection.ErrOperationNotFound, projection.ErrRetired, event.ErrNotFound, sqlitestore.ErrForeignFile} {
+		projection.ErrOperationNotFound, projection.ErrRetired, event.ErrNotFound, eventtype.ErrNotRegistered, eventtype.ErrOutdated,
+		sqlitestore.ErrForeignFile} {
 		if errors.Is(err, of) {
 			return true
 		}
@@ -115,11 +120,24 @@ func (c *cli) open(ctx context.Context) (store, error) {
 		if _, err := os.Stat(c.file); err != nil {
 			return nil, misuse("--file: %w", err)
 		}
-		return openFile(ctx, c.file)
+		return openFile(ctx, c.file, c.registry())
 	case url != "":
-		return openPostgres(ctx, url, c.schema, c.sessionURL)
+		return openPostgres(ctx, url, c.schema, c.sessionURL, c.registry())
 	}
 	return nil, misuse("no store is given: set --database-url, DATABASE_URL or --file")
+}
+
+// registry returns the registry with which events are read and appended.
+func (c *cli) registry() *eventtype.Types {
+	if c.stored {
+		return nil
+	}
+	return c.types
+}
+
+// addStored adds the flag of commands that read events or select by their types.
+func (c *cli) addStored(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&c.stored, "stored", false, "events and types as they are stored, without the registry of event types")
 }
 
 func (c *cli) url() string {

@@ -1,7 +1,12 @@
 // Package commandline is the command line of operators: it observes and changes the projections, tenants, dead letters and events of a
 // store, from any process that has access to it. docs/cli.md describes its commands.
 //
-// The command cmd/millrace runs it.
+// The command cmd/millrace is this package without a registry of event types. A program with a registry is its own command line:
+//
+//	func main() { os.Exit(commandline.Main(os.Args[1:], commandline.Options{Types: types})) }
+//
+// It shows events as the handlers of the program get them, and appends only what the program could append. Its texts call the command
+// millrace, and shell completion does: build it with that name, or set an alias. It links the drivers of both stores.
 package commandline
 
 import (
@@ -16,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/console"
 )
 
@@ -27,19 +33,26 @@ const (
 	foundSomething
 )
 
+// Options are what a program gives to its command line. The zero value is that of cmd/millrace.
+type Options struct {
+	// Types is the registry of event types of the program, as in pgstore.Options and sqlitestore.Options. Default: none. Then events are
+	// shown and appended as they are.
+	Types *eventtype.Types
+}
+
 // Main runs a command for the process, until it ends or a signal interrupts it, and returns the exit status. The arguments are those
 // after the name of the program.
-func Main(args []string) int {
+func Main(args []string, o Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	return execute(ctx, args, os.Stdin, os.Stdout, os.Stderr)
+	return execute(ctx, args, o, os.Stdin, os.Stdout, os.Stderr)
 }
 
 // execute runs a command until it ends or ctx does, and returns the exit status.
-func execute(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
-	c := &cli{in: in, out: out, errs: errs}
+func execute(ctx context.Context, args []string, o Options, in io.Reader, out, errs io.Writer) int {
+	c := &cli{types: o.Types, in: in, out: out, errs: errs}
 	cmd := c.command()
 	cmd.SetArgs(args)
 	cmd.SetIn(in)
@@ -124,7 +137,8 @@ func (c *cli) command() *cobra.Command {
 		Long: `Observes and changes the projections, tenants, dead letters and events of a store.
 
 The store is a PostgreSQL database (--database-url or the environment variable DATABASE_URL) or a file (--file). Commands
-work on the default tenant, unless --tenant or --all-tenants selects others.
+work on the default tenant, unless --tenant or --all-tenants selects others. A program with a registry of event types shows events as its
+handlers get them; --stored shows them as they are stored.
 
 Exit status: 0 done; 1 failed; 2 wrong arguments, or a tenant, projection, stream or dead letter that does not exist; 3 check,
 doctor or migrate status found something.`,

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
 	"github.com/millrace-go/millrace/projection"
@@ -36,7 +37,8 @@ type letterFilter struct {
 	states []string
 }
 
-func (f *letterFilter) add(cmd *cobra.Command) {
+func (f *letterFilter) add(c *cli, cmd *cobra.Command) {
+	c.addStored(cmd)
 	cmd.Flags().StringVar(&f.Stream, "stream", "", "only events of this stream")
 	cmd.Flags().StringVar(&f.Type, "type", "", "only events of this type")
 	cmd.Flags().StringVar(&f.Error, "error", "", "only those whose error contains this text")
@@ -140,7 +142,7 @@ func (c *cli) listDeadLettersCommand() *cobra.Command {
 			return c.listDeadLetters(ctx, s, names, page)
 		}),
 	}
-	f.add(cmd)
+	f.add(c, cmd)
 	f.addStates(cmd)
 	cmd.Flags().Int64Var(&page.After, "after", 0, "only those after this position, or before it with --newest-first")
 	cmd.Flags().BoolVar(&page.NewestFirst, "newest-first", false, "list the highest positions first")
@@ -196,13 +198,15 @@ func describeError(l projection.DeadLetter) string {
 
 type shownJSON struct {
 	DeadLetter letterRow `json:"deadLetter"`
-	// Event is absent if the event is gone, or cannot be read. Then Unreadable is the reason.
-	Event      *eventJSON `json:"event,omitempty"`
-	Unreadable string     `json:"unreadable,omitempty"`
+	// Event is absent if the event is gone or cannot be read, and if it is split. Parts are the events into which it is split.
+	Event *eventJSON  `json:"event,omitempty"`
+	Parts []eventJSON `json:"parts,omitempty"`
+	// Unreadable is why the event cannot be read, or why its upcaster fails. Event is as stored then.
+	Unreadable string `json:"unreadable,omitempty"`
 }
 
 func (c *cli) showDeadLetterCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:     "show PROJECTION ID",
 		Short:   "Show a parked event, its error and its stack",
 		Example: "  millrace dead-letters show totals 42",
@@ -226,8 +230,7 @@ func (c *cli) showDeadLetterCommand() *cobra.Command {
 			shown := shownJSON{DeadLetter: letterOf(l)}
 			switch {
 			case err == nil:
-				of := eventOf(tenant, e)
-				shown.Event = &of
+				shown.setEvent(c.registry(), tenant, e)
 			case errors.Is(err, projection.ErrEventGone):
 				err = nil
 			case e.Unreadable != nil:
@@ -238,6 +241,48 @@ func (c *cli) showDeadLetterCommand() *cobra.Command {
 			return cmp.Or(c.print(shown, func() error { return c.printLetter(l, shown) }), err)
 		}),
 	}
+	c.addStored(cmd)
+	return cmd
+}
+
+// setEvent sets the event as handlers get it.
+func (s *shownJSON) setEvent(types *eventtype.Types, tenant string, stored event.Envelope) {
+	current, err := types.Upcast(stored)
+	if err != nil {
+		current, s.Unreadable = []event.Envelope{stored}, reasonOf(err)
+	}
+	for _, e := range current {
+		s.Parts = append(s.Parts, eventOf(tenant, e))
+	}
+	if len(s.Parts) == 1 {
+		s.Event, s.Parts = &s.Parts[0], nil
+	}
+}
+
+// body returns the lines about the body.
+func (s *shownJSON) body() (lines []string) {
+	events := s.Parts
+	switch {
+	case s.Event != nil:
+		events = []eventJSON{*s.Event}
+	case s.Unreadable != "":
+		return []string{"body: it cannot be read: " + s.Unreadable}
+	case len(events) == 0:
+		return []string{"body: the event is gone"}
+	}
+	if s.Unreadable != "" {
+		lines = append(lines, "the body is as stored: "+s.Unreadable)
+	}
+	for _, e := range events {
+		if e.Type != s.DeadLetter.Type {
+			lines = append(lines, "current type: "+e.Type)
+		}
+		lines = append(lines, "body: "+compact(e.Body))
+		if len(e.Headers) > 0 {
+			lines = append(lines, "headers: "+compact(e.Headers))
+		}
+	}
+	return lines
 }
 
 func (c *cli) printLetter(l projection.DeadLetter, shown shownJSON) error {
@@ -258,17 +303,7 @@ func (c *cli) printLetter(l projection.DeadLetter, shown shownJSON) error {
 	if l.OutOfOrder {
 		lines = append(lines, "replay: refused, since later events of the stream are handled; rebuild the projection, or replay with --out-of-order")
 	}
-	switch e := shown.Event; {
-	case shown.Unreadable != "":
-		lines = append(lines, "body: it cannot be read: "+shown.Unreadable)
-	case e == nil:
-		lines = append(lines, "body: the event is gone")
-	default:
-		lines = append(lines, "body: "+compact(e.Body))
-		if len(e.Headers) > 0 {
-			lines = append(lines, "headers: "+compact(e.Headers))
-		}
-	}
+	lines = append(lines, shown.body()...)
 	if err := console.NewView(c.out).Print(lines...); err != nil || l.Stack == "" {
 		return err
 	}
@@ -319,7 +354,7 @@ func (c *cli) countDeadLettersCommand() *cobra.Command {
 			return c.print(countJSON{total}, func() error { return c.say("%d", total) })
 		}),
 	}
-	f.add(cmd)
+	f.add(c, cmd)
 	f.addStates(cmd)
 	return cmd
 }
@@ -330,6 +365,7 @@ type eventJSON struct {
 	Position      int64           `json:"position"`
 	Stream        string          `json:"stream"`
 	Version       int64           `json:"version"`
+	Part          int             `json:"part,omitempty"`
 	Type          string          `json:"type"`
 	Time          time.Time       `json:"time"`
 	Body          json.RawMessage `json:"body"`
@@ -339,8 +375,8 @@ type eventJSON struct {
 }
 
 func eventOf(tenant string, e event.Envelope) eventJSON {
-	return eventJSON{Tenant: tenant, Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Time: e.Time.UTC(), Body: e.Body,
-		Headers: e.RawHeaders, CausationID: e.CausationID, CorrelationID: e.CorrelationID}
+	return eventJSON{Tenant: tenant, Position: e.Position, Stream: e.Stream, Version: e.Version, Part: e.Part, Type: e.Type,
+		Time: e.Time.UTC(), Body: e.Body, Headers: e.RawHeaders, CausationID: e.CausationID, CorrelationID: e.CorrelationID}
 }
 
 // describe returns a filter in words.

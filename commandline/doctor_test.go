@@ -264,7 +264,7 @@ func TestDoctorFindsNothingOnASoundDatabase(t *testing.T) {
 	t.Parallel()
 	server := soundServer(t)
 	c := newClinic(t, server)
-	p := place{"postgres", c.dsn, []string{"--database-url", c.dsn}}
+	p := place{name: "postgres", at: c.dsn, flags: []string{"--database-url", c.dsn}}
 	p.startNode(t)
 	p.must(t, done, "tenants", "create", "acme", "globex")
 	p.must(t, done, "events", "append", "order-1", "OrderPlaced")

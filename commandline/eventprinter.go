@@ -11,10 +11,10 @@ import (
 	"github.com/millrace-go/millrace/internal/eventfile"
 )
 
-// eventPrinter prints events of a tenant, each in one line. An event that cannot be read has a line that says why.
+// eventPrinter prints events of a tenant, each in one line. An event that cannot be read or upcast has a line that says why.
 type eventPrinter struct {
 	cli *cli
-	// unreadable is how many events could not be read, and first the position of the first of them.
+	// unreadable is how many events could not be read or upcast, and first the position of the first of them.
 	unreadable, first int64
 }
 
@@ -32,14 +32,22 @@ func (p *eventPrinter) print(tenant string, e event.Envelope) error {
 	if p.cli.json {
 		return p.cli.printJSON(struct {
 			Unreadable eventfile.Unreadable `json:"unreadable"`
-		}{eventfile.Unreadable{Tenant: tenant, Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Time: e.Time.UTC(), Reason: reason}})
+		}{eventfile.Unreadable{Tenant: tenant, Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Time: e.Time.UTC(),
+			Reason: reason, Body: e.Body}})
+	}
+	if len(e.Body) > 0 {
+		return p.line(e, reason+"; the body as stored: "+compact(e.Body))
 	}
 	return p.line(e, "the body cannot be read: "+reason)
 }
 
 func (p *eventPrinter) line(e event.Envelope, body string) error {
 	at := e.Time.UTC().Format("2006-01-02 15:04:05.000")
-	_, err := fmt.Fprintln(p.cli.out, console.OneLine(fmt.Sprintf("%8d  %s  %s@%d  %s  %s", e.Position, at, e.Stream, e.Version, e.Type, body)))
+	version := number(e.Version)
+	if e.Part > 0 {
+		version += "." + number(e.Part)
+	}
+	_, err := fmt.Fprintln(p.cli.out, console.OneLine(fmt.Sprintf("%8d  %s  %s@%s  %s  %s", e.Position, at, e.Stream, version, e.Type, body)))
 	return err
 }
 
@@ -51,11 +59,15 @@ func (p *eventPrinter) incomplete(tenant string) error {
 	return fmt.Errorf("%s of tenant %q cannot be read, the first at position %d", plural(p.unreadable, "event"), tenant, p.first)
 }
 
-// reasonOf returns why an event cannot be read.
+// reasonOf returns why an event cannot be read or upcast.
 func reasonOf(unreadable error) string {
 	var of *event.UnreadableError
 	if errors.As(unreadable, &of) {
 		return of.Err.Error()
+	}
+	var failed *event.DecodeError
+	if errors.As(unreadable, &failed) {
+		return failed.Error()
 	}
 	return unreadable.Error()
 }

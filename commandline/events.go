@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 )
 
 func (c *cli) eventsCommand() *cobra.Command {
@@ -68,6 +69,7 @@ func (c *cli) streamCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().Int64Var(&from, "from", 1, "first version")
+	c.addStored(cmd)
 	return cmd
 }
 
@@ -94,10 +96,14 @@ func (o *selection) check() error {
 	return nil
 }
 
-// upTo ends a sequence of events after a position. It yields an event that cannot be read without an error.
+// upTo ends a sequence of events after a position. It yields an event that cannot be read or upcast without an error, and with the reason
+// as Unreadable.
 func upTo(mark int64, all iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		for e, err := range all {
+			if errors.Is(err, eventtype.ErrUpcast) {
+				e.Unreadable = err
+			}
 			if e.Unreadable != nil {
 				err = nil
 			}
@@ -125,6 +131,7 @@ func (c *cli) countEventsCommand() *cobra.Command {
 		}),
 	}
 	o.add(cmd)
+	c.addStored(cmd)
 	return cmd
 }
 
@@ -158,6 +165,16 @@ func (c *cli) eachEvent(ctx context.Context, s store, o selection, fn func(tenan
 func (c *cli) exportCommand() *cobra.Command {
 	var o selection
 	var output string
+	var current bool
+	export := c.with(func(ctx context.Context, s store, _ []string) error {
+		if output == "" {
+			c.json = true
+			printer := eventPrinter{cli: c}
+			_, tenant, _, err := c.eachEvent(ctx, s, o, printer.print)
+			return cmp.Or(err, printer.incomplete(tenant))
+		}
+		return c.exportFile(ctx, s, o, output)
+	})
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write events as NDJSON, one JSON object in each line",
@@ -165,20 +182,30 @@ func (c *cli) exportCommand() *cobra.Command {
 ends in .gz is compressed. Without --output the events are printed.
 
 In place of an event that cannot be read, the export has a line with the member unreadable instead. The export then ends with
-status 1, and keeps its file. events import names these events, and leaves them out.`,
+status 1, and keeps its file. events import names these events, and leaves them out.
+
+Events are written as they are stored, also if the program has a registry of event types: an import is a copy. With --current they are
+written as the program's handlers get them, so that an import appends current types. The parts of a split event get versions of their own
+then. An event whose upcaster fails is one that cannot be read.`,
 		Example: "  millrace events export --output shop.ndjson.gz\n  millrace events export --type OrderPlaced --after 100000 | jq .body",
 		Args:    cobra.NoArgs,
-		RunE: c.with(func(ctx context.Context, s store, _ []string) error {
-			if output == "" {
-				c.json = true
-				printer := eventPrinter{cli: c}
-				_, tenant, _, err := c.eachEvent(ctx, s, o, printer.print)
-				return cmp.Or(err, printer.incomplete(tenant))
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if current && c.types == nil {
+				return misuse("--current needs a registry of event types, which this program does not have: see docs/cli.md")
 			}
-			return c.exportFile(ctx, s, o, output)
-		}),
+			c.stored = !current
+			if c.stored {
+				stored, err := c.types.Stored(o.Types...)
+				if err != nil {
+					return misuseError{err}
+				}
+				o.Types = stored
+			}
+			return export(cmd, args)
+		},
 	}
 	o.add(cmd)
+	cmd.Flags().BoolVar(&current, "current", false, "events of current types, by the registry of event types")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; it must not exist")
 	completeFlag(cmd, "output", eventFiles)
 	return cmd

@@ -93,7 +93,7 @@ func TestFollowedTailShowsNewEventsUntilInterrupted(t *testing.T) {
 		var out, errs lockedBuffer
 		ended := make(chan int, 1)
 		go func() {
-			ended <- execute(ctx, append([]string{"events", "tail", "-f", "-n", "3", "--type", "Old,New", "--json"}, p.flags...), strings.NewReader(""), &out, &errs)
+			ended <- execute(ctx, append([]string{"events", "tail", "-f", "-n", "3", "--type", "Old,New", "--json"}, p.flags...), Options{}, strings.NewReader(""), &out, &errs)
 		}()
 		shown := func(want string) func() bool { return func() bool { return strings.Contains(out.String(), want) } }
 		eventually(t, "the last old event", shown(`"stream":"old-28"`))
@@ -120,7 +120,7 @@ func TestFollowedTailShowsNewEventsUntilInterrupted(t *testing.T) {
 func TestMigrationsOfOtherToolsAreThoseOfMigrateUp(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	p := place{"postgres", dsn, []string{"--database-url", dsn}}
+	p := place{name: "postgres", at: dsn, flags: []string{"--database-url", dsn}}
 	if out := p.must(t, foundSomething, "migrate", "status"); out != "the store is at version 0, this program at 2\n" {
 		t.Error(out)
 	}
@@ -149,7 +149,7 @@ func TestMigrationsOfOtherToolsAreThoseOfMigrateUp(t *testing.T) {
 func TestEventsOfAnyTimeAreExportedAndImported(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
-	p := place{"postgres", dsn, []string{"--database-url", dsn}}
+	p := place{name: "postgres", at: dsn, flags: []string{"--database-url", dsn}}
 	p.must(t, done, "migrate", "up")
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {

@@ -2,6 +2,7 @@ package commandline
 
 import (
 	"bufio"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -41,7 +42,9 @@ func (c *cli) appendCommand() *cobra.Command {
 		Use:   "append STREAM TYPE [BODY]",
 		Short: "Append an event",
 		Long: `Appends an event to a stream. The body is JSON: an argument, @FILE, or - for the standard input. Without it the body is
-null. With --key, the same command can be repeated and appends once.`,
+null. With --key, the same command can be repeated and appends once.
+
+A program with a registry of event types refuses a type that is not registered, and a body that its Go type would not write.`,
 		Example: `  millrace events append order-17 OrderPlaced '{"amount": 12}'
   millrace events append order-17 OrderPaid @paid.json --expect 1 --key payment-4711`,
 		Args: cobra.RangeArgs(2, 3),
@@ -62,7 +65,7 @@ null. With --key, the same command can be repeated and appends once.`,
 					return misuse("the body is not valid JSON: %q", args[2])
 				}
 			}
-			if err := e.Validate(); err != nil {
+			if err := cmp.Or(e.Validate(), c.registry().Check(e)); err != nil {
 				return misuseError{err}
 			}
 			tenant, of, err := c.eventsOf(ctx, s)
@@ -139,7 +142,10 @@ idempotency keys (7 days). The keys begin with --key, by default the digest of t
 events once.
 
 A file of events export may lack events that could not be read. They are named, the others are appended, and the status is 1.
-Later events of their streams get other versions than they had.`,
+Later events of their streams get other versions than they had.
+
+A program with a registry of event types refuses a type that is not registered. Old types and all bodies are appended as they are in the
+file, since it may be a copy.`,
 		Example: "  millrace events import shop.ndjson.gz\n  millrace events import shop.ndjson --tenant acme --key second-time",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {

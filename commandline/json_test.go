@@ -91,7 +91,7 @@ func (s *transcript) frames(n int, args ...string) {
 	defer interrupt()
 	out := &framesWriter{left: n, last: interrupt}
 	var errs strings.Builder
-	if status := execute(ctx, append(append(args, "--interval", "20ms"), s.flags...), strings.NewReader(""), out, &errs); status != done {
+	if status := execute(ctx, append(append(args, "--interval", "20ms"), s.flags...), Options{}, strings.NewReader(""), out, &errs); status != done {
 		s.t.Errorf("millrace %q: status %d: %s", args, status, errs.String())
 	}
 	fmt.Fprintf(&s.text, "$ millrace %s\n%s\n", strings.Join(args, " "), masked(out.String()))
@@ -143,7 +143,7 @@ func (s *transcript) requestRebuild(name string) {
 	var out, errs strings.Builder
 	ended := make(chan int, 1)
 	go func() {
-		ended <- execute(ctx, append([]string{"projections", "rebuild", name, "--yes"}, s.flags...), strings.NewReader(""), &out, &errs)
+		ended <- execute(ctx, append([]string{"projections", "rebuild", name, "--yes"}, s.flags...), Options{}, strings.NewReader(""), &out, &errs)
 	}()
 	s.await(s.t, "open operation: rebuild", "projections", "status", name)
 	interrupt()

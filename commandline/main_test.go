@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(asCommand) != "":
-		os.Exit(Main(os.Args[1:]))
+		os.Exit(Main(os.Args[1:], Options{}))
 	case os.Getenv(asNode) != "":
 		if err := runNode(os.Getenv(asNode)); err != nil {
 			os.Stderr.WriteString(err.Error() + "\n")
@@ -43,6 +43,8 @@ func TestMain(m *testing.M) {
 type place struct {
 	name, at string
 	flags    []string
+	// options are those of the program whose command line it is.
+	options Options
 }
 
 // onEachStore runs a test on an empty store of each kind, in parallel.
@@ -62,12 +64,12 @@ func onBothStores(t *testing.T, database func(t *testing.T) (dsn string), test f
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
 		dsn := database(t)
-		test(t, place{"postgres", dsn, []string{"--database-url", dsn}})
+		test(t, place{name: "postgres", at: dsn, flags: []string{"--database-url", dsn}})
 	})
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "shop.db")
-		test(t, place{"sqlite", path, []string{"--file", path}})
+		test(t, place{name: "sqlite", at: path, flags: []string{"--file", path}})
 	})
 }
 
@@ -77,7 +79,7 @@ func (p place) run(t *testing.T, args ...string) (out, errs string, status int) 
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
 	var o, e bytes.Buffer
-	status = execute(ctx, append(args, p.flags...), strings.NewReader(""), &o, &e)
+	status = execute(ctx, append(args, p.flags...), p.options, strings.NewReader(""), &o, &e)
 	return o.String(), e.String(), status
 }
 

@@ -59,7 +59,7 @@ func (c *cli) migrateUp(ctx context.Context) error {
 		if _, err := os.Stat(filepath.Dir(c.file)); err != nil {
 			return misuse("--file: %w", err)
 		}
-		s, err = openFile(ctx, c.file) // creates it
+		s, err = openFile(ctx, c.file, c.registry()) // creates it
 	} else {
 		s, err = c.open(ctx)
 	}

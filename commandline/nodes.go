@@ -1,6 +1,7 @@
 package commandline
 
 import (
+	"cmp"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -29,18 +30,13 @@ type nodesJSON struct {
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
-		Short:   "Print the version of this program",
+		Short:   "Print the version of millrace",
 		Example: "  millrace version",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := versionJSON{Version: "(devel)"}
 			if info, ok := debug.ReadBuildInfo(); ok {
-				v.Version, v.Go = info.Main.Version, info.GoVersion
-				for _, setting := range info.Settings {
-					if setting.Key == "vcs.revision" {
-						v.Commit = setting.Value
-					}
-				}
+				v = versionOf(info)
 			}
 			return c.print(v, func() error {
 				if v.Commit == "" {
@@ -51,6 +47,29 @@ func (c *cli) versionCommand() *cobra.Command {
 		},
 	}
 }
+
+// versionOf returns the version of this module, which is that of the program or one of those that it is built with.
+func versionOf(info *debug.BuildInfo) versionJSON {
+	v := versionJSON{Version: info.Main.Version, Go: info.GoVersion}
+	for _, used := range info.Deps {
+		if used.Path != module {
+			continue
+		}
+		if used.Replace != nil {
+			used = used.Replace
+		}
+		return versionJSON{Version: cmp.Or(used.Version, "(devel)"), Go: info.GoVersion}
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			v.Commit = setting.Value
+		}
+	}
+	return v
+}
+
+// module is the path of this module.
+const module = "github.com/millrace-go/millrace"
 
 type versionJSON struct {
 	Version string `json:"version"`

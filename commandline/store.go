@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/sqlitestore"
@@ -51,8 +52,8 @@ type appendFunc func(ctx context.Context, stream string, expected event.Expected
 // database is a store in PostgreSQL.
 type database struct{ *pgstore.Store }
 
-func openPostgres(ctx context.Context, url, schema, sessionURL string) (store, error) {
-	s, err := pgstore.Open(ctx, url, pgstore.Options{Schema: schema, SessionDSN: sessionURL})
+func openPostgres(ctx context.Context, url, schema, sessionURL string, types *eventtype.Types) (store, error) {
+	s, err := pgstore.Open(ctx, url, pgstore.Options{Schema: schema, SessionDSN: sessionURL, Types: types})
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}
@@ -66,8 +67,8 @@ func (d database) of(tenant string) (events, error) {
 // file is a store in a file.
 type file struct{ *sqlitestore.Store }
 
-func openFile(ctx context.Context, path string) (store, error) {
-	s, err := sqlitestore.Open(ctx, path, sqlitestore.Options{})
+func openFile(ctx context.Context, path string, types *eventtype.Types) (store, error) {
+	s, err := sqlitestore.Open(ctx, path, sqlitestore.Options{Types: types})
 	if err != nil {
 		return nil, fmt.Errorf("open the store: %w", err)
 	}

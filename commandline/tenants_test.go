@@ -61,7 +61,7 @@ func TestTenantsCreateSaysThatItKnowsNoSteps(t *testing.T) {
 	t.Run("after steps", func(t *testing.T) {
 		t.Parallel()
 		dsn := pgtest.Database(t)
-		p := place{"postgres", dsn, []string{"--database-url", dsn}}
+		p := place{name: "postgres", at: dsn, flags: []string{"--database-url", dsn}}
 		store, err := pgstore.Open(t.Context(), dsn, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL("create table totals (n bigint)")}})
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestUnarchiveOfATenantThatHasMoved(t *testing.T) {
 		p.must(t, done, "migrate", "up")
 		p.must(t, done, "tenants", "create", "acme")
 		to := filepath.Join(t.TempDir(), "to.db")
-		other := place{"sqlite", to, []string{"--file", to}}
+		other := place{name: "sqlite", at: to, flags: []string{"--file", to}}
 		other.must(t, done, "migrate", "up")
 		p.must(t, done, "tenants", "move", "acme", "--to", to, "--yes")
 		refused := p.must(t, failed, "tenants", "unarchive", "acme")

@@ -16,7 +16,7 @@ import (
 func withUnreadable(t *testing.T) place {
 	t.Helper()
 	dsn := pgtest.Database(t)
-	p := place{"postgres", dsn, []string{"--database-url", dsn}}
+	p := place{name: "postgres", at: dsn, flags: []string{"--database-url", dsn}}
 	p.must(t, done, "migrate", "up")
 	for i := range 4 {
 		p.must(t, done, "events", "append", fmt.Sprint("s", i/2), "T", fmt.Sprint(i+1))

@@ -22,7 +22,7 @@ func (p place) watch(t *testing.T) (w *watching, stop func()) {
 	ctx, interrupt := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended, errs := make(chan int, 1), new(lockedBuffer)
 	go func() {
-		ended <- execute(ctx, append([]string{"projections", "watch", "--interval", "50ms"}, p.flags...), strings.NewReader(""), w, errs)
+		ended <- execute(ctx, append([]string{"projections", "watch", "--interval", "50ms"}, p.flags...), Options{}, strings.NewReader(""), w, errs)
 	}()
 	stop = sync.OnceFunc(func() {
 		interrupt()
