@@ -21,7 +21,7 @@ FOR = 0
 BENCH = -quick -json
 
 # What programs import of the library.
-RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd tests examples tools docs millraceotel millracetest \
+RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd commandline tests examples tools docs millraceotel millracetest \
 	internal/pgtest internal/program internal/report internal/console internal/eventfile)
 
 # All that make lint has vetted is not vetted again.
@@ -29,7 +29,7 @@ TEST = -vet=off $(RACE) -timeout 40m
 
 # The packages that take the longest begin first, so that none runs alone at the end. The tests of the other modules, which mostly wait,
 # run beside them.
-LONGEST = ./tests ./tests/chaos ./tests/postgres ./pgstore ./sqlitestore ./cmd/demo ./cmd/millrace ./tests/runbook ./tests/moves \
+LONGEST = ./tests ./tests/chaos ./tests/postgres ./pgstore ./sqlitestore ./cmd/demo ./commandline ./tests/runbook ./tests/moves \
 	./tests/aggregates ./millracetest ./tests/pages ./tests/lint
 
 .PHONY: help release test conformance chaos kills takeover plans protections versions lines mutate postgres lint demo bench performance

@@ -59,6 +59,7 @@ func (e Envelope) Decode(v any, options ...DecodeOption) error {
 // DecodeError is returned for a body that does not decode. The same body never decodes, so a projection does not retry an
 // event whose handler returns a DecodeError.
 type DecodeError struct {
+	// Position is 0 if the event is not stored yet.
 	Position int64
 	Stream   string
 	Type     string
@@ -82,6 +83,9 @@ func (e *DecodeError) Error() string {
 	at := ""
 	if e.Path != "" {
 		at = " at " + excerpt.Of(e.Path)
+	}
+	if e.Position == 0 { // it is not stored
+		return fmt.Sprintf("decode the body of an event of type %s as %s%s: %v", excerpt.Of(e.Type), e.Into, at, e.Err)
 	}
 	return fmt.Sprintf("decode event %d (%s of stream %s) as %s%s: %v", e.Position, excerpt.Of(e.Type), excerpt.Quoted(e.Stream), e.Into, at, e.Err)
 }

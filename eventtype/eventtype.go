@@ -28,7 +28,7 @@
 //
 // Events are upcast wherever a program gets them: by ReadStream, ReadAll and Follow, and by all handlers of projections, also in
 // rebuilds and replays of dead letters. Selections name current types: those of ReadOptions, of Projection.Types, and of typed
-// handlers. They select the older events as well. An older type in a selection is an error, ErrOutdated.
+// handlers, and DeadLetterFilter.Type. They select the older events as well. An older type in a selection is an error, ErrOutdated.
 //
 // Positions, streams, versions, headers, causation, correlation and times are those of the stored event. What the store does with
 // events by itself keeps them as they are stored: dead letters, moves, exports, erasures. So does a read with ReadOptions.Stored. A
@@ -59,6 +59,7 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/upcast"
 	"github.com/millrace-go/millrace/internal/usercode"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 var (
@@ -72,7 +73,11 @@ var (
 )
 
 // Types is a registry of event types. It does not change, and is safe for concurrent use.
-type Types struct{ graph *upcast.Graph }
+type Types struct {
+	graph *upcast.Graph
+	// of are the Go types by their event types. Those that Named declares have none.
+	of map[string]reflect.Type
+}
 
 // New returns a registry. The order of the declarations does not matter, and a Go type may be declared several times. The error names
 // everything that is wrong: names whose version cannot be read, two Go types for a name, two upcasters of a type, targets that
@@ -105,11 +110,37 @@ func New(declarations ...Declaration) (*Types, error) {
 	if err := errors.Join(append(found, err)...); err != nil {
 		return nil, fmt.Errorf("event types: %w", err)
 	}
-	return &Types{graph}, nil
+	return &Types{graph, types}, nil
 }
 
 // Upcast returns the current events in place of a stored one, as handlers and readers get them. Tests of upcasters call it.
 func (t *Types) Upcast(e event.Envelope) ([]event.Envelope, error) { return t.Engine().Upcast(e) }
+
+// Stored returns the types of the stored events that a selection of current types selects: these types, and those that become them. It is for
+// a program that reads events as they are stored. Without types it returns none. Its errors are ErrNotRegistered and ErrOutdated.
+func (t *Types) Stored(current ...string) ([]string, error) {
+	selected, err := t.Engine().Select(current)
+	if err != nil {
+		return nil, err
+	}
+	return selected.Types, nil
+}
+
+// Check returns an error for an event that the program would not append: ErrNotRegistered, or an *event.DecodeError if event.New does not
+// make such a body of the Go type of the event (see event.Strict). Stores only check the type. Check is for bodies that come from outside,
+// such as those of the command line.
+func (t *Types) Check(e event.Event) error {
+	if t == nil {
+		return nil
+	}
+	of := t.of[e.Type]
+	if err := t.graph.Registered(e.Type); err != nil || of == nil {
+		return err
+	}
+	return usercode.Protect(func() error {
+		return event.Envelope{Type: e.Type, Body: valid.Body(e.Body)}.Decode(reflect.New(of).Interface(), event.Strict)
+	})
+}
 
 // Engine is called by stores.
 func (t *Types) Engine() *upcast.Graph {

@@ -34,7 +34,13 @@ type (
 	shipped struct{}
 	broken  struct{}
 	badNew  struct{ C chan int }
+	selfish struct{}
+	paidBy  struct{ Name string }
 )
+
+func (selfish) EventType() string             { return "selfish" }
+func (*selfish) UnmarshalJSON(b []byte) error { panic("on purpose") }
+func (*paidBy) EventType() string             { return "paid-by" }
 
 func (placed1) EventType() string     { return "placed" }
 func (placed2) EventType() string     { return "placed.v2" }
@@ -245,6 +251,68 @@ func TestFailedUpcastersAreErrorsOfTheEvent(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestStoredNamesTheTypesThatASelectionReads(t *testing.T) {
+	types := registry(t, chain()...)
+	for selected, want := range map[string]struct {
+		stored string
+		err    error
+	}{
+		"":                 {"", nil},
+		"placed.v3":        {"placed placed.v2 placed.v3", nil},
+		"shipped":          {"paid-shipped shipped", nil},
+		"paid":             {"order_paid paid paid-shipped", nil},
+		"paid shipped":     {"order_paid paid paid-shipped shipped", nil},
+		"placed":           {"", eventtype.ErrOutdated},
+		"shipped placed.4": {"", eventtype.ErrNotRegistered},
+	} {
+		stored, err := types.Stored(strings.Fields(selected)...)
+		if got := strings.Join(stored, " "); got != want.stored || !errors.Is(err, want.err) {
+			t.Errorf("%s: %q, %v, want %+v", selected, got, err, want)
+		}
+	}
+	if stored, err := (*eventtype.Types)(nil).Stored("paid"); err != nil || !slices.Equal(stored, []string{"paid"}) {
+		t.Errorf("without a registry: %q, %v", stored, err)
+	}
+}
+
+func TestCheckRefusesWhatNoGoTypeOfTheRegistryAppends(t *testing.T) {
+	types := registry(t, append(chain(), eventtype.Named("any"), eventtype.Of[selfish](), eventtype.Of[*paidBy]())...)
+	for name, c := range map[string]struct {
+		of   event.Event
+		is   error
+		want string // none: it is fine
+	}{
+		"current":            {event.New(placed3{5}), nil, ""},
+		"old":                {event.New(placed1{"5"}), nil, ""},
+		"no Go type":         {event.Untyped("any", []int{1}), nil, ""},
+		"no Go type, a road": {event.Untyped("order_paid", nil), nil, ""},
+		"no members":         {event.Untyped("shipped", nil), nil, ""},
+		"a pointer":          {event.New(&paidBy{"Ada"}), nil, ""},
+		"not registered":     {event.Untyped("Placed", nil), eventtype.ErrNotRegistered, `event type "Placed" is not registered`},
+		"another shape":      {event.Untyped("paid", json.RawMessage(`{"cents":"5"}`)), nil, `the body of an event of type paid as eventtype_test.paid at cents: json: `},
+		"a misspelt member":  {event.Untyped("paid", json.RawMessage(`{"cent":5}`)), event.ErrUnknownField, "at cent: "},
+		"a missing member":   {event.Untyped("paid", json.RawMessage(`{}`)), event.ErrMissingField, "at cents: "},
+		"no body":            {event.Untyped("paid", nil), event.ErrMissingField, ""},
+		"a panic":            {event.Untyped("selfish", 1), projection.ErrHandlerPanic, "on purpose"},
+	} {
+		err := types.Check(c.of)
+		var failed *event.DecodeError
+		switch {
+		case c.want == "" && c.is == nil:
+			if err != nil {
+				t.Errorf("%s: error %v", name, err)
+			}
+		case err == nil || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want):
+			t.Errorf("%s: error %v, want %v, %q", name, err, c.is, c.want)
+		case c.is != eventtype.ErrNotRegistered && c.is != projection.ErrHandlerPanic && !errors.As(err, &failed):
+			t.Errorf("%s: error %v is no DecodeError", name, err)
+		}
+	}
+	if err := (*eventtype.Types)(nil).Check(event.Untyped("paid", nil)); err != nil {
+		t.Errorf("without a registry: %v", err)
 	}
 }
 

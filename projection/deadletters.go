@@ -16,7 +16,7 @@ import (
 type DeadLetters interface {
 	// List returns dead letters in order of their positions.
 	List(ctx context.Context, page DeadLetterPage) ([]DeadLetter, error)
-	// Get returns a dead letter in any state, and its event. It returns ErrDeadLetterNotFound if the projection has no dead
+	// Get returns a dead letter in any state, and its event as stored. It returns ErrDeadLetterNotFound if the projection has no dead
 	// letter with that id. If the event is gone, it returns the dead letter and ErrEventGone. If the store cannot read the event, it
 	// returns the dead letter, the event without its body, and an *event.UnreadableError. If the read fails otherwise, it returns
 	// the dead letter and the error.

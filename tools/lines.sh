@@ -3,7 +3,7 @@
 # only they use, commands, examples and the test kit.
 set -eu
 cd "$(dirname "$0")/.."
-git grep -c '' "$@" -- '*.go' ':!*_test.go' ':!tests' ':!cmd' ':!examples' ':!millracetest' \
+git grep -c '' "$@" -- '*.go' ':!*_test.go' ':!tests' ':!cmd' ':!commandline' ':!examples' ':!millracetest' \
 	':!internal/console' ':!internal/pgtest' ':!internal/program' ':!sqlitestore/internal/powerloss' |
 	awk -F: '{
 		package = $(NF - 1)

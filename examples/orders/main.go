@@ -3,6 +3,7 @@
 //
 //	orders -store postgres://localhost/orders -provider http://localhost:9000
 //	orders -store orders.db -provider http://localhost:9000
+//	orders admin --file orders.db events tail
 package main
 
 import (
@@ -52,6 +53,9 @@ type service struct {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "admin" {
+		os.Exit(administer(os.Args[2:]))
+	}
 	var s settings
 	flag.StringVar(&s.store, "store", "orders.db", "the DSN of a PostgreSQL database, or the path of an SQLite file")
 	flag.StringVar(&s.provider, "provider", "http://localhost:9000", "the address of the payment provider")

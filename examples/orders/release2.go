@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"log"
 
+	"github.com/millrace-go/millrace/commandline"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/examples/orders/release1"
@@ -21,6 +23,16 @@ func eventTypes() (*eventtype.Types, error) {
 // inEuros makes an order of this release of one of release 1, which knew no other currency.
 func inEuros(old release1.OrderPlaced) (OrderPlaced, error) {
 	return OrderPlaced{Customer: old.Customer, Cents: old.Cents, Currency: "EUR"}, nil
+}
+
+// administer runs a command of operators with the registry, and returns the exit status. It shows events as handlers get them.
+func administer(args []string) int {
+	types, err := eventTypes()
+	if err != nil {
+		log.Print(err)
+		return 1
+	}
+	return commandline.Main(args, commandline.Options{Types: types})
 }
 
 // turnoverTable is that of the turnover, a read model that release 2 adds. It begins at the first event, so it has the orders of release 1.

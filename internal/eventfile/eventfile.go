@@ -32,7 +32,7 @@ type Record struct {
 	Line int
 }
 
-// Unreadable stands in a file in place of an event that could not be read. It is the member unreadable of an object without other
+// Unreadable stands in a file in place of an event that could not be read or upcast. It is the member unreadable of an object without other
 // members, so that no program takes the line for an event.
 type Unreadable struct {
 	Tenant   string    `json:"tenant,omitempty"`
@@ -42,6 +42,8 @@ type Unreadable struct {
 	Type     string    `json:"type"`
 	Time     time.Time `json:"time"`
 	Reason   string    `json:"reason"`
+	// Body is that of an event whose upcaster failed, as it is stored.
+	Body json.RawMessage `json:"body,omitempty"`
 }
 
 // LeftOutError is yielded for a line with an Unreadable. Later lines follow.

@@ -10,6 +10,7 @@ import (
 // runs the quick start of the README.
 var codeOf = map[string][]string{
 	"docs/changing.md":   {"tests/postgres/changing_doc_test.go", "tests/changing_doc_test.go"},
+	"docs/cli.md":        {"examples/orders/release2.go"},
 	"docs/commands.md":   {"tests/commands_doc_test.go"},
 	"docs/delivery.md":   {"tests/delivery_doc_test.go", "example_deliver_test.go", "example_deliverroute_test.go"},
 	"docs/deployment.md": {"example_health_test.go", "tests/pages/deployment_doc_test.go"},

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// Commands, examples and the test kit of users need nothing but what is public: no driver of a store.
+// Commands, the command line, examples and the test kit of users need nothing but what is public: no driver of a store.
 func TestProgramsUseNoDriver(t *testing.T) {
 	checked := 0
 	for _, name := range sourceFiles(t, ".go") {
 		place, _, _ := strings.Cut(filepath.ToSlash(name), "/")
-		if place != "cmd" && place != "examples" && place != "millracetest" {
+		if place != "cmd" && place != "commandline" && place != "examples" && place != "millracetest" {
 			continue
 		}
 		content, err := os.ReadFile(filepath.Join(root, name))

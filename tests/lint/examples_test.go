@@ -13,7 +13,7 @@ import (
 )
 
 // publicFolders have examples. The tests of these packages run them.
-var publicFolders = []string{".", "admin", "event", "eventtype", "projection", "observe", "pgstore", "sqlitestore", "millraceotel"}
+var publicFolders = []string{".", "admin", "event", "eventtype", "projection", "observe", "pgstore", "sqlitestore", "millraceotel", "commandline"}
 
 // standsAlone returns why a file with an example does not run as it stands in a program of a user.
 func standsAlone(file *ast.File) (faults []string) {

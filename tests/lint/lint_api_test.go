@@ -9,7 +9,7 @@ import (
 )
 
 // publicPackages are those that users import.
-var publicPackages = []string{".", "admin", "event", "eventtype", "projection", "observe", "millraceotel", "pgstore", "sqlitestore", "millracetest"}
+var publicPackages = []string{".", "admin", "event", "eventtype", "projection", "observe", "millraceotel", "pgstore", "sqlitestore", "millracetest", "commandline"}
 
 // engineImports are packages whose types must not stand in a public signature.
 var engineImports = []string{"github.com/asynkron/protoactor-go/actor", module + "/actors", module + "/supervisor", module + "/messages"}

@@ -12,7 +12,7 @@ import (
 
 // actedOut are the files whose tests run the commands and the SQL of pages without Go code. codeOf has the pages with Go code.
 var actedOut = map[string][]string{
-	"docs/cli.md":      {"cmd/millrace/json_test.go", "cmd/millrace/script_test.go"},
+	"docs/cli.md":      {"commandline/json_test.go", "commandline/script_test.go"},
 	"docs/rollback.md": {"tests/rollback_doc_test.go", "tests/postgres/rollback_doc_test.go"},
 	"docs/runbook.md": {"tests/runbook/scenario_test.go", "tests/runbook/changes_test.go", "tests/runbook/database_test.go",
 		"tests/runbook/failures_test.go", "tests/runbook/nodes_test.go", "tests/runbook/waits_test.go"},

@@ -176,7 +176,7 @@ func TestSourceRulesCanBeBroken(t *testing.T) {
 		"a query of one function":   {"status.go", text("SELECT now()"), "SQL belongs"},
 		"a query over many lines":   {"supervisor/a.go", "package p\nconst s = `\n\twith a as (\n\tselect 1)\n`\n", "SQL belongs"},
 		"an insert":                 {"internal/other/a.go", text("Insert into t values ($1)"), "SQL belongs"},
-		"an update":                 {"cmd/millrace/a.go", text("update leases l\\n set owner = null"), "SQL belongs"},
+		"an update":                 {"commandline/a.go", text("update leases l\\n set owner = null"), "SQL belongs"},
 		"a delete":                  {"event/a.go", text("delete from t"), "SQL belongs"},
 		"a table":                   {"projection/a.go", text("create unlogged table t ()"), "SQL belongs"},
 		"a schema":                  {"runtime.go", text("drop schema if exists s"), "SQL belongs"},

@@ -25,8 +25,8 @@ var updatePromises = flag.Bool("update-promises", false, "write the stores of ea
 // placesOfStores are the folders of tests, by the store that the tests need. Tests in the folder tests select their
 // stores by kit.Run and kit.OnEachStore. All other tests need no store.
 var placesOfStores = map[string][]string{
-	"pgstore":     {"pgstore/...", "tests/postgres", "tests/chaos", "tests/pages", "tests/runbook", "tests/upgrade", "tests/moves", "cmd/demo", "cmd/millrace"},
-	"sqlitestore": {"sqlitestore/...", "tests/pages", "tests/runbook", "tests/upgrade", "tests/moves", "cmd/demo", "cmd/millrace"},
+	"pgstore":     {"pgstore/...", "tests/postgres", "tests/chaos", "tests/pages", "tests/runbook", "tests/upgrade", "tests/moves", "cmd/demo", "commandline"},
+	"sqlitestore": {"sqlitestore/...", "tests/pages", "tests/runbook", "tests/upgrade", "tests/moves", "cmd/demo", "commandline"},
 }
 
 // calls of tests/kit that run a test on each kind of store, with its needs after the function.
