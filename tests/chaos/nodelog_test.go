@@ -50,14 +50,20 @@ func (c *cluster) misbehaved() (findings []finding) {
 	return findings
 }
 
-// duringRestore reports whether a line was logged during a restore of the guest, or within a second after it.
+// untilRemoved bounds how long the guest stays as a restore left it whose end a server has lost: it is removed then.
+const untilRemoved = 10 * time.Second
+
+// duringRestore reports whether a line was logged during a restore of the guest, or within a second after it. A server may have lost the end
+// of the restore. Then the guest has fewer events than its projections have handled, until it is removed.
 func (c *cluster) duringRestore(line string) bool {
 	logged, _, _ := strings.Cut(line, "\t")
 	at, err := time.Parse(time.RFC3339, logged)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return err == nil && slices.ContainsFunc(c.restores, func(t trouble) bool {
-		return at.After(t.from) && (t.to.IsZero() || at.Before(t.to.Add(time.Second)))
+	restores := slices.Clone(c.restores)
+	c.mu.Unlock()
+	return err == nil && slices.ContainsFunc(restores, func(t trouble) bool {
+		return at.After(t.from) && (t.to.IsZero() || at.Before(t.to.Add(time.Second)) ||
+			at.Before(t.to.Add(untilRemoved)) && c.mayBeLost(t.from, t.to))
 	})
 }
 
@@ -69,11 +75,13 @@ func TestLinesDuringARestoreAreFound(t *testing.T) {
 		}
 		return at
 	}
-	c := &cluster{restores: []trouble{
+	c := &cluster{servers: &servers{losses: []loss{{from: at("2026-01-01T10:00:31.5Z"), to: at("2026-01-01T10:00:33Z")}}}, restores: []trouble{
 		{from: at("2026-01-01T10:00:10.5Z"), to: at("2026-01-01T10:00:12Z")},
+		{from: at("2026-01-01T10:00:30Z"), to: at("2026-01-01T10:00:32Z")},
 	}}
 	for logged, want := range map[string]bool{
-		"2026-01-01T10:00:10.400Z": false, "2026-01-01T10:00:11.000Z": true, "2026-01-01T10:00:12.900Z": true, "2026-01-01T10:00:13.100Z": false, "no time": false,
+		"2026-01-01T10:00:10.400Z": false, "2026-01-01T10:00:11.000Z": true, "2026-01-01T10:00:12.900Z": true, "2026-01-01T10:00:13.100Z": false,
+		"2026-01-01T10:00:33.100Z": true, "2026-01-01T10:00:42.100Z": false, "no time": false,
 	} {
 		if got := c.duringRestore(logged + "\tERROR\tn1/1\ttext\n"); got != want {
 			t.Errorf("%s: %v", logged, got)
