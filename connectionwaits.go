@@ -10,8 +10,8 @@ import (
 // waitsEvery is how often waits for connections are reported.
 const waitsEvery = time.Second
 
-// reportWaits reports the waits for connections of the store until stop is called. Without a callback it does nothing. The
-// callback has a goroutine of its own.
+// reportWaits reports the waits for connections of the store until stop is called. Without a callback it does nothing.
+// The callback has a goroutine of its own.
 func reportWaits(database engine.Database, callback func(observe.ConnectionWaits)) (stop func()) {
 	if callback == nil {
 		return func() {}
@@ -20,7 +20,10 @@ func reportWaits(database engine.Database, callback func(observe.ConnectionWaits
 	report := func() {
 		now := database.ConnectionWaits()
 		if now.Count > before.Count || now.GivenUp > before.GivenUp {
-			callback(observe.ConnectionWaits{Count: now.Count - before.Count, Duration: now.Duration - before.Duration, GivenUp: now.GivenUp - before.GivenUp})
+			callback(observe.ConnectionWaits{
+				Count: now.Count - before.Count, Duration: now.Duration - before.Duration,
+				GivenUp: now.GivenUp - before.GivenUp,
+			})
 		}
 		before = now
 	}

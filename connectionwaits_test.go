@@ -37,7 +37,10 @@ func TestWaitsForConnectionsAreReportedEverySecondAndAtTheEnd(t *testing.T) {
 		}
 		store.waits.Add(5)
 		stop()
-		want := []observe.ConnectionWaits{{Count: 3, Duration: 3 * time.Millisecond}, {Count: 10, Duration: 10 * time.Millisecond, GivenUp: 1}, {Count: 5, Duration: 5 * time.Millisecond}}
+		want := []observe.ConnectionWaits{
+			{Count: 3, Duration: 3 * time.Millisecond}, {Count: 10, Duration: 10 * time.Millisecond, GivenUp: 1},
+			{Count: 5, Duration: 5 * time.Millisecond},
+		}
 		if !slices.Equal(reported, want) {
 			t.Errorf("reported %+v, want %+v", reported, want)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// Two projections park a failing event alone, and handle the later events of its stream. In the first, a replay would overwrite the state
-// of the booking with an earlier one. The second counts events, so their order does not matter.
+// Two projections park a failing event alone, and handle the later events of its stream. In the first, a replay would
+// overwrite the state of the booking with an earlier one. The second counts events, so their order does not matter.
 func ExampleProjection_anyOrder() {
 	check := func(err error) {
 		if err != nil {

@@ -40,7 +40,8 @@ func ExampleProjection_batch() {
 	if err := store.Migrate(ctx); err != nil {
 		log.Panic(err)
 	}
-	if _, err := store.Pool().Exec(ctx, "create table if not exists paid (customer text primary key, total numeric)"); err != nil {
+	if _, err := store.Pool().Exec(ctx,
+		"create table if not exists paid (customer text primary key, total numeric)"); err != nil {
 		log.Panic(err)
 	}
 	rt, err := millrace.New(millrace.Config{Store: store})
@@ -50,7 +51,9 @@ func ExampleProjection_batch() {
 	if err := rt.Register(millrace.Projection{Name: "paid", Handler: pgstore.OnBatch(addUp)}); err != nil {
 		log.Panic(err)
 	}
-	events := []event.Event{event.New(OrderPaid{"Ada", "30.00"}), event.Untyped("OrderShipped", nil), event.New(OrderPaid{"Ada", "12.50"})}
+	events := []event.Event{
+		event.New(OrderPaid{"Ada", "30.00"}), event.Untyped("OrderShipped", nil), event.New(OrderPaid{"Ada", "12.50"}),
+	}
 	if _, err := store.Append(ctx, "order-1", event.Any, events...); err != nil {
 		log.Panic(err)
 	}

@@ -18,8 +18,8 @@ import (
 
 var errUnavailable = errors.New("503 service unavailable")
 
-// A handler depends on a service that is down for longer than all retries take. No event is parked: the projection waits and
-// tries one event from time to time until the service answers.
+// A handler depends on a service that is down for longer than all retries take. No event is parked: the projection
+// waits and tries one event from time to time until the service answers.
 func ExampleProjection_breaker() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_breaker"})
@@ -53,7 +53,8 @@ func ExampleProjection_breaker() {
 	if err != nil {
 		log.Panic(err)
 	}
-	if _, err := store.Append(ctx, "page-1", event.Any, event.Untyped("Visited", nil), event.Untyped("Visited", nil)); err != nil {
+	if _, err := store.Append(ctx, "page-1", event.Any, event.Untyped("Visited", nil),
+		event.Untyped("Visited", nil)); err != nil {
 		log.Panic(err)
 	}
 	status, err := rt.RunUntilIdle(ctx)

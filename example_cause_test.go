@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A request places two orders. A handler of single events follows each, and one of a batch follows what that appends. All events have the id of
-// the request, and each the place of the event that led to it.
+// A request places two orders. A handler of single events follows each, and one of a batch follows what that appends.
+// All events have the id of the request, and each the place of the event that led to it.
 func Example_causedBy() {
 	check := func(err error) {
 		if err != nil {
@@ -41,7 +41,8 @@ func Example_causedBy() {
 			func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 				tenant, _ := millrace.TenantFrom(ctx)
 				for _, e := range events {
-					_, err := store.AppendTx(event.CausedBy(ctx, tenant, e), tx, "letters", event.Any, event.Untyped("Announced", nil))
+					_, err := store.AppendTx(event.CausedBy(ctx, tenant, e), tx, "letters", event.Any,
+						event.Untyped("Announced", nil))
 					if err != nil {
 						return err
 					}

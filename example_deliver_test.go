@@ -77,7 +77,8 @@ func ExampleDeliverEach() {
 		log.Panic(err)
 	}
 	for _, amount := range []float64{30, 12.5, 7.25} {
-		if _, err := store.Append(ctx, "order-1", event.Any, event.Untyped("OrderPaid", map[string]float64{"amount": amount})); err != nil {
+		if _, err := store.Append(ctx, "order-1", event.Any,
+			event.Untyped("OrderPaid", map[string]float64{"amount": amount})); err != nil {
 			log.Panic(err)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A handler publishes several events together and acknowledges them. It rejects an event that can never be published: that event
-// is parked, and the others go on.
+// A handler publishes several events together and acknowledges them. It rejects an event that can never be published:
+// that event is parked, and the others go on.
 func ExampleDeliver() {
 	check := func(err error) {
 		if err != nil {
@@ -34,23 +34,25 @@ func ExampleDeliver() {
 	check(store.Migrate(ctx))
 	rt, err := millrace.New(millrace.Config{Store: store})
 	check(err)
-	check(rt.Register(millrace.Projection{Name: "broker", Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-		events := d.Events()
-		drafts := slices.IndexFunc(events, func(e event.Envelope) bool { return e.Type == "Draft" })
-		switch {
-		case d.Remaining() < time.Second:
-			return nil // all of them come with the next delivery
-		case drafts == 0:
-			return d.Reject(ctx, events[0].Position, projection.Park(errors.New("a draft has no topic")))
-		case drafts > 0:
-			events = events[:drafts]
-		}
-		for _, e := range events {
-			fmt.Println("publish", e.Type, "with a token:", d.Token(e) != "")
-		}
-		return d.Ack(ctx, events[len(events)-1].Position) // the rest comes with the next delivery
-	})}))
-	_, err = store.Append(ctx, "order-1", event.Any, event.Untyped("Placed", nil), event.Untyped("Draft", nil), event.Untyped("Paid", nil))
+	check(rt.Register(millrace.Projection{Name: "broker",
+		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+			events := d.Events()
+			drafts := slices.IndexFunc(events, func(e event.Envelope) bool { return e.Type == "Draft" })
+			switch {
+			case d.Remaining() < time.Second:
+				return nil // all of them come with the next delivery
+			case drafts == 0:
+				return d.Reject(ctx, events[0].Position, projection.Park(errors.New("a draft has no topic")))
+			case drafts > 0:
+				events = events[:drafts]
+			}
+			for _, e := range events {
+				fmt.Println("publish", e.Type, "with a token:", d.Token(e) != "")
+			}
+			return d.Ack(ctx, events[len(events)-1].Position) // the rest comes with the next delivery
+		})}))
+	_, err = store.Append(ctx, "order-1", event.Any, event.Untyped("Placed", nil), event.Untyped("Draft", nil),
+		event.Untyped("Paid", nil))
 	check(err)
 	status, err := rt.RunUntilIdle(ctx)
 	check(err)

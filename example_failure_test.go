@@ -22,7 +22,8 @@ var (
 	repaired atomic.Bool
 )
 
-// countPages fails at some events. It asks itself what to do with one of them; the projection's policy decides about others.
+// countPages fails at some events. It asks itself what to do with one of them; the projection's policy decides about
+// others.
 func countPages(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 	switch {
 	case e.Type == "PageIgnored":
@@ -33,8 +34,8 @@ func countPages(_ context.Context, _ pgx.Tx, e event.Envelope) error {
 	return nil
 }
 
-// A failing event is retried and then parked, with the later events of its stream. Other streams go on. When the cause is
-// repaired, the stream is replayed in order.
+// A failing event is retried and then parked, with the later events of its stream. Other streams go on. When the cause
+// is repaired, the stream is replayed in order.
 func ExampleProjection_onFailure() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A function decides about each failure: an event that can never be handled is skipped, others are tried again and then parked. The
-// handler names the failed event of its batch, so that the batch is not narrowed.
+// A function decides about each failure: an event that can never be handled is skipped, others are tried again and then
+// parked. The handler names the failed event of its batch, so that the batch is not narrowed.
 func ExampleProjection_failureHandler() {
 	check := func(err error) {
 		if err != nil {
@@ -60,7 +60,8 @@ func ExampleProjection_failureHandler() {
 			return projection.ActionPark
 		},
 	}))
-	_, err = store.Append(ctx, "account-1", event.Any, event.Untyped("PaidInCowries", nil), event.Untyped("PaidLate", nil), event.Untyped("Paid", nil))
+	_, err = store.Append(ctx, "account-1", event.Any, event.Untyped("PaidInCowries", nil),
+		event.Untyped("PaidLate", nil), event.Untyped("Paid", nil))
 	check(err)
 	status, err := rt.RunUntilIdle(ctx)
 	check(err)

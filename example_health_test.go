@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// serve runs a runtime until ctx ends, which a program makes by signal.NotifyContext(ctx, syscall.SIGTERM). It answers probes on
-// a port of their own until the leases are released.
+// serve runs a runtime until ctx ends, which a program makes by signal.NotifyContext(ctx, syscall.SIGTERM). It answers
+// probes on a port of their own until the leases are released.
 func serve(ctx context.Context, rt *millrace.Runtime, address string) error {
 	server := &http.Server{Addr: address, Handler: millrace.HealthHandler(rt), ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)

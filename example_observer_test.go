@@ -16,7 +16,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// An observer sees what happens in a runtime: here, that an event is parked. Its callbacks are called from several goroutines.
+// An observer sees what happens in a runtime: here, that an event is parked. Its callbacks are called from several
+// goroutines.
 func ExampleConfig_observer() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_observer"})
@@ -34,9 +35,10 @@ func ExampleConfig_observer() {
 	if err != nil {
 		log.Panic(err)
 	}
-	err = rt.Register(millrace.Projection{Name: "invoices", Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error {
-		return projection.Park(errors.New("no such customer"))
-	})})
+	err = rt.Register(millrace.Projection{Name: "invoices",
+		Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error {
+			return projection.Park(errors.New("no such customer"))
+		})})
 	if err != nil {
 		log.Panic(err)
 	}

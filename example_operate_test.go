@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A job rebuilds the projection totals and handles no event. On PostgreSQL, it runs as the role that owns the tables, beside the nodes.
+// A job rebuilds the projection totals and handles no event. On PostgreSQL, it runs as the role that owns the tables,
+// beside the nodes.
 func ExampleRuntime_Operate() {
 	check := func(err error) {
 		if err != nil {

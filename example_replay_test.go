@@ -35,7 +35,9 @@ func ExampleProjection_replay() {
 	check(store.Migrate(ctx))
 	var arrived atomic.Bool
 	replayed := make(chan observe.Replay, 100)
-	rt, err := millrace.New(millrace.Config{Store: store, Observer: observe.Observer{Replayed: func(r observe.Replay) { replayed <- r }}})
+	rt, err := millrace.New(millrace.Config{
+		Store: store, Observer: observe.Observer{Replayed: func(r observe.Replay) { replayed <- r }},
+	})
 	check(err)
 	id := millrace.ProjectionID{Name: "invoices"}
 	check(rt.Register(millrace.Projection{

@@ -19,8 +19,8 @@ type Visited struct{}
 
 func (Visited) EventType() string { return "Visited" }
 
-// A server runs its projections until ctx is done. A request waits until a projection has handled what the request appended. An
-// operator pauses and resumes a projection, on whatever node it runs.
+// A server runs its projections until ctx is done. A request waits until a projection has handled what the request
+// appended. An operator pauses and resumes a projection, on whatever node it runs.
 func ExampleRuntime() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -38,10 +38,11 @@ func ExampleRuntime() {
 	}
 	visits := map[string]int{} // a read model is usually a table
 	id := millrace.ProjectionID{Name: "visits"}
-	err = rt.Register(millrace.Projection{Name: id.Name, Handler: pgstore.On(func(_ context.Context, _ pgx.Tx, e event.Of[Visited]) error {
-		visits[e.Stream]++
-		return nil
-	})})
+	err = rt.Register(millrace.Projection{Name: id.Name,
+		Handler: pgstore.On(func(_ context.Context, _ pgx.Tx, e event.Of[Visited]) error {
+			visits[e.Stream]++
+			return nil
+		})})
 	if err != nil {
 		log.Panic(err)
 	}

@@ -30,7 +30,9 @@ func ExampleRuntime_Stats() {
 	check(store.Migrate(ctx))
 	rt, err := millrace.New(millrace.Config{Store: store})
 	check(err)
-	check(rt.Register(millrace.Projection{Name: "orders", Handler: sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error { return nil })}))
+	check(rt.Register(millrace.Projection{
+		Name: "orders", Handler: sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error { return nil }),
+	}))
 	appended, err := store.Append(ctx, "order-1", event.Any, event.Untyped("OrderPlaced", nil))
 	check(err)
 	ctx, stop := context.WithCancel(ctx)

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// A projection runs for all customers in the European Union, including later ones, and for one other customer, whose name
-// contains a wildcard. For other tenants the projection has no checkpoint and costs nothing.
+// A projection runs for all customers in the European Union, including later ones, and for one other customer, whose
+// name contains a wildcard. For other tenants the projection has no checkpoint and costs nothing.
 func ExampleProjection_tenants() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_tenants"})

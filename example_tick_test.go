@@ -37,7 +37,8 @@ func ExampleRuntime_Tick() {
 	if err := rt.Register(millrace.Projection{Name: "orders", MaxEvents: 2, Handler: handler}); err != nil {
 		log.Panic(err)
 	}
-	if _, err := store.Append(ctx, "order-1", event.Any, event.Untyped("OrderPlaced", nil), event.Untyped("OrderPaid", nil), event.Untyped("OrderShipped", nil)); err != nil {
+	if _, err := store.Append(ctx, "order-1", event.Any, event.Untyped("OrderPlaced", nil),
+		event.Untyped("OrderPaid", nil), event.Untyped("OrderShipped", nil)); err != nil {
 		log.Panic(err)
 	}
 	for range 3 {

@@ -15,9 +15,9 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// A customer has a plan with three times the share of the others. While projections of several customers wait for slots, three
-// batches of that customer run for each batch of another customer. In the end each has all of its batches. Tenants that the
-// plans do not name have the weight 1.
+// A customer has a plan with three times the share of the others. While projections of several customers wait for
+// slots, three batches of that customer run for each batch of another customer. In the end each has all of its batches.
+// Tenants that the plans do not name have the weight 1.
 func ExampleConfig_tenantWeight() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_weights"})

@@ -12,38 +12,40 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Health reports whether this runtime works, and what an operator should check. If Live or Ready is false, the reasons are
-// given.
+// Health reports whether this runtime works, and what an operator should check. If Live or Ready is false, the reasons
+// are given.
 type Health struct {
-	// Live is false if the process should be restarted: a loop of the runtime makes no progress, or the runtime ended by
-	// itself. It never depends on the database, so that an outage restarts nothing. It is true before Run and after it.
+	// Live is false if the process should be restarted: a loop of the runtime makes no progress, or the runtime ended
+	// by itself. It never depends on the database, so that an outage restarts nothing. It is true before Run and after
+	// it.
 	Live    bool     `json:"live"`
 	NotLive []string `json:"notLive,omitempty"`
-	// Ready reports that the runtime can claim leases and that settled marks move: heartbeats arrive, the pool works, leases can
-	// be searched for, and events can be read. It is false before Run has registered the node, while the runtime stops, and
-	// after Run. Faults that end within Config.LeaseDuration do not change it.
+	// Ready reports that the runtime can claim leases and that settled marks move: heartbeats arrive, the pool works,
+	// leases can be searched for, and events can be read. It is false before Run has registered the node, while the
+	// runtime stops, and after Run. Faults that end within Config.LeaseDuration do not change it.
 	Ready    bool     `json:"ready"`
 	NotReady []string `json:"notReady,omitempty"`
 	// Degraded reports that the runtime works, and that something needs attention, on this node or in the deployment.
 	Degraded bool `json:"degraded"`
-	// DegradedBy is what needs attention on this node: failed projections, open circuit breakers, missing objects, projections
-	// that do not move although events wait, settled marks that are held back for more than 30 s, or a lost session connection.
+	// DegradedBy is what needs attention on this node: failed projections, open circuit breakers, missing objects,
+	// projections that do not move although events wait, settled marks that are held back for more than 30 s, or a lost
+	// session connection.
 	DegradedBy []string `json:"degradedBy,omitempty"`
-	// Deployment is what needs attention in the whole deployment: parked events, and projections that have failed, that no living node
-	// owns, or that none registers. Each ready node has the same. Neither Deployment nor DegradedBy decides Ready: NotReady alone does,
-	// and is about this node.
+	// Deployment is what needs attention in the whole deployment: parked events, and projections that have failed, that
+	// no living node owns, or that none registers. Each ready node has the same. Neither Deployment nor DegradedBy
+	// decides Ready: NotReady alone does, and is about this node.
 	Deployment []string `json:"deployment,omitempty"`
 }
 
-// figuresAge is how old the figures of the deployment may be. figuresLimit bounds the statements that read them, so that a probe
-// is answered in time.
+// figuresAge is how old the figures of the deployment may be. figuresLimit bounds the statements that read them, so
+// that a probe is answered in time.
 const (
 	figuresAge   = 5 * time.Second
 	figuresLimit = 500 * time.Millisecond
 )
 
-// Health returns the health of the runtime. It may be called every second. At most every 5 s, and only while the runtime is
-// ready, it reads the figures of the deployment. Those are two statements, limited to half a second.
+// Health returns the health of the runtime. It may be called every second. At most every 5 s, and only while the
+// runtime is ready, it reads the figures of the deployment. Those are two statements, limited to half a second.
 func (r *Runtime) Health(ctx context.Context) Health {
 	h := Health{NotLive: r.notLive(), NotReady: r.notReady()}
 	if deps := r.running(); deps != nil {
@@ -74,7 +76,8 @@ func (r *Runtime) notLive() (reasons []string) {
 	for _, loop := range []actors.Loop{actors.SupervisorLoop, actors.NodeLoop, actors.SessionLoop} {
 		// The session's loop waits for one call of the database at a time.
 		if still := time.Since(v.Progress[loop]); still > r.standstill+r.tuning.Query {
-			reasons = append(reasons, fmt.Sprintf("the loop of the %s has stood still for %v", loop, still.Round(time.Second)))
+			reasons = append(reasons, fmt.Sprintf("the loop of the %s has stood still for %v",
+				loop, still.Round(time.Second)))
 		}
 	}
 	for _, name := range v.Standing {
@@ -108,7 +111,8 @@ type lifeOf struct {
 	refused, crash error
 }
 
-// figures are the figures of the deployment. One probe at a time reads them. Other probes use the figures that were read last.
+// figures are the figures of the deployment. One probe at a time reads them. Other probes use the figures that were
+// read last.
 type figures struct {
 	mu       sync.Mutex
 	reading  bool

@@ -8,16 +8,16 @@ import (
 	"github.com/millrace-go/millrace/internal/health"
 )
 
-// HealthHandler returns a handler for the probes of an orchestrator such as Kubernetes. It answers GET and HEAD of paths that end
-// in /livez and /readyz, and 404 for all others:
+// HealthHandler returns a handler for the probes of an orchestrator such as Kubernetes. It answers GET and HEAD of
+// paths that end in /livez and /readyz, and 404 for all others:
 //
 //	/livez   200 if Health.Live, 503 otherwise. It never uses the database.
 //	/readyz  200 if Health.Ready, also while the runtime is degraded, and 503 otherwise.
 //
-// The body is JSON: {"live": false, "reasons": […]}, or {"ready": true, "reasons": […], "degraded": […], "deployment": […]}, without
-// the lists that are empty. Reasons and degraded are those of this node: Health.NotReady, which decides, and Health.DegradedBy.
-// Deployment is Health.Deployment, the same on each node. Reasons contain names and error texts of the database, so serve them only inside the cluster. docs/deployment.md
-// describes the settings of the probes.
+// The body is JSON: {"live": false, "reasons": […]}, or {"ready": true, "reasons": […], "degraded": […], "deployment":
+// […]}, without the lists that are empty. Reasons and degraded are those of this node: Health.NotReady, which decides,
+// and Health.DegradedBy. Deployment is Health.Deployment, the same on each node. Reasons contain names and error texts
+// of the database, so serve them only inside the cluster. docs/deployment.md describes the settings of the probes.
 func HealthHandler(rt *Runtime) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		check := path.Base(r.URL.Path)
@@ -32,7 +32,8 @@ func HealthHandler(rt *Runtime) http.Handler {
 			answer(w, len(reasons) == 0, liveness{Live: len(reasons) == 0, Reasons: reasons})
 		default:
 			h := rt.Health(r.Context())
-			answer(w, h.Ready, readiness{Ready: h.Ready, Reasons: h.NotReady, Degraded: h.DegradedBy, Deployment: h.Deployment})
+			answer(w, h.Ready, readiness{Ready: h.Ready,
+				Reasons: h.NotReady, Degraded: h.DegradedBy, Deployment: h.Deployment})
 		}
 	})
 }

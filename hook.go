@@ -7,8 +7,9 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Hook is a function that a projection runs in a transaction of the store, beside its handler. pgstore.Hook and sqlitestore.Hook
-// are Hooks. The function gets a context from which ProjectionFrom returns the projection, and TenantFrom its tenant.
+// Hook is a function that a projection runs in a transaction of the store, beside its handler. pgstore.Hook and
+// sqlitestore.Hook are Hooks. The function gets a context from which ProjectionFrom returns the projection, and
+// TenantFrom its tenant.
 type Hook = admin.Hook
 
 // hooks returns the hooks of the projection, or an error if the store cannot run one of them.
@@ -18,9 +19,11 @@ func (p Projection) hooks(database engine.Database) (hooks engine.Hooks, err err
 		hook  Hook
 		to    *engine.Hook
 		later bool
-	}{{"Projection.Reset", p.Reset, &hooks.Reset, false}, {"Projection.Swap", p.Swap, &hooks.Swap, true}, {"Projection.Drop", p.Drop, &hooks.Drop, true}} {
+	}{{"Projection.Reset", p.Reset, &hooks.Reset, false}, {"Projection.Swap", p.Swap, &hooks.Swap, true},
+		{"Projection.Drop", p.Drop, &hooks.Drop, true}} {
 		if h.hook != nil && h.later && p.Version <= 1 {
-			return hooks, fmt.Errorf("%s must not be set: it is for Projection.Version from 2 on, which is %d", h.field, p.Version)
+			return hooks, fmt.Errorf("%s must not be set: it is for Projection.Version from 2 on, which is %d",
+				h.field, p.Version)
 		}
 		if *h.to, err = engine.HookOf(h.field, h.hook, database); err != nil {
 			return hooks, err

@@ -11,13 +11,13 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible when it
-// was called, and ends like Run. It is for tests, jobs and scripts. It returns the status at the end, which has the numbers of
-// events that were applied, parked and skipped.
+// RunUntilIdle runs the registered projections until each has handled, parked or skipped every event that was visible
+// when it was called, and ends like Run. It is for tests, jobs and scripts. It returns the status at the end, which has
+// the numbers of events that were applied, parked and skipped.
 //
-// RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends first. A
-// projection that cannot become idle does not stop the others, and the error is about the first of them by tenant and name. The
-// status then shows which projections are not idle, if it could still be read.
+// RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends
+// first. A projection that cannot become idle does not stop the others, and the error is about the first of them by
+// tenant and name. The status then shows which projections are not idle, if it could still be read.
 func (r *Runtime) RunUntilIdle(ctx context.Context) (status admin.Status, err error) {
 	ids, err := r.projections(ctx)
 	if err != nil {
@@ -66,8 +66,8 @@ func (r *Runtime) wholeStatus(ctx context.Context, tenants []string, limit int) 
 	}
 }
 
-// projections returns the projections that the runtime runs, for the tenants that are not archived. The projections of a tenant
-// are adjacent.
+// projections returns the projections that the runtime runs, for the tenants that are not archived. The projections of
+// a tenant are adjacent.
 func (r *Runtime) projections(ctx context.Context) (ids []ProjectionID, err error) {
 	tenants, err := r.tenants(ctx)
 	if err != nil {

@@ -35,7 +35,8 @@ func validNames(definitions map[string]*engine.Definition) error {
 		name, _ := ProjectionID{Name: stored}.Version()
 		from := definitions[stored].RenamedFrom
 		if other, known := before[name]; known && other != from {
-			return fmt.Errorf("Projection.RenamedFrom must be the same for all versions of %s: %s and %s", excerpt.Quoted(name), excerpt.Quoted(other), excerpt.Quoted(from))
+			return fmt.Errorf("Projection.RenamedFrom must be the same for all versions of %s: %s and %s",
+				excerpt.Quoted(name), excerpt.Quoted(other), excerpt.Quoted(from))
 		}
 		before[name] = from
 	}
@@ -45,10 +46,12 @@ func validNames(definitions map[string]*engine.Definition) error {
 			continue
 		}
 		if _, registered := before[from]; registered {
-			return fmt.Errorf("Projection.RenamedFrom of %s must not be registered: %s", excerpt.Quoted(name), excerpt.Quoted(from))
+			return fmt.Errorf("Projection.RenamedFrom of %s must not be registered: %s", excerpt.Quoted(name),
+				excerpt.Quoted(from))
 		}
 		if other := after[from]; other != "" {
-			return fmt.Errorf("Projection.RenamedFrom must differ for %s and %s: %s", excerpt.Quoted(other), excerpt.Quoted(name), excerpt.Quoted(from))
+			return fmt.Errorf("Projection.RenamedFrom must differ for %s and %s: %s", excerpt.Quoted(other),
+				excerpt.Quoted(name), excerpt.Quoted(from))
 		}
 		after[from] = name
 	}

@@ -27,8 +27,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Runtime runs projections. It is an Admin of its store that also knows what its own node does: see package admin. It is safe for
-// concurrent use.
+// Runtime runs projections. It is an Admin of its store that also knows what its own node does: see package admin. It
+// is safe for concurrent use.
 type Runtime struct {
 	*admin.Admin
 	config Config
@@ -60,7 +60,10 @@ func New(config Config) (*Runtime, error) {
 	config.Logger = logging.Short(config.Logger)
 	config.Observer = observing.Guarded(config.Observer, config.Logger)
 	tuned := tuning.Of(config.Store, config.LeaseDuration)
-	r := &Runtime{config: config, tuning: tuned, store: driver, plane: control.On(driver), definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter}
+	r := &Runtime{
+		config: config, tuning: tuned, store: driver, plane: control.On(driver),
+		definitions: make(map[string]*engine.Definition), standstill: supervisor.StuckAfter,
+	}
 	r.waiter = waiting.Waiter{Store: driver, Plane: r.plane, Timeout: tuned.Query, Runtime: self{r}}
 	var err error
 	r.Admin, err = admin.New(waiting.Store{Waiter: r.waiter, Patience: config.LeaseDuration})
@@ -70,9 +73,9 @@ func New(config Config) (*Runtime, error) {
 	return r, nil
 }
 
-// Register adds projections, which then run for those of the runtime's tenants that Projection.Tenants selects. If it returns an
-// error, it has added none of them. It returns an error while the runtime is running, and for a version of a name that is already
-// registered.
+// Register adds projections, which then run for those of the runtime's tenants that Projection.Tenants selects. If it
+// returns an error, it has added none of them. It returns an error while the runtime is running, and for a version of a
+// name that is already registered.
 func (r *Runtime) Register(projections ...Projection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,9 +102,9 @@ func (r *Runtime) Register(projections ...Projection) error {
 	return nil
 }
 
-// Run runs the registered projections until ctx ends, and then returns nil. Before it returns, it finishes the batches in progress
-// or, after Config.GracePeriod, rolls them back, and releases the leases. Run returns an error if it cannot start. Once it has
-// started, it waits while the database is down.
+// Run runs the registered projections until ctx ends, and then returns nil. Before it returns, it finishes the batches
+// in progress or, after Config.GracePeriod, rolls them back, and releases the leases. Run returns an error if it cannot
+// start. Once it has started, it waits while the database is down.
 func (r *Runtime) Run(ctx context.Context) error {
 	err := r.run(ctx, nil, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -148,7 +151,8 @@ func (r *Runtime) run(ctx context.Context, only *scope, while func(ctx context.C
 		ended = err
 		return err
 	}
-	r.config.Logger.Info("runtime started", zap.String("node", deps.Node.ID), zap.String("name", deps.Node.Name), zap.Strings("projections", deps.Node.Projections))
+	r.config.Logger.Info("runtime started", zap.String("node", deps.Node.ID), zap.String("name", deps.Node.Name),
+		zap.Strings("projections", deps.Node.Projections))
 	defer reportWaits(r.store, r.config.Observer.ConnectionsWaited)()
 	running, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -210,8 +214,10 @@ func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 		},
 		Definitions: only.definitions,
 		Observer:    c.Observer,
-		Limiter: actors.NewLimiter(actors.Limits{Connections: r.store.Connections(), Batches: cmp.Or(c.MaxBatches, r.store.DefaultBatches()),
-			BatchesPerTenant: c.MaxBatchesPerTenant, Deliveries: c.MaxDeliveries, TenantWeight: c.TenantWeight, Log: c.Logger,
+		Limiter: actors.NewLimiter(actors.Limits{Connections: r.store.Connections(),
+			Batches:          cmp.Or(c.MaxBatches, r.store.DefaultBatches()),
+			BatchesPerTenant: c.MaxBatchesPerTenant, Deliveries: c.MaxDeliveries, TenantWeight: c.TenantWeight,
+			Log:    c.Logger,
 			Waited: c.Observer.SlotWaited}),
 	}
 	deps.Init()
@@ -221,7 +227,8 @@ func (r *Runtime) start(only *scope) (*actors.Deps, error) {
 
 // node returns the node of one run.
 func (r *Runtime) node(only *scope) engine.Node {
-	n := engine.Node{ID: uuid.NewString(), Name: r.config.NodeName, Projections: slices.Sorted(maps.Keys(only.definitions)), Tenants: only.tenants,
+	n := engine.Node{ID: uuid.NewString(), Name: r.config.NodeName,
+		Projections: slices.Sorted(maps.Keys(only.definitions)), Tenants: only.tenants,
 		Filters: make(map[string]engine.TenantFilter), LeaseDuration: r.config.LeaseDuration}
 	for name, def := range only.definitions {
 		if !def.Tenants.All() {
@@ -273,7 +280,8 @@ func (s self) Definition(id ProjectionID) *engine.Definition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	def, tenant := s.definitions[id.Name], engine.FullTenant(id.Tenant)
-	if def != nil && def.Tenants.Matches(tenant) && (len(s.config.Tenants) == 0 || slices.Contains(s.config.Tenants, tenant)) {
+	if def != nil && def.Tenants.Matches(tenant) &&
+		(len(s.config.Tenants) == 0 || slices.Contains(s.config.Tenants, tenant)) {
 		return def
 	}
 	return nil
@@ -319,8 +327,8 @@ func (r *Runtime) tenants(ctx context.Context) ([]engine.Tenant, error) {
 	return r.store.Tenants(ctx, r.config.Tenants)
 }
 
-// checkTenants returns an error if the store was not migrated, was moved, or has no tenant of that name, since retries would
-// not help.
+// checkTenants returns an error if the store was not migrated, was moved, or has no tenant of that name, since retries
+// would not help.
 func (r *Runtime) checkTenants(ctx context.Context) error {
 	all, err := r.tenants(ctx)
 	if err != nil {

@@ -12,6 +12,6 @@ import (
 //
 //	millrace.Config{Logger: millrace.SlogLogger(slog.Default())}
 //
-// If log is nil, nothing is logged. The logger's handler decides which levels are written. An error is passed to it as the attribute "error", whose value is the
-// error itself.
+// If log is nil, nothing is logged. The logger's handler decides which levels are written. An error is passed to it as
+// the attribute "error", whose value is the error itself.
 func SlogLogger(log *slog.Logger) *zap.Logger { return logging.Slog(log) }

@@ -17,8 +17,10 @@ import (
 	"github.com/millrace-go/millrace"
 )
 
-// loggedBySlog returns what a logger for slog writes as JSON, without the time and the source, and the files of the sources.
-func loggedBySlog(t *testing.T, level slog.Level, write func(log *zap.Logger)) (entries []map[string]any, sources []string) {
+// loggedBySlog returns what a logger for slog writes as JSON, without the time and the source, and the files of the
+// sources.
+func loggedBySlog(t *testing.T, level slog.Level, write func(log *zap.Logger)) (entries []map[string]any,
+	sources []string) {
 	t.Helper()
 	var out bytes.Buffer
 	write(millrace.SlogLogger(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{AddSource: true, Level: level}))))
@@ -44,9 +46,11 @@ func TestSlogLoggerWritesWhatIsLogged(t *testing.T) {
 	t.Parallel()
 	entries, sources := loggedBySlog(t, slog.LevelInfo, func(log *zap.Logger) {
 		log.Debug("left out")
-		log.Info("started", zap.String("tenant", "t"), zap.Int64("position", 7), zap.Duration("took", time.Second), zap.Strings("names", []string{"a", "b"}))
+		log.Info("started", zap.String("tenant", "t"), zap.Int64("position", 7), zap.Duration("took", time.Second),
+			zap.Strings("names", []string{"a", "b"}))
 		log.With(zap.String("projection", "p")).Warn("retrying", zap.Error(io.EOF), zap.Stringer("kind", zap.WarnLevel))
-		log.Named("inner").Error("failed", zap.NamedError("reason", errors.New("no")), zap.Namespace("in"), zap.Bool("deep", true))
+		log.Named("inner").Error("failed", zap.NamedError("reason", errors.New("no")), zap.Namespace("in"),
+			zap.Bool("deep", true))
 		log.With(zap.Int("a", 1), zap.Namespace("in")).Info("group", zap.Int("b", 2))
 	})
 	want := []map[string]any{
@@ -63,7 +67,9 @@ func TestSlogLoggerWritesWhatIsLogged(t *testing.T) {
 			t.Errorf("source %s", source)
 		}
 	}
-	if log := millrace.SlogLogger(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError}))); log.Core().Enabled(zap.WarnLevel) || !log.Core().Enabled(zap.ErrorLevel) {
+	if log := millrace.SlogLogger(slog.New(slog.NewTextHandler(io.Discard,
+		&slog.HandlerOptions{Level: slog.LevelError}))); log.Core().Enabled(zap.WarnLevel) ||
+		!log.Core().Enabled(zap.ErrorLevel) {
 		t.Error("the handler does not decide about levels")
 	}
 }
@@ -72,12 +78,13 @@ func TestSlogLoggerWritesWhatIsLogged(t *testing.T) {
 func TestSlogLoggerKeepsErrors(t *testing.T) {
 	t.Parallel()
 	var got error
-	handler := slog.NewTextHandler(io.Discard, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == "error" {
-			got, _ = a.Value.Any().(error)
-		}
-		return a
-	}})
+	handler := slog.NewTextHandler(io.Discard,
+		&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == "error" {
+				got, _ = a.Value.Any().(error)
+			}
+			return a
+		}})
 	millrace.SlogLogger(slog.New(handler)).Error("failed", zap.Error(io.EOF))
 	if got != io.EOF {
 		t.Errorf("%v", got)

@@ -27,7 +27,8 @@ const (
 	TickIdle TickState = "idle"
 	// TickPaused means that the projection or its tenant is paused, or that the tenant is archived or being dropped.
 	TickPaused TickState = "paused"
-	// TickWaiting means that an event failed, a database object is missing or a circuit breaker is open, and that a later Tick tries again.
+	// TickWaiting means that an event failed, a database object is missing or a circuit breaker is open, and that a
+	// later Tick tries again.
 	TickWaiting TickState = "waiting"
 	// TickOwned means that another node runs the projection.
 	TickOwned TickState = "owned by another"
@@ -38,24 +39,25 @@ type Tick struct {
 	State TickState
 	// Processed is how many events were handled, parked or skipped.
 	Processed int64
-	// Until is when a projection that waits is due to try again. It is zero if that is not known. Reason is why a projection waits, or
-	// why the projections of its tenant do not run.
+	// Until is when a projection that waits is due to try again. It is zero if that is not known. Reason is why a
+	// projection waits, or why the projections of its tenant do not run.
 	Until  time.Time
 	Reason string
 	// Owner is the ID of the node that runs the projection, if State is TickOwned.
 	Owner string
 }
 
-// Tick runs one step of one projection and returns, for programs that run projections from a schedule instead of a server. It
-// claims the lease, runs one batch or delivery, and releases the lease. As in a running Runtime, a batch that fails is
-// narrowed. Failures are counted, and retries are delayed, across calls. The runtime must not be running meanwhile. Each call
-// connects to the database and registers a node, so a Tick costs far more than a batch of a running Runtime.
+// Tick runs one step of one projection and returns, for programs that run projections from a schedule instead of a
+// server. It claims the lease, runs one batch or delivery, and releases the lease. As in a running Runtime, a batch
+// that fails is narrowed. Failures are counted, and retries are delayed, across calls. The runtime must not be running
+// meanwhile. Each call connects to the database and registers a node, so a Tick costs far more than a batch of a
+// running Runtime.
 //
 // If the projection is split, id names one of its partitions. Replays of dead letters need a running Runtime.
 //
-// Tick returns projection.ErrUnknownProjection for a projection that is not registered, and for a partition that does not exist. It
-// returns projection.ErrFailed while the projection has failed and was not resumed. If it fails in this call, errors.Is and errors.As
-// also find the error of its handler.
+// Tick returns projection.ErrUnknownProjection for a projection that is not registered, and for a partition that does
+// not exist. It returns projection.ErrFailed while the projection has failed and was not resumed. If it fails in this
+// call, errors.Is and errors.As also find the error of its handler.
 func (r *Runtime) Tick(ctx context.Context, id ProjectionID) (Tick, error) {
 	id = engine.FullID(id)
 	t, err := r.tick(ctx, id)
@@ -96,7 +98,8 @@ func (r *Runtime) tick(ctx context.Context, id ProjectionID) (Tick, error) {
 func (r *Runtime) tickRow(ctx context.Context, id ProjectionID) (row engine.ProjectionRow, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.tuning.Query)
 	defer cancel()
-	rows, err := r.plane.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
+	rows, err := r.plane.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant},
+		Names: []string{id.Name}})
 	if err != nil {
 		return row, err
 	}
@@ -111,7 +114,8 @@ func (r *Runtime) tickRow(ctx context.Context, id ProjectionID) (row engine.Proj
 	}
 	switch {
 	case id.Partition > partitions || id.Partition > 0 && partitions == 1:
-		return row, fmt.Errorf("partition %d: %w: there are %d", id.Partition, projection.ErrUnknownProjection, partitions)
+		return row, fmt.Errorf("partition %d: %w: there are %d",
+			id.Partition, projection.ErrUnknownProjection, partitions)
 	case id.Partition == 0 && partitions > 1:
 		return row, fmt.Errorf("the id must name one of its %d partitions", partitions)
 	}
@@ -142,7 +146,8 @@ type stepper struct {
 	done    chan struct{}
 
 	mu sync.Mutex
-	// begun reports that a batch began, at the checkpoint from. over reports that the step is done. applied counts its events.
+	// begun reports that a batch began, at the checkpoint from. over reports that the step is done. applied counts its
+	// events.
 	begun, over   bool
 	from, applied int64
 
@@ -153,8 +158,8 @@ type stepper struct {
 
 var errStepOver = errors.New("the step is over")
 
-// run is the Run of the projection. Until the checkpoint moves, batches of the step may follow each other: a batch that fails is
-// narrowed.
+// run is the Run of the projection. Until the checkpoint moves, batches of the step may follow each other: a batch that
+// fails is narrowed.
 func (s *stepper) run(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 	if !s.begin(lease) {
 		if deps := s.runtime.running(); deps != nil && lease.ID == s.id {
@@ -223,7 +228,8 @@ func (s *stepper) wait(ctx context.Context) error {
 	})
 }
 
-// look reports whether the step is done, or cannot be done now. A short wait after a fault of the database is part of the step.
+// look reports whether the step is done, or cannot be done now. A short wait after a fault of the database is part of
+// the step.
 func (s *stepper) look(ctx context.Context) (over bool, err error) {
 	select {
 	case <-s.done:
@@ -250,7 +256,8 @@ func (s *stepper) look(ctx context.Context) (over bool, err error) {
 	}
 	t, failed := standing(row)
 	if own && (failed != nil || t.State == TickWaiting) {
-		// Its entry follows the row. It has the error itself, and the row of a projection that fails says first that it waits.
+		// Its entry follows the row. It has the error itself, and the row of a projection that fails says first that it
+		// waits.
 		phase, settled = s.phase()
 		return settled && failed == nil && phase == admin.StateWaiting, nil
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-go/millrace/internal/machine"
 )
 
-// readAhead is a read of events that goes on while batches are applied. It may last longer than the batch with which it began. Only
-// jobs of the worker begin and take it.
+// readAhead is a read of events that goes on while batches are applied. It may last longer than the batch with which it
+// began. Only jobs of the worker begin and take it.
 type readAhead struct {
 	after       int64
 	incarnation engine.Incarnation
@@ -17,8 +17,8 @@ type readAhead struct {
 	cancel context.CancelFunc
 }
 
-// prefetch begins to read a range if a slot is free at once and nothing is being read. An error does not matter: the range is read
-// again when it is needed.
+// prefetch begins to read a range if a slot is free at once and nothing is being read. An error does not matter: the
+// range is read again when it is needed.
 func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.ReadRange) {
 	if r == nil || w.ahead.Load() != nil {
 		return

@@ -34,12 +34,16 @@ func (h *history) Read(ctx context.Context, _ string, r engine.ReadRange) (engin
 
 // newAhead returns a worker without an actor.
 func newAhead(t *testing.T, store *history, apply engine.Run) *worker {
-	deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: store, Plane: control.On(outage{})}, Log: zap.NewNop(), Timing: Timing{QueryTimeout: time.Minute},
+	deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: store, Plane: control.On(outage{})},
+		Log: zap.NewNop(), Timing: Timing{QueryTimeout: time.Minute},
 		Limiter: NewLimiter(Limits{Connections: 10, Batches: 2, Log: zap.NewNop()})}
 	deps.Init()
 	t.Cleanup(deps.Wait)
 	t.Cleanup(func() { deps.GiveUp(context.Canceled) })
-	return &worker{deps: deps, def: &engine.Definition{MaxEvents: 2, MaxBytes: 1 << 20, Timeout: time.Minute, Batches: engine.Batches{Apply: apply}}}
+	return &worker{
+		deps: deps, def: &engine.Definition{MaxEvents: 2,
+			MaxBytes: 1 << 20, Timeout: time.Minute, Batches: engine.Batches{Apply: apply}},
+	}
 }
 
 // begun returns the run that an effect begins, nil if none does.
@@ -83,7 +87,9 @@ func TestReadAheadMayLastLongerThanItsBatch(t *testing.T) {
 		}
 		return nil
 	}
-	m := machine.New(&machine.Config{Def: w.def, HeartbeatInterval: time.Minute, AdvanceEvery: time.Minute, Start: time.Now()},
+	m := machine.New(&machine.Config{
+		Def: w.def, HeartbeatInterval: time.Minute, AdvanceEvery: time.Minute, Start: time.Now(),
+	},
 		engine.Lease{Owner: "n", Epoch: 1, Incarnation: 1})
 	var effects []machine.Effect
 	step := func(in machine.Input) { effects = m.Step(in, time.Now()) }
@@ -98,7 +104,8 @@ func TestReadAheadMayLastLongerThanItsBatch(t *testing.T) {
 		step(machine.Done{Op: op, Result: w.batch(ctx, *run, nil, true, nil)})
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("a batch waited for the read that began with it: %d events were applied after the reads %d", len(applied), reads)
+		t.Fatalf("a batch waited for the read that began with it: %d events were applied after the reads %d",
+			len(applied), reads)
 	}
 	if len(applied) != head || !slices.IsSorted(applied) || applied[0] != 1 || applied[head-1] != head {
 		t.Errorf("the events %d were applied, want 1 to %d", applied, head)
@@ -111,8 +118,10 @@ func TestReadAheadMayLastLongerThanItsBatch(t *testing.T) {
 func TestReadAheadThatIsNotNeededIsCancelled(t *testing.T) {
 	row := engine.Lease{Incarnation: 1}
 	for name, end := range map[string]func(w *worker){
-		"the actor stops":           func(w *worker) { w.stop() },
-		"the buffer ends elsewhere": func(w *worker) { w.keepAhead(machine.Run{Row: row, Buffer: machine.Buffer{To: 7}}) },
+		"the actor stops": func(w *worker) { w.stop() },
+		"the buffer ends elsewhere": func(w *worker) {
+			w.keepAhead(machine.Run{Row: row, Buffer: machine.Buffer{To: 7}})
+		},
 		"the server crashed meanwhile": func(w *worker) {
 			w.keepAhead(machine.Run{Row: engine.Lease{Incarnation: 2}, Buffer: machine.Buffer{To: 8}})
 		},

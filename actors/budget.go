@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// tailBytes limits the memory for the windows of all feeds. With less, the projections of busy tenants read the same events one by
-// one. More helps little: a window keeps events for 5 s, and has at most 8 MiB.
+// tailBytes limits the memory for the windows of all feeds. With less, the projections of busy tenants read the same
+// events one by one. More helps little: a window keeps events for 5 s, and has at most 8 MiB.
 const tailBytes = 64 << 20
 
 // windowAge is how long a feed keeps an event. A projection that is slower reads the event again.
@@ -32,8 +32,8 @@ type share struct {
 
 func newBudget(most int) *budget { return &budget{most: most, age: windowAge} }
 
-// use changes how much a share uses. If all shares together use too much, those that have not grown for the longest time give
-// way.
+// use changes how much a share uses. If all shares together use too much, those that have not grown for the longest
+// time give way.
 func (b *budget) use(s *share, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-go/millrace/internal/ownership"
 )
 
-// changesGap is the least time between two rounds of changes. It grows up to searchSoon if searches take longer, so that many
-// notifications cost few searches.
+// changesGap is the least time between two rounds of changes. It grows up to searchSoon if searches take longer, so
+// that many notifications cost few searches.
 const changesGap = 10 * time.Millisecond
 
 // changes are the tenants named by notifications: their states, or the sets of their projections, changed.
@@ -72,8 +72,8 @@ func (n *node) searchedTenants(ctx actor.Context) {
 	}
 }
 
-// checkLeases reads the leases that the node holds of these tenants. It retires lost leases, and drains projections that
-// should not run. It waits for no slot.
+// checkLeases reads the leases that the node holds of these tenants. It retires lost leases, and drains projections
+// that should not run. It waits for no slot.
 func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
 	keys := n.table.KeysOf(tenants)
 	if len(keys) == 0 {
@@ -98,7 +98,8 @@ func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
 	})
 }
 
-// leasesChecked compares the leases that were read with the table. It ignores leases that changed in the table meanwhile.
+// leasesChecked compares the leases that were read with the table. It ignores leases that changed in the table
+// meanwhile.
 func (n *node) leasesChecked(ctx actor.Context, keys []engine.LeaseKey, leases []engine.Lease) {
 	n.leasesSeen(ctx, leases)
 	read := make(map[engine.LeaseKey]engine.Lease, len(leases))

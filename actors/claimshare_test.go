@@ -37,7 +37,10 @@ func (s *claims) Claim(_ context.Context, node engine.Node, rows []int32, _ bool
 	s.claims = append(s.claims, len(rows))
 	leases := make([]engine.Lease, len(rows))
 	for i, row := range rows {
-		leases[i] = engine.Lease{Row: row, ID: projection.ID{Tenant: fmt.Sprint("t", row), Name: "p"}, Owner: node.ID, Epoch: 1, Desired: engine.WantRun}
+		leases[i] = engine.Lease{
+			Row: row, ID: projection.ID{Tenant: fmt.Sprint("t", row), Name: "p"}, Owner: node.ID, Epoch: 1,
+			Desired: engine.WantRun,
+		}
 	}
 	if s.claimed != nil {
 		s.claimed()
@@ -48,13 +51,16 @@ func (s *claims) Claim(_ context.Context, node engine.Node, rows []int32, _ bool
 // newClaim returns a node of one projection, and its search, which found n free leases.
 func newClaim(n int) (*node, *claims, *claim) {
 	store := &claims{wanted: n}
-	deps := &Deps{Store: Store{Ownership: store}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
-		Node: engine.Node{ID: "a", Projections: []string{"p"}, LeaseDuration: time.Hour}, Timing: Timing{QueryTimeout: time.Minute}}
+	deps := &Deps{Store: Store{Ownership: store}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()),
+		Limiter: NewLimiter(Limits{Connections: 4}),
+		Node:    engine.Node{ID: "a", Projections: []string{"p"}, LeaseDuration: time.Hour},
+		Timing:  Timing{QueryTimeout: time.Minute}}
 	deps.Init()
 	deps.Registry.publishSession(func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, time.Now() })
 	c := &claim{members: []engine.Member{deps.Node.Member()}, readOwned: true, report: func(func(ctx actor.Context)) {}}
 	for i := range n {
-		c.free = append(c.free, engine.LeaseRef{Row: int32(i + 1), ID: projection.ID{Tenant: fmt.Sprint("t", i+1), Name: "p"}})
+		c.free = append(c.free, engine.LeaseRef{Row: int32(i + 1),
+			ID: projection.ID{Tenant: fmt.Sprint("t", i+1), Name: "p"}})
 	}
 	return &node{deps: deps, log: deps.Log, table: ownership.NewTable()}, store, c
 }
@@ -70,7 +76,8 @@ func TestOneSearchClaimsAllLeasesOfItsShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(store.claims) != "[5000 5000 2000]" || store.counts != 1 || store.owned != 1 || c.short {
-		t.Errorf("claims of %v leases, %d counts, %d reads of the owned leases, short %v", store.claims, store.counts, store.owned, c.short)
+		t.Errorf("claims of %v leases, %d counts, %d reads of the owned leases, short %v", store.claims, store.counts,
+			store.owned, c.short)
 	}
 	// The owned leases, and two of the three claims.
 	if before != 3 || reports != 4 {
@@ -84,8 +91,10 @@ func TestSearchEndsIfItsShareIsAnother(t *testing.T) {
 		"a node came": func(n *node) {
 			n.deps.Registry.publishSession(func(e *SessionEntry) { e.Members = []engine.Member{{ID: "b"}} })
 		},
-		"the runtime ends":  func(n *node) { n.deps.Refuse() },
-		"heartbeats missed": func(n *node) { n.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Time{} }) },
+		"the runtime ends": func(n *node) { n.deps.Refuse() },
+		"heartbeats missed": func(n *node) {
+			n.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Time{} })
+		},
 	} {
 		n, store, c := newClaim(12_000)
 		store.claimed = func() { change(n) }

@@ -32,7 +32,8 @@ func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Resul
 }
 
 // readParked reads the event of a dead letter. An error counts like one of the replay.
-func (w *worker) readParked(ctx context.Context, r machine.Replaying, s machine.ReadEvent) (machine.Replaying, machine.ReplayStep) {
+func (w *worker) readParked(ctx context.Context, r machine.Replaying,
+	s machine.ReadEvent) (machine.Replaying, machine.ReplayStep) {
 	page, err := func() (page engine.Page, err error) {
 		release, err := w.beside(w.readSlot, true)(ctx)
 		if err != nil {
@@ -49,7 +50,8 @@ func (w *worker) readParked(ctx context.Context, r machine.Replaying, s machine.
 }
 
 // commandStatement takes a step that is a short statement on the control schema.
-func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step machine.ReplayStep) (next machine.Replaying, following machine.ReplayStep, err error) {
+func (w *worker) commandStatement(ctx context.Context, r machine.Replaying,
+	step machine.ReplayStep) (next machine.Replaying, following machine.ReplayStep, err error) {
 	release, err := w.beside(w.ackSlot, true)(ctx)
 	if err != nil {
 		return r, nil, err
@@ -71,7 +73,10 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying, step
 		next, following = r.Discarded(discarded)
 	case machine.BeginReplay:
 		var replay *engine.Replay
-		replay, err = plane.BeginReplay(ctx, r.Row, engine.ReplayRequest{Command: s.Command, LastBegun: s.Unfinished, Types: w.def.Types, AnyOrder: w.def.AnyOrder})
+		replay, err = plane.BeginReplay(ctx, r.Row,
+			engine.ReplayRequest{
+				Command: s.Command, LastBegun: s.Unfinished, Types: w.def.Types, AnyOrder: w.def.AnyOrder,
+			})
 		next, following = r.Begun(replay)
 	case machine.EndReplay:
 		err = w.endReplay(ctx, r.Row, s)

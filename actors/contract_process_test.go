@@ -39,8 +39,8 @@ func inSacrificedProcess(t *testing.T, scenario func(r *rig), want ...string) {
 
 type pointerStrategy struct{ strategyFunc }
 
-// A guardian's strategy runs in the goroutine of the failed actor, inside its mailbox's recover. A panic is not caught there, and
-// EscalateFailure panics.
+// A guardian's strategy runs in the goroutine of the failed actor, inside its mailbox's recover. A panic is not caught
+// there, and EscalateFailure panics.
 func TestGuardianStrategyPanicEndsTheProcess(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
@@ -49,13 +49,15 @@ func TestGuardianStrategyPanicEndsTheProcess(t *testing.T) {
 		{"panics", "strategy gave up", func(actor.Supervisor, *actor.PID, *actor.RestartStatistics, any) {
 			panic("strategy gave up")
 		}},
-		{"escalates", "guardian cannot escalate failure", func(s actor.Supervisor, _ *actor.PID, _ *actor.RestartStatistics, _ any) {
-			s.EscalateFailure("up", nil)
-		}},
+		{"escalates", "guardian cannot escalate failure",
+			func(s actor.Supervisor, _ *actor.PID, _ *actor.RestartStatistics, _ any) {
+				s.EscalateFailure("up", nil)
+			}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			inSacrificedProcess(t, func(r *rig) {
-				pid := r.spawn(r.system.Root, "actor", panicAt("bad"), actor.WithGuardian(&pointerStrategy{test.strategy}))
+				pid := r.spawn(r.system.Root, "actor", panicAt("bad"),
+					actor.WithGuardian(&pointerStrategy{test.strategy}))
 				r.send(pid, "bad")
 				synctest.Wait()
 			}, "panic: boom", test.want, "guardianProcess")
@@ -63,7 +65,8 @@ func TestGuardianStrategyPanicEndsTheProcess(t *testing.T) {
 	}
 }
 
-// Any positive interval works. It also limits how long the throttle's goroutine lives after the first undelivered message.
+// Any positive interval works. It also limits how long the throttle's goroutine lives after the first undelivered
+// message.
 func TestDeadLetterThrottleIntervalOfZeroEndsTheProcess(t *testing.T) {
 	inSacrificedProcess(t, func(r *rig) {
 		system := actor.NewActorSystem(silent(), actor.WithDeadLetterThrottleInterval(0))
@@ -72,8 +75,8 @@ func TestDeadLetterThrottleIntervalOfZeroEndsTheProcess(t *testing.T) {
 	}, "non-positive interval for NewTicker")
 }
 
-// In a ring of one place the second message overwrites the first, and the actor then looks for the first until the process ends.
-// Its goroutine cannot be stopped, so the test needs a process of its own.
+// In a ring of one place the second message overwrites the first, and the actor then looks for the first until the
+// process ends. Its goroutine cannot be stopped, so the test needs a process of its own.
 func TestBoundedDroppingSpins(t *testing.T) {
 	if os.Getenv(sacrificed) == "" {
 		inSacrificedProcess(t, nil, "the actor spins in its mailbox")

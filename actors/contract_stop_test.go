@@ -63,9 +63,11 @@ func TestLateRestartResurrectsAStoppingActor(t *testing.T) {
 			if ctx.Message() == any("beget") {
 				r.spawn(ctx, "grandchild", holdOn[*actor.Stopping](gate))
 			}
-		}), actor.WithSupervisor(strategyFunc(func(s actor.Supervisor, _ *actor.PID, _ *actor.RestartStatistics, _ any) {
-			supervisor = s
-		})))
+		}),
+			actor.WithSupervisor(strategyFunc(func(s actor.Supervisor, _ *actor.PID, _ *actor.RestartStatistics,
+				_ any) {
+				supervisor = s
+			})))
 		r.send(child, "beget")
 		r.expect("child got beget", "grandchild started")
 		r.send(child, "bad")
@@ -103,8 +105,8 @@ func TestParentThatWatchesItsChildSeesTerminatedTwice(t *testing.T) {
 	})
 }
 
-// A name is free before Stopped is handled. A parent that uses it before it has seen Terminated loses the new child: the
-// Terminated of the old child, which has the same name, removes it.
+// A name is free before Stopped is handled. A parent that uses it before it has seen Terminated loses the new child:
+// the Terminated of the old child, which has the same name, removes it.
 func TestNameTakenAgainBeforeTerminatedOrphansTheNewChild(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		gate := make(chan struct{})
@@ -138,8 +140,8 @@ func TestNameTakenAgainBeforeTerminatedOrphansTheNewChild(t *testing.T) {
 	})
 }
 
-// User messages arrive after Stopping, so a timer's message can make a parent respawn a child after it stopped its children. The
-// new child is not stopped.
+// User messages arrive after Stopping, so a timer's message can make a parent respawn a child after it stopped its
+// children. The new child is not stopped.
 func TestChildSpawnedAfterStoppingHangsTheStop(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		gate := make(chan struct{})

@@ -18,13 +18,14 @@ func (f strategyFunc) HandleFailure(_ *actor.ActorSystem, s actor.Supervisor, ch
 }
 
 func stopEveryFailure() actor.PropsOption {
-	return actor.WithSupervisor(strategyFunc(func(s actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics, _ any) {
+	return actor.WithSupervisor(strategyFunc(func(s actor.Supervisor, child *actor.PID, _ *actor.RestartStatistics,
+		_ any) {
 		s.StopChildren(child)
 	}))
 }
 
-// A child is restarted ten times in ten seconds. The eleventh failure stops it. Its parent cannot distinguish that from an orderly
-// stop; only a subscriber of SupervisorEvent can.
+// A child is restarted ten times in ten seconds. The eleventh failure stops it. Its parent cannot distinguish that from
+// an orderly stop; only a subscriber of SupervisorEvent can.
 func TestDefaultStrategyStopsAChildThatFailsOften(t *testing.T) {
 	for name, test := range map[string]struct {
 		interval             time.Duration
@@ -49,7 +50,8 @@ func TestDefaultStrategyStopsAChildThatFailsOften(t *testing.T) {
 				parent := r.system.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 					switch message := ctx.Message().(type) {
 					case *actor.Started:
-						child = ctx.Spawn(actor.PropsFromFunc(all(onStarted(func(actor.Context) { starts++ }), panicAt("bad"))))
+						child = ctx.Spawn(actor.PropsFromFunc(all(onStarted(func(actor.Context) { starts++ }),
+							panicAt("bad"))))
 					case *actor.Terminated:
 						reason = message.Why
 					}
@@ -76,8 +78,8 @@ func TestDefaultStrategyStopsAChildThatFailsOften(t *testing.T) {
 	}
 }
 
-// The delay is the number of failures times the initial one. The count falls back to one as soon as a delay has outgrown the
-// window, which makes a saw-tooth; a window that is never outgrown leaves the delay without a cap.
+// The delay is the number of failures times the initial one. The count falls back to one as soon as a delay has
+// outgrown the window, which makes a saw-tooth; a window that is never outgrown leaves the delay without a cap.
 func TestExponentialBackoffStrategyIsLinear(t *testing.T) {
 	for name, test := range map[string]struct {
 		window time.Duration
@@ -153,7 +155,9 @@ func TestStrategyRunsInTheParentsTurnWithThePanicValue(t *testing.T) {
 // Therefore a strategy may do nothing, and stop the child later.
 func TestStopReachesAChildSuspendedByItsFailure(t *testing.T) {
 	inBubble(t, func(r *rig) {
-		undecided := strategyFunc(func(actor.Supervisor, *actor.PID, *actor.RestartStatistics, any) { r.note("undecided") })
+		undecided := strategyFunc(func(actor.Supervisor, *actor.PID, *actor.RestartStatistics, any) {
+			r.note("undecided")
+		})
 		parent, child := r.family(panicAt("bad"), actor.WithSupervisor(undecided))
 		r.send(child, "bad", "queued")
 		r.expect("child got bad", "undecided")
@@ -192,7 +196,8 @@ func TestStrategyIsStillCalledWhileTheParentStops(t *testing.T) {
 		r.stop(parent)
 		r.expect("parent stopping")
 		close(gate)
-		r.expectInAnyOrder("strategy called", "child stopping", "child stopped", "parent saw child terminated", "parent stopped")
+		r.expectInAnyOrder("strategy called", "child stopping", "child stopped", "parent saw child terminated",
+			"parent stopped")
 	})
 }
 
@@ -202,8 +207,8 @@ func panickyStrategy() actor.PropsOption {
 	}))
 }
 
-// The panic counts as a failure of the parent, so the strategy one level up decides about the parent. The default one restarts
-// it, and a restart stops every child first.
+// The panic counts as a failure of the parent, so the strategy one level up decides about the parent. The default one
+// restarts it, and a restart stops every child first.
 func TestHandleFailurePanicStopsEveryChildAndRestartsTheParent(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		var bad *actor.PID

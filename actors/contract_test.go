@@ -19,11 +19,11 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 )
 
-// The contract tests record the behaviour of protoactor-go that this code relies on. If one fails after an upgrade, a rule of
-// this code can be relaxed or must be reconsidered. Do not make the test pass by changing what it expects.
+// The contract tests record the behaviour of protoactor-go that this code relies on. If one fails after an upgrade, a
+// rule of this code can be relaxed or must be reconsidered. Do not make the test pass by changing what it expects.
 //
-// Each test runs in a synctest bubble: "nothing more happens" is certain there without waiting, and a goroutine that stays behind
-// fails the test.
+// Each test runs in a synctest bubble: "nothing more happens" is certain there without waiting, and a goroutine that
+// stays behind fails the test.
 
 // outlastTimers is longer than any timer that the dependency leaves running: the throttle of dead letters (1 s) and the
 // time-out of a future (10 s).
@@ -93,7 +93,8 @@ func (r *rig) expectInAnyOrder(want ...string) {
 }
 
 // spawn starts an actor that notes each message and then calls hook with it.
-func (r *rig) spawn(in actor.SpawnerContext, name string, hook func(actor.Context), opts ...actor.PropsOption) *actor.PID {
+func (r *rig) spawn(in actor.SpawnerContext, name string, hook func(actor.Context),
+	opts ...actor.PropsOption) *actor.PID {
 	pid, err := in.SpawnNamed(r.props(name, hook, opts...), name)
 	if err != nil {
 		r.t.Errorf("spawn %s: %v", name, err)
@@ -225,8 +226,8 @@ func TestTakenNameGivesErrNameExistsAndThePIDOfTheFirst(t *testing.T) {
 	})
 }
 
-// A message that comes between registration and RegisterHandlers panics in its sender. What is worse, it leaves the mailbox
-// marked as running, so the actor never runs at all.
+// A message that comes between registration and RegisterHandlers panics in its sender. What is worse, it leaves the
+// mailbox marked as running, so the actor never runs at all.
 func TestMessageToAGuessedPIDKillsAHalfMadeActor(t *testing.T) {
 	inBubble(t, func(r *rig) {
 		pid := r.spawn(r.system.Root, "half", nil, actor.WithOnInit(func(actor.Context) {
@@ -281,7 +282,8 @@ func TestOnlyTheDefaultLoggerWritesToStandardStreams(t *testing.T) {
 	}
 }
 
-// captureStandardStreams sends stdout and stderr to a file. The function that it returns restores them and returns the text.
+// captureStandardStreams sends stdout and stderr to a file. The function that it returns restores them and returns the
+// text.
 func captureStandardStreams(t *testing.T) func() string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "streams"))

@@ -18,18 +18,19 @@ import (
 	"github.com/millrace-go/millrace/observe"
 )
 
-// Timing has the intervals of a runtime. Those without a comment are fields of millrace.Config, or constants of package tuning.
+// Timing has the intervals of a runtime. Those without a comment are fields of millrace.Config, or constants of package
+// tuning.
 type Timing struct {
 	HeartbeatInterval time.Duration
-	// ListPeers is the time between two checks of the other nodes. Confirm is the least time between the two checks that
-	// must both miss the session lock of a node before it is marked dead.
+	// ListPeers is the time between two checks of the other nodes. Confirm is the least time between the two checks
+	// that must both miss the session lock of a node before it is marked dead.
 	ListPeers, Confirm time.Duration
 	PollInterval       time.Duration
 	ReconcileInterval  time.Duration
 	AdvanceInterval    time.Duration
 	QueryTimeout       time.Duration
-	// ReplayRest is how long nothing is replayed after a replay that had no effect, through no fault of its event. It doubles
-	// with each such replay in a row.
+	// ReplayRest is how long nothing is replayed after a replay that had no effect, through no fault of its event. It
+	// doubles with each such replay in a row.
 	ReplayRest time.Duration
 }
 
@@ -52,7 +53,8 @@ type Deps struct {
 	Store
 	System *actor.ActorSystem
 	Log    *zap.Logger
-	// Node is the node as others see it. Registered also has the projections whose operations it carries out without running them.
+	// Node is the node as others see it. Registered also has the projections whose operations it carries out without
+	// running them.
 	Node, Registered engine.Node
 	Timing           Timing
 	Definitions      map[string]*engine.Definition
@@ -82,8 +84,8 @@ func (d *Deps) Init() {
 
 // lifetime ends the work of a runtime in steps.
 type lifetime struct {
-	// accept ends when no further batch may begin, life when the work in progress is cancelled, and registered when the node
-	// deregisters, even if work is still in progress.
+	// accept ends when no further batch may begin, life when the work in progress is cancelled, and registered when the
+	// node deregisters, even if work is still in progress.
 	accept, life, registered context.Context
 
 	refuse, deregister context.CancelFunc
@@ -120,9 +122,10 @@ func (l *lifetime) Wait() {
 	l.over.Store(true)
 }
 
-// Run runs work in a goroutine, for at most limit. Then done is called with its error in the actor of ctx, unless that actor has
-// stopped. Only an actor may call Run, so that no work begins after Wait.
-func (d *Deps) Run(ctx actor.Context, limit time.Duration, work func(ctx context.Context) error, done func(ctx actor.Context, err error)) (cancel context.CancelFunc) {
+// Run runs work in a goroutine, for at most limit. Then done is called with its error in the actor of ctx, unless that
+// actor has stopped. Only an actor may call Run, so that no work begins after Wait.
+func (d *Deps) Run(ctx actor.Context, limit time.Duration, work func(ctx context.Context) error,
+	done func(ctx actor.Context, err error)) (cancel context.CancelFunc) {
 	return d.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -132,7 +135,8 @@ func (d *Deps) Run(ctx actor.Context, limit time.Duration, work func(ctx context
 }
 
 // runUnbounded runs work in a goroutine. The actor of ctx then calls what work returns.
-func (d *Deps) runUnbounded(ctx actor.Context, work func(ctx context.Context) func(actor.Context)) (cancel context.CancelFunc) {
+func (d *Deps) runUnbounded(ctx actor.Context,
+	work func(ctx context.Context) func(actor.Context)) (cancel context.CancelFunc) {
 	self := ctx.Self()
 	life, cancel := context.WithCancel(d.life)
 	d.Own(func() {

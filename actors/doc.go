@@ -1,5 +1,5 @@
-// Package actors has the node, the listener, the feeds and the projections of a runtime, and the one shell around them. It is
-// part of the engine and promises no compatibility.
+// Package actors has the node, the listener, the feeds and the projections of a runtime, and the one shell around them.
+// It is part of the engine and promises no compatibility.
 //
 // # Who is authoritative
 //
@@ -11,13 +11,13 @@
 //	is a lease lost, may a batch commit?  the database alone
 //	does the server answer?               the supervisor's gate, by a probe
 //
-// Messages between them pass through the supervisor, so that each can be restarted without the others. Only a feed and its
-// projections talk directly, and are restarted together. Messages about a lease carry its row and epoch, and those about an
-// earlier epoch are dropped. A restarted node gets the projections that run. It reads from the database which leases it owns, and
-// asks for the difference. What status, health and waits need is published in the Registry.
+// Messages between them pass through the supervisor, so that each can be restarted without the others. Only a feed and
+// its projections talk directly, and are restarted together. Messages about a lease carry its row and epoch, and those
+// about an earlier epoch are dropped. A restarted node gets the projections that run. It reads from the database which
+// leases it owns, and asks for the difference. What status, health and waits need is published in the Registry.
 //
-// Receive never blocks. Work on the database runs in a goroutine, and what follows from it is called in the actor (Deps.Run).
-// A restarted actor has another name, so work of the earlier one has no effect on it.
+// Receive never blocks. Work on the database runs in a goroutine, and what follows from it is called in the actor
+// (Deps.Run). A restarted actor has another name, so work of the earlier one has no effect on it.
 //
 // # An event from append to checkpoint
 //

@@ -51,8 +51,8 @@ func (w *worker) examine(ctx context.Context, err error) finding {
 	return finding{fault: &fault, outage: !fault.Unreachable && w.outage(ctx, &fault)}
 }
 
-// outage reports whether a batch failed because a service that its handler depends on is down, and not because of an event. It
-// asks the user's IsOutage.
+// outage reports whether a batch failed because a service that its handler depends on is down, and not because of an
+// event. It asks the user's IsOutage.
 func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	isOutage := w.def.Breaker.IsOutage
 	if isOutage == nil {
@@ -64,23 +64,26 @@ func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	if _, asks := projection.RequestedAction(fault.Err); asks || machine.Permanent(fault.Err) {
 		return false
 	}
-	outage, asked := usercode.Ask(ctx, askTimeout, func(context.Context) bool { return isOutage(usercode.Open(fault.Err)) })
+	outage, asked := usercode.Ask(ctx, askTimeout,
+		func(context.Context) bool { return isOutage(usercode.Open(fault.Err)) })
 	if asked != nil && ctx.Err() == nil {
-		w.log(zap.ErrorLevel, "outage check gave no answer, failure attributed to the event", zap.NamedError("reason", asked),
+		w.log(zap.ErrorLevel, "outage check gave no answer, failure attributed to the event",
+			zap.NamedError("reason", asked),
 			zap.String("stack", usercode.StackOf(asked)), zap.Error(fault.Err))
 	}
 	return outage
 }
 
-// askTimeout limits a call of a projection's FailureHandler or IsOutage. The event that it decides about, and later events, wait
-// meanwhile.
+// askTimeout limits a call of a projection's FailureHandler or IsOutage. The event that it decides about, and later
+// events, wait meanwhile.
 const askTimeout = 5 * time.Second
 
 // ask calls the user's FailureHandler and returns its answer.
 func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 	f.Err = usercode.Open(f.Err)
 	ctx = event.CausedBy(engine.WithProjection(ctx, f.Projection), f.Projection.Tenant, f.Event)
-	action, err := usercode.Ask(ctx, askTimeout, func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
+	action, err := usercode.Ask(ctx, askTimeout,
+		func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
 	if err == nil && !engine.KnownAction(action) {
 		err = fmt.Errorf("it returned %v", action)
 	}
@@ -88,7 +91,8 @@ func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 		return machine.Answer{Action: &action}
 	}
 	if ctx.Err() == nil {
-		w.log(zap.ErrorLevel, "failure handler gave no answer, default policy applies", zap.String("stream", f.Event.Stream),
+		w.log(zap.ErrorLevel, "failure handler gave no answer, default policy applies",
+			zap.String("stream", f.Event.Stream),
 			zap.String("type", f.Event.Type), zap.Int64("position", f.Event.Position), zap.Int("attempt", f.Attempt),
 			zap.Error(err), zap.String("stack", usercode.StackOf(err)))
 	}

@@ -34,7 +34,8 @@ func TestFailureHandlerThatGivesNoAnswerIsLoggedAndLeavesTheDecisionToThePolicy(
 		switch said := logs.All(); {
 		case test.says == "" && (answer.Action == nil || *answer.Action != projection.ActionSkip || len(said) > 0):
 			t.Errorf("%s: %v, %v", name, answer, said)
-		case test.says != "" && (answer.Action != nil || len(said) != 1 || !strings.Contains(said[0].ContextMap()["error"].(string), test.says)):
+		case test.says != "" && (answer.Action != nil ||
+			len(said) != 1 || !strings.Contains(said[0].ContextMap()["error"].(string), test.says)):
 			t.Errorf("%s: %v, %v, want %q", name, answer, said, test.says)
 		}
 	}
@@ -53,8 +54,8 @@ func (classified) Classify(err error) *engine.Fault {
 	return &fault
 }
 
-// A handler may depend on another PostgreSQL server, whose errors look like those of the store. The breaker is not asked about
-// errors of the batch's own connection.
+// A handler may depend on another PostgreSQL server, whose errors look like those of the store. The breaker is not
+// asked about errors of the batch's own connection.
 func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault engine.Fault
@@ -65,10 +66,17 @@ func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
 		"an unclear one of the batch":         {engine.Fault{Class: engine.Unclear}, false},
 		"an outage that it returned":          {engine.Fault{Class: engine.Infrastructure, Returned: true}, true},
 		"an outage of the batch's connection": {engine.Fault{Class: engine.Infrastructure}, false},
-		"while the server is unreachable":     {engine.Fault{Class: engine.Infrastructure, Returned: true, Unreachable: true}, false},
-		"a request of the handler":            {engine.Fault{Class: engine.HandlerFault, Err: projection.Skip(errors.New("unwanted"))}, false},
+		"while the server is unreachable": {
+			engine.Fault{Class: engine.Infrastructure, Returned: true, Unreachable: true}, false,
+		},
+		"a request of the handler": {
+			engine.Fault{Class: engine.HandlerFault, Err: projection.Skip(errors.New("unwanted"))}, false,
+		},
 	} {
-		deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Health: classified{}, Plane: control.On(classified{})}, Timing: Timing{QueryTimeout: time.Minute}}
+		deps := &Deps{
+			System: NewSystem(zap.NewNop()), Store: Store{Health: classified{}, Plane: control.On(classified{})},
+			Timing: Timing{QueryTimeout: time.Minute},
+		}
 		deps.Init()
 		w := worker{deps: deps, def: &engine.Definition{}}
 		w.def.Breaker.IsOutage = func(error) bool { return true }
@@ -89,7 +97,10 @@ func (unreachable) Probe(context.Context) error { return errors.New("away") }
 
 func TestFaultThatMayBeTheServersIsProbed(t *testing.T) {
 	for health, away := range map[engine.Health]bool{classified{}: false, unreachable{}: true} {
-		deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Health: health, Plane: control.On(classified{})}, Timing: Timing{QueryTimeout: time.Minute}}
+		deps := &Deps{
+			System: NewSystem(zap.NewNop()), Store: Store{Health: health, Plane: control.On(classified{})},
+			Timing: Timing{QueryTimeout: time.Minute},
+		}
 		deps.Init()
 		w := worker{deps: deps, def: &engine.Definition{}}
 		found := w.examine(t.Context(), &engine.Fault{Class: engine.Unclear, Probe: true, Err: errors.New("unclear")})

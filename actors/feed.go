@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// windowEvents and windowBytes limit the newest events that a feed keeps. A projection that is further behind reads for
-	// itself.
+	// windowEvents and windowBytes limit the newest events that a feed keeps. A projection that is further behind reads
+	// for itself.
 	windowEvents = 4096
 	windowBytes  = 8 << 20
 )
 
-// feed follows the end of one tenant's events for all projections of the tenant on this node. It settles once, reads new events
-// once, and sends the same slice to all.
+// feed follows the end of one tenant's events for all projections of the tenant on this node. It settles once, reads
+// new events once, and sends the same slice to all.
 type feed struct {
 	deps   *Deps
 	log    *zap.Logger
@@ -49,7 +49,8 @@ type feed struct {
 // subscriber is a projection that the feed sends events to.
 type subscriber struct {
 	pid *actor.PID
-	// taken is the position up to which it has taken the events, or machine.NotTaking. If it is nil, all events are kept.
+	// taken is the position up to which it has taken the events, or machine.NotTaking. If it is nil, all events are
+	// kept.
 	taken *atomic.Int64
 }
 
@@ -76,7 +77,9 @@ type poll struct{ cancel context.CancelFunc }
 
 // NewFeed returns the feed of a tenant.
 func NewFeed(deps *Deps, tenant string) Behaviour {
-	return &feed{deps: deps, log: deps.Log.With(zap.String("tenant", tenant)), tenant: tenant, subs: make(map[string]subscriber)}
+	return &feed{
+		deps: deps, log: deps.Log.With(zap.String("tenant", tenant)), tenant: tenant, subs: make(map[string]subscriber),
+	}
 }
 
 func (f *feed) Start(ctx actor.Context) {
@@ -88,8 +91,8 @@ func (f *feed) Start(ctx actor.Context) {
 	f.poll(ctx)
 }
 
-// publish changes the feed's entry in the registry, and amend does if it has one. If the tenant was dropped and created again under its
-// name, the entry is that of another feed by now.
+// publish changes the feed's entry in the registry, and amend does if it has one. If the tenant was dropped and created
+// again under its name, the entry is that of another feed by now.
 func (f *feed) publish(change func(*FeedEntry)) {
 	if f.deps.Feeds.find(f.tenant) == f.ref {
 		f.deps.Registry.publishFeed(f.tenant, change)
@@ -109,8 +112,8 @@ func (f *feed) newTail() engine.Tail {
 	return tail
 }
 
-// readSlot is the ReadSlot of the tail. The wait for the slot has no limit: if thousands of feeds wait, all of them would reach it,
-// and begin again.
+// readSlot is the ReadSlot of the tail. The wait for the slot has no limit: if thousands of feeds wait, all of them
+// would reach it, and begin again.
 func (f *feed) readSlot(ctx context.Context) (limited context.Context, release func(), err error) {
 	f.amend(func(e *FeedEntry) { e.Queued = true })
 	free, err := f.deps.Limiter.read(ctx, f.deps.Limiter.feed(f.tenant))
@@ -223,7 +226,8 @@ func (f *feed) forget() {
 // poll polls for new events. If a poll is in progress, another one follows it.
 func (f *feed) poll(ctx actor.Context) { f.pollUpTo(ctx, engine.UnknownPosition) }
 
-// pollUpTo polls for new events. If a poll is in progress, another one follows it, unless that settles up to a position.
+// pollUpTo polls for new events. If a poll is in progress, another one follows it, unless that settles up to a
+// position.
 func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 	switch {
 	case f.polls.current != nil:
@@ -255,9 +259,10 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 	})
 }
 
-// take takes the events of an append in this process, which woke the feed, as if a poll had found them. It returns false if own is nil or
-// a poll is needed. A poll in progress has the tail for itself, and may find these events too. An append that began before the feed knew
-// its mark may be that of a tenant that was dropped, and created again under its name.
+// take takes the events of an append in this process, which woke the feed, as if a poll had found them. It returns
+// false if own is nil or a poll is needed. A poll in progress has the tail for itself, and may find these events too.
+// An append that began before the feed knew its mark may be that of a tenant that was dropped, and created again under
+// its name.
 func (f *feed) take(ctx actor.Context, own *engine.Page, woken time.Time) bool {
 	if own == nil || f.polls.current != nil || !f.known || len(f.subs) == 0 || own.Asked.Before(f.since) {
 		return false
@@ -315,8 +320,8 @@ func (f *feed) extend(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
 	f.account(ctx)
 }
 
-// needed is the position up to which all subscribers have taken the events. A subscriber that is so far behind that it reads
-// for itself does not count, unless it will reach the window soon. For followers, all events are kept.
+// needed is the position up to which all subscribers have taken the events. A subscriber that is so far behind that it
+// reads for itself does not count, unless it will reach the window soon. For followers, all events are kept.
 func (f *feed) needed() int64 {
 	if f.deps.Events.Followers().Followed(f.tenant) {
 		return f.window.From
@@ -370,9 +375,12 @@ func (f *feed) account(ctx actor.Context) {
 	}
 }
 
-// advanced returns the window, for the subscribers, for the batches that begin from now on and for the tenant's followers.
+// advanced returns the window, for the subscribers, for the batches that begin from now on and for the tenant's
+// followers.
 func (f *feed) advanced() *messages.TailAdvanced {
-	advanced := &messages.TailAdvanced{Incarnation: f.incarnation, Mark: f.window.Mark, From: f.window.From, Events: f.window.Events}
+	advanced := &messages.TailAdvanced{
+		Incarnation: f.incarnation, Mark: f.window.Mark, From: f.window.From, Events: f.window.Events,
+	}
 	_, advanced.Asked, _ = f.window.Oldest()
 	f.ref.newest.Store(advanced)
 	// Without subscribers it polls no more. A feed that was replaced may have events of a tenant that was dropped.

@@ -19,7 +19,8 @@ type feedFaults struct {
 	count int
 	last  *engine.Fault
 	at    time.Time
-	// waiting reports that the feed does not poll: it waits for the gate, for a delay, or for a repair of its configuration.
+	// waiting reports that the feed does not poll: it waits for the gate, for a delay, or for a repair of its
+	// configuration.
 	waiting       bool
 	misconfigured bool
 }
@@ -44,8 +45,8 @@ func (f *feed) failed(ctx actor.Context, err error) {
 	f.polls.next = f.deps.After(ctx, repairedEvery, f.goOn)
 }
 
-// serverAnswers is called after a fault, when the server can be reached. waited reports that it could not be reached before.
-// The first fault of an outage then costs no delay, so that all feeds continue when the server is back.
+// serverAnswers is called after a fault, when the server can be reached. waited reports that it could not be reached
+// before. The first fault of an outage then costs no delay, so that all feeds continue when the server is back.
 func (f *feed) serverAnswers(ctx actor.Context, waited bool) {
 	if f.faults.last == nil {
 		return
@@ -53,7 +54,8 @@ func (f *feed) serverAnswers(ctx actor.Context, waited bool) {
 	delay := FaultDelay(f.faults.count)
 	switch {
 	case !waited:
-		f.log.Warn("fault not counted, retrying", zap.Stringer("class", f.faults.last.Class), zap.Int("attempt", f.faults.count),
+		f.log.Warn("fault not counted, retrying", zap.Stringer("class", f.faults.last.Class),
+			zap.Int("attempt", f.faults.count),
 			zap.Error(f.faults.last.Err))
 	case f.faults.count > 1:
 		delay = FaultDelay(f.faults.count-1) - time.Since(f.faults.at)

@@ -17,9 +17,9 @@ type Figures struct {
 	// States and Breakers count the projections in each phase, and with a breaker in each state.
 	States   map[machine.Phase]int
 	Breakers map[projection.BreakerState]int
-	// Behind is the sum of the positions by which they are behind their settled marks, and MostBehind is the largest of these
-	// numbers. Oldest is the time at which the oldest event that they have not handled was appended. It is zero if there is
-	// none.
+	// Behind is the sum of the positions by which they are behind their settled marks, and MostBehind is the largest of
+	// these numbers. Oldest is the time at which the oldest event that they have not handled was appended. It is zero
+	// if there is none.
 	Behind, MostBehind int64
 	Oldest             time.Time
 	// Parked counts the parked events.
@@ -29,8 +29,8 @@ type Figures struct {
 // figuresAtOnce is how many projections are added up at a time. In between, actors publish.
 const figuresAtOnce = 500
 
-// Figures returns the figures of this node's projections by name, or by name and tenant. It visits all projections, and delays
-// none of them for long.
+// Figures returns the figures of this node's projections by name, or by name and tenant. It visits all projections, and
+// delays none of them for long.
 func (r *Registry) Figures(byTenant bool) []*Figures {
 	type key struct{ tenant, name string }
 	found := make(map[key]*Figures)
@@ -46,7 +46,10 @@ func (r *Registry) Figures(byTenant bool) []*Figures {
 			}
 			f := found[k]
 			if f == nil {
-				f = &Figures{Tenant: k.tenant, Name: k.name, States: make(map[machine.Phase]int), Breakers: make(map[projection.BreakerState]int)}
+				f = &Figures{
+					Tenant: k.tenant, Name: k.name, States: make(map[machine.Phase]int),
+					Breakers: make(map[projection.BreakerState]int),
+				}
 				found[k] = f
 			}
 			f.add(p)
@@ -77,7 +80,8 @@ func (f *Figures) add(p *registered) {
 	}
 }
 
-// LongestHold returns how many tenants' settled marks are held back or cannot be read on this node, and since when the first.
+// LongestHold returns how many tenants' settled marks are held back or cannot be read on this node, and since when the
+// first.
 func (r *Registry) LongestHold() (tenants int, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,16 +17,16 @@ const (
 	headsAtOnce = 250
 	// cycleMost is in how many rounds the heads of all tenants are read at the latest.
 	cycleMost = 12
-	// noticeGrace is how much later than its events a notification may arrive. missedFor is how long a tenant is polled in each
-	// round after a poll found events without a notification.
+	// noticeGrace is how much later than its events a notification may arrive. missedFor is how long a tenant is polled
+	// in each round after a poll found events without a notification.
 	noticeGrace = time.Second
 	missedFor   = 24 * time.Hour
 )
 
-// heads is the poll of the heads of the node's tenants. It finds events whose notification was lost, or never sent. Each
-// PollInterval is a round. It reads the tenants of one statement, or a twelfth of all tenants if that is more, and beside them
-// those in which a poll found events without a notification. So a node with many tenants reads each once in twelve rounds, unless
-// its writers do not notify.
+// heads is the poll of the heads of the node's tenants. It finds events whose notification was lost, or never sent.
+// Each PollInterval is a round. It reads the tenants of one statement, or a twelfth of all tenants if that is more, and
+// beside them those in which a poll found events without a notification. So a node with many tenants reads each once in
+// twelve rounds, unless its writers do not notify.
 type heads struct {
 	cycle   []string          // tenants whose heads were not read yet in this cycle
 	rounds  int               // that are left of the cycle
@@ -38,7 +38,8 @@ type heads struct {
 	timer   *time.Timer
 }
 
-// missed is when a poll found events of a tenant without a notification. It is confirmed if none arrived until the next round.
+// missed is when a poll found events of a tenant without a notification. It is confirmed if none arrived until the next
+// round.
 type missed struct {
 	at        time.Time
 	confirmed bool
@@ -83,8 +84,8 @@ func (h *heads) nextRound(feeds *Router, all bool) []string {
 	return slices.AppendSeq(round, maps.Keys(h.missed))
 }
 
-// reviewMissed forgets tenants without a feed, those whose notifications were late, and those whose last event without a
-// notification was found long ago.
+// reviewMissed forgets tenants without a feed, those whose notifications were late, and those whose last event without
+// a notification was found long ago.
 func (h *heads) reviewMissed(feeds *Router, now time.Time) {
 	for tenant, m := range h.missed {
 		ref := feeds.find(tenant)
@@ -136,8 +137,8 @@ func (n *node) headsRead(ctx actor.Context, began time.Time, tenants []string, m
 	}
 }
 
-// catchUp finds out what this node missed while it was cut off: notifications, and changes by a crash of the server. One
-// statement reads all leases, and a few read the heads of all tenants.
+// catchUp finds out what this node missed while it was cut off: notifications, and changes by a crash of the server.
+// One statement reads all leases, and a few read the heads of all tenants.
 func (n *node) catchUp(ctx actor.Context) {
 	n.search.resync, n.search.revalidate = 0, true
 	n.beginRound(true)

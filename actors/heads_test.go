@@ -25,7 +25,8 @@ func feedsOf(n int) *Router {
 
 func TestHeadsOfManyTenantsAreReadOnceInTwelveRounds(t *testing.T) {
 	t.Parallel()
-	for tenants, want := range map[int]struct{ rounds, most int }{0: {1, 0}, 1: {1, 1}, headsAtOnce: {1, headsAtOnce}, 600: {3, headsAtOnce}, 10_000: {cycleMost, 834}} {
+	for tenants, want := range map[int]struct{ rounds, most int }{0: {1, 0}, 1: {1, 1}, headsAtOnce: {1, headsAtOnce},
+		600: {3, headsAtOnce}, 10_000: {cycleMost, 834}} {
 		feeds, h := feedsOf(tenants), heads{missed: make(map[string]missed)}
 		for cycle := range 2 {
 			read := make(map[string]int)
@@ -59,7 +60,8 @@ func TestTenantsWhoseWritersDoNotNotifyAreReadInEachRound(t *testing.T) {
 	for range 2 * cycleMost {
 		h.reviewMissed(feeds, now)
 		round := h.nextRound(feeds, false)
-		if n := len(slices.DeleteFunc(slices.Clone(round), func(tenant string) bool { return tenant != "t5" })); n != 1 || slices.Contains(round, "gone") {
+		if n := len(slices.DeleteFunc(slices.Clone(round),
+			func(tenant string) bool { return tenant != "t5" })); n != 1 || slices.Contains(round, "gone") {
 			t.Fatalf("t5 is %d times in a round of %d tenants", n, len(round))
 		}
 	}

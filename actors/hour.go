@@ -19,8 +19,8 @@ const (
 // minute has the figures of one minute. at counts minutes since 1970. It is zero if nothing is known.
 type minute struct {
 	at int64
-	// applied counts the events that were handled in it. behind and lag are how far projections were behind at its end, in positions and
-	// in seconds.
+	// applied counts the events that were handled in it. behind and lag are how far projections were behind at its end,
+	// in positions and in seconds.
 	applied, behind, lag int64
 }
 
@@ -37,7 +37,8 @@ func (m *minutes) series(last int64) (s engine.Series) {
 			now = minute{}
 		}
 		if len(s.Behind) > 0 || now.applied+now.behind+now.lag > 0 {
-			s.Applied, s.Behind, s.Lag = append(s.Applied, now.applied), append(s.Behind, now.behind), append(s.Lag, now.lag)
+			s.Applied, s.Behind, s.Lag = append(s.Applied, now.applied), append(s.Behind, now.behind),
+				append(s.Lag, now.lag)
 		}
 	}
 	if len(s.Behind) > 0 {
@@ -61,7 +62,8 @@ type tracked struct {
 	minutes
 }
 
-// sample ends the minute that went on if a new one has begun. It visits the projections that are behind, and delays none of them for long.
+// sample ends the minute that went on if a new one has begun. It visits the projections that are behind, and delays
+// none of them for long.
 func (r *Registry) sample(now time.Time) {
 	at := now.Unix() / 60
 	r.mu.Lock()
@@ -93,7 +95,10 @@ func (r *Registry) sample(now time.Time) {
 		}
 		r.mu.Unlock()
 	}
-	slices.SortFunc(worst, func(a, b waits) int { return cmp.Or(cmp.Compare(b.age, a.age), engine.CompareIDs(a.id, b.id)) })
+	slices.SortFunc(worst, func(a,
+		b waits) int {
+		return cmp.Or(cmp.Compare(b.age, a.age), engine.CompareIDs(a.id, b.id))
+	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := &r.hour
@@ -109,8 +114,8 @@ type waits struct {
 	age time.Duration
 }
 
-// waits returns for how long the first event has waited for a projection. If its events cannot be read, it is the time since which it
-// does not move.
+// waits returns for how long the first event has waited for a projection. If its events cannot be read, it is the time
+// since which it does not move.
 func (r *Registry) waits(p *registered, now time.Time) waits {
 	w := waits{id: p.id}
 	switch {
@@ -123,8 +128,8 @@ func (r *Registry) waits(p *registered, now time.Time) waits {
 	return w
 }
 
-// track adds a minute to the projections that are tracked and to those that wait the longest now. Of these it keeps those that had the
-// longest lags within the hour.
+// track adds a minute to the projections that are tracked and to those that wait the longest now. Of these it keeps
+// those that had the longest lags within the hour.
 func (r *Registry) track(longest []waits, ended int64, now time.Time) {
 	h := &r.hour
 	for _, w := range longest {
@@ -139,7 +144,10 @@ func (r *Registry) track(longest []waits, ended int64, now time.Time) {
 		if p == nil {
 			p = &registered{} // its tenant is gone
 		}
-		t.put(minute{at: ended, applied: max(0, p.Applied-t.applied), behind: p.behind(), lag: int64(r.waits(p, now).age / time.Second)})
+		t.put(minute{
+			at: ended, applied: max(0, p.Applied-t.applied), behind: p.behind(),
+			lag: int64(r.waits(p, now).age / time.Second),
+		})
 		t.applied = p.Applied
 		if lags := t.series(ended).Lag; len(lags) > 0 {
 			peaks[t] = slices.Max(lags)

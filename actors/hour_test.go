@@ -21,7 +21,8 @@ func series(last int64, minutes ...[3]int64) (s engine.Series) {
 }
 
 func equalSeries(a, b engine.Series) bool {
-	return a.Last == b.Last && slices.Equal(a.Applied, b.Applied) && slices.Equal(a.Behind, b.Behind) && slices.Equal(a.Lag, b.Lag)
+	return a.Last == b.Last && slices.Equal(a.Applied, b.Applied) && slices.Equal(a.Behind, b.Behind) &&
+		slices.Equal(a.Lag, b.Lag)
 }
 
 func TestHourHasTheMinutesThatEnded(t *testing.T) {
@@ -51,10 +52,17 @@ func TestHourHasTheMinutesThatEnded(t *testing.T) {
 	r.sample(begin(first + 2))
 	at(id, 40, 53, 53, time.Time{})
 	r.sample(begin(first + 5)) // the node could not send a heartbeat for two minutes
-	want := engine.Hour{Series: series(first+4, [3]int64{15, 40, 60}, [3]int64{3, 40, 120}, [3]int64{40, 0, 0}, [3]int64{}, [3]int64{}),
-		Worst: []engine.ProjectionSeries{{ID: id, Series: series(first+4, [3]int64{0, 40, 60}, [3]int64{3, 40, 120}, [3]int64{40, 0, 0}, [3]int64{}, [3]int64{})}}}
+	want := engine.Hour{Series: series(first+4, [3]int64{15, 40, 60}, [3]int64{3, 40, 120}, [3]int64{40, 0, 0},
+		[3]int64{}, [3]int64{}),
+		Worst: []engine.ProjectionSeries{
+			{
+				ID: id, Series: series(first+4, [3]int64{0, 40, 60},
+					[3]int64{3, 40, 120}, [3]int64{40, 0, 0}, [3]int64{}, [3]int64{}),
+			},
+		}}
 	got := r.Summary().Hour
-	if got == nil || !equalSeries(got.Series, want.Series) || len(got.Worst) != 1 || got.Worst[0].ID != id || !equalSeries(got.Worst[0].Series, want.Worst[0].Series) {
+	if got == nil || !equalSeries(got.Series, want.Series) || len(got.Worst) != 1 || got.Worst[0].ID != id ||
+		!equalSeries(got.Worst[0].Series, want.Worst[0].Series) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for minute := range int64(minutesKept + 1) {
@@ -72,15 +80,19 @@ func TestHourIsSmallWhateverLags(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for minute := range 3 * minutesKept {
 		for i := range 2000 {
-			r.publish(projection.ID{Tenant: fmt.Sprint("t", i/10), Name: fmt.Sprint("p", i%10)}, func(e *ProjectionEntry) {
-				e.Status = machine.Status{Phase: machine.CatchUp, Mark: 99_999, Oldest: now.Add(-time.Duration(minute*i) * time.Second)}
-				e.Applied++
-			})
+			r.publish(projection.ID{Tenant: fmt.Sprint("t", i/10), Name: fmt.Sprint("p", i%10)},
+				func(e *ProjectionEntry) {
+					e.Status = machine.Status{
+						Phase: machine.CatchUp, Mark: 99_999, Oldest: now.Add(-time.Duration(minute*i) * time.Second),
+					}
+					e.Applied++
+				})
 		}
 		r.sample(now.Add(time.Duration(minute) * time.Minute))
 	}
 	summary := r.Summary()
-	if len(summary.Hour.Worst) != engine.MaxWorst || len(r.hour.worst) != engine.MaxWorst || summary.Hour.Worst[0].ID != (projection.ID{Tenant: "t199", Name: "p9"}) {
+	if len(summary.Hour.Worst) != engine.MaxWorst || len(r.hour.worst) != engine.MaxWorst ||
+		summary.Hour.Worst[0].ID != (projection.ID{Tenant: "t199", Name: "p9"}) {
 		t.Errorf("the worst are %+v", summary.Hour.Worst)
 	}
 	with, err := summary.Encode()
@@ -96,7 +108,8 @@ func TestHourIsSmallWhateverLags(t *testing.T) {
 	if took := len(with) - len(without); took > 6000 {
 		t.Errorf("the hour takes %d bytes", took)
 	}
-	if read := engine.DecodeSummary([]byte(with)); read == nil || !equalSeries(read.Hour.Series, hour.Series) || read.Hour.Worst[0].ID != hour.Worst[0].ID {
+	if read := engine.DecodeSummary([]byte(with)); read == nil || !equalSeries(read.Hour.Series, hour.Series) ||
+		read.Hour.Worst[0].ID != hour.Worst[0].ID {
 		t.Errorf("%+v", read)
 	}
 }

@@ -59,7 +59,8 @@ func (n *node) release(ctx actor.Context) {
 	})
 }
 
-// released handles the result of a release. A release that failed may have been committed: the next read of the leases shows it.
+// released handles the result of a release. A release that failed may have been committed: the next read of the leases
+// shows it.
 func (n *node) released(ctx actor.Context, advances []engine.Advance, err error) {
 	n.carryOut(ctx, n.table.Released(advances, err))
 	if err == nil {
@@ -147,8 +148,8 @@ func (n *node) readOrders(ctx actor.Context) {
 	})
 }
 
-// ordered carries out orders. The projection of a paused one is drained. changed are those whose desired state was set: a
-// projection that should run tries again at once.
+// ordered carries out orders. The projection of a paused one is drained. changed are those whose desired state was set:
+// a projection that should run tries again at once.
 func (n *node) ordered(ctx actor.Context, orders map[int32]engine.Orders, changed map[int32]bool) {
 	for row, o := range orders {
 		key, phase := n.table.Lease(row)
@@ -212,7 +213,8 @@ func (n *node) readLeases(ctx actor.Context) {
 	})
 }
 
-// answer answers a request for a lease. The error wraps projection.ErrLeaseLost if the lease is not the projection's any more.
+// answer answers a request for a lease. The error wraps projection.ErrLeaseLost if the lease is not the projection's
+// any more.
 func (n *node) answer(ctx actor.Context, r leaseRequest, lease engine.Lease, exists bool, err error) {
 	if err == nil {
 		if err = r.Lease.Check(lease, exists); !exists {

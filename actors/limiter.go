@@ -13,17 +13,18 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Limiter limits how many batches, deliveries and short statements run at once, in all and for each tenant. So no tenant takes all
-// slots, and nothing queues inside the connection pool. Package internal/fair says which request gets the next free slot: slots
-// are shared among the tenants that wait, and then among the projections of a tenant, by their weights.
+// Limiter limits how many batches, deliveries and short statements run at once, in all and for each tenant. So no
+// tenant takes all slots, and nothing queues inside the connection pool. Package internal/fair says which request gets
+// the next free slot: slots are shared among the tenants that wait, and then among the projections of a tenant, by
+// their weights.
 //
-// Deliveries have slots of their own, since they hold no connection while they wait for their receivers. Projections whose
-// last delivery took long share half of those slots, in all and of each tenant: receivers that hang leave the other half to
-// other projections. The statements of deliveries share a few connections beside those of the batches.
+// Deliveries have slots of their own, since they hold no connection while they wait for their receivers. Projections
+// whose last delivery took long share half of those slots, in all and of each tenant: receivers that hang leave the
+// other half to other projections. The statements of deliveries share a few connections beside those of the batches.
 //
-// Batches that share messages hold no connection while they run. They have slots of their own, several for each connection of the
-// batches, so that messages fill. A message needs a slot of a connection while it is sent. For these slots, all messages together count as
-// one more tenant, so neither they nor other batches wait in vain.
+// Batches that share messages hold no connection while they run. They have slots of their own, several for each
+// connection of the batches, so that messages fill. A message needs a slot of a connection while it is sent. For these
+// slots, all messages together count as one more tenant, so neither they nor other batches wait in vain.
 type Limiter struct {
 	batches    *slots
 	sharing    *slots
@@ -37,10 +38,11 @@ type Limiter struct {
 
 // Limits configures a Limiter.
 type Limits struct {
-	// Connections is the size of the pool. A part of the connections is for settling and other short statements, the rest
-	// for batches.
+	// Connections is the size of the pool. A part of the connections is for settling and other short statements, the
+	// rest for batches.
 	Connections int
-	// Batches, BatchesPerTenant and Deliveries are Config.MaxBatches, MaxBatchesPerTenant and MaxDeliveries. 0 means the default.
+	// Batches, BatchesPerTenant and Deliveries are Config.MaxBatches, MaxBatchesPerTenant and MaxDeliveries. 0 means
+	// the default.
 	Batches, BatchesPerTenant, Deliveries int
 	// TenantWeight is Config.TenantWeight. If it is nil, all tenants have the weight 1.
 	TenantWeight func(tenant string) int
@@ -53,16 +55,17 @@ type Limits struct {
 // acquireFunc waits for a slot, and returns a function that releases it.
 type acquireFunc func(ctx context.Context) (release func(), err error)
 
-// sharingPerBatch is how many batches that share messages run at once for each connection of the batches. With fewer, messages do not
-// fill: some are on their way, and others wait for the next one. Each holds its events, and 64 KiB of statements at most.
+// sharingPerBatch is how many batches that share messages run at once for each connection of the batches. With fewer,
+// messages do not fill: some are on their way, and others wait for the next one. Each holds its events, and 64 KiB of
+// statements at most.
 const sharingPerBatch = 4
 
 // longAfter is how long a delivery takes at least to count as long.
 const longAfter = time.Second
 
-// defaultDeliveries is the least default of Config.MaxDeliveries. Each delivery costs a few goroutines and the memory of its
-// events. With fewer, the many projections of a single receiver that is down could take all slots. With far more, the events
-// that they hold could add up to gigabytes.
+// defaultDeliveries is the least default of Config.MaxDeliveries. Each delivery costs a few goroutines and the memory
+// of its events. With fewer, the many projections of a single receiver that is down could take all slots. With far
+// more, the events that they hold could add up to gigabytes.
 const defaultDeliveries = 100
 
 // NewLimiter returns a Limiter whose slots are all free.
@@ -133,8 +136,8 @@ func (l *Limiter) read(ctx context.Context, flow fair.Flow) (release func(), err
 // tryRead returns nil if there is no slot for a short statement at once.
 func (l *Limiter) tryRead(flow fair.Flow) (release func()) { return l.reads.tryAcquire(flow) }
 
-// Ack waits for a connection's slot for a short statement of a delivery. Only statements on the control schema may hold it: a
-// tenant whose tables are locked must not keep others from acknowledging.
+// Ack waits for a connection's slot for a short statement of a delivery. Only statements on the control schema may hold
+// it: a tenant whose tables are locked must not keep others from acknowledging.
 func (l *Limiter) Ack(ctx context.Context, id projection.ID, weight int) (release func(), err error) {
 	return l.acks.acquire(ctx, l.flow(id.Tenant, id.Name, weight))
 }
@@ -144,8 +147,8 @@ func (l *Limiter) batch(ctx context.Context, flow fair.Flow) (release func(), er
 	return l.batches.acquire(ctx, flow)
 }
 
-// batchInTurn is batch for a batch whose slot can be promised to another one. The opening, which may be nil, is begun if another
-// batch ends while this one waits.
+// batchInTurn is batch for a batch whose slot can be promised to another one. The opening, which may be nil, is begun
+// if another batch ends while this one waits.
 func (l *Limiter) batchInTurn(ctx context.Context, flow fair.Flow, opening engine.Opening) (*slot, error) {
 	return l.batches.claim(ctx, flow, opening)
 }
@@ -155,8 +158,8 @@ func (l *Limiter) share(ctx context.Context, flow fair.Flow) (release func(), er
 	return l.sharing.acquire(ctx, flow)
 }
 
-// message waits for a slot for a message with batches of these tenants. It has the highest of their weights: with a lower one, the batches
-// of that tenant would wait longer than it may. The other tenants take no slots besides.
+// message waits for a slot for a message with batches of these tenants. It has the highest of their weights: with a
+// lower one, the batches of that tenant would wait longer than it may. The other tenants take no slots besides.
 func (l *Limiter) message(ctx context.Context, tenants []string) (release func(), err error) {
 	var flow fair.Flow
 	for _, tenant := range tenants {
@@ -177,8 +180,8 @@ func (l *Limiter) longDelivery(ctx context.Context, flow fair.Flow) (release fun
 		func(ctx context.Context) (func(), error) { return l.delivery(ctx, flow) })
 }
 
-// quarantined waits for the only slot for events that may end the process, and then for another one. Such events are tried one
-// by one, so that it becomes known which of them did it.
+// quarantined waits for the only slot for events that may end the process, and then for another one. Such events are
+// tried one by one, so that it becomes known which of them did it.
 func (l *Limiter) quarantined(ctx context.Context, flow fair.Flow, then acquireFunc) (release func(), err error) {
 	return both(ctx, func(ctx context.Context) (func(), error) { return l.quarantine.acquire(ctx, flow) }, then)
 }

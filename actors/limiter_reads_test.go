@@ -70,10 +70,17 @@ func (r *reads) next(ends string) string {
 
 func TestReadsOfAFloodDelayNoTailAndNoStatementOfTheNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		deps := &Deps{Store: Store{Events: slotTails{}}, Registry: newRegistry(), Feeds: newRouter(nil), Timing: Timing{QueryTimeout: time.Minute}, Limiter: serving(Limits{Connections: 8}, "flood1", "flood2", "quiet")}
+		deps := &Deps{
+			Store: Store{Events: slotTails{}}, Registry: newRegistry(), Feeds: newRouter(nil),
+			Timing:  Timing{QueryTimeout: time.Minute},
+			Limiter: serving(Limits{Connections: 8}, "flood1", "flood2", "quiet"),
+		}
 		r := &reads{t: t, granted: make(chan string, 500), end: make(map[string]chan struct{})}
 		for i := range 200 { // two of them get the slots
-			w := &worker{deps: deps, def: &engine.Definition{Weight: 1}, id: projection.ID{Tenant: fmt.Sprint("flood", 1+i%2), Name: fmt.Sprint("p", i)}}
+			w := &worker{
+				deps: deps, def: &engine.Definition{Weight: 1},
+				id: projection.ID{Tenant: fmt.Sprint("flood", 1+i%2), Name: fmt.Sprint("p", i)},
+			}
 			r.begin(w.id.String(), within(w.readSlot))
 		}
 		first, second := <-r.granted, <-r.granted

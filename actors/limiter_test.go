@@ -53,7 +53,8 @@ func TestDeliverySlotsAreSharedFairly(t *testing.T) {
 			tenant     string
 			long, gets bool
 		}{
-			{"a", true, true}, {"a", true, true}, {"a", true, false}, {"a", false, true}, {"a", false, true}, {"a", false, false},
+			{"a", true, true}, {"a", true, true}, {"a", true, false}, {"a", false, true}, {"a", false, true},
+			{"a", false, false},
 			{"b", true, true}, {"b", true, true}, {"b", true, false}, {"c", true, false},
 			{"c", false, true}, {"d", false, true}, {"e", false, false},
 		} {
@@ -211,7 +212,9 @@ func TestBatchesThatShareMessagesHoldNoConnection(t *testing.T) {
 			}
 			cancel()
 		}
-		w := &worker{deps: &Deps{Limiter: l}, def: &engine.Definition{Weight: 1}, id: projection.ID{Tenant: "a", Name: "p"}}
+		w := &worker{
+			deps: &Deps{Limiter: l}, def: &engine.Definition{Weight: 1}, id: projection.ID{Tenant: "a", Name: "p"},
+		}
 		connect := w.connect(false)
 		first, err := connect(t.Context(), nil)
 		if err != nil || !w.alone.Load() {
@@ -239,20 +242,32 @@ func TestMessagesAndBatchesShareTheConnections(t *testing.T) {
 		of   []string       // whose batches are in the messages
 		want map[string]int // the shares
 	}{
-		"messages of light tenants":    {[]string{"light", "lighter"}, map[string]int{"message": 1, "classic": 1, "heavy classic": 3}},
-		"messages with a heavy tenant": {[]string{"light", "heavy"}, map[string]int{"message": 3, "classic": 1, "heavy classic": 3}},
-		"messages of unserved tenants": {[]string{"unknown"}, map[string]int{"message": 1, "classic": 1, "heavy classic": 3}},
+		"messages of light tenants": {
+			[]string{"light", "lighter"}, map[string]int{"message": 1, "classic": 1, "heavy classic": 3},
+		},
+		"messages with a heavy tenant": {
+			[]string{"light", "heavy"}, map[string]int{"message": 3, "classic": 1, "heavy classic": 3},
+		},
+		"messages of unserved tenants": {
+			[]string{"unknown"}, map[string]int{"message": 1, "classic": 1, "heavy classic": 3},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := serving(Limits{Connections: 8, Batches: 1, TenantWeight: func(tenant string) int { return weights[tenant] }},
+				l := serving(Limits{
+					Connections: 8, Batches: 1, TenantWeight: func(tenant string) int { return weights[tenant] },
+				},
 					"light", "lighter", "heavy", "classic", "heavy classic")
 				ctx, cancel := context.WithCancel(t.Context())
 				granted := make(chan string)
 				for name, slot := range map[string]acquireFunc{
-					"message":       func(ctx context.Context) (func(), error) { return l.message(ctx, test.of) },
-					"classic":       func(ctx context.Context) (func(), error) { return l.batch(ctx, l.flow("classic", "p", 1)) },
-					"heavy classic": func(ctx context.Context) (func(), error) { return l.batch(ctx, l.flow("heavy classic", "p", 1)) },
+					"message": func(ctx context.Context) (func(), error) { return l.message(ctx, test.of) },
+					"classic": func(ctx context.Context) (func(), error) {
+						return l.batch(ctx, l.flow("classic", "p", 1))
+					},
+					"heavy classic": func(ctx context.Context) (func(), error) {
+						return l.batch(ctx, l.flow("heavy classic", "p", 1))
+					},
 				} {
 					for range 2 {
 						go func() {

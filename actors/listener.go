@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/observe"
 )
 
-// listener owns the node's session connection. It publishes the state of the connection, wakes the feed that a notification
-// concerns, and passes on to the node what else arrives.
+// listener owns the node's session connection. It publishes the state of the connection, wakes the feed that a
+// notification concerns, and passes on to the node what else arrives.
 type listener struct {
 	deps   *Deps
 	log    *zap.Logger
@@ -34,8 +34,8 @@ func NewListener(deps *Deps) Behaviour {
 
 func (l *listener) Start(ctx actor.Context) {
 	self := ctx.Self()
-	// The session and its heartbeats continue until all actors have stopped: cancelled work may take a while to end, and no
-	// fence holds back what the handler of a delivery does meanwhile.
+	// The session and its heartbeats continue until all actors have stopped: cancelled work may take a while to end,
+	// and no fence holds back what the handler of a delivery does meanwhile.
 	life, cancel := context.WithCancel(l.deps.registered)
 	l.cancel = cancel
 	l.deps.Own(func() { l.listen(life, func(fn func(actor.Context)) { l.deps.call(self, fn) }) })
@@ -101,7 +101,8 @@ func (l *listener) notified(ctx actor.Context, notice engine.Notice) {
 
 // listen keeps a session connection until ctx ends.
 func (l *listener) listen(ctx context.Context, post post) {
-	delays := backoff.New(50*time.Millisecond, min(500*time.Millisecond, max(50*time.Millisecond, l.deps.Node.LeaseDuration/4)))
+	delays := backoff.New(50*time.Millisecond, min(500*time.Millisecond,
+		max(50*time.Millisecond, l.deps.Node.LeaseDuration/4)))
 	for again := false; ctx.Err() == nil; {
 		l.deps.Registry.Pulse(SessionLoop)
 		started := time.Now()
@@ -128,8 +129,8 @@ func (l *listener) listen(ctx context.Context, post post) {
 	}
 }
 
-// end closes a session. At the end of the runtime it also deregisters the node. A node that only lost its connection, or whose
-// listener is restarted, is as alive as its heartbeat.
+// end closes a session. At the end of the runtime it also deregisters the node. A node that only lost its connection,
+// or whose listener is restarted, is as alive as its heartbeat.
 func (l *listener) end(ctx context.Context, session engine.Session) {
 	ended := l.deps.accept.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -145,13 +146,14 @@ func (l *listener) end(ctx context.Context, session engine.Session) {
 
 // connect takes at most LeaseDuration: if the network drops everything, the next try may get through.
 func (l *listener) connect(ctx context.Context) (engine.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(l.deps.Timing.QueryTimeout, max(time.Second, l.deps.Node.LeaseDuration)))
+	ctx, cancel := context.WithTimeout(ctx, min(l.deps.Timing.QueryTimeout,
+		max(time.Second, l.deps.Node.LeaseDuration)))
 	defer cancel()
 	return l.deps.Ownership.Connect(ctx, l.deps.Node)
 }
 
-// serve waits for notifications. In between it sends heartbeats and checks the other nodes. It returns when the connection is
-// lost, or ctx ends.
+// serve waits for notifications. In between it sends heartbeats and checks the other nodes. It returns when the
+// connection is lost, or ctx ends.
 func (l *listener) serve(ctx context.Context, session engine.Session, peers *peers, post post) error {
 	heartbeat := time.Now().Add(l.deps.Timing.HeartbeatInterval)
 	for {
@@ -189,8 +191,8 @@ func (l *listener) serve(ctx context.Context, session engine.Session, peers *pee
 	}
 }
 
-// heartbeat sends a heartbeat, unless the pool has not worked for LeaseDuration: such a node must not keep its leases from
-// others.
+// heartbeat sends a heartbeat, unless the pool has not worked for LeaseDuration: such a node must not keep its leases
+// from others.
 func (l *listener) heartbeat(ctx context.Context, session engine.Session, post post) error {
 	if l.deps.Registry.poolFailingFor(l.deps.Node.LeaseDuration) {
 		l.log.Debug("heartbeat withheld, connection pool unusable")
@@ -208,8 +210,8 @@ func (l *listener) heartbeat(ctx context.Context, session engine.Session, post p
 	return nil
 }
 
-// sessionTimeout limits a heartbeat, or a check of the other nodes. If one is lost, time is left for another before the leases
-// expire. The end of the runtime waits for it.
+// sessionTimeout limits a heartbeat, or a check of the other nodes. If one is lost, time is left for another before the
+// leases expire. The end of the runtime waits for it.
 func sessionTimeout(deps *Deps) time.Duration {
 	return min(5*time.Second, max(100*time.Millisecond, deps.Node.LeaseDuration/2))
 }

@@ -113,7 +113,8 @@ func TestEventsThatAreNotNeededSoonAreFreed(t *testing.T) {
 func TestWaitForAnUnknownProjectionRegistersNothing(t *testing.T) {
 	r := newRegistry()
 	for i := range 100 {
-		if err := r.WaitFor(t.Context(), projection.ID{Tenant: "typo", Name: "p", Partition: i}, 1); !errors.Is(err, ErrNotHere) {
+		if err := r.WaitFor(t.Context(), projection.ID{Tenant: "typo", Name: "p", Partition: i}, 1); !errors.Is(err,
+			ErrNotHere) {
 			t.Fatal(err)
 		}
 	}
@@ -122,8 +123,8 @@ func TestWaitForAnUnknownProjectionRegistersNothing(t *testing.T) {
 	}
 }
 
-// outside replaces everything around the actor under test: its parent, its feed, its subscriber, and the store, without a
-// database.
+// outside replaces everything around the actor under test: its parent, its feed, its subscriber, and the store, without
+// a database.
 type outside struct {
 	t       *testing.T
 	deps    *Deps
@@ -147,8 +148,13 @@ func surround(t *testing.T) *outside {
 			}
 			return nil
 		}}}
-	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: o.store, Plane: control.On(outage{})}, Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour}, Limiter: NewLimiter(Limits{Connections: 2, Batches: 1, BatchesPerTenant: 1}),
-		Timing: Timing{HeartbeatInterval: time.Hour, PollInterval: time.Hour, ReconcileInterval: time.Hour, AdvanceInterval: time.Hour, QueryTimeout: time.Minute}}
+	o.deps = &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: o.store, Plane: control.On(outage{})},
+		Log: zap.NewNop(), Node: engine.Node{LeaseDuration: time.Hour},
+		Limiter: NewLimiter(Limits{Connections: 2, Batches: 1, BatchesPerTenant: 1}),
+		Timing: Timing{
+			HeartbeatInterval: time.Hour, PollInterval: time.Hour, ReconcileInterval: time.Hour,
+			AdvanceInterval: time.Hour, QueryTimeout: time.Minute,
+		}}
 	o.deps.Init()
 	o.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now() })
 	o.pid = o.deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {

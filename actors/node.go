@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/messages"
 )
 
-// node decides which leases this process claims and releases, and is the only actor that knows which it holds. It also serves
-// many projections by one statement: it reads leases, advances checkpoints, and polls the heads of the tenants.
+// node decides which leases this process claims and releases, and is the only actor that knows which it holds. It also
+// serves many projections by one statement: it reads leases, advances checkpoints, and polls the heads of the tenants.
 type node struct {
 	deps *Deps
 	log  *zap.Logger
@@ -47,8 +47,10 @@ type Running struct {
 // NewNode returns the node's actor. Its parent is the supervisor, which runs the projections in running already.
 func NewNode(deps *Deps, running []Running) Behaviour {
 	return &node{deps: deps, log: deps.Log, running: running, table: ownership.NewTable(),
-		tenants: tenants{ensured: make(map[string]int32), atOnce: ensureMost, logged: make(map[leftOut]bool), waiting: make(map[engine.Rename]bool)}, changes: newChanges(), orders: orders{changed: make(map[int32]bool)},
-		heads: heads{missed: make(map[string]missed)}}
+		tenants: tenants{ensured: make(map[string]int32), atOnce: ensureMost, logged: make(map[leftOut]bool),
+			waiting: make(map[engine.Rename]bool)}, changes: newChanges(),
+		orders: orders{changed: make(map[int32]bool)},
+		heads:  heads{missed: make(map[string]missed)}}
 }
 
 func (n *node) Start(ctx actor.Context) {
@@ -97,14 +99,15 @@ func (n *node) Handle(ctx actor.Context, msg any) {
 }
 
 // query waits for a slot, runs a short statement, and then calls done in the node's actor.
-func (n *node) query(ctx actor.Context, statement func(ctx context.Context) error, done func(ctx actor.Context, err error)) {
+func (n *node) query(ctx actor.Context, statement func(ctx context.Context) error,
+	done func(ctx actor.Context, err error)) {
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		return n.deps.Limiter.Read(ctx, statement)
 	}, done)
 }
 
-// sessionUp is called when the node is registered. It may have missed something if it was registered before, also by an earlier
-// listener.
+// sessionUp is called when the node is registered. It may have missed something if it was registered before, also by an
+// earlier listener.
 func (n *node) sessionUp(ctx actor.Context, again bool) {
 	n.changes.listAll = time.Time{}
 	if n.search.resync = 0; again || len(n.deps.Feeds.tenants()) > 0 {

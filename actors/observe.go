@@ -11,13 +11,15 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// observe reports a batch to the observer. It leaves out runs that found no event for the projection, and those that ended before a
-// handler could be called without an error.
+// observe reports a batch to the observer. It leaves out runs that found no event for the projection, and those that
+// ended before a handler could be called without an error.
 func (w *worker) observe(r machine.RunResult, queued, took time.Duration) {
 	if r.End != machine.RunApplied && r.End != machine.RunRefused {
 		return
 	}
-	b := observe.Batch{Projection: w.id, Delivery: w.def.Leased, Live: r.Live, Queued: queued, Duration: took, Position: r.Checkpoint}
+	b := observe.Batch{
+		Projection: w.id, Delivery: w.def.Leased, Live: r.Live, Queued: queued, Duration: took, Position: r.Checkpoint,
+	}
 	if r.End == machine.RunApplied {
 		b.Events = len(r.Batch.Events)
 		for i := range r.Batch.Events {
@@ -101,7 +103,8 @@ func (f *feed) observeHeld(held *engine.Held) {
 
 // leaseClaimed reports a claimed lease of the node to the observer.
 func (d *Deps) leaseClaimed(l engine.Lease) {
-	observing.Call(d.Observer.LeaseChanged, observe.Lease{Projection: l.ID, Epoch: l.Epoch, Change: observe.LeaseClaimed, Takeover: l.CrashCount > 0})
+	observing.Call(d.Observer.LeaseChanged, observe.Lease{Projection: l.ID,
+		Epoch: l.Epoch, Change: observe.LeaseClaimed, Takeover: l.CrashCount > 0})
 }
 
 // leaseChanged reports a lease of the node to the observer.

@@ -17,7 +17,10 @@ import (
 // batchOf returns a task that ends at once with a batch of n events.
 func batchOf(o *outside, n int) task {
 	result := machine.RunResult{End: machine.RunApplied, Batch: engine.Batch{Events: envelopes(int64(n)), To: int64(n)}}
-	return task{limit: time.Minute, slot: o.deps.Limiter.readSlotForTest, work: func(context.Context) machine.Result { return result }}
+	return task{
+		limit: time.Minute, slot: o.deps.Limiter.readSlotForTest,
+		work: func(context.Context) machine.Result { return result },
+	}
 }
 
 func (l *Limiter) readSlotForTest(ctx context.Context) (func(), error) {
@@ -40,9 +43,12 @@ func TestBatchWithoutObserverCostsNoAllocation(t *testing.T) {
 }
 
 func BenchmarkBatchObserved(b *testing.B) {
-	o := &outside{deps: &Deps{Limiter: NewLimiter(Limits{Connections: 8}), Registry: newRegistry()}, def: &engine.Definition{}}
+	o := &outside{
+		deps: &Deps{Limiter: NewLimiter(Limits{Connections: 8}), Registry: newRegistry()}, def: &engine.Definition{},
+	}
 	o.deps.lifetime.init()
-	for name, observer := range map[string]observe.Observer{"none": {}, "nothing": {BatchEnded: func(observe.Batch) {}}} {
+	for name, observer := range map[string]observe.Observer{"none": {},
+		"nothing": {BatchEnded: func(observe.Batch) {}}} {
 		o.deps.Observer = observer
 		w := &worker{deps: o.deps, def: o.def}
 		job := batchOf(o, 100)
@@ -65,7 +71,9 @@ func TestObserverGetsBatchesAsTheyEnded(t *testing.T) {
 		size += e.Size()
 	}
 	failed := &engine.Fault{Class: engine.Unclear, Err: context.Canceled}
-	partial := &engine.PartialResult{To: 3, Rejected: []engine.Rejected{{DeadLetter: projection.DeadLetter{Position: 2}}}, Err: context.Canceled}
+	partial := &engine.PartialResult{
+		To: 3, Rejected: []engine.Rejected{{DeadLetter: projection.DeadLetter{Position: 2}}}, Err: context.Canceled,
+	}
 	batch := engine.Batch{Events: list, BlockedByStream: []event.Envelope{{Position: 9}}, To: 9}
 	all := observe.Batch{Projection: o.lease.ID, Events: 4, Bytes: size, Oldest: time.Unix(7, 0), Position: 1}
 	with := func(change func(b *observe.Batch)) observe.Batch {
@@ -104,7 +112,8 @@ func TestObserverGetsBatchesAsTheyEnded(t *testing.T) {
 
 func TestFaultsOfObserversAreTheClassesOfTheEngine(t *testing.T) {
 	for class, fault := range map[engine.Class]observe.Fault{
-		engine.HandlerFault: observe.FaultHandler, engine.Infrastructure: observe.FaultInfrastructure, engine.Unclear: observe.FaultUnclear,
+		engine.HandlerFault: observe.FaultHandler, engine.Infrastructure: observe.FaultInfrastructure,
+		engine.Unclear:     observe.FaultUnclear,
 		engine.Interrupted: observe.FaultInterrupted, engine.MissingObject: observe.FaultMissingObject,
 		engine.Configuration: observe.FaultConfiguration, engine.LeaseLost: observe.FaultLeaseLost,
 	} {
@@ -131,7 +140,8 @@ func TestObserverSeesOnlyRequestsThatWaitForTheirSlot(t *testing.T) {
 		if _, err := l.batch(ctx, l.flow("a", "r", 1)); err == nil {
 			t.Fatal("there are two slots")
 		}
-		if len(waits) != 2 || waits[0] != (observe.Wait{Slot: observe.SlotBatch, Tenant: "a", Name: "q", Duration: time.Second}) ||
+		if len(waits) != 2 ||
+			waits[0] != (observe.Wait{Slot: observe.SlotBatch, Tenant: "a", Name: "q", Duration: time.Second}) ||
 			waits[1].Name != "r" || waits[1].Duration != time.Minute || waits[1].Err == nil {
 			t.Errorf("waits: %+v", waits)
 		}

@@ -18,17 +18,19 @@ import (
 )
 
 const (
-	// operationsMost is how many operations a node carries out at once, beside those that wait for a version to catch up.
+	// operationsMost is how many operations a node carries out at once, beside those that wait for a version to catch
+	// up.
 	operationsMost = 4
-	// crashesMost is how many runs of an operation's hook may end with their node, or with their connection to the server. The hook
-	// may be the cause.
+	// crashesMost is how many runs of an operation's hook may end with their node, or with their connection to the
+	// server. The hook may be the cause.
 	crashesMost = 5
 	// holdFirst and holdMost bound the delays between two checks whether the projections of an operation stand still.
 	holdFirst, holdMost = 2 * time.Millisecond, 100 * time.Millisecond
 )
 
-// operator carries out operations of projections that this node registers: it holds their projections, runs the hook, and ends
-// the operation. Each operation has a goroutine of its own. What must not happen twice is fenced by the operation's epoch.
+// operator carries out operations of projections that this node registers: it holds their projections, runs the hook,
+// and ends the operation. Each operation has a goroutine of its own. What must not happen twice is fenced by the
+// operation's epoch.
 type operator struct {
 	deps *Deps
 	log  *zap.Logger
@@ -82,8 +84,8 @@ func (o *operator) drained(ctx actor.Context) {
 	}
 }
 
-// take searches for an operation and begins it. The search also runs at intervals, since a notification may be lost. It is one
-// statement for all projections.
+// take searches for an operation and begins it. The search also runs at intervals, since a notification may be lost. It
+// is one statement for all projections.
 func (o *operator) take(ctx actor.Context) {
 	stopTimer(o.timer)
 	o.timer = o.deps.After(ctx, jittered(o.deps.Timing.ReconcileInterval), o.take)
@@ -147,8 +149,8 @@ func (o *operator) begin(ctx actor.Context, op engine.Operation, release func())
 	})
 }
 
-// place is one of the places of an operator. An operation that waits, for a version to catch up or for its next try, has none, so
-// that it does not keep the node from other operations.
+// place is one of the places of an operator. An operation that waits, for a version to catch up or for its next try,
+// has none, so that it does not keep the node from other operations.
 type place struct {
 	slots *slots
 	flow  fair.Flow
@@ -224,7 +226,8 @@ func (r *operation) carryOut(ctx context.Context) {
 		}
 		if waiting.Err() == nil {
 			r.log.Warn("operation is tried again", zap.Error(err))
-			_ = r.step(ctx, func(ctx context.Context) error { return r.deps.Plane.NoteOperation(ctx, r.op, err.Error()) })
+			_ = r.step(ctx,
+				func(ctx context.Context) error { return r.deps.Plane.NoteOperation(ctx, r.op, err.Error()) })
 			r.place.leave()
 		}
 		if !pause(waiting, FaultDelay(faults)) {
@@ -236,7 +239,8 @@ func (r *operation) carryOut(ctx context.Context) {
 
 // giveBack leaves the operation to another node, and reports whether it did.
 func (r *operation) giveBack(ctx context.Context) bool {
-	err := r.step(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.deps.Plane.ReleaseOperation(ctx, r.op) })
+	err := r.step(context.WithoutCancel(ctx),
+		func(ctx context.Context) error { return r.deps.Plane.ReleaseOperation(ctx, r.op) })
 	if err != nil {
 		r.log.Warn("releasing an operation failed", zap.Error(err))
 	}
@@ -274,8 +278,8 @@ func (r *operation) try(ctx, waiting context.Context) error {
 	return r.runHook(ctx, run)
 }
 
-// runHook runs the transaction of the operation. A run that ends with its node, or with its connection, stays recorded: the hook
-// may be the cause, for instance by a statement that ends its server.
+// runHook runs the transaction of the operation. A run that ends with its node, or with its connection, stays recorded:
+// the hook may be the cause, for instance by a statement that ends its server.
 func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error {
 	number := rand.Int64()
 	others, err := r.deps.Plane.BeginHook(ctx, r.op, number)
@@ -294,17 +298,20 @@ func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error 
 		r.crashes, r.fault = others+1, err
 		return err
 	}
-	returned := r.step(context.WithoutCancel(ctx), func(ctx context.Context) error { return r.deps.Plane.HookReturned(ctx, r.op, number) })
+	returned := r.step(context.WithoutCancel(ctx),
+		func(ctx context.Context) error { return r.deps.Plane.HookReturned(ctx, r.op, number) })
 	if returned != nil {
 		r.log.Warn("recording that the hook of an operation returned failed", zap.Error(returned))
 	}
 	return err
 }
 
-// crashed is the failure of an operation after that many runs of its hook that did not return as far as the store knows.
+// crashed is the failure of an operation after that many runs of its hook that did not return as far as the store
+// knows.
 func (r *operation) crashed(runs int) error {
 	if r.fault != nil {
-		return fmt.Errorf("%d runs of its hook met faults of the server or ended with their nodes, the last one: %v", runs, r.fault)
+		return fmt.Errorf("%d runs of its hook met faults of the server or ended with their nodes, the last one: %v",
+			runs, r.fault)
 	}
 	return fmt.Errorf("%d runs of its hook ended with their nodes or connections", runs)
 }
@@ -346,7 +353,8 @@ func (r *operation) hold(ctx, waiting context.Context, names []string) error {
 	})
 }
 
-// step waits for a slot, and runs a short statement. Many operations may wait on a node, and all give back at once when it stops.
+// step waits for a slot, and runs a short statement. Many operations may wait on a node, and all give back at once when
+// it stops.
 func (r *operation) step(ctx context.Context, statement func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.deps.Timing.QueryTimeout)
 	defer cancel()

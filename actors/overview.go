@@ -13,7 +13,8 @@ import (
 // overview keeps what a summary needs up to date with each change, so that a heartbeat never walks all projections.
 type overview struct {
 	phases map[machine.Phase]int
-	// lagging has the tenants that have projections behind their settled marks, by name. worst has the same tenants in order.
+	// lagging has the tenants that have projections behind their settled marks, by name. worst has the same tenants in
+	// order.
 	lagging map[string]*tenantLag
 	worst   worstFirst[*tenantLag]
 	// held has, for each feed, the time since which its mark has been held back or its events could not be read.
@@ -28,7 +29,8 @@ type overview struct {
 }
 
 func newOverview() overview {
-	return overview{phases: make(map[machine.Phase]int), lagging: make(map[string]*tenantLag), held: make(map[string]time.Time), unreadable: make(map[string]time.Time), polling: make(map[string]time.Time),
+	return overview{phases: make(map[machine.Phase]int), lagging: make(map[string]*tenantLag),
+		held: make(map[string]time.Time), unreadable: make(map[string]time.Time), polling: make(map[string]time.Time),
 		troubled: make(troubles)}
 }
 
@@ -60,8 +62,8 @@ func (o *overview) changed(p *registered, before machine.Phase) {
 	}
 }
 
-// rank updates the place of a projection in the order of its tenant's projections, and the place of the tenant in the order of
-// all tenants.
+// rank updates the place of a projection in the order of its tenant's projections, and the place of the tenant in the
+// order of all tenants.
 func (o *overview) rank(p *registered, lags bool) {
 	t := o.lagging[p.id.Tenant]
 	if t == nil {
@@ -124,12 +126,14 @@ func (r *Registry) Summary() *engine.NodeSummary {
 	var worst []*registered
 	for _, t := range r.overview.worst.first(engine.MaxSummarized) {
 		p := t.projections[0]
-		s.LaggingTenants = append(s.LaggingTenants, engine.LaggingTenant{Worst: p.id, Position: p.Position, Mark: p.Mark, Lagging: len(t.projections)})
+		s.LaggingTenants = append(s.LaggingTenants,
+			engine.LaggingTenant{Worst: p.id, Position: p.Position, Mark: p.Mark, Lagging: len(t.projections)})
 		worst = append(worst, t.projections.first(engine.MaxSummarized)...)
 	}
 	slices.SortStableFunc(worst, func(a, b *registered) int { return cmp.Compare(b.behind(), a.behind()) })
 	for _, p := range worst[:min(engine.MaxSummarized, len(worst))] {
-		l := engine.LaggingProjection{ID: p.id, State: string(p.countedAs()), Position: p.Position, Mark: p.Mark, Rate: p.Rate(),
+		l := engine.LaggingProjection{ID: p.id, State: string(p.countedAs()), Position: p.Position, Mark: p.Mark,
+			Rate:    p.Rate(),
 			Batches: p.recent.reported(batchesReported)}
 		if p.Reason != nil {
 			l.Reason = p.Reason.Error()

@@ -21,7 +21,9 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	registry := newRegistry()
-	phases := []machine.Phase{machine.Starting, machine.CatchUp, machine.Live, machine.Waiting, machine.Failed, machine.MissingObject}
+	phases := []machine.Phase{
+		machine.Starting, machine.CatchUp, machine.Live, machine.Waiting, machine.Failed, machine.MissingObject,
+	}
 	entries, feeds, since := make(map[projection.ID]machine.Status), make(map[string]FeedEntry), make(map[string]int)
 	held := 0
 	for step := range 20_000 {
@@ -95,7 +97,8 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 			t.Fatalf("seed %d, step %d: %d tenants are held, want %v", seed, step, len(got.Held), longest)
 		}
 		for i, h := range got.Held {
-			if e := feeds[h.Tenant]; h.Tenant != longest[i] || h.Mark != e.Mark || (h.Reason != "") != (e.Err != nil) || h.Held != e.Held {
+			if e := feeds[h.Tenant]; h.Tenant != longest[i] || h.Mark != e.Mark || (h.Reason != "") != (e.Err != nil) ||
+				h.Held != e.Held {
 				t.Fatalf("seed %d, step %d: %+v, want %s: %+v", seed, step, h, longest[i], e)
 			}
 		}
@@ -122,7 +125,8 @@ func laggingTenants(got []engine.LaggingTenant, entries map[projection.ID]machin
 	last := int64(math.MaxInt64)
 	for _, l := range got {
 		expected, worst := want[l.Worst.Tenant], entries[l.Worst]
-		if l.Lagging != expected.Lagging || l.Behind() != expected.Behind() || l.Mark != worst.Mark || l.Position != worst.Position || l.Behind() > last {
+		if l.Lagging != expected.Lagging || l.Behind() != expected.Behind() || l.Mark != worst.Mark ||
+			l.Position != worst.Position || l.Behind() > last {
 			return fmt.Sprintf("%+v after one that is behind by %d, want %+v", l, last, expected)
 		}
 		last = l.Behind()
@@ -141,14 +145,16 @@ func TestSummaryDoesNotWalkAllProjections(t *testing.T) {
 	fastest := func(projections int) time.Duration {
 		registry := newRegistry()
 		for i := range projections {
-			registry.publish(projection.ID{Tenant: fmt.Sprint("t", i/10), Name: fmt.Sprint("p", i%10)}, func(e *ProjectionEntry) {
-				e.Status = machine.Status{Phase: machine.CatchUp, Mark: int64(i + 1)}
-			})
+			registry.publish(projection.ID{Tenant: fmt.Sprint("t", i/10), Name: fmt.Sprint("p", i%10)},
+				func(e *ProjectionEntry) {
+					e.Status = machine.Status{Phase: machine.CatchUp, Mark: int64(i + 1)}
+				})
 		}
 		least := time.Hour
 		for range 100 {
 			began := time.Now()
-			if s := registry.Summary(); len(s.Lagging) != engine.MaxSummarized || s.Lagging[0].Mark != int64(projections) {
+			if s := registry.Summary(); len(s.Lagging) != engine.MaxSummarized ||
+				s.Lagging[0].Mark != int64(projections) {
 				t.Fatalf("%+v", s)
 			}
 			least = min(least, time.Since(began))

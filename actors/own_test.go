@@ -40,7 +40,8 @@ func TestFeedTakesOwnEventsWithoutARead(t *testing.T) {
 	for position := int64(6); position < 9; position++ {
 		until(t, "the feed rests", func() bool { return deps.Feeds.Rests("a") })
 		deps.Feeds.Appended("a", position, ownEvent(position))
-		if got := <-received; got.Mark != position || len(got.Events) != int(position-5) || got.Events[position-6].Position != position {
+		if got := <-received; got.Mark != position || len(got.Events) != int(position-5) ||
+			got.Events[position-6].Position != position {
 			t.Fatalf("got %+v after %d was appended", got, position)
 		}
 		if r := <-ended; !r.Own || !r.Woken || r.Events != 1 || r.Mark != position {
@@ -88,7 +89,8 @@ func subscribed(t *testing.T, deps *Deps) (received chan *messages.TailAdvanced)
 	return received
 }
 
-// What was asked for before the feed had found its mark may belong to a tenant that was dropped, and created again under its name.
+// What was asked for before the feed had found its mark may belong to a tenant that was dropped, and created again
+// under its name.
 func TestFeedTakesNoEventsThatWereAskedForBeforeItsMark(t *testing.T) {
 	t.Parallel()
 	early := ownEvent(6)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// checksAtOnce is how many nodes check the others as often as Timing.ListPeers says. Larger fleets share that number of
-	// checks. Each node learns of a death as soon, since the node that sees it first notifies the others.
+	// checksAtOnce is how many nodes check the others as often as Timing.ListPeers says. Larger fleets share that
+	// number of checks. Each node learns of a death as soon, since the node that sees it first notifies the others.
 	checksAtOnce = 10
 	// peersGatherFor is how long notifications that nodes come and go are gathered for one check.
 	peersGatherFor = 50 * time.Millisecond
@@ -60,7 +60,8 @@ func (p *peers) check(ctx context.Context) error {
 			return err
 		}
 		if marked {
-			p.deps.Log.Info("node declared dead, session lock gone", zap.String("node", peer.ID), zap.String("name", peer.Name))
+			p.deps.Log.Info("node declared dead, session lock gone", zap.String("node", peer.ID),
+				zap.String("name", peer.Name))
 		}
 	}
 	if again == 0 {

@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// SessionEntry is what the listener and the node publish about the node's session connection, its heartbeats and its claims.
+// SessionEntry is what the listener and the node publish about the node's session connection, its heartbeats and its
+// claims.
 type SessionEntry struct {
 	Connected bool
 	// Pooled reports that the connection goes through a pooler, so that no notifications arrive.
@@ -18,8 +19,8 @@ type SessionEntry struct {
 	Members []engine.Member
 	// HeartbeatSent is when the last heartbeat that succeeded was sent.
 	HeartbeatSent time.Time
-	// Claims counts the searches for leases that succeeded. ClaimErr is why the last one failed, and ClaimFailing is since when
-	// none has succeeded. Both are zero if it succeeded.
+	// Claims counts the searches for leases that succeeded. ClaimErr is why the last one failed, and ClaimFailing is
+	// since when none has succeeded. Both are zero if it succeeded.
 	Claims       int
 	ClaimErr     error
 	ClaimFailing time.Time
@@ -80,8 +81,8 @@ func (r *Registry) poolFailingFor(d time.Duration) bool {
 	return !since.IsZero() && time.Since(since) >= d
 }
 
-// leaseDeadline is until when the node may assume that it holds its leases: 0.9 of LeaseDuration after its last heartbeat was
-// sent, by its monotonic clock. So it stops before the server lets other nodes claim them.
+// leaseDeadline is until when the node may assume that it holds its leases: 0.9 of LeaseDuration after its last
+// heartbeat was sent, by its monotonic clock. So it stops before the server lets other nodes claim them.
 func (d *Deps) leaseDeadline() time.Time { return d.deadlineOf(d.Registry.Session()) }
 
 func (d *Deps) deadlineOf(e SessionEntry) time.Time {
@@ -91,8 +92,8 @@ func (d *Deps) deadlineOf(e SessionEntry) time.Time {
 // leasesConfirmed reports whether the lease deadline has not passed.
 func (d *Deps) leasesConfirmed() bool { return time.Now().Before(d.leaseDeadline()) }
 
-// DeliveryDeadline is an engine.LeaseDeadline for deliveries, which no fence holds back. It ends with the session connection:
-// without one, other nodes may mark this node dead long before its heartbeat expires.
+// DeliveryDeadline is an engine.LeaseDeadline for deliveries, which no fence holds back. It ends with the session
+// connection: without one, other nodes may mark this node dead long before its heartbeat expires.
 func (d *Deps) DeliveryDeadline() (until time.Time, changed <-chan struct{}) {
 	session, changed := d.Registry.watchSession()
 	if !session.Connected {

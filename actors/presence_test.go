@@ -13,7 +13,8 @@ import (
 func TestLeaseDeadlineIsBeforeOtherNodesMayClaim(t *testing.T) {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Node: engine.Node{LeaseDuration: time.Minute}}
 	deps.Init()
-	for silent, want := range map[time.Duration]bool{0: true, 50 * time.Second: true, 55 * time.Second: false, time.Minute: false, time.Hour: false} {
+	for silent, want := range map[time.Duration]bool{0: true, 50 * time.Second: true, 55 * time.Second: false,
+		time.Minute: false, time.Hour: false} {
 		deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now().Add(-silent) })
 		if got := deps.leasesConfirmed(); got != want {
 			t.Errorf("silent for %v: leases confirmed: %v", silent, got)
@@ -39,10 +40,16 @@ func TestDeliveryDeadlineEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.
 		change func(*SessionEntry)
 		want   time.Time
 	}{
-		{"the session is up", func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, sent }, sent.Add(54 * time.Second)},
+		{
+			"the session is up", func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, sent },
+			sent.Add(54 * time.Second),
+		},
 		{"a heartbeat", func(e *SessionEntry) { e.HeartbeatSent = sent.Add(time.Second) }, sent.Add(55 * time.Second)},
 		{"the session is lost", func(e *SessionEntry) { e.Connected = false }, time.Time{}},
-		{"it is up again", func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, sent.Add(2*time.Second) }, sent.Add(56 * time.Second)},
+		{
+			"it is up again", func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, sent.Add(2*time.Second) },
+			sent.Add(56 * time.Second),
+		},
 	} {
 		_, before := deps.DeliveryDeadline()
 		if closed(before) {

@@ -11,8 +11,8 @@ import (
 // probeLimit limits a probe: a server that takes longer for two short statements does not work.
 const probeLimit = 10 * time.Second
 
-// prober finds out whether the server works. A probe does not use the connection on which the fault happened. Only one probe
-// runs at a time. Its result goes to all callers that asked before it began.
+// prober finds out whether the server works. A probe does not use the connection on which the fault happened. Only one
+// probe runs at a time. Its result goes to all callers that asked before it began.
 type prober struct {
 	mu      sync.Mutex
 	running bool

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-go/millrace/messages"
 )
 
-// projectionActor runs one projection. It turns messages into inputs of the projection's machine, and the machine's effects into
-// work, messages and timers. It decides nothing.
+// projectionActor runs one projection. It turns messages into inputs of the projection's machine, and the machine's
+// effects into work, messages and timers. It decides nothing.
 type projectionActor struct {
 	feed   *actor.PID
 	m      machine.Machine
@@ -21,10 +21,11 @@ type projectionActor struct {
 	timer  *time.Timer
 }
 
-// NewProjection returns the actor of a projection whose lease this node holds. fresh reports that the lease was just read; else
-// the actor first reads it.
+// NewProjection returns the actor of a projection whose lease this node holds. fresh reports that the lease was just
+// read; else the actor first reads it.
 func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed *actor.PID, fresh bool) Behaviour {
-	return &projectionActor{feed: feed, m: machine.New(deps.configOf(def), lease), first: machine.Started{Stale: !fresh},
+	return &projectionActor{feed: feed, m: machine.New(deps.configOf(def), lease),
+		first:  machine.Started{Stale: !fresh},
 		worker: worker{deps: deps, def: def, id: lease.ID, epoch: lease.Epoch, fed: &intake{since: time.Now()}}}
 }
 
@@ -174,9 +175,11 @@ func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 	case machine.Load:
 		ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: a.m.Row, Op: s.Op})
 	case machine.Advance:
-		ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: engine.Advance{Lease: a.m.Row, To: job.To}, Op: s.Op})
+		ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: engine.Advance{Lease: a.m.Row, To: job.To},
+			Op: s.Op})
 	default:
-		a.worker.run(ctx, a.worker.task(s.Job, a.m.Row), func(ctx actor.Context, result machine.Result) { a.done(ctx, s.Op, result) })
+		a.worker.run(ctx, a.worker.task(s.Job, a.m.Row),
+			func(ctx actor.Context, result machine.Result) { a.done(ctx, s.Op, result) })
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 // rateWindow is the time constant of rates: older progress counts ever less.
 const rateWindow = 10 * time.Second
 
-// rate is a moving average of how fast a position rises. sum and weight decay together, so it is right from the beginning.
+// rate is a moving average of how fast a position rises. sum and weight decay together, so it is right from the
+// beginning.
 type rate struct {
 	position    int64
 	at          time.Time

@@ -51,7 +51,8 @@ type endedTenure struct {
 	began, ended stamp
 }
 
-// begin records that a tenure begins, or goes on after a restart of the actor. before is the epoch of the tenure before.
+// begin records that a tenure begins, or goes on after a restart of the actor. before is the epoch of the tenure
+// before.
 func (c *recent) begin(before, epoch int64, now time.Time) {
 	if before == epoch && c.began != 0 {
 		c.ended = 0
@@ -132,7 +133,8 @@ func (c *recent) reported(most int) (list []engine.EndedBatch) {
 	}
 	for _, b := range c.batches[:most] {
 		if b.ended != 0 {
-			list = append(list, engine.EndedBatch{Ended: b.ended.time(), Took: b.took, Events: int(b.events), Fault: b.fault})
+			list = append(list, engine.EndedBatch{Ended: b.ended.time(),
+				Took: b.took, Events: int(b.events), Fault: b.fault})
 		}
 	}
 	return list
@@ -141,7 +143,8 @@ func (c *recent) reported(most int) (list []engine.EndedBatch) {
 // tenureChanged puts a tenure that began or ended at the end of the list of the last ones.
 func (r *Registry) tenureChanged(p *registered) {
 	now := p.tenures()[0]
-	r.tenures = slices.DeleteFunc(r.tenures, func(t engine.Tenure) bool { return t.ID == now.ID && t.Epoch == now.Epoch })
+	r.tenures = slices.DeleteFunc(r.tenures,
+		func(t engine.Tenure) bool { return t.ID == now.ID && t.Epoch == now.Epoch })
 	r.tenures = append(r.tenures, now)
 	if more := len(r.tenures) - engine.MaxSummarized; more > 0 {
 		r.tenures = slices.Delete(r.tenures, 0, more)

@@ -58,7 +58,8 @@ type ProjectionEntry struct {
 // Rate returns how fast the position rises, in positions per second.
 func (e ProjectionEntry) Rate() float64 { return e.rate.perSecond(time.Now()) }
 
-// Working reports whether the projection has events to apply, or a job in progress. A job that waits for a slot does not count.
+// Working reports whether the projection has events to apply, or a job in progress. A job that waits for a slot does
+// not count.
 func (e ProjectionEntry) Working() bool {
 	runs := e.Phase == machine.Live || e.Phase == machine.CatchUp || e.Phase == machine.Starting
 	return !e.Queued && (!e.Busy.IsZero() || runs && e.Position < e.Mark)
@@ -80,8 +81,8 @@ type registered struct {
 	ProjectionEntry
 	id    projection.ID
 	place int
-	// epoch is the epoch of the lease under which the projection began to run here. An entry whose epoch is at most outdated counts
-	// as absent.
+	// epoch is the epoch of the lease under which the projection began to run here. An entry whose epoch is at most
+	// outdated counts as absent.
 	epoch, outdated int64
 	// recent is nil until the projection begins to run here, or is waited for.
 	recent   *recent
@@ -91,7 +92,8 @@ type registered struct {
 	present    bool
 	// works reports whether it is among those that work.
 	works bool
-	// drained reports that the projection has ended its work. Its lease, and then its checkpoint, may be another owner's.
+	// drained reports that the projection has ended its work. Its lease, and then its checkpoint, may be another
+	// owner's.
 	drained bool
 	// gone reports that the tenant was removed while this node ran the projection.
 	gone bool
@@ -100,8 +102,8 @@ type registered struct {
 // here reports whether this node runs the projection, as far as it knows.
 func (p *registered) here() bool { return p.present && (p.outdated == 0 || p.epoch > p.outdated) }
 
-// waiter waits until the projection has reached a position, or will not reach it here. final gets a value then. It has a
-// buffer of one, since one waiter may wait for several partitions.
+// waiter waits until the projection has reached a position, or will not reach it here. final gets a value then. It has
+// a buffer of one, since one waiter may wait for several partitions.
 type waiter struct {
 	position int64
 	final    chan struct{}
@@ -126,7 +128,8 @@ func (p *registered) reached(position int64) (err error, final bool) {
 }
 
 func newRegistry() *Registry {
-	return &Registry{projections: make(map[projection.ID]*registered), partitions: make(map[projection.ID]int), feeds: make(map[string]FeedEntry),
+	return &Registry{projections: make(map[projection.ID]*registered), partitions: make(map[projection.ID]int),
+		feeds:   make(map[string]FeedEntry),
 		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool), overview: newOverview(),
 		operatorSteps: make(map[int64]operatorStep), pulses: newPulses(), made: time.Now()}
 }
@@ -184,8 +187,8 @@ func (r *Registry) withdraw(id projection.ID) {
 	}
 }
 
-// forget removes the kept entries of these tenants' projections. Entries of projections that still run here are removed when
-// they are withdrawn.
+// forget removes the kept entries of these tenants' projections. Entries of projections that still run here are removed
+// when they are withdrawn.
 func (r *Registry) forget(tenants []string) {
 	if len(tenants) == 0 {
 		return
@@ -206,7 +209,8 @@ func (r *Registry) forget(tenants []string) {
 	maps.DeleteFunc(r.partitions, func(id projection.ID, _ int) bool { return gone[id.Tenant] })
 }
 
-// changed is called after each change of an entry that was counted under a phase before. It ends the waits that are over.
+// changed is called after each change of an entry that was counted under a phase before. It ends the waits that are
+// over.
 func (r *Registry) changed(p *registered, before machine.Phase) {
 	p.Changed = time.Now()
 	if p.Phase != "" { // else the position is not known
@@ -249,13 +253,15 @@ func (r *Registry) Get(id projection.ID) (ProjectionEntry, bool) {
 	return ProjectionEntry{}, false
 }
 
-// In returns the IDs of this node's projections that a filter selects by tenant, name, state and page. A limit of 0 means all.
+// In returns the IDs of this node's projections that a filter selects by tenant, name, state and page. A limit of 0
+// means all.
 func (r *Registry) In(filter engine.ProjectionFilter) (found []projection.ID) {
 	in := func(list []string, s string) bool { return len(list) == 0 || slices.Contains(list, s) }
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, p := range r.projections {
-		if p.present && in(filter.States, string(p.countedAs())) && in(filter.Tenants, id.Tenant) && in(filter.Names, id.Name) &&
+		if p.present && in(filter.States, string(p.countedAs())) && in(filter.Tenants, id.Tenant) &&
+			in(filter.Names, id.Name) &&
 			engine.CompareIDs(id, filter.After) > 0 {
 			found = append(found, id)
 		}

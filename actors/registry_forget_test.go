@@ -8,7 +8,8 @@ import (
 
 func TestRegistryForgetsTenantsThatAreGone(t *testing.T) {
 	r := newRegistry()
-	gone, runs, other := projection.ID{Tenant: "a", Name: "gone"}, projection.ID{Tenant: "a", Name: "runs"}, projection.ID{Tenant: "b", Name: "gone"}
+	gone, runs, other := projection.ID{Tenant: "a", Name: "gone"}, projection.ID{Tenant: "a", Name: "runs"},
+		projection.ID{Tenant: "b", Name: "gone"}
 	for _, id := range []projection.ID{gone, runs, other} {
 		r.publish(id, func(e *ProjectionEntry) { e.Applied = 7 })
 	}

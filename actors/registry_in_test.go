@@ -26,9 +26,17 @@ func TestRegistryComparesBeforeItCutsAPage(t *testing.T) {
 	}{
 		"a name":   {engine.ProjectionFilter{Names: []string{"b"}, Limit: 2}, []string{"t0/b", "t1/b"}},
 		"a tenant": {engine.ProjectionFilter{Tenants: []string{"t5"}, Limit: 1}, []string{"t5/a"}},
-		"a state":  {engine.ProjectionFilter{States: []string{string(machine.Waiting)}, Limit: 3}, []string{"t1/a", "t1/b", "t3/a"}},
-		"a page":   {engine.ProjectionFilter{Names: []string{"b"}, After: projection.ID{Tenant: "t7", Name: "a"}, Limit: 2}, []string{"t7/b", "t8/b"}},
-		"no limit": {engine.ProjectionFilter{Names: []string{"a"}, Tenants: []string{"t8", "t9"}}, []string{"t8/a", "t9/a"}},
+		"a state": {
+			engine.ProjectionFilter{States: []string{string(machine.Waiting)}, Limit: 3},
+			[]string{"t1/a", "t1/b", "t3/a"},
+		},
+		"a page": {
+			engine.ProjectionFilter{Names: []string{"b"}, After: projection.ID{Tenant: "t7", Name: "a"}, Limit: 2},
+			[]string{"t7/b", "t8/b"},
+		},
+		"no limit": {
+			engine.ProjectionFilter{Names: []string{"a"}, Tenants: []string{"t8", "t9"}}, []string{"t8/a", "t9/a"},
+		},
 	} {
 		var got []string
 		for _, id := range registry.In(test.filter) {

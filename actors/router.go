@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Router has the feed of each tenant, and wakes only the feeds that are concerned. Wakes are coalesced before the mailbox: while
-// one is under way, others cost an atomic operation.
+// Router has the feed of each tenant, and wakes only the feeds that are concerned. Wakes are coalesced before the
+// mailbox: while one is under way, others cost an atomic operation.
 type Router struct {
 	root  *actor.RootContext
 	feeds sync.Map // tenant to *feedRef
@@ -33,8 +33,8 @@ type feedRef struct {
 	polls atomic.Bool
 	// followed reports whether the feed has subscribers.
 	followed atomic.Bool
-	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known. base was the mark at
-	// baseAt, in nanoseconds since 1970: at most knownFor ago while the feed reads.
+	// mark is the feed's settled mark. It was settled in that incarnation of the server, 0 if it is not known. base was
+	// the mark at baseAt, in nanoseconds since 1970: at most knownFor ago while the feed reads.
 	mark         atomic.Int64
 	base, baseAt atomic.Int64
 	incarnation  atomic.Int64
@@ -44,8 +44,9 @@ type feedRef struct {
 
 func newRouter(root *actor.RootContext) *Router { return &Router{root: root} }
 
-// Wake makes the tenant's feed, if this node has one, poll for events, since a notification of events up to a position arrived.
-// An append in this process is announced directly and by its NOTIFY, and only the first needs a read. Wake never blocks.
+// Wake makes the tenant's feed, if this node has one, poll for events, since a notification of events up to a position
+// arrived. An append in this process is announced directly and by its NOTIFY, and only the first needs a read. Wake
+// never blocks.
 func (r *Router) Wake(tenant string, position int64) { r.Appended(tenant, position, nil) }
 
 // Appended is Wake for an append in this process. own has its events, nil if they have to be read.
@@ -59,20 +60,21 @@ func (r *Router) Appended(tenant string, position int64, own *engine.Page) {
 	}
 }
 
-// Rests reports whether the tenant's feed, if this node has one, would take the events of the next append: it has settled all that it
-// knows of, and projections wait for more. It may be wrong a moment later, so the feed decides.
+// Rests reports whether the tenant's feed, if this node has one, would take the events of the next append: it has
+// settled all that it knows of, and projections wait for more. It may be wrong a moment later, so the feed decides.
 func (r *Router) Rests(tenant string) bool {
 	ref := r.find(tenant)
 	return ref != nil && ref.followed.Load() && ref.incarnation.Load() != 0 && !ref.polls.Load()
 }
 
-// knownFor is for how long a feed need not read for a position that it has just settled. A notification of an older position is a
-// reason to read: the tenant may have been restored to an earlier state.
+// knownFor is for how long a feed need not read for a position that it has just settled. A notification of an older
+// position is a reason to read: the tenant may have been restored to an earlier state.
 const knownFor = time.Second
 
 // has reports whether the feed has settled a position recently.
 func (ref *feedRef) has(position int64, now time.Time) bool {
-	return ref.base.Load() < position && position <= ref.mark.Load() && now.UnixNano()-ref.baseAt.Load() < int64(knownFor)
+	return ref.base.Load() < position && position <= ref.mark.Load() &&
+		now.UnixNano()-ref.baseAt.Load() < int64(knownFor)
 }
 
 // settled records the mark of a read that has just ended.
@@ -90,8 +92,8 @@ func (ref *feedRef) noticedSince(at time.Time) bool { return ref.noticed.Load() 
 // wake wakes a feed for events up to a position.
 func (r *Router) wake(ref *feedRef, position int64) { r.wakeWith(ref, position, nil) }
 
-// wakeWith is wake with the events of an append. They are dropped while another wake is under way, so that a feed that is slow keeps
-// those of one append: it then reads for the position.
+// wakeWith is wake with the events of an append. They are dropped while another wake is under way, so that a feed that
+// is slow keeps those of one append: it then reads for the position.
 func (r *Router) wakeWith(ref *feedRef, position int64, own *engine.Page) {
 	for before := ref.wanted.Load(); position > before && !ref.wanted.CompareAndSwap(before, position); {
 		before = ref.wanted.Load()
@@ -110,7 +112,8 @@ func (r *Router) find(tenant string) *feedRef {
 	return nil
 }
 
-// newest returns what the tenant's feed has last sent to its projections, nil if there is none or the mark is not known.
+// newest returns what the tenant's feed has last sent to its projections, nil if there is none or the mark is not
+// known.
 func (r *Router) newest(tenant string) *messages.TailAdvanced {
 	if ref := r.find(tenant); ref != nil {
 		return ref.newest.Load()
@@ -150,9 +153,9 @@ func (r *Router) marks(tenants []string) []int64 {
 	return marks
 }
 
-// compare wakes the feeds that have not settled up to the heads of their tenants. marks was read before the heads, so a mark
-// above its head shows that events are gone: that feed begins anew, and so does a feed of another incarnation of the server. It
-// returns the tenants with events that no feed knew of.
+// compare wakes the feeds that have not settled up to the heads of their tenants. marks was read before the heads, so a
+// mark above its head shows that events are gone: that feed begins anew, and so does a feed of another incarnation of
+// the server. It returns the tenants with events that no feed knew of.
 func (r *Router) compare(tenants []string, marks []int64, heads engine.Heads) (news []string) {
 	for i, tenant := range tenants {
 		ref := r.find(tenant)

@@ -15,7 +15,8 @@ import (
 	"github.com/millrace-go/millrace/observe"
 )
 
-// pollable is a store of one tenant. Each poll begins with a value of begin, and settles up to head, as it is at that moment.
+// pollable is a store of one tenant. Each poll begins with a value of begin, and settles up to head, as it is at that
+// moment.
 type pollable struct {
 	engine.Events
 	begin chan struct{}
@@ -57,7 +58,8 @@ func polledFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.R
 // leftFeed is polledFeed with a function that ends the subscription.
 func leftFeed(t *testing.T) (store *pollable, deps *Deps, ended chan observe.Read, leave func()) {
 	store, ended = &pollable{begin: make(chan struct{})}, make(chan observe.Read, 10)
-	deps = &Deps{Store: Store{Events: store, Plane: control.On(outage{})}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
+	deps = &Deps{Store: Store{Events: store, Plane: control.On(outage{})}, Log: zap.NewNop(),
+		System: NewSystem(zap.NewNop()), Limiter: NewLimiter(Limits{Connections: 4}),
 		Observer: observe.Observer{EventsRead: func(r observe.Read) { ended <- r }}}
 	deps.Init()
 	feed := mustSpawn(t, deps, deps.System.Root, NewFeed(deps, "a"))
@@ -149,7 +151,8 @@ func TestPositionThatWasSettledBeforeIsReadAgain(t *testing.T) {
 	ref, now := &feedRef{}, time.Now()
 	ref.settled(5, now.Add(-2*knownFor))
 	ref.settled(7, now)
-	for position, want := range map[int64]bool{1: false, 5: false, 6: true, 7: true, 8: false, engine.UnknownPosition: false} {
+	for position, want := range map[int64]bool{1: false, 5: false, 6: true, 7: true, 8: false,
+		engine.UnknownPosition: false} {
 		if ref.has(position, now.Add(knownFor/2)) != want {
 			t.Errorf("position %d is known: %v", position, !want)
 		}

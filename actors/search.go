@@ -16,28 +16,31 @@ import (
 )
 
 const (
-	// resyncEvery is how many searches follow until one reads all owned leases and computes the shares anew, since the answer
-	// to a claim may have been lost. With many leases it is one search for each resyncLeases of them, so that these reads cost the
-	// same for any number.
+	// resyncEvery is how many searches follow until one reads all owned leases and computes the shares anew, since the
+	// answer to a claim may have been lost. With many leases it is one search for each resyncLeases of them, so that
+	// these reads cost the same for any number.
 	resyncEvery  = 15
 	resyncLeases = 1000
-	// claimMost limits the leases of one statement. A search claims all it wants by as many statements as that takes, and the
-	// projections of each begin while the next one runs.
+	// claimMost limits the leases of one statement. A search claims all it wants by as many statements as that takes,
+	// and the projections of each begin while the next one runs.
 	claimMost = 5000
 	// searchLimit limits a search in multiples of QueryTimeout, which limits each of its statements.
 	searchLimit = 100
 	// searchSoon is the least time between two searches that notifications cause.
 	searchSoon = 50 * time.Millisecond
-	// searchAgain is when the next search begins after another node was quicker. For the leases of a new tenant, nodes compete.
+	// searchAgain is when the next search begins after another node was quicker. For the leases of a new tenant, nodes
+	// compete.
 	searchAgain = 5 * time.Millisecond
-	// unownedShare limits what the periodic searches for leases without an owner cost, if they find none for this node: at most
-	// 1 of this number of the time, but one search in unownedMost. They read all that no node runs, and a fleet may have
-	// 100,000 of these. Notifications name the others at once. Leases of dead nodes are searched for each time.
+	// unownedShare limits what the periodic searches for leases without an owner cost, if they find none for this node:
+	// at most 1 of this number of the time, but one search in unownedMost. They read all that no node runs, and a fleet
+	// may have 100,000 of these. Notifications name the others at once. Leases of dead nodes are searched for each
+	// time.
 	unownedShare = 200
 	unownedMost  = 2 * time.Minute
 )
 
-// search is the search for leases to claim. It has two steps: it reads which leases are free, and claims if that is needed.
+// search is the search for leases to claim. It has two steps: it reads which leases are free, and claims if that is
+// needed.
 type search struct {
 	busy       bool
 	again      bool // another search was asked for meanwhile
@@ -50,7 +53,8 @@ type search struct {
 	unowned    time.Time // when a periodic search looks for leases without an owner again
 }
 
-// claim is one search: the free leases, what it does about them, and the results. A search that failed may have results.
+// claim is one search: the free leases, what it does about them, and the results. A search that failed may have
+// results.
 type claim struct {
 	trustHeartbeats bool // nodes whose heartbeats expired count as dead
 	unowned         bool // leases without an owner count as free
@@ -76,15 +80,16 @@ func (s *search) planResync(leases int) {
 	s.resync, s.planned = max(resyncEvery, leases/resyncLeases), leases
 }
 
-// resyncLater puts off the next read by the leases that have been claimed since it was planned, unless it is due: a node that
-// starts owns none when it is planned.
+// resyncLater puts off the next read by the leases that have been claimed since it was planned, unless it is due: a
+// node that starts owns none when it is planned.
 func (s *search) resyncLater(leases int) {
 	if more := (leases - s.planned) / resyncLeases; s.resync > 0 && more > 0 {
 		s.resync, s.planned = s.resync+more, leases
 	}
 }
 
-// reconcile makes the missing rows of projections, claims this node's share of the free leases, and drains those beyond the share.
+// reconcile makes the missing rows of projections, claims this node's share of the free leases, and drains those beyond
+// the share.
 func (n *node) reconcile(ctx actor.Context) {
 	n.search.unowned = time.Time{}
 	n.search.again = n.search.again || n.search.busy
@@ -108,7 +113,9 @@ func (n *node) reconcileAgain(ctx actor.Context) {
 		return
 	}
 	s.busy, s.again, s.last = true, false, time.Now()
-	c := &claim{trustHeartbeats: s.last.After(n.heartbeats.trust), unowned: !s.last.Before(s.unowned), ensure: n.nextEnsure()}
+	c := &claim{
+		trustHeartbeats: s.last.After(n.heartbeats.trust), unowned: !s.last.Before(s.unowned), ensure: n.nextEnsure(),
+	}
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		// The projections that have their rows run, whether or not rows are added.
 		c.ensure.err = n.ensure(ctx, &c.ensure)
@@ -157,7 +164,8 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	c.readOrders = session.Pooled
 	c.readOwned = resync || slices.ContainsFunc(c.free, func(l engine.LeaseRef) bool {
 		_, phase := n.table.Lease(l.Row)
-		return phase == ownership.Running || phase == ownership.Draining // it was lost, or this node counts as dead just now
+		// it was lost, or this node counts as dead just now
+		return phase == ownership.Running || phase == ownership.Draining
 	})
 	if n.table.Closing() || !balance && !c.readOwned && !c.readOrders {
 		n.deps.Registry.poolWorks(nil)
@@ -178,12 +186,16 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	}, func(ctx actor.Context, err error) { n.claimed(ctx, c, err) })
 }
 
-// claim reads the owned leases, claims what the balance says, and reads the orders. What it reads and claims is reported at once.
-// The owned leases are read before any is claimed: a node that starts owns none, and they would all be read twice.
+// claim reads the owned leases, claims what the balance says, and reads the orders. What it reads and claims is
+// reported at once. The owned leases are read before any is claimed: a node that starts owns none, and they would all
+// be read twice.
 func (n *node) claim(ctx context.Context, c *claim) (err error) {
 	own, node := n.deps.Ownership, n.deps.Node
 	if c.readOwned {
-		owned, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Lease, error) { return own.Owned(ctx, node) })
+		owned, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Lease,
+			error) {
+			return own.Owned(ctx, node)
+		})
 		if err != nil {
 			return err
 		}
@@ -196,7 +208,10 @@ func (n *node) claim(ctx context.Context, c *claim) (err error) {
 		}
 	}
 	if c.readOrders {
-		c.orders, err = oneStatement(ctx, n, func(ctx context.Context) (map[int32]engine.Orders, error) { return own.Orders(ctx, node, nil) })
+		c.orders, err = oneStatement(ctx, n, func(ctx context.Context) (map[int32]engine.Orders,
+			error) {
+			return own.Orders(ctx, node, nil)
+		})
 		if err != nil {
 			return err
 		}
@@ -212,11 +227,14 @@ func oneStatement[T any](ctx context.Context, n *node, statement func(ctx contex
 	return statement(ctx)
 }
 
-// claimShare claims this node's share of the free leases. It ends early if the node stops, its heartbeats do, or the fleet
-// changes, since then its share is another.
+// claimShare claims this node's share of the free leases. It ends early if the node stops, its heartbeats do, or the
+// fleet changes, since then its share is another.
 func (n *node) claimShare(ctx context.Context, c *claim) error {
 	tenants, names := restricted(c.members)
-	counts, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Want, error) { return n.deps.Ownership.Counts(ctx, tenants, names) })
+	counts, err := oneStatement(ctx, n, func(ctx context.Context) ([]engine.Want,
+		error) {
+		return n.deps.Ownership.Counts(ctx, tenants, names)
+	})
 	if err != nil {
 		return err
 	}
@@ -233,7 +251,8 @@ func (n *node) claimShare(ctx context.Context, c *claim) error {
 		n.pauseRenamed(leases)
 		c.report(func(ctx actor.Context) { n.took(ctx, leases) })
 		sameID := func(a, b engine.Member) bool { return a.ID == b.ID }
-		if n.deps.accept.Err() != nil || !n.deps.leasesConfirmed() || !slices.EqualFunc(n.deps.Registry.Session().Members, c.members[1:], sameID) {
+		if n.deps.accept.Err() != nil || !n.deps.leasesConfirmed() ||
+			!slices.EqualFunc(n.deps.Registry.Session().Members, c.members[1:], sameID) {
 			break
 		}
 	}
@@ -254,8 +273,8 @@ func (n *node) took(ctx actor.Context, leases []engine.Lease) {
 	n.search.resyncLater(n.table.Len())
 }
 
-// pauseRenamed makes the node release leases whose projections were renamed after they were listed, if the node does not run
-// them under their new names.
+// pauseRenamed makes the node release leases whose projections were renamed after they were listed, if the node does
+// not run them under their new names.
 func (n *node) pauseRenamed(leases []engine.Lease) {
 	member := n.deps.Node.Member()
 	for i, l := range leases {
@@ -265,8 +284,8 @@ func (n *node) pauseRenamed(leases []engine.Lease) {
 	}
 }
 
-// restricted returns the tenants that are named by nodes that do not serve all tenants, and the projections that any node runs
-// for some tenants only.
+// restricted returns the tenants that are named by nodes that do not serve all tenants, and the projections that any
+// node runs for some tenants only.
 func restricted(members []engine.Member) (tenants, names []string) {
 	for _, m := range members {
 		tenants = append(tenants, m.Tenants...)
@@ -324,7 +343,9 @@ func (n *node) searched(ctx actor.Context, c *claim, err error) {
 		})
 		return
 	}
-	n.deps.Registry.publishSession(func(e *SessionEntry) { e.ClaimErr, e.ClaimFailing, e.Claims = nil, time.Time{}, e.Claims+1 })
+	n.deps.Registry.publishSession(func(e *SessionEntry) {
+		e.ClaimErr, e.ClaimFailing, e.Claims = nil, time.Time{}, e.Claims+1
+	})
 	switch {
 	case s.again, c.ensure.more:
 		n.reconcile(ctx)

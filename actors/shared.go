@@ -14,8 +14,8 @@ import (
 type shared struct {
 	mu      sync.Mutex
 	started time.Time
-	// props are the properties of all actors, which take some 300 bytes. next is the actor that is being spawned. This relies on
-	// the library: it produces an actor once, and before Spawn returns.
+	// props are the properties of all actors, which take some 300 bytes. next is the actor that is being spawned. This
+	// relies on the library: it produces an actor once, and before Spawn returns.
 	props *actor.Props
 	next  actor.Actor
 	// configs are the configurations of the state machines, by definition.
@@ -44,8 +44,9 @@ func (d *Deps) configOf(def *engine.Definition) *machine.Config {
 	defer s.mu.Unlock()
 	config := s.configs[def]
 	if config == nil {
-		config = &machine.Config{Def: def, HeartbeatInterval: d.Timing.HeartbeatInterval, AdvanceEvery: d.Timing.AdvanceInterval,
-			Start: s.started, ReplayBackoff: d.Timing.ReplayRest}
+		config = &machine.Config{Def: def, HeartbeatInterval: d.Timing.HeartbeatInterval,
+			AdvanceEvery: d.Timing.AdvanceInterval,
+			Start:        s.started, ReplayBackoff: d.Timing.ReplayRest}
 		s.configs[def] = config
 	}
 	return config

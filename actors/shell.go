@@ -32,11 +32,12 @@ type Crash struct {
 
 func (c *Crash) Error() string { return fmt.Sprintf("%s panicked: %v", c.Actor, c.Value) }
 
-// mailbox is the mailbox of every actor. An empty one takes some 180 bytes less than the default, and it frees the memory of a long queue.
+// mailbox is the mailbox of every actor. An empty one takes some 180 bytes less than the default, and it frees the
+// memory of a long queue.
 var mailbox = actor.WithMailbox(actor.UnboundedLockfree())
 
-// dispatcher runs the messages of an actor in a goroutine, as the library does, but with a stack that need not grow. After 300
-// messages of one actor, other goroutines may run.
+// dispatcher runs the messages of an actor in a goroutine, as the library does, but with a stack that need not grow.
+// After 300 messages of one actor, other goroutines may run.
 type dispatcher struct{}
 
 // dispatched gives all actors that dispatcher.
@@ -53,12 +54,13 @@ func (dispatcher) Schedule(messages func()) {
 
 // Props returns the properties of an actor with that behaviour.
 func Props(log *zap.Logger, b Behaviour, options ...actor.PropsOption) *actor.Props {
-	return actor.PropsFromProducer(func() actor.Actor { return &shell{log: log, behaviour: b} }, options...).Configure(mailbox, dispatched)
+	return actor.PropsFromProducer(func() actor.Actor { return &shell{log: log, behaviour: b} },
+		options...).Configure(mailbox, dispatched)
 }
 
 // shell protects a behaviour from what protoactor does with panics and late messages. A panic in a message goes to the
-// supervisor once, as a Crash. A panic in Stop is only logged, since it would restart the actor or hang its parent. A message
-// after Stop is dropped.
+// supervisor once, as a Crash. A panic in Stop is only logged, since it would restart the actor or hang its parent. A
+// message after Stop is dropped.
 type shell struct {
 	log       *zap.Logger
 	behaviour Behaviour

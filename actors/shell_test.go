@@ -40,7 +40,8 @@ func (b *scripted) Gone(actor.Context) { b.seen <- "gone" }
 // failures is a strategy that stops a failed actor and reports the reason.
 type failures struct{ reasons chan any }
 
-func (f *failures) HandleFailure(_ *actor.ActorSystem, s actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+func (f *failures) HandleFailure(_ *actor.ActorSystem, s actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics,
+	reason, _ any) {
 	f.reasons <- reason
 	s.StopChildren(pid)
 }

@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// A node has one of these for each projection. The limits are size classes of Go's allocator: one byte more takes the next class.
+// A node has one of these for each projection. The limits are size classes of Go's allocator: one byte more takes the
+// next class.
 func TestWhatEachProjectionTakesFitsItsSizeClass(t *testing.T) {
 	for name, s := range map[string]struct{ size, limit uintptr }{
 		"projectionActor": {unsafe.Sizeof(projectionActor{}), 1024},

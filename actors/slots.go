@@ -12,8 +12,9 @@ import (
 	"github.com/millrace-go/millrace/observe"
 )
 
-// promiseTime is how long a request waits at most for the slot that it is promised. The message that ends a batch takes far less.
-// But a deferred trigger, a lock or a standby can hold it up, and then the request must get the next slot that is free.
+// promiseTime is how long a request waits at most for the slot that it is promised. The message that ends a batch takes
+// far less. But a deferred trigger, a lock or a standby can hold it up, and then the request must get the next slot
+// that is free.
 const promiseTime = 50 * time.Millisecond
 
 // slots is a fair.Scheduler for several goroutines.
@@ -36,8 +37,8 @@ type slot struct {
 	request *fair.Request
 	// granted is closed when a request that waits gets its slot.
 	granted chan struct{}
-	// opening is nil if there is none, or if another slot than the promised one was granted: the batch that ends may begin it at any
-	// time. From granted on it belongs to the slot alone.
+	// opening is nil if there is none, or if another slot than the promised one was granted: the batch that ends may
+	// begin it at any time. From granted on it belongs to the slot alone.
 	opening engine.Opening
 	// heir has the promise of this slot, which late breaks, and from has promised its slot to this request.
 	heir, from *slot
@@ -92,7 +93,8 @@ func (s *slots) wait(ctx context.Context, r *slot, flow fair.Flow) (err error) {
 		r.withdraw()
 		err = &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", ctx.Err())}
 	}
-	observing.Call(s.waited, observe.Wait{Slot: s.kind, Tenant: flow.Tenant, Name: flow.Projection, Duration: time.Since(began), Err: err})
+	observing.Call(s.waited, observe.Wait{Slot: s.kind,
+		Tenant: flow.Tenant, Name: flow.Projection, Duration: time.Since(began), Err: err})
 	return err
 }
 
@@ -120,7 +122,8 @@ func (s *slots) limitTenants(holds bool) {
 	}
 }
 
-// wake wakes the goroutine whose request got its slot. If another one was promised to it, it does not wait for that any more.
+// wake wakes the goroutine whose request got its slot. If another one was promised to it, it does not wait for that any
+// more.
 func wake(next *fair.Request) {
 	if next == nil {
 		return

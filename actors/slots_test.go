@@ -212,8 +212,8 @@ func TestBatchDoesNotWaitLongForAPromisedSlot(t *testing.T) {
 	})
 }
 
-// A request whose promise was broken has had its turn, so it precedes those that came after it. With slow commits, all promises
-// are broken, and some requests would never be granted if they lost their turns by that.
+// A request whose promise was broken has had its turn, so it precedes those that came after it. With slow commits, all
+// promises are broken, and some requests would never be granted if they lost their turns by that.
 func TestBatchWhosePromiseIsBrokenKeepsItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSlots(2, 0)

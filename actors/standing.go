@@ -12,16 +12,16 @@ import (
 // StandsLong is for how long a projection must not have moved, although events wait, before that is reported.
 const StandsLong = 30 * time.Second
 
-// workingMost is how many working projections are looked at, so that a summary costs the same on a node with very many. Those that
-// hold slots are fewer.
+// workingMost is how many working projections are looked at, so that a summary costs the same on a node with very many.
+// Those that hold slots are fewer.
 const workingMost = 400
 
 // standing is since when events wait for a projection that does not move. It is kept while the actor is restarted.
 type standing struct {
 	// since is counted from the beginning of the registry, 0 if the projection moves or has nothing to do.
 	since time.Duration
-	// fault is the last fault in that time that was counted against no event, nil if there was none. A page of events that cannot be
-	// read is one.
+	// fault is the last fault in that time that was counted against no event, nil if there was none. A page of events
+	// that cannot be read is one.
 	fault *standingFault
 }
 
@@ -29,7 +29,8 @@ type standingFault struct {
 	err error
 	// first and last are when the first and the last fault were met, counted as since.
 	first, last time.Duration
-	// top is the highest position at which a fault was met. After a fault the position falls to the checkpoint, and rises again.
+	// top is the highest position at which a fault was met. After a fault the position falls to the checkpoint, and
+	// rises again.
 	top int64
 }
 
@@ -69,9 +70,9 @@ type Standstill struct {
 	Fails bool
 }
 
-// standstill says why a projection does not move that has not moved for a long time. It returns an empty reason if the projection
-// is in a state that has a reason of its own. A fault fails if it is met for StandsLong, unless a handler has run for as long since
-// the last one.
+// standstill says why a projection does not move that has not moved for a long time. It returns an empty reason if the
+// projection is in a state that has a reason of its own. A fault fails if it is met for StandsLong, unless a handler
+// has run for as long since the last one.
 func (e *ProjectionEntry) standstill(fault *standingFault, now time.Duration) (reason string, fails bool) {
 	handles := !e.Busy.IsZero() && !e.Queued && !e.Reading && e.Phase != machine.Starting
 	switch {
@@ -91,8 +92,8 @@ func (e *ProjectionEntry) standstill(fault *standingFault, now time.Duration) (r
 	return "it makes no progress, and no error is known", true
 }
 
-// standstill returns the standstill of a projection. While the session connection is lost, and for StandsLong after it was made,
-// there is none: an outage of the database is reported as such.
+// standstill returns the standstill of a projection. While the session connection is lost, and for StandsLong after it
+// was made, there is none: an outage of the database is reported as such.
 func (r *Registry) standstill(p *registered) (s Standstill, stands bool) {
 	if p.standing.since == 0 || !p.here() || !r.session.Connected {
 		return s, false
@@ -126,8 +127,8 @@ func (r *Registry) publishUnbegun(later map[string]swapLater) {
 	r.overview.unbegun = later
 }
 
-// failing returns the projections whose standstill a person should look at, the longest first. It visits only those that work,
-// those with a fault, and those with which a tenant cannot begin.
+// failing returns the projections whose standstill a person should look at, the longest first. It visits only those
+// that work, those with a fault, and those with which a tenant cannot begin.
 func (r *Registry) failing() (found []Standstill) {
 	visit := func(id projection.ID) {
 		if s, stands := r.standstill(r.projections[id]); stands && s.Fails {
@@ -158,7 +159,8 @@ func (r *Registry) failing() (found []Standstill) {
 	return found
 }
 
-// hung returns the tenants of feeds that poll for new events, and have neither found any nor met an error for StandsLong.
+// hung returns the tenants of feeds that poll for new events, and have neither found any nor met an error for
+// StandsLong.
 func (r *Registry) hung() (held []engine.HeldTenant) {
 	if !r.session.Connected {
 		return nil
@@ -168,7 +170,8 @@ func (r *Registry) hung() (held []engine.HeldTenant) {
 		if since := time.Since(asked); since < StandsLong || e.Err != nil || e.Held != nil || e.Queued {
 			continue
 		}
-		held = append(held, engine.HeldTenant{Tenant: tenant, Mark: e.Mark, Since: asked, Reason: "a read of its new events does not end"})
+		held = append(held, engine.HeldTenant{Tenant: tenant,
+			Mark: e.Mark, Since: asked, Reason: "a read of its new events does not end"})
 	}
 	return held
 }

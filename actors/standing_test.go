@@ -24,13 +24,19 @@ func TestProjectionThatDoesNotMoveAlthoughEventsWaitIsReported(t *testing.T) {
 		reason  string
 		finding bool
 	}{
-		"a fault":                          {last: faulty, reason: unreadable.Error(), finding: true},
-		"the next attempt after it":        {last: starting, reason: unreadable.Error(), finding: true},
-		"an attempt that waits for a slot": {last: live, change: func(e *ProjectionEntry) { e.Queued = true }, reason: unreadable.Error(), finding: true},
-		"it moved since":                   {last: live, moves: true},
-		"the events are handled":           {last: machine.Status{Phase: machine.Live, Position: 6, Mark: 6}},
-		"an event fails":                   {last: machine.Status{Phase: machine.Waiting, Position: 5, Mark: 6, Reason: errors.New("bad")}},
-		"it waits for a person":            {last: machine.Status{Phase: machine.Failed, Position: 5, Mark: 6, Reason: errors.New("bad")}},
+		"a fault":                   {last: faulty, reason: unreadable.Error(), finding: true},
+		"the next attempt after it": {last: starting, reason: unreadable.Error(), finding: true},
+		"an attempt that waits for a slot": {
+			last: live, change: func(e *ProjectionEntry) { e.Queued = true }, reason: unreadable.Error(), finding: true,
+		},
+		"it moved since":         {last: live, moves: true},
+		"the events are handled": {last: machine.Status{Phase: machine.Live, Position: 6, Mark: 6}},
+		"an event fails": {
+			last: machine.Status{Phase: machine.Waiting, Position: 5, Mark: 6, Reason: errors.New("bad")},
+		},
+		"it waits for a person": {
+			last: machine.Status{Phase: machine.Failed, Position: 5, Mark: 6, Reason: errors.New("bad")},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -54,7 +60,8 @@ func TestProjectionThatDoesNotMoveAlthoughEventsWaitIsReported(t *testing.T) {
 				}
 				show(test.last, test.change)
 				found, count := r.Summary().Standing, r.Summary().StandingCount
-				if s, _ := r.Standstill(id); s.Reason != test.reason || s.Fails != test.finding || (len(found) == 1 && count == 1) != test.finding {
+				if s, _ := r.Standstill(id); s.Reason != test.reason || s.Fails != test.finding ||
+					(len(found) == 1 && count == 1) != test.finding {
 					t.Errorf("%+v, %+v", s, found)
 				}
 			})
@@ -62,7 +69,8 @@ func TestProjectionThatDoesNotMoveAlthoughEventsWaitIsReported(t *testing.T) {
 	}
 }
 
-// A handler that runs for long after a fault that has passed is no finding. Faults that go on are one, also while a handler runs.
+// A handler that runs for long after a fault that has passed is no finding. Faults that go on are one, also while a
+// handler runs.
 func TestLongHandlerAfterAFaultIsNoFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, id := connectedRegistry(), projection.ID{Tenant: "acme", Name: "p", Partition: 1}
@@ -81,7 +89,8 @@ func TestLongHandlerAfterAFaultIsNoFinding(t *testing.T) {
 		expect := func(when, reason string, finding bool) {
 			t.Helper()
 			s, _ := r.Standstill(id)
-			if !strings.Contains(s.Reason, reason) || s.Fails != finding || (len(r.Summary().Standing) == 1) != finding {
+			if !strings.Contains(s.Reason, reason) || s.Fails != finding ||
+				(len(r.Summary().Standing) == 1) != finding {
 				t.Errorf("%s: %+v", when, s)
 			}
 		}
@@ -128,7 +137,8 @@ func TestStandstillWithoutAFaultHasAReason(t *testing.T) {
 				t.Errorf("%s: too early: %+v", reason, s)
 			}
 			<-time.After(2 * time.Second)
-			if s, stands := r.Standstill(id); !stands || !strings.Contains(s.Reason, reason) || s.Fails != test.fails || (len(r.Summary().Standing) == 1) != test.fails {
+			if s, stands := r.Standstill(id); !stands || !strings.Contains(s.Reason, reason) || s.Fails != test.fails ||
+				(len(r.Summary().Standing) == 1) != test.fails {
 				t.Errorf("%s: %+v", reason, s)
 			}
 			r.publishSession(func(e *SessionEntry) { e.Since = time.Now() }) // after an outage
@@ -144,7 +154,8 @@ func TestFeedWhoseReadDoesNotEndIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		entry FeedEntry
 		held  int
-	}{"reads": {FeedEntry{Polling: true}, 1}, "queued": {FeedEntry{Polling: true, Queued: true}, 0}, "idle": {FeedEntry{Mark: 7}, 0}} {
+	}{"reads": {FeedEntry{Polling: true}, 1}, "queued": {FeedEntry{Polling: true, Queued: true}, 0},
+		"idle": {FeedEntry{Mark: 7}, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			r := connectedRegistry()
 			r.publishFeed("acme", func(e *FeedEntry) { *e = test.entry })

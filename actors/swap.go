@@ -17,8 +17,8 @@ const (
 	nearBehind = 1000
 	// heldMost limits how long the earlier version is held while the version catches up.
 	heldMost = 10 * time.Second
-	// lookFirst and lookMost bound the delays between two checks of the versions. Waiting swaps poll more slowly the more of them there are on
-	// the node: looksMost more of them add the delay once more.
+	// lookFirst and lookMost bound the delays between two checks of the versions. Waiting swaps poll more slowly the
+	// more of them there are on the node: looksMost more of them add the delay once more.
 	lookFirst, lookMost = 5 * time.Millisecond, 250 * time.Millisecond
 	looksMost           = 8
 )
@@ -30,8 +30,8 @@ type swapping struct {
 	types   []string
 }
 
-// standStill makes the versions of a swap stand still: the earlier one when the version is near, and the version when it has
-// all that the earlier one has. It reports whether readers use the version already.
+// standStill makes the versions of a swap stand still: the earlier one when the version is near, and the version when
+// it has all that the earlier one has. It reports whether readers use the version already.
 func (s swapping) standStill(ctx, waiting context.Context) (inUse bool, err error) {
 	state, err := s.look(ctx)
 	if err == nil && !near(state) {
@@ -67,9 +67,10 @@ func (s swapping) comeNear(ctx, waiting context.Context) (state versions.State, 
 	return state, err
 }
 
-// catchUp waits until the version is far enough. It returns the error with which the operation ends if the version cannot take
-// the place of the earlier one, or is behind after the deadline.
-func (s swapping) catchUp(ctx, waiting context.Context, deadline time.Time, enough func(versions.State) bool) (versions.State, error) {
+// catchUp waits until the version is far enough. It returns the error with which the operation ends if the version
+// cannot take the place of the earlier one, or is behind after the deadline.
+func (s swapping) catchUp(ctx, waiting context.Context, deadline time.Time,
+	enough func(versions.State) bool) (versions.State, error) {
 	inTime, cancel := context.WithDeadline(waiting, deadline)
 	defer cancel()
 	for delays := backoff.New(lookFirst, lookMost); ; {
@@ -87,8 +88,8 @@ func (s swapping) catchUp(ctx, waiting context.Context, deadline time.Time, enou
 	}
 }
 
-// look returns how far both versions are, or the error with which the operation ends if the version cannot take the place of the
-// earlier one.
+// look returns how far both versions are, or the error with which the operation ends if the version cannot take the
+// place of the earlier one.
 func (s swapping) look(ctx context.Context) (state versions.State, err error) {
 	err = s.step(ctx, func(ctx context.Context) (err error) {
 		if err := s.stillOpen(ctx); err != nil {
@@ -106,8 +107,8 @@ func (s swapping) look(ctx context.Context) (state versions.State, err error) {
 	return state, err
 }
 
-// stillOpen returns projection.ErrLeaseLost if the operation has ended or was taken over. Otherwise a swap that was cancelled would
-// wait for its version until the limit.
+// stillOpen returns projection.ErrLeaseLost if the operation has ended or was taken over. Otherwise a swap that was
+// cancelled would wait for its version until the limit.
 func (s swapping) stillOpen(ctx context.Context) error {
 	o, err := s.deps.Plane.Operation(ctx, s.op.Number)
 	if err == nil && (o.Epoch != s.op.Epoch || !o.EndedAt.IsZero()) {

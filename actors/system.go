@@ -11,7 +11,8 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 )
 
-// NewSystem returns an actor system that logs only to log. What the actor library logs at info level is logged at debug level.
+// NewSystem returns an actor system that logs only to log. What the actor library logs at info level is logged at debug
+// level.
 func NewSystem(log *zap.Logger) *actor.ActorSystem {
 	handler := &demoted{zapslog.NewHandler(log.Named("protoactor").Core())}
 	system := actor.NewActorSystem(
@@ -26,8 +27,8 @@ func NewSystem(log *zap.Logger) *actor.ActorSystem {
 // registryBuckets is how many buckets an actor system keeps for its PIDs. A bucket has 32 maps.
 const registryBuckets = 16
 
-// shareBuckets leaves a registry with fewer buckets. The library makes 1,024, whose maps take 3 MB while they are empty, and some
-// 10 MB with one actor each. No actor runs yet.
+// shareBuckets leaves a registry with fewer buckets. The library makes 1,024, whose maps take 3 MB while they are
+// empty, and some 10 MB with one actor each. No actor runs yet.
 func shareBuckets(registry *actor.ProcessRegistryValue) {
 	all := registry.LocalPIDs.LocalPIDs
 	registry.LocalPIDs.LocalPIDs = slices.Clone(all[:registryBuckets])
@@ -42,8 +43,8 @@ func shareBuckets(registry *actor.ProcessRegistryValue) {
 	}
 }
 
-// undelivered replaces the message by which the actor library reports a message to a stopped actor. Here, a dead letter is an
-// event that was parked.
+// undelivered replaces the message by which the actor library reports a message to a stopped actor. Here, a dead letter
+// is an event that was parked.
 const undelivered = "message to a stopped actor"
 
 // demoted logs at debug level what it gets at info level.
@@ -60,7 +61,8 @@ func (d *demoted) Handle(ctx context.Context, r slog.Record) error {
 	}
 	if r.Message == "[DeadLetter]" {
 		if r.NumAttrs() == 1 {
-			return nil // the number of further messages, which a timer logs and perhaps only after the runtime has ended
+			// the number of further messages, which a timer logs and perhaps only after the runtime has ended
+			return nil
 		}
 		r.Message = undelivered
 	}

@@ -20,7 +20,8 @@ const ensureMost = 1000
 
 // tenants are the tenants whose projections have their rows.
 type tenants struct {
-	ensured     map[string]int32       // by name, their keys in the store; shared with rounds in progress, so it is replaced and never changed
+	// by name, their keys in the store; shared with rounds in progress, so it is replaced and never changed
+	ensured     map[string]int32
 	incarnation engine.Incarnation     // of the server in which the rows were made; 0 before it is known
 	atOnce      int                    // how many rows the next transaction makes
 	logged      map[leftOut]bool       // what was logged
@@ -37,7 +38,8 @@ type swapLater struct {
 	again      time.Time
 }
 
-// leftOut says why a projection does not run: its name is retired for a reason, or it waits for the nodes of its earlier name.
+// leftOut says why a projection does not run: its name is retired for a reason, or it waits for the nodes of its
+// earlier name.
 type leftOut struct{ projection, reason, earlier string }
 
 // ensureRound is one round of making rows. Some of them may have been made even if the round failed.
@@ -77,9 +79,9 @@ func (n *node) nextEnsure() ensureRound {
 	return e
 }
 
-// listAgain returns after which time all tenants are listed again, beside the searches that read all owned leases. Where no
-// notifications arrive, or a hook failed, that is in each search. Otherwise notifications name the tenants that change, and a new
-// session lists all.
+// listAgain returns after which time all tenants are listed again, beside the searches that read all owned leases.
+// Where no notifications arrive, or a hook failed, that is in each search. Otherwise notifications name the tenants
+// that change, and a new session lists all.
 func (n *node) listAgain() time.Duration {
 	session := n.deps.Registry.Session()
 	if session.Pooled || len(n.tenants.later) > 0 {
@@ -88,8 +90,8 @@ func (n *node) listAgain() time.Duration {
 	return time.Hour
 }
 
-// unused returns those of the waiting renames for which no other node is known to register an earlier name. The store checks
-// that again.
+// unused returns those of the waiting renames for which no other node is known to register an earlier name. The store
+// checks that again.
 func (n *node) unused() (renames []engine.Rename) {
 	if len(n.tenants.waiting) == 0 {
 		return nil
@@ -123,7 +125,8 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, n.deps.Timing.QueryTimeout/2)
 	defer cancel()
 	for renames := range slices.Chunk(e.renames, ensureMost) {
-		if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error { return n.deps.Plane.RenameUnused(ctx, renames) }); err != nil {
+		if err := n.deps.Limiter.Read(ctx,
+			func(ctx context.Context) error { return n.deps.Plane.RenameUnused(ctx, renames) }); err != nil {
 			return err
 		}
 	}
@@ -144,7 +147,8 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 		if rows > 0 {
 			if err := n.deps.Limiter.Read(ctx, func(ctx context.Context) error {
 				left, err := n.deps.Plane.Ensure(ctx, projections)
-				e.left.Retired, e.left.Waiting = append(e.left.Retired, left.Retired...), append(e.left.Waiting, left.Waiting...)
+				e.left.Retired, e.left.Waiting = append(e.left.Retired, left.Retired...),
+					append(e.left.Waiting, left.Waiting...)
 				return e.hooksFailed(err)
 			}); err != nil {
 				e.atOnce = max(1, rows/2)
@@ -152,7 +156,8 @@ func (n *node) ensure(ctx context.Context, e *ensureRound) (err error) {
 			}
 			e.atOnce = min(ensureMost, 2*e.atOnce)
 		}
-		e.made = append(e.made, slices.DeleteFunc(fresh[:tenants:tenants], func(t engine.Tenant) bool { return e.failed[t.Name].Err != nil })...)
+		e.made = append(e.made, slices.DeleteFunc(fresh[:tenants:tenants],
+			func(t engine.Tenant) bool { return e.failed[t.Name].Err != nil })...)
 		fresh = fresh[tenants:]
 	}
 	return nil
@@ -171,8 +176,8 @@ func (e *ensureRound) hooksFailed(err error) error {
 	return nil
 }
 
-// firstTenants returns the projections of the first of these tenants, how many rows these projections have if they are new,
-// and the number of these tenants. It takes as many tenants as fit the limit of rows, but at least one.
+// firstTenants returns the projections of the first of these tenants, how many rows these projections have if they are
+// new, and the number of these tenants. It takes as many tenants as fit the limit of rows, but at least one.
 func (n *node) firstTenants(of []engine.Tenant, most int) (list []engine.NewProjection, rows, tenants int) {
 	for _, tenant := range of {
 		projections, more := n.newProjections(tenant.Name)
@@ -184,7 +189,8 @@ func (n *node) firstTenants(of []engine.Tenant, most int) (list []engine.NewProj
 	return list, rows, tenants
 }
 
-// newProjections returns the projections that the node can run for a tenant, and how many rows they have if they are new.
+// newProjections returns the projections that the node can run for a tenant, and how many rows they have if they are
+// new.
 func (n *node) newProjections(tenant string) (list []engine.NewProjection, rows int) {
 	for _, name := range n.deps.Registered.Projections {
 		if n.deps.Registered.Filters[name].Matches(tenant) {
@@ -196,15 +202,16 @@ func (n *node) newProjections(tenant string) (list []engine.NewProjection, rows 
 	return list, rows
 }
 
-// compare returns the tenants that need rows, and notes those that have gone. A tenant that was created again under its name
-// needs new rows.
+// compare returns the tenants that need rows, and notes those that have gone. A tenant that was created again under its
+// name needs new rows.
 func (e *ensureRound) compare(listed []engine.Tenant) (fresh []engine.Tenant) {
 	runs, now := make(map[string]bool, len(listed)), time.Now()
 	for _, t := range listed {
 		if t.State != tenancy.Active && t.State != tenancy.Paused {
 			continue
 		}
-		if runs[t.Name] = true; (e.changed[t.Name] || e.ensured[t.Name] != t.Row) && !now.Before(e.later[t.Name].again) {
+		if runs[t.Name] = true; (e.changed[t.Name] || e.ensured[t.Name] != t.Row) &&
+			!now.Before(e.later[t.Name].again) {
 			fresh = append(fresh, t)
 		}
 	}
@@ -262,12 +269,15 @@ func (n *node) swapsFailed(e *ensureRound) {
 		delete(later, name)
 	}
 	for tenant, failure := range e.failed {
-		stands := Standstill{ID: failure.ID, Since: now, Reason: "the tenant cannot begin with it: " + failure.Err.Error(), Fails: true}
+		stands := Standstill{
+			ID: failure.ID, Since: now, Reason: "the tenant cannot begin with it: " + failure.Err.Error(), Fails: true,
+		}
 		if before, failed := later[tenant]; failed {
 			stands.Since = before.standstill.Since
 		}
 		later[tenant] = swapLater{stands, now.Add(swapAgain)}
-		n.log.Warn("the hook by which a tenant begins with a version failed, retrying", zap.String("tenant", tenant), zap.Error(failure.Err))
+		n.log.Warn("the hook by which a tenant begins with a version failed, retrying", zap.String("tenant", tenant),
+			zap.Error(failure.Err))
 	}
 	n.tenants.later = later
 	n.deps.Registry.publishUnbegun(later)
@@ -304,7 +314,8 @@ func (n *node) rowsLeftOut(e *ensureRound) {
 			continue
 		}
 		n.tenants.logged[key] = true
-		log := n.log.With(zap.String("projection", key.projection), zap.Int("tenants", len(tenants)), zap.String("tenant", tenants[0]))
+		log := n.log.With(zap.String("projection", key.projection), zap.Int("tenants", len(tenants)),
+			zap.String("tenant", tenants[0]))
 		if key.earlier != "" {
 			log.Info("a projection waits until no node registers its earlier name", zap.String("earlier", key.earlier))
 		} else {
@@ -333,9 +344,9 @@ func (n *node) serverSeen(ctx actor.Context, in engine.Incarnation) {
 	n.tenants.incarnation = in
 }
 
-// rowGone is called when a row of a tenant's projections does not exist any more: the projection has other partitions now, or the
-// tenant was removed, and may have been created again. The next search makes the rows that are missing, in one statement for the
-// tenant.
+// rowGone is called when a row of a tenant's projections does not exist any more: the projection has other partitions
+// now, or the tenant was removed, and may have been created again. The next search makes the rows that are missing, in
+// one statement for the tenant.
 func (n *node) rowGone(ctx actor.Context, tenant string) {
 	if n.tenants.ensured[tenant] == 0 {
 		return

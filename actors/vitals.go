@@ -26,13 +26,13 @@ type Vitals struct {
 	Progress map[Loop]time.Time
 	Standing []string
 	Session  SessionEntry
-	// Failed, Missing and Open are the projections that have failed, wait for a missing object, or have a breaker that is not
-	// closed.
+	// Failed, Missing and Open are the projections that have failed, wait for a missing object, or have a breaker that
+	// is not closed.
 	Failed, Missing, Open []projection.ID
 	// StandingStill are the projections that do not move although events wait, as a person should know.
 	StandingStill []Standstill
-	// Feeds is how many tenants are read. Unreadable are those of them whose events cannot be read. Held are those, and the
-	// tenants whose settled mark is held back.
+	// Feeds is how many tenants are read. Unreadable are those of them whose events cannot be read. Held are those, and
+	// the tenants whose settled mark is held back.
 	Feeds      int
 	Unreadable map[string]time.Time
 	Held       []engine.HeldTenant
@@ -78,7 +78,8 @@ func (r *Registry) Vitals() Vitals {
 	for tenant, since := range r.overview.unreadable {
 		v.Unreadable[tenant] = since
 	}
-	v.Failed, v.Missing, v.Open = r.overview.troubled.list(troubleFailed), r.overview.troubled.list(troubleMissing), r.overview.troubled.list(troubleOpen)
+	v.Failed, v.Missing, v.Open = r.overview.troubled.list(troubleFailed), r.overview.troubled.list(troubleMissing),
+		r.overview.troubled.list(troubleOpen)
 	v.StandingStill = r.failing()
 	return v
 }
@@ -90,7 +91,8 @@ const (
 	troubleFailed trouble = iota
 	troubleMissing
 	troubleOpen
-	// troubleFault is a fault of reads, or another one that is counted against no event, since which the projection has not moved.
+	// troubleFault is a fault of reads, or another one that is counted against no event, since which the projection has
+	// not moved.
 	troubleFault
 )
 

@@ -39,8 +39,8 @@ func (r *Registry) drained(id projection.ID) {
 	r.changed(p, p.countedAs())
 }
 
-// Outdate is called after the checkpoints of a projection were reset under an epoch. The entries that began under this epoch
-// or an earlier one count as absent from then on, although this node has not been notified of the reset yet.
+// Outdate is called after the checkpoints of a projection were reset under an epoch. The entries that began under this
+// epoch or an earlier one count as absent from then on, although this node has not been notified of the reset yet.
 func (r *Registry) Outdate(id projection.ID, epoch int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,8 +53,8 @@ func (r *Registry) Outdate(id projection.ID, epoch int64) {
 }
 
 // parts returns the entries of a projection's partitions, nil for partitions that this node never ran. If id names a
-// partition, parts returns only its entry. After a change of the number of partitions, an earlier entry may have the number
-// of another partition.
+// partition, parts returns only its entry. After a change of the number of partitions, an earlier entry may have the
+// number of another partition.
 func (r *Registry) parts(id projection.ID) []*registered {
 	n := r.partitions[id] // 0 for a partition
 	parts := make([]*registered, 0, max(1, n))
@@ -91,8 +91,8 @@ func (r *Registry) Reached(id projection.ID, position int64) (err error, final b
 	return r.reached(id, position)
 }
 
-// ReachedBy reports whether a partition of a projection runs on this node and has reached a position. If the projection had another
-// number of partitions when it began to run, it is not that partition.
+// ReachedBy reports whether a partition of a projection runs on this node and has reached a position. If the projection
+// had another number of partitions when it began to run, it is not that partition.
 func (r *Registry) ReachedBy(id projection.ID, partitions int, position int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,8 +108,8 @@ func (r *Registry) Halted(id projection.ID) bool {
 	return slices.ContainsFunc(r.parts(id), func(p *registered) bool { return p != nil && p.Halted })
 }
 
-// WaitFor returns when the projection, with all of its partitions, has handled or passed over all events up to position.
-// Otherwise it returns an error: of ctx, ErrNotHere, or projection.ErrFailed with the reason.
+// WaitFor returns when the projection, with all of its partitions, has handled or passed over all events up to
+// position. Otherwise it returns an error: of ctx, ErrNotHere, or projection.ErrFailed with the reason.
 func (r *Registry) WaitFor(ctx context.Context, id projection.ID, position int64) error {
 	for {
 		w := waiter{position: position, final: make(chan struct{}, 1)}

@@ -12,8 +12,8 @@ import (
 const (
 	// weightFor is how long a weight is used before TenantWeight is called again.
 	weightFor = time.Minute
-	// MaxWeight is the highest weight of a tenant or a projection. While a tenant of that weight floods, one of weight 1 gets every
-	// hundredth slot.
+	// MaxWeight is the highest weight of a tenant or a projection. While a tenant of that weight floods, one of weight
+	// 1 gets every hundredth slot.
 	MaxWeight = 100
 )
 

@@ -33,7 +33,8 @@ func TestShareThatGrewLeastRecentlyIsEmptiedFirst(t *testing.T) {
 			sum += shares[i].bytes
 		}
 		if !slices.Equal(gave, want) || b.used != sum || sum > b.most {
-			t.Fatalf("%v gave way for %d bytes of %d, want %v; %d are used, all shares use %d", gave, bytes, i, want, b.used, sum)
+			t.Fatalf("%v gave way for %d bytes of %d, want %v; %d are used, all shares use %d", gave, bytes, i, want,
+				b.used, sum)
 		}
 	}
 	use(0, 40)
@@ -95,7 +96,9 @@ func (o *outside) feed(tenant string) *fed {
 
 // update is what the feed finds in its next poll: events of 100 bytes each.
 func update(from, to int64) engine.TailUpdate {
-	return engine.TailUpdate{From: from, Mark: to, Events: envelopes(to)[from:], Bytes: 100 * int(to-from), Again: time.Millisecond}
+	return engine.TailUpdate{
+		From: from, Mark: to, Events: envelopes(to)[from:], Bytes: 100 * int(to-from), Again: time.Millisecond,
+	}
 }
 
 func (f *fed) read(from, to int64) {
@@ -218,7 +221,8 @@ func TestNewSubscriberGetsEarlierEventsAtOnce(t *testing.T) {
 	f.mustGet(0, 2)
 }
 
-// While the leases of a tenant are free, its events may be redacted. A node need not know that it has lost its own ones.
+// While the leases of a tenant are free, its events may be redacted. A node need not know that it has lost its own
+// ones.
 func TestProjectionTakesNothingThatWasReadBeforeIt(t *testing.T) {
 	o := surround(t)
 	f := o.feed("a")
@@ -270,7 +274,8 @@ func (i *informed) Advanced(_ string, w *engine.Window) { i.last.Store(w) }
 
 func (i *informed) Gone(string) { i.gone.Store(true) }
 
-// A feed without subscribers polls no more, so followers read for themselves. They must not be given its window again when that ages.
+// A feed without subscribers polls no more, so followers read for themselves. They must not be given its window again
+// when that ages.
 func TestFeedWithoutSubscribersGivesFollowersNothing(t *testing.T) {
 	o := surround(t)
 	o.deps.windows.age = 100 * time.Millisecond
@@ -284,7 +289,8 @@ func TestFeedWithoutSubscribersGivesFollowersNothing(t *testing.T) {
 	}
 	f.send(f.pid, &messages.Unsubscribe{})
 	o.eventually("the followers are told", func() bool { return o.store.followers.last.Load() == nil })
-	o.eventually("the window is empty", func() bool { newest := o.deps.Feeds.newest("a"); return newest != nil && newest.From == 3 })
+	o.eventually("the window is empty",
+		func() bool { newest := o.deps.Feeds.newest("a"); return newest != nil && newest.From == 3 })
 	if w := o.store.followers.last.Load(); w != nil {
 		t.Errorf("a feed without subscribers gave followers %+v", w)
 	}
@@ -292,7 +298,8 @@ func TestFeedWithoutSubscribersGivesFollowersNothing(t *testing.T) {
 
 // Followers of a tenant whose events are gone must not go on, even if there are as many events again when they look.
 func TestFeedTellsFollowersThatEventsAreGone(t *testing.T) {
-	for name, update := range map[string]engine.TailUpdate{"lower": {From: 1, Mark: 1}, "as many again": {From: 5, Mark: 5, Gone: true}} {
+	for name, update := range map[string]engine.TailUpdate{"lower": {From: 1, Mark: 1},
+		"as many again": {From: 5, Mark: 5, Gone: true}} {
 		t.Run(name, func(t *testing.T) {
 			o := surround(t)
 			o.store.followers = &informed{}

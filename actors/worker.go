@@ -28,10 +28,12 @@ type worker struct {
 	// epoch is the epoch of the lease, for logs.
 	epoch int64
 	fed   *intake
-	// running is the job in progress, nil if there is none. yielded is closed to have it end where it can do so in order.
+	// running is the job in progress, nil if there is none. yielded is closed to have it end where it can do so in
+	// order.
 	running *running
 	yielded chan struct{}
-	// long reports whether the last delivery took long, and alone whether the last batch that could share a message did not.
+	// long reports whether the last delivery took long, and alone whether the last batch that could share a message did
+	// not.
 	long, alone atomic.Bool
 	// delivering cancels the delivery in progress, nil if there is none.
 	delivering atomic.Pointer[context.CancelCauseFunc]
@@ -39,15 +41,15 @@ type worker struct {
 	ahead atomic.Pointer[readAhead]
 }
 
-// intake is what a projection knows of its feed's events. taken is the position up to which it has taken them, which the feed reads. since is
-// when the projection began, with its lease.
+// intake is what a projection knows of its feed's events. taken is the position up to which it has taken them, which
+// the feed reads. since is when the projection began, with its lease.
 type intake struct {
 	taken atomic.Int64
 	since time.Time
 }
 
-// tail returns a message of the feed as the machine knows it. Events that may have been read before the node held the lease are left out,
-// and the projection reads them for itself: they may have been redacted before.
+// tail returns a message of the feed as the machine knows it. Events that may have been read before the node held the
+// lease are left out, and the projection reads them for itself: they may have been redacted before.
 func (w *worker) tail(msg *messages.TailAdvanced) machine.Tail {
 	t := machine.Tail{Incarnation: msg.Incarnation, Mark: msg.Mark, From: msg.From, Events: msg.Events}
 	if len(t.Events) > 0 && msg.Asked.Before(w.fed.since) {
@@ -64,8 +66,8 @@ func (w *worker) log(level zapcore.Level, message string, fields ...zap.Field) {
 	}
 }
 
-// task is a job with what the shell adds: the slot that it needs, and how long it may take once it has the slot. The wait for the
-// slot ends only with the actor or the runtime.
+// task is a job with what the shell adds: the slot that it needs, and how long it may take once it has the slot. The
+// wait for the slot ends only with the actor or the runtime.
 type task struct {
 	limit time.Duration
 	slot  acquireFunc
@@ -151,8 +153,8 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 	return w.statementTask(job, row)
 }
 
-// batchTask returns the task of a machine.Apply. The task refers to the job, since a copy of its run would be large. An event that
-// crashes processes is tried in a slot of its own besides.
+// batchTask returns the task of a machine.Apply. The task refers to the job, since a copy of its run would be large. An
+// event that crashes processes is tried in a slot of its own besides.
 func (w *worker) batchTask(job machine.Job) task {
 	if w.yielded = nil; w.def.Leased {
 		w.yielded = make(chan struct{})
@@ -165,7 +167,8 @@ func (w *worker) batchTask(job machine.Job) task {
 			return w.deps.Limiter.quarantined(ctx, w.flow(), w.batchSlot)
 		}
 	case w.shares(job):
-		wait, connected = func(ctx context.Context) (func(), error) { return w.deps.Limiter.share(ctx, w.flow()) }, false
+		wait, connected = func(ctx context.Context) (func(), error) { return w.deps.Limiter.share(ctx, w.flow()) },
+			false
 	case !w.def.Leased:
 		wait = func(ctx context.Context) (release func(), err error) {
 			if in, err = w.deps.Limiter.batchInTurn(ctx, w.flow(), w.opening(job)); err != nil {
@@ -182,13 +185,15 @@ func (w *worker) batchTask(job machine.Job) task {
 	}}
 }
 
-// shares reports whether a machine.Apply needs no connection, except for its message: it reads nothing, and the last one went with others.
+// shares reports whether a machine.Apply needs no connection, except for its message: it reads nothing, and the last
+// one went with others.
 func (w *worker) shares(job machine.Job) bool {
 	run := job.(machine.Apply).Run
 	return w.def.Shares && !w.alone.Load() && !run.Reads() && !run.Fresh && len(run.Apart) == 0
 }
 
-// connect returns the Connect of a batch that can share a message. connected reports whether its slot is a connection's.
+// connect returns the Connect of a batch that can share a message. connected reports whether its slot is a
+// connection's.
 func (w *worker) connect(connected bool) func(ctx context.Context, tenants []string) (release func(), err error) {
 	w.alone.Store(false)
 	return func(ctx context.Context, tenants []string) (release func(), err error) {
@@ -205,8 +210,8 @@ func (w *worker) connect(connected bool) func(ctx context.Context, tenants []str
 	}
 }
 
-// attemptLimit limits a batch, a delivery or a replay. Its handler has Timeout, after the store waited for batches of others for half of
-// it at most.
+// attemptLimit limits a batch, a delivery or a replay. Its handler has Timeout, after the store waited for batches of
+// others for half of it at most.
 func (w *worker) attemptLimit() time.Duration {
 	return w.def.Timeout + w.def.Timeout/2 + 5*w.deps.Timing.QueryTimeout
 }
@@ -225,10 +230,13 @@ func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
 	query, read, plane := w.deps.Timing.QueryTimeout, w.readSlot, w.deps.Plane
 	switch job := job.(type) {
 	case machine.Command:
-		return task{w.attemptLimit(), w.batchSlot, func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) }}
+		return task{
+			w.attemptLimit(), w.batchSlot,
+			func(ctx context.Context) machine.Result { return w.command(ctx, job.Replay) },
+		}
 	case machine.Record:
-		// This also runs at the end of the runtime, when no batch may begin any more: the event has failed, and its failure
-		// must be recorded.
+		// This also runs at the end of the runtime, when no batch may begin any more: the event has failed, and its
+		// failure must be recorded.
 		slot := func(context.Context) (func(), error) { return read(w.deps.life) }
 		return task{query, slot, func(ctx context.Context) machine.Result {
 			first, err := plane.RecordFailure(ctx, row, job.Failure, job.Retry)
@@ -252,9 +260,15 @@ func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
 		if w.def.Leased {
 			slot = w.ackSlot // nothing is delivered
 		}
-		return task{2 * query, slot, func(ctx context.Context) machine.Result { return w.result(machine.OK{}, w.move(ctx, row, job)) }}
+		return task{
+			2 * query, slot,
+			func(ctx context.Context) machine.Result { return w.result(machine.OK{}, w.move(ctx, row, job)) },
+		}
 	case machine.Ask:
-		return task{askTimeout + time.Second, noSlot, func(ctx context.Context) machine.Result { return w.ask(ctx, job.Failure) }}
+		return task{
+			askTimeout + time.Second, noSlot,
+			func(ctx context.Context) machine.Result { return w.ask(ctx, job.Failure) },
+		}
 	}
 	panic(fmt.Sprintf("no work for %T", job))
 }
@@ -331,8 +345,9 @@ func (w *worker) yield() {
 
 // errRevalidated and errStopped are causes of the end of a delivery.
 var (
-	errRevalidated = fmt.Errorf("the database says that this node no longer holds the lease: %w", projection.ErrLeaseLost)
-	errStopped     = fmt.Errorf("the projection was stopped on this node: %w", projection.ErrLeaseLost)
+	errRevalidated = fmt.Errorf("the database says that this node no longer holds the lease: %w",
+		projection.ErrLeaseLost)
+	errStopped = fmt.Errorf("the projection was stopped on this node: %w", projection.ErrLeaseLost)
 )
 
 // cutShort cancels the delivery in progress, since no fence holds back what it sends.
@@ -348,14 +363,16 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 	if job.Action == projection.ActionSkip {
 		return w.deps.Plane.Skip(ctx, row, f.Event.Position)
 	}
-	letter := projection.DeadLetter{Position: f.Event.Position, Stream: f.Event.Stream, Version: f.Event.Version, Type: f.Event.Type,
+	letter := projection.DeadLetter{Position: f.Event.Position, Stream: f.Event.Stream, Version: f.Event.Version,
+		Type:  f.Event.Type,
 		Error: f.Err.Error(), Stack: f.Stack, Attempts: f.Attempt}
 	return w.deps.Plane.Park(ctx, row, letter, job.Action == projection.ActionParkStream)
 }
 
-// batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch. connected reports that its slot is that of a
-// connection.
-func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected bool, yielded <-chan struct{}) machine.Result {
+// batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch. connected reports that
+// its slot is that of a connection.
+func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected bool,
+	yielded <-chan struct{}) machine.Result {
 	if newest := w.deps.Feeds.newest(w.id.Tenant); newest != nil {
 		run = run.Renewed(w.tail(newest))
 	}
@@ -404,7 +421,8 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 			if err == nil && !s.More {
 				next = w.takeAhead()
 			}
-			return run.Applied(machine.RunResult{Partial: partial, Fault: found.fault, Outage: found.outage, Next: next, Took: took})
+			return run.Applied(machine.RunResult{Partial: partial, Fault: found.fault, Outage: found.outage, Next: next,
+				Took: took})
 		case machine.EndRun:
 			return s.Result
 		}
@@ -415,7 +433,8 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 }
 
 // lookUpParked reads what a run has to know about parked events.
-func (w *worker) lookUpParked(ctx context.Context, run machine.Run, step machine.RunStep) (next machine.Run, following machine.RunStep, err error) {
+func (w *worker) lookUpParked(ctx context.Context, run machine.Run,
+	step machine.RunStep) (next machine.Run, following machine.RunStep, err error) {
 	plane := w.deps.Plane
 	switch s := step.(type) {
 	case machine.CountFailed:
@@ -437,8 +456,8 @@ func (w *worker) lookUpParked(ctx context.Context, run machine.Run, step machine
 	return next, following, nil
 }
 
-// readLimit limits a read of a page in multiples of QueryTimeout. A store keeps the events that arrived until then, so a batch over a
-// slow connection goes on with them in the rest of its time.
+// readLimit limits a read of a page in multiples of QueryTimeout. A store keeps the events that arrived until then, so
+// a batch over a slow connection goes on with them in the rest of its time.
 const readLimit = 3
 
 // read reads a page of events. The server must still be in the incarnation in which the projection's row was read.

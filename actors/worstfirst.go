@@ -16,8 +16,8 @@ func (t *tenantLag) setPlace(place int) { t.place = place }
 
 func (p *registered) setPlace(place int) { p.place = place }
 
-// worstFirst is a container/heap of what is behind, the furthest first. The place of an element is one more than its index, 0 if
-// it is in no heap.
+// worstFirst is a container/heap of what is behind, the furthest first. The place of an element is one more than its
+// index, 0 if it is in no heap.
 type worstFirst[T interface {
 	behind() int64
 	setPlace(place int)
@@ -47,7 +47,8 @@ func (h *worstFirst[T]) Pop() any {
 	return x
 }
 
-// first returns the n elements that are furthest behind. After the first, each is a child, in the heap, of an earlier one.
+// first returns the n elements that are furthest behind. After the first, each is a child, in the heap, of an earlier
+// one.
 func (h worstFirst[T]) first(n int) (found []T) {
 	candidates := []int{0}
 	for len(found) < n && len(candidates) > 0 {

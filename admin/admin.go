@@ -18,8 +18,8 @@ type Store interface {
 }
 
 // Admin observes and changes the projections of a store, on all nodes. It needs no runtime: any process with
-// access to the store may use one. Every millrace.Runtime is an Admin that also knows what its own node does. It is safe for
-// concurrent use.
+// access to the store may use one. Every millrace.Runtime is an Admin that also knows what its own node does. It is
+// safe for concurrent use.
 type Admin struct {
 	store store.Driver
 	plane control.Plane
@@ -37,7 +37,10 @@ func New(s Store) (*Admin, error) {
 	}
 	of, ofRuntime := s.(waiting.Store)
 	if !ofRuntime {
-		of = waiting.Store{Waiter: waiting.Waiter{Store: driver, Plane: control.On(driver), Timeout: tuning.Query}, Patience: engine.DefaultLeaseDuration}
+		of = waiting.Store{
+			Waiter:   waiting.Waiter{Store: driver, Plane: control.On(driver), Timeout: tuning.Query},
+			Patience: engine.DefaultLeaseDuration,
+		}
 	}
 	w := of.Waiter
 	return &Admin{store: w.Store, plane: w.Plane, timeout: w.Timeout, patience: of.Patience, waiter: w}, nil

@@ -11,8 +11,8 @@ import (
 // cursor is the place of a projection in an order. Its text is opaque to users.
 type cursor struct {
 	Sort Sort `json:"s,omitempty"`
-	// Key is what the projection is sorted by: how far it is behind, or when the oldest event that it has not handled was inserted, in
-	// microseconds since 1970. It is nil if there is no such event.
+	// Key is what the projection is sorted by: how far it is behind, or when the oldest event that it has not handled
+	// was inserted, in microseconds since 1970. It is nil if there is no such event.
 	Key *int64        `json:"k,omitempty"`
 	ID  projection.ID `json:"i"`
 }

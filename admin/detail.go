@@ -18,8 +18,8 @@ type Detail struct {
 	At time.Time `json:"at"`
 	// Status is that of all partitions together, if the ID names no partition: see Status.Projection.
 	Status ProjectionStatus `json:"status"`
-	// Tenures are the times in which nodes ran the projection, by partition, the newest first. What is not in the database comes from
-	// the nodes: see Source. So the list has gaps, and an earlier epoch may be missing.
+	// Tenures are the times in which nodes ran the projection, by partition, the newest first. What is not in the
+	// database comes from the nodes: see Source. So the list has gaps, and an earlier epoch may be missing.
 	Tenures []Tenure `json:"tenures"`
 	// Batches are the last batches and deliveries that had events or failed, the newest first.
 	Batches []Batch `json:"batches"`
@@ -33,11 +33,11 @@ type Source string
 const (
 	// SourceDatabase means that it is in the projection's row.
 	SourceDatabase Source = "database"
-	// SourceRuntime means that it comes from the memory of the runtime that was asked. It has the last 4 tenures and the last 4 batches
-	// of each projection that it ran.
+	// SourceRuntime means that it comes from the memory of the runtime that was asked. It has the last 4 tenures and
+	// the last 4 batches of each projection that it ran.
 	SourceRuntime Source = "runtime"
-	// SourceHeartbeat means that another node published it. A node publishes the last 10 tenures that began or ended there, and the last
-	// 2 batches of each of the 10 projections that are the furthest behind there.
+	// SourceHeartbeat means that another node published it. A node publishes the last 10 tenures that began or ended
+	// there, and the last 2 batches of each of the 10 projections that are the furthest behind there.
 	SourceHeartbeat Source = "heartbeat"
 )
 
@@ -47,8 +47,8 @@ type Tenure struct {
 	Node      string `json:"node"`
 	NodeName  string `json:"nodeName,omitempty"`
 	Epoch     int64  `json:"epoch"`
-	// Began and Ended are by the clock of the node. Began is zero if it is not known. Ended is zero while the tenure goes on, and if it
-	// is not known.
+	// Began and Ended are by the clock of the node. Began is zero if it is not known. Ended is zero while the tenure
+	// goes on, and if it is not known.
 	Began  time.Time `json:"began,omitzero"`
 	Ended  time.Time `json:"ended,omitzero"`
 	Source Source    `json:"source"`
@@ -61,7 +61,8 @@ type Batch struct {
 	// Ended is when it ended, by the clock of the node. Duration is how long it took after it got its slot.
 	Ended    time.Time     `json:"ended"`
 	Duration time.Duration `json:"duration"`
-	// Events is how many events it had. Fault is the kind of its fault, as in package observe, and empty if all went well.
+	// Events is how many events it had. Fault is the kind of its fault, as in package observe, and empty if all went
+	// well.
 	Events int    `json:"events"`
 	Fault  string `json:"fault,omitempty"`
 	Source Source `json:"source"`
@@ -77,11 +78,13 @@ func (a *Admin) Detail(ctx context.Context, id projection.ID) (Detail, error) {
 }
 
 func (a *Admin) detail(ctx context.Context, id projection.ID) (Detail, error) {
-	status, err := a.Status(ctx, StatusFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}, Limit: statusMost})
+	status, err := a.Status(ctx, StatusFilter{Tenants: []string{id.Tenant},
+		Names: []string{id.Name}, Limit: statusMost})
 	if err != nil {
 		return Detail{}, err
 	}
-	status.Projections = slices.DeleteFunc(status.Projections, func(p ProjectionStatus) bool { return id.Partition != 0 && p.ID != id })
+	status.Projections = slices.DeleteFunc(status.Projections,
+		func(p ProjectionStatus) bool { return id.Partition != 0 && p.ID != id })
 	if len(status.Projections) == 0 {
 		return Detail{}, projection.ErrUnknownProjection
 	}
@@ -107,7 +110,10 @@ func (a *Admin) detail(ctx context.Context, id projection.ID) (Detail, error) {
 	slices.SortFunc(d.Tenures, func(a, b Tenure) int {
 		return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(b.Epoch, a.Epoch))
 	})
-	slices.SortFunc(d.Batches, func(a, b Batch) int { return cmp.Or(b.Ended.Compare(a.Ended), cmp.Compare(a.Partition, b.Partition)) })
+	slices.SortFunc(d.Batches, func(a,
+		b Batch) int {
+		return cmp.Or(b.Ended.Compare(a.Ended), cmp.Compare(a.Partition, b.Partition))
+	})
 	d.Minutes = minutes.list()
 	return d, nil
 }
@@ -132,19 +138,23 @@ func (d *Detail) describe(p ProjectionStatus, nodes []engine.NodeRow, here *acto
 	}
 	known := func(t Tenure) bool { return t.Partition == p.ID.Partition && t.Epoch == p.Epoch && t.Node == p.Owner }
 	if p.Owner != "" && !slices.ContainsFunc(d.Tenures, known) {
-		d.Tenures = append(d.Tenures, Tenure{Partition: p.ID.Partition, Node: p.Owner, NodeName: p.OwnerName, Epoch: p.Epoch, Source: SourceDatabase})
+		d.Tenures = append(d.Tenures, Tenure{Partition: p.ID.Partition,
+			Node: p.Owner, NodeName: p.OwnerName, Epoch: p.Epoch, Source: SourceDatabase})
 	}
 }
 
 // add adds what a node knows of a projection or partition.
-func (d *Detail) add(n engine.NodeRow, id projection.ID, tenures []engine.Tenure, batches []engine.EndedBatch, from Source) {
+func (d *Detail) add(n engine.NodeRow, id projection.ID, tenures []engine.Tenure, batches []engine.EndedBatch,
+	from Source) {
 	for _, t := range tenures {
 		if t.ID == id {
-			d.Tenures = append(d.Tenures, Tenure{Partition: id.Partition, Node: n.ID, NodeName: n.Name, Epoch: t.Epoch, Began: t.Began.UTC(), Ended: t.Ended.UTC(), Source: from})
+			d.Tenures = append(d.Tenures, Tenure{Partition: id.Partition,
+				Node: n.ID, NodeName: n.Name, Epoch: t.Epoch, Began: t.Began.UTC(), Ended: t.Ended.UTC(), Source: from})
 		}
 	}
 	for _, b := range batches {
-		d.Batches = append(d.Batches, Batch{Partition: id.Partition, Node: n.ID, Ended: b.Ended.UTC(), Duration: b.Took, Events: b.Events, Fault: b.Fault, Source: from})
+		d.Batches = append(d.Batches, Batch{Partition: id.Partition,
+			Node: n.ID, Ended: b.Ended.UTC(), Duration: b.Took, Events: b.Events, Fault: b.Fault, Source: from})
 	}
 }
 

@@ -7,10 +7,11 @@
 //	}
 //	err = a.Pause(ctx, projection.ID{Name: "totals"})
 //
-// Summary is the state of the whole deployment, Status that of single projections, page by page. Both are JSON with stable names.
-// Pause, Resume, Reset, Rebuild, Rename, Repartition, Swap and the like change projections while nodes run them. WaitFor waits
-// for a projection, PauseTenant and RecoverTenant are for all projections of a tenant. MoveTenant moves a tenant to another store.
+// Summary is the state of the whole deployment, Status that of single projections, page by page. Both are JSON with
+// stable names. Pause, Resume, Reset, Rebuild, Rename, Repartition, Swap and the like change projections while nodes
+// run them. WaitFor waits for a projection, PauseTenant and RecoverTenant are for all projections of a tenant.
+// MoveTenant moves a tenant to another store.
 //
-// A millrace.Runtime has all of these methods. Its Admin also knows what only a running runtime knows, without a delay: what its own
-// node does. The comments of the fields name what other processes do not know.
+// A millrace.Runtime has all of these methods. Its Admin also knows what only a running runtime knows, without a delay:
+// what its own node does. The comments of the fields name what other processes do not know.
 package admin

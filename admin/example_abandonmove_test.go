@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// The file to which a customer moved is lost. The operator, who knows that, goes on with the file from which the customer came.
+// The file to which a customer moved is lost. The operator, who knows that, goes on with the file from which the
+// customer came.
 func ExampleAbandonMove() {
 	check := func(err error) {
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A dashboard shows the deployment with its last hour, a table of the projections, those furthest behind first, and one of them. It needs
-// no runtime.
+// A dashboard shows the deployment with its last hour, a table of the projections, those furthest behind first, and one
+// of them. It needs no runtime.
 func ExampleAdmin_Status_dashboard() {
 	ctx := context.Background()
 	store, end := lagging(ctx)
@@ -72,7 +72,8 @@ func lagging(ctx context.Context) (store *sqlitestore.Store, end func()) {
 			return nil
 		})
 	}
-	check(rt.Register(millrace.Projection{Name: "mails", Handler: until(0)}, millrace.Projection{Name: "invoices", Handler: until(2)},
+	check(rt.Register(millrace.Projection{Name: "mails", Handler: until(0)},
+		millrace.Projection{Name: "invoices", Handler: until(2)},
 		millrace.Projection{Name: "totals", Handler: until(3)}))
 	placed := event.Untyped("OrderPlaced", nil)
 	_, err = store.Append(ctx, "order-1", event.Any, placed, placed, placed)

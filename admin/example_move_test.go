@@ -13,7 +13,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A customer who began with a file moves to PostgreSQL. The program that uses read models copies them in MoveOptions.ReadModels.
+// A customer who began with a file moves to PostgreSQL. The program that uses read models copies them in
+// MoveOptions.ReadModels.
 func ExampleMoveTenant() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "")
@@ -38,7 +39,8 @@ func ExampleMoveTenant() {
 	}
 	acme, err := file.CreateTenant(ctx, "acme")
 	if err == nil {
-		_, err = acme.Append(ctx, "invoice-1", event.NoStream, event.Untyped("InvoiceSent", nil), event.Untyped("InvoicePaid", nil))
+		_, err = acme.Append(ctx, "invoice-1", event.NoStream, event.Untyped("InvoiceSent", nil),
+			event.Untyped("InvoicePaid", nil))
 	}
 	if err != nil {
 		log.Panic(err)

@@ -35,10 +35,11 @@ func ExampleAdmin_PauseTenant() {
 	handled := 0
 	rt, err := millrace.New(millrace.Config{Store: store})
 	check(err)
-	check(rt.Register(millrace.Projection{Name: "orders", Handler: sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error {
-		handled++
-		return nil
-	})}))
+	check(rt.Register(millrace.Projection{Name: "orders",
+		Handler: sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error {
+			handled++
+			return nil
+		})}))
 	_, err = rt.RunUntilIdle(ctx)
 	check(err)
 

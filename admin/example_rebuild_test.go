@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// The handler has counted each event twice. After it was corrected, Rebuild deletes what it has written by the hook Reset, and
-// lets it begin again with the first event. Readers never see a mixture.
+// The handler has counted each event twice. After it was corrected, Rebuild deletes what it has written by the hook
+// Reset, and lets it begin again with the first event. Readers never see a mixture.
 func ExampleAdmin_Rebuild() {
 	check := func(err error) {
 		if err != nil {
@@ -50,7 +50,8 @@ func ExampleAdmin_Rebuild() {
 		}),
 		Reset: sqlitestore.Hook(exec("update counts set n = 0")),
 	}))
-	appended, err := store.Append(ctx, "order-1", event.Any, event.Untyped("OrderPlaced", nil), event.Untyped("OrderPaid", nil))
+	appended, err := store.Append(ctx, "order-1", event.Any, event.Untyped("OrderPlaced", nil),
+		event.Untyped("OrderPaid", nil))
 	check(err)
 	ctx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)

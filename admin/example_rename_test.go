@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A projection gets another name and continues at its checkpoint. The old name is retired. When no node registers the projection
-// any more, it is forgotten. Create makes its name usable again, here with the first event.
+// A projection gets another name and continues at its checkpoint. The old name is retired. When no node registers the
+// projection any more, it is forgotten. Create makes its name usable again, here with the first event.
 func ExampleAdmin_Rename() {
 	check := func(err error) {
 		if err != nil {
@@ -35,10 +35,11 @@ func ExampleAdmin_Rename() {
 	run := func(name string) {
 		rt, err := millrace.New(millrace.Config{Store: store})
 		check(err)
-		check(rt.Register(millrace.Projection{Name: name, Handler: sqlitestore.Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
-			fmt.Println(name, "handles", e.Type)
-			return nil
-		})}))
+		check(rt.Register(millrace.Projection{Name: name,
+			Handler: sqlitestore.Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
+				fmt.Println(name, "handles", e.Type)
+				return nil
+			})}))
 		_, err = store.Append(ctx, "order-1", event.Any, event.Untyped("OrderOf"+name, nil))
 		check(err)
 		_, err = rt.RunUntilIdle(ctx)

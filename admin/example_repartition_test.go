@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A projection is split by stream, so that several of its batches run at once. Later it is split into more partitions, which
-// continue where the old ones were.
+// A projection is split by stream, so that several of its batches run at once. Later it is split into more partitions,
+// which continue where the old ones were.
 func ExampleAdmin_Repartition() {
 	check := func(err error) {
 		if err != nil {
@@ -32,10 +32,11 @@ func ExampleAdmin_Repartition() {
 	var handled atomic.Int64
 	rt, err := millrace.New(millrace.Config{Store: store})
 	check(err)
-	check(rt.Register(millrace.Projection{Name: "orders", Partitions: 2, Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
-		handled.Add(1)
-		return nil
-	})}))
+	check(rt.Register(millrace.Projection{Name: "orders", Partitions: 2,
+		Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+			handled.Add(1)
+			return nil
+		})}))
 	run := func() {
 		for i := range 10 {
 			_, err := store.Append(ctx, fmt.Sprint("order-", i), event.Any, event.Untyped("OrderPlaced", nil))

@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A projection handles its last events again, for instance after its rows were restored from a copy. No node needs to run.
+// A projection handles its last events again, for instance after its rows were restored from a copy. No node needs to
+// run.
 func ExampleAdmin_Reset() {
 	check := func(err error) {
 		if err != nil {
@@ -32,11 +33,13 @@ func ExampleAdmin_Reset() {
 	var handled []int64 // a read model is usually a table
 	rt, err := millrace.New(millrace.Config{Store: store})
 	check(err)
-	check(rt.Register(millrace.Projection{Name: "orders", Handler: sqlitestore.Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
-		handled = append(handled, e.Position)
-		return nil
-	})}))
-	_, err = store.Append(ctx, "order-1", event.Any, event.Untyped("Placed", nil), event.Untyped("Paid", nil), event.Untyped("Shipped", nil))
+	check(rt.Register(millrace.Projection{Name: "orders",
+		Handler: sqlitestore.Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
+			handled = append(handled, e.Position)
+			return nil
+		})}))
+	_, err = store.Append(ctx, "order-1", event.Any, event.Untyped("Placed", nil), event.Untyped("Paid", nil),
+		event.Untyped("Shipped", nil))
 	check(err)
 	_, err = rt.RunUntilIdle(ctx)
 	check(err)

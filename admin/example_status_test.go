@@ -17,7 +17,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// Any process can look at the deployment: at its sums, and at the projections that need attention. Both have a stable JSON.
+// Any process can look at the deployment: at its sums, and at the projections that need attention. Both have a stable
+// JSON.
 func ExampleAdmin_Status() {
 	check := func(err error) {
 		if err != nil {
@@ -35,10 +36,14 @@ func ExampleAdmin_Status() {
 	rt, err := millrace.New(millrace.Config{Store: store, NodeName: "orders-1"})
 	check(err)
 	check(rt.Register(
-		millrace.Projection{Name: "mails", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
-			return projection.Park(errors.New("no such address"))
-		})},
-		millrace.Projection{Name: "totals", Handler: sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error { return nil })},
+		millrace.Projection{Name: "mails",
+			Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+				return projection.Park(errors.New("no such address"))
+			})},
+		millrace.Projection{
+			Name:    "totals",
+			Handler: sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error { return nil }),
+		},
 	))
 	_, err = store.Append(ctx, "order-1", event.Any, event.Untyped("OrderPlaced", nil), event.Untyped("OrderPaid", nil))
 	check(err)

@@ -26,8 +26,8 @@ type (
 	plainMinute     Minute
 	plainBatch      Batch
 
-	// These types are encoded in place of the public ones. Their fields hide the fields of the same name in the embedded
-	// structs.
+	// These types are encoded in place of the public ones. Their fields hide the fields of the same name in the
+	// embedded structs.
 	projectionJSON struct {
 		*plainProjection
 		NotOwned durationText `json:"notOwned,omitzero"`

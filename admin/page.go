@@ -19,12 +19,13 @@ const (
 	filteredRows = 500
 )
 
-// Status returns a page of the projections that a filter selects. It reads the rows of those projections, the ends of their
-// tenants' events, and the ages of the oldest events that they have not handled. For the whole deployment use Summary.
+// Status returns a page of the projections that a filter selects. It reads the rows of those projections, the ends of
+// their tenants' events, and the ages of the oldest events that they have not handled. For the whole deployment use
+// Summary.
 //
-// A page that is sorted by StatusFilter.Sort needs the ends of the events of all selected tenants, and the checkpoints of all their
-// projections. For each 250 tenants it sends two statements, or with SortByLag some more. It keeps the selected tenants in memory, and
-// no more than a page of projections.
+// A page that is sorted by StatusFilter.Sort needs the ends of the events of all selected tenants, and the checkpoints
+// of all their projections. For each 250 tenants it sends two statements, or with SortByLag some more. It keeps the
+// selected tenants in memory, and no more than a page of projections.
 func (a *Admin) Status(ctx context.Context, filter StatusFilter) (Status, error) {
 	switch {
 	case filter.Limit < 0:
@@ -141,7 +142,10 @@ func (p *pager) read(ctx context.Context) error {
 
 // rows returns at most limit rows after one. Some of them may have other states than the filter's.
 func (p *pager) rows(ctx context.Context, after projection.ID, limit int) ([]engine.ProjectionRow, error) {
-	f := engine.ProjectionFilter{Tenants: p.filter.Tenants, Names: p.filter.Names, Owner: p.filter.Owner, Parked: p.filter.Parked, After: after, Limit: limit}
+	f := engine.ProjectionFilter{
+		Tenants: p.filter.Tenants, Names: p.filter.Names, Owner: p.filter.Owner, Parked: p.filter.Parked, After: after,
+		Limit: limit,
+	}
 	plane := p.view.admin.plane
 	if len(p.filter.States) == 0 {
 		return plane.Projections(ctx, f)

@@ -7,10 +7,16 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// worst has the states of partitions, the worst first: the state of the whole projection is the first that one of them has.
-var worst = []State{StateFailed, StateNotOwned, StateUnregistered, StateMissingObject, StateWaiting, StatePaused, StateStarting, StateCatchUp, StateLive}
+// worst has the states of partitions, the worst first: the state of the whole projection is the first that one of them
+// has.
+var worst = []State{
+	StateFailed, StateNotOwned, StateUnregistered, StateMissingObject, StateWaiting, StatePaused, StateStarting,
+	StateCatchUp, StateLive,
+}
 
-var worstBreaker = []projection.BreakerState{projection.BreakerOpen, projection.BreakerHalfOpen, projection.BreakerClosed}
+var worstBreaker = []projection.BreakerState{
+	projection.BreakerOpen, projection.BreakerHalfOpen, projection.BreakerClosed,
+}
 
 // together returns the status of the projection id, which has these partitions.
 func together(id projection.ID, parts []ProjectionStatus) ProjectionStatus {
@@ -44,7 +50,8 @@ func together(id projection.ID, parts []ProjectionStatus) ProjectionStatus {
 		if p.FailingPosition != 0 && (all.FailingPosition == 0 || p.FailingPosition < all.FailingPosition) {
 			all.FailingPosition, all.Attempts = p.FailingPosition, p.Attempts
 		}
-		if i := slices.Index(worstBreaker, p.Breaker); i >= 0 && (all.Breaker == "" || i < slices.Index(worstBreaker, all.Breaker)) {
+		if i := slices.Index(worstBreaker, p.Breaker); i >= 0 &&
+			(all.Breaker == "" || i < slices.Index(worstBreaker, all.Breaker)) {
 			all.Breaker = p.Breaker
 		}
 		if p.Owner != all.Owner {

@@ -8,14 +8,16 @@ import (
 	"github.com/millrace-go/millrace/internal/waiting"
 )
 
-// projectionStatus is the status of a projection by its row and, if it runs here, by its entry. It lacks the end of the tenant's
-// events.
+// projectionStatus is the status of a projection by its row and, if it runs here, by its entry. It lacks the end of the
+// tenant's events.
 func projectionStatus(row engine.ProjectionRow, entry actors.ProjectionEntry, here bool) ProjectionStatus {
 	s := ProjectionStatus{
-		ID: row.ID, State: State(row.State), Owner: row.Owner, OwnerName: row.OwnerName, Epoch: row.Epoch, Checkpoint: row.Checkpoint,
-		Position: row.Checkpoint, Parked: row.Parked, OldestParked: row.OldestParked.UTC(), Skipped: row.Skipped,
-		FailingPosition: row.FailingPosition, Attempts: row.Attempts, NextAttempt: row.NextAttempt.UTC(), Applied: entry.Applied,
-		Reason: row.LastError, LastError: row.LastError, LastErrorAt: row.LastErrorAt.UTC(), Breaker: entry.Breaker,
+		ID: row.ID, State: State(row.State), Owner: row.Owner, OwnerName: row.OwnerName, Epoch: row.Epoch,
+		Checkpoint: row.Checkpoint,
+		Position:   row.Checkpoint, Parked: row.Parked, OldestParked: row.OldestParked.UTC(), Skipped: row.Skipped,
+		FailingPosition: row.FailingPosition, Attempts: row.Attempts, NextAttempt: row.NextAttempt.UTC(),
+		Applied: entry.Applied,
+		Reason:  row.LastError, LastError: row.LastError, LastErrorAt: row.LastErrorAt.UTC(), Breaker: entry.Breaker,
 	}
 	if row.FailingPosition <= row.Checkpoint {
 		// The event that failed last has been handled or parked since then.

@@ -7,18 +7,18 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// RebuildStatus is the progress of a projection that was set back by Rebuild or Reset. It is complete when the projection
-// reaches To.
+// RebuildStatus is the progress of a projection that was set back by Rebuild or Reset. It is complete when the
+// projection reaches To.
 type RebuildStatus struct {
-	// Since is when the projection was set back. From is the position to which it was set back, and To is the last position of
-	// the tenant at that time.
+	// Since is when the projection was set back. From is the position to which it was set back, and To is the last
+	// position of the tenant at that time.
 	Since time.Time `json:"since"`
 	From  int64     `json:"from"`
 	To    int64     `json:"to"`
 	// Done is the share of the positions from From to To that the projection has passed, from 0 to 1.
 	Done float64 `json:"done"`
-	// Left is an estimate of the remaining time, by the rate since Since. It is 0 while there is no rate. For the partitions
-	// of a projection together, it is that of the slowest one.
+	// Left is an estimate of the remaining time, by the rate since Since. It is 0 while there is no rate. For the
+	// partitions of a projection together, it is that of the slowest one.
 	Left time.Duration `json:"left,omitzero"`
 }
 
@@ -27,8 +27,8 @@ type OperationStatus struct {
 	// Number is the operation's number. Kind is "rebuild", "swap" or "drop".
 	Number int64  `json:"number"`
 	Kind   string `json:"kind"`
-	// RequestedAt is when it was requested, and StartedAt when the first node began it. Node is the id of the node that carries
-	// it out, empty if any node may carry it out. Until a node has begun, StartedAt is zero.
+	// RequestedAt is when it was requested, and StartedAt when the first node began it. Node is the id of the node that
+	// carries it out, empty if any node may carry it out. Until a node has begun, StartedAt is zero.
 	RequestedAt time.Time `json:"requestedAt"`
 	StartedAt   time.Time `json:"startedAt,omitzero"`
 	Node        string    `json:"node,omitempty"`
@@ -41,8 +41,9 @@ type OperationStatus struct {
 // withOperation adds what a row says about a rebuild and about an open operation.
 func (s *ProjectionStatus) withOperation(row engine.ProjectionRow) {
 	if o := row.Operation; o.Number != 0 {
-		s.Operation = &OperationStatus{Number: o.Number, Kind: string(o.Kind), RequestedAt: o.RequestedAt.UTC(), StartedAt: o.StartedAt.UTC(),
-			Node: o.Node, Holds: row.Held, Error: o.Error}
+		s.Operation = &OperationStatus{Number: o.Number, Kind: string(o.Kind), RequestedAt: o.RequestedAt.UTC(),
+			StartedAt: o.StartedAt.UTC(),
+			Node:      o.Node, Holds: row.Held, Error: o.Error}
 		if row.Held && s.State == StatePaused && row.Desired.Runs() {
 			s.Reason = fmt.Sprintf("held by operation %d (%s)", o.Number, o.Kind)
 		}
@@ -58,8 +59,8 @@ func (s *ProjectionStatus) withOperation(row engine.ProjectionRow) {
 	s.Rebuild = r
 }
 
-// rebuildOf returns the progress of all partitions of a projection together, nil if none is being rebuilt. A partition that
-// has ended its rebuild counts as complete.
+// rebuildOf returns the progress of all partitions of a projection together, nil if none is being rebuilt. A partition
+// that has ended its rebuild counts as complete.
 func rebuildOf(parts []ProjectionStatus) *RebuildStatus {
 	var all *RebuildStatus
 	done := 0.0

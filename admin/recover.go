@@ -17,12 +17,12 @@ type RestoredTenant struct {
 	Tenant string
 	// Head is the position of the last event.
 	Head int64
-	// End is the position of the last restored event. Events after it were appended since the restore, at positions that other
-	// events had before. EndTime is when the event at End was appended, zero if there is none.
+	// End is the position of the last restored event. Events after it were appended since the restore, at positions
+	// that other events had before. EndTime is when the event at End was appended, zero if there is none.
 	End     int64
 	EndTime time.Time
-	// Tables are the tables in the tenant's schema that are not the store's. A restore of the schema restored their rows too. A
-	// store in a file has none.
+	// Tables are the tables in the tenant's schema that are not the store's. A restore of the schema restored their
+	// rows too. A store in a file has none.
 	Tables []string
 	// Projections are the tenant's projections, sorted by name.
 	Projections []RestoredProjection
@@ -34,8 +34,9 @@ type RestoredProjection struct {
 	// Running means that a node runs it. Otherwise it is paused, no node runs it, or it has stopped because of Reason.
 	Running bool
 	Reason  string
-	// Checkpoint is the lowest of its partitions, and Highest the highest position that one of them has handled. Events that are
-	// gone are in its read model if Highest is above RestoredTenant.End, unless the read model was restored too.
+	// Checkpoint is the lowest of its partitions, and Highest the highest position that one of them has handled. Events
+	// that are gone are in its read model if Highest is above RestoredTenant.End, unless the read model was restored
+	// too.
 	Checkpoint, Highest int64
 	// Parked counts its parked events that are gone.
 	Parked int64
@@ -43,18 +44,18 @@ type RestoredProjection struct {
 	Delivers bool
 }
 
-// RecoverOptions say how each projection of a restored tenant continues. Each is named once, in Continue, Reset or Rebuild. Those
-// that deliver may be left out: they continue.
+// RecoverOptions say how each projection of a restored tenant continues. Each is named once, in Continue, Reset or
+// Rebuild. Those that deliver may be left out: they continue.
 type RecoverOptions struct {
-	// End is the position of the last restored event. Default: where the events ended when a projection noticed the restore
-	// first, or the last event there is if none has noticed it. Set it if events were appended since the restore.
-	// projection.None means that the backup had no events.
+	// End is the position of the last restored event. Default: where the events ended when a projection noticed the
+	// restore first, or the last event there is if none has noticed it. Set it if events were appended since the
+	// restore. projection.None means that the backup had no events.
 	End int64
-	// Continue names projections whose checkpoint is lowered to End if it is higher. They handle no event again, and handle all
-	// events that were or will be appended since the restore.
+	// Continue names projections whose checkpoint is lowered to End if it is higher. They handle no event again, and
+	// handle all events that were or will be appended since the restore.
 	Continue []string
-	// Reset has positions from 0 to End, to which checkpoints are set as by Admin.Reset: those that read models had that were
-	// restored too.
+	// Reset has positions from 0 to End, to which checkpoints are set as by Admin.Reset: those that read models had
+	// that were restored too.
 	Reset map[string]int64
 	// Rebuild names projections that are rebuilt as by Admin.Rebuild. Until then they stay stopped.
 	Rebuild []string
@@ -77,12 +78,13 @@ type RecoveredProjection struct {
 	Rebuild, Unchanged bool
 	// From is the checkpoint before, and Position the one now, of the partition with the lowest one.
 	From, Position int64
-	// Removed counts parked events that are gone, and whose dead letters were deleted. Resolved counts the dead letters that were
-	// resolved, because the projection handles their events again.
+	// Removed counts parked events that are gone, and whose dead letters were deleted. Resolved counts the dead letters
+	// that were resolved, because the projection handles their events again.
 	Removed, Resolved int64
 }
 
-// RestoredTenant returns what RecoverTenant needs to know about a tenant. end is RecoverOptions.End. It changes nothing.
+// RestoredTenant returns what RecoverTenant needs to know about a tenant. end is RecoverOptions.End. It changes
+// nothing.
 func (a *Admin) RestoredTenant(ctx context.Context, tenant string, end int64) (RestoredTenant, error) {
 	tenant = engine.FullTenant(tenant)
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
@@ -94,22 +96,24 @@ func (a *Admin) RestoredTenant(ctx context.Context, tenant string, end int64) (R
 	return r, nil
 }
 
-// RecoverTenant lets the projections of a tenant continue after its events were restored from a backup, or deleted. Before that they
-// have stopped with tenancy.ErrRestored, or are paused with their tenant. RestoredTenant shows what to decide:
+// RecoverTenant lets the projections of a tenant continue after its events were restored from a backup, or deleted.
+// Before that they have stopped with tenancy.ErrRestored, or are paused with their tenant. RestoredTenant shows what to
+// decide:
 //
 //   - A read model elsewhere is rebuilt, so that it has no effects of events that are gone.
-//   - A read model that was restored with the events continues if it had handled all of them. If it lagged when the backup was made, it
-//     is reset to the checkpoint that it had then.
+//   - A read model that was restored with the events continues if it had handled all of them. If it lagged when the
+//     backup was made, it is reset to the checkpoint that it had then.
 //   - A projection that delivers continues: what it delivered stays delivered, and is not repeated.
 //
-// All checkpoints change in one transaction, which also requests the rebuilds. So after an error or a crash either nothing has
-// happened, or the rebuilds are open operations: see WaitOperation. Dead letters of events that are gone are deleted, since other
-// events get their positions. The others stay, as after Reset. RecoverTenant waits for the ends of the rebuilds. A projection whose
-// rebuild fails stays stopped until Rebuild or Resume.
+// All checkpoints change in one transaction, which also requests the rebuilds. So after an error or a crash either
+// nothing has happened, or the rebuilds are open operations: see WaitOperation. Dead letters of events that are gone
+// are deleted, since other events get their positions. The others stay, as after Reset. RecoverTenant waits for the
+// ends of the rebuilds. A projection whose rebuild fails stays stopped until Rebuild or Resume.
 //
-// It returns projection.ErrRunning if a projection runs that may have handled events that are gone: pause the tenant first. A projection that
-// continues, and runs already, is left as it is. It returns projection.ErrNotSettled if appends in progress may still get positions up to
-// End, projection.ErrDelivers, and projection.ErrOperationOpen, all before anything was changed.
+// It returns projection.ErrRunning if a projection runs that may have handled events that are gone: pause the tenant
+// first. A projection that continues, and runs already, is left as it is. It returns projection.ErrNotSettled if
+// appends in progress may still get positions up to End, projection.ErrDelivers, and projection.ErrOperationOpen, all
+// before anything was changed.
 func (a *Admin) RecoverTenant(ctx context.Context, tenant string, opts RecoverOptions) (RecoverResult, error) {
 	tenant = engine.FullTenant(tenant)
 	result, err := a.recoverTenant(ctx, tenant, opts)
@@ -119,7 +123,8 @@ func (a *Admin) RecoverTenant(ctx context.Context, tenant string, opts RecoverOp
 	return result, nil
 }
 
-func (a *Admin) recoverTenant(ctx context.Context, tenant string, opts RecoverOptions) (result RecoverResult, err error) {
+func (a *Admin) recoverTenant(ctx context.Context, tenant string,
+	opts RecoverOptions) (result RecoverResult, err error) {
 	actions, err := a.recoverActions(tenant, opts)
 	if err != nil {
 		return result, err
@@ -145,8 +150,9 @@ func (a *Admin) recoverTenant(ctx context.Context, tenant string, opts RecoverOp
 		if deps := a.waiter.Running(); deps != nil && d.Epoch > 0 {
 			deps.Registry.Outdate(id, d.Epoch)
 		}
-		result.Projections = append(result.Projections, RecoveredProjection{ID: id, Rebuild: d.Operation > 0, Unchanged: d.Epoch == 0,
-			From: d.From, Position: d.Position, Removed: d.Removed, Resolved: d.Reset.Resolved})
+		result.Projections = append(result.Projections,
+			RecoveredProjection{ID: id, Rebuild: d.Operation > 0, Unchanged: d.Epoch == 0,
+				From: d.From, Position: d.Position, Removed: d.Removed, Resolved: d.Reset.Resolved})
 	}
 	var failed []error
 	for _, d := range done {
@@ -205,7 +211,8 @@ func (a *Admin) restored(ctx context.Context, tenant string, end int64) (r Resto
 		return r, fmt.Errorf("the end of the restored events, %d, is above the last event, %d", r.End, head)
 	}
 	if r.End > 0 {
-		page, err := a.store.Read(ctx, tenant, engine.ReadRange{After: r.End - 1, UpTo: r.End, Limit: 1, MaxBytes: 1 << 20})
+		page, err := a.store.Read(ctx, tenant, engine.ReadRange{After: r.End - 1,
+			UpTo: r.End, Limit: 1, MaxBytes: 1 << 20})
 		if err != nil {
 			return r, err
 		}
@@ -216,7 +223,8 @@ func (a *Admin) restored(ctx context.Context, tenant string, end int64) (r Resto
 	return r, a.addRestored(ctx, &r, partitions)
 }
 
-// endOf returns where the events of a tenant ended when a projection noticed the restore first: at the head if none has noticed it.
+// endOf returns where the events of a tenant ended when a projection noticed the restore first: at the head if none has
+// noticed it.
 func endOf(partitions []engine.RestoredPartition, head int64) int64 {
 	end := head
 	for _, p := range partitions {
@@ -252,13 +260,14 @@ func (a *Admin) addRestored(ctx context.Context, r *RestoredTenant, partitions [
 	return nil
 }
 
-// settledAnew is settled for a tenant whose checkpoints may be above its last event. Then no position counts as settled because a
-// projection has handled it.
+// settledAnew is settled for a tenant whose checkpoints may be above its last event. Then no position counts as settled
+// because a projection has handled it.
 func (a *Admin) settledAnew(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	id := projection.ID{Tenant: tenant}
-	begins, err := a.store.Begins(ctx, []engine.NewProjection{{Tenant: tenant, Start: projection.Start{Position: position + 1}}})
+	begins, err := a.store.Begins(ctx,
+		[]engine.NewProjection{{Tenant: tenant, Start: projection.Start{Position: position + 1}}})
 	if err != nil {
 		return 0, err
 	}

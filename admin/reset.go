@@ -15,8 +15,9 @@ import (
 
 // ResetOptions are options of Admin.Reset and Admin.Rebuild. The zero value means the defaults.
 type ResetOptions struct {
-	// Redeliver allows the reset of a projection whose handler delivers (see millrace.Deliver). The projection then delivers the events
-	// again, with the same tokens. Default: the reset of such a projection returns projection.ErrDelivers.
+	// Redeliver allows the reset of a projection whose handler delivers (see millrace.Deliver). The projection then
+	// delivers the events again, with the same tokens. Default: the reset of such a projection returns
+	// projection.ErrDelivers.
 	Redeliver bool
 }
 
@@ -24,25 +25,27 @@ type ResetOptions struct {
 type ResetResult struct {
 	// From is the checkpoint before. If the projection has partitions, it is the lowest one.
 	From int64
-	// Position is the checkpoint now, of all partitions. If it is above From, the events from From+1 to Position are skipped:
-	// the projection never handles them, except those that a partition had handled.
+	// Position is the checkpoint now, of all partitions. If it is above From, the events from From+1 to Position are
+	// skipped: the projection never handles them, except those that a partition had handled.
 	Position int64
 	// Resolved counts the dead letters that were resolved, because the projection handles their events again.
 	Resolved int64
 }
 
-// Reset sets the checkpoint of a projection, with all its partitions, to a position from 0 to the settled mark, back or forward.
-// The projection continues with the event after it. Reset runs no code of the projection and needs no node. Before Reset, the
-// caller deletes what the handler wrote for events that are handled again. Rebuild does both in one transaction.
+// Reset sets the checkpoint of a projection, with all its partitions, to a position from 0 to the settled mark, back or
+// forward. The projection continues with the event after it. Reset runs no code of the projection and needs no node.
+// Before Reset, the caller deletes what the handler wrote for events that are handled again. Rebuild does both in one
+// transaction.
 //
-// Reset is one transaction. A batch in progress is rolled back, since it cannot commit any more, and a delivery in progress is
-// cancelled. Failures, attempts, and a stop at an event are forgotten. Dead letters above the position are resolved, and those at
-// or below it stay parked. Open commands on dead letters continue with those that are left. A paused projection stays paused.
+// Reset is one transaction. A batch in progress is rolled back, since it cannot commit any more, and a delivery in
+// progress is cancelled. Failures, attempts, and a stop at an event are forgotten. Dead letters above the position are
+// resolved, and those at or below it stay parked. Open commands on dead letters continue with those that are left. A
+// paused projection stays paused.
 //
-// Reset waits for commits in progress until ctx ends, but not for handlers. It returns projection.ErrNotSettled for a position above
-// the settled mark, projection.ErrDelivers if the handler delivers and ResetOptions.Redeliver is not set, and
-// projection.ErrOperationOpen during a rebuild. While a checkpoint of another projection is above the last event, because the tenant
-// was restored, all its projections stay stopped: RecoverTenant sets all checkpoints at once.
+// Reset waits for commits in progress until ctx ends, but not for handlers. It returns projection.ErrNotSettled for a
+// position above the settled mark, projection.ErrDelivers if the handler delivers and ResetOptions.Redeliver is not
+// set, and projection.ErrOperationOpen during a rebuild. While a checkpoint of another projection is above the last
+// event, because the tenant was restored, all its projections stay stopped: RecoverTenant sets all checkpoints at once.
 func (a *Admin) Reset(ctx context.Context, id projection.ID, position int64, opts ResetOptions) (ResetResult, error) {
 	id = engine.FullID(id)
 	result, err := a.reset(ctx, id, position, opts)
@@ -80,8 +83,8 @@ func (a *Admin) reset(ctx context.Context, id projection.ID, position int64, opt
 	return ResetResult{From: done.Lowest, Position: position, Resolved: done.Resolved}, nil
 }
 
-// settled returns the incarnation of the server in which a position is settled. It waits for a gap below the position to close,
-// but not for transactions that hold the settled mark back.
+// settled returns the incarnation of the server in which a position is settled. It waits for a gap below the position
+// to close, but not for transactions that hold the settled mark back.
 func (a *Admin) settled(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
 	tail := a.store.Tail(tenant)
 	for {
@@ -94,7 +97,8 @@ func (a *Admin) settled(ctx context.Context, tenant string, position int64) (eng
 		case update.Mark >= position:
 			return update.Incarnation, nil
 		case update.Held != nil:
-			return 0, fmt.Errorf("%w: %d, which %s hold back", projection.ErrNotSettled, update.Mark, strings.Join(update.Held.Holders, ", "))
+			return 0, fmt.Errorf("%w: %d, which %s hold back",
+				projection.ErrNotSettled, update.Mark, strings.Join(update.Held.Holders, ", "))
 		case !update.More && update.Again == 0:
 			return 0, fmt.Errorf("%w: %d", projection.ErrNotSettled, update.Mark)
 		}

@@ -19,7 +19,8 @@ const (
 	rankedRows = 10_000
 )
 
-// ranking finds the projections of a sorted page, and the first one of the next page. It visits the selected tenants in slices.
+// ranking finds the projections of a sorted page, and the first one of the next page. It visits the selected tenants in
+// slices.
 type ranking struct {
 	*pager
 	limit int
@@ -70,7 +71,10 @@ func (c *cursor) compare(other *cursor) int {
 
 // rank finds the projections of a sorted page. Each slice of tenants has a time-out of its own.
 func (p *pager) rank(ctx context.Context) error {
-	r := ranking{pager: p, limit: p.filter.Limit + 1, guess: newView(p.view.admin), heads: engine.Heads{Positions: make(map[string]int64), Failed: make(map[string]error)}}
+	r := ranking{
+		pager: p, limit: p.filter.Limit + 1, guess: newView(p.view.admin),
+		heads: engine.Heads{Positions: make(map[string]int64), Failed: make(map[string]error)},
+	}
 	var tenants []string
 	err := r.within(ctx, func(ctx context.Context) (err error) {
 		if err := p.view.readNodes(ctx); err != nil {
@@ -82,7 +86,8 @@ func (p *pager) rank(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.guess.nodes, r.guess.lagging, r.guess.held, r.guess.standing = p.view.nodes, p.view.lagging, p.view.held, p.view.standing
+	r.guess.nodes, r.guess.lagging, r.guess.held, r.guess.standing = p.view.nodes, p.view.lagging, p.view.held,
+		p.view.standing
 	for slice := range slices.Chunk(tenants, tenantsAtOnce) {
 		if err := r.within(ctx, func(ctx context.Context) error { return r.rankTenants(ctx, slice) }); err != nil {
 			return err
@@ -126,7 +131,9 @@ func (r *ranking) rankTenants(ctx context.Context, tenants []string) error {
 	r.heads.Incarnation = cmp.Or(heads.Incarnation, r.heads.Incarnation)
 	maps.Copy(r.heads.Positions, heads.Positions)
 	maps.Copy(r.heads.Failed, heads.Failed)
-	filter := engine.LagFilter{Heads: make(map[string]int64), Names: r.filter.Names, Owner: r.filter.Owner, Parked: r.filter.Parked}
+	filter := engine.LagFilter{
+		Heads: make(map[string]int64), Names: r.filter.Names, Owner: r.filter.Owner, Parked: r.filter.Parked,
+	}
 	r.guess.tenants = make(map[string]TenantStatus, len(tenants))
 	for _, name := range tenants {
 		end := r.guess.ended(name, heads)
@@ -147,7 +154,8 @@ func (r *ranking) rankTenants(ctx context.Context, tenants []string) error {
 	return r.rankByLag(ctx, filter)
 }
 
-// rankByLag reads all rows of some tenants that are behind. The others come last, and are read if there is room for them.
+// rankByLag reads all rows of some tenants that are behind. The others come last, and are read if there is room for
+// them.
 func (r *ranking) rankByLag(ctx context.Context, filter engine.LagFilter) error {
 	current := &engine.LagRow{}
 	if r.from != nil && r.from.Key == nil {
@@ -227,7 +235,9 @@ func (r *ranking) selects(row engine.LagRow) bool {
 		return true
 	}
 	alive := State(row.State) != StateNotOwned
-	s := r.guess.status(engine.ProjectionRow{ID: row.ID, State: row.State, Owner: row.Owner, OwnerAlive: alive, Checkpoint: row.Checkpoint})
+	s := r.guess.status(engine.ProjectionRow{
+		ID: row.ID, State: row.State, Owner: row.Owner, OwnerAlive: alive, Checkpoint: row.Checkpoint,
+	})
 	return slices.Contains(r.filter.States, s.State)
 }
 
@@ -258,7 +268,8 @@ func (r *ranking) add(list []ranked) {
 	r.ranked = slices.Clip(r.ranked[:min(r.limit, len(r.ranked))])
 }
 
-// show reads the rows of the ranked projections. It leaves out those that are gone, or that have other states than they seemed to have.
+// show reads the rows of the ranked projections. It leaves out those that are gone, or that have other states than they
+// seemed to have.
 func (p *pager) show(ctx context.Context) error {
 	if len(p.ranked) == 0 {
 		return nil

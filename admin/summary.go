@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Summary returns the state of the whole deployment. It reads no tenant's tables, and sends the same few statements however many
-// tenants and projections there are. For single projections use Status.
+// Summary returns the state of the whole deployment. It reads no tenant's tables, and sends the same few statements
+// however many tenants and projections there are. For single projections use Status.
 func (a *Admin) Summary(ctx context.Context) (Summary, error) {
 	summary, err := a.summary(ctx)
 	if err != nil {
@@ -34,12 +34,14 @@ func (a *Admin) summary(ctx context.Context) (s Summary, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.At, s.Abandoned, s.OldestSnapshot, s.OldestSnapshotPID = time.Now().UTC(), a.store.Abandoned(), oldest.Age, oldest.PID
+	s.At, s.Abandoned, s.OldestSnapshot, s.OldestSnapshotPID = time.Now().UTC(), a.store.Abandoned(), oldest.Age,
+		oldest.PID
 	s.Nodes, s.Held = make([]NodeStatus, 0, len(nodes)), make([]TenantStatus, 0)
 	s.Standing = make([]Standstill, 0)
 	s.Lagging, s.LaggingTenants = make([]ProjectionStatus, 0), make([]TenantLag, 0)
 	if deps := a.waiter.Running(); deps != nil {
-		s.Node, s.Stuck, s.Session = deps.Node.ID, int(deps.Registry.Stuck.Load()), sessionStatus(deps.Registry.Session())
+		s.Node, s.Stuck, s.Session = deps.Node.ID, int(deps.Registry.Stuck.Load()),
+			sessionStatus(deps.Registry.Session())
 		s.Session.StorePooled = a.store.Pooled()
 		for i := range nodes {
 			if nodes[i].ID == s.Node {
@@ -60,7 +62,10 @@ func (a *Admin) overview(ctx context.Context) (s Summary, nodes []engine.NodeRow
 	if err != nil {
 		return s, nil, err
 	}
-	s = Summary{Tenants: o.Tenants, States: make(map[State]int), Parked: o.Parked, OldestParked: o.OldestParked.UTC(), OldestParkedIn: o.OldestParkedIn}
+	s = Summary{
+		Tenants: o.Tenants, States: make(map[State]int), Parked: o.Parked, OldestParked: o.OldestParked.UTC(),
+		OldestParkedIn: o.OldestParkedIn,
+	}
 	s.count(StatePaused, o.Paused)
 	s.count(StateFailed, o.Halted)
 	s.countNotOwned(nodes, o.NotOwned)
@@ -115,7 +120,10 @@ func (s *Summary) add(ctx context.Context, plane control.Plane, nodes []engine.N
 	slices.SortStableFunc(s.Standing, func(a, b Standstill) int { return a.Since.Compare(b.Since) })
 	s.addLaggingTenants(tenants)
 	s.addHours(nodes)
-	slices.SortStableFunc(lagging, func(a, b engine.LaggingProjection) int { return cmp.Compare(b.Behind(), a.Behind()) })
+	slices.SortStableFunc(lagging, func(a,
+		b engine.LaggingProjection) int {
+		return cmp.Compare(b.Behind(), a.Behind())
+	})
 	return s.addLagging(ctx, plane, lagging[:min(engine.MaxSummarized, len(lagging))])
 }
 
@@ -128,7 +136,8 @@ func (s *Summary) addLaggingTenants(reported []engine.LaggingTenant) {
 		if !seen {
 			i = len(s.LaggingTenants)
 			at[l.Worst.Tenant] = i
-			s.LaggingTenants = append(s.LaggingTenants, TenantLag{Tenant: l.Worst.Tenant, Behind: l.Behind(), Worst: l.Worst})
+			s.LaggingTenants = append(s.LaggingTenants,
+				TenantLag{Tenant: l.Worst.Tenant, Behind: l.Behind(), Worst: l.Worst})
 		}
 		s.LaggingTenants[i].Lagging += l.Lagging
 	}
@@ -154,7 +163,8 @@ func (s *Summary) addLagging(ctx context.Context, plane control.Plane, lagging [
 			continue // it is gone
 		}
 		p := projectionStatus(rows[at], actors.ProjectionEntry{}, false)
-		p.State, p.Position, p.Mark, p.Head, p.Rate = State(l.State), max(l.Position, p.Checkpoint), l.Mark, l.Mark, l.Rate
+		p.State, p.Position, p.Mark, p.Head, p.Rate = State(l.State), max(l.Position, p.Checkpoint), l.Mark, l.Mark,
+			l.Rate
 		p.Behind = max(0, p.Head-p.Position)
 		if l.Reason != "" {
 			p.Reason = l.Reason
@@ -165,8 +175,9 @@ func (s *Summary) addLagging(ctx context.Context, plane control.Plane, lagging [
 }
 
 func nodeStatus(n engine.NodeRow) NodeStatus {
-	s := NodeStatus{ID: n.ID, Name: n.Name, Alive: n.Alive, Draining: n.Draining, Leases: n.Leases, Registered: n.Projections,
-		StartedAt: n.StartedAt.UTC(), Silent: n.Silent}
+	s := NodeStatus{ID: n.ID, Name: n.Name, Alive: n.Alive, Draining: n.Draining, Leases: n.Leases,
+		Registered: n.Projections,
+		StartedAt:  n.StartedAt.UTC(), Silent: n.Silent}
 	if len(n.Tenants) > 0 {
 		s.Tenants = n.Tenants
 	}
@@ -186,7 +197,10 @@ func nodeStatus(n engine.NodeRow) NodeStatus {
 }
 
 func sessionStatus(e actors.SessionEntry) SessionStatus {
-	s := SessionStatus{Connected: e.Connected, Pooled: e.Connected && e.Pooled, Since: e.Since.UTC(), HeartbeatSent: e.HeartbeatSent.UTC(), Reason: text(e.Err)}
+	s := SessionStatus{
+		Connected: e.Connected, Pooled: e.Connected && e.Pooled, Since: e.Since.UTC(),
+		HeartbeatSent: e.HeartbeatSent.UTC(), Reason: text(e.Err),
+	}
 	if e.Connected {
 		s.Reason = text(e.ClaimErr)
 	}

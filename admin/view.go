@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// view is what one call of Status knows. What is on this node comes from the registry, and all else from the database and from
-// the summaries of the other nodes.
+// view is what one call of Status knows. What is on this node comes from the registry, and all else from the database
+// and from the summaries of the other nodes.
 type view struct {
 	admin *Admin
 	deps  *actors.Deps // nil while the runtime is not running
@@ -24,8 +24,8 @@ type view struct {
 	held    map[string]engine.HeldTenant
 	// standing are the projections of other nodes that do not move although events wait.
 	standing map[projection.ID]engine.StandingProjection
-	// heads are the heads that were read before, nil if each is read when it is needed. tenants have the ends that were read so far,
-	// and failed the tenants that could not be read.
+	// heads are the heads that were read before, nil if each is read when it is needed. tenants have the ends that were
+	// read so far, and failed the tenants that could not be read.
 	heads   *engine.Heads
 	tenants map[string]TenantStatus
 	failed  map[string]error
@@ -38,7 +38,9 @@ type report struct {
 }
 
 func newView(a *Admin) *view {
-	v := &view{admin: a, deps: a.waiter.Running(), tenants: make(map[string]TenantStatus), failed: make(map[string]error)}
+	v := &view{
+		admin: a, deps: a.waiter.Running(), tenants: make(map[string]TenantStatus), failed: make(map[string]error),
+	}
 	if v.deps != nil {
 		v.feeds = v.deps.Registry.Feeds()
 	}
@@ -127,8 +129,8 @@ func (v *view) elsewhere(s *ProjectionStatus) {
 	}
 }
 
-// reportsAll reports whether the summary of a node names all of its projections that are behind. It may not know those that
-// the node claimed last.
+// reportsAll reports whether the summary of a node names all of its projections that are behind. It may not know those
+// that the node claimed last.
 func (v *view) reportsAll(node string) bool {
 	at := slices.IndexFunc(v.nodes, func(n engine.NodeRow) bool { return n.ID == node })
 	if at < 0 || !v.nodes[at].Alive || v.nodes[at].Summary == nil {
@@ -141,7 +143,8 @@ func (v *view) reportsAll(node string) bool {
 	return counted >= v.nodes[at].Leases && len(summary.Lagging) < engine.MaxSummarized
 }
 
-// notOwned completes the status of a projection without a living owner: the state and the reason depend on which nodes could run it.
+// notOwned completes the status of a projection without a living owner: the state and the reason depend on which nodes
+// could run it.
 func (v *view) notOwned(s *ProjectionStatus) {
 	switch by := registrationOf(v.nodes, s.ID); {
 	case by.unregistered():
@@ -149,7 +152,8 @@ func (v *view) notOwned(s *ProjectionStatus) {
 	case !by.anyAlive:
 		s.Reason = "no node is alive"
 	case !by.alive:
-		s.Reason = fmt.Sprintf("no living node registers the projection for its tenant; node %s (%s) did, and died", by.dead.Name, by.dead.ID)
+		s.Reason = fmt.Sprintf("no living node registers the projection for its tenant; node %s (%s) did, and died",
+			by.dead.Name, by.dead.ID)
 	}
 }
 
@@ -162,7 +166,8 @@ func (v *view) readNodes(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	v.nodes, v.lagging, v.held = append([]engine.NodeRow{}, nodes...), make(map[projection.ID]report), make(map[string]engine.HeldTenant)
+	v.nodes, v.lagging, v.held = append([]engine.NodeRow{}, nodes...), make(map[projection.ID]report),
+		make(map[string]engine.HeldTenant)
 	v.standing = make(map[projection.ID]engine.StandingProjection)
 	for _, n := range nodes {
 		if !n.Alive || n.Summary == nil {
@@ -194,7 +199,8 @@ func (v *view) reported(states []State) (ids []projection.ID) {
 // readTenants reads the ends of the events of those of these tenants that were not read before.
 func (v *view) readTenants(ctx context.Context, names []string) error {
 	names = slices.Sorted(slices.Values(names))
-	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { _, known := v.tenants[name]; return known })
+	names = slices.DeleteFunc(slices.Compact(names),
+		func(name string) bool { _, known := v.tenants[name]; return known })
 	if len(names) == 0 {
 		return nil
 	}
@@ -227,7 +233,9 @@ func (v *view) headsOf(ctx context.Context, names []string) (engine.Heads, error
 	if v.heads == nil {
 		return v.admin.store.Heads(ctx, names)
 	}
-	some := engine.Heads{Positions: make(map[string]int64, len(names)), Failed: make(map[string]error), Incarnation: v.heads.Incarnation}
+	some := engine.Heads{
+		Positions: make(map[string]int64, len(names)), Failed: make(map[string]error), Incarnation: v.heads.Incarnation,
+	}
 	for _, name := range names {
 		if head, found := v.heads.Positions[name]; found {
 			some.Positions[name] = head

@@ -11,22 +11,24 @@ import (
 )
 
 const (
-	// maxAge is for how long a state in a cache is used after it was loaded. It is also how long an erasure elsewhere may be missed.
+	// maxAge is for how long a state in a cache is used after it was loaded. It is also how long an erasure elsewhere
+	// may be missed.
 	maxAge = 5 * time.Second
 	// sweepEvery is how often states that are too old are removed from memory.
 	sweepEvery = time.Second
 )
 
-// Cache returns a copy of the category that keeps the states of aggregates in memory, in about maxBytes. Copies of that category share the
-// cache, except those that Ignore returns. A load of an aggregate in the cache reads only its last event, and what came after it. The state is used
-// if that event is still in the stream, at its position with its time, so a state does not outlive a crash, failover or restore that
-// loses its events. Times that the program gives to events itself weaken that: see event.Event.Time. Commands within a transaction of
-// the caller do not use the cache.
+// Cache returns a copy of the category that keeps the states of aggregates in memory, in about maxBytes. Copies of that
+// category share the cache, except those that Ignore returns. A load of an aggregate in the cache reads only its last
+// event, and what came after it. The state is used if that event is still in the stream, at its position with its time,
+// so a state does not outlive a crash, failover or restore that loses its events. Times that the program gives to
+// events itself weaken that: see event.Event.Time. Commands within a transaction of the caller do not use the cache.
 //
-// A cache suits many commands, one after the other, on small states of long streams: states are kept as JSON, and each load decodes one.
-// The type of the state must satisfy the conditions of Snapshot. A state whose JSON would not decode to an equal value is not cached. A cached
-// state is used for at most 5 s, and not after an erasure by this Store. Then the aggregate is loaded again, from its snapshot or its stream.
-// After an erasure by another process, a cached state may contain erased data for 5 s, and stays in memory for at most another second.
+// A cache suits many commands, one after the other, on small states of long streams: states are kept as JSON, and each
+// load decodes one. The type of the state must satisfy the conditions of Snapshot. A state whose JSON would not decode
+// to an equal value is not cached. A cached state is used for at most 5 s, and not after an erasure by this Store. Then
+// the aggregate is loaded again, from its snapshot or its stream. After an erasure by another process, a cached state
+// may contain erased data for 5 s, and stays in memory for at most another second.
 func (c *Category[S]) Cache(maxBytes int) *Category[S] {
 	caching := *c
 	caching.cache = newCache(maxBytes)
@@ -124,7 +126,8 @@ func (c *cache) remove(at *list.Element) {
 	c.size -= e.size()
 }
 
-// sweep removes states that are too old to be used, so that nothing of them stays in memory. It runs once a second while there are any.
+// sweep removes states that are too old to be used, so that nothing of them stays in memory. It runs once a second
+// while there are any.
 func (c *cache) sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

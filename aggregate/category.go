@@ -38,19 +38,20 @@ type Fold[S any] struct {
 	kind  string
 	apply func(state S, e *event.Envelope) (S, error)
 	err   error // the event type cannot be found
-	// decided decodes an event of a decision. It returns the function that applies it later, when the rest of the envelope is known.
+	// decided decodes an event of a decision. It returns the function that applies it later, when the rest of the
+	// envelope is known.
 	decided func(e *event.Envelope) (applied[S], error)
 }
 
 // applied returns a state after an event that was decoded before.
 type applied[S any] func(state S, e *event.Envelope) S
 
-// On makes a Fold of a pure function: its result depends on the state and the event alone. It may change the maps and slices of the state
-// that it gets. It is not called for a redacted event, unless event.IncludeRedacted is among the options. It runs while a load reads, with a
-// connection of the store, so it must not wait for the store.
+// On makes a Fold of a pure function: its result depends on the state and the event alone. It may change the maps and
+// slices of the state that it gets. It is not called for a redacted event, unless event.IncludeRedacted is among the
+// options. It runs while a load reads, with a connection of the store, so it must not wait for the store.
 //
-// The function also gets the events of a decision, before other processes can read them. Then Envelope.Time is the time of the decision by
-// the clock of this process, and Position is 0 until they are appended.
+// The function also gets the events of a decision, before other processes can read them. Then Envelope.Time is the time
+// of the decision by the clock of this process, and Position is 0 until they are appended.
 func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event.DecodeOption) Fold[S] {
 	decode := func(e event.Envelope) (event.Of[T], error) { return event.As[T](e, options...) }
 	apply := func(state S, e *event.Envelope) (S, error) {
@@ -64,22 +65,23 @@ func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event
 		return f(state, of), nil
 	}
 	kind, err := usercode.EventType[T]()
-	return Fold[S]{of: reflect.TypeFor[T](), kind: kind, err: err, apply: apply, decided: func(e *event.Envelope) (applied[S], error) {
-		of, err := decode(*e)
-		body := of.Body
-		return func(state S, e *event.Envelope) S { return f(state, event.Of[T]{Envelope: *e, Body: body}) }, err
-	}}
+	return Fold[S]{of: reflect.TypeFor[T](), kind: kind, err: err, apply: apply,
+		decided: func(e *event.Envelope) (applied[S], error) {
+			of, err := decode(*e)
+			body := of.Body
+			return func(state S, e *event.Envelope) S { return f(state, event.Of[T]{Envelope: *e, Body: body}) }, err
+		}}
 }
 
-// Category describes the aggregates of one kind, whose states are of type S. Its zero state is the one before the first event. A Category
-// does not change, so it can be a variable of a package and is safe for concurrent use.
+// Category describes the aggregates of one kind, whose states are of type S. Its zero state is the one before the first
+// event. A Category does not change, so it can be a variable of a package and is safe for concurrent use.
 type Category[S any] struct {
 	name    string
 	folds   map[string]Fold[S]
 	ignored []string
 	checks  []func(state S) error
-	// every is the number of events after which a snapshot is saved, 0 for never. revision is the revision of the folds, and fingerprint what a
-	// snapshot depends on beside the events, empty without snapshots.
+	// every is the number of events after which a snapshot is saved, 0 for never. revision is the revision of the
+	// folds, and fingerprint what a snapshot depends on beside the events, empty without snapshots.
 	every       int64
 	revision    int
 	fingerprint string
@@ -87,8 +89,9 @@ type Category[S any] struct {
 	err         error
 }
 
-// New returns a category with a fold for each type of event. The stream of an aggregate is the name of the category, a hyphen and its id. If
-// something is wrong, such as two folds for one type, every use of the category returns the error, and so does Validate.
+// New returns a category with a fold for each type of event. The stream of an aggregate is the name of the category, a
+// hyphen and its id. If something is wrong, such as two folds for one type, every use of the category returns the
+// error, and so does Validate.
 func New[S any](name string, folds ...Fold[S]) *Category[S] {
 	c := &Category[S]{name: name, folds: make(map[string]Fold[S], len(folds))}
 	c.err = valid.ID("the name of the category", name)
@@ -108,21 +111,24 @@ func New[S any](name string, folds ...Fold[S]) *Category[S] {
 		case f.kind == "":
 			c.err = fmt.Errorf("the fold of %v has no event type: its EventType is empty", f.of)
 		case twice:
-			c.err = fmt.Errorf("two folds have the event type %s: those of %v and %v", excerpt.Quoted(f.kind), first.of, f.of)
+			c.err = fmt.Errorf("two folds have the event type %s: those of %v and %v", excerpt.Quoted(f.kind), first.of,
+				f.of)
 		}
 		c.folds[f.kind] = f
 	}
 	return c
 }
 
-// Ignore returns a copy of the category for which events of these types change nothing. Other types without a fold are an error,
-// ErrUnknownType: in a rollout a stream may have events of the next release, and a decision without them would be wrong.
+// Ignore returns a copy of the category for which events of these types change nothing. Other types without a fold are
+// an error, ErrUnknownType: in a rollout a stream may have events of the next release, and a decision without them
+// would be wrong.
 func (c *Category[S]) Ignore(types ...string) *Category[S] {
 	ignoring := *c
 	ignoring.ignored = append(slices.Clone(c.ignored), types...)
 	for _, kind := range types {
 		if f, folded := c.folds[kind]; folded && ignoring.err == nil {
-			ignoring.err = fmt.Errorf("the category ignores the event type %s, and has a fold for it, of %v", excerpt.Quoted(kind), f.of)
+			ignoring.err = fmt.Errorf("the category ignores the event type %s, and has a fold for it, of %v",
+				excerpt.Quoted(kind), f.of)
 		}
 	}
 	ignoring.fingerprint = ignoring.print()
@@ -132,15 +138,16 @@ func (c *Category[S]) Ignore(types ...string) *Category[S] {
 	return &ignoring
 }
 
-// Check returns a copy of the category with a condition that holds for every state after a decision. If it returns an error, nothing is
-// appended, and Do returns that error.
+// Check returns a copy of the category with a condition that holds for every state after a decision. If it returns an
+// error, nothing is appended, and Do returns that error.
 func (c *Category[S]) Check(condition func(state S) error) *Category[S] {
 	checked := *c
 	checked.checks = append(slices.Clone(c.checks), condition)
 	return &checked
 }
 
-// Validate returns the first reason why the category cannot be used, such as two folds for one type. Call it when the program starts.
+// Validate returns the first reason why the category cannot be used, such as two folds for one type. Call it when the
+// program starts.
 func (c *Category[S]) Validate() error {
 	if c.err != nil {
 		return fmt.Errorf("category %s: %w", excerpt.Quoted(c.name), c.err)
@@ -166,7 +173,8 @@ func (c *Category[S]) stream(id string) (string, error) {
 	case id == "":
 		return "", fmt.Errorf("%w: it is empty, and the category is %s", ErrID, c.name)
 	case strings.HasPrefix(id, c.name+"-"):
-		return "", fmt.Errorf("%w: %s is a stream of the category %s, whose id is what follows the hyphen", ErrID, excerpt.Quoted(id), c.name)
+		return "", fmt.Errorf("%w: %s is a stream of the category %s, whose id is what follows the hyphen",
+			ErrID, excerpt.Quoted(id), c.name)
 	}
 	if err := valid.ID("the stream", stream); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrID, err)
@@ -181,7 +189,8 @@ type Aggregate[S any] struct {
 	Stream string
 	// State is folded from the stream's events. It is the zero value if there are none.
 	State S
-	// Version is the version of the stream, and Position the position of its last event. Both are 0 if the stream has no events.
+	// Version is the version of the stream, and Position the position of its last event. Both are 0 if the stream has
+	// no events.
 	Version, Position int64
 	// Snapshot is the version of the snapshot with which the load began, 0 if it read the whole stream.
 	Snapshot int64
@@ -189,7 +198,8 @@ type Aggregate[S any] struct {
 
 // Load reads an aggregate. One without events has the zero state and version 0.
 //
-// It returns the errors of the store's ReadStream, ErrUnknownType, and an *event.DecodeError for an event whose body does not fit its type.
+// It returns the errors of the store's ReadStream, ErrUnknownType, and an *event.DecodeError for an event whose body
+// does not fit its type.
 func (c *Category[S]) Load(ctx context.Context, s Store, id string) (Aggregate[S], error) {
 	stream, err := c.stream(id)
 	if err != nil {
@@ -207,8 +217,8 @@ type loaded[S any] struct {
 	Aggregate[S]
 	// last is the time of the last event, and begun when the load from the store began.
 	last, begun time.Time
-	// saves reports that snapshots can be saved. saved is the version of the stream's snapshot, 0 if there is none of these events, and
-	// generation that of its snapshots.
+	// saves reports that snapshots can be saved. saved is the version of the stream's snapshot, 0 if there is none of
+	// these events, and generation that of its snapshots.
 	saves             bool
 	saved, generation int64
 }
@@ -277,8 +287,8 @@ func (c *Category[S]) readPages(ctx context.Context, from streams.Log, l *loaded
 	return nil
 }
 
-// found notes what a page says about the snapshots of the stream. It returns false if the state is from the cache, and an erasure has ended its
-// generation since. A cached state whose generation is not known saves no snapshot.
+// found notes what a page says about the snapshots of the stream. It returns false if the state is from the cache, and
+// an erasure has ended its generation since. A cached state whose generation is not known saves no snapshot.
 func (l *loaded[S]) found(page streams.Page, cached bool) bool {
 	if cached && l.saves && l.generation != page.Generation {
 		return false
@@ -306,7 +316,8 @@ func (c *Category[S]) apply(state S, e *event.Envelope) (S, error) {
 		return f.apply(state, e)
 	}
 	if err := c.ignores(e.Type); err != nil {
-		return state, fmt.Errorf("event %d of stream %s, %s: %w", e.Version, excerpt.Quoted(e.Stream), excerpt.Quoted(e.Type), err)
+		return state, fmt.Errorf("event %d of stream %s, %s: %w",
+			e.Version, excerpt.Quoted(e.Stream), excerpt.Quoted(e.Type), err)
 	}
 	return state, nil
 }

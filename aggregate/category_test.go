@@ -29,14 +29,15 @@ func folds[T event.Typed]() Fold[int] { return On(func(n int, _ event.Of[T]) int
 func TestCategoryNamesWhatIsWrong(t *testing.T) {
 	good := New("good", folds[opened]())
 	for want, c := range map[string]*Category[int]{
-		"the name of the category must not be empty":                            New("", folds[opened]()),
-		"must not contain a hyphen":                                             New("a-b", folds[opened]()),
-		"the category has no folds":                                             New[int]("a"),
-		"a fold is not made by On":                                              New("a", Fold[int]{}),
-		"the fold of aggregate.unnamed has no event type":                       New("a", folds[unnamed]()),
-		`two folds have the event type "Opened": those of aggregate.opened and`: New("a", folds[opened](), folds[openedAgain]()),
-		`the category ignores the event type "Opened", and has a fold for it`:   good.Ignore("Opened"),
-		"Snapshot must be every 1 or more events: 0":                            good.Snapshot(0, 1),
+		"the name of the category must not be empty":      New("", folds[opened]()),
+		"must not contain a hyphen":                       New("a-b", folds[opened]()),
+		"the category has no folds":                       New[int]("a"),
+		"a fold is not made by On":                        New("a", Fold[int]{}),
+		"the fold of aggregate.unnamed has no event type": New("a", folds[unnamed]()),
+		`two folds have the event type "Opened": those of aggregate.opened and`: New("a", folds[opened](),
+			folds[openedAgain]()),
+		`the category ignores the event type "Opened", and has a fold for it`: good.Ignore("Opened"),
+		"Snapshot must be every 1 or more events: 0":                          good.Snapshot(0, 1),
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -58,7 +59,8 @@ func TestCategoryNamesWhatIsWrong(t *testing.T) {
 func TestOptionsNameWhatIsWrong(t *testing.T) {
 	c := New("a", folds[opened]())
 	decide := func(int) ([]event.Event, error) { return nil, nil }
-	for want, o := range map[string]Option{"Retries must not be negative: -1": Retries(-1), "idempotency key": Key("")} {
+	for want, o := range map[string]Option{"Retries must not be negative: -1": Retries(-1),
+		"idempotency key": Key("")} {
 		if _, err := c.Do(t.Context(), nil, "1", decide, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -89,7 +91,8 @@ func TestStateThatJSONDoesNotKeepHasNoSnapshots(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
-	if err := errors.Join(validate[holding[time.Time]](), validate[struct{ Raw json.RawMessage }](), validate[map[int][2]float64]()); err != nil {
+	if err := errors.Join(validate[holding[time.Time]](), validate[struct{ Raw json.RawMessage }](),
+		validate[map[int][2]float64]()); err != nil {
 		t.Error(err)
 	}
 }

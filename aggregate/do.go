@@ -13,24 +13,29 @@ import (
 
 // Result is the result of Do.
 type Result[S any] struct {
-	// Aggregate has the state after the command. Its Position is that for WaitFor: a read model that has reached it shows the command.
+	// Aggregate has the state after the command. Its Position is that for WaitFor: a read model that has reached it
+	// shows the command.
 	Aggregate[S]
-	// Appended is the result of the append. It is the zero value if the decision returned no events: then nothing was appended. If
-	// Appended.Repeated is set, the command was carried out before, Appended is the result of that time, and Aggregate is the present state.
+	// Appended is the result of the append. It is the zero value if the decision returned no events: then nothing was
+	// appended. If Appended.Repeated is set, the command was carried out before, Appended is the result of that time,
+	// and Aggregate is the present state.
 	Appended event.Appended
 }
 
-// Do carries out a command on an aggregate: it loads it, calls decide with its state, and appends the events that decide returns, if the
-// stream is still at the version that was loaded. If it is not, Do reads what is new, and calls decide again.
+// Do carries out a command on an aggregate: it loads it, calls decide with its state, and appends the events that
+// decide returns, if the stream is still at the version that was loaded. If it is not, Do reads what is new, and calls
+// decide again.
 //
-// decide must not change the state that it gets, nor what its maps and slices contain. It may be called several times. An error of decide is
-// returned as it is, and nothing is appended. If decide returns no events, nothing is appended either, and Result.Appended is zero. An event
-// whose type the category does not know is refused: the aggregate could not be loaded again. An event for which a fold panics is refused only
-// if the category has a condition (see Check), since Do then folds the events before it appends them.
+// decide must not change the state that it gets, nor what its maps and slices contain. It may be called several times.
+// An error of decide is returned as it is, and nothing is appended. If decide returns no events, nothing is appended
+// either, and Result.Appended is zero. An event whose type the category does not know is refused: the aggregate could
+// not be loaded again. An event for which a fold panics is refused only if the category has a condition (see Check),
+// since Do then folds the events before it appends them.
 //
-// Do also returns the errors of Load and of the store's Append. After an error of the connection the events may have been appended or not. The
-// command can be repeated with the same key.
-func (c *Category[S]) Do(ctx context.Context, s Store, id string, decide func(state S) ([]event.Event, error), list ...Option) (Result[S], error) {
+// Do also returns the errors of Load and of the store's Append. After an error of the connection the events may have
+// been appended or not. The command can be repeated with the same key.
+func (c *Category[S]) Do(ctx context.Context, s Store, id string, decide func(state S) ([]event.Event, error),
+	list ...Option) (Result[S], error) {
 	stream, err := c.stream(id)
 	if err != nil {
 		return Result[S]{}, err
@@ -53,7 +58,8 @@ type command[S any] struct {
 	log      streams.Log
 	options  options
 	decide   func(state S) ([]event.Event, error)
-	// at is what was loaded. folded reports that folds have applied other events to its state, which they may have changed.
+	// at is what was loaded. folded reports that folds have applied other events to its state, which they may have
+	// changed.
 	at     loaded[S]
 	folded bool
 }
@@ -80,7 +86,11 @@ func (c *command[S]) run(ctx context.Context) (Result[S], error) {
 
 // append appends the events of a decision. after is the aggregate after them, if folds have applied them.
 func (c *command[S]) append(ctx context.Context, made decision[S], after Aggregate[S]) (Result[S], error) {
-	commit := streams.Commit{Appends: []event.Appending{{Stream: c.at.Stream, Expected: c.options.expect(c.at.Version), Events: made.events}}}
+	commit := streams.Commit{
+		Appends: []event.Appending{
+			{Stream: c.at.Stream, Expected: c.options.expect(c.at.Version), Events: made.events},
+		},
+	}
 	saved := c.at
 	if c.category.due(&c.at, len(made.events)) {
 		commit.Snapshots = c.saving(&saved)
@@ -100,7 +110,8 @@ func (c *command[S]) append(ctx context.Context, made decision[S], after Aggrega
 	return Result[S]{Aggregate: after, Appended: appended[0]}, err
 }
 
-// saving returns a function that saves a snapshot of the aggregate with the events of the transaction. It leaves the aggregate in to.
+// saving returns a function that saves a snapshot of the aggregate with the events of the transaction. It leaves the
+// aggregate in to.
 func (c *command[S]) saving(to *loaded[S]) func(context.Context, streams.Log) ([]streams.Snapshot, error) {
 	if c.folded {
 		*to = c.category.unread(c.at.ID, c.at.Stream)
@@ -119,7 +130,8 @@ func (c *command[S]) nothing(ctx context.Context, refusal error) (Result[S], err
 		case err != nil:
 			return Result[S]{}, err
 		case found && first.Stream != c.at.Stream:
-			return Result[S]{}, fmt.Errorf("carry out a command on %s: %w, for %s", excerpt.Quoted(c.at.Stream), event.ErrKeyReused, excerpt.Quoted(first.Stream))
+			return Result[S]{}, fmt.Errorf("carry out a command on %s: %w, for %s",
+				excerpt.Quoted(c.at.Stream), event.ErrKeyReused, excerpt.Quoted(first.Stream))
 		case found:
 			return c.repeated(ctx, first.Appended)
 		}
@@ -130,8 +142,8 @@ func (c *command[S]) nothing(ctx context.Context, refusal error) (Result[S], err
 	return Result[S]{Aggregate: c.at.Aggregate}, nil
 }
 
-// repeated returns the result of a repeat. The state is loaded again, since folds may have changed what was loaded, which also may be from
-// before the first time.
+// repeated returns the result of a repeat. The state is loaded again, since folds may have changed what was loaded,
+// which also may be from before the first time.
 func (c *command[S]) repeated(ctx context.Context, first event.Appended) (Result[S], error) {
 	now := c.category.unread(c.at.ID, c.at.Stream)
 	if err := c.category.read(ctx, c.log, &now); err != nil {
@@ -140,9 +152,9 @@ func (c *command[S]) repeated(ctx context.Context, first event.Appended) (Result
 	return Result[S]{Aggregate: now.Aggregate, Appended: first}, nil
 }
 
-// Decide is what Do does between load and append, without a store: it returns the events of a decision on an aggregate, or why they would be
-// refused. If the category has conditions, folds may change the maps and slices of the aggregate's state. Fold makes an aggregate without a
-// store. millracetest.Given uses both.
+// Decide is what Do does between load and append, without a store: it returns the events of a decision on an aggregate,
+// or why they would be refused. If the category has conditions, folds may change the maps and slices of the aggregate's
+// state. Fold makes an aggregate without a store. millracetest.Given uses both.
 func (c *Category[S]) Decide(a Aggregate[S], decide func(state S) ([]event.Event, error)) ([]event.Event, error) {
 	made, _, refusal := c.try(a, decide)
 	return made.events, refusal
@@ -154,8 +166,10 @@ type decision[S any] struct {
 	applied []applied[S]
 }
 
-// try decides. It returns the aggregate after the events if the category has conditions on it, and otherwise the aggregate as it is.
-func (c *Category[S]) try(a Aggregate[S], decide func(state S) ([]event.Event, error)) (made decision[S], after Aggregate[S], refusal error) {
+// try decides. It returns the aggregate after the events if the category has conditions on it, and otherwise the
+// aggregate as it is.
+func (c *Category[S]) try(a Aggregate[S], decide func(state S) ([]event.Event,
+	error)) (made decision[S], after Aggregate[S], refusal error) {
 	made.events, refusal = decide(a.State)
 	if refusal == nil {
 		made, refusal = c.decided(a.Stream, made.events)
@@ -169,7 +183,8 @@ func (c *Category[S]) try(a Aggregate[S], decide func(state S) ([]event.Event, e
 	return made, a, refusal
 }
 
-// Fold returns an aggregate with these events, without a store, for tests. They have the time of the call, unless Event.Time is set.
+// Fold returns an aggregate with these events, without a store, for tests. They have the time of the call, unless
+// Event.Time is set.
 func (c *Category[S]) Fold(id string, events ...event.Event) (Aggregate[S], error) {
 	stream, err := c.stream(id)
 	if err != nil {
@@ -183,7 +198,8 @@ func (c *Category[S]) Fold(id string, events ...event.Event) (Aggregate[S], erro
 	return made.applyTo(a)
 }
 
-// decided decodes the events of a decision. It returns an error for an event that cannot be stored, or that the category could not fold.
+// decided decodes the events of a decision. It returns an error for an event that cannot be stored, or that the
+// category could not fold.
 func (c *Category[S]) decided(stream string, events []event.Event) (decision[S], error) {
 	made := decision[S]{events: events, applied: make([]applied[S], len(events))}
 	for i, e := range events {
@@ -194,7 +210,8 @@ func (c *Category[S]) decided(stream string, events []event.Event) (decision[S],
 			err = c.ignores(e.Type)
 		}
 		if err != nil {
-			return made, fmt.Errorf("append to %s: event %d, %s: %w", excerpt.Quoted(stream), i, excerpt.Quoted(e.Type), err)
+			return made, fmt.Errorf("append to %s: event %d, %s: %w",
+				excerpt.Quoted(stream), i, excerpt.Quoted(e.Type), err)
 		}
 	}
 	return made, nil
@@ -212,7 +229,8 @@ func (d decision[S]) applyTo(a Aggregate[S]) (Aggregate[S], error) {
 		if d.applied[i] == nil {
 			continue
 		}
-		folded := event.Envelope{Stream: a.Stream, Version: a.Version, Type: e.Type, Body: valid.Body(e.Body), RawHeaders: headers,
+		folded := event.Envelope{Stream: a.Stream, Version: a.Version, Type: e.Type, Body: valid.Body(e.Body),
+			RawHeaders:  headers,
 			CausationID: e.CausationID, CorrelationID: e.CorrelationID, Time: e.Time}
 		if folded.Time.IsZero() {
 			folded.Time = now

@@ -117,7 +117,8 @@ func ExampleRun() {
 			_, err := tx.Exec(ctx, "select 'a row of the caller', $1::bigint", half)
 			return err
 		})
-		return errors.Join(to.Append(event.New(OrderPlaced{Cents: half})), from.Append(event.New(OrderPaid{Cents: half})), u.Then(row))
+		return errors.Join(to.Append(event.New(OrderPlaced{Cents: half})),
+			from.Append(event.New(OrderPaid{Cents: half})), u.Then(row))
 	}
 	done, err := aggregate.Run(ctx, store, split, aggregate.Key("request 1"))
 	fmt.Println(done.Position > 0, done.Repeated, err)
@@ -128,8 +129,8 @@ func ExampleRun() {
 	// 2100 <nil>
 }
 
-// The handler of a projection reacts to an event by a decision. Its events commit with the checkpoint of the projection, so it reacts to each
-// event once.
+// The handler of a projection reacts to an event by a decision. Its events commit with the checkpoint of the
+// projection, so it reacts to each event once.
 func ExampleWithin() {
 	ctx := context.Background()
 	store := open(ctx, "example_within")

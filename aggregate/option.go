@@ -24,20 +24,22 @@ type options struct {
 	cause   cause.Cause
 }
 
-// Retries limits how often the command is decided again after other commands were faster. The default is 10. After the last one, or with 0,
-// the error of the conflict is returned: event.ErrVersionConflict, or that of the database for a deadlock.
+// Retries limits how often the command is decided again after other commands were faster. The default is 10. After the
+// last one, or with 0, the error of the conflict is returned: event.ErrVersionConflict, or that of the database for a
+// deadlock.
 func Retries(n int) Option { return func(o *options) { o.retries = n } }
 
-// Key gives the command an idempotency key: the id that the client gave it, and gives again when it repeats it. The command has its effect
-// once. A repeat appends nothing, and returns the result of the first time, even if the decision refuses it now: the state has its effect
-// already. A command that was refused, or that had nothing to append, leaves no trace, so a repeat decides it anew.
+// Key gives the command an idempotency key: the id that the client gave it, and gives again when it repeats it. The
+// command has its effect once. A repeat appends nothing, and returns the result of the first time, even if the decision
+// refuses it now: the state has its effect already. A command that was refused, or that had nothing to append, leaves
+// no trace, so a repeat decides it anew.
 //
-// Two commands of a tenant must not have the same key. If a key was used for another stream, Do returns event.ErrKeyReused. Run cannot tell
-// the two apart, and returns the result of the first.
+// Two commands of a tenant must not have the same key. If a key was used for another stream, Do returns
+// event.ErrKeyReused. Run cannot tell the two apart, and returns the result of the first.
 //
-// The events of the command get the key as their CausationID, unless the decision sets one. In a handler, the key takes the place of the
-// handled event there: the event led to the command, and the command to its events. The CorrelationID comes from the handled event, as
-// without a key: see event.CausedBy.
+// The events of the command get the key as their CausationID, unless the decision sets one. In a handler, the key takes
+// the place of the handled event there: the event led to the command, and the command to its events. The CorrelationID
+// comes from the handled event, as without a key: see event.CausedBy.
 //
 // The stores keep keys for a limited time: see Options.KeyRetention there.
 func Key(key string) Option { return func(o *options) { o.key, o.keyed = key, true } }
@@ -65,7 +67,8 @@ func (o options) expect(version int64) event.Expected {
 	return expected
 }
 
-// caused returns the events of the command with their cause. Folds see it, as they do when the aggregate is loaded again.
+// caused returns the events of the command with their cause. Folds see it, as they do when the aggregate is loaded
+// again.
 func (o options) caused(events []event.Event) []event.Event {
 	if o.keyed {
 		events = slices.Clone(events)

@@ -25,17 +25,18 @@ import (
 // maxSnapshot limits a state in a snapshot, in bytes of JSON. It is read with each load.
 const maxSnapshot = 8 << 20
 
-// Snapshot returns a copy of the category that saves a snapshot of an aggregate with an append, whenever every or more events came since the
-// last one. A load then reads the snapshot and the events after it, in one round trip. Every 100 to 1,000 suits streams that grow longer
-// than that. Shorter streams are read faster without a snapshot.
+// Snapshot returns a copy of the category that saves a snapshot of an aggregate with an append, whenever every or more
+// events came since the last one. A load then reads the snapshot and the events after it, in one round trip. Every 100
+// to 1,000 suits streams that grow longer than that. Shorter streams are read faster without a snapshot.
 //
-// revision is the revision of the folds: raise it with each change of one of them or of an upcaster, and after events were changed by other
-// means than this library. A snapshot of another revision, or of other types of the state or of events, is ignored, and replaced in time: a snapshot never
-// decides what is true. An erasure of one of the stream's events removes its snapshot.
+// revision is the revision of the folds: raise it with each change of one of them or of an upcaster, and after events
+// were changed by other means than this library. A snapshot of another revision, or of other types of the state or of
+// events, is ignored, and replaced in time: a snapshot never decides what is true. An erasure of one of the stream's
+// events removes its snapshot.
 //
-// The state must be of a type that JSON keeps, so all fields are exported, and its parts must not share memory: two pointers to one value
-// lead to two values afterwards. A state whose JSON would not decode to an equal value, or has more
-// than 8 MiB, is not saved. Aggregate.Snapshot shows whether a load has used a snapshot.
+// The state must be of a type that JSON keeps, so all fields are exported, and its parts must not share memory: two
+// pointers to one value lead to two values afterwards. A state whose JSON would not decode to an equal value, or has
+// more than 8 MiB, is not saved. Aggregate.Snapshot shows whether a load has used a snapshot.
 func (c *Category[S]) Snapshot(every, revision int) *Category[S] {
 	saving := *c
 	saving.every, saving.revision = int64(every), revision
@@ -89,7 +90,8 @@ func describe(b *strings.Builder, t reflect.Type, around []reflect.Type) {
 	}
 }
 
-// keptByJSON returns an error for a type of which JSON leaves something out. What only shows with a value is found when it is saved.
+// keptByJSON returns an error for a type of which JSON leaves something out. What only shows with a value is found when
+// it is saved.
 func keptByJSON(t reflect.Type, around []reflect.Type) error {
 	if slices.Contains(around, t) || encodesItself(t) {
 		return nil
@@ -132,15 +134,18 @@ func fieldIsKept(t reflect.Type, f reflect.StructField, around []reflect.Type) e
 func encodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return t.Implements(reflect.TypeFor[json.Marshaler]()) && p.Implements(reflect.TypeFor[json.Unmarshaler]()) ||
-		t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) && p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+		t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) &&
+			p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// sumLength is the length of the checksum before the state in a snapshot, in hexadecimal digits. A file does not notice when bytes change.
+// sumLength is the length of the checksum before the state in a snapshot, in hexadecimal digits. A file does not notice
+// when bytes change.
 const sumLength = 8
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encode returns a state as a snapshot has it, and false if JSON does not keep it, a method of it panics, or it is too large.
+// encode returns a state as a snapshot has it, and false if JSON does not keep it, a method of it panics, or it is too
+// large.
 func encode[S any](state S) (snapshot []byte, ok bool) {
 	err := usercode.Protect(func() error {
 		body, err := json.Marshal(state)
@@ -183,29 +188,34 @@ func (c *Category[S]) save(ctx context.Context, from streams.Log, l *loaded[S]) 
 	return c.snapshot(l, c.every), nil
 }
 
-// snapshot returns the snapshot of an aggregate, none if it cannot be saved. It replaces one of another release if that is every events older.
+// snapshot returns the snapshot of an aggregate, none if it cannot be saved. It replaces one of another release if that
+// is every events older.
 func (c *Category[S]) snapshot(l *loaded[S], every int64) []streams.Snapshot {
 	state, ok := encode(l.State)
 	if !ok {
 		return nil
 	}
-	return []streams.Snapshot{{Stream: l.Stream, Version: l.Version, Position: l.Position, Time: l.last, Fingerprint: c.fingerprint,
-		State: state, Generation: l.generation, Every: every}}
+	return []streams.Snapshot{{Stream: l.Stream, Version: l.Version, Position: l.Position, Time: l.last,
+		Fingerprint: c.fingerprint,
+		State:       state, Generation: l.generation, Every: every}}
 }
 
-// SaveSnapshots saves snapshots of the category's aggregates among the streams of these events. It is the work of a snapshotter, a projection for
-// streams that were long before the category had snapshots, or to which other programs append:
+// SaveSnapshots saves snapshots of the category's aggregates among the streams of these events. It is the work of a
+// snapshotter, a projection for streams that were long before the category had snapshots, or to which other programs
+// append:
 //
 //	pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 //		return orders.SaveSnapshots(ctx, aggregate.Within(tenant, tx), events)
 //	})
 //
-// An aggregate is looked at when the version of one of its events is a multiple of Snapshot's every, so the projection must get all events of the
-// streams. Its snapshot is of the present state. It is saved if the stream has none that this category loads, or if every or more
-// events came since that. After a change of the revision, a reset of the projection saves all snapshots anew.
+// An aggregate is looked at when the version of one of its events is a multiple of Snapshot's every, so the projection
+// must get all events of the streams. Its snapshot is of the present state. It is saved if the stream has none that
+// this category loads, or if every or more events came since that. After a change of the revision, a reset of the
+// projection saves all snapshots anew.
 //
-// It returns the errors of Load, so a snapshotter parks the event of an aggregate that it cannot fold, such as one with ErrUnknownType
-// during a rollout. It also returns an error if the category has no snapshots, or if the store has no table for them: Migrate creates it.
+// It returns the errors of Load, so a snapshotter parks the event of an aggregate that it cannot fold, such as one with
+// ErrUnknownType during a rollout. It also returns an error if the category has no snapshots, or if the store has no
+// table for them: Migrate creates it.
 func (c *Category[S]) SaveSnapshots(ctx context.Context, s Store, events []event.Envelope) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -237,7 +247,8 @@ func (c *Category[S]) saveSnapshot(ctx context.Context, log streams.Log, id stri
 	}
 	if !l.saves {
 		return &engine.Fault{Class: engine.Configuration,
-			Err: fmt.Errorf("save a snapshot of %s: the store has no table of snapshots: call Migrate", excerpt.Quoted(l.Stream))}
+			Err: fmt.Errorf("save a snapshot of %s: the store has no table of snapshots: call Migrate",
+				excerpt.Quoted(l.Stream))}
 	}
 	if l.Snapshot > 0 && l.Version-l.Snapshot < c.every {
 		return nil
@@ -246,6 +257,7 @@ func (c *Category[S]) saveSnapshot(ctx context.Context, log streams.Log, id stri
 	if len(list) == 0 {
 		return nil
 	}
-	_, err := log.Commit(ctx, streams.Commit{Snapshots: func(context.Context, streams.Log) ([]streams.Snapshot, error) { return list, nil }})
+	_, err := log.Commit(ctx,
+		streams.Commit{Snapshots: func(context.Context, streams.Log) ([]streams.Snapshot, error) { return list, nil }})
 	return err
 }

@@ -23,13 +23,15 @@ type Hook interface{ Engine() engine.Hook }
 type Outcome struct {
 	// Position is the position of the last event, for WaitFor. It is 0 if nothing was appended.
 	Position int64
-	// Repeated reports that the command was carried out before, by its key. Position is then the position of the first time.
+	// Repeated reports that the command was carried out before, by its key. Position is then the position of the first
+	// time.
 	Repeated bool
 }
 
-// Run carries out a command on several aggregates in one transaction. fn loads them with Member, and adds events to them. After fn has returned,
-// Run appends the events, if all these streams are still at the versions that fn has seen, and runs the hooks of the unit; otherwise it calls
-// fn again. If fn or a hook returns an error, nothing is appended, and Run returns the error as it is.
+// Run carries out a command on several aggregates in one transaction. fn loads them with Member, and adds events to
+// them. After fn has returned, Run appends the events, if all these streams are still at the versions that fn has seen,
+// and runs the hooks of the unit; otherwise it calls fn again. If fn or a hook returns an error, nothing is appended,
+// and Run returns the error as it is.
 //
 // A stream that was only loaded is not checked again.
 func Run(ctx context.Context, s Store, fn func(ctx context.Context, u *Unit) error, list ...Option) (Outcome, error) {
@@ -88,7 +90,8 @@ type member interface {
 
 // Member is an aggregate of a unit.
 type Member[S any] struct {
-	// Aggregate has the state with the events that were added. Its Position is the position of the last event that was loaded.
+	// Aggregate has the state with the events that were added. Its Position is the position of the last event that was
+	// loaded.
 	Aggregate[S]
 	category *Category[S]
 	unit     *Unit
@@ -120,8 +123,8 @@ func (c *Category[S]) Member(ctx context.Context, u *Unit, id string) (*Member[S
 	return m, nil
 }
 
-// Append adds events to the aggregate, and folds them into its State. If one cannot be folded or stored, Run returns the error, even if the
-// function does not.
+// Append adds events to the aggregate, and folds them into its State. If one cannot be folded or stored, Run returns
+// the error, even if the function does not.
 func (m *Member[S]) Append(events ...event.Event) error {
 	if m.unit.ended {
 		return fmt.Errorf("append to %s: %w", excerpt.Quoted(m.Stream), ErrUnitEnded)
@@ -160,9 +163,9 @@ func (m *Member[S]) save(ctx context.Context, from streams.Log) ([]streams.Snaps
 	return m.category.save(ctx, from, &l)
 }
 
-// Append adds an append to a stream that the unit has not loaded, such as a log of commands. If it expects event.Any, it is not a
-// decision about that stream. The expectation must not have a key. If the append is refused, Run returns the error, even if the function does
-// not.
+// Append adds an append to a stream that the unit has not loaded, such as a log of commands. If it expects event.Any,
+// it is not a decision about that stream. The expectation must not have a key. If the append is refused, Run returns
+// the error, even if the function does not.
 func (u *Unit) Append(stream string, expected event.Expected, events ...event.Event) error {
 	_, keyed := expected.Key()
 	taken := func(a event.Appending) bool { return a.Stream == stream }
@@ -180,12 +183,14 @@ func (u *Unit) Append(stream string, expected event.Expected, events ...event.Ev
 	if reason != "" {
 		return u.fail(fmt.Errorf("append to %s: %s", excerpt.Quoted(stream), reason))
 	}
-	u.more = append(u.more, event.Appending{Stream: stream, Expected: expected, Events: u.options.caused(slices.Clone(events))})
+	u.more = append(u.more, event.Appending{Stream: stream,
+		Expected: expected, Events: u.options.caused(slices.Clone(events))})
 	return nil
 }
 
-// Then adds a function that runs in the transaction, after the appends: it writes rows of the caller's own, such as a message to be sent. If
-// it is refused, since the store has other transactions, Run returns the error, even if the function does not.
+// Then adds a function that runs in the transaction, after the appends: it writes rows of the caller's own, such as a
+// message to be sent. If it is refused, since the store has other transactions, Run returns the error, even if the
+// function does not.
 func (u *Unit) Then(h Hook) error {
 	hook := h.Engine()
 	if u.ended {
@@ -204,8 +209,8 @@ func (u *Unit) fail(err error) error {
 	return err
 }
 
-// commit returns what the unit appends, in the order of the streams. The append with the key is the last one, so that its position is that of
-// the whole.
+// commit returns what the unit appends, in the order of the streams. The append with the key is the last one, so that
+// its position is that of the whole.
 func (u *Unit) commit() (c streams.Commit, err error) {
 	if u.err != nil {
 		return c, u.err
@@ -266,7 +271,8 @@ func (u *Unit) snapshots() func(context.Context, streams.Log) ([]streams.Snapsho
 	}
 }
 
-// nothing returns the outcome of a command that has appended nothing: the refusal, unless its key shows that it is a repeat.
+// nothing returns the outcome of a command that has appended nothing: the refusal, unless its key shows that it is a
+// repeat.
 func (u *Unit) nothing(ctx context.Context, refusal error) (Outcome, error) {
 	if !u.options.keyed {
 		return Outcome{}, refusal

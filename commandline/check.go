@@ -58,7 +58,8 @@ Paused projections are no findings. Neither is the lag of a new version of a pro
 			return c.printChecked(found, f.quiet)
 		}),
 	}
-	cmd.Flags().DurationVar(&f.maxLag, "max-lag", time.Minute, "longest time that an event may wait for a running projection")
+	cmd.Flags().DurationVar(&f.maxLag, "max-lag", time.Minute,
+		"longest time that an event may wait for a running projection")
 	cmd.Flags().BoolVar(&f.allowParked, "allow-parked", false, "parked events are no findings")
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print nothing if nothing is found")
 	return cmd
@@ -116,12 +117,14 @@ func (f checkFlags) examine(ctx context.Context, s store) (all checkJSON, err er
 	summary.States[admin.StateFailed] -= len(restored) // they have a finding of their own
 	all.Findings = append([]projection.Finding{}, summary.Findings()...)
 	if n := len(restored); n > 0 {
-		all.Findings = append(all.Findings, projection.Finding{Check: "restores", Advice: "do not resume them: millrace tenants recover " + restored[0] + " shows how each can continue",
+		all.Findings = append(all.Findings, projection.Finding{Check: "restores",
+			Advice: "do not resume them: millrace tenants recover " + restored[0] + " shows how each can continue",
 			Problem: fmt.Sprintf("projections that have stopped because the events of their tenants were restored or deleted: %d, of %s", n,
 				strings.Join(slices.Compact(restored), ", "))})
 	}
 	if lagging > 0 {
-		all.Findings = append(all.Findings, projection.Finding{Check: "lag", Advice: "see by their rates whether they catch up: projections watch",
+		all.Findings = append(all.Findings, projection.Finding{Check: "lag",
+			Advice: "see by their rates whether they catch up: projections watch",
 			Problem: fmt.Sprintf("projections with events that have waited for longer than %v: %d, the longest for %v in %s", f.maxLag, lagging,
 				longest.Lag.Round(time.Second), longest.ID)})
 	}
@@ -135,7 +138,8 @@ func isRestored(p admin.ProjectionStatus) bool {
 	return p.State == admin.StateFailed && strings.HasSuffix(p.Reason, tenancy.ErrRestored.Error())
 }
 
-// runs reports whether a projection runs, so that its lag counts. A projection that does not run is paused, or has a finding of its own.
+// runs reports whether a projection runs, so that its lag counts. A projection that does not run is paused, or has a
+// finding of its own.
 func runs(p admin.ProjectionStatus) bool {
 	switch p.State {
 	case admin.StateFailed, admin.StateNotOwned, admin.StateUnregistered, admin.StatePaused:
@@ -193,8 +197,8 @@ func (c *cli) printChecked(found checkJSON, quiet bool) error {
 	})
 }
 
-// printFound prints findings and what to do about them, and then what more prints. all is for --json. It returns errFound if there
-// are findings.
+// printFound prints findings and what to do about them, and then what more prints. all is for --json. It returns
+// errFound if there are findings.
 func (c *cli) printFound(all any, found []projection.Finding, more func(view *console.View) error) error {
 	err := c.print(all, func() error {
 		if len(found) == 0 {

@@ -34,7 +34,8 @@ func TestCheckFindsProjectionsThatDoNotWork(t *testing.T) {
 		}
 
 		p.must(t, done, "events", "append", "order-1", retryAt+"mails", "--tenant", "acme")
-		p.await(t, `(?s)^lag: projections with events that have waited for longer than 1ms: 1, the longest for \S+ in acme/mails\n.*\nacme/mails +\w+ +1 +0 +0 +[1-9]`,
+		p.await(t,
+			`(?s)^lag: projections with events that have waited for longer than 1ms: 1, the longest for \S+ in acme/mails\n.*\nacme/mails +\w+ +1 +0 +0 +[1-9]`,
 			"check", "--max-lag", "1ms")
 		if found := checked(t, p, "--max-lag", "1h"); len(found.Findings) > 0 {
 			t.Errorf("with a high limit: %+v", found)
@@ -45,11 +46,13 @@ func TestCheckFindsProjectionsThatDoNotWork(t *testing.T) {
 		}
 		p.must(t, done, "projections", "resume", "mails", "--tenant", "acme")
 		p.must(t, done, "events", "append", "order-1", stopAt+"totals")
-		p.await(t, `(?s)projections: projections that have failed and wait until they are resumed: 1\n.*\ntotals +failed .*\ntotals, .*no such account`,
+		p.await(t,
+			`(?s)projections: projections that have failed and wait until they are resumed: 1\n.*\ntotals +failed .*\ntotals, .*no such account`,
 			"check", "--quiet", "--max-lag", "1h")
 
 		p.must(t, done, "events", "append", "order-2", missAt+"totals", "--tenant", "acme")
-		p.await(t, `(?s)projections: projections that wait for a missing object: 1\n.*\nacme/totals +missing object .*\nacme/totals, .*totals_missing`, "check", "--max-lag", "1h")
+		p.await(t,
+			`(?s)projections: projections that wait for a missing object: 1\n.*\nacme/totals +missing object .*\nacme/totals, .*totals_missing`, "check", "--max-lag", "1h")
 
 		// A version that readers do not use yet may be behind.
 		n.end(syscall.SIGTERM)
@@ -66,7 +69,8 @@ func TestCheckFindsProjectionsThatDoNotWork(t *testing.T) {
 				states[p.ID] = p.State
 			}
 			_, lags := states[full("acme", "mails")]
-			return lags && states[full("default", "totals")] == admin.StateFailed && states[full("acme", "totals")] == admin.StateUnregistered
+			return lags && states[full("default", "totals")] == admin.StateFailed &&
+				states[full("acme", "totals")] == admin.StateUnregistered
 		})
 	})
 }

@@ -39,10 +39,13 @@ type cli struct {
 	running bool
 }
 
-// isBadInput reports whether an error means that something that the arguments name does not exist, or that an address is malformed.
+// isBadInput reports whether an error means that something that the arguments name does not exist, or that an address
+// is malformed.
 func isBadInput(err error) bool {
-	for _, of := range []error{tenancy.ErrUnknown, projection.ErrUnknownProjection, projection.ErrDeadLetterNotFound, projection.ErrCommandNotFound,
-		projection.ErrOperationNotFound, projection.ErrRetired, event.ErrNotFound, eventtype.ErrNotRegistered, eventtype.ErrOutdated,
+	for _, of := range []error{tenancy.ErrUnknown, projection.ErrUnknownProjection, projection.ErrDeadLetterNotFound,
+		projection.ErrCommandNotFound,
+		projection.ErrOperationNotFound, projection.ErrRetired, event.ErrNotFound, eventtype.ErrNotRegistered,
+		eventtype.ErrOutdated,
 		sqlitestore.ErrForeignFile} {
 		if errors.Is(err, of) {
 			return true
@@ -137,7 +140,8 @@ func (c *cli) registry() *eventtype.Types {
 
 // addStored adds the flag of commands that read events or select by their types.
 func (c *cli) addStored(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&c.stored, "stored", false, "events and types as they are stored, without the registry of event types")
+	cmd.Flags().BoolVar(&c.stored, "stored", false,
+		"events and types as they are stored, without the registry of event types")
 }
 
 func (c *cli) url() string {

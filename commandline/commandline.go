@@ -1,12 +1,14 @@
-// Package commandline is the command line of operators: it observes and changes the projections, tenants, dead letters and events of a
-// store, from any process that has access to it. docs/cli.md describes its commands.
+// Package commandline is the command line of operators: it observes and changes the projections, tenants, dead letters
+// and events of a store, from any process that has access to it. docs/cli.md describes its commands.
 //
-// The command cmd/millrace is this package without a registry of event types. A program with a registry is its own command line:
+// The command cmd/millrace is this package without a registry of event types. A program with a registry is its own
+// command line:
 //
 //	func main() { os.Exit(commandline.Main(os.Args[1:], commandline.Options{Types: types})) }
 //
-// It shows events as the handlers of the program get them, and appends only what the program could append. Its texts call the command
-// millrace, and shell completion does: build it with that name, or set an alias. It links the drivers of both stores.
+// It shows events as the handlers of the program get them, and appends only what the program could append. Its texts
+// call the command millrace, and shell completion does: build it with that name, or set an alias. It links the drivers
+// of both stores.
 package commandline
 
 import (
@@ -35,13 +37,13 @@ const (
 
 // Options are what a program gives to its command line. The zero value is that of cmd/millrace.
 type Options struct {
-	// Types is the registry of event types of the program, as in pgstore.Options and sqlitestore.Options. Default: none. Then events are
-	// shown and appended as they are.
+	// Types is the registry of event types of the program, as in pgstore.Options and sqlitestore.Options. Default:
+	// none. Then events are shown and appended as they are.
 	Types *eventtype.Types
 }
 
-// Main runs a command for the process, until it ends or a signal interrupts it, and returns the exit status. The arguments are those
-// after the name of the program.
+// Main runs a command for the process, until it ends or a signal interrupts it, and returns the exit status. The
+// arguments are those after the name of the program.
 func Main(args []string, o Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -159,7 +161,8 @@ doctor or migrate status found something.`,
 	f.BoolVar(&c.json, "json", false, "print JSON, see docs/cli.md")
 	f.DurationVar(&c.timeout, "timeout", 0, "give up after this time (default: never)")
 	f.SortFlags = false
-	cmd.AddCommand(c.migrateCommand(), c.summaryCommand(), c.nodesCommand(), c.tenantsCommand(), c.projectionsCommand(), c.deadLettersCommand(),
+	cmd.AddCommand(c.migrateCommand(), c.summaryCommand(), c.nodesCommand(), c.tenantsCommand(), c.projectionsCommand(),
+		c.deadLettersCommand(),
 		c.eventsCommand(), c.checkCommand(), c.doctorCommand(), c.versionCommand())
 	c.completeFlags(cmd)
 	return cmd

@@ -103,7 +103,8 @@ func TestCommandsOfDocumentsExist(t *testing.T) {
 func TestCommandThatDoesNotExistIsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{
-		"millrace look", "millrace projections look totals", "millrace projections pause --sideways totals", "millrace projections rename a b c",
+		"millrace look", "millrace projections look totals", "millrace projections pause --sideways totals",
+		"millrace projections rename a b c",
 	} {
 		if parses(command) == nil {
 			t.Errorf("%s exists", command)

@@ -18,7 +18,8 @@ import (
 const completionLimit = 3 * time.Second
 
 // lookUp returns names from the store. A shell shows no errors.
-func (c *cli) lookUp(cmd *cobra.Command, read func(ctx context.Context, s store) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+func (c *cli) lookUp(cmd *cobra.Command, read func(ctx context.Context,
+	s store) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), completionLimit)
 	defer cancel()
 	s, err := c.open(ctx)
@@ -38,8 +39,8 @@ func (c *cli) completeTenants(cmd *cobra.Command, args []string, _ string) ([]st
 	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), directive
 }
 
-// completeProjections completes the arguments of a command by what its usage names: PROJECTION, PROJECTION@VERSION and PROJECTION...,
-// and ID for parked events of the first argument.
+// completeProjections completes the arguments of a command by what its usage names: PROJECTION, PROJECTION@VERSION and
+// PROJECTION..., and ID for parked events of the first argument.
 func (c *cli) completeProjections(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(args) == 0 || strings.Contains(cmd.Use, "PROJECTION..."):
@@ -60,7 +61,8 @@ func (c *cli) completeProjections(cmd *cobra.Command, args []string, _ string) (
 			letters, err := s.DeadLetters(full(tenant, args[0])).List(ctx, projection.DeadLetterPage{})
 			for _, l := range letters {
 				if id := number(l.ID); !slices.Contains(args[1:], id) {
-					ids = append(ids, cobra.CompletionWithDesc(id, console.OneLine(l.Type+" of "+l.Stream+": "+l.Error)))
+					ids = append(ids, cobra.CompletionWithDesc(id,
+						console.OneLine(l.Type+" of "+l.Stream+": "+l.Error)))
 				}
 			}
 			return ids, err
@@ -85,7 +87,8 @@ func (c *cli) completeFlags(cmd *cobra.Command) {
 	completeFlag(cmd, "file", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveDefault
 	})
-	completeFlag(cmd, "tenant", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	completeFlag(cmd, "tenant", func(cmd *cobra.Command,
+		_ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return c.completeTenants(cmd, nil, typed)
 	})
 }

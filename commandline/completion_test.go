@@ -13,7 +13,8 @@ func TestShellCompletionKnowsTenantsAndProjections(t *testing.T) {
 		p.must(t, done, "events", "append", "order-1", "Bounce", "--tenant", "acme")
 		p.startNodeOf(t, "shop-1", "", "mails,totals,order totals,shop:sums,mails@2")
 		p.await(t, `(?s)acme/mails +live +0 +1 .*shop: north/totals +live`, "projections", "status", "--all-tenants")
-		_, after, _ := strings.Cut(p.must(t, done, "dead-letters", "list", "mails", "--tenant", "acme", "--json"), `"id":`)
+		_, after, _ := strings.Cut(p.must(t, done, "dead-letters", "list", "mails", "--tenant", "acme", "--json"),
+			`"id":`)
 		id, _, _ := strings.Cut(after, ",")
 		const nothing, fileNames, files = ":4", ":0", ":8"
 		for _, c := range []struct{ line, want string }{

@@ -43,10 +43,14 @@ Nodes create all other projections that they register. The tables of the handler
 			for _, name := range names {
 				ids = append(ids, full(tenant, name))
 			}
-			return c.each(s, "created", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return a.Create(ctx, id, start) })
+			return c.each(s, "created", ids, func(a *admin.Admin,
+				id millrace.ProjectionID) error {
+				return a.Create(ctx, id, start)
+			})
 		}),
 	}
-	cmd.Flags().StringVar(&from, "from", "beginning", "where to begin: beginning, end (only events that come later), a position, or a time such as 2026-01-31T00:00:00Z")
+	cmd.Flags().StringVar(&from, "from", "beginning",
+		"where to begin: beginning, end (only events that come later), a position, or a time such as 2026-01-31T00:00:00Z")
 	completeFlag(cmd, "from", oneOf("beginning", "end"))
 	return cmd
 }
@@ -64,7 +68,8 @@ func startOf(from string) (start projection.Start, err error) {
 	}
 	at, err := time.Parse(time.RFC3339, from)
 	if err != nil {
-		return start, misuse("--from must be beginning, end, a position from 1, or a time such as 2026-01-31T00:00:00Z: %q", from)
+		return start,
+			misuse("--from must be beginning, end, a position from 1, or a time such as 2026-01-31T00:00:00Z: %q", from)
 	}
 	return projection.Start{Time: at}, nil
 }

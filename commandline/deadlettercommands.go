@@ -32,7 +32,8 @@ func (l *letterCommand) add(c *cli, cmd *cobra.Command) {
 	cmd.Args = cobra.MinimumNArgs(1)
 }
 
-// resolve reads the ids of dead letters, which must exist, and returns the projections. A command without any filter is refused.
+// resolve reads the ids of dead letters, which must exist, and returns the projections. A command without any filter is
+// refused.
 func (l *letterCommand) resolve(ctx context.Context, c *cli, s store, args []string) ([]millrace.ProjectionID, error) {
 	ids, err := lettersIDs(args[1:])
 	if err != nil {
@@ -55,7 +56,9 @@ func (l *letterCommand) resolve(ctx context.Context, c *cli, s store, args []str
 		return targets, err
 	}
 	// Their events are not read: commands work on dead letters whose events cannot be read, too.
-	page := projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: ids}, States: letterStates, Limit: len(ids)}
+	page := projection.DeadLetterPage{
+		DeadLetterFilter: projection.DeadLetterFilter{IDs: ids}, States: letterStates, Limit: len(ids),
+	}
 	found, err := s.DeadLetters(targets[0]).List(ctx, page)
 	for i := 0; err == nil && i < len(ids); i++ {
 		if !slices.ContainsFunc(found, func(l projection.DeadLetter) bool { return l.ID == ids[i] }) {
@@ -80,8 +83,8 @@ func (l *letterCommand) count(ctx context.Context, s store, ids []millrace.Proje
 type resultJSON struct {
 	Tenant     string `json:"tenant"`
 	Projection string `json:"projection"`
-	// Done is how many dead letters were resolved, discarded or purged, Failed how many replays failed. Refused are the replays that were
-	// refused because later events of their streams are handled.
+	// Done is how many dead letters were resolved, discarded or purged, Failed how many replays failed. Refused are the
+	// replays that were refused because later events of their streams are handled.
 	Done    int64               `json:"done"`
 	Failed  int64               `json:"failed"`
 	Refused *projection.Refused `json:"refused,omitempty"`
@@ -92,7 +95,8 @@ type resultsJSON struct {
 }
 
 // run runs a command on the dead letters of projections, one after another.
-func (c *cli) run(ids []millrace.ProjectionID, past string, do func(id millrace.ProjectionID) (projection.CommandResult, error)) error {
+func (c *cli) run(ids []millrace.ProjectionID, past string,
+	do func(id millrace.ProjectionID) (projection.CommandResult, error)) error {
 	all := resultsJSON{Results: []resultJSON{}}
 	var ended atomic.Int64
 	stop := c.progress().followCount(&ended, len(ids))
@@ -122,7 +126,8 @@ func (c *cli) run(ids []millrace.ProjectionID, past string, do func(id millrace.
 				text += fmt.Sprintf("; %s failed again", plural(r.Failed, "event"))
 			}
 			if r.Refused != nil {
-				text += fmt.Sprintf("; %s refused, since later events of the stream are handled: %s", plural(r.Refused.Events, "event"), streamsOf(r.Refused))
+				text += fmt.Sprintf("; %s refused, since later events of the stream are handled: %s",
+					plural(r.Refused.Events, "event"), streamsOf(r.Refused))
 			}
 			if err := c.say("%s", text); err != nil {
 				return err
@@ -178,7 +183,8 @@ Exits with 1 if an event failed again or was refused.`,
 		}),
 	}
 	l.add(c, cmd)
-	cmd.Flags().BoolVar(&l.OutOfOrder, "out-of-order", false, "also events whose streams have later events that are handled")
+	cmd.Flags().BoolVar(&l.OutOfOrder, "out-of-order", false,
+		"also events whose streams have later events that are handled")
 	return cmd
 }
 
@@ -225,7 +231,8 @@ func (c *cli) purgeCommand() *cobra.Command {
 			}
 			ids, err := l.resolve(ctx, c, s, args)
 			if err == nil {
-				err = c.confirm(l.sure, "delete the rows of dead letters of %s%s that ended more than %v ago", args[0], l.describe(), olderThan)
+				err = c.confirm(l.sure, "delete the rows of dead letters of %s%s that ended more than %v ago", args[0],
+					l.describe(), olderThan)
 			}
 			if err != nil {
 				return err

@@ -24,7 +24,8 @@ import (
 
 func (c *cli) deadLettersCommand() *cobra.Command {
 	cmd := group("dead-letters", "List, show, replay and discard parked events",
-		c.listDeadLettersCommand(), c.showDeadLetterCommand(), c.countDeadLettersCommand(), c.replayCommand(), c.discardCommand(), c.cancelReplayCommand(), c.purgeCommand())
+		c.listDeadLettersCommand(), c.showDeadLetterCommand(), c.countDeadLettersCommand(), c.replayCommand(),
+		c.discardCommand(), c.cancelReplayCommand(), c.purgeCommand())
 	for _, sub := range cmd.Commands() {
 		sub.ValidArgsFunction = c.completeProjections
 	}
@@ -45,11 +46,13 @@ func (f *letterFilter) add(c *cli, cmd *cobra.Command) {
 }
 
 func (f *letterFilter) addStates(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&f.states, "state", nil, "states: parked, replaying, resolved, discarded (default parked,replaying)")
+	cmd.Flags().StringSliceVar(&f.states, "state", nil,
+		"states: parked, replaying, resolved, discarded (default parked,replaying)")
 	completeFlag(cmd, "state", oneOf("parked", "replaying", "resolved", "discarded"))
 }
 
-var letterStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved,
+var letterStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying,
+	projection.DeadLetterResolved,
 	projection.DeadLetterDiscarded}
 
 // chosen returns the states of the flags.
@@ -88,9 +91,12 @@ type letterRow struct {
 }
 
 func letterOf(l projection.DeadLetter) letterRow {
-	return letterRow{ID: l.ID, Tenant: l.Projection.Tenant, Projection: l.Projection.Name, Partition: l.Projection.Partition, Position: l.Position,
-		Stream: l.Stream, Version: l.Version, Type: l.Type, State: string(l.State), Blocked: l.BlockedByStream, Error: l.Error, Stack: l.Stack,
-		Attempts: l.Attempts, Replays: l.Replays, FirstFailedAt: present(l.FirstFailedAt), LastFailedAt: present(l.LastFailedAt), EndedAt: present(l.EndedAt),
+	return letterRow{ID: l.ID, Tenant: l.Projection.Tenant, Projection: l.Projection.Name,
+		Partition: l.Projection.Partition, Position: l.Position,
+		Stream: l.Stream, Version: l.Version, Type: l.Type, State: string(l.State), Blocked: l.BlockedByStream,
+		Error: l.Error, Stack: l.Stack,
+		Attempts: l.Attempts, Replays: l.Replays, FirstFailedAt: present(l.FirstFailedAt),
+		LastFailedAt: present(l.LastFailedAt), EndedAt: present(l.EndedAt),
 		OutOfOrder: l.OutOfOrder}
 }
 
@@ -156,8 +162,10 @@ func (c *cli) listDeadLetters(ctx context.Context, s store, names []string, page
 		return err
 	}
 	all := lettersJSON{DeadLetters: []letterRow{}}
-	table := console.Table{Columns: []console.Column{{Title: "id", Right: true}, {Title: "projection", Least: 10}, {Title: "position", Right: true},
-		{Title: "stream", Least: 8, Optional: 2}, {Title: "type", Least: 8, Optional: 1}, {Title: "state"}, {Title: "attempts", Right: true, Optional: 3},
+	table := console.Table{Columns: []console.Column{{Title: "id", Right: true}, {Title: "projection", Least: 10},
+		{Title: "position", Right: true},
+		{Title: "stream", Least: 8, Optional: 2}, {Title: "type", Least: 8, Optional: 1}, {Title: "state"},
+		{Title: "attempts", Right: true, Optional: 3},
 		{Title: "error", Least: 10, Optional: 4}}}
 	limit := page.Limit
 	for _, id := range ids {
@@ -176,7 +184,8 @@ func (c *cli) listDeadLetters(ctx context.Context, s store, names []string, page
 			if l.OutOfOrder {
 				reason = "replay refused, later events of the stream are handled; " + reason
 			}
-			table.Add(number(l.ID), report.Name(l.Projection), number(l.Position), l.Stream, l.Type, string(l.State), number(l.Attempts), reason)
+			table.Add(number(l.ID), report.Name(l.Projection), number(l.Position), l.Stream, l.Type, string(l.State),
+				number(l.Attempts), reason)
 		}
 	}
 	return c.print(all, func() error {
@@ -198,7 +207,8 @@ func describeError(l projection.DeadLetter) string {
 
 type shownJSON struct {
 	DeadLetter letterRow `json:"deadLetter"`
-	// Event is absent if the event is gone or cannot be read, and if it is split. Parts are the events into which it is split.
+	// Event is absent if the event is gone or cannot be read, and if it is split. Parts are the events into which it is
+	// split.
 	Event *eventJSON  `json:"event,omitempty"`
 	Parts []eventJSON `json:"parts,omitempty"`
 	// Unreadable is why the event cannot be read, or why its upcaster fails. Event is as stored then.
@@ -301,7 +311,8 @@ func (c *cli) printLetter(l projection.DeadLetter, shown shownJSON) error {
 	}
 	lines = append(lines, "error: "+describeError(l))
 	if l.OutOfOrder {
-		lines = append(lines, "replay: refused, since later events of the stream are handled; rebuild the projection, or replay with --out-of-order")
+		lines = append(lines,
+			"replay: refused, since later events of the stream are handled; rebuild the projection, or replay with --out-of-order")
 	}
 	lines = append(lines, shown.body()...)
 	if err := console.NewView(c.out).Print(lines...); err != nil || l.Stack == "" {
@@ -375,8 +386,10 @@ type eventJSON struct {
 }
 
 func eventOf(tenant string, e event.Envelope) eventJSON {
-	return eventJSON{Tenant: tenant, Position: e.Position, Stream: e.Stream, Version: e.Version, Part: e.Part, Type: e.Type,
-		Time: e.Time.UTC(), Body: e.Body, Headers: e.RawHeaders, CausationID: e.CausationID, CorrelationID: e.CorrelationID}
+	return eventJSON{Tenant: tenant, Position: e.Position, Stream: e.Stream, Version: e.Version, Part: e.Part,
+		Type: e.Type,
+		Time: e.Time.UTC(), Body: e.Body, Headers: e.RawHeaders, CausationID: e.CausationID,
+		CorrelationID: e.CorrelationID}
 }
 
 // describe returns a filter in words.

@@ -45,7 +45,8 @@ use one.`,
 			if err != nil {
 				return err
 			}
-			return c.printFound(doctorJSON{append([]projection.Finding{}, found...)}, found, func(*console.View) error { return nil })
+			return c.printFound(doctorJSON{append([]projection.Finding{}, found...)}, found,
+				func(*console.View) error { return nil })
 		},
 	}
 	cmd.Flags().DurationVar(&patience, "patience", 5*time.Minute, "how long a transaction may be open")
@@ -66,7 +67,8 @@ func (c *cli) diagnose(ctx context.Context, patience time.Duration) (found []pro
 			return nil, err
 		}
 	case c.url() != "":
-		if found, err = pgstore.Diagnose(ctx, c.url(), pgstore.Options{Schema: c.schema, SessionDSN: c.sessionURL}, pgstore.DiagnoseOptions{Patience: patience}); err != nil {
+		if found, err = pgstore.Diagnose(ctx, c.url(), pgstore.Options{Schema: c.schema, SessionDSN: c.sessionURL},
+			pgstore.DiagnoseOptions{Patience: patience}); err != nil {
 			return nil, err
 		}
 	}

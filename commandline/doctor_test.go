@@ -82,7 +82,8 @@ func examine(t *testing.T, args ...string) []projection.Finding {
 	if err := json.Unmarshal([]byte(out), &result); err != nil {
 		t.Fatalf("%v: %q, %q, status %d", err, out, errs, status)
 	}
-	if want := done; len(result.Findings) == 0 && status != want || len(result.Findings) > 0 && status != foundSomething {
+	if want := done; len(result.Findings) == 0 && status != want ||
+		len(result.Findings) > 0 && status != foundSomething {
 		t.Errorf("status %d with %d findings", status, len(result.Findings))
 	}
 	return result.Findings
@@ -143,21 +144,30 @@ var brokenDatabases = map[string]struct {
 		c.exec("alter sequence millrace_default.events_global_seq_seq cache 20")
 		return nil
 	}},
-	"sequence_set_back": {"sequences", "below a checkpoint: millrace_default.events_global_seq_seq", func(c *clinic) []string {
-		c.exec(`insert into millrace_default.events (stream_id, stream_version, type, body) select 'order-1', n, 'OrderPlaced', '{}' from generate_series(1, 3) n;
+	"sequence_set_back": {"sequences", "below a checkpoint: millrace_default.events_global_seq_seq",
+		func(c *clinic) []string {
+			c.exec(`insert into millrace_default.events (stream_id, stream_version, type, body) select 'order-1', n, 'OrderPlaced', '{}' from generate_series(1, 3) n;
 			insert into millrace.projections (tenant, name) values ('default', 'totals');
 			insert into millrace.leases (id, checkpoint, free_since) select id, 3, clock_timestamp() + interval '1 day' from millrace.projections;
 			select setval('millrace_default.events_global_seq_seq', 2)`)
-		return nil
-	}},
-	"sequence_never_called": {"sequences", "below a checkpoint: millrace_default.events_global_seq_seq", func(c *clinic) []string {
-		c.exec(`insert into millrace_default.events (global_seq, stream_id, stream_version, type, body) overriding system value values (9, 'order-1', 1, 'OrderPlaced', '{}');
+			return nil
+		}},
+	"sequence_never_called": {"sequences", "below a checkpoint: millrace_default.events_global_seq_seq",
+		func(c *clinic) []string {
+			c.exec(`insert into millrace_default.events (global_seq, stream_id, stream_version, type, body) overriding system value values (9, 'order-1', 1, 'OrderPlaced', '{}');
 			insert into millrace.projections (tenant, name) values ('default', 'totals');
 			insert into millrace.leases (id, checkpoint, free_since) select id, 9, clock_timestamp() + interval '1 day' from millrace.projections`)
-		return nil
-	}},
-	"wrong_session": {"listener", "did not arrive", func(c *clinic) []string { return []string{"--session-url", c.server.DSN("postgres")} }},
-	"large_pool":    {"connections", "pools of 500 connections on 1 nodes, with their session connections, need up to 501, but the server accepts", func(c *clinic) []string { return []string{"--database-url", c.with("pool_max_conns", "500")} }},
+			return nil
+		}},
+	"wrong_session": {
+		"listener", "did not arrive",
+		func(c *clinic) []string { return []string{"--session-url", c.server.DSN("postgres")} },
+	},
+	"large_pool": {
+		"connections",
+		"pools of 500 connections on 1 nodes, with their session connections, need up to 501, but the server accepts",
+		func(c *clinic) []string { return []string{"--database-url", c.with("pool_max_conns", "500")} },
+	},
 	"role_limit": {"connections", "the role accepts 2", func(c *clinic) []string {
 		c.exec(`create role {app} login superuser connection limit 2`)
 		return []string{"--database-url", c.as("{app}")}
@@ -255,7 +265,8 @@ func TestDoctorFindsBrokenDatabases(t *testing.T) {
 // mustFind checks that one thing was found, and nothing else.
 func mustFind(t *testing.T, found []projection.Finding, check, says string) {
 	t.Helper()
-	if len(found) != 1 || found[0].Check != check || !strings.Contains(found[0].Problem, says) || found[0].Advice == "" {
+	if len(found) != 1 || found[0].Check != check || !strings.Contains(found[0].Problem, says) ||
+		found[0].Advice == "" {
 		t.Errorf("found %+v, want only %s: %s", found, check, says)
 	}
 }
@@ -311,7 +322,8 @@ func TestDoctorFindsAStandbyAndLossySettings(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = standby.Stop(context.Background()) })
 	mustFind(t, examine(t, "--database-url", standby.TCPDSN("postgres")), "standby", "is a standby in recovery")
-	mustFind(t, examine(t, "--database-url", server.TCPDSN("postgres"), "--session-url", standby.TCPDSN("postgres")), "session connection", "leads to a standby")
+	mustFind(t, examine(t, "--database-url", server.TCPDSN("postgres"), "--session-url", standby.TCPDSN("postgres")),
+		"session connection", "leads to a standby")
 	hosts := pgtest.HostsDSN("postgres", "", standby.Address(), server.Address())
 	if found := examine(t, "--database-url", hosts); len(found) > 0 {
 		t.Errorf("with a standby and its primary: %+v", found)
@@ -363,7 +375,8 @@ func TestDoctorFindsBrokenFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, read := range []string{"projections list", "projections status", "tenants list", "check", "dead-letters list"} {
+			for _, read := range []string{"projections list", "projections status", "tenants list", "check",
+				"dead-letters list"} {
 				place{flags: []string{"--file", path}}.must(t, done, strings.Fields(read)...)
 			}
 			place{flags: []string{"--file", path}}.must(t, failed, "events", "append", "s", "T")

@@ -29,7 +29,8 @@ func (c *cli) eraseCommand() *cobra.Command {
 
 func (c *cli) redactCommand() *cobra.Command {
 	return c.redacting("redact POSITION...", "Remove what is in some events permanently",
-		"Removes the bodies and headers of the events at some positions, and the idempotency keys of their appends.\n"+whatErasureDoes,
+		"Removes the bodies and headers of the events at some positions, and the idempotency keys of their appends.\n"+
+			whatErasureDoes,
 		`  millrace events redact 4711 4713 --reason "a password in a comment"`,
 		cobra.MinimumNArgs(1),
 		func(args []string) (string, error) {
@@ -57,7 +58,8 @@ func positionsOf(args []string) (positions []int64, err error) {
 }
 
 // redacting returns a command that redacts what its arguments select. what describes that.
-func (c *cli) redacting(use, short, long, example string, count cobra.PositionalArgs, what func(args []string) (string, error),
+func (c *cli) redacting(use, short, long, example string, count cobra.PositionalArgs,
+	what func(args []string) (string, error),
 	do func(ctx context.Context, of events, args []string, reason string) (event.Erasure, error),
 ) *cobra.Command {
 	var sure yes
@@ -99,7 +101,8 @@ func (c *cli) sayErased(e event.Erasure) error {
 		}
 	}
 	for _, name := range e.Applied {
-		if err := c.say("%s had passed them: if it handles these types, rebuild it, or delete from its read model", name); err != nil {
+		if err := c.say("%s had passed them: if it handles these types, rebuild it, or delete from its read model",
+			name); err != nil {
 			return err
 		}
 	}
@@ -132,7 +135,8 @@ func (c *cli) erasuresCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			table := console.Table{Columns: []console.Column{{Title: "number", Right: true}, {Title: "ended"}, {Title: "events", Right: true},
+			table := console.Table{Columns: []console.Column{{Title: "number", Right: true}, {Title: "ended"},
+				{Title: "events", Right: true},
 				{Title: "selected", Least: 12}, {Title: "reason", Least: 12}}}
 			for _, e := range all {
 				ended, selected := "-", "stream "+e.Stream
@@ -144,7 +148,8 @@ func (c *cli) erasuresCommand() *cobra.Command {
 				}
 				table.Add(number(e.ID), ended, number(e.Events), selected, e.Reason)
 			}
-			return c.print(erasuresJSON{tenant, append([]event.Erasure{}, all...)}, func() error { return c.table(table, "no erasures") })
+			return c.print(erasuresJSON{tenant, append([]event.Erasure{}, all...)},
+				func() error { return c.table(table, "no erasures") })
 		}),
 	}
 }

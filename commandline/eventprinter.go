@@ -11,7 +11,8 @@ import (
 	"github.com/millrace-go/millrace/internal/eventfile"
 )
 
-// eventPrinter prints events of a tenant, each in one line. An event that cannot be read or upcast has a line that says why.
+// eventPrinter prints events of a tenant, each in one line. An event that cannot be read or upcast has a line that says
+// why.
 type eventPrinter struct {
 	cli *cli
 	// unreadable is how many events could not be read or upcast, and first the position of the first of them.
@@ -32,7 +33,8 @@ func (p *eventPrinter) print(tenant string, e event.Envelope) error {
 	if p.cli.json {
 		return p.cli.printJSON(struct {
 			Unreadable eventfile.Unreadable `json:"unreadable"`
-		}{eventfile.Unreadable{Tenant: tenant, Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Time: e.Time.UTC(),
+		}{eventfile.Unreadable{Tenant: tenant, Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type,
+			Time:   e.Time.UTC(),
 			Reason: reason, Body: e.Body}})
 	}
 	if len(e.Body) > 0 {
@@ -47,7 +49,8 @@ func (p *eventPrinter) line(e event.Envelope, body string) error {
 	if e.Part > 0 {
 		version += "." + number(e.Part)
 	}
-	_, err := fmt.Fprintln(p.cli.out, console.OneLine(fmt.Sprintf("%8d  %s  %s@%s  %s  %s", e.Position, at, e.Stream, version, e.Type, body)))
+	_, err := fmt.Fprintln(p.cli.out,
+		console.OneLine(fmt.Sprintf("%8d  %s  %s@%s  %s  %s", e.Position, at, e.Stream, version, e.Type, body)))
 	return err
 }
 
@@ -56,7 +59,8 @@ func (p *eventPrinter) incomplete(tenant string) error {
 	if p.unreadable == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s of tenant %q cannot be read, the first at position %d", plural(p.unreadable, "event"), tenant, p.first)
+	return fmt.Errorf("%s of tenant %q cannot be read, the first at position %d", plural(p.unreadable, "event"), tenant,
+		p.first)
 }
 
 // reasonOf returns why an event cannot be read or upcast.

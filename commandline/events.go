@@ -19,7 +19,8 @@ import (
 
 func (c *cli) eventsCommand() *cobra.Command {
 	return group("events", "Read, append, import, export and redact events",
-		c.tailCommand(), c.streamCommand(), c.appendCommand(), c.importCommand(), c.exportCommand(), c.countEventsCommand(),
+		c.tailCommand(), c.streamCommand(), c.appendCommand(), c.importCommand(), c.exportCommand(),
+		c.countEventsCommand(),
 		c.eraseCommand(), c.redactCommand(), c.erasuresCommand())
 }
 
@@ -96,8 +97,8 @@ func (o *selection) check() error {
 	return nil
 }
 
-// upTo ends a sequence of events after a position. It yields an event that cannot be read or upcast without an error, and with the reason
-// as Unreadable.
+// upTo ends a sequence of events after a position. It yields an event that cannot be read or upcast without an error,
+// and with the reason as Unreadable.
 func upTo(mark int64, all iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		for e, err := range all {
@@ -135,8 +136,10 @@ func (c *cli) countEventsCommand() *cobra.Command {
 	return cmd
 }
 
-// eachEvent calls fn for each selected event up to the settled mark, and shows progress. It returns how many there were.
-func (c *cli) eachEvent(ctx context.Context, s store, o selection, fn func(tenant string, e event.Envelope) error) (n int64, tenant string, mark int64, err error) {
+// eachEvent calls fn for each selected event up to the settled mark, and shows progress. It returns how many there
+// were.
+func (c *cli) eachEvent(ctx context.Context, s store, o selection,
+	fn func(tenant string, e event.Envelope) error) (n int64, tenant string, mark int64, err error) {
 	var of events
 	if err = o.check(); err == nil {
 		tenant, of, err = c.eventsOf(ctx, s)
@@ -234,7 +237,9 @@ func (c *cli) exportFile(ctx context.Context, s store, o selection, path string)
 	if err = errors.Join(err, out.Close()); err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
-	exported := exportedJSON{Tenant: tenant, Events: n - printer.unreadable, UpTo: mark, File: path, Unreadable: printer.unreadable}
+	exported := exportedJSON{
+		Tenant: tenant, Events: n - printer.unreadable, UpTo: mark, File: path, Unreadable: printer.unreadable,
+	}
 	err = c.print(exported, func() error {
 		return c.say("wrote %s up to position %d to %s", plural(exported.Events, "event"), mark, path)
 	})

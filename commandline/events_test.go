@@ -41,7 +41,8 @@ func TestInterruptedImportContinues(t *testing.T) {
 			if err := os.WriteFile(path, []byte(strings.Join(step.content, "\n")), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if out := p.must(t, step.status, "events", "import", path, "--key", "the-log"); !strings.Contains(out, step.says) {
+			if out := p.must(t, step.status, "events", "import", path, "--key", "the-log"); !strings.Contains(out,
+				step.says) {
 				t.Errorf("printed %q, want %q", out, step.says)
 			}
 		}
@@ -50,7 +51,8 @@ func TestInterruptedImportContinues(t *testing.T) {
 			t.Fatalf("status %d: %s", status, errs)
 		}
 		for i, line := range strings.Split(strings.TrimSpace(exported), "\n") {
-			if want := fmt.Sprintf(`"stream":"s%d"`, i%10); !strings.Contains(line, want) || !strings.Contains(line, fmt.Sprintf(`"body":{"n":%d}`, i)) {
+			if want := fmt.Sprintf(`"stream":"s%d"`, i%10); !strings.Contains(line, want) ||
+				!strings.Contains(line, fmt.Sprintf(`"body":{"n":%d}`, i)) {
 				t.Fatalf("line %d: %s, want %s", i+1, line, want)
 			}
 		}
@@ -93,7 +95,8 @@ func TestFollowedTailShowsNewEventsUntilInterrupted(t *testing.T) {
 		var out, errs lockedBuffer
 		ended := make(chan int, 1)
 		go func() {
-			ended <- execute(ctx, append([]string{"events", "tail", "-f", "-n", "3", "--type", "Old,New", "--json"}, p.flags...), Options{}, strings.NewReader(""), &out, &errs)
+			ended <- execute(ctx, append([]string{"events", "tail", "-f", "-n", "3", "--type", "Old,New", "--json"},
+				p.flags...), Options{}, strings.NewReader(""), &out, &errs)
 		}()
 		shown := func(want string) func() bool { return func() bool { return strings.Contains(out.String(), want) } }
 		eventually(t, "the last old event", shown(`"stream":"old-28"`))
@@ -145,7 +148,8 @@ func TestMigrationsOfOtherToolsAreThoseOfMigrateUp(t *testing.T) {
 	}
 }
 
-// Another program may insert events with any time that the server knows. JSON has no times before year 1 and after 9999.
+// Another program may insert events with any time that the server knows. JSON has no times before year 1 and after
+// 9999.
 func TestEventsOfAnyTimeAreExportedAndImported(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -156,12 +160,17 @@ func TestEventsOfAnyTimeAreExportedAndImported(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	times := []string{"2026-01-02 03:04:05.678901+00", "infinity", "-infinity", "4713-01-01 00:00:00+00 BC", "294276-12-31 23:59:59+00", "9999-12-31 23:59:59.999999+00", "10000-01-01 00:00:00+00"}
-	if _, err := conn.Exec(t.Context(), `insert into millrace_default.streams values ('s', $1)`, len(times)); err != nil {
+	times := []string{
+		"2026-01-02 03:04:05.678901+00", "infinity", "-infinity", "4713-01-01 00:00:00+00 BC",
+		"294276-12-31 23:59:59+00", "9999-12-31 23:59:59.999999+00", "10000-01-01 00:00:00+00",
+	}
+	if _, err := conn.Exec(t.Context(), `insert into millrace_default.streams values ('s', $1)`,
+		len(times)); err != nil {
 		t.Fatal(err)
 	}
 	for i, at := range times {
-		_, err := conn.Exec(t.Context(), `insert into millrace_default.events (stream_id, stream_version, type, body, created_at)
+		_, err := conn.Exec(t.Context(),
+			`insert into millrace_default.events (stream_id, stream_version, type, body, created_at)
 			values ('s', $1, 'T', '{}', $2::text::timestamptz)`, i+1, at)
 		if err != nil {
 			t.Fatal(err)
@@ -172,13 +181,15 @@ func TestEventsOfAnyTimeAreExportedAndImported(t *testing.T) {
 	p.must(t, done, "events", "stream", "s")
 	p.must(t, done, "events", "tail", "--json")
 	exported := readText(t, file)
-	for i, want := range []string{"2026-01-02T03:04:05.678901Z", "9999-12-31T00:00:00Z", "0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "9999-12-31T00:00:00Z", "9999-12-31T00:00:00Z"} {
+	for i, want := range []string{"2026-01-02T03:04:05.678901Z", "9999-12-31T00:00:00Z", "0001-01-01T00:00:00Z",
+		"0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "9999-12-31T00:00:00Z", "9999-12-31T00:00:00Z"} {
 		if line := strings.Split(exported, "\n")[i]; !strings.Contains(line, `"time":"`+want+`"`) {
 			t.Errorf("an event of %s: %s, want %s", times[i], line, want)
 		}
 	}
 	p.must(t, done, "tenants", "create", "copy")
-	if out := p.must(t, done, "events", "import", file, "--tenant", "copy"); !strings.Contains(out, "imported 7 events") {
+	if out := p.must(t, done, "events", "import", file, "--tenant", "copy"); !strings.Contains(out,
+		"imported 7 events") {
 		t.Error(out)
 	}
 }
@@ -186,13 +197,15 @@ func TestEventsOfAnyTimeAreExportedAndImported(t *testing.T) {
 // Events that are exported and imported keep their times. With --new-times they get others.
 func TestImportKeepsTimes(t *testing.T) {
 	t.Parallel()
-	const line = `{"stream":"s","type":"T","body":1,"time":"2017-01-09T08:49:50.123456Z"}` + "\n" + `{"stream":"s","type":"T","body":2}` + "\n"
+	const line = `{"stream":"s","type":"T","body":1,"time":"2017-01-09T08:49:50.123456Z"}` + "\n" +
+		`{"stream":"s","type":"T","body":2}` + "\n"
 	given, all := filepath.Join(t.TempDir(), "given.ndjson"), filepath.Join(t.TempDir(), "all.ndjson.gz")
 	if err := os.WriteFile(given, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	times := func(t *testing.T, p place, tenant string) []string {
-		return regexp.MustCompile(`"time":"[^"]*"`).FindAllString(p.must(t, done, "events", "stream", "s", "--json", "--tenant", tenant), -1)
+		return regexp.MustCompile(`"time":"[^"]*"`).FindAllString(p.must(t, done, "events", "stream", "s", "--json",
+			"--tenant", tenant), -1)
 	}
 	onEachStore(t, func(t *testing.T, p place) {
 		p.must(t, done, "migrate", "up")
@@ -203,7 +216,8 @@ func TestImportKeepsTimes(t *testing.T) {
 		p.must(t, done, "events", "import", all, "--tenant", "copy")
 		p.must(t, done, "events", "import", all, "--tenant", "new", "--new-times")
 		want := times(t, p, "default")
-		if len(want) != 2 || want[0] != `"time":"2017-01-09T08:49:50.123456Z"` || !slices.Equal(times(t, p, "copy"), want) {
+		if len(want) != 2 || want[0] != `"time":"2017-01-09T08:49:50.123456Z"` ||
+			!slices.Equal(times(t, p, "copy"), want) {
 			t.Errorf("the times are %q, and of the copy %q", want, times(t, p, "copy"))
 		}
 		if now := times(t, p, "new"); now[0] == want[0] || now[1] == want[1] {

@@ -161,7 +161,8 @@ file, since it may be a copy.`,
 			imported := importedJSON{Tenant: tenant}
 			err = c.importFile(ctx, s, args[0], key, newTimes, &imported)
 			if err != nil {
-				return fmt.Errorf("%w; %s imported before: repeat the command to continue", err, plural(imported.Events+imported.Repeated, "event"))
+				return fmt.Errorf("%w; %s imported before: repeat the command to continue", err,
+					plural(imported.Events+imported.Repeated, "event"))
 			}
 			err = c.print(imported, func() error {
 				text := "imported " + plural(imported.Events, "event")
@@ -171,7 +172,8 @@ file, since it may be a copy.`,
 				return c.say("%s", text)
 			})
 			if err == nil && imported.Unreadable > 0 {
-				err = fmt.Errorf("the file lacks %s that could not be read when it was written", plural(imported.Unreadable, "event"))
+				err = fmt.Errorf("the file lacks %s that could not be read when it was written",
+					plural(imported.Unreadable, "event"))
 			}
 			return err
 		}),
@@ -196,8 +198,8 @@ func digest(path string) (string, error) {
 	return "import/" + hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
 
-// importFile appends the lines of a file in chunks. The first append of a chunk has a key: if it was used before, the whole chunk
-// was appended with it.
+// importFile appends the lines of a file in chunks. The first append of a chunk has a key: if it was used before, the
+// whole chunk was appended with it.
 func (c *cli) importFile(ctx context.Context, s store, path, key string, newTimes bool, imported *importedJSON) error {
 	var chunk []eventfile.Record
 	chunks, progress := 0, c.progress()
@@ -249,7 +251,8 @@ func (c *cli) importFile(ctx context.Context, s store, path, key string, newTime
 	return flush()
 }
 
-func appendChunk(ctx context.Context, chunk []eventfile.Record, expected event.Expected, append appendFunc) (repeated bool, err error) {
+func appendChunk(ctx context.Context, chunk []eventfile.Record, expected event.Expected,
+	append appendFunc) (repeated bool, err error) {
 	for _, r := range chunk {
 		appended, err := append(ctx, r.Stream, expected, r.Event)
 		if err != nil {

@@ -69,8 +69,8 @@ type follower struct {
 	shown int64
 }
 
-// printLast prints the last n events up to the position shown. It reads from ever further back, since positions have gaps and
-// other events lie between.
+// printLast prints the last n events up to the position shown. It reads from ever further back, since positions have
+// gaps and other events lie between.
 func (f *follower) printLast(ctx context.Context, n int) error {
 	if n == 0 {
 		return nil

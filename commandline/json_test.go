@@ -54,22 +54,27 @@ func TestJSONIsDocumented(t *testing.T) {
 		for _, line := range []string{"check", "doctor"} {
 			s.step(foundSomething, line)
 		}
-		s.steps("tenants list", "tenants create acme", "tenants pause acme", "tenants recover acme", "tenants recover acme --others continue --yes",
+		s.steps("tenants list", "tenants create acme", "tenants pause acme", "tenants recover acme",
+			"tenants recover acme --others continue --yes",
 			"tenants resume acme", "tenants archive acme", "tenants unarchive acme",
 			"tenants drop acme --yes",
 			"projections list", "projections show totals", "projections pause totals", "projections status totals")
 		s.frames(2, "projections", "watch", "totals")
 		s.steps("projections resume totals", "projections repartition mails 2",
-			"dead-letters list totals", "dead-letters show totals 1", "dead-letters count", "dead-letters replay totals --limit 1 --error nothing",
-			"dead-letters cancel totals 1", "dead-letters discard totals 1 --yes", "dead-letters purge totals --all --yes",
+			"dead-letters list totals", "dead-letters show totals 1", "dead-letters count",
+			"dead-letters replay totals --limit 1 --error nothing",
+			"dead-letters cancel totals 1", "dead-letters discard totals 1 --yes",
+			"dead-letters purge totals --all --yes",
 			"projections rebuild totals --yes", "projections reset mails 0 --yes",
 			"events append order-1 Paid {} --key pay-1", "events tail", "events stream order-1", "events count",
 			"events export --output "+files+"shop.ndjson", "events import "+files+"shop.ndjson")
 		node.end(syscall.SIGTERM)
 		s.operations()
-		s.steps("projections rename totals sums --yes", "projections forget sums --yes", "projections create sums --from end")
+		s.steps("projections rename totals sums --yes", "projections forget sums --yes",
+			"projections create sums --from end")
 		p.must(t, done, "events", "append", "customer-1", "Named", `{"name": "Ada"}`)
-		s.steps("events erase customer-1 --reason requested --yes", "events redact 1 --reason password --yes", "events erasures")
+		s.steps("events erase customer-1 --reason requested --yes", "events redact 1 --reason password --yes",
+			"events erasures")
 		s.moves(files + "shop.db")
 		document(t, "json", strings.ReplaceAll(s.text.String(), files, ""))
 	})
@@ -91,7 +96,8 @@ func (s *transcript) frames(n int, args ...string) {
 	defer interrupt()
 	out := &framesWriter{left: n, last: interrupt}
 	var errs strings.Builder
-	if status := execute(ctx, append(append(args, "--interval", "20ms"), s.flags...), Options{}, strings.NewReader(""), out, &errs); status != done {
+	if status := execute(ctx, append(append(args, "--interval", "20ms"), s.flags...), Options{}, strings.NewReader(""),
+		out, &errs); status != done {
 		s.t.Errorf("millrace %q: status %d: %s", args, status, errs.String())
 	}
 	fmt.Fprintf(&s.text, "$ millrace %s\n%s\n", strings.Join(args, " "), masked(out.String()))
@@ -143,11 +149,13 @@ func (s *transcript) requestRebuild(name string) {
 	var out, errs strings.Builder
 	ended := make(chan int, 1)
 	go func() {
-		ended <- execute(ctx, append([]string{"projections", "rebuild", name, "--yes"}, s.flags...), Options{}, strings.NewReader(""), &out, &errs)
+		ended <- execute(ctx, append([]string{"projections", "rebuild", name, "--yes"}, s.flags...), Options{},
+			strings.NewReader(""), &out, &errs)
 	}()
 	s.await(s.t, "open operation: rebuild", "projections", "status", name)
 	interrupt()
-	if status := <-ended; status != failed || !strings.Contains(errs.String(), "see millrace projections wait and cancel") {
+	if status := <-ended; status != failed ||
+		!strings.Contains(errs.String(), "see millrace projections wait and cancel") {
 		s.t.Fatalf("status %d: %s%s", status, out.String(), errs.String())
 	}
 }
@@ -162,7 +170,8 @@ func (s *transcript) moves(path string) {
 	from := place{flags: []string{"--file", path}}
 	from.must(s.t, done, "migrate", "up")
 	s.must(s.t, done, "events", "append", "order-1", "Paid")
-	s.steps("tenants move default --to "+path+" --rebuild-all --yes", "tenants move default --to "+path+" --rebuild-all --yes")
+	s.steps("tenants move default --to "+path+" --rebuild-all --yes", "tenants move default --to "+path+
+		" --rebuild-all --yes")
 }
 
 // document compares a part of the document with a text, or writes it with -update.
@@ -216,8 +225,8 @@ func commandOf(t *testing.T, args []string) string {
 	return pathOf(cmd)
 }
 
-// TestCommandsOfTheOwnerAreRefusedToOthers runs these commands as the role that runs. All others work as that role: TestJSONIsDocumented
-// and TestPersonOnCall run them.
+// TestCommandsOfTheOwnerAreRefusedToOthers runs these commands as the role that runs. All others work as that role:
+// TestJSONIsDocumented and TestPersonOnCall run them.
 func TestCommandsOfTheOwnerAreRefusedToOthers(t *testing.T) {
 	t.Parallel()
 	p := underTwoRoles(t, pgtest.Database(t))
@@ -238,8 +247,10 @@ func TestCommandsOfTheOwnerAreRefusedToOthers(t *testing.T) {
 	p.must(t, done, "tenants", "create", "acme", "old")
 	p.must(t, done, "tenants", "archive", "old")
 	app.must(t, done, "events", "append", "customer-1", "Named")
-	for _, line := range []string{"tenants create new", "tenants archive acme", "tenants unarchive old", "tenants drop acme --yes",
-		"tenants move acme --to " + file + " --rebuild-all --yes", "events erase customer-1 --reason requested --yes", "events redact 1 --reason password --yes"} {
+	for _, line := range []string{"tenants create new", "tenants archive acme", "tenants unarchive old",
+		"tenants drop acme --yes",
+		"tenants move acme --to " + file + " --rebuild-all --yes",
+		"events erase customer-1 --reason requested --yes", "events redact 1 --reason password --yes"} {
 		refuse(line)
 	}
 	for _, path := range ownersCommands(t) {
@@ -258,7 +269,8 @@ func TestDocumentedJSONIsOneObjectALine(t *testing.T) {
 	t.Parallel()
 	objects := 0
 	for line := range strings.Lines(documented(t)) {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "$ ") || strings.HasPrefix(line, "[status ") ||
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "$ ") ||
+			strings.HasPrefix(line, "[status ") ||
 			strings.HasPrefix(line, "this command cannot know ") { // on the error output
 			continue
 		}

@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	testmain.Run(m)
 }
 
-// place is a store and the flags that select it. If it has two roles, they are those of the role that runs, and owner is the address for
-// the commands that need the other one.
+// place is a store and the flags that select it. If it has two roles, they are those of the role that runs, and owner
+// is the address for the commands that need the other one.
 type place struct {
 	name, at, owner string
 	flags           []string
@@ -59,8 +59,8 @@ func onEachStore(t *testing.T, test func(t *testing.T, p place)) {
 	}, test)
 }
 
-// onEachSoundStore is onEachStore for a test that runs the doctor: the server of pgtest.Database may lose events in a crash. PostgreSQL
-// has the two roles of docs/roles.sql.
+// onEachSoundStore is onEachStore for a test that runs the doctor: the server of pgtest.Database may lose events in a
+// crash. PostgreSQL has the two roles of docs/roles.sql.
 func onEachSoundStore(t *testing.T, test func(t *testing.T, p place)) {
 	t.Helper()
 	onBothStores(t, func(t *testing.T) place { return underTwoRoles(t, soundServer(t).TCPDSN("postgres")) }, test)
@@ -147,9 +147,13 @@ var masks = []struct {
 	{regexp.MustCompile(`\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`), "<time>"},
 	{regexp.MustCompile(`\d+\.\d s ago`), "<age> ago"},
 	{regexp.MustCompile(`"silent":"[^"]*"`), `"silent":"<age>"`},
-	{regexp.MustCompile(`"hour":\[[^]]*\]`), `"hour":[{"at":"<time>","applied":1,"behind":0,"lag":"<age>"}]`}, // a minute may have ended or not
+	// a minute may have ended or not
+	{regexp.MustCompile(`"hour":\[[^]]*\]`), `"hour":[{"at":"<time>","applied":1,"behind":0,"lag":"<age>"}]`},
 	// The end of a tenure is published later or not.
-	{regexp.MustCompile(`"tenures":\[[^]]*\]`), `"tenures":[{"node":"<uuid>","nodeName":"shop-1","epoch":1,"began":"<time>","source":"heartbeat"}]`},
+	{
+		regexp.MustCompile(`"tenures":\[[^]]*\]`),
+		`"tenures":[{"node":"<uuid>","nodeName":"shop-1","epoch":1,"began":"<time>","source":"heartbeat"}]`,
+	},
 	{regexp.MustCompile(`,"oldestSnapshot(Pid)?":[^,}]*`), ""},
 	{regexp.MustCompile(`"sql":"(?:[^"\\]|\\.)*"`), `"sql":"<sql>"`},
 	{regexp.MustCompile(`,"rate":[0-9.e+-]+`), ""},
@@ -162,7 +166,9 @@ var masks = []struct {
 	{regexp.MustCompile(`go1\.[0-9.]+`), "<go>"},
 	{regexp.MustCompile(`, commit [0-9a-f]+|,"commit":"[0-9a-f]+"`), ""},
 	// The progress of a command that takes longer than a second.
-	{regexp.MustCompile(`(?m)^(\d+ of \d+ projections?|moving tenant .*|\d+ events? imported|\d+ events?, position .*)\n`), ""},
+	{
+		regexp.MustCompile(`(?m)^(\d+ of \d+ projections?|moving tenant .*|\d+ events? imported|\d+ events?, position .*)\n`), "",
+	},
 }
 
 func masked(text string) string {

@@ -138,7 +138,8 @@ func (c *cli) migrateStatus(ctx context.Context, s store) error {
 	err = c.print(v, func() error {
 		lines := []string{fmt.Sprintf("the store is at version %d, this program at %d", v.Found, v.Newest)}
 		if n := len(v.Outdated); n > 0 {
-			lines = append(lines, fmt.Sprintf("%s to migrate: %s", plural(n, "tenant"), strings.Join(v.Outdated[:min(10, n)], ", ")))
+			lines = append(lines, fmt.Sprintf("%s to migrate: %s",
+				plural(n, "tenant"), strings.Join(v.Outdated[:min(10, n)], ", ")))
 		}
 		return console.NewView(c.out).Print(lines...)
 	})

@@ -48,7 +48,8 @@ that the tenant leaves, since only a program can copy it (see admin.MoveTenant).
 	cmd.Flags().StringVar(&f.toSchema, "to-schema", "", "the control schema there, like --schema")
 	cmd.Flags().StringSliceVar(&f.keep, "keep", nil, "projections that continue at their checkpoints")
 	cmd.Flags().StringSliceVar(&f.rebuild, "rebuild", nil, "projections that begin at the first event")
-	cmd.Flags().BoolVar(&f.rebuildAll, "rebuild-all", false, "all projections that --keep does not name begin at the first event")
+	cmd.Flags().BoolVar(&f.rebuildAll, "rebuild-all", false,
+		"all projections that --keep does not name begin at the first event")
 	cmd.Flags().BoolVar(&f.active, "active", false, "also tenants that are archived become active in the other store")
 	f.sure.add(cmd)
 	return cmd
@@ -138,15 +139,23 @@ func (c *cli) moveOne(ctx context.Context, from, to store, name string, f moveFl
 		return movedTenantJSON{}, err
 	}
 	progress := c.progress()
-	report, err := admin.MoveTenant(ctx, from, to, name, admin.MoveOptions{Projections: actions, Active: f.active, Progress: func(p admin.MoveProgress) {
-		progress.show("moving tenant %s: %s of %s", name, plural(p.Rows, "row"), strings.ReplaceAll(p.Table, "_", " "))
-	}})
+	report, err := admin.MoveTenant(ctx, from, to, name,
+		admin.MoveOptions{Projections: actions, Active: f.active, Progress: func(p admin.MoveProgress) {
+			progress.show("moving tenant %s: %s of %s", name, plural(p.Rows, "row"),
+				strings.ReplaceAll(p.Table, "_", " "))
+		}})
 	progress.end()
-	return movedTenantJSON{Tenant: name, Earlier: report.Earlier, State: report.State, Head: report.Head, Rows: report.Rows}, err
+	return movedTenantJSON{Tenant: name, Earlier: report.Earlier, State: report.State, Head: report.Head,
+		Rows: report.Rows}, err
 }
 
 func (c *cli) printMoved(all movedJSON) error {
-	table := console.Table{Columns: []console.Column{{Title: "tenant", Least: 12}, {Title: "state"}, {Title: "last position", Right: true}, {Title: "rows compared", Right: true}}}
+	table := console.Table{
+		Columns: []console.Column{
+			{Title: "tenant", Least: 12}, {Title: "state"}, {Title: "last position", Right: true},
+			{Title: "rows compared", Right: true},
+		},
+	}
 	for _, t := range all.Tenants {
 		if t.Earlier {
 			table.Add(t.Tenant, "moved earlier", "", "")

@@ -26,12 +26,16 @@ retired: nodes that register it run nothing under that name. Deploy code with th
 			}
 			ids, err := c.allVersions(ctx, s, args[0])
 			if err == nil {
-				err = c.confirm(sure, "rename %s to %s in %s: nodes that register only the old name run it no more", args[0], args[1], plural(len(ids), "tenant"))
+				err = c.confirm(sure, "rename %s to %s in %s: nodes that register only the old name run it no more",
+					args[0], args[1], plural(len(ids), "tenant"))
 			}
 			if err != nil {
 				return err
 			}
-			return c.each(s, "renamed", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return a.Rename(ctx, id, args[1]) })
+			return c.each(s, "renamed", ids, func(a *admin.Admin,
+				id millrace.ProjectionID) error {
+				return a.Rename(ctx, id, args[1])
+			})
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}
@@ -85,12 +89,16 @@ change. The names are retired, so that a node of an older release does not begin
 			}
 			parked, err := c.parked(ctx, s, ids)
 			if err == nil {
-				err = c.confirm(sure, "remove %s permanently, with %s: %s", plural(len(ids), "projection"), plural(parked, "parked event"), c.listed(ids))
+				err = c.confirm(sure, "remove %s permanently, with %s: %s", plural(len(ids), "projection"),
+					plural(parked, "parked event"), c.listed(ids))
 			}
 			if err != nil {
 				return err
 			}
-			return c.each(s, "forgot", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return a.Forget(ctx, id) })
+			return c.each(s, "forgot", ids, func(a *admin.Admin,
+				id millrace.ProjectionID) error {
+				return a.Forget(ctx, id)
+			})
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}

@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	// asNode makes the test binary a node of the store that it names. The others are the projections of a node, its name, a file: while it
-	// exists, the handlers are repaired, and the address of the store for the role that creates tables, if it is another one.
+	// asNode makes the test binary a node of the store that it names. The others are the projections of a node, its
+	// name, a file: while it exists, the handlers are repaired, and the address of the store for the role that creates
+	// tables, if it is another one.
 	asNode       = "MILLRACE_TEST_NODE"
 	ownerOf      = "MILLRACE_TEST_OWNER"
 	registered   = "MILLRACE_TEST_PROJECTIONS"
@@ -30,15 +31,16 @@ const (
 	repairedFile = "MILLRACE_TEST_REPAIRED"
 )
 
-// Events of these types and the name of a projection make its handler try again for ever, stop the projection, or use a table that
-// is missing.
+// Events of these types and the name of a projection make its handler try again for ever, stop the projection, or use a
+// table that is missing.
 const retryAt, stopAt, missAt = "Retry ", "Stop ", "Miss "
 
 // poison is the event type at which each projection of a node fails, until the file of repairedFile exists.
 var poison = map[string]string{"mails": "Bounce", "totals": "Poison", "sums": "Poison"}
 
-// models are the read models of the nodes of a store. Each version of a projection writes the positions of its events to a table of
-// its own. Readers use a view with the name of the projection. It shows the version that is in use in each tenant.
+// models are the read models of the nodes of a store. Each version of a projection writes the positions of its events
+// to a table of its own. Readers use a view with the name of the projection. It shows the version that is in use in
+// each tenant.
 type models struct {
 	kit.Store
 	// schema has the tables of all tenants.
@@ -91,8 +93,8 @@ func (m models) create(ctx context.Context) error {
 	})
 }
 
-// exec runs a statement about the read model of the projection that ctx belongs to. It may name its view as %[1]s, the table of its
-// version as %[2]s and its tenant as %[3]s.
+// exec runs a statement about the read model of the projection that ctx belongs to. It may name its view as %[1]s, the
+// table of its version as %[2]s and its tenant as %[3]s.
 func (m models) exec(ctx context.Context, tx kit.Tx, statement string) error {
 	id, _ := millrace.ProjectionFrom(ctx)
 	name, version := id.Version()
@@ -109,7 +111,10 @@ func (m models) projection(name string) millrace.Projection {
 		return m.Hook(func(ctx context.Context, tx kit.Tx) error { return m.exec(ctx, tx, statement) })
 	}
 	const empty = "delete from %[2]s where tenant = %[3]s"
-	p := millrace.Projection{OnFailure: projection.ActionPark, Retry: projection.RetryPolicy{MaxAttempts: 2, Base: 10 * time.Millisecond}, Reset: hook(empty)}
+	p := millrace.Projection{
+		OnFailure: projection.ActionPark, Retry: projection.RetryPolicy{MaxAttempts: 2, Base: 10 * time.Millisecond},
+		Reset: hook(empty),
+	}
 	if p.Name, p.Version = (millrace.ProjectionID{Name: name}).Version(); p.Version > 1 {
 		p.Swap, p.Drop = hook("insert into %[1]s_swapped (tenant) values (%[3]s)"), hook(empty)
 	}
@@ -157,7 +162,10 @@ func runNode(at string) error {
 }
 
 func nodeConfig(s millrace.Store) millrace.Config {
-	return millrace.Config{Store: tuning.Settings{Store: s, Advance: 50 * time.Millisecond, Reconcile: 100 * time.Millisecond}, NodeName: os.Getenv(nodeName)}
+	return millrace.Config{
+		Store:    tuning.Settings{Store: s, Advance: 50 * time.Millisecond, Reconcile: 100 * time.Millisecond},
+		NodeName: os.Getenv(nodeName),
+	}
 }
 
 // node is a process that runs projections.
@@ -180,7 +188,8 @@ func (p place) startNodeOf(t *testing.T, name, repaired, projections string) nod
 		t.Fatal(err)
 	}
 	n := node{t, exec.Command(program)}
-	n.Env = append(os.Environ(), asNode+"="+p.at, ownerOf+"="+p.owner, nodeName+"="+name, repairedFile+"="+repaired, registered+"="+projections)
+	n.Env = append(os.Environ(), asNode+"="+p.at, ownerOf+"="+p.owner, nodeName+"="+name, repairedFile+"="+
+		repaired, registered+"="+projections)
 	n.Stderr = os.Stderr
 	if err := n.Start(); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ func (c *cli) nodesCommand() *cobra.Command {
 		Example: "  millrace nodes\n  millrace nodes --json | jq '.nodes[] | select(.alive | not)'",
 		Args:    cobra.NoArgs,
 		RunE: c.withSummary(func(summary admin.Summary) error {
-			return c.print(nodesJSON{summary.Nodes}, func() error { return c.table(report.Nodes(summary.Nodes), "no node runs projections") })
+			return c.print(nodesJSON{summary.Nodes},
+				func() error { return c.table(report.Nodes(summary.Nodes), "no node runs projections") })
 		}),
 	}
 }

@@ -29,7 +29,8 @@ pause outlives restarts.`, (*admin.Admin).Pause)
 attempts are counted anew.`, (*admin.Admin).Resume)
 	return group("projections", "Observe and change projections",
 		c.listCommand(), c.statusCommand(), c.showCommand(), c.watchCommand(), pause, resume, c.repartitionCommand(),
-		c.resetCommand(), c.rebuildCommand(), c.swapCommand(), c.dropVersionCommand(), c.waitCommand(), c.cancelCommand(), c.renameCommand(), c.forgetCommand(), c.createProjectionCommand())
+		c.resetCommand(), c.rebuildCommand(), c.swapCommand(), c.dropVersionCommand(), c.waitCommand(),
+		c.cancelCommand(), c.renameCommand(), c.forgetCommand(), c.createProjectionCommand())
 }
 
 // number returns an integer as text.
@@ -55,8 +56,8 @@ func projectionsOf(ctx context.Context, s store, filter admin.StatusFilter) (all
 	}
 }
 
-// known returns an error that names the first tenant or projection that does not exist. With --all-tenants a projection must exist
-// in one of them.
+// known returns an error that names the first tenant or projection that does not exist. With --all-tenants a projection
+// must exist in one of them.
 func (c *cli) known(ctx context.Context, s store, names []string) error {
 	tenants := c.selected()
 	if tenants != nil {
@@ -82,14 +83,15 @@ func (c *cli) known(ctx context.Context, s store, names []string) error {
 	return nil
 }
 
-// absent returns the error for a projection that does not exist. It is projection.ErrRetired with the reason if the projection was
-// renamed, replaced or forgotten, and projection.ErrUnknownProjection otherwise.
+// absent returns the error for a projection that does not exist. It is projection.ErrRetired with the reason if the
+// projection was renamed, replaced or forgotten, and projection.ErrUnknownProjection otherwise.
 func absent(ctx context.Context, s store, id millrace.ProjectionID) error {
 	return withAdmin(s, func(a *admin.Admin) error {
 		err := a.WaitFor(ctx, id, 0)
 		switch {
 		case err == nil: // WaitFor follows the name to the version that took its place
-			return fmt.Errorf("%s: %w: a later version took its place, see projections list", report.Name(id), projection.ErrRetired)
+			return fmt.Errorf("%s: %w: a later version took its place, see projections list", report.Name(id),
+				projection.ErrRetired)
 		case errors.Is(err, projection.ErrRetired):
 			return fmt.Errorf("%s: %w", report.Name(id), errors.Unwrap(err)) // without what WaitFor was doing
 		}
@@ -140,14 +142,21 @@ func (c *cli) listCommand() *cobra.Command {
 				return err
 			}
 			all := projectionsJSON{Projections: []projectionJSON{}}
-			table := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "partitions", Right: true}, {Title: "state"}}}
+			table := console.Table{
+				Columns: []console.Column{
+					{Title: "projection", Least: 12}, {Title: "partitions", Right: true}, {Title: "state"},
+				},
+			}
 			for _, id := range whole(list) {
 				parts := partitionsOf(list, id)
-				p := projectionJSON{id.Tenant, id.Name, len(parts), report.State(admin.Status{Projections: parts}.Projection(id))}
+				p := projectionJSON{
+					id.Tenant, id.Name, len(parts), report.State(admin.Status{Projections: parts}.Projection(id)),
+				}
 				all.Projections = append(all.Projections, p)
 				table.Add(report.Name(id), number(p.Partitions), p.State)
 			}
-			return c.print(all, func() error { return c.table(table, "no projections: nodes create those that they register") })
+			return c.print(all,
+				func() error { return c.table(table, "no projections: nodes create those that they register") })
 		}),
 	}
 }
@@ -190,7 +199,8 @@ have not handled (lag). With --json it prints the Status of the library. Its fie
 			})
 		}),
 	}
-	cmd.Flags().StringVar((*string)(&filter.Sort), "sort", "", "order: behind or lag, the worst first (default by tenant and name)")
+	cmd.Flags().StringVar((*string)(&filter.Sort), "sort", "",
+		"order: behind or lag, the worst first (default by tenant and name)")
 	cmd.Flags().IntVar(&filter.Limit, "limit", 10_000, "how many projections are shown at most, up to 10000")
 	cmd.Flags().StringVar(&filter.Next, "next", "", "where the page begins: the end of the previous page")
 	return cmd
@@ -240,7 +250,8 @@ terminal it prints one status after another; with --json, one status per line. N
 	return cmd
 }
 
-func (c *cli) watchJSON(ctx context.Context, every time.Duration, read func(ctx context.Context) report.Snapshot) error {
+func (c *cli) watchJSON(ctx context.Context, every time.Duration,
+	read func(ctx context.Context) report.Snapshot) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
@@ -265,11 +276,14 @@ func (c *cli) watchJSON(ctx context.Context, every time.Duration, read func(ctx 
 // mostAtOnce is how many projections are changed at the same time.
 const mostAtOnce = 3
 
-// eachProjection returns a command that does one thing to each of the projections that its arguments name, in the selected tenants.
-func (c *cli) eachProjection(verb, past, short, long string, do func(a *admin.Admin, ctx context.Context, id millrace.ProjectionID) error) *cobra.Command {
+// eachProjection returns a command that does one thing to each of the projections that its arguments name, in the
+// selected tenants.
+func (c *cli) eachProjection(verb, past, short, long string,
+	do func(a *admin.Admin, ctx context.Context, id millrace.ProjectionID) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " PROJECTION...", Short: short, Long: long,
-		Example:           "  millrace projections " + verb + " totals\n  millrace projections " + verb + " totals --all-tenants",
+		Example: "  millrace projections " + verb + " totals\n  millrace projections " + verb +
+			" totals --all-tenants",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: c.completeProjections,
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
@@ -283,7 +297,8 @@ func (c *cli) eachProjection(verb, past, short, long string, do func(a *admin.Ad
 }
 
 // each does one thing to projections, several at once. It continues after an error, and names those that failed.
-func (c *cli) each(s store, past string, ids []millrace.ProjectionID, do func(a *admin.Admin, id millrace.ProjectionID) error) error {
+func (c *cli) each(s store, past string, ids []millrace.ProjectionID,
+	do func(a *admin.Admin, id millrace.ProjectionID) error) error {
 	a, err := admin.New(s)
 	if err != nil {
 		return err
@@ -340,7 +355,8 @@ their streams. Batches in progress are done again.`,
 			if err != nil {
 				return err
 			}
-			return c.each(s, "repartitioned", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return a.Repartition(ctx, id, n) })
+			return c.each(s, "repartitioned", ids,
+				func(a *admin.Admin, id millrace.ProjectionID) error { return a.Repartition(ctx, id, n) })
 		}),
 	}
 }

@@ -276,7 +276,8 @@ func TestWatchFitsTerminalsOfEverySize(t *testing.T) {
 		p.must(t, done, "events", "append", "order-1", "Poison")
 		p.startNode(t)
 		p.await(t, `totals +live +0 +1 `, "projections", "status", "--all-tenants")
-		term := openTerminal(t, 60, 24, nil, append([]string{"projections", "watch", "--all-tenants", "--interval", "50ms"}, p.flags...)...)
+		term := openTerminal(t, 60, 24, nil,
+			append([]string{"projections", "watch", "--all-tenants", "--interval", "50ms"}, p.flags...)...)
 		for _, width := range []int{60, 80, 200, 60} {
 			const oneFrame = `totals +\w+ +0 +1 +0`
 			var text string
@@ -292,7 +293,8 @@ func TestWatchFitsTerminalsOfEverySize(t *testing.T) {
 				}
 			}
 			if s := term.shown(); s.wrapped > 0 || s.unknown != "" || s.coloured == 0 {
-				t.Errorf("at %d columns: %d lines are too long, unknown control %q, %d colours:\n%s", width, s.wrapped, s.unknown, s.coloured, text)
+				t.Errorf("at %d columns: %d lines are too long, unknown control %q, %d colours:\n%s", width, s.wrapped,
+					s.unknown, s.coloured, text)
 			}
 		}
 		term.enter("\x03")

@@ -14,7 +14,8 @@ import (
 
 // redeliverFlag adds the flag for projections that deliver.
 func redeliverFlag(cmd *cobra.Command, redeliver *bool) {
-	cmd.Flags().BoolVar(redeliver, "redeliver", false, "also of projections that deliver, for instance mails: they deliver everything again, with the same tokens")
+	cmd.Flags().BoolVar(redeliver, "redeliver", false,
+		"also of projections that deliver, for instance mails: they deliver everything again, with the same tokens")
 }
 
 func (c *cli) rebuildCommand() *cobra.Command {
@@ -32,7 +33,8 @@ shows its progress.`,
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
 			ids, err := c.targets(ctx, s, names)
 			if err == nil {
-				err = c.confirm(sure, "empty the read models of %s, and apply all events again: %s", plural(len(ids), "projection"), c.listed(ids))
+				err = c.confirm(sure, "empty the read models of %s, and apply all events again: %s",
+					plural(len(ids), "projection"), c.listed(ids))
 			}
 			if err != nil {
 				return err
@@ -57,7 +59,8 @@ func pending(err error) error {
 }
 
 func (c *cli) waitCommand() *cobra.Command {
-	return c.eachProjection("wait", "completed the operation of", "Wait for the end of open operations, such as rebuilds",
+	return c.eachProjection("wait", "completed the operation of",
+		"Wait for the end of open operations, such as rebuilds",
 		"Waits until the open operations of projections have ended, and returns their errors.",
 		func(a *admin.Admin, ctx context.Context, id millrace.ProjectionID) error {
 			return pending(a.WaitOperation(ctx, id))
@@ -65,7 +68,8 @@ func (c *cli) waitCommand() *cobra.Command {
 }
 
 func (c *cli) cancelCommand() *cobra.Command {
-	return c.eachProjection("cancel", "cancelled the operation of", "Cancel open operations, such as rebuilds that have not happened yet",
+	return c.eachProjection("cancel", "cancelled the operation of",
+		"Cancel open operations, such as rebuilds that have not happened yet",
 		"Cancels the open operations of projections. They have no effect then, and the projections run again.",
 		(*admin.Admin).CancelOperation)
 }

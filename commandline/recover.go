@@ -41,7 +41,9 @@ Dead letters of events that are gone are deleted. Projections must not run: they
   millrace tenants recover acme --continue totals,mails --rebuild search
   millrace tenants recover acme --reset totals=120000 --others rebuild --end 120500 --yes`,
 		Args: cobra.ExactArgs(1),
-		RunE: c.with(func(ctx context.Context, s store, args []string) error { return c.recoverTenant(ctx, s, args[0], f) }),
+		RunE: c.with(func(ctx context.Context, s store, args []string) error {
+			return c.recoverTenant(ctx, s, args[0], f)
+		}),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -50,10 +52,13 @@ Dead letters of events that are gone are deleted. Projections must not run: they
 		},
 	}
 	cmd.Flags().StringSliceVar(&f.opts.Continue, "continue", nil, "projections that continue")
-	cmd.Flags().StringToInt64Var(&f.opts.Reset, "reset", nil, "projections whose read models were restored, with their positions: totals=120000")
+	cmd.Flags().StringToInt64Var(&f.opts.Reset, "reset", nil,
+		"projections whose read models were restored, with their positions: totals=120000")
 	cmd.Flags().StringSliceVar(&f.opts.Rebuild, "rebuild", nil, "projections that are rebuilt")
-	cmd.Flags().StringVar(&f.others, "others", "", "what the projections do that no flag names and that do not deliver: continue or rebuild")
-	cmd.Flags().Int64Var(&f.opts.End, "end", 0, "position of the last restored event; -1 if there is none (default: where the events ended when the restore was noticed)")
+	cmd.Flags().StringVar(&f.others, "others", "",
+		"what the projections do that no flag names and that do not deliver: continue or rebuild")
+	cmd.Flags().Int64Var(&f.opts.End, "end", 0,
+		"position of the last restored event; -1 if there is none (default: where the events ended when the restore was noticed)")
 	redeliverFlag(cmd, &f.opts.Redeliver)
 	completeFlag(cmd, "others", oneOf("continue", "rebuild"))
 	f.sure.add(cmd)
@@ -78,7 +83,8 @@ func (c *cli) recoverTenant(ctx context.Context, s store, tenant string, f recov
 		if err := f.nameOthers(restored); err != nil {
 			return err
 		}
-		if err := c.confirm(f.sure, "recover %s, whose restored events end at %d: %s", tenant, restored.End, f.effects(restored)); err != nil {
+		if err := c.confirm(f.sure, "recover %s, whose restored events end at %d: %s", tenant, restored.End,
+			f.effects(restored)); err != nil {
 			return err
 		}
 		result, err := a.RecoverTenant(ctx, tenant, f.opts)
@@ -91,12 +97,14 @@ func (c *cli) recoverTenant(ctx context.Context, s store, tenant string, f recov
 	})
 }
 
-// nameOthers adds the projections that --others is about. Without it, no projection may be left out but those that deliver.
+// nameOthers adds the projections that --others is about. Without it, no projection may be left out but those that
+// deliver.
 func (f *recoverFlags) nameOthers(restored admin.RestoredTenant) error {
 	var left []string
 	for _, p := range restored.Projections {
 		_, reset := f.opts.Reset[p.ID.Name]
-		switch named := reset || slices.Contains(f.opts.Continue, p.ID.Name) || slices.Contains(f.opts.Rebuild, p.ID.Name); {
+		switch named := reset || slices.Contains(f.opts.Continue, p.ID.Name) ||
+			slices.Contains(f.opts.Rebuild, p.ID.Name); {
 		case named || p.Delivers:
 		case f.others == "continue":
 			f.opts.Continue = append(f.opts.Continue, p.ID.Name)
@@ -154,10 +162,12 @@ type restoredProjectionJSON struct {
 
 func (c *cli) showRestored(r admin.RestoredTenant) error {
 	all := restoredJSON{r.Tenant, r.Head, r.End, r.EndTime, append([]string{}, r.Tables...), []restoredProjectionJSON{}}
-	table := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "state"}, {Title: "checkpoint", Right: true},
+	table := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "state"},
+		{Title: "checkpoint", Right: true},
 		{Title: "parked and gone", Right: true}, {Title: "delivers"}, {Title: "continues after", Right: true}}}
 	for _, p := range r.Projections {
-		all.Projections = append(all.Projections, restoredProjectionJSON{p.ID.Name, p.Running, p.Reason, p.Checkpoint, p.Highest, p.Parked, p.Delivers})
+		all.Projections = append(all.Projections, restoredProjectionJSON{p.ID.Name,
+			p.Running, p.Reason, p.Checkpoint, p.Highest, p.Parked, p.Delivers})
 		state, delivers := "stopped", "no"
 		if p.Running {
 			state = "running"
@@ -176,7 +186,8 @@ func (c *cli) showRestored(r admin.RestoredTenant) error {
 			lines = append(lines, fmt.Sprintf("events were appended since, up to %d", r.Head))
 		}
 		if len(r.Tables) > 0 {
-			lines = append(lines, "tables in the schema of the tenant, which were restored too: "+strings.Join(r.Tables, ", "))
+			lines = append(lines, "tables in the schema of the tenant, which were restored too: "+
+				strings.Join(r.Tables, ", "))
 		}
 		view := console.NewView(c.out)
 		if err := view.Print(lines...); err != nil {
@@ -209,7 +220,8 @@ func (c *cli) printRecovered(tenant string, r admin.RecoverResult) error {
 	all := recoveredJSON{tenant, r.End, []recoveredProjectionJSON{}}
 	var lines []string
 	for _, p := range r.Projections {
-		all.Results = append(all.Results, recoveredProjectionJSON{p.ID.Name, p.Rebuild, p.Unchanged, p.From, p.Position, p.Removed, p.Resolved})
+		all.Results = append(all.Results, recoveredProjectionJSON{p.ID.Name,
+			p.Rebuild, p.Unchanged, p.From, p.Position, p.Removed, p.Resolved})
 		line := fmt.Sprintf("%s continues after %d, from %d", report.Name(p.ID), p.Position, p.From)
 		switch {
 		case p.Unchanged:

@@ -18,7 +18,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// The event types of a program. "Placed" becomes "Placed.v3" in two steps, "Both" is split, and the upcasters of "Bad" and "Worse" fail.
+// The event types of a program. "Placed" becomes "Placed.v3" in two steps, "Both" is split, and the upcasters of "Bad"
+// and "Worse" fail.
 type (
 	placed1 struct {
 		Amount string `json:"amount"`
@@ -54,7 +55,10 @@ func registry(t *testing.T) Options {
 			return p, err
 		}),
 		eventtype.Upcast(func(old placed2) (placed, error) { return placed{Cents: 100 * old.Euros}, nil }),
-		eventtype.Split(func(both) ([]event.Event, error) { return []event.Event{event.New(paid{}), event.New(sent{})}, nil }, "Paid", "Sent"),
+		eventtype.Split(func(both) ([]event.Event,
+			error) {
+			return []event.Event{event.New(paid{}), event.New(sent{})}, nil
+		}, "Paid", "Sent"),
 		eventtype.Of[paid](), eventtype.Of[sent](), eventtype.Named("Noted"), eventtype.Renamed("noted", "Noted"),
 		eventtype.Upcast(func(bad) (paid, error) { return paid{}, errors.New("on purpose") }),
 		eventtype.Upcast(func(worse) (paid, error) { panic("on purpose") }),
@@ -65,16 +69,19 @@ func registry(t *testing.T) Options {
 	return Options{Types: types}
 }
 
-// storedThen are events as earlier releases have appended them to one stream, the first at position 1. currentThen are the lines that
-// shownLines makes of what a program with the registry prints of each.
+// storedThen are events as earlier releases have appended them to one stream, the first at position 1. currentThen are
+// the lines that shownLines makes of what a program with the registry prints of each.
 var storedThen = []struct{ eventType, body string }{
-	{"Placed", `{"amount":"5"}`}, {"Placed.v2", `{"euros":6}`}, {"Placed.v3", `{"cents":7}`}, {"Both", `{}`}, {"noted", `[1]`},
+	{"Placed", `{"amount":"5"}`}, {"Placed.v2", `{"euros":6}`}, {"Placed.v3", `{"cents":7}`}, {"Both", `{}`},
+	{"noted", `[1]`},
 	{"Bad", `{}`}, {"Worse", `{}`}, {"Placed", `{"amount":"?"}`}, {"Strange", `{"x":1}`}, {"Noted", `[2]`},
 }
 
 var currentThen = [][]string{
-	{`1 Placed.v3 {"cents":500}`}, {`2 Placed.v3 {"cents":600}`}, {`3 Placed.v3 {"cents":7}`}, {`4.1 Paid {}`, `4.2 Sent {}`}, {`5 Noted [1]`},
-	{`6 unreadable Bad {}`}, {`7 unreadable Worse {}`}, {`8 unreadable Placed {"amount":"?"}`}, {`9 Strange {"x":1}`}, {`10 Noted [2]`},
+	{`1 Placed.v3 {"cents":500}`}, {`2 Placed.v3 {"cents":600}`}, {`3 Placed.v3 {"cents":7}`},
+	{`4.1 Paid {}`, `4.2 Sent {}`}, {`5 Noted [1]`},
+	{`6 unreadable Bad {}`}, {`7 unreadable Worse {}`}, {`8 unreadable Placed {"amount":"?"}`}, {`9 Strange {"x":1}`},
+	{`10 Noted [2]`},
 }
 
 // storedLines are the lines of all events as they are stored.
@@ -85,14 +92,16 @@ func storedLines() (lines []string) {
 	return lines
 }
 
-// currentLines are the lines of current events of these types, or of all, and of those whose upcasters fail and may be of them.
+// currentLines are the lines of current events of these types, or of all, and of those whose upcasters fail and may be
+// of them.
 func currentLines(types ...string) (lines []string) {
 	for _, line := range slices.Concat(currentThen...) {
 		name := strings.Fields(line)[1]
 		switch {
 		case len(types) == 0 || slices.Contains(types, name):
 		case strings.Contains(line, "unreadable Placed") && slices.Contains(types, "Placed.v3"):
-		case (strings.Contains(line, "unreadable Bad") || strings.Contains(line, "unreadable Worse")) && slices.Contains(types, "Paid"):
+		case (strings.Contains(line, "unreadable Bad") || strings.Contains(line, "unreadable Worse")) &&
+			slices.Contains(types, "Paid"):
 		default:
 			continue
 		}
@@ -109,7 +118,8 @@ type shownEvent struct {
 	} `json:"unreadable"`
 }
 
-// shownLines returns what a command has printed as JSON in short lines. The reason for an event that cannot be upcast must name it.
+// shownLines returns what a command has printed as JSON in short lines. The reason for an event that cannot be upcast
+// must name it.
 func shownLines(t *testing.T, out string) (lines []string) {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -123,7 +133,8 @@ func shownLines(t *testing.T, out string) (lines []string) {
 		what := ""
 		if u := e.Unreadable; u != nil {
 			e.eventJSON, what = u.eventJSON, "unreadable "
-			if want := fmt.Sprintf("decode event %d (%s of stream \"s\") as ", e.Position, e.Type); !strings.HasPrefix(u.Reason, want) || !strings.Contains(u.Reason, "the upcaster failed at") {
+			if want := fmt.Sprintf("decode event %d (%s of stream \"s\") as ", e.Position,
+				e.Type); !strings.HasPrefix(u.Reason, want) || !strings.Contains(u.Reason, "the upcaster failed at") {
 				t.Errorf("reason %q, want one with %q", u.Reason, want)
 			}
 		}
@@ -150,7 +161,8 @@ func mustShow(t *testing.T, what, out string, want []string) {
 	}
 }
 
-// withStoredThen makes a store with the stored events, and returns the command line of the program that knows what they become.
+// withStoredThen makes a store with the stored events, and returns the command line of the program that knows what they
+// become.
 func withStoredThen(t *testing.T, p place) (program place) {
 	t.Helper()
 	p.must(t, done, "migrate", "up")
@@ -172,11 +184,14 @@ func TestProgramShowsCurrentEvents(t *testing.T) {
 			mustShow(t, command+" --stored", program.must(t, done, append(args, "--stored")...), storedLines())
 			mustShow(t, command+" without a registry", p.must(t, done, args...), storedLines())
 		}
-		mustShow(t, "last lines", program.must(t, done, "events", "tail", "-n", "2", "--json"), currentLines("Strange", "Noted")[1:])
+		mustShow(t, "last lines", program.must(t, done, "events", "tail", "-n", "2", "--json"),
+			currentLines("Strange", "Noted")[1:])
 		mustShow(t, "from", program.must(t, done, "events", "stream", "s", "--from", "9", "--json"), currentLines()[9:])
-		for selected, status := range map[string]int{"Placed.v3": failed, "Paid": failed, "Sent": done, "Noted": done, "Placed.v3,Sent": failed} {
+		for selected, status := range map[string]int{"Placed.v3": failed, "Paid": failed, "Sent": done, "Noted": done,
+			"Placed.v3,Sent": failed} {
 			types := strings.Split(selected, ",")
-			mustShow(t, selected, program.must(t, status, "events", "tail", "--json", "--type", selected), currentLines(types...))
+			mustShow(t, selected, program.must(t, status, "events", "tail", "--json", "--type", selected),
+				currentLines(types...))
 			want := fmt.Sprintf("%d\n", len(currentLines(types...)))
 			if out := program.must(t, done, "events", "count", "--type", selected); out != want {
 				t.Errorf("count of %s: %q, want %q", selected, out, want)
@@ -189,7 +204,10 @@ func TestProgramShowsCurrentEvents(t *testing.T) {
 				t.Errorf("%s: %q, want %q", line, out, want)
 			}
 		}
-		for selected, says := range map[string]string{"Placed": `event type "Placed" is outdated: it becomes "Placed.v3"`, "Plcaed": `event type "Plcaed" is not registered`} {
+		for selected, says := range map[string]string{
+			"Placed": `event type "Placed" is outdated: it becomes "Placed.v3"`,
+			"Plcaed": `event type "Plcaed" is not registered`,
+		} {
 			for _, command := range []string{"tail", "count", "export", "export --current"} {
 				args := append(append([]string{"events"}, strings.Fields(command)...), "--type", selected)
 				if out := program.must(t, misused, args...); !strings.Contains(out, says) {
@@ -233,7 +251,8 @@ func TestProgramFollowsCurrentEvents(t *testing.T) {
 		p.must(t, done, "events", "append", "s", "Both", "{}")
 		eventually(t, "the parts of a split event", shown(`"Sent"`))
 		interrupt()
-		if status := <-ended; status != failed || !strings.Contains(errs.String(), "1 event of tenant \"default\" cannot be read") {
+		if status := <-ended; status != failed ||
+			!strings.Contains(errs.String(), "1 event of tenant \"default\" cannot be read") {
 			t.Errorf("status %d: %s", status, errs.String())
 		}
 		got := shownLines(t, out.String())
@@ -253,34 +272,42 @@ func TestProgramExportsCopiesAndCurrentEvents(t *testing.T) {
 		p.must(t, done, "tenants", "create", "copy", "now")
 		mustShow(t, "export", program.must(t, done, "events", "export"), storedLines())
 		mustShow(t, "export --current", program.must(t, failed, "events", "export", "--current"), currentLines())
-		if out := p.must(t, misused, "events", "export", "--current"); !strings.Contains(out, "--current needs a registry of event types") {
+		if out := p.must(t, misused, "events", "export", "--current"); !strings.Contains(out,
+			"--current needs a registry of event types") {
 			t.Error(out)
 		}
 		wants := []string{storedLines()[0], storedLines()[1], storedLines()[2], storedLines()[7]}
 		mustShow(t, "export of a type", program.must(t, done, "events", "export", "--type", "Placed.v3"), wants)
 		stored, current := filepath.Join(t.TempDir(), "stored.ndjson"), filepath.Join(t.TempDir(), "current.ndjson")
 		program.must(t, done, "events", "export", "--output", stored)
-		if out := program.must(t, failed, "events", "export", "--current", "--output", current); !strings.Contains(out, "wrote 8 events up to position 10") ||
+		if out := program.must(t, failed, "events", "export", "--current", "--output", current); !strings.Contains(out,
+			"wrote 8 events up to position 10") ||
 			!strings.Contains(out, "3 events of tenant \"default\" cannot be read, the first at position 6") {
 			t.Error(out)
 		}
 		mustShow(t, "the file", readText(t, current), currentLines())
 		// The registry lacks one type: nothing of its chunk is imported.
-		if out := program.must(t, misused, "events", "import", stored, "--tenant", "copy"); !strings.Contains(out, `line 9: append to "s": event 0: event type "Strange" is not registered; 0 events imported`) {
+		if out := program.must(t, misused, "events", "import", stored, "--tenant", "copy"); !strings.Contains(out,
+			`line 9: append to "s": event 0: event type "Strange" is not registered; 0 events imported`) {
 			t.Error(out)
 		}
 		if out := p.must(t, done, "events", "count", "--tenant", "copy"); out != "0\n" {
 			t.Error(out)
 		}
 		p.must(t, done, "events", "import", stored, "--tenant", "copy")
-		mustShow(t, "the copy", program.must(t, failed, "events", "stream", "s", "--tenant", "copy", "--json"), currentLines())
+		mustShow(t, "the copy", program.must(t, failed, "events", "stream", "s", "--tenant", "copy", "--json"),
+			currentLines())
 		out := p.must(t, failed, "events", "import", current, "--tenant", "now")
-		if !strings.Contains(out, "imported 8 events\n") || !strings.Contains(out, `line 7: event 6 (Bad of stream "s", version 6) could not be read when the file was written: decode event 6`) {
+		if !strings.Contains(out, "imported 8 events\n") ||
+			!strings.Contains(out,
+				`line 7: event 6 (Bad of stream "s", version 6) could not be read when the file was written: decode event 6`) {
 			t.Error(out)
 		}
-		mustShow(t, "the current events", program.must(t, done, "events", "stream", "s", "--tenant", "now", "--json"), []string{
-			`1 Placed.v3 {"cents":500}`, `2 Placed.v3 {"cents":600}`, `3 Placed.v3 {"cents":7}`, `4 Paid {}`, `5 Sent {}`, `6 Noted [1]`, `7 Strange {"x":1}`, `8 Noted [2]`,
-		})
+		mustShow(t, "the current events", program.must(t, done, "events", "stream", "s", "--tenant", "now", "--json"),
+			[]string{
+				`1 Placed.v3 {"cents":500}`, `2 Placed.v3 {"cents":600}`, `3 Placed.v3 {"cents":7}`, `4 Paid {}`,
+				`5 Sent {}`, `6 Noted [1]`, `7 Strange {"x":1}`, `8 Noted [2]`,
+			})
 	})
 }
 
@@ -304,7 +331,8 @@ func TestProgramAppendsOnlyWhatItsTypesWrite(t *testing.T) {
 		if out := p.must(t, done, "events", "count"); out != "0\n" {
 			t.Errorf("%s events were appended", out)
 		}
-		for _, line := range []string{`Placed.v3 {"cents":1}`, `Placed.v3 {"cents":1,"note":"n"}`, `Placed {"amount":"5"}`, `Noted [1]`, `Noted`, `Paid {}`} {
+		for _, line := range []string{`Placed.v3 {"cents":1}`, `Placed.v3 {"cents":1,"note":"n"}`,
+			`Placed {"amount":"5"}`, `Noted [1]`, `Noted`, `Paid {}`} {
 			program.must(t, done, append([]string{"events", "append", "s"}, strings.Fields(line)...)...)
 		}
 		p.must(t, done, "events", "append", "s", "Plcaed.v3", `{"cent":1}`)
@@ -321,9 +349,12 @@ func parkAll(t *testing.T, p place) {
 	defer m.Close()
 	rt, err := millrace.New(nodeConfig(m.Store))
 	if err == nil {
-		err = rt.Register(millrace.Projection{Name: "totals", OnFailure: projection.ActionPark, Retry: projection.RetryPolicy{MaxAttempts: 1},
+		err = rt.Register(millrace.Projection{Name: "totals", OnFailure: projection.ActionPark,
+			Retry:           projection.RetryPolicy{MaxAttempts: 1},
 			MaxFailureShare: projection.NoLimit,
-			Handler:         m.Each(func(context.Context, kit.Tx, event.Envelope) error { return errors.New("division by zero") })})
+			Handler: m.Each(func(context.Context, kit.Tx, event.Envelope) error {
+				return errors.New("division by zero")
+			})})
 	}
 	if err == nil {
 		_, err = rt.RunUntilIdle(t.Context())
@@ -342,7 +373,10 @@ func TestProgramShowsAndSelectsDeadLettersByCurrentTypes(t *testing.T) {
 			"1": {"type Placed\n", "current type: Placed.v3\nbody: {\"cents\":500}\n"},
 			"3": {"type Placed.v3\n", "\nbody: {\"cents\":7}\n"},
 			"4": {"type Both\n", "current type: Paid\nbody: {}\ncurrent type: Sent\nbody: {}\n"},
-			"6": {"type Bad\n", "the body is as stored: decode event 6 (Bad of stream \"s\") as Paid: the upcaster failed at \"Bad\": on purpose\nbody: {}\n"},
+			"6": {
+				"type Bad\n",
+				"the body is as stored: decode event 6 (Bad of stream \"s\") as Paid: the upcaster failed at \"Bad\": on purpose\nbody: {}\n",
+			},
 			"7": {"type Worse\n", "the upcaster failed at \"Worse\": ", "on purpose", "\nbody: {}\n"},
 			"9": {"type Strange\n", "\nbody: {\"x\":1}\n"},
 		} {
@@ -353,31 +387,40 @@ func TestProgramShowsAndSelectsDeadLettersByCurrentTypes(t *testing.T) {
 				}
 			}
 			plain := p.must(t, done, "dead-letters", "show", "totals", id)
-			if out := program.must(t, done, "dead-letters", "show", "totals", id, "--stored"); out != plain || strings.Contains(out, "current type") {
+			if out := program.must(t, done, "dead-letters", "show", "totals", id, "--stored"); out != plain ||
+				strings.Contains(out, "current type") {
 				t.Errorf("dead letter %s as stored: %s, and without a registry: %s", id, out, plain)
 			}
 		}
 		for id, want := range map[string]string{
-			"1": `"type":"Placed.v3"`, "4": `"parts":[{"tenant":"default","position":4,"stream":"s","version":4,"part":1,"type":"Paid"`, "6": `"unreadable":"decode event 6 `,
+			"1": `"type":"Placed.v3"`,
+			"4": `"parts":[{"tenant":"default","position":4,"stream":"s","version":4,"part":1,"type":"Paid"`,
+			"6": `"unreadable":"decode event 6 `,
 		} {
-			if out := program.must(t, done, "dead-letters", "show", "totals", id, "--json"); !strings.Contains(out, want) || (id == "4") == strings.Contains(out, `"event":`) {
+			if out := program.must(t, done, "dead-letters", "show", "totals", id, "--json"); !strings.Contains(out,
+				want) || (id == "4") == strings.Contains(out, `"event":`) {
 				t.Errorf("dead letter %s: %s, want %s", id, out, want)
 			}
 		}
 		for line, want := range map[string]string{
-			"--type Placed.v3": "4\n", "--type Placed --stored": "2\n", "--type Paid": "3\n", "--type Sent": "1\n", "--type Noted": "2\n",
+			"--type Placed.v3": "4\n", "--type Placed --stored": "2\n", "--type Paid": "3\n", "--type Sent": "1\n",
+			"--type Noted": "2\n",
 		} {
-			if out := program.must(t, done, append([]string{"dead-letters", "count", "totals"}, strings.Fields(line)...)...); out != want {
+			if out := program.must(t, done, append([]string{"dead-letters", "count", "totals"},
+				strings.Fields(line)...)...); out != want {
 				t.Errorf("count %s: %q, want %q", line, out, want)
 			}
 		}
-		if out := program.must(t, misused, "dead-letters", "list", "totals", "--type", "Placed"); !strings.Contains(out, `it becomes "Placed.v3"`) {
+		if out := program.must(t, misused, "dead-letters", "list", "totals", "--type", "Placed"); !strings.Contains(out,
+			`it becomes "Placed.v3"`) {
 			t.Error(out)
 		}
-		if out := program.must(t, done, "dead-letters", "discard", "totals", "--type", "Placed.v3", "--limit", "3", "--yes"); out != "totals: discarded 3 events\n" {
+		if out := program.must(t, done, "dead-letters", "discard", "totals", "--type", "Placed.v3", "--limit", "3",
+			"--yes"); out != "totals: discarded 3 events\n" {
 			t.Error(out)
 		}
-		if out := p.must(t, done, "dead-letters", "list", "totals", "--json"); strings.Count(out, `"type":"Placed`) != 1 || !strings.Contains(out, `"position":8,`) {
+		if out := p.must(t, done, "dead-letters", "list", "totals", "--json"); strings.Count(out,
+			`"type":"Placed`) != 1 || !strings.Contains(out, `"position":8,`) {
 			t.Error(out)
 		}
 	})

@@ -21,21 +21,26 @@ func TestReplayOutOfOrderIsRefusedAndExplained(t *testing.T) {
 				t.Errorf("printed %q, want %q", out, want)
 			}
 		}
-		if out := p.must(t, failed, "dead-letters", "replay", "totals", "--all", "--json"); !strings.Contains(out, `"done":0,"failed":0,"refused":{"events":1,"streams":["order-1"]}`) {
+		if out := p.must(t, failed, "dead-letters", "replay", "totals", "--all", "--json"); !strings.Contains(out,
+			`"done":0,"failed":0,"refused":{"events":1,"streams":["order-1"]}`) {
 			t.Error(out)
 		}
-		if out := p.must(t, done, "dead-letters", "list", "totals"); !strings.Contains(out, "replay refused, later events of the stream are handled; division by zero") {
+		if out := p.must(t, done, "dead-letters", "list", "totals"); !strings.Contains(out,
+			"replay refused, later events of the stream are handled; division by zero") {
 			t.Error(out)
 		}
 		out := p.must(t, done, "dead-letters", "show", "totals", "1")
-		if !strings.Contains(out, "error: division by zero\n") || !strings.Contains(out, "replay: refused, since later events of the stream are handled; ") {
+		if !strings.Contains(out, "error: division by zero\n") ||
+			!strings.Contains(out, "replay: refused, since later events of the stream are handled; ") {
 			t.Error(out)
 		}
-		if out := p.must(t, done, "dead-letters", "show", "totals", "1", "--json"); !strings.Contains(out, `"outOfOrder":true`) {
+		if out := p.must(t, done, "dead-letters", "show", "totals", "1", "--json"); !strings.Contains(out,
+			`"outOfOrder":true`) {
 			t.Error(out)
 		}
 		// Its handler is called now, and is not repaired.
-		if out := p.must(t, failed, "dead-letters", "replay", "totals", "1", "--out-of-order"); !strings.Contains(out, "1 event failed again") {
+		if out := p.must(t, failed, "dead-letters", "replay", "totals", "1", "--out-of-order"); !strings.Contains(out,
+			"1 event failed again") {
 			t.Error(out)
 		}
 	})

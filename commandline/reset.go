@@ -58,7 +58,8 @@ applied. To begin again with an empty read model, use projections rebuild.`,
 	return cmd
 }
 
-func (c *cli) reset(ctx context.Context, s store, sure yes, id millrace.ProjectionID, position int64, opts admin.ResetOptions) error {
+func (c *cli) reset(ctx context.Context, s store, sure yes, id millrace.ProjectionID, position int64,
+	opts admin.ResetOptions) error {
 	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
 	if err != nil {
 		return err
@@ -68,7 +69,8 @@ func (c *cli) reset(ctx context.Context, s store, sure yes, id millrace.Projecti
 	if position > at {
 		effect = fmt.Sprintf("the events from %d to %d are never applied", at+1, position)
 	}
-	if err := c.confirm(sure, "set the checkpoint of %s from %d to %d: %s", report.Name(id), at, position, effect); err != nil {
+	if err := c.confirm(sure, "set the checkpoint of %s from %d to %d: %s", report.Name(id), at, position,
+		effect); err != nil {
 		return err
 	}
 	a, err := admin.New(s)

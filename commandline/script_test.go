@@ -49,8 +49,8 @@ type night struct {
 	watch    *watching
 }
 
-// TestPersonOnCall drives the whole command line against running nodes, in the order of a night on call, while the projections are
-// watched. What it prints is the same for both stores.
+// TestPersonOnCall drives the whole command line against running nodes, in the order of a night on call, while the
+// projections are watched. What it prints is the same for both stores.
 func TestPersonOnCall(t *testing.T) {
 	t.Parallel()
 	onEachSoundStore(t, func(t *testing.T, p place) {
@@ -217,8 +217,8 @@ func (n *night) rebuilds() {
 	n.rows("totals")
 }
 
-// deploysVersions replaces a projection in all tenants by a new version, while events arrive in one of them, and readers query. In
-// PostgreSQL the nodes of the old release continue to run. A file has one node at a time.
+// deploysVersions replaces a projection in all tenants by a new version, while events arrive in one of them, and
+// readers query. In PostgreSQL the nodes of the old release continue to run. A file has one node at a time.
 func (n *night) deploysVersions() {
 	n.say("events arrive in tenant globex, and readers query its mails")
 	flow, stop := startTraffic(n.t, n.models, full("globex", "mails"))
@@ -252,7 +252,8 @@ func (n *night) deploysVersions() {
 	flow.flows()
 	stop()
 	n.say("no reader has missed a row, or has seen the past")
-	n.t.Logf("%d queries, %d acknowledged events, %d events", flow.queries.Load(), flow.acknowledged.Load(), flow.floor.Load())
+	n.t.Logf("%d queries, %d acknowledged events, %d events", flow.queries.Load(), flow.acknowledged.Load(),
+		flow.floor.Load())
 	n.rows("mails")
 	n.await(n.t, `^.*\n(?:\S+ +1 +live\n){4}$`, "projections", "list", "--all-tenants")
 	n.step(done, "projections", "list", "--all-tenants")

@@ -52,18 +52,30 @@ func (c *cli) printDetail(d admin.Detail) error {
 	if err := c.say("%s", line); err != nil {
 		return err
 	}
-	tenures := console.Table{Columns: []console.Column{{Title: "node"}, {Title: "partition", Right: true}, {Title: "epoch", Right: true}, {Title: "began"}, {Title: "ended"}}}
+	tenures := console.Table{
+		Columns: []console.Column{
+			{Title: "node"}, {Title: "partition", Right: true}, {Title: "epoch", Right: true}, {Title: "began"},
+			{Title: "ended"},
+		},
+	}
 	for _, t := range d.Tenures {
 		tenures.Add(cmp.Or(t.NodeName, t.Node), number(t.Partition), number(t.Epoch), moment(t.Began), moment(t.Ended))
 	}
 	if err := c.table(tenures, "no node is known that ran it"); err != nil {
 		return err
 	}
-	batches := console.Table{Columns: []console.Column{{Title: "batch ended"}, {Title: "partition", Right: true}, {Title: "events", Right: true}, {Title: "duration", Right: true}, {Title: "fault"}}}
-	for _, b := range d.Batches {
-		batches.Add(moment(b.Ended), number(b.Partition), number(b.Events), b.Duration.Round(time.Millisecond).String(), b.Fault)
+	batches := console.Table{
+		Columns: []console.Column{
+			{Title: "batch ended"}, {Title: "partition", Right: true}, {Title: "events", Right: true},
+			{Title: "duration", Right: true}, {Title: "fault"},
+		},
 	}
-	if err := c.table(batches, "no batch is known: only those of the projections that are the furthest behind are published"); err != nil {
+	for _, b := range d.Batches {
+		batches.Add(moment(b.Ended), number(b.Partition), number(b.Events), b.Duration.Round(time.Millisecond).String(),
+			b.Fault)
+	}
+	if err := c.table(batches,
+		"no batch is known: only those of the projections that are the furthest behind are published"); err != nil {
 		return err
 	}
 	if len(d.Minutes) == 0 {
@@ -80,7 +92,12 @@ func moment(t time.Time) string {
 }
 
 func minutesTable(minutes []admin.Minute) console.Table {
-	table := console.Table{Columns: []console.Column{{Title: "minute"}, {Title: "events", Right: true}, {Title: "behind", Right: true}, {Title: "lag", Right: true}}}
+	table := console.Table{
+		Columns: []console.Column{
+			{Title: "minute"}, {Title: "events", Right: true}, {Title: "behind", Right: true},
+			{Title: "lag", Right: true},
+		},
+	}
 	for _, m := range minutes {
 		table.Add(m.At.Format(time.TimeOnly), number(m.Applied), number(m.Behind), m.Lag.String())
 	}

@@ -47,7 +47,8 @@ type events interface {
 }
 
 // appendFunc appends in a transaction.
-type appendFunc func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+type appendFunc func(ctx context.Context, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error)
 
 // database is a store in PostgreSQL.
 type database struct{ *pgstore.Store }
@@ -79,13 +80,15 @@ func (f file) of(tenant string) (events, error) {
 	return f.ForTenant(tenant)
 }
 
-func (d database) inTx(ctx context.Context, tenant string, fn func(ctx context.Context, append appendFunc) error) error {
+func (d database) inTx(ctx context.Context, tenant string,
+	fn func(ctx context.Context, append appendFunc) error) error {
 	t, err := d.ForTenant(tenant)
 	if err != nil {
 		return err
 	}
 	return t.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return fn(ctx, func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+		return fn(ctx, func(ctx context.Context, stream string,
+			expected event.Expected, events ...event.Event) (event.Appended, error) {
 			return t.AppendTx(ctx, tx, stream, expected, events...)
 		})
 	})
@@ -97,7 +100,8 @@ func (f file) inTx(ctx context.Context, tenant string, fn func(ctx context.Conte
 		return err
 	}
 	return f.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		return fn(ctx, func(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+		return fn(ctx, func(ctx context.Context, stream string,
+			expected event.Expected, events ...event.Event) (event.Appended, error) {
 			return t.AppendTx(ctx, tx, stream, expected, events...)
 		})
 	})

@@ -43,7 +43,9 @@ func (c *cli) withSummary(fn func(summary admin.Summary) error) func(*cobra.Comm
 }
 
 func (c *cli) printSummary(s admin.Summary) error {
-	lines := []string{fmt.Sprintf("nodes: %d; parked events: %d; projections: %s", len(s.Nodes), s.Parked, report.States(s.States))}
+	lines := []string{
+		fmt.Sprintf("nodes: %d; parked events: %d; projections: %s", len(s.Nodes), s.Parked, report.States(s.States)),
+	}
 	for _, p := range s.Lagging {
 		lines = append(lines, fmt.Sprintf("%s, %s, behind by %d", report.Name(p.ID), p.State, p.Behind))
 	}

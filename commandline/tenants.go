@@ -60,7 +60,8 @@ models can still be read.`, func(ctx context.Context, s store, name string) erro
 		cmd.Args, cmd.ValidArgsFunction = cobra.MinimumNArgs(1), c.completeTenants
 	}
 	create.ValidArgsFunction = nil // the names are new
-	return group("tenants", "List, create, archive, recover, move and drop tenants", append([]*cobra.Command{list, c.recoverCommand()}, all...)...)
+	return group("tenants", "List, create, archive, recover, move and drop tenants",
+		append([]*cobra.Command{list, c.recoverCommand()}, all...)...)
 }
 
 func (c *cli) unarchiveCommand() *cobra.Command {
@@ -77,13 +78,15 @@ any more, give its name as the error shows it by --not-moved-to.`,
 			}
 			return s.UnarchiveTenant(ctx, name)
 		})
-	cmd.Flags().StringVar(&notMovedTo, "not-moved-to", "", "the name of a store that does not have the tenant, although a move to it began")
+	cmd.Flags().StringVar(&notMovedTo, "not-moved-to", "",
+		"the name of a store that does not have the tenant, although a move to it began")
 	return cmd
 }
 
 // warnOfSetup says what new tenants may lack, before they are created: a node may use them at once.
 func (c *cli) warnOfSetup() {
-	_, _ = fmt.Fprintln(c.errs, "this command cannot know the set-up steps of your program: what they create is missing in new tenants until it calls Migrate")
+	_, _ = fmt.Fprintln(c.errs,
+		"this command cannot know the set-up steps of your program: what they create is missing in new tenants until it calls Migrate")
 }
 
 func withAdmin(s store, do func(a *admin.Admin) error) error {
@@ -95,7 +98,8 @@ func withAdmin(s store, do func(a *admin.Admin) error) error {
 }
 
 // eachTenant returns a command that does one thing to each of the tenants that its arguments name.
-func (c *cli) eachTenant(verb, past, short, long string, do func(ctx context.Context, s store, name string) error) *cobra.Command {
+func (c *cli) eachTenant(verb, past, short, long string,
+	do func(ctx context.Context, s store, name string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " TENANT...", Short: short, Long: long, Example: "  millrace tenants " + verb + " acme",
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
@@ -137,7 +141,8 @@ must be repeated.`,
 		}),
 	}
 	sure.add(cmd)
-	cmd.Flags().BoolVar(&opts.Dependents, "dependents", false, "also drop views, functions and foreign keys outside of the tenant's schema that depend on it; a file has none")
+	cmd.Flags().BoolVar(&opts.Dependents, "dependents", false,
+		"also drop views, functions and foreign keys outside of the tenant's schema that depend on it; a file has none")
 	return cmd
 }
 
@@ -204,7 +209,11 @@ func (c *cli) listTenants(ctx context.Context, s store) error {
 		return err
 	}
 	all := tenantsJSON{Tenants: []tenantJSON{}}
-	table := console.Table{Columns: []console.Column{{Title: "tenant", Least: 12}, {Title: "state"}, {Title: "last position", Right: true}}}
+	table := console.Table{
+		Columns: []console.Column{
+			{Title: "tenant", Least: 12}, {Title: "state"}, {Title: "last position", Right: true},
+		},
+	}
 	for _, t := range tenants {
 		all.Tenants = append(all.Tenants, tenantJSON{t.Tenant, t.State, t.Head})
 		table.Add(t.Tenant, string(t.State), number(t.Head))

@@ -25,22 +25,37 @@ func TestRecoverNeedsToKnowHowEachProjectionContinues(t *testing.T) {
 			says   string
 			args   []string
 		}{
-			{misused, "say how these projections continue too, or use --others: mails", []string{"acme", "--continue", "totals"}},
+			{
+				misused, "say how these projections continue too, or use --others: mails",
+				[]string{"acme", "--continue", "totals"},
+			},
 			{misused, `--others must be continue or rebuild: "skip"`, []string{"acme", "--others", "skip"}},
-			{misused, "recover acme, whose restored events end at 1: mails is set from 1 to 0; totals is rebuilt: add --yes", []string{"acme", "--reset", "mails=0", "--others", "rebuild"}},
-			{misused, `unknown projection "sums"`, []string{"acme", "--continue", "sums", "--others", "continue", "--yes"}},
+			{
+				misused,
+				"recover acme, whose restored events end at 1: mails is set from 1 to 0; totals is rebuilt: add --yes",
+				[]string{"acme", "--reset", "mails=0", "--others", "rebuild"},
+			},
+			{
+				misused, `unknown projection "sums"`,
+				[]string{"acme", "--continue", "sums", "--others", "continue", "--yes"},
+			},
 			{misused, `unknown tenant`, []string{"globex"}},
 			{misused, "", []string{"acme", "globex"}},
 			{failed, "the end of the restored events, 2, is above the last event, 1", []string{"acme", "--end", "2"}},
-			{failed, `"mails": the projection runs: pause the tenant first`, []string{"acme", "--reset", "mails=0", "--others", "continue", "--yes"}},
+			{
+				failed, `"mails": the projection runs: pause the tenant first`,
+				[]string{"acme", "--reset", "mails=0", "--others", "continue", "--yes"},
+			},
 		} {
 			_, errs, status := p.run(t, append([]string{"tenants", "recover"}, refused.args...)...)
 			if status != refused.status || !strings.Contains(errs, refused.says) {
 				t.Errorf("%q: status %d: %s", refused.args, status, errs)
 			}
 		}
-		for _, unchanged := range []string{"acme/mails runs, and was left as it is", "acme/totals runs, and was left as it is"} {
-			if out := p.must(t, done, "tenants", "recover", "acme", "--others", "continue", "--yes"); !strings.Contains(out, unchanged) {
+		for _, unchanged := range []string{"acme/mails runs, and was left as it is",
+			"acme/totals runs, and was left as it is"} {
+			if out := p.must(t, done, "tenants", "recover", "acme", "--others", "continue",
+				"--yes"); !strings.Contains(out, unchanged) {
 				t.Error(out)
 			}
 		}
@@ -62,7 +77,8 @@ func TestTenantsCreateSaysThatItKnowsNoSteps(t *testing.T) {
 		t.Parallel()
 		dsn := pgtest.Database(t)
 		p := place{name: "postgres", at: dsn, flags: []string{"--database-url", dsn}}
-		store, err := pgstore.Open(t.Context(), dsn, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL("create table totals (n bigint)")}})
+		store, err := pgstore.Open(t.Context(), dsn,
+			pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL("create table totals (n bigint)")}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +93,8 @@ func TestTenantsCreateSaysThatItKnowsNoSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Pool().Exec(t.Context(), "insert into "+acme.EventsSchema()+".totals values (1)"); err != nil {
+		if _, err := store.Pool().Exec(t.Context(), "insert into "+acme.EventsSchema()+
+			".totals values (1)"); err != nil {
 			t.Errorf("after the program has completed the tenant: %v", err)
 		}
 	})
@@ -98,7 +115,8 @@ func TestUnarchiveOfATenantThatHasMoved(t *testing.T) {
 		if !found || !strings.HasPrefix(target, `file "`+to+`", id `) {
 			t.Fatalf("printed %q", refused)
 		}
-		if out := p.must(t, failed, "tenants", "unarchive", "acme", "--not-moved-to", "another"); !strings.Contains(out, `and not to "another"`) {
+		if out := p.must(t, failed, "tenants", "unarchive", "acme", "--not-moved-to", "another"); !strings.Contains(out,
+			`and not to "another"`) {
 			t.Errorf("printed %q", out)
 		}
 		other.must(t, done, "tenants", "drop", "acme", "--yes")

@@ -18,7 +18,8 @@ import (
 type seen struct{ rows, highest, sum int64 }
 
 func (m models) look(ctx context.Context, view, tenant string) (seen, error) {
-	values, err := m.Numbers(ctx, fmt.Sprintf(`select count(*), coalesce(max(position), 0), cast(coalesce(sum(position), 0) as bigint)
+	values, err := m.Numbers(ctx,
+		fmt.Sprintf(`select count(*), coalesce(max(position), 0), cast(coalesce(sum(position), 0) as bigint)
 		from %s.%s where tenant = '%s'`, m.schema, view, tenant))
 	if err != nil {
 		return seen{}, err
@@ -26,8 +27,9 @@ func (m models) look(ctx context.Context, view, tenant string) (seen, error) {
 	return seen{values[0], values[1], values[2]}, nil
 }
 
-// traffic appends to a tenant, and queries a read model of it all the time. Each query must see the rows of all events up to some
-// position, each once. This position never falls. It is at least the last position for which WaitFor has returned.
+// traffic appends to a tenant, and queries a read model of it all the time. Each query must see the rows of all events
+// up to some position, each once. This position never falls. It is at least the last position for which WaitFor has
+// returned.
 type traffic struct {
 	models
 	t      *testing.T
@@ -90,8 +92,8 @@ func (f *traffic) failed(doing string, err error) bool {
 	return err != nil
 }
 
-// append appends n events, and returns the position of the last one. An append that was begun ends, so that every position is that of
-// an event.
+// append appends n events, and returns the position of the last one. An append that was begun ends, so that every
+// position is that of an event.
 func (f *traffic) append(stream string, n int) (position int64, ok bool) {
 	appended, err := f.tenant.Append(context.WithoutCancel(f.ctx), stream, event.Any, kit.SomeEvents(n)...)
 	if f.failed("append", err) {
@@ -141,7 +143,8 @@ func (f *traffic) flows() {
 	f.t.Helper()
 	queries, acknowledged, floor := f.queries.Load()+20, f.acknowledged.Load()+5, f.floor.Load()+50
 	eventually(f.t, "events and queries go on", func() bool {
-		return f.t.Failed() || f.queries.Load() >= queries && f.acknowledged.Load() >= acknowledged && f.floor.Load() >= floor
+		return f.t.Failed() || f.queries.Load() >= queries &&
+			f.acknowledged.Load() >= acknowledged && f.floor.Load() >= floor
 	})
 	if f.t.Failed() {
 		f.t.FailNow()

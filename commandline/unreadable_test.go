@@ -49,8 +49,14 @@ func TestCommandsPassEventsThatCannotBeReadByName(t *testing.T) {
 	}{
 		{[]string{"export"}, failed, []string{first, second, third, fourth}, []string{both}},
 		{[]string{"tail", "--json"}, failed, []string{first, second, third, fourth}, []string{both}},
-		{[]string{"tail", "-n", "2"}, failed, []string{"s1@1  T  " + reason, "s1@2  T  4"}, []string{"1 event of", "at position 3"}},
-		{[]string{"stream", "s0"}, failed, []string{"s0@1  T  1", "s0@2  T  " + reason}, []string{"1 event of", "at position 2"}},
+		{
+			[]string{"tail", "-n", "2"}, failed, []string{"s1@1  T  " + reason, "s1@2  T  4"},
+			[]string{"1 event of", "at position 3"},
+		},
+		{
+			[]string{"stream", "s0"}, failed, []string{"s0@1  T  1", "s0@2  T  " + reason},
+			[]string{"1 event of", "at position 2"},
+		},
 		{[]string{"stream", "s1", "--from", "2"}, done, []string{"s1@2  T  4"}, nil},
 		{[]string{"export", "--after", "3"}, done, []string{fourth}, nil},
 		{[]string{"count"}, done, []string{"4"}, nil},
@@ -84,7 +90,8 @@ func TestExportWithoutEventsThatCannotBeReadSaysSo(t *testing.T) {
 	p := withUnreadable(t)
 	file := filepath.Join(t.TempDir(), "all.ndjson.gz")
 	out := p.must(t, failed, "events", "export", "--output", file)
-	for _, want := range []string{"wrote 2 events up to position 4", "2 events of tenant \"default\" cannot be read, the first at position 2"} {
+	for _, want := range []string{"wrote 2 events up to position 4",
+		"2 events of tenant \"default\" cannot be read, the first at position 2"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("printed %q, want %q", out, want)
 		}
@@ -92,14 +99,16 @@ func TestExportWithoutEventsThatCannotBeReadSaysSo(t *testing.T) {
 	p.must(t, done, "tenants", "create", "copy")
 	for _, result := range []string{"imported 2 events\n", "imported 0 events; 2 events had been imported before\n"} {
 		out := p.must(t, failed, "events", "import", file, "--tenant", "copy")
-		for _, want := range []string{result, "line 2: event 2 (T of stream \"s0\", version 2) could not be read when the file was written: ERROR: the text",
+		for _, want := range []string{result,
+			"line 2: event 2 (T of stream \"s0\", version 2) could not be read when the file was written: ERROR: the text",
 			"line 3: event 3 ", "millrace: the file lacks 2 events that could not be read when it was written\n"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("printed %q, want %q", out, want)
 			}
 		}
 	}
-	if out := p.must(t, done, "events", "tail", "--tenant", "copy"); strings.Count(out, "\n") != 2 || !strings.Contains(out, "s0@1  T  1") || !strings.Contains(out, "s1@1  T  4") {
+	if out := p.must(t, done, "events", "tail", "--tenant", "copy"); strings.Count(out, "\n") != 2 ||
+		!strings.Contains(out, "s0@1  T  1") || !strings.Contains(out, "s1@1  T  4") {
 		t.Errorf("imported %q", out)
 	}
 }
@@ -135,26 +144,31 @@ func TestDeadLetterWhoseEventCannotBeReadIsShown(t *testing.T) {
 			status, reason = failed, "the event at position 1 does not match its checksum"
 		}
 		out := p.must(t, status, "dead-letters", "show", "totals", "1")
-		for _, want := range []string{"dead letter 1 of totals: parked\n", "event: position 1, order-1 version 1, type Poison\n", "error: division by zero\n", reason} {
+		for _, want := range []string{"dead letter 1 of totals: parked\n",
+			"event: position 1, order-1 version 1, type Poison\n", "error: division by zero\n", reason} {
 			if !strings.Contains(out, want) {
 				t.Errorf("printed %q, want %q", out, want)
 			}
 		}
-		if out := p.must(t, status, "dead-letters", "show", "totals", "1", "--json"); !strings.Contains(out, `"error":"division by zero"`) || !strings.Contains(out, `,"unreadable":"`) {
+		if out := p.must(t, status, "dead-letters", "show", "totals", "1", "--json"); !strings.Contains(out,
+			`"error":"division by zero"`) || !strings.Contains(out, `,"unreadable":"`) {
 			t.Error(out)
 		}
 		if out := p.must(t, done, "dead-letters", "show", "totals", "2"); !strings.Contains(out, "body: 12\n") {
 			t.Error(out)
 		}
 		if p.name == "postgres" {
-			if out := p.must(t, failed, "dead-letters", "replay", "totals", "1"); !strings.Contains(out, "1 event failed again") {
+			if out := p.must(t, failed, "dead-letters", "replay", "totals", "1"); !strings.Contains(out,
+				"1 event failed again") {
 				t.Error(out)
 			}
 		}
-		if out := p.must(t, misused, "dead-letters", "discard", "totals", "1", "7", "--yes"); !strings.Contains(out, "dead letter 7 of default/totals: ") {
+		if out := p.must(t, misused, "dead-letters", "discard", "totals", "1", "7", "--yes"); !strings.Contains(out,
+			"dead letter 7 of default/totals: ") {
 			t.Error(out)
 		}
-		if out := p.must(t, done, "dead-letters", "discard", "totals", "1", "--yes"); out != "totals: discarded 1 event\n" {
+		if out := p.must(t, done, "dead-letters", "discard", "totals", "1",
+			"--yes"); out != "totals: discarded 1 event\n" {
 			t.Error(out)
 		}
 	})

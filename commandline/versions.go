@@ -28,17 +28,23 @@ the command waits for it. With --all-tenants it swaps in all tenants in which th
 			}
 			ids, err := c.unswapped(ctx, s, names)
 			if err == nil {
-				err = c.confirm(sure, "let %s take the place of the earlier version in %s: its checkpoint and dead letters are deleted", names[0], plural(len(ids), "tenant"))
+				err = c.confirm(sure,
+					"let %s take the place of the earlier version in %s: its checkpoint and dead letters are deleted",
+					names[0], plural(len(ids), "tenant"))
 			}
 			if err != nil {
 				return err
 			}
-			return c.each(s, "swapped", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return pending(a.Swap(ctx, id, opts)) })
+			return c.each(s, "swapped", ids, func(a *admin.Admin,
+				id millrace.ProjectionID) error {
+				return pending(a.Swap(ctx, id, opts))
+			})
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}
 	sure.add(cmd)
-	cmd.Flags().DurationVar(&opts.CatchUp, "catch-up", 30*time.Second, "how long to wait until the version has caught up")
+	cmd.Flags().DurationVar(&opts.CatchUp, "catch-up", 30*time.Second,
+		"how long to wait until the version has caught up")
 	cmd.Flags().BoolVar(&opts.AllowParked, "allow-parked", false, "also if events of the version are parked")
 	return cmd
 }
@@ -46,12 +52,14 @@ the command waits for it. With --all-tenants it swaps in all tenants in which th
 // laterVersion returns an error unless a name has a version from 2 on.
 func laterVersion(name string) error {
 	if base, version := (millrace.ProjectionID{Name: name}).Version(); version < 2 {
-		return misuse("the argument must name a version from 2 on, such as %s: %q", projection.VersionName(base, 2), name)
+		return misuse("the argument must name a version from 2 on, such as %s: %q", projection.VersionName(base, 2),
+			name)
 	}
 	return nil
 }
 
-// unswapped returns the versions to swap: that of the tenant, or with --all-tenants those whose earlier version is still used.
+// unswapped returns the versions to swap: that of the tenant, or with --all-tenants those whose earlier version is
+// still used.
 func (c *cli) unswapped(ctx context.Context, s store, names []string) (ids []millrace.ProjectionID, err error) {
 	if !c.allTenants {
 		return c.targets(ctx, s, names)
@@ -78,12 +86,16 @@ deletes its checkpoints and dead letters. The earlier version is not affected. T
 			}
 			ids, err := c.targets(ctx, s, names)
 			if err == nil {
-				err = c.confirm(sure, "drop the version %s, with its read model, in %s", names[0], plural(len(ids), "tenant"))
+				err = c.confirm(sure, "drop the version %s, with its read model, in %s", names[0],
+					plural(len(ids), "tenant"))
 			}
 			if err != nil {
 				return err
 			}
-			return c.each(s, "dropped", ids, func(a *admin.Admin, id millrace.ProjectionID) error { return pending(a.DropVersion(ctx, id)) })
+			return c.each(s, "dropped", ids, func(a *admin.Admin,
+				id millrace.ProjectionID) error {
+				return pending(a.DropVersion(ctx, id))
+			})
 		}),
 		ValidArgsFunction: c.completeProjections,
 	}

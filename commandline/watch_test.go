@@ -22,7 +22,8 @@ func (p place) watch(t *testing.T) (w *watching, stop func()) {
 	ctx, interrupt := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended, errs := make(chan int, 1), new(lockedBuffer)
 	go func() {
-		ended <- execute(ctx, append([]string{"projections", "watch", "--interval", "50ms"}, p.flags...), Options{}, strings.NewReader(""), w, errs)
+		ended <- execute(ctx, append([]string{"projections", "watch", "--interval", "50ms"}, p.flags...), Options{},
+			strings.NewReader(""), w, errs)
 	}()
 	stop = sync.OnceFunc(func() {
 		interrupt()
@@ -42,8 +43,8 @@ func (w *watching) Write(frame []byte) (int, error) {
 	return len(frame), nil
 }
 
-// shows waits until the rows of a frame begin with these texts, and returns the part of the frame about projections. Spaces of any
-// number are equal.
+// shows waits until the rows of a frame begin with these texts, and returns the part of the frame about projections.
+// Spaces of any number are equal.
 func (w *watching) shows(rows ...string) (text string) {
 	w.t.Helper()
 	eventually(w.t, "the watch shows "+strings.Join(rows, "; "), func() bool {

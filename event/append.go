@@ -15,8 +15,8 @@ type Appending struct {
 type AppendFunc func(ctx context.Context, a Appending) (Appended, error)
 
 // AppendMiddleware returns an AppendFunc that wraps the next one: it measures, checks the events, or adds headers to
-// them from the context. It is called once, when the store is opened. The AppendFunc that it returns is called for each Append
-// and AppendTx, from several goroutines at once.
+// them from the context. It is called once, when the store is opened. The AppendFunc that it returns is called for each
+// Append and AppendTx, from several goroutines at once.
 //
 //	func traced(next event.AppendFunc) event.AppendFunc {
 //		return func(ctx context.Context, a event.Appending) (event.Appended, error) {
@@ -24,12 +24,12 @@ type AppendFunc func(ctx context.Context, a Appending) (Appended, error)
 //		}
 //	}
 //
-// The AppendFunc calls next with the context that it received, or with a context that it derived from that one. It may change
-// Events and Expected, but not Tenant or Stream. If it does not call next, nothing is appended, and Append returns the result
-// of the AppendFunc.
+// The AppendFunc calls next with the context that it received, or with a context that it derived from that one. It may
+// change Events and Expected, but not Tenant or Stream. If it does not call next, nothing is appended, and Append
+// returns the result of the AppendFunc.
 //
-// The events have the ids of their cause already (see CausedBy), and are stored with what the AppendFunc makes of them. An event that it
-// adds has only the ids that the AppendFunc sets.
+// The events have the ids of their cause already (see CausedBy), and are stored with what the AppendFunc makes of them.
+// An event that it adds has only the ids that the AppendFunc sets.
 type AppendMiddleware func(next AppendFunc) AppendFunc
 
 // WithHeaders returns a copy whose events also have these headers. Existing headers of an event are kept.

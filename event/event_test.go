@@ -13,8 +13,11 @@ func TestValidateNamesWhatCannotBeStored(t *testing.T) {
 		event Event
 		want  string // empty: it is fine
 	}{
-		"bare":                      {Event{Type: "T"}, ""},
-		"full":                      {Event{Type: "Tü", Body: []byte(`{"a":[1]}`), Headers: map[string]string{"": ""}, CausationID: "c", CorrelationID: "d"}, ""},
+		"bare": {Event{Type: "T"}, ""},
+		"full": {
+			Event{Type: "Tü", Body: []byte(`{"a":[1]}`), Headers: map[string]string{"": ""}, CausationID: "c",
+				CorrelationID: "d"}, "",
+		},
 		"scalar body":               {body(` "x" `), ""},
 		"no type":                   {Event{}, "event type is empty"},
 		"type not UTF-8":            {Event{Type: "\xff"}, "event type"},
@@ -60,7 +63,8 @@ func TestValidateNamesWhatCannotBeStored(t *testing.T) {
 // What is accepted must be valid and decode to text without NUL and without what JSON decoding puts in place of a lone
 // surrogate.
 func FuzzValidateBody(f *testing.F) {
-	for _, seed := range []string{`{"a":"\u0000"}`, `"\\u0000"`, `"\ud83d\ude00"`, `"\ud83d"`, "\"\xff\"", `[1,null]`, `"\\\u0000"`} {
+	for _, seed := range []string{`{"a":"\u0000"}`, `"\\u0000"`, `"\ud83d\ude00"`, `"\ud83d"`, "\"\xff\"", `[1,null]`,
+		`"\\\u0000"`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -91,7 +95,8 @@ func FuzzValidateBody(f *testing.F) {
 func TestHeadersThatAreTooLargeAreRefused(t *testing.T) {
 	e := Event{Type: "T", Headers: map[string]string{"h": strings.Repeat("x", 32<<20)}}
 	_, err := e.RawHeaders() // every append calls it
-	if want := "headers has 33554441 bytes as PostgreSQL prints it, of at most 33554432"; err == nil || err.Error() != want {
+	if want := "headers has 33554441 bytes as PostgreSQL prints it, of at most 33554432"; err == nil ||
+		err.Error() != want {
 		t.Errorf("error %v, want %q", err, want)
 	}
 }

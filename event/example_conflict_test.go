@@ -9,7 +9,8 @@ import (
 
 // A conflict has the actual version of the stream, so that the caller can read the new events and decide again.
 func ExampleVersionConflictError() {
-	err := fmt.Errorf("place the order: %w", &event.VersionConflictError{Stream: "order-1", Expected: event.Exact(2), Actual: 3})
+	err := fmt.Errorf("place the order: %w", &event.VersionConflictError{Stream: "order-1",
+		Expected: event.Exact(2), Actual: 3})
 	var conflict *event.VersionConflictError
 	if errors.As(err, &conflict) {
 		fmt.Println("read", conflict.Stream, "from version", 3, "on, which is at", conflict.Actual)

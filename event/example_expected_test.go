@@ -8,7 +8,8 @@ import (
 
 // An append says in which state its stream must be. With a key it can be repeated safely.
 func ExampleExpected() {
-	for _, e := range []event.Expected{event.Any, event.NoStream, event.Exact(7), event.Exact(7).WithKey("command-77")} {
+	for _, e := range []event.Expected{event.Any, event.NoStream, event.Exact(7),
+		event.Exact(7).WithKey("command-77")} {
 		version, exact := e.Version()
 		key, _ := e.Key()
 		fmt.Println(e, version, exact, key, e.Validate())

@@ -13,7 +13,8 @@ type OrderPlaced struct {
 
 func (OrderPlaced) EventType() string { return "OrderPlaced" }
 
-// A Go type names the type of its events, and is encoded as JSON. As decodes it. Without a Go type, Untyped and Decode do the same.
+// A Go type names the type of its events, and is encoded as JSON. As decodes it. Without a Go type, Untyped and Decode
+// do the same.
 func Example() {
 	placed := event.New(OrderPlaced{Customer: "Ada", Cents: 42_50})
 	fmt.Println(placed.Type, string(placed.Body), placed.Validate())

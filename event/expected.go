@@ -40,12 +40,13 @@ func Exact(n int64) Expected {
 	return Expected{kind: expectExact, version: n}
 }
 
-// WithKey returns e with an idempotency key. Of all appends to a tenant with one key only the first appends. The others return
-// the first one's result, whatever else they expect. A repeat wins over a version conflict, so an append that is sent
-// again after it succeeded succeeds again. An append that fails does not use its key up.
+// WithKey returns e with an idempotency key. Of all appends to a tenant with one key only the first appends. The others
+// return the first one's result, whatever else they expect. A repeat wins over a version conflict, so an append that is
+// sent again after it succeeded succeeds again. An append that fails does not use its key up.
 //
-// A key belongs to one stream and is 1 to 200 bytes long. The id of the command that led to the events is a good key. The
-// store keeps keys for a limited time (see pgstore.Options.KeyRetention, 7 days by default). After that a repeat may append again.
+// A key belongs to one stream and is 1 to 200 bytes long. The id of the command that led to the events is a good key.
+// The store keeps keys for a limited time (see pgstore.Options.KeyRetention, 7 days by default). After that a repeat
+// may append again.
 func (e Expected) WithKey(key string) Expected {
 	e.key, e.keyed = key, true
 	return e
@@ -90,19 +91,20 @@ func (e Expected) Validate() error {
 
 // Appended is the result of an append.
 type Appended struct {
-	// Positions are the positions of the events in the tenant's global order, in the order in which the events were given.
-	// They rise, but events of other streams may lie between them.
+	// Positions are the positions of the events in the tenant's global order, in the order in which the events were
+	// given. They rise, but events of other streams may lie between them.
 	Positions []int64
 	// Version is the stream's version after the append, which is the version of its last event.
 	Version int64
-	// Repeated reports that the idempotency key was used before. Then nothing was appended now, and Positions and Version
-	// are the results of the first append with the key.
+	// Repeated reports that the idempotency key was used before. Then nothing was appended now, and Positions and
+	// Version are the results of the first append with the key.
 	Repeated bool
 }
 
-// Last returns the position of the last event of the append, for WaitFor: a read model that has reached it shows what was appended. After
-// a repeat it is that of the first append with the key, so that a caller who repeats a command waits for the same events. It is 0 for an
-// Appended without events, which is the zero value, of a command that had nothing to append. WaitFor does not wait for 0.
+// Last returns the position of the last event of the append, for WaitFor: a read model that has reached it shows what
+// was appended. After a repeat it is that of the first append with the key, so that a caller who repeats a command
+// waits for the same events. It is 0 for an Appended without events, which is the zero value, of a command that had
+// nothing to append. WaitFor does not wait for 0.
 func (a Appended) Last() int64 {
 	if len(a.Positions) == 0 {
 		return 0
@@ -127,7 +129,8 @@ type VersionConflictError struct {
 }
 
 func (e *VersionConflictError) Error() string {
-	return fmt.Sprintf("%v: stream %s is at version %d, expected %v", ErrVersionConflict, excerpt.Quoted(e.Stream), e.Actual, e.Expected)
+	return fmt.Sprintf("%v: stream %s is at version %d, expected %v", ErrVersionConflict, excerpt.Quoted(e.Stream),
+		e.Actual, e.Expected)
 }
 
 // Unwrap returns ErrVersionConflict.

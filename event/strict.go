@@ -14,20 +14,21 @@ import (
 	"unicode"
 )
 
-// DecodeOption changes how As decodes a body, and how a typed handler does, such as one of pgstore.On: Strict and IncludeRedacted.
+// DecodeOption changes how As decodes a body, and how a typed handler does, such as one of pgstore.On: Strict and
+// IncludeRedacted.
 type DecodeOption struct{ strict, redacted bool }
 
-// Strict refuses a body that does not have the members that New writes for the Go type. Without it, a member that was renamed
-// decodes to the zero value, and nothing shows it.
+// Strict refuses a body that does not have the members that New writes for the Go type. Without it, a member that was
+// renamed decodes to the zero value, and nothing shows it.
 //
 //   - A member of the body for which the type has no field is ErrUnknownField.
-//   - A field for which the body has no member is ErrMissingField, since it would be zero without having been appended as zero. So is a null
-//     for a field that cannot be nil. A field whose tag has omitempty or omitzero may be missing: write that at a field
-//     that came later, if zero is right for the events before it.
+//   - A field for which the body has no member is ErrMissingField, since it would be zero without having been appended
+//     as zero. So is a null for a field that cannot be nil. A field whose tag has omitempty or omitzero may be missing:
+//     write that at a field that came later, if zero is right for the events before it.
 //
-// The error is a *DecodeError, with the position of the event and the path of the member. So the event is not retried. Names match as
-// in encoding/json, which ignores their case. A type with UnmarshalJSON or UnmarshalText decides itself what it accepts, and an interface
-// accepts everything.
+// The error is a *DecodeError, with the position of the event and the path of the member. So the event is not retried.
+// Names match as in encoding/json, which ignores their case. A type with UnmarshalJSON or UnmarshalText decides itself
+// what it accepts, and an interface accepts everything.
 var Strict = DecodeOption{strict: true}
 
 var (
@@ -37,7 +38,8 @@ var (
 	ErrMissingField = errors.New("the body has no such member")
 )
 
-// strictly returns the first difference between the members of a body that was decoded into v, a pointer, and the fields of its type.
+// strictly returns the first difference between the members of a body that was decoded into v, a pointer, and the
+// fields of its type.
 func strictly(e Envelope, v any) error {
 	s := strict{json.NewDecoder(bytes.NewReader(e.Body))}
 	s.UseNumber() // a number that no float64 has is no error
@@ -53,7 +55,8 @@ func strictly(e Envelope, v any) error {
 // strict reads a body that is known to be valid.
 type strict struct{ *json.Decoder }
 
-// value compares the next value with a type, nil for any value. It returns the path of the first difference, and what differs.
+// value compares the next value with a type, nil for any value. It returns the path of the first difference, and what
+// differs.
 func (s strict) value(t reflect.Type) (path string, err error) {
 	nilable := t == nil
 	for ; t != nil && t.Kind() == reflect.Pointer && !decodesItself(t); t = t.Elem() {
@@ -180,7 +183,8 @@ type field struct {
 	name     string
 	t        reflect.Type
 	optional bool
-	// depth is how deep the field is embedded. A tag that names a field wins over a field without a name at the same depth.
+	// depth is how deep the field is embedded. A tag that names a field wins over a field without a name at the same
+	// depth.
 	depth  int
 	tagged bool
 }
@@ -219,7 +223,8 @@ func dominates(f field, all []field) bool {
 	return rivals == 1
 }
 
-// collect appends the fields of a struct and of the structs that it embeds. Around are the structs that embed it, which it may embed again.
+// collect appends the fields of a struct and of the structs that it embeds. Around are the structs that embed it, which
+// it may embed again.
 func collect(to []field, t reflect.Type, depth int, optional bool, around []reflect.Type) []field {
 	if slices.Contains(around, t) {
 		return to
@@ -244,7 +249,9 @@ func collect(to []field, t reflect.Type, depth int, optional bool, around []refl
 			to = collect(to, inner, depth+1, optional || inner != f.Type, around)
 			continue
 		}
-		mayLack := optional || slices.ContainsFunc(strings.Split(options, ","), func(o string) bool { return o == "omitempty" || o == "omitzero" })
+		mayLack := optional ||
+			slices.ContainsFunc(strings.Split(options, ","),
+				func(o string) bool { return o == "omitempty" || o == "omitzero" })
 		to = append(to, field{cmp.Or(name, f.Name), f.Type, mayLack, depth, name != ""})
 	}
 	return to

@@ -87,8 +87,9 @@ func TestStrictTakesWhatNewWrites(t *testing.T) {
 	n := 7
 	for _, value := range []shaped{
 		{},
-		{Extra: &Extra{"n"}, Later: 1, Old: "o", Bill: &address{"b", &n}, Items: []address{{}, {"i", &n}}, Rates: map[string]address{"x": {}},
-			Raw: json.RawMessage(`[{}]`), Any: []any{map[string]any{"a": nil}}, private: 1, Secret: "s"},
+		{Extra: &Extra{"n"}, Later: 1, Old: "o", Bill: &address{"b", &n}, Items: []address{{}, {"i", &n}},
+			Rates: map[string]address{"x": {}},
+			Raw:   json.RawMessage(`[{}]`), Any: []any{map[string]any{"a": nil}}, private: 1, Secret: "s"},
 	} {
 		if value.Raw == nil {
 			value.Raw = json.RawMessage("null")
@@ -99,7 +100,8 @@ func TestStrictTakesWhatNewWrites(t *testing.T) {
 	strictlyDecodes[shaped](t, strings.Replace(whole, `"ID"`, `"id"`, 1))
 	strictlyDecodes[shaped](t, strings.Replace(whole, `{"a":[1]}`, `1e999`, 1))
 	strictlyDecodes[shaped](t, strings.Replace(whole, `"pair"`, `"old":null,"later":null,"note":"x","pair"`, 1))
-	strictlyDecodes[Nested](t, ` { "name" : "a", "inner" : [ {"name": "b", "inner": null}, {"name":"c","inner":[]} ] } `)
+	strictlyDecodes[Nested](t,
+		` { "name" : "a", "inner" : [ {"name": "b", "inner": null}, {"name":"c","inner":[]} ] } `)
 	strictlyDecodes[ambiguous](t, string(New(ambiguous{}).Body))
 	strictlyDecodes[own](t, `{"whatever":1}`)
 	strictlyDecodes[empty](t, `{}`)
@@ -144,7 +146,8 @@ func TestStrictNamesTheMemberThatDiffers(t *testing.T) {
 		}
 		_, err := As[shaped](e, Strict)
 		var failed *DecodeError
-		if !errors.As(err, &failed) || !errors.Is(err, c.want) || failed.Path != c.path || failed.Position != 7 || failed.Type != "shaped" {
+		if !errors.As(err, &failed) || !errors.Is(err, c.want) || failed.Path != c.path || failed.Position != 7 ||
+			failed.Type != "shaped" {
 			t.Errorf("%s: %v, want %v at %s", c.new, err, c.want, c.path)
 		}
 	}

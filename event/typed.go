@@ -16,8 +16,8 @@ import (
 // EventType is also called on the zero value of a type, to find the events that belong to it.
 type Typed interface{ EventType() string }
 
-// New returns an event with that body, encoded as JSON. If the body cannot be encoded, the append returns the error before it
-// writes anything.
+// New returns an event with that body, encoded as JSON. If the body cannot be encoded, the append returns the error
+// before it writes anything.
 func New[T Typed](body T) Event { return Untyped(body.EventType(), body) }
 
 // Of is a stored event with its decoded body. Envelope.Body is the body as stored.
@@ -26,9 +26,9 @@ type Of[T Typed] struct {
 	Body T
 }
 
-// As decodes an event as T. JSON members that T does not have are ignored, unless Strict is among the options. It returns a
-// *DecodeError if the event has another type or its body does not fit, and with ErrRedacted if the event is redacted, unless
-// IncludeRedacted is among the options.
+// As decodes an event as T. JSON members that T does not have are ignored, unless Strict is among the options. It
+// returns a *DecodeError if the event has another type or its body does not fit, and with ErrRedacted if the event is
+// redacted, unless IncludeRedacted is among the options.
 func As[T Typed](e Envelope, options ...DecodeOption) (Of[T], error) {
 	var body T // alone, since what json.Unmarshal gets is allocated
 	if want := body.EventType(); e.Type != want {
@@ -38,8 +38,8 @@ func As[T Typed](e Envelope, options ...DecodeOption) (Of[T], error) {
 	return Of[T]{Envelope: e, Body: body}, err
 }
 
-// Decode decodes the body into v, as json.Unmarshal does. It returns a *DecodeError if the body does not fit. For a redacted event the
-// error is ErrRedacted. With IncludeRedacted there is none, and v is unchanged.
+// Decode decodes the body into v, as json.Unmarshal does. It returns a *DecodeError if the body does not fit. For a
+// redacted event the error is ErrRedacted. With IncludeRedacted there is none, and v is unchanged.
 func (e Envelope) Decode(v any, options ...DecodeOption) error {
 	if e.Redacted() {
 		if slices.Contains(options, IncludeRedacted) {
@@ -56,8 +56,8 @@ func (e Envelope) Decode(v any, options ...DecodeOption) error {
 	return nil
 }
 
-// DecodeError is returned for a body that does not decode. The same body never decodes, so a projection does not retry an
-// event whose handler returns a DecodeError.
+// DecodeError is returned for a body that does not decode. The same body never decodes, so a projection does not retry
+// an event whose handler returns a DecodeError.
 type DecodeError struct {
 	// Position is 0 if the event is not stored yet.
 	Position int64
@@ -71,7 +71,10 @@ type DecodeError struct {
 }
 
 func newDecodeError(e Envelope, v any, err error) *DecodeError {
-	failed := &DecodeError{Position: e.Position, Stream: e.Stream, Type: e.Type, Into: strings.TrimPrefix(fmt.Sprintf("%T", v), "*"), Err: err}
+	failed := &DecodeError{
+		Position: e.Position, Stream: e.Stream, Type: e.Type, Into: strings.TrimPrefix(fmt.Sprintf("%T", v), "*"),
+		Err: err,
+	}
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
 		failed.Path = pathAt(e.Body, mismatch.Offset)
@@ -87,7 +90,8 @@ func (e *DecodeError) Error() string {
 	if e.Position == 0 { // it is not stored
 		return fmt.Sprintf("decode the body of an event of type %s as %s%s: %v", excerpt.Of(e.Type), e.Into, at, e.Err)
 	}
-	return fmt.Sprintf("decode event %d (%s of stream %s) as %s%s: %v", e.Position, excerpt.Of(e.Type), excerpt.Quoted(e.Stream), e.Into, at, e.Err)
+	return fmt.Sprintf("decode event %d (%s of stream %s) as %s%s: %v", e.Position, excerpt.Of(e.Type),
+		excerpt.Quoted(e.Stream), e.Into, at, e.Err)
 }
 
 // Unwrap returns the error of the decoder.

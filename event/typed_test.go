@@ -28,13 +28,16 @@ func TestTypedEventIsNamedByItsBody(t *testing.T) {
 	if err := e.Validate(); err != nil || e.Type != "placed" || !strings.Contains(string(e.Body), `"amount":3`) {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if err := New(broken{}).Validate(); err == nil || !strings.Contains(err.Error(), `encode the body of event "broken"`) {
+	if err := New(broken{}).Validate(); err == nil ||
+		!strings.Contains(err.Error(), `encode the body of event "broken"`) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestTypedEventIsDecodedAndKeepsItsEnvelope(t *testing.T) {
-	e := Envelope{Position: 7, Stream: "order-1", Version: 2, Type: "placed", Body: []byte(`{"amount":3,"unknown":{"a":[]}}`)}
+	e := Envelope{
+		Position: 7, Stream: "order-1", Version: 2, Type: "placed", Body: []byte(`{"amount":3,"unknown":{"a":[]}}`),
+	}
 	of, err := As[placed](e)
 	if err != nil || of.Body.Amount != 3 || of.Position != 7 || string(of.Envelope.Body) != string(e.Body) {
 		t.Errorf("%+v, %v", of, err)

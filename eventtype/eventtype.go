@@ -1,5 +1,6 @@
-// Package eventtype has the registry of a program's event types. With it, a program changes its event types for years, and handlers and
-// readers only ever meet the current ones: old events are never migrated, but upcast each time that they are read.
+// Package eventtype has the registry of a program's event types. With it, a program changes its event types for years,
+// and handlers and readers only ever meet the current ones: old events are never migrated, but upcast each time that
+// they are read.
 //
 // # The registry
 //
@@ -13,38 +14,42 @@
 //	)
 //	store, err := pgstore.Open(ctx, dsn, pgstore.Options{Types: types})
 //
-// New checks everything, so that a program with a mistake does not start. A store with a registry refuses appends of types that are not
-// registered, with ErrNotRegistered, before it writes anything. A store without one works as if there were no package eventtype.
+// New checks everything, so that a program with a mistake does not start. A store with a registry refuses appends of
+// types that are not registered, with ErrNotRegistered, before it writes anything. A store without one works as if
+// there were no package eventtype.
 //
 // # Versions
 //
-// The version of an event type is a suffix of its name, as CloudEvents advises: "OrderPlaced.v2". A name without a suffix has version 1. A
-// name is stored with each event, so it never gets another meaning: a new shape is a new version, and a Go type of its own. Each older
-// version must lead to the newest one, over as many steps as there are.
+// The version of an event type is a suffix of its name, as CloudEvents advises: "OrderPlaced.v2". A name without a
+// suffix has version 1. A name is stored with each event, so it never gets another meaning: a new shape is a new
+// version, and a Go type of its own. Each older version must lead to the newest one, over as many steps as there are.
 //
-// A type is current if no upcaster leads away from it. Older types are only read, and may be appended while a release is rolled out.
+// A type is current if no upcaster leads away from it. Older types are only read, and may be appended while a release
+// is rolled out.
 //
 // # What is upcast
 //
-// Events are upcast wherever a program gets them: by ReadStream, ReadAll and Follow, and by all handlers of projections, also in
-// rebuilds and replays of dead letters. Selections name current types: those of ReadOptions, of Projection.Types, and of typed
-// handlers, and DeadLetterFilter.Type. They select the older events as well. An older type in a selection is an error, ErrOutdated.
+// Events are upcast wherever a program gets them: by ReadStream, ReadAll and Follow, and by all handlers of
+// projections, also in rebuilds and replays of dead letters. Selections name current types: those of ReadOptions, of
+// Projection.Types, and of typed handlers, and DeadLetterFilter.Type. They select the older events as well. An older
+// type in a selection is an error, ErrOutdated.
 //
-// Positions, streams, versions, headers, causation, correlation and times are those of the stored event. What the store does with
-// events by itself keeps them as they are stored: dead letters, moves, exports, erasures. So does a read with ReadOptions.Stored. A
-// projection.Failure has the stored event, too.
+// Positions, streams, versions, headers, causation, correlation and times are those of the stored event. What the store
+// does with events by itself keeps them as they are stored: dead letters, moves, exports, erasures. So does a read with
+// ReadOptions.Stored. A projection.Failure has the stored event, too.
 //
-// An event is split by Split: its parts have the same position, stream and version, and are numbered by Envelope.Part. A handler
-// handles all of them in one transaction or none, and a delivery is acknowledged after the last one. The limits of batches count stored
-// events. A reader that stops between the parts of an event, and continues later, begins again with the first.
+// An event is split by Split: its parts have the same position, stream and version, and are numbered by Envelope.Part.
+// A handler handles all of them in one transaction or none, and a delivery is acknowledged after the last one. The
+// limits of batches count stored events. A reader that stops between the parts of an event, and continues later, begins
+// again with the first.
 //
 // # Upcasters
 //
-// An upcaster is a pure function of the event: it may be called at any time, on several goroutines at once, and again for the same
-// event. An upcaster that returns an error or panics is the event's fault, like a body that does not decode. The error is an
-// *event.DecodeError with ErrUpcast. A projection does not try the event again, and parks it with its stream. A reader yields the
-// event as stored, with the error, and later events follow. No upcaster is called for a redacted event, which only gets the name of
-// the current type, or of each that it may become.
+// An upcaster is a pure function of the event: it may be called at any time, on several goroutines at once, and again
+// for the same event. An upcaster that returns an error or panics is the event's fault, like a body that does not
+// decode. The error is an *event.DecodeError with ErrUpcast. A projection does not try the event again, and parks it
+// with its stream. A reader yields the event as stored, with the error, and later events follow. No upcaster is called
+// for a redacted event, which only gets the name of the current type, or of each that it may become.
 //
 // docs/shapes.md has the order of releases.
 package eventtype
@@ -67,8 +72,8 @@ var (
 	ErrNotRegistered = upcast.ErrNotRegistered
 	// ErrOutdated is returned for a selection of an event type that becomes another. The error names the current type.
 	ErrOutdated = upcast.ErrOutdated
-	// ErrUpcast is in the *event.DecodeError for an event whose upcaster returned an error, panicked, or returned something else than it
-	// declares.
+	// ErrUpcast is in the *event.DecodeError for an event whose upcaster returned an error, panicked, or returned
+	// something else than it declares.
 	ErrUpcast = upcast.ErrUpcast
 )
 
@@ -79,9 +84,9 @@ type Types struct {
 	of map[string]reflect.Type
 }
 
-// New returns a registry. The order of the declarations does not matter, and a Go type may be declared several times. The error names
-// everything that is wrong: names whose version cannot be read, two Go types for a name, two upcasters of a type, targets that
-// are not declared, cycles, and versions that do not lead to the newest one.
+// New returns a registry. The order of the declarations does not matter, and a Go type may be declared several times.
+// The error names everything that is wrong: names whose version cannot be read, two Go types for a name, two upcasters
+// of a type, targets that are not declared, cycles, and versions that do not lead to the newest one.
 func New(declarations ...Declaration) (*Types, error) {
 	var names []string
 	var steps []upcast.Step
@@ -97,7 +102,8 @@ func New(declarations ...Declaration) (*Types, error) {
 			switch before := types[n.name]; {
 			case n.of == nil || before == n.of:
 			case before != nil:
-				found = append(found, fmt.Errorf("event type %s has two Go types: %v and %v", excerpt.Quoted(n.name), before, n.of))
+				found = append(found, fmt.Errorf("event type %s has two Go types: %v and %v",
+					excerpt.Quoted(n.name), before, n.of))
 			default:
 				types[n.name] = n.of
 			}
@@ -113,11 +119,13 @@ func New(declarations ...Declaration) (*Types, error) {
 	return &Types{graph, types}, nil
 }
 
-// Upcast returns the current events in place of a stored one, as handlers and readers get them. Tests of upcasters call it.
+// Upcast returns the current events in place of a stored one, as handlers and readers get them. Tests of upcasters call
+// it.
 func (t *Types) Upcast(e event.Envelope) ([]event.Envelope, error) { return t.Engine().Upcast(e) }
 
-// Stored returns the types of the stored events that a selection of current types selects: these types, and those that become them. It is for
-// a program that reads events as they are stored. Without types it returns none. Its errors are ErrNotRegistered and ErrOutdated.
+// Stored returns the types of the stored events that a selection of current types selects: these types, and those that
+// become them. It is for a program that reads events as they are stored. Without types it returns none. Its errors are
+// ErrNotRegistered and ErrOutdated.
 func (t *Types) Stored(current ...string) ([]string, error) {
 	selected, err := t.Engine().Select(current)
 	if err != nil {
@@ -126,9 +134,9 @@ func (t *Types) Stored(current ...string) ([]string, error) {
 	return selected.Types, nil
 }
 
-// Check returns an error for an event that the program would not append: ErrNotRegistered, or an *event.DecodeError if event.New does not
-// make such a body of the Go type of the event (see event.Strict). Stores only check the type. Check is for bodies that come from outside,
-// such as those of the command line.
+// Check returns an error for an event that the program would not append: ErrNotRegistered, or an *event.DecodeError if
+// event.New does not make such a body of the Go type of the event (see event.Strict). Stores only check the type. Check
+// is for bodies that come from outside, such as those of the command line.
 func (t *Types) Check(e event.Event) error {
 	if t == nil {
 		return nil
@@ -177,12 +185,13 @@ func Named(names ...string) (d Declaration) {
 	return d
 }
 
-// Upcast declares two Go types, and a function that leads from the event type of the first to that of the second. The options are
-// those of event.As: with event.Strict, a body of another shape is an error.
+// Upcast declares two Go types, and a function that leads from the event type of the first to that of the second. The
+// options are those of event.As: with event.Strict, a body of another shape is an error.
 func Upcast[Old, Current event.Typed](f func(old Old) (Current, error), options ...event.DecodeOption) Declaration {
 	from, fromErr := nameOf[Old]()
 	to, toErr := nameOf[Current]()
-	return Declaration{names: []named{from, to}, err: errors.Join(fromErr, toErr, missing(f == nil, "Upcast", from.name)),
+	return Declaration{names: []named{from, to}, err: errors.Join(fromErr,
+		toErr, missing(f == nil, "Upcast", from.name)),
 		step: &upcast.Step{From: from.name, To: []string{to.name}, Make: func(e event.Envelope) ([]event.Event, error) {
 			old, err := event.As[Old](e, options...)
 			if err != nil {
@@ -196,8 +205,8 @@ func Upcast[Old, Current event.Typed](f func(old Old) (Current, error), options 
 		}}}
 }
 
-// UpcastJSON declares an event type without a Go type, and a function that leads from it to another type. That one is declared
-// elsewhere. The function gets a copy of the body.
+// UpcastJSON declares an event type without a Go type, and a function that leads from it to another type. That one is
+// declared elsewhere. The function gets a copy of the body.
 func UpcastJSON(from, to string, f func(body json.RawMessage) (json.RawMessage, error)) Declaration {
 	return Declaration{names: []named{{name: from}}, err: missing(f == nil, "UpcastJSON", from),
 		step: &upcast.Step{From: from, To: []string{to}, Make: func(e event.Envelope) ([]event.Event, error) {
@@ -211,8 +220,8 @@ func Renamed(from, to string) Declaration {
 	return Declaration{names: []named{{name: from}}, step: &upcast.Step{From: from, To: []string{to}}}
 }
 
-// Split declares a Go type, and a function that makes one or more events in place of one. Only their types and bodies are used. Their
-// types are among to, and are declared elsewhere.
+// Split declares a Go type, and a function that makes one or more events in place of one. Only their types and bodies
+// are used. Their types are among to, and are declared elsewhere.
 func Split[Old event.Typed](f func(old Old) ([]event.Event, error), to ...string) Declaration {
 	from, err := nameOf[Old]()
 	return Declaration{names: []named{from}, err: errors.Join(err, missing(f == nil, "Split", from.name)),

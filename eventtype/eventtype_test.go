@@ -92,7 +92,10 @@ func TestRegistryNamesEverythingThatIsWrong(t *testing.T) {
 		"a cycle": {all{eventtype.Renamed("a", "b"), eventtype.Renamed("b", "c"), eventtype.Renamed("c", "a")},
 			[]string{`the upcasters form a cycle: "a" -> "b" -> "c" -> "a"`}},
 		"its own target": {all{eventtype.Renamed("a", "a")}, []string{`cycle: "a" -> "a"`}},
-		"a cycle through a split": {all{eventtype.Split(split, "paid", "shipped"), eventtype.Named("paid"), eventtype.Renamed("shipped", "paid-shipped")},
+		"a cycle through a split": {all{
+			eventtype.Split(split, "paid", "shipped"), eventtype.Named("paid"),
+			eventtype.Renamed("shipped", "paid-shipped"),
+		},
 			[]string{`cycle: "paid-shipped" -> "shipped" -> "paid-shipped"`}},
 		"no road from 1": {all{eventtype.Of[placed1](), eventtype.Of[placed3]()},
 			[]string{`event type "placed" has no upcaster, although "placed.v3" is newer`}},
@@ -104,10 +107,19 @@ func TestRegistryNamesEverythingThatIsWrong(t *testing.T) {
 			[]string{`event type "a" has no upcaster, although "a.v2" is newer`}},
 		"no earlier version": {all{eventtype.Of[placed3]()},
 			[]string{`no upcaster leads to event type "placed.v3": one from an earlier version is missing`}},
-		"one version, two names": {all{eventtype.Named("a", "a.v1")}, []string{`event types "a" and "a.v1" are the same version`}},
-		"an unknown target": {all{eventtype.Renamed("a", "b"), eventtype.Split(split, "paid", "shipped"), eventtype.Of[paid]()},
-			[]string{`of event type "a" leads to "b", which is not registered`, `of event type "paid-shipped" leads to "shipped", which is not`}},
-		"no targets": {all{eventtype.Split(split)}, []string{`the upcaster of event type "paid-shipped" has no targets`}},
+		"one version, two names": {
+			all{eventtype.Named("a", "a.v1")}, []string{`event types "a" and "a.v1" are the same version`},
+		},
+		"an unknown target": {all{
+			eventtype.Renamed("a", "b"), eventtype.Split(split, "paid", "shipped"), eventtype.Of[paid](),
+		},
+			[]string{
+				`of event type "a" leads to "b", which is not registered`,
+				`of event type "paid-shipped" leads to "shipped", which is not`,
+			}},
+		"no targets": {
+			all{eventtype.Split(split)}, []string{`the upcaster of event type "paid-shipped" has no targets`},
+		},
 		"a target twice": {all{eventtype.Split(split, "paid", "paid"), eventtype.Of[paid]()},
 			[]string{`names its target "paid" twice`}},
 		"an empty name": {all{eventtype.Named(""), eventtype.Renamed("a", "")},
@@ -115,13 +127,19 @@ func TestRegistryNamesEverythingThatIsWrong(t *testing.T) {
 		"a name that is no text": {all{eventtype.Named("a\x00")}, []string{"event type"}},
 		"an empty version": {all{eventtype.Named("a.v")},
 			[]string{`event type "a.v": its version ".v" must be a suffix such as .v2`}},
-		"no version at all": {all{eventtype.Named("a.v0", "b.v02", "c.v2a", "d.v-1", "e.v2.1", "f.V2", "g.v9999999999")},
+		"no version at all": {all{
+			eventtype.Named("a.v0", "b.v02", "c.v2a", "d.v-1", "e.v2.1", "f.V2", "g.v9999999999"),
+		},
 			[]string{`".v0"`, `".v02"`, `".v2a"`, `".v-1"`, `".v2.1"`, `".V2"`, `".v9999999999"`}},
 		"a zero value that panics": {all{eventtype.Of[*broken]()},
 			[]string{"find the event type of *eventtype_test.broken by its zero value", "on purpose"}},
-		"functions that are missing": {all{eventtype.Upcast[placed1, placed2](nil), eventtype.UpcastJSON("b", "paid", nil), eventtype.Of[paid](),
+		"functions that are missing": {all{eventtype.Upcast[placed1, placed2](nil),
+			eventtype.UpcastJSON("b", "paid", nil), eventtype.Of[paid](),
 			eventtype.Split[paidShipped](nil, "paid")},
-			[]string{`Upcast for event type "placed" is nil`, `UpcastJSON for event type "b" is nil`, `Split for event type "paid-shipped" is nil`}},
+			[]string{
+				`Upcast for event type "placed" is nil`, `UpcastJSON for event type "b" is nil`,
+				`Split for event type "paid-shipped" is nil`,
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			types, err := eventtype.New(c.of...)
@@ -152,7 +170,8 @@ func stored(eventType, body string) event.Envelope {
 }
 
 func TestUpcastFollowsTheRoadAndKeepsTheRest(t *testing.T) {
-	types := registry(t, append(chain(), eventtype.Renamed("old_placed", "placed"), eventtype.UpcastJSON("both", "paid-shipped", same))...)
+	types := registry(t, append(chain(), eventtype.Renamed("old_placed", "placed"),
+		eventtype.UpcastJSON("both", "paid-shipped", same))...)
 	for eventType, c := range map[string]struct {
 		body string
 		want []string
@@ -194,7 +213,8 @@ func TestUpcastFollowsTheRoadAndKeepsTheRest(t *testing.T) {
 
 func TestRedactedEventsGetTheNamesOfTheCurrentTypes(t *testing.T) {
 	types := registry(t, chain()...)
-	for eventType, want := range map[string][]string{"placed": {"placed.v3"}, "paid-shipped": {"paid", "shipped"}, "order_paid": {"paid"}} {
+	for eventType, want := range map[string][]string{"placed": {"placed.v3"}, "paid-shipped": {"paid", "shipped"},
+		"order_paid": {"paid"}} {
 		e := stored(eventType, `"redacted"`)
 		e.RawHeaders = []byte(`{"redacted":{"at":"2026-01-02T03:04:05Z"}}`)
 		if !e.Redacted() {
@@ -231,23 +251,40 @@ func TestFailedUpcastersAreErrorsOfTheEvent(t *testing.T) {
 	}{
 		"an error": {by(func(placed1) (placed2, error) { return placed2{}, onPurpose }), `{}`, onPurpose,
 			`decode event 7 (placed of stream "order-1") as placed.v2: the upcaster failed at "placed": on purpose`},
-		"a panic": {by(func(placed1) (placed2, error) { panic("on purpose") }), `{}`, projection.ErrHandlerPanic, "on purpose"},
+		"a panic": {
+			by(func(placed1) (placed2, error) { panic("on purpose") }), `{}`, projection.ErrHandlerPanic, "on purpose",
+		},
 		"another shape": {by(to2), `{"amount":3}`, nil,
 			`at amount: the upcaster failed at "placed": as eventtype_test.placed1: json: cannot unmarshal`},
-		"strict":           {eventtype.Upcast(to2, event.Strict), `{"amount":"3","x":1}`, event.ErrUnknownField, "at x"},
-		"no JSON":          {eventtype.Upcast(func(placed1) (badNew, error) { return badNew{make(chan int)}, nil }), `{}`, nil, "encode the body"},
-		"a broken body":    {byJSON(func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{"), nil }), `{}`, nil, "not one valid JSON"},
-		"an error of JSON": {byJSON(func(json.RawMessage) (json.RawMessage, error) { return nil, onPurpose }), `{}`, onPurpose, "on purpose"},
-		"another type":     {bySplit(event.New(paid{})), `{}`, nil, `it returned an event of type "paid", which is no target of it`},
-		"no event":         {bySplit(), `{}`, nil, "it returned no event"},
+		"strict": {
+			eventtype.Upcast(to2, event.Strict), `{"amount":"3","x":1}`, event.ErrUnknownField, "at x",
+		},
+		"no JSON": {
+			eventtype.Upcast(func(placed1) (badNew, error) { return badNew{make(chan int)}, nil }), `{}`, nil,
+			"encode the body",
+		},
+		"a broken body": {
+			byJSON(func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage("{"), nil }), `{}`, nil,
+			"not one valid JSON",
+		},
+		"an error of JSON": {
+			byJSON(func(json.RawMessage) (json.RawMessage, error) { return nil, onPurpose }), `{}`, onPurpose,
+			"on purpose",
+		},
+		"another type": {
+			bySplit(event.New(paid{})), `{}`, nil, `it returned an event of type "paid", which is no target of it`,
+		},
+		"no event": {bySplit(), `{}`, nil, "it returned no event"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			current, err := registry(t, c.by, eventtype.Named("placed.v2")).Upcast(stored("placed", c.body))
 			var failed *event.DecodeError
-			if !errors.As(err, &failed) || failed.Position != 7 || failed.Stream != "order-1" || failed.Type != "placed" || len(current) != 0 {
+			if !errors.As(err, &failed) || failed.Position != 7 || failed.Stream != "order-1" ||
+				failed.Type != "placed" || len(current) != 0 {
 				t.Fatalf("%v, error %v", current, err)
 			}
-			if !errors.Is(err, eventtype.ErrUpcast) || c.is != nil && !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.want) {
+			if !errors.Is(err, eventtype.ErrUpcast) || c.is != nil && !errors.Is(err, c.is) ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 		})
@@ -291,12 +328,19 @@ func TestCheckRefusesWhatNoGoTypeOfTheRegistryAppends(t *testing.T) {
 		"no Go type, a road": {event.Untyped("order_paid", nil), nil, ""},
 		"no members":         {event.Untyped("shipped", nil), nil, ""},
 		"a pointer":          {event.New(&paidBy{"Ada"}), nil, ""},
-		"not registered":     {event.Untyped("Placed", nil), eventtype.ErrNotRegistered, `event type "Placed" is not registered`},
-		"another shape":      {event.Untyped("paid", json.RawMessage(`{"cents":"5"}`)), nil, `the body of an event of type paid as eventtype_test.paid at cents: json: `},
-		"a misspelt member":  {event.Untyped("paid", json.RawMessage(`{"cent":5}`)), event.ErrUnknownField, "at cent: "},
-		"a missing member":   {event.Untyped("paid", json.RawMessage(`{}`)), event.ErrMissingField, "at cents: "},
-		"no body":            {event.Untyped("paid", nil), event.ErrMissingField, ""},
-		"a panic":            {event.Untyped("selfish", 1), projection.ErrHandlerPanic, "on purpose"},
+		"not registered": {
+			event.Untyped("Placed", nil), eventtype.ErrNotRegistered, `event type "Placed" is not registered`,
+		},
+		"another shape": {
+			event.Untyped("paid", json.RawMessage(`{"cents":"5"}`)), nil,
+			`the body of an event of type paid as eventtype_test.paid at cents: json: `,
+		},
+		"a misspelt member": {
+			event.Untyped("paid", json.RawMessage(`{"cent":5}`)), event.ErrUnknownField, "at cent: ",
+		},
+		"a missing member": {event.Untyped("paid", json.RawMessage(`{}`)), event.ErrMissingField, "at cents: "},
+		"no body":          {event.Untyped("paid", nil), event.ErrMissingField, ""},
+		"a panic":          {event.Untyped("selfish", 1), projection.ErrHandlerPanic, "on purpose"},
 	} {
 		err := types.Check(c.of)
 		var failed *event.DecodeError
@@ -318,10 +362,11 @@ func TestCheckRefusesWhatNoGoTypeOfTheRegistryAppends(t *testing.T) {
 
 // A function that changes the bytes that it gets changes no event.
 func TestUpcastersGetCopiesOfBodies(t *testing.T) {
-	types := registry(t, eventtype.Named("b"), eventtype.UpcastJSON("a", "b", func(body json.RawMessage) (json.RawMessage, error) {
-		body[1] = '9'
-		return body, nil
-	}))
+	types := registry(t, eventtype.Named("b"), eventtype.UpcastJSON("a",
+		"b", func(body json.RawMessage) (json.RawMessage, error) {
+			body[1] = '9'
+			return body, nil
+		}))
 	e := stored("a", `[1]`)
 	current, err := types.Upcast(e)
 	if err != nil || string(current[0].Body) != `[9]` || string(e.Body) != `[1]` {

@@ -38,7 +38,8 @@ type PaidAndShipped struct {
 
 func (PaidAndShipped) EventType() string { return "PaidAndShipped" }
 
-// A shop has changed its events over the years. Its handlers know the current ones only, and its old events stay as they are.
+// A shop has changed its events over the years. Its handlers know the current ones only, and its old events stay as
+// they are.
 func Example() {
 	check := func(err error) {
 		if err != nil {
@@ -68,7 +69,8 @@ func Example() {
 	check(err)
 	defer old.Close()
 	check(old.Migrate(ctx))
-	_, err = old.Append(ctx, "order-1", event.NoStream, event.New(ItemAddedV1{"12.50"}), event.New(PaidAndShipped{1250}))
+	_, err = old.Append(ctx, "order-1", event.NoStream, event.New(ItemAddedV1{"12.50"}),
+		event.New(PaidAndShipped{1250}))
 	check(err)
 	_, err = old.Append(ctx, "order-2", event.NoStream, event.New(ItemAddedV1{"7"}), event.Untyped("Payed", 700),
 		event.Untyped("cancelled", nil))

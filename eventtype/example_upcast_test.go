@@ -30,7 +30,10 @@ func ExampleTypes_Upcast() {
 		panic(err)
 	}
 	for i, name := range []string{"Ada Lovelace", "Plato"} {
-		e := event.Envelope{Position: int64(i + 1), Stream: "customer-1", Type: "CustomerRenamed", Body: fmt.Appendf(nil, `{"name": %q}`, name)}
+		e := event.Envelope{
+			Position: int64(i + 1), Stream: "customer-1", Type: "CustomerRenamed",
+			Body: fmt.Appendf(nil, `{"name": %q}`, name),
+		}
 		current, err := types.Upcast(e)
 		if err != nil {
 			fmt.Println(err)

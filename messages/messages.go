@@ -1,5 +1,5 @@
-// Package messages has what actors say to each other: plain structs that do not change once they are sent. It is part of the
-// engine and promises no compatibility.
+// Package messages has what actors say to each other: plain structs that do not change once they are sent. It is part
+// of the engine and promises no compatibility.
 package messages
 
 import (
@@ -11,16 +11,16 @@ import (
 
 // To a feed.
 type (
-	// Wake asks a feed to poll: its tenant may have new events. Own has those of the append that sent it, nil if they have to be
-	// read.
+	// Wake asks a feed to poll: its tenant may have new events. Own has those of the append that sent it, nil if they
+	// have to be read.
 	Wake struct{ Own *engine.Page }
-	// Subscribe asks a feed to send its tenant's events to the sender. The sender keeps Taken at the position up to which it
-	// has taken them, so that the feed can drop those events. nil means that the sender needs all.
+	// Subscribe asks a feed to send its tenant's events to the sender. The sender keeps Taken at the position up to
+	// which it has taken them, so that the feed can drop those events. nil means that the sender needs all.
 	Subscribe struct{ Taken *atomic.Int64 }
 	// Unsubscribe ends the sender's subscription.
 	Unsubscribe struct{}
-	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0 means in
-	// any case. Gone reports that events at or below its mark are gone.
+	// Recheck asks a feed to forget everything and begin anew, unless it began in this incarnation of the server. 0
+	// means in any case. Gone reports that events at or below its mark are gone.
 	Recheck struct {
 		Incarnation engine.Incarnation
 		Gone        bool
@@ -45,14 +45,14 @@ type (
 
 // From the supervisor to a feed or a projection.
 type (
-	// ServerAnswers answers Faulted: the server can be reached. Waited is true if it could not be reached before. Lease is the
-	// projection's lease as read since, nil if it was not read.
+	// ServerAnswers answers Faulted: the server can be reached. Waited is true if it could not be reached before. Lease
+	// is the projection's lease as read since, nil if it was not read.
 	ServerAnswers struct {
 		Lease  *engine.Lease
 		Waited bool
 	}
-	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer. A drained projection
-	// reports Drained again.
+	// Unanswered is sent to a projection when the node was restarted: its open requests get no answer. A drained
+	// projection reports Drained again.
 	Unanswered struct{}
 )
 
@@ -64,15 +64,16 @@ type (
 	Drain struct{ Key engine.LeaseKey }
 	// Retire asks the supervisor to stop the projection, since its lease is over.
 	Retire struct{ Key engine.LeaseKey }
-	// Revalidate gives a projection its lease as the database has it. If it differs from the projection's own, the projection
-	// reads it once more.
+	// Revalidate gives a projection its lease as the database has it. If it differs from the projection's own, the
+	// projection reads it once more.
 	Revalidate struct {
 		Key   engine.LeaseKey
 		Lease engine.Lease
 	}
 	// CommandPending reports that there are commands for the projection's dead letters.
 	CommandPending struct{ Key engine.LeaseKey }
-	// Resumed reports that a user resumed the projection. The projection and its feed try again at once, whatever they wait for.
+	// Resumed reports that a user resumed the projection. The projection and its feed try again at once, whatever they
+	// wait for.
 	Resumed struct{ Key engine.LeaseKey }
 )
 
@@ -80,19 +81,19 @@ type (
 type (
 	// Pulse asks the node to record that it makes progress.
 	Pulse struct{}
-	// ReleaseAll asks the node to claim no more and to release all leases, each when its projection is drained. The node
-	// answers AllReleased. The operator gets it as well, carries out no further operation, and answers OperationsEnded when none
-	// is in progress.
+	// ReleaseAll asks the node to claim no more and to release all leases, each when its projection is drained. The
+	// node answers AllReleased. The operator gets it as well, carries out no further operation, and answers
+	// OperationsEnded when none is in progress.
 	ReleaseAll struct{}
 	// AllReleased answers ReleaseAll.
 	AllReleased struct{}
 	// OperationsEnded answers ReleaseAll.
 	OperationsEnded struct{}
-	// Drained reports that nothing of a projection runs any more, and its last checkpoint. The supervisor reports it for a
-	// projection without an actor.
+	// Drained reports that nothing of a projection runs any more, and its last checkpoint. The supervisor reports it
+	// for a projection without an actor.
 	Drained struct{ Advance engine.Advance }
-	// LeaseLost reports that a projection found its lease lost, and waits to be retired. The supervisor reports it when it is
-	// asked to drain a projection that it does not run.
+	// LeaseLost reports that a projection found its lease lost, and waits to be retired. The supervisor reports it when
+	// it is asked to drain a projection that it does not run.
 	LeaseLost struct{ Key engine.LeaseKey }
 	// LeaseRequest asks for a lease as the database has it. Op comes back with the answer.
 	LeaseRequest struct {
@@ -119,7 +120,8 @@ type (
 
 // From the listener, by way of the supervisor, to the node and the operator.
 type (
-	// SessionUp reports a session connection: the node is registered and listens. Again reports that there was one before it.
+	// SessionUp reports a session connection: the node is registered and listens. Again reports that there was one
+	// before it.
 	SessionUp struct{ Again bool }
 	// HeartbeatSent reports that a heartbeat succeeded. It was sent at At, by this process' monotonic clock.
 	HeartbeatSent struct{ At time.Time }

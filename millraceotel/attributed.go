@@ -11,7 +11,8 @@ import (
 )
 
 // reserved are the attributes of our own metrics and spans, which Options.Attributes may not have.
-var reserved = []attribute.Key{keyProjection, keyPartition, keyTenant, keyState, keyOutcome, keyChange, keySlot, keyActor, keyStream, keyEventType,
+var reserved = []attribute.Key{keyProjection, keyPartition, keyTenant, keyState, keyOutcome, keyChange, keySlot,
+	keyActor, keyStream, keyEventType,
 	keyPosition, keyError, keyReason, keySystem, keyOperation, keyKind, keyGroup, keyCount}
 
 // checkAttributes returns an error if an attribute is not valid, is one of ours, or is there twice.
@@ -81,7 +82,8 @@ func (o attributedObserver) ObserveFloat64(g metric.Float64Observable, n float64
 var errWatched = errors.New("this Telemetry watches one already, and their values would replace each other: use another Telemetry with other Options.Attributes")
 
 // watch registers a callback, until stop is called. Only one callback at a time may report these gauges.
-func (t *Telemetry) watch(watched *bool, observe func(context.Context, metric.Observer) error, gauges ...metric.Observable) (stop func() error, err error) {
+func (t *Telemetry) watch(watched *bool, observe func(context.Context, metric.Observer) error,
+	gauges ...metric.Observable) (stop func() error, err error) {
 	t.watching.Lock()
 	defer t.watching.Unlock()
 	if *watched {

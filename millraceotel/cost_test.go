@@ -15,7 +15,8 @@ func BenchmarkBatchEnded(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ended, batch := telemetry.Observer().BatchEnded, observe.Batch{Projection: id, Live: true, Events: 10, Applied: 10, Oldest: time.Now()}
+	ended, batch := telemetry.Observer().BatchEnded,
+		observe.Batch{Projection: id, Live: true, Events: 10, Applied: 10, Oldest: time.Now()}
 	b.ReportAllocs()
 	for b.Loop() {
 		ended(batch)

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A program reports to the providers that it has set by otel.SetMeterProvider and otel.SetTracerProvider. This one has set none, so
-// nothing is reported.
+// A program reports to the providers that it has set by otel.SetMeterProvider and otel.SetTracerProvider. This one has
+// set none, so nothing is reported.
 func Example() {
 	ctx := context.Background()
 	folder, err := os.MkdirTemp("", "example")
@@ -27,7 +27,8 @@ func Example() {
 	if err != nil {
 		log.Panic(err)
 	}
-	store, err := sqlitestore.Open(ctx, folder+"/events.db", sqlitestore.Options{AppendMiddleware: []event.AppendMiddleware{telemetry.Append}})
+	store, err := sqlitestore.Open(ctx, folder+"/events.db",
+		sqlitestore.Options{AppendMiddleware: []event.AppendMiddleware{telemetry.Append}})
 	if err != nil {
 		log.Panic(err)
 	}
@@ -35,7 +36,9 @@ func Example() {
 	if err := store.Migrate(ctx); err != nil {
 		log.Panic(err)
 	}
-	rt, err := millrace.New(millrace.Config{Store: store, Observer: telemetry.Observer(), Middleware: []millrace.Middleware{telemetry.Handle}})
+	rt, err := millrace.New(millrace.Config{
+		Store: store, Observer: telemetry.Observer(), Middleware: []millrace.Middleware{telemetry.Handle},
+	})
 	if err != nil {
 		log.Panic(err)
 	}
@@ -50,10 +53,11 @@ func Example() {
 	}
 	defer func() { _ = stopDeployment() }()
 
-	err = rt.Register(millrace.Projection{Name: "orders", Handler: sqlitestore.Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
-		fmt.Println(e.Type, "of", e.Stream)
-		return nil
-	})})
+	err = rt.Register(millrace.Projection{Name: "orders",
+		Handler: sqlitestore.Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
+			fmt.Println(e.Type, "of", e.Stream)
+			return nil
+		})})
 	if err != nil {
 		log.Panic(err)
 	}

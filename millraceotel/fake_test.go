@@ -71,7 +71,8 @@ func (f *fakeMeter) Float64Counter(name string, options ...metric.Float64Counter
 	return fakeTotal{f: f, name: name}, nil
 }
 
-func (f *fakeMeter) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+func (f *fakeMeter) Float64Histogram(name string, options ...metric.Float64HistogramOption) (metric.Float64Histogram,
+	error) {
 	c := metric.NewFloat64HistogramConfig(options...)
 	f.made[name] = instrument{"histogram", c.Unit(), c.Description()}
 	return fakeSeconds{f: f, name: name}, nil
@@ -83,13 +84,15 @@ func (f *fakeMeter) Int64Histogram(name string, options ...metric.Int64Histogram
 	return fakeSizes{f: f, name: name}, nil
 }
 
-func (f *fakeMeter) Int64ObservableGauge(name string, options ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
+func (f *fakeMeter) Int64ObservableGauge(name string,
+	options ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
 	c := metric.NewInt64ObservableGaugeConfig(options...)
 	f.made[name] = instrument{"gauge", c.Unit(), c.Description()}
 	return fakeGauge{name: name}, nil
 }
 
-func (f *fakeMeter) Float64ObservableGauge(name string, options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+func (f *fakeMeter) Float64ObservableGauge(name string,
+	options ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
 	c := metric.NewFloat64ObservableGaugeConfig(options...)
 	f.made[name] = instrument{"gauge", c.Unit(), c.Description()}
 	return fakeAge{name: name}, nil
@@ -197,7 +200,8 @@ type tracerProvider struct {
 
 func (p tracerProvider) Tracer(string, ...trace.TracerOption) trace.Tracer { return p.tracer }
 
-func (f *fakeTracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (f *fakeTracer) Start(ctx context.Context, name string,
+	options ...trace.SpanStartOption) (context.Context, trace.Span) {
 	parent := trace.SpanContextFromContext(ctx)
 	s := &fakeSpan{name: name, config: trace.NewSpanStartConfig(options...), parent: parent}
 	n := byte(len(f.spans) + 1)
@@ -205,7 +209,9 @@ func (f *fakeTracer) Start(ctx context.Context, name string, options ...trace.Sp
 	if parent.IsValid() {
 		id = parent.TraceID()
 	}
-	s.context = trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: trace.SpanID{n}, TraceFlags: trace.FlagsSampled})
+	s.context = trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: id, SpanID: trace.SpanID{n}, TraceFlags: trace.FlagsSampled,
+	})
 	f.spans = append(f.spans, s)
 	return trace.ContextWithSpan(ctx, s), s
 }

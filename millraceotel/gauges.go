@@ -36,33 +36,46 @@ type deploymentGauges struct {
 func newGauges(m *maker) gauges {
 	return gauges{
 		node: nodeGauges{
-			projections: m.gauge("millrace.projection.count", "{projection}", "Projections that the node runs, by state. Each tenant and partition counts."),
-			lag:         m.gauge("millrace.projection.lag", "{event}", "Positions that the projections of the node are behind the settled marks, in total."),
-			worst:       m.gauge("millrace.projection.lag_max", "{event}", "Positions that the projection furthest behind is behind its settled mark."),
-			lagTime:     m.age("millrace.projection.lag_time", "Age of the oldest settled event that was not handled."),
-			parked:      m.gauge("millrace.projection.parked", "{event}", "Parked events of the projections that the node runs."),
-			breakers:    m.gauge("millrace.breaker.count", "{breaker}", "Circuit breakers of the projections that the node runs, by state."),
-			held:        m.gauge("millrace.settle.held", "{tenant}", "Tenants of the node whose settled mark is held back or whose events cannot be read."),
-			heldTime:    m.age("millrace.settle.held_time", "Time for which the first of these tenants has been held back."),
-			connected:   m.gauge("millrace.session.connected", "{connection}", "Session connections of the node: 1, or 0 while it has none."),
-			abandoned:   m.gauge("millrace.handler.abandoned", "{handler}", "Handlers of the process that did not return when they were cancelled."),
+			projections: m.gauge("millrace.projection.count", "{projection}",
+				"Projections that the node runs, by state. Each tenant and partition counts."),
+			lag: m.gauge("millrace.projection.lag", "{event}",
+				"Positions that the projections of the node are behind the settled marks, in total."),
+			worst: m.gauge("millrace.projection.lag_max", "{event}",
+				"Positions that the projection furthest behind is behind its settled mark."),
+			lagTime: m.age("millrace.projection.lag_time", "Age of the oldest settled event that was not handled."),
+			parked: m.gauge("millrace.projection.parked", "{event}",
+				"Parked events of the projections that the node runs."),
+			breakers: m.gauge("millrace.breaker.count", "{breaker}",
+				"Circuit breakers of the projections that the node runs, by state."),
+			held: m.gauge("millrace.settle.held", "{tenant}",
+				"Tenants of the node whose settled mark is held back or whose events cannot be read."),
+			heldTime: m.age("millrace.settle.held_time",
+				"Time for which the first of these tenants has been held back."),
+			connected: m.gauge("millrace.session.connected", "{connection}",
+				"Session connections of the node: 1, or 0 while it has none."),
+			abandoned: m.gauge("millrace.handler.abandoned", "{handler}",
+				"Handlers of the process that did not return when they were cancelled."),
 		},
 		deployment: deploymentGauges{
-			wanted:   m.gauge("millrace.lease.wanted", "{lease}", "Leases of projections that should run, on all nodes."),
-			owned:    m.gauge("millrace.lease.owned", "{lease}", "Leases that living nodes hold."),
-			unowned:  m.gauge("millrace.lease.unowned", "{lease}", "Leases that no living node holds although their projections should run, by reason."),
-			parked:   m.gauge("millrace.dead_letter.parked", "{event}", "Parked events of all projections."),
-			oldest:   m.age("millrace.dead_letter.oldest", "Time since the oldest parked event failed first, 0 if none is parked."),
-			nodes:    m.gauge("millrace.node.count", "{node}", "Nodes by state: alive, draining or dead."),
-			tenants:  m.gauge("millrace.tenant.count", "{tenant}", "Tenants by state."),
-			snapshot: m.age("millrace.database.oldest_snapshot", "Age of the oldest transaction that keeps dead rows from being cleaned up."),
+			wanted: m.gauge("millrace.lease.wanted", "{lease}",
+				"Leases of projections that should run, on all nodes."),
+			owned: m.gauge("millrace.lease.owned", "{lease}", "Leases that living nodes hold."),
+			unowned: m.gauge("millrace.lease.unowned", "{lease}",
+				"Leases that no living node holds although their projections should run, by reason."),
+			parked: m.gauge("millrace.dead_letter.parked", "{event}", "Parked events of all projections."),
+			oldest: m.age("millrace.dead_letter.oldest",
+				"Time since the oldest parked event failed first, 0 if none is parked."),
+			nodes:   m.gauge("millrace.node.count", "{node}", "Nodes by state: alive, draining or dead."),
+			tenants: m.gauge("millrace.tenant.count", "{tenant}", "Tenants by state."),
+			snapshot: m.age("millrace.database.oldest_snapshot",
+				"Age of the oldest transaction that keeps dead rows from being cleaned up."),
 		},
 	}
 }
 
-// WatchNode reports the gauges of a runtime whenever metrics are collected, until stop is called. They come from memory, so
-// they are available while the database is down. While the runtime is not running, nothing is reported. A Telemetry watches one
-// runtime at a time: see Options.Attributes.
+// WatchNode reports the gauges of a runtime whenever metrics are collected, until stop is called. They come from
+// memory, so they are available while the database is down. While the runtime is not running, nothing is reported. A
+// Telemetry watches one runtime at a time: see Options.Attributes.
 func (t *Telemetry) WatchNode(r *millrace.Runtime) (stop func() error, err error) {
 	if r == nil {
 		return nil, errors.New("watch the node: the runtime is nil")
@@ -103,7 +116,8 @@ func (t *Telemetry) observeNode(o metric.Observer, s millrace.Stats) {
 		o.ObserveInt64(g.parked, p.Parked, of)
 		// All states are reported, also with 0, so that an alert sees that a state has ended.
 		for _, state := range nodeStates {
-			o.ObserveInt64(g.projections, int64(p.States[state]), t.of(p.Tenant, p.Name, keyState.String(string(state))))
+			o.ObserveInt64(g.projections, int64(p.States[state]),
+				t.of(p.Tenant, p.Name, keyState.String(string(state))))
 		}
 		if len(p.Breakers) == 0 {
 			continue
@@ -118,14 +132,16 @@ func (t *Telemetry) observeNode(o metric.Observer, s millrace.Stats) {
 var nodeStates = []admin.State{admin.StateStarting, admin.StateCatchUp, admin.StateLive, admin.StateWaiting,
 	admin.StateMissingObject, admin.StateFailed}
 
-var breakerStates = []projection.BreakerState{projection.BreakerClosed, projection.BreakerOpen, projection.BreakerHalfOpen}
+var breakerStates = []projection.BreakerState{
+	projection.BreakerClosed, projection.BreakerOpen, projection.BreakerHalfOpen,
+}
 
 // summaryTimeout limits the statements of one collection. Collectors wait some 10 s, and the other metrics must arrive.
 const summaryTimeout = 3 * time.Second
 
 // WatchDeployment reports the gauges of the whole deployment whenever metrics are collected, until stop is called. Each
-// collection sends the few statements of Admin.Summary. One process is enough, since all processes report the same values.
-// While the database cannot be used, nothing is reported.
+// collection sends the few statements of Admin.Summary. One process is enough, since all processes report the same
+// values. While the database cannot be used, nothing is reported.
 func (t *Telemetry) WatchDeployment(a *admin.Admin) (stop func() error, err error) {
 	if a == nil {
 		return nil, errors.New("watch the deployment: the Admin is nil")

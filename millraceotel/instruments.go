@@ -35,7 +35,8 @@ func (m *maker) total(name, description string) metric.Float64Counter {
 }
 
 func (m *maker) seconds(name, description string, bounds []float64) metric.Float64Histogram {
-	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(bounds...))
+	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+		metric.WithExplicitBucketBoundaries(bounds...))
 	m.failed(err)
 	if m.always != nil {
 		return attributedSeconds{h, m.always}
@@ -44,7 +45,8 @@ func (m *maker) seconds(name, description string, bounds []float64) metric.Float
 }
 
 func (m *maker) sizes(name, unit, description string) metric.Int64Histogram {
-	h, err := m.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(description), metric.WithExplicitBucketBoundaries(sizes...))
+	h, err := m.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(description),
+		metric.WithExplicitBucketBoundaries(sizes...))
 	m.failed(err)
 	if m.always != nil {
 		return attributedSizes{h, m.always}

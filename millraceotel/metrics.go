@@ -37,34 +37,48 @@ type nodeMetrics struct {
 func newMetrics(m *maker) metrics {
 	return metrics{
 		batches: batchMetrics{
-			duration: m.seconds("millrace.batch.duration", "Time that batches and deliveries took after they got their slots.", work),
-			queued:   m.seconds("millrace.batch.queue_time", "Time that batches and deliveries waited for their slots.", work),
-			latency:  m.seconds("millrace.event.latency", "Time from the append of the oldest event of a batch to the end of the batch, for projections that are not catching up.", ages),
-			events:   m.sizes("millrace.batch.events", "{event}", "Events of a batch or a delivery."),
-			applied:  m.counter("millrace.event.applied", "{event}", "Events that were handled."),
-			bytes:    m.counter("millrace.event.size", "By", "Approximate size of the events that handlers got."),
+			duration: m.seconds("millrace.batch.duration",
+				"Time that batches and deliveries took after they got their slots.", work),
+			queued: m.seconds("millrace.batch.queue_time", "Time that batches and deliveries waited for their slots.",
+				work),
+			latency: m.seconds("millrace.event.latency",
+				"Time from the append of the oldest event of a batch to the end of the batch, for projections that are not catching up.", ages),
+			events:  m.sizes("millrace.batch.events", "{event}", "Events of a batch or a delivery."),
+			applied: m.counter("millrace.event.applied", "{event}", "Events that were handled."),
+			bytes:   m.counter("millrace.event.size", "By", "Approximate size of the events that handlers got."),
 		},
 		failures: failureMetrics{
 			failures: m.counter("millrace.event.failures", "{failure}", "Failures that were counted against events."),
 			parked:   m.counter("millrace.event.parked", "{event}", "Events that were parked."),
 			skipped:  m.counter("millrace.event.skipped", "{event}", "Events that were skipped."),
-			stops:    m.counter("millrace.projection.stops", "{stop}", "Projections that stopped until they are resumed."),
+			stops: m.counter("millrace.projection.stops", "{stop}",
+				"Projections that stopped until they are resumed."),
 			replays:  m.counter("millrace.dead_letter.replays", "{replay}", "Replays of dead letters."),
 			breakers: m.counter("millrace.breaker.changes", "{change}", "Changes of the states of circuit breakers."),
 		},
 		node: nodeMetrics{
-			leases:       m.counter("millrace.lease.changes", "{change}", "Leases that this node claimed, took over from dead nodes, released or lost."),
-			reads:        m.counter("millrace.feed.events", "{event}", "New events that feeds read or got from appends of the same process, once for all projections of a tenant."),
-			sessions:     m.counter("millrace.session.changes", "{change}", "Session connections that were made, made again, or lost."),
-			restarts:     m.counter("millrace.actor.restarts", "{restart}", "Actors that were restarted after a panic, or because they made no progress."),
-			waits:        m.counter("millrace.connection.waits", "{wait}", "Waits for connections of the store."),
-			waited:       m.total("millrace.connection.wait_time", "Time of the waits that ended with a connection, in total."),
-			hold:         m.seconds("millrace.settle.wait_time", "Time for which open transactions held back the settled mark of a tenant.", ages),
-			wake:         m.seconds("millrace.feed.wake_latency", "Time from a wake-up to the read of the new events.", short),
-			read:         m.seconds("millrace.feed.read.duration", "Time that feeds took to read new events.", work),
-			slot:         m.seconds("millrace.slot.wait_time", "Time that work waited for a slot, for work that had to wait.", work),
-			disconnected: m.seconds("millrace.session.disconnected_time", "Time that the node was without a session connection, at each reconnect.", ages),
-			outages:      m.seconds("millrace.database.outage_time", "Time for which the database could not be used, at the end of each outage.", ages),
+			leases: m.counter("millrace.lease.changes", "{change}",
+				"Leases that this node claimed, took over from dead nodes, released or lost."),
+			reads: m.counter("millrace.feed.events", "{event}",
+				"New events that feeds read or got from appends of the same process, once for all projections of a tenant."),
+			sessions: m.counter("millrace.session.changes", "{change}",
+				"Session connections that were made, made again, or lost."),
+			restarts: m.counter("millrace.actor.restarts", "{restart}",
+				"Actors that were restarted after a panic, or because they made no progress."),
+			waits: m.counter("millrace.connection.waits", "{wait}", "Waits for connections of the store."),
+			waited: m.total("millrace.connection.wait_time",
+				"Time of the waits that ended with a connection, in total."),
+			hold: m.seconds("millrace.settle.wait_time",
+				"Time for which open transactions held back the settled mark of a tenant.", ages),
+			wake: m.seconds("millrace.feed.wake_latency", "Time from a wake-up to the read of the new events.",
+				short),
+			read: m.seconds("millrace.feed.read.duration", "Time that feeds took to read new events.", work),
+			slot: m.seconds("millrace.slot.wait_time",
+				"Time that work waited for a slot, for work that had to wait.", work),
+			disconnected: m.seconds("millrace.session.disconnected_time",
+				"Time that the node was without a session connection, at each reconnect.", ages),
+			outages: m.seconds("millrace.database.outage_time",
+				"Time for which the database could not be used, at the end of each outage.", ages),
 		},
 	}
 }
@@ -106,7 +120,8 @@ func (t *Telemetry) batchEnded(b observe.Batch) {
 }
 
 func (t *Telemetry) eventFailed(f observe.Failure) {
-	t.metrics.failures.failures.Add(context.Background(), 1, t.ofProjection(f.Projection, keyError.String(string(f.Fault))))
+	t.metrics.failures.failures.Add(context.Background(), 1,
+		t.ofProjection(f.Projection, keyError.String(string(f.Fault))))
 }
 
 func (t *Telemetry) decided(d observe.Decision) {
@@ -137,7 +152,8 @@ func (t *Telemetry) replayed(r observe.Replay) {
 }
 
 func (t *Telemetry) breakerChanged(b observe.Breaker) {
-	t.metrics.failures.breakers.Add(context.Background(), 1, t.ofProjection(b.Projection, keyState.String(string(b.State))))
+	t.metrics.failures.breakers.Add(context.Background(), 1,
+		t.ofProjection(b.Projection, keyState.String(string(b.State))))
 }
 
 func (t *Telemetry) leaseChanged(l observe.Lease) {
@@ -166,7 +182,8 @@ func (t *Telemetry) eventsRead(r observe.Read) {
 }
 
 func (t *Telemetry) slotWaited(w observe.Wait) {
-	t.metrics.node.slot.Record(context.Background(), w.Duration.Seconds(), t.ofTenant(w.Tenant, keySlot.String(string(w.Slot))))
+	t.metrics.node.slot.Record(context.Background(), w.Duration.Seconds(),
+		t.ofTenant(w.Tenant, keySlot.String(string(w.Slot))))
 }
 
 func (t *Telemetry) connectionsWaited(w observe.ConnectionWaits) {

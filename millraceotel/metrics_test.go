@@ -30,7 +30,8 @@ var (
 // text is a measurement as tests expect it. Times are left out, since they differ.
 func (m measurement) text() string {
 	s := m.name
-	if !strings.HasSuffix(m.name, "time") && !strings.HasSuffix(m.name, "duration") && !strings.HasSuffix(m.name, "latency") {
+	if !strings.HasSuffix(m.name, "time") && !strings.HasSuffix(m.name, "duration") &&
+		!strings.HasSuffix(m.name, "latency") {
 		s += fmt.Sprint(" ", m.value)
 	}
 	for _, a := range m.attributes.ToSlice() {
@@ -51,46 +52,141 @@ func TestEventsOfTheObserverAreMeasured(t *testing.T) {
 	}{
 		"batch": {func() {
 			o.BatchEnded(observe.Batch{Projection: id, Events: 3, Applied: 2, Bytes: 7, Live: true, Oldest: ago})
-		}, []string{"millrace.batch.duration", "millrace.batch.events 3", "millrace.batch.queue_time", "millrace.event.applied 2",
+		}, []string{"millrace.batch.duration", "millrace.batch.events 3",
+			"millrace.batch.queue_time", "millrace.event.applied 2",
 			"millrace.event.latency", "millrace.event.size 7"}},
 		"batch that catches up": {func() { o.BatchEnded(observe.Batch{Projection: id, Applied: 1, Oldest: ago}) },
-			[]string{"millrace.batch.duration", "millrace.batch.events 0", "millrace.batch.queue_time", "millrace.event.applied 1", "millrace.event.size 0"}},
-		"batch that failed": {func() { o.BatchEnded(observe.Batch{Projection: id, Live: true, Fault: observe.FaultOutage}) },
-			[]string{"millrace.batch.duration error.type=outage", "millrace.batch.events 0", "millrace.batch.queue_time", "millrace.event.applied 0", "millrace.event.size 0"}},
+			[]string{
+				"millrace.batch.duration", "millrace.batch.events 0", "millrace.batch.queue_time",
+				"millrace.event.applied 1", "millrace.event.size 0",
+			}},
+		"batch that failed": {func() {
+			o.BatchEnded(observe.Batch{Projection: id, Live: true, Fault: observe.FaultOutage})
+		},
+			[]string{
+				"millrace.batch.duration error.type=outage", "millrace.batch.events 0", "millrace.batch.queue_time",
+				"millrace.event.applied 0", "millrace.event.size 0",
+			}},
 		"failure": {func() { o.EventFailed(observe.Failure{Projection: id, Fault: observe.FaultHandler}) },
 			[]string{"millrace.event.failures 1 error.type=handler"}},
-		"park":           {func() { o.Decided(observe.Decision{Projection: id, Events: 1}) }, []string{"millrace.event.parked 1"}},
-		"park stream":    {func() { o.Decided(observe.Decision{Projection: id, Events: 5, Action: projection.ActionParkStream}) }, []string{"millrace.event.parked 5"}},
-		"skip":           {func() { o.Decided(observe.Decision{Projection: id, Events: 1, Action: projection.ActionSkip}) }, []string{"millrace.event.skipped 1"}},
-		"stop":           {func() { o.Decided(observe.Decision{Projection: id, Action: projection.ActionStop}) }, []string{"millrace.projection.stops 1"}},
-		"replay":         {func() { o.Replayed(observe.Replay{Projection: id}) }, []string{"millrace.dead_letter.replays 1 millrace.outcome=applied"}},
-		"failed replay":  {func() { o.Replayed(observe.Replay{Projection: id, Err: errOnPurpose}) }, []string{"millrace.dead_letter.replays 1 millrace.outcome=parked"}},
-		"skipped replay": {func() { o.Replayed(observe.Replay{Projection: id, Err: errOnPurpose, Action: projection.ActionSkip}) }, []string{"millrace.dead_letter.replays 1 millrace.outcome=skipped"}},
-		"stopped replay": {func() { o.Replayed(observe.Replay{Projection: id, Err: errOnPurpose, Action: projection.ActionStop}) }, []string{"millrace.dead_letter.replays 1 millrace.outcome=stopped"}},
-		"breaker":        {func() { o.BreakerChanged(observe.Breaker{Projection: id, State: projection.BreakerOpen}) }, []string{"millrace.breaker.changes 1 millrace.state=open"}},
-		"claim":          {func() { o.LeaseChanged(observe.Lease{Projection: id, Change: observe.LeaseClaimed}) }, []string{"millrace.lease.changes 1 millrace.change=claimed"}},
-		"takeover": {func() { o.LeaseChanged(observe.Lease{Projection: id, Change: observe.LeaseClaimed, Takeover: true}) },
+		"park": {
+			func() { o.Decided(observe.Decision{Projection: id, Events: 1}) }, []string{"millrace.event.parked 1"},
+		},
+		"park stream": {
+			func() { o.Decided(observe.Decision{Projection: id, Events: 5, Action: projection.ActionParkStream}) },
+			[]string{"millrace.event.parked 5"},
+		},
+		"skip": {
+			func() { o.Decided(observe.Decision{Projection: id, Events: 1, Action: projection.ActionSkip}) }, []string{
+				"millrace.event.skipped 1",
+			},
+		},
+		"stop": {
+			func() { o.Decided(observe.Decision{Projection: id, Action: projection.ActionStop}) }, []string{
+				"millrace.projection.stops 1",
+			},
+		},
+		"replay": {
+			func() { o.Replayed(observe.Replay{Projection: id}) }, []string{
+				"millrace.dead_letter.replays 1 millrace.outcome=applied",
+			},
+		},
+		"failed replay": {
+			func() { o.Replayed(observe.Replay{Projection: id, Err: errOnPurpose}) }, []string{
+				"millrace.dead_letter.replays 1 millrace.outcome=parked",
+			},
+		},
+		"skipped replay": {
+			func() { o.Replayed(observe.Replay{Projection: id, Err: errOnPurpose, Action: projection.ActionSkip}) },
+			[]string{"millrace.dead_letter.replays 1 millrace.outcome=skipped"},
+		},
+		"stopped replay": {
+			func() { o.Replayed(observe.Replay{Projection: id, Err: errOnPurpose, Action: projection.ActionStop}) },
+			[]string{"millrace.dead_letter.replays 1 millrace.outcome=stopped"},
+		},
+		"breaker": {
+			func() { o.BreakerChanged(observe.Breaker{Projection: id, State: projection.BreakerOpen}) }, []string{
+				"millrace.breaker.changes 1 millrace.state=open",
+			},
+		},
+		"claim": {
+			func() { o.LeaseChanged(observe.Lease{Projection: id, Change: observe.LeaseClaimed}) }, []string{
+				"millrace.lease.changes 1 millrace.change=claimed",
+			},
+		},
+		"takeover": {func() {
+			o.LeaseChanged(observe.Lease{Projection: id, Change: observe.LeaseClaimed, Takeover: true})
+		},
 			[]string{"millrace.lease.changes 1 millrace.change=taken over"}},
-		"lost lease":       {func() { o.LeaseChanged(observe.Lease{Projection: id, Change: observe.LeaseLost}) }, []string{"millrace.lease.changes 1 millrace.change=lost"}},
-		"hold":             {func() { o.MarkHeld(observe.Hold{Tenant: "t"}) }, nil},
-		"end of a hold":    {func() { o.MarkHeld(observe.Hold{Tenant: "t", Ended: true, Since: ago}) }, []string{"millrace.settle.wait_time"}},
-		"read":             {func() { o.EventsRead(observe.Read{Tenant: "t", Events: 3}) }, []string{"millrace.feed.events 3", "millrace.feed.read.duration"}},
-		"woken read":       {func() { o.EventsRead(observe.Read{Tenant: "t", Woken: true}) }, []string{"millrace.feed.events 0", "millrace.feed.read.duration", "millrace.feed.wake_latency"}},
-		"wait":             {func() { o.SlotWaited(observe.Wait{Slot: observe.SlotBatch}) }, []string{"millrace.slot.wait_time millrace.slot=batch"}},
-		"connections":      {func() { o.ConnectionsWaited(observe.ConnectionWaits{Count: 3, GivenUp: 1, Duration: time.Second}) }, []string{"millrace.connection.wait_time", "millrace.connection.waits 1 millrace.outcome=given up", "millrace.connection.waits 3 millrace.outcome=connected"}},
-		"session":          {func() { o.SessionChanged(observe.Session{Connected: true}) }, []string{"millrace.session.changes 1 millrace.change=connected"}},
-		"lost session":     {func() { o.SessionChanged(observe.Session{Again: true}) }, []string{"millrace.session.changes 1 millrace.change=lost"}},
-		"session again":    {func() { o.SessionChanged(observe.Session{Connected: true, Again: true}) }, []string{"millrace.session.changes 1 millrace.change=reconnected", "millrace.session.disconnected_time"}},
-		"outage":           {func() { o.DatabaseChanged(observe.Database{}) }, nil},
-		"end of an outage": {func() { o.DatabaseChanged(observe.Database{Usable: true}) }, []string{"millrace.database.outage_time"}},
-		"crash":            {func() { o.ActorRestarted(observe.Restart{Kind: observe.ActorFeed}) }, []string{"millrace.actor.restarts 1 error.type=panic millrace.actor=feed"}},
-		"stuck":            {func() { o.ActorRestarted(observe.Restart{Kind: observe.ActorNode, Stuck: true}) }, []string{"millrace.actor.restarts 1 error.type=stuck millrace.actor=node"}},
+		"lost lease": {
+			func() { o.LeaseChanged(observe.Lease{Projection: id, Change: observe.LeaseLost}) }, []string{
+				"millrace.lease.changes 1 millrace.change=lost",
+			},
+		},
+		"hold": {func() { o.MarkHeld(observe.Hold{Tenant: "t"}) }, nil},
+		"end of a hold": {
+			func() { o.MarkHeld(observe.Hold{Tenant: "t", Ended: true, Since: ago}) }, []string{
+				"millrace.settle.wait_time",
+			},
+		},
+		"read": {
+			func() { o.EventsRead(observe.Read{Tenant: "t", Events: 3}) }, []string{
+				"millrace.feed.events 3", "millrace.feed.read.duration",
+			},
+		},
+		"woken read": {
+			func() { o.EventsRead(observe.Read{Tenant: "t", Woken: true}) }, []string{
+				"millrace.feed.events 0", "millrace.feed.read.duration", "millrace.feed.wake_latency",
+			},
+		},
+		"wait": {
+			func() { o.SlotWaited(observe.Wait{Slot: observe.SlotBatch}) }, []string{
+				"millrace.slot.wait_time millrace.slot=batch",
+			},
+		},
+		"connections": {
+			func() { o.ConnectionsWaited(observe.ConnectionWaits{Count: 3, GivenUp: 1, Duration: time.Second}) },
+			[]string{
+				"millrace.connection.wait_time", "millrace.connection.waits 1 millrace.outcome=given up",
+				"millrace.connection.waits 3 millrace.outcome=connected",
+			},
+		},
+		"session": {
+			func() { o.SessionChanged(observe.Session{Connected: true}) }, []string{
+				"millrace.session.changes 1 millrace.change=connected",
+			},
+		},
+		"lost session": {
+			func() { o.SessionChanged(observe.Session{Again: true}) }, []string{
+				"millrace.session.changes 1 millrace.change=lost",
+			},
+		},
+		"session again": {
+			func() { o.SessionChanged(observe.Session{Connected: true, Again: true}) }, []string{
+				"millrace.session.changes 1 millrace.change=reconnected", "millrace.session.disconnected_time",
+			},
+		},
+		"outage": {func() { o.DatabaseChanged(observe.Database{}) }, nil},
+		"end of an outage": {
+			func() { o.DatabaseChanged(observe.Database{Usable: true}) }, []string{"millrace.database.outage_time"},
+		},
+		"crash": {
+			func() { o.ActorRestarted(observe.Restart{Kind: observe.ActorFeed}) }, []string{
+				"millrace.actor.restarts 1 error.type=panic millrace.actor=feed",
+			},
+		},
+		"stuck": {
+			func() { o.ActorRestarted(observe.Restart{Kind: observe.ActorNode, Stuck: true}) }, []string{
+				"millrace.actor.restarts 1 error.type=stuck millrace.actor=node",
+			},
+		},
 	} {
 		test.call()
 		var got []string
 		for _, m := range meter.take() {
 			got = append(got, m.text())
-			if name, ok := m.attributes.Value("millrace.projection.name"); ok && name.AsString() != "p" || m.value > 100 {
+			if name, ok := m.attributes.Value("millrace.projection.name"); ok && name.AsString() != "p" ||
+				m.value > 100 {
 				t.Errorf("%+v", m)
 			}
 		}
@@ -125,7 +221,8 @@ func TestAttributesAreOnAllMetrics(t *testing.T) {
 		"has a twice":                  {attribute.String("a", "1"), attribute.String("a", "2")},
 		"[1] has no name or no value":  {ours, {}},
 	} {
-		if _, err := millraceotel.New(millraceotel.Options{Attributes: wrong}); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := millraceotel.New(millraceotel.Options{Attributes: wrong}); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%v: %v, want %q", wrong, err, says)
 		}
 	}
@@ -176,7 +273,8 @@ func TestDocumentedMetricsAreTheInstruments(t *testing.T) {
 	docs := documentedMetrics(t)
 	for name, made := range meter.made {
 		if docs[name].instrument != made {
-			t.Errorf("docs/monitoring.md says of %s\n%+v, and the instrument is\n%+v", name, docs[name].instrument, made)
+			t.Errorf("docs/monitoring.md says of %s\n%+v, and the instrument is\n%+v", name, docs[name].instrument,
+				made)
 		}
 	}
 	for name := range docs {
@@ -215,13 +313,18 @@ func TestGaugesOfANodeAndOfTheDeployment(t *testing.T) {
 				of = " millrace.tenant=default"
 			}
 			for _, want := range []string{
-				"millrace.projection.count 1 millrace.state=live" + of, "millrace.projection.count 0 millrace.state=failed" + of,
-				"millrace.projection.lag 0" + of, "millrace.projection.lag_max 0" + of, "millrace.projection.lag_time" + of,
+				"millrace.projection.count 1 millrace.state=live" +
+					of, "millrace.projection.count 0 millrace.state=failed" + of,
+				"millrace.projection.lag 0" + of, "millrace.projection.lag_max 0" + of, "millrace.projection.lag_time" +
+					of,
 				"millrace.projection.parked 1" + of, "millrace.breaker.count 1 millrace.state=closed" + of,
-				"millrace.settle.held 0", "millrace.settle.held_time", "millrace.session.connected 1", "millrace.handler.abandoned 0",
-				"millrace.lease.wanted 1", "millrace.lease.owned 1", "millrace.dead_letter.parked 1", "millrace.node.count 1 millrace.state=alive",
+				"millrace.settle.held 0", "millrace.settle.held_time", "millrace.session.connected 1",
+				"millrace.handler.abandoned 0",
+				"millrace.lease.wanted 1", "millrace.lease.owned 1", "millrace.dead_letter.parked 1",
+				"millrace.node.count 1 millrace.state=alive",
 				"millrace.node.count 0 millrace.state=dead", "millrace.tenant.count 1 millrace.state=active",
-				"millrace.lease.unowned 0 millrace.reason=not run", "millrace.lease.unowned 0 millrace.reason=unregistered",
+				"millrace.lease.unowned 0 millrace.reason=not run",
+				"millrace.lease.unowned 0 millrace.reason=unregistered",
 				"millrace.breaker.count 0 millrace.state=open" + of,
 			} {
 				if _, ok := found[want]; !ok {
@@ -235,7 +338,8 @@ func TestGaugesOfANodeAndOfTheDeployment(t *testing.T) {
 				}
 				for key := range attributes[name] {
 					if key != "millrace.tenant" && !strings.Contains(docs[name].attributes, "`"+key+"`") {
-						t.Errorf("docs/monitoring.md names the attributes %q of %s, which has %s", docs[name].attributes, name, key)
+						t.Errorf("docs/monitoring.md names the attributes %q of %s, which has %s",
+							docs[name].attributes, name, key)
 					}
 				}
 			}
@@ -263,7 +367,9 @@ func running(t *testing.T, telemetry *millraceotel.Telemetry) *millrace.Runtime 
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt, err := millrace.New(millrace.Config{Store: store, Observer: telemetry.Observer(), Middleware: []millrace.Middleware{telemetry.Handle}})
+	rt, err := millrace.New(millrace.Config{
+		Store: store, Observer: telemetry.Observer(), Middleware: []millrace.Middleware{telemetry.Handle},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

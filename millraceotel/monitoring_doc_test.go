@@ -19,7 +19,8 @@ func observed(ctx context.Context, file string, projections ...millrace.Projecti
 	if err != nil {
 		return err
 	}
-	store, err := sqlitestore.Open(ctx, file, sqlitestore.Options{AppendMiddleware: []event.AppendMiddleware{telemetry.Append}})
+	store, err := sqlitestore.Open(ctx, file,
+		sqlitestore.Options{AppendMiddleware: []event.AppendMiddleware{telemetry.Append}})
 	if err != nil {
 		return err
 	}
@@ -59,10 +60,11 @@ func TestProgramOfTheMonitoringDocument(t *testing.T) {
 	if _, err := store.Append(ctx, "order-1", event.NoStream, event.Untyped("OrderPlaced", nil)); err != nil {
 		t.Fatal(err)
 	}
-	ends := millrace.Projection{Name: "ends", Handler: sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error {
-		cancel()
-		return nil
-	})}
+	ends := millrace.Projection{Name: "ends",
+		Handler: sqlitestore.Each(func(context.Context, *sql.Tx, event.Envelope) error {
+			cancel()
+			return nil
+		})}
 	if err := observed(ctx, file, ends); err != nil {
 		t.Error(err)
 	}

@@ -25,17 +25,19 @@ type Options struct {
 	// MeterProvider and TracerProvider receive the metrics and the spans. Default: the global ones of package otel.
 	MeterProvider  metric.MeterProvider
 	TracerProvider trace.TracerProvider
-	// Propagator writes the trace context into the headers of events and reads it. Headers are stored for good, so a propagator of
-	// baggage would store baggage for good. Default: propagation.TraceContext, the headers traceparent and tracestate of W3C.
+	// Propagator writes the trace context into the headers of events and reads it. Headers are stored for good, so a
+	// propagator of baggage would store baggage for good. Default: propagation.TraceContext, the headers traceparent
+	// and tracestate of W3C.
 	Propagator propagation.TextMapPropagator
 	// MaxLinks is the maximum number of links of the span of a call with several events. Default 128.
 	MaxLinks int
-	// Tenants adds the attribute millrace.tenant to the metrics of projections, feeds and settled marks. Then the number of time
-	// series grows with the number of tenants. Default: no metric names a tenant.
+	// Tenants adds the attribute millrace.tenant to the metrics of projections, feeds and settled marks. Then the
+	// number of time series grows with the number of tenants. Default: no metric names a tenant.
 	Tenants bool
-	// Attributes are added to all metrics and spans. If a process has several runtimes, give each a Telemetry with an attribute of its
-	// own, such as millrace.store with the name of the store; the alerts and the dashboard of docs group by it. Otherwise their counts
-	// are added up, and of their gauges only one is seen. Attributes of the library's own are refused. Default: none.
+	// Attributes are added to all metrics and spans. If a process has several runtimes, give each a Telemetry with an
+	// attribute of its own, such as millrace.store with the name of the store; the alerts and the dashboard of docs
+	// group by it. Otherwise their counts are added up, and of their gauges only one is seen. Attributes of the
+	// library's own are refused. Default: none.
 	Attributes []attribute.KeyValue
 }
 
@@ -76,8 +78,9 @@ func New(o Options) (*Telemetry, error) {
 	if o.MaxLinks == 0 {
 		o.MaxLinks = defaultLinks
 	}
-	t := &Telemetry{meter: o.MeterProvider.Meter(scope), tracer: o.TracerProvider.Tracer(scope), propagator: o.Propagator,
-		maxLinks: o.MaxLinks, tenants: o.Tenants, attributes: slices.Clone(o.Attributes)}
+	t := &Telemetry{meter: o.MeterProvider.Meter(scope), tracer: o.TracerProvider.Tracer(scope),
+		propagator: o.Propagator,
+		maxLinks:   o.MaxLinks, tenants: o.Tenants, attributes: slices.Clone(o.Attributes)}
 	if len(t.attributes) > 0 {
 		t.always = metric.WithAttributes(t.attributes...)
 	}

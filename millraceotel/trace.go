@@ -22,11 +22,12 @@ const (
 	keyCount     = attribute.Key("messaging.batch.message_count")
 )
 
-// Append is middleware for AppendMiddleware of a store. It makes a span for each append, and adds the trace context to the headers of
-// the events. Existing headers of an event are kept.
+// Append is middleware for AppendMiddleware of a store. It makes a span for each append, and adds the trace context to
+// the headers of the events. Existing headers of an event are kept.
 func (t *Telemetry) Append(next event.AppendFunc) event.AppendFunc {
 	return func(ctx context.Context, a event.Appending) (event.Appended, error) {
-		ctx, span := t.tracer.Start(ctx, "append", trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(append(appendAttributes(a), t.attributes...)...))
+		ctx, span := t.tracer.Start(ctx, "append", trace.WithSpanKind(trace.SpanKindProducer),
+			trace.WithAttributes(append(appendAttributes(a), t.attributes...)...))
 		defer span.End()
 		headers := make(propagation.MapCarrier)
 		t.propagator.Inject(ctx, headers)
@@ -41,7 +42,8 @@ func (t *Telemetry) Append(next event.AppendFunc) event.AppendFunc {
 }
 
 func appendAttributes(a event.Appending) []attribute.KeyValue {
-	attributes := []attribute.KeyValue{keySystem.String("millrace"), keyOperation.String("append"), keyKind.String("send"),
+	attributes := []attribute.KeyValue{keySystem.String("millrace"), keyOperation.String("append"),
+		keyKind.String("send"),
 		keyTenant.String(a.Tenant), keyStream.String(a.Stream), keyCount.Int(len(a.Events))}
 	if len(a.Events) == 1 {
 		attributes = append(attributes, keyEventType.String(a.Events[0].Type))
@@ -57,7 +59,10 @@ func (t *Telemetry) Handle(next millrace.HandleFunc) millrace.HandleFunc {
 	}
 	return func(ctx context.Context, events []event.Envelope) error {
 		id, _ := millrace.ProjectionFrom(ctx)
-		options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(append(handleAttributes(id, events), t.attributes...)...)}
+		options := []trace.SpanStartOption{
+			trace.WithSpanKind(trace.SpanKindConsumer),
+			trace.WithAttributes(append(handleAttributes(id, events), t.attributes...)...),
+		}
 		ctx, links := t.origins(ctx, events, marks)
 		ctx, span := t.tracer.Start(ctx, "process "+id.Name, append(options, trace.WithLinks(links...))...)
 		defer span.End()
@@ -70,21 +75,24 @@ func (t *Telemetry) Handle(next millrace.HandleFunc) millrace.HandleFunc {
 }
 
 func handleAttributes(id millrace.ProjectionID, events []event.Envelope) []attribute.KeyValue {
-	attributes := []attribute.KeyValue{keySystem.String("millrace"), keyOperation.String("process"), keyKind.String("process"),
+	attributes := []attribute.KeyValue{keySystem.String("millrace"), keyOperation.String("process"),
+		keyKind.String("process"),
 		keyGroup.String(id.Name), keyTenant.String(id.Tenant), keyProjection.String(id.Name), keyCount.Int(len(events))}
 	if id.Partition != 0 {
 		attributes = append(attributes, keyPartition.Int(id.Partition))
 	}
 	if len(events) == 1 {
 		e := &events[0]
-		attributes = append(attributes, keyStream.String(e.Stream), keyEventType.String(e.Type), keyPosition.Int64(e.Position))
+		attributes = append(attributes, keyStream.String(e.Stream), keyEventType.String(e.Type),
+			keyPosition.Int64(e.Position))
 	}
 	return attributes
 }
 
-// origins returns the context whose span is the parent of the call, and the links of its span. A single event continues its trace,
-// and then the span of ctx, if any, is a link.
-func (t *Telemetry) origins(ctx context.Context, events []event.Envelope, marks [][]byte) (context.Context, []trace.Link) {
+// origins returns the context whose span is the parent of the call, and the links of its span. A single event continues
+// its trace, and then the span of ctx, if any, is a link.
+func (t *Telemetry) origins(ctx context.Context, events []event.Envelope,
+	marks [][]byte) (context.Context, []trace.Link) {
 	if len(events) == 1 {
 		origin := t.origin(events[0], marks)
 		if !origin.IsValid() {
@@ -119,7 +127,8 @@ func (t *Telemetry) origins(ctx context.Context, events []event.Envelope, marks 
 func (t *Telemetry) origin(e event.Envelope, marks [][]byte) trace.SpanContext {
 	for _, mark := range marks {
 		if bytes.Contains(e.RawHeaders, mark) {
-			return trace.SpanContextFromContext(t.propagator.Extract(context.Background(), propagation.MapCarrier(e.Headers())))
+			return trace.SpanContextFromContext(t.propagator.Extract(context.Background(),
+				propagation.MapCarrier(e.Headers())))
 		}
 	}
 	return trace.SpanContext{}

@@ -14,7 +14,8 @@ import (
 )
 
 // appended carries out an append as a store does, and returns the events.
-func appended(ctx context.Context, t *testing.T, telemetry *millraceotel.Telemetry, events ...event.Event) (stored []event.Envelope) {
+func appended(ctx context.Context, t *testing.T, telemetry *millraceotel.Telemetry,
+	events ...event.Event) (stored []event.Envelope) {
 	t.Helper()
 	do := telemetry.Append(func(_ context.Context, a event.Appending) (event.Appended, error) {
 		for i, e := range a.Events {
@@ -25,7 +26,8 @@ func appended(ctx context.Context, t *testing.T, telemetry *millraceotel.Telemet
 				}
 				raw += fmt.Sprintf("%q:%q", name, value)
 			}
-			stored = append(stored, event.Envelope{Position: int64(i + 1), Stream: a.Stream, Type: e.Type, RawHeaders: []byte(raw + "}")})
+			stored = append(stored, event.Envelope{Position: int64(i + 1),
+				Stream: a.Stream, Type: e.Type, RawHeaders: []byte(raw + "}")})
 		}
 		return event.Appended{Positions: []int64{1}, Version: 1}, nil
 	})
@@ -47,11 +49,13 @@ func TestSingleEventContinuesTheTraceOfItsAppend(t *testing.T) {
 		t.Fatal(err)
 	}
 	append, process := tracer.spans[0], tracer.spans[1]
-	if append.name != "append" || append.config.SpanKind() != trace.SpanKindProducer || !append.ended || append.attribute("millrace.event.type") != "a" ||
+	if append.name != "append" || append.config.SpanKind() != trace.SpanKindProducer || !append.ended ||
+		append.attribute("millrace.event.type") != "a" ||
 		append.attribute("messaging.operation.type") != "send" {
 		t.Errorf("the span of the append: %+v", append)
 	}
-	if process.config.SpanKind() != trace.SpanKindConsumer || process.parent.SpanID() != append.context.SpanID() || !process.parent.IsRemote() ||
+	if process.config.SpanKind() != trace.SpanKindConsumer || process.parent.SpanID() != append.context.SpanID() ||
+		!process.parent.IsRemote() ||
 		process.context.TraceID() != append.context.TraceID() || len(process.config.Links()) != 0 || !process.ended ||
 		process.attribute("messaging.operation.type") != "process" || process.attribute("millrace.position") != "1" {
 		t.Errorf("the span of the handler: %+v", process)
@@ -65,7 +69,8 @@ func TestSingleEventContinuesTheTraceOfItsAppend(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := tracer.spans[len(tracer.spans)-1]
-	if links := last.config.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != outer.SpanContext().SpanID() || last.context.TraceID() != append.context.TraceID() {
+	if links := last.config.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != outer.SpanContext().SpanID() ||
+		last.context.TraceID() != append.context.TraceID() {
 		t.Errorf("within another span: %+v", last)
 	}
 }
@@ -76,7 +81,8 @@ func TestBatchLinksToTheAppendsOfItsEvents(t *testing.T) {
 	for range 5 {
 		batch = append(batch, appended(t.Context(), t, telemetry, event.Event{Type: "a"}, event.Event{Type: "b"})...)
 	}
-	batch = append([]event.Envelope{{Position: 1}, {Position: 2, RawHeaders: []byte(`{"traceparent":"damaged"}`)}}, batch...)
+	batch = append([]event.Envelope{{Position: 1}, {Position: 2, RawHeaders: []byte(`{"traceparent":"damaged"}`)}},
+		batch...)
 	handle := telemetry.Handle(func(context.Context, []event.Envelope) error { return nil })
 	if err := handle(t.Context(), batch); err != nil {
 		t.Fatal(err)
@@ -96,7 +102,8 @@ func TestBatchLinksToTheAppendsOfItsEvents(t *testing.T) {
 func TestEventsWithoutATraceBeginNone(t *testing.T) {
 	telemetry, _, tracer := newTelemetry(t, millraceotel.Options{})
 	handle := telemetry.Handle(func(context.Context, []event.Envelope) error { return nil })
-	for _, e := range []event.Envelope{{}, {RawHeaders: []byte(`{"traceparent":"damaged"}`)}, {RawHeaders: []byte(`{"a":"traceparent"}`)}} {
+	for _, e := range []event.Envelope{{}, {RawHeaders: []byte(`{"traceparent":"damaged"}`)},
+		{RawHeaders: []byte(`{"a":"traceparent"}`)}} {
 		if err := handle(t.Context(), []event.Envelope{e}); err != nil {
 			t.Fatal(err)
 		}
@@ -109,11 +116,15 @@ func TestEventsWithoutATraceBeginNone(t *testing.T) {
 func TestErrorsOfAppendsAndHandlersAreThoseOfTheirSpans(t *testing.T) {
 	telemetry, _, tracer := newTelemetry(t, millraceotel.Options{})
 	failure := errors.New("on purpose")
-	_, err := telemetry.Append(func(context.Context, event.Appending) (event.Appended, error) { return event.Appended{}, failure })(t.Context(), event.Appending{})
+	_, err := telemetry.Append(func(context.Context, event.Appending) (event.Appended,
+		error) {
+		return event.Appended{}, failure
+	})(t.Context(), event.Appending{})
 	if !errors.Is(err, failure) {
 		t.Errorf("the append returned %v", err)
 	}
-	if err := telemetry.Handle(func(context.Context, []event.Envelope) error { return failure })(t.Context(), []event.Envelope{{}}); !errors.Is(err, failure) {
+	if err := telemetry.Handle(func(context.Context, []event.Envelope) error { return failure })(t.Context(),
+		[]event.Envelope{{}}); !errors.Is(err, failure) {
 		t.Errorf("the handler returned %v", err)
 	}
 	for _, s := range tracer.spans {

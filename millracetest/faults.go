@@ -18,9 +18,9 @@ var ErrInjected = errors.New("fault of the test")
 // Always is a number of times for FailAt.
 const Always = -1
 
-// FailAt returns middleware that fails the event at a position the given number of times, or Always, before its handler is
-// called. A batch with the event fails as a whole. Put it into Projection.Middleware. Like all faults of a Kit, it disturbs a
-// projection in the Kit's tenant alone.
+// FailAt returns middleware that fails the event at a position the given number of times, or Always, before its handler
+// is called. A batch with the event fails as a whole. Put it into Projection.Middleware. Like all faults of a Kit, it
+// disturbs a projection in the Kit's tenant alone.
 func (k *Kit) FailAt(position int64, times int) millrace.Middleware {
 	var mu sync.Mutex
 	failed := make(map[string]int)
@@ -50,8 +50,9 @@ func (k *Kit) Slow(d time.Duration) millrace.Middleware {
 	})
 }
 
-// LostCommit returns middleware that fails the first call for each event after its handler has succeeded. So what the handler has
-// written is rolled back, and it is called again with the same events. A handler of DeliverEach sends twice.
+// LostCommit returns middleware that fails the first call for each event after its handler has succeeded. So what the
+// handler has written is rolled back, and it is called again with the same events. A handler of DeliverEach sends
+// twice.
 func (k *Kit) LostCommit() millrace.Middleware {
 	return k.afterFirst(func(ctx context.Context) error {
 		return projection.Retry(fmt.Errorf("%w: the commit is lost", ErrInjected))
@@ -61,8 +62,9 @@ func (k *Kit) LostCommit() millrace.Middleware {
 // lostMost is how many leases LostLease loses.
 const lostMost = 5
 
-// LostLease returns middleware that takes the lease away while the handler runs, at the first 5 calls. What the handler has written
-// is rolled back, and another runtime calls it again with the same events. It has an effect within When and Repeatable.
+// LostLease returns middleware that takes the lease away while the handler runs, at the first 5 calls. What the handler
+// has written is rolled back, and another runtime calls it again with the same events. It has an effect within When and
+// Repeatable.
 func (k *Kit) LostLease() millrace.Middleware {
 	var mu sync.Mutex
 	lost := 0
@@ -94,7 +96,8 @@ func (b *bench) stop() bool {
 }
 
 // disturb returns middleware that runs fault around the calls for the Kit's tenant. name is the name of the projection.
-func (k *Kit) disturb(fault func(ctx context.Context, name string, events []event.Envelope, next millrace.HandleFunc) error) millrace.Middleware {
+func (k *Kit) disturb(fault func(ctx context.Context, name string, events []event.Envelope,
+	next millrace.HandleFunc) error) millrace.Middleware {
 	return func(next millrace.HandleFunc) millrace.HandleFunc {
 		return func(ctx context.Context, events []event.Envelope) error {
 			id, _ := millrace.ProjectionFrom(ctx)
@@ -118,8 +121,8 @@ func (k *Kit) before(fault func(name string, e event.Envelope) error) millrace.M
 	})
 }
 
-// afterFirst returns middleware that runs fault after the first successful call for the events from a position on, and returns its
-// error.
+// afterFirst returns middleware that runs fault after the first successful call for the events from a position on, and
+// returns its error.
 func (k *Kit) afterFirst(fault func(ctx context.Context) error) millrace.Middleware {
 	first := firsts()
 	return k.disturb(func(ctx context.Context, name string, events []event.Envelope, next millrace.HandleFunc) error {

@@ -57,7 +57,8 @@ type Decided struct {
 	err    error
 }
 
-// Then fails the test unless the decision returned these events, by type and body. Without events it must have had nothing to append.
+// Then fails the test unless the decision returned these events, by type and body. Without events it must have had
+// nothing to append.
 func (d Decided) Then(events ...event.Event) {
 	d.t.Helper()
 	if d.err != nil {

@@ -18,7 +18,8 @@ func (booked) EventType() string { return "Booked" }
 
 var errOverdrawn = errors.New("overdrawn")
 
-var balances = aggregate.New("balance", aggregate.On(func(cents int64, e event.Of[booked]) int64 { return cents + e.Body.Cents })).
+var balances = aggregate.New("balance",
+	aggregate.On(func(cents int64, e event.Of[booked]) int64 { return cents + e.Body.Cents })).
 	Check(func(cents int64) error {
 		if cents < 0 {
 			return errOverdrawn
@@ -36,7 +37,8 @@ func book(cents ...int64) func(int64) ([]event.Event, error) {
 }
 
 func TestGivenWhenThen(t *testing.T) {
-	millracetest.Given(t, balances, event.New(booked{5})).When(book(-5, 3)).Then(event.New(booked{-5}), event.New(booked{3}))
+	millracetest.Given(t, balances, event.New(booked{5})).When(book(-5, 3)).Then(event.New(booked{-5}),
+		event.New(booked{3}))
 	millracetest.Given(t, balances, event.New(booked{5})).When(book(-6)).ThenError(errOverdrawn)
 	millracetest.Given(t, balances).When(book()).Then()
 	again := millracetest.Given(t, balances, event.New(booked{5}))
@@ -48,12 +50,18 @@ func TestGivenWhenThen(t *testing.T) {
 
 func TestGivenFailsTheTest(t *testing.T) {
 	for name, test := range map[string]func(t testing.TB){
-		"other events":   func(t testing.TB) { millracetest.Given(t, balances).When(book(1)).Then(event.New(booked{2})) },
+		"other events": func(t testing.TB) {
+			millracetest.Given(t, balances).When(book(1)).Then(event.New(booked{2}))
+		},
 		"too few events": func(t testing.TB) { millracetest.Given(t, balances).When(book(1)).Then() },
-		"a refusal":      func(t testing.TB) { millracetest.Given(t, balances).When(book(-1)).Then(event.New(booked{-1})) },
-		"no refusal":     func(t testing.TB) { millracetest.Given(t, balances).When(book(1)).ThenError(errOverdrawn) },
-		"another error":  func(t testing.TB) { millracetest.Given(t, balances).When(book(-1)).ThenError(errors.ErrUnsupported) },
-		"a bad given":    func(t testing.TB) { millracetest.Given(t, balances, event.Event{Type: "Unknown"}) },
+		"a refusal": func(t testing.TB) {
+			millracetest.Given(t, balances).When(book(-1)).Then(event.New(booked{-1}))
+		},
+		"no refusal": func(t testing.TB) { millracetest.Given(t, balances).When(book(1)).ThenError(errOverdrawn) },
+		"another error": func(t testing.TB) {
+			millracetest.Given(t, balances).When(book(-1)).ThenError(errors.ErrUnsupported)
+		},
+		"a bad given": func(t testing.TB) { millracetest.Given(t, balances, event.Event{Type: "Unknown"}) },
 	} {
 		f := &failing{TB: t}
 		func() {

@@ -23,9 +23,9 @@ type Store interface {
 	DeadLetters(id projection.ID) projection.DeadLetters
 }
 
-// Kit runs projections on a store that only the test uses. SQLite, Postgres and New return the Kit of projection.DefaultTenant.
-// Tenant returns the Kit of another tenant on the same store. The methods of a Kit fail the test on an error, and must be called
-// from the goroutine of the test.
+// Kit runs projections on a store that only the test uses. SQLite, Postgres and New return the Kit of
+// projection.DefaultTenant. Tenant returns the Kit of another tenant on the same store. The methods of a Kit fail the
+// test on an error, and must be called from the goroutine of the test.
 type Kit struct {
 	*bench
 	tenant string
@@ -53,7 +53,8 @@ type bench struct {
 func New(t testing.TB, store Store) *Kit {
 	t.Helper()
 	k := &Kit{tenant: projection.DefaultTenant, bench: &bench{t: t, store: store, rounds: 100,
-		parked: make(map[millrace.ProjectionID][]projection.DeadLetter), expected: make(map[millrace.ProjectionID]bool)}}
+		parked:   make(map[millrace.ProjectionID][]projection.DeadLetter),
+		expected: make(map[millrace.ProjectionID]bool)}}
 	k.data = k.dataOf(k.tenant)
 	ctx, cancel := k.context()
 	defer cancel()
@@ -62,10 +63,10 @@ func New(t testing.TB, store Store) *Kit {
 	return k
 }
 
-// Tenant creates a tenant and returns its Kit. Given, Exec, Then, Parked and the operations of that Kit work on the tenant, while
-// When always runs projections for all tenants. setup are statements that make the tables of its read models. In a file, the
-// tenants share the tables: make these once, with a column for the tenant. On PostgreSQL, the tenant has a schema of its
-// own, and pgstore.Options.TenantSetup may make the tables instead.
+// Tenant creates a tenant and returns its Kit. Given, Exec, Then, Parked and the operations of that Kit work on the
+// tenant, while When always runs projections for all tenants. setup are statements that make the tables of its read
+// models. In a file, the tenants share the tables: make these once, with a column for the tenant. On PostgreSQL, the
+// tenant has a schema of its own, and pgstore.Options.TenantSetup may make the tables instead.
 func (k *Kit) Tenant(name string, setup ...string) *Kit {
 	k.t.Helper()
 	of := &Kit{bench: k.bench, tenant: name, data: k.dataOf(name)}
@@ -76,11 +77,12 @@ func (k *Kit) Tenant(name string, setup ...string) *Kit {
 	return of
 }
 
-// Configure sets the Config of the runtimes that the Kit starts, for instance its Middleware, Observer or Logger. The Kit sets
-// Store, and chooses durations that are not set.
+// Configure sets the Config of the runtimes that the Kit starts, for instance its Middleware, Observer or Logger. The
+// Kit sets Store, and chooses durations that are not set.
 func (k *Kit) Configure(config millrace.Config) { k.config = config }
 
-// Exec runs statements in the dialect of the store, for instance to make the tables of a read model. Each is a transaction.
+// Exec runs statements in the dialect of the store, for instance to make the tables of a read model. Each is a
+// transaction.
 func (k *Kit) Exec(statements ...string) {
 	k.t.Helper()
 	ctx, cancel := k.context()
@@ -102,8 +104,8 @@ func (k *Kit) Given(stream string, events ...event.Event) event.Appended {
 	return appended
 }
 
-// Then compares the rows of a query with these lines. A line has the values of a row with " | " between them, each as the store
-// prints it, and NULL for null. The query should have an order.
+// Then compares the rows of a query with these lines. A line has the values of a row with " | " between them, each as
+// the store prints it, and NULL for null. The query should have an order.
 func (k *Kit) Then(query string, want ...string) {
 	k.t.Helper()
 	if got := k.query(query); !slices.Equal(got, want) {

@@ -53,9 +53,18 @@ type kind struct {
 func (on kind) kit(t testing.TB) *Kit { return on.open(t, table) }
 
 var kinds = map[string]kind{
-	"a file":     {func(t testing.TB, setup ...string) *Kit { return SQLite(t, setup...) }, sqliteEach, sqliteBatch, sqlitestore.OnQueuedBatch(queueTotals)},
-	"a database": {func(t testing.TB, setup ...string) *Kit { return Postgres(t, "", setup...) }, pgEach, pgBatch, pgstore.OnQueuedBatch(queueTotals)},
-	"a schema":   {func(t testing.TB, setup ...string) *Kit { return Postgres(t, withoutDatabases(t), setup...) }, pgEach, pgBatch, pgstore.OnQueuedBatch(queueTotals)},
+	"a file": {
+		func(t testing.TB, setup ...string) *Kit { return SQLite(t, setup...) }, sqliteEach, sqliteBatch,
+		sqlitestore.OnQueuedBatch(queueTotals),
+	},
+	"a database": {
+		func(t testing.TB, setup ...string) *Kit { return Postgres(t, "", setup...) }, pgEach, pgBatch,
+		pgstore.OnQueuedBatch(queueTotals),
+	},
+	"a schema": {
+		func(t testing.TB, setup ...string) *Kit { return Postgres(t, withoutDatabases(t), setup...) }, pgEach, pgBatch,
+		pgstore.OnQueuedBatch(queueTotals),
+	},
 }
 
 func sqliteEach(then func(ctx context.Context, exec execFunc, e event.Envelope) error) millrace.Handler {
@@ -124,7 +133,8 @@ func withoutDatabases(t testing.TB) string {
 	}
 	t.Cleanup(func() { exec(server, "drop role "+role) }) // after the database with what it owns
 	database := pgtest.DatabaseOn(t, server)
-	exec(database, "create role "+role+" login password 'secret'", "grant create on database "+pgxName(t, database)+" to "+role)
+	exec(database, "create role "+role+" login password 'secret'", "grant create on database "+pgxName(t, database)+
+		" to "+role)
 	for name, value := range map[string]string{"user": role, "password": "secret"} {
 		var err error
 		if database, err = pgtest.WithSetting(database, name, value); err != nil {
@@ -230,7 +240,8 @@ func TestThenNamesTheRowsThatDiffer(t *testing.T) {
 			k.When(on.totals())
 			k.Then(all, "Ada | 44 | NULL", "Bob | 9 | NULL", "Carl | 1 | NULL")
 		})
-		if want := all + ":\n  (- want, + got)\n  - Ada | 44 | NULL\n  + Ada | 43 | NULL\n    Bob | 9 | NULL\n  - Carl | 1 | NULL\n\n"; text != want {
+		if want := all +
+			":\n  (- want, + got)\n  - Ada | 44 | NULL\n  + Ada | 43 | NULL\n    Bob | 9 | NULL\n  - Carl | 1 | NULL\n\n"; text != want {
 			t.Errorf("%q, want %q", text, want)
 		}
 	})
@@ -242,10 +253,25 @@ func TestParkedEventThatIsNotExpectedFailsTheTest(t *testing.T) {
 			then func(k *Kit)
 			says []string
 		}{
-			"not expected":     {func(*Kit) {}, []string{"did not expect", "projection default/totals parked position 2 (paid of stream order-1): event at position 2: fault of the test"}},
-			"expected":         {func(k *Kit) { k.Then(all, "Ada | 43 | NULL", "Bob | 2 | NULL"); k.Parked("totals", 2) }, nil},
-			"another position": {func(k *Kit) { k.Parked("totals", 3) }, []string{"has parked the positions [2], want [3]", "fault of the test"}},
-			"noted by Then":    {func(k *Kit) { k.Then(all, "Ada | 43 | NULL"); k.Parked("totals", 2) }, []string{"+ Bob | 2 | NULL", "parked position 2"}},
+			"not expected": {
+				func(*Kit) {}, []string{
+					"did not expect",
+					"projection default/totals parked position 2 (paid of stream order-1): event at position 2: fault of the test",
+				},
+			},
+			"expected": {
+				func(k *Kit) { k.Then(all, "Ada | 43 | NULL", "Bob | 2 | NULL"); k.Parked("totals", 2) }, nil,
+			},
+			"another position": {
+				func(k *Kit) { k.Parked("totals", 3) }, []string{
+					"has parked the positions [2], want [3]", "fault of the test",
+				},
+			},
+			"noted by Then": {
+				func(k *Kit) { k.Then(all, "Ada | 43 | NULL"); k.Parked("totals", 2) }, []string{
+					"+ Bob | 2 | NULL", "parked position 2",
+				},
+			},
 		} {
 			text := failures(t, func(t testing.TB) {
 				k := on.given(t)
@@ -271,11 +297,15 @@ func TestFailureIsReportedAtOnce(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		began := time.Now()
 		for want, p := range map[string]millrace.Projection{
-			"no such table": {Name: "totals", OnFailure: projection.ActionStop, Handler: on.each(func(_ context.Context, exec execFunc, _ event.Envelope) error {
-				return fmt.Errorf("no such table: %w", exec("insert into nowhere values (1)"))
-			})},
-			"must be set":       {Name: "totals"},
-			"fault of the test": {Name: "totals", OnFailure: projection.ActionStop, Handler: on.each(func(context.Context, execFunc, event.Envelope) error { return ErrInjected })},
+			"no such table": {Name: "totals", OnFailure: projection.ActionStop,
+				Handler: on.each(func(_ context.Context, exec execFunc, _ event.Envelope) error {
+					return fmt.Errorf("no such table: %w", exec("insert into nowhere values (1)"))
+				})},
+			"must be set": {Name: "totals"},
+			"fault of the test": {
+				Name: "totals", OnFailure: projection.ActionStop,
+				Handler: on.each(func(context.Context, execFunc, event.Envelope) error { return ErrInjected }),
+			},
 		} {
 			text := failures(t, func(t testing.TB) { on.given(t).When(p) })
 			if !strings.Contains(text, want) {
@@ -314,7 +344,8 @@ func TestFaultsDisturbAHandler(t *testing.T) {
 			}
 		}
 		k := on.given(t)
-		k.When(millrace.Projection{Name: "slow", OnFailure: projection.ActionPark, Timeout: 50 * time.Millisecond, Retry: projection.RetryPolicy{MaxAttempts: 1}, MaxFailureShare: projection.NoLimit,
+		k.When(millrace.Projection{Name: "slow", OnFailure: projection.ActionPark, Timeout: 50 * time.Millisecond,
+			Retry: projection.RetryPolicy{MaxAttempts: 1}, MaxFailureShare: projection.NoLimit,
 			Middleware: []millrace.Middleware{k.Slow(time.Hour)}, Handler: on.totals().Handler})
 		for _, letter := range k.Parked("slow", 1, 2, 3, 4, 5, 6) {
 			if !strings.Contains(letter.Error, projection.ErrTimeout.Error()) {
@@ -326,15 +357,18 @@ func TestFaultsDisturbAHandler(t *testing.T) {
 
 func TestRepeatableProjectionsPass(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
-		Repeatable(t, on.given, func() millrace.Projection { return millrace.Projection{Name: "totals", Handler: on.batch()} }, all)
-		Repeatable(t, on.given, func() millrace.Projection { return millrace.Projection{Name: "totals", Handler: on.queued} }, all)
+		Repeatable(t, on.given,
+			func() millrace.Projection { return millrace.Projection{Name: "totals", Handler: on.batch()} }, all)
+		Repeatable(t, on.given,
+			func() millrace.Projection { return millrace.Projection{Name: "totals", Handler: on.queued} }, all)
 		Repeatable(t, on.given, func() millrace.Projection { // its parked events are the same, too
-			return millrace.Projection{Name: "totals", Handler: on.each(func(_ context.Context, _ execFunc, e event.Envelope) error {
-				if e.Position == 2 {
-					return ErrInjected
-				}
-				return nil
-			})}
+			return millrace.Projection{Name: "totals",
+				Handler: on.each(func(_ context.Context, _ execFunc, e event.Envelope) error {
+					if e.Position == 2 {
+						return ErrInjected
+					}
+					return nil
+				})}
 		}, all)
 	})
 }
@@ -348,21 +382,24 @@ func TestProjectionsThatAreNotRepeatableAreFound(t *testing.T) {
 		}{
 			"state in memory": {func() millrace.Projection {
 				sum := 0
-				return millrace.Projection{Name: "totals", Handler: on.each(func(_ context.Context, exec execFunc, e event.Envelope) error {
-					sum++
-					return exec("update totals set note = cast($1 as text)", fmt.Sprint(sum))
-				})}
+				return millrace.Projection{Name: "totals",
+					Handler: on.each(func(_ context.Context, exec execFunc, e event.Envelope) error {
+						sum++
+						return exec("update totals set note = cast($1 as text)", fmt.Sprint(sum))
+					})}
 			}, []string{"lost commit", "panics after the handler", "lost lease"}},
 			"effects outside": {func() millrace.Projection {
-				return millrace.Projection{Name: "totals", Handler: on.each(func(_ context.Context, exec execFunc, e event.Envelope) error {
-					outside++
-					return exec("update totals set note = cast($1 as text)", fmt.Sprint(outside))
-				})}
+				return millrace.Projection{Name: "totals",
+					Handler: on.each(func(_ context.Context, exec execFunc, e event.Envelope) error {
+						outside++
+						return exec("update totals set note = cast($1 as text)", fmt.Sprint(outside))
+					})}
 			}, []string{"batches of one event", "fails before the handler"}},
 		} {
 			outside = 0
 			var want outcome
-			if text := failures(t, func(t testing.TB) { want = undisturbed(t, on.given, test.projection, []string{all}) }); text != "" {
+			if text := failures(t,
+				func(t testing.TB) { want = undisturbed(t, on.given, test.projection, []string{all}) }); text != "" {
 				t.Fatal(text)
 			}
 			for _, by := range test.by {
@@ -439,7 +476,8 @@ type foreign struct{ Store }
 
 func TestForeignStoreIsRefused(t *testing.T) {
 	t.Parallel()
-	if text := failures(t, func(t testing.TB) { New(t, foreign{}) }); !strings.Contains(text, "*pgstore.Store or a *sqlitestore.Store: millracetest.foreign") {
+	if text := failures(t, func(t testing.TB) { New(t, foreign{}) }); !strings.Contains(text,
+		"*pgstore.Store or a *sqlitestore.Store: millracetest.foreign") {
 		t.Errorf("%q", text)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Rebuild rebuilds a projection of the Kit's tenant as Admin.Rebuild does: it runs the hook Projection.Reset, and then the
-// projection handles all events again. Rows that the hook leaves in place show as rows that were written twice.
+// Rebuild rebuilds a projection of the Kit's tenant as Admin.Rebuild does: it runs the hook Projection.Reset, and then
+// the projection handles all events again. Rows that the hook leaves in place show as rows that were written twice.
 func (k *Kit) Rebuild(p millrace.Projection) {
 	k.t.Helper()
 	k.operate(p, func(ctx context.Context, rt *millrace.Runtime) error {
@@ -19,8 +19,8 @@ func (k *Kit) Rebuild(p millrace.Projection) {
 	})
 }
 
-// Swap runs a later version of a projection and replaces the earlier version by it in the Kit's tenant, as Admin.Swap does with
-// the hook Projection.Swap. The earlier version must have run before, for instance by When.
+// Swap runs a later version of a projection and replaces the earlier version by it in the Kit's tenant, as Admin.Swap
+// does with the hook Projection.Swap. The earlier version must have run before, for instance by When.
 func (k *Kit) Swap(p millrace.Projection) {
 	k.t.Helper()
 	k.When(p)
@@ -37,8 +37,9 @@ func (k *Kit) DropVersion(p millrace.Projection) {
 	delete(k.parked, k.idOf(p))
 }
 
-// Replay handles the parked events of a projection of the Kit's tenant again, with its present handler. Events that fail again
-// stay parked. The test fails if an event is refused because the projection has handled later events of its stream.
+// Replay handles the parked events of a projection of the Kit's tenant again, with its present handler. Events that
+// fail again stay parked. The test fails if an event is refused because the projection has handled later events of its
+// stream.
 func (k *Kit) Replay(p millrace.Projection) {
 	k.t.Helper()
 	k.operate(p, func(ctx context.Context, _ *millrace.Runtime) error {

@@ -66,7 +66,8 @@ func (on kind) secondTotals(k *Kit) millrace.Projection {
 func TestHooksSwapAndDropAreTested(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		k := on.given(t)
-		k.Exec("create table counts (n integer)", "create table served (version integer)", "insert into served values (1)")
+		k.Exec("create table counts (n integer)", "create table served (version integer)",
+			"insert into served values (1)")
 		k.When(on.totals())
 		second := on.secondTotals(k)
 		k.When(second)
@@ -90,7 +91,8 @@ func TestSwapOfATenantLeavesOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		k, acme, globex := on.ofTenants(t)
 		for _, of := range []*Kit{k, acme, globex} {
-			of.Exec("create table if not exists counts (n integer)", "create table if not exists served (version integer)", "insert into served values (1)")
+			of.Exec("create table if not exists counts (n integer)",
+				"create table if not exists served (version integer)", "insert into served values (1)")
 		}
 		acme.Given("order-1", event.New(paid{"Ada", 30}))
 		k.When(on.totals())

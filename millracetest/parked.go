@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Parked checks which events of a projection are parked, and returns their dead letters. Without positions, none may be parked.
-// The name of a later version is like "totals@2".
+// Parked checks which events of a projection are parked, and returns their dead letters. Without positions, none may be
+// parked. The name of a later version is like "totals@2".
 func (k *Kit) Parked(name string, positions ...int64) []projection.DeadLetter {
 	k.t.Helper()
 	id := k.id(name)
@@ -32,7 +32,8 @@ func (k *Kit) Parked(name string, positions ...int64) []projection.DeadLetter {
 func (b *bench) readParked(projections []millrace.Projection, status admin.Status) {
 	b.t.Helper()
 	maps.DeleteFunc(b.parked, func(id millrace.ProjectionID, _ []projection.DeadLetter) bool {
-		return slices.ContainsFunc(projections, func(p millrace.Projection) bool { return projection.VersionName(p.Name, p.Version) == id.Name })
+		return slices.ContainsFunc(projections,
+			func(p millrace.Projection) bool { return projection.VersionName(p.Name, p.Version) == id.Name })
 	})
 	for _, p := range status.Projections {
 		if p.Parked > 0 {
@@ -64,7 +65,8 @@ func (b *bench) checkParked() {
 // parkedNote describes the parked events that the test did not expect.
 func (b *bench) parkedNote() string {
 	var text strings.Builder
-	for _, id := range slices.SortedFunc(maps.Keys(b.parked), func(a, b millrace.ProjectionID) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, id := range slices.SortedFunc(maps.Keys(b.parked),
+		func(a, b millrace.ProjectionID) int { return strings.Compare(a.String(), b.String()) }) {
 		if !b.expected[id] {
 			text.WriteString(describe(id, b.parked[id]))
 		}
@@ -81,7 +83,8 @@ func describe(id millrace.ProjectionID, letters []projection.DeadLetter) string 
 			fmt.Fprintf(&text, "\n%d more events of projection %s", len(letters)-most, id)
 			break
 		}
-		fmt.Fprintf(&text, "\nprojection %s parked position %d (%s of stream %s): %s", id, letter.Position, letter.Type, letter.Stream, letter.Error)
+		fmt.Fprintf(&text, "\nprojection %s parked position %d (%s of stream %s): %s", id, letter.Position, letter.Type,
+			letter.Stream, letter.Error)
 	}
 	return text.String()
 }

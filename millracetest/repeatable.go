@@ -11,13 +11,13 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Repeatable checks that a projection writes the same rows despite faults. A handler may be called again with the same events:
-// after a fault, in another process, or in other batches. It fails for handlers that keep state in memory, read the time or
-// write outside of the transaction.
+// Repeatable checks that a projection writes the same rows despite faults. A handler may be called again with the same
+// events: after a fault, in another process, or in other batches. It fails for handlers that keep state in memory, read
+// the time or write outside of the transaction.
 //
-// given makes a Kit with tables and events. projection makes the projection, as a new process would. Repeatable runs it on a
-// Kit without faults. Then it runs it once for each of these faults, each on a Kit of its own, and compares the rows of the
-// queries and the parked events:
+// given makes a Kit with tables and events. projection makes the projection, as a new process would. Repeatable runs it
+// on a Kit without faults. Then it runs it once for each of these faults, each on a Kit of its own, and compares the
+// rows of the queries and the parked events:
 //
 //   - batches of one event, and of two
 //   - each call fails once before its handler
@@ -35,7 +35,8 @@ func Repeatable(t *testing.T, given func(t testing.TB) *Kit, projection func() m
 	}
 }
 
-// disturbance is a fault, or other batches. disturb is called once, and returns what changes the projection of each process.
+// disturbance is a fault, or other batches. disturb is called once, and returns what changes the projection of each
+// process.
 type disturbance struct {
 	name    string
 	disturb func(k *Kit) func(p *millrace.Projection)
@@ -97,7 +98,8 @@ type outcome struct {
 }
 
 // undisturbed runs the projection without faults.
-func undisturbed(t testing.TB, given func(t testing.TB) *Kit, projection func() millrace.Projection, queries []string) outcome {
+func undisturbed(t testing.TB, given func(t testing.TB) *Kit, projection func() millrace.Projection,
+	queries []string) outcome {
 	t.Helper()
 	k := given(t)
 	p := k.outcome(projection, queries)
@@ -112,7 +114,8 @@ func undisturbed(t testing.TB, given func(t testing.TB) *Kit, projection func() 
 }
 
 // compare runs the projection with faults, and fails the test if the outcome differs.
-func (want outcome) compare(t testing.TB, given func(t testing.TB) *Kit, projection func() millrace.Projection, d disturbance) {
+func (want outcome) compare(t testing.TB, given func(t testing.TB) *Kit, projection func() millrace.Projection,
+	d disturbance) {
 	t.Helper()
 	k := given(t)
 	disturb := d.disturb(k)
@@ -143,7 +146,8 @@ func (k *Kit) outcome(make func() millrace.Projection, queries []string) outcome
 	o := outcome{queries: queries}
 	k.expected[id] = true
 	for _, letter := range k.parked[id] {
-		o.parked = append(o.parked, fmt.Sprintf("position %d: %s of stream %s", letter.Position, letter.Type, letter.Stream))
+		o.parked = append(o.parked, fmt.Sprintf("position %d: %s of stream %s",
+			letter.Position, letter.Type, letter.Stream))
 	}
 	for _, query := range queries {
 		o.rows = append(o.rows, k.query(query))

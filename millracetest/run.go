@@ -19,18 +19,18 @@ import (
 // patience is for what takes milliseconds on a machine that is not overloaded.
 const patience = 30 * time.Second
 
-// When runs projections for all tenants that they select, until they have handled, parked or skipped all events. These include
-// the events that handlers append meanwhile. It returns the status after the last run. It may be called again after further
-// events. The delays of Projection.Retry are shortened, and a missing table fails at once.
+// When runs projections for all tenants that they select, until they have handled, parked or skipped all events. These
+// include the events that handlers append meanwhile. It returns the status after the last run. It may be called again
+// after further events. The delays of Projection.Retry are shortened, and a missing table fails at once.
 func (k *Kit) When(projections ...millrace.Projection) admin.Status {
 	k.t.Helper()
 	return k.run(func() []millrace.Projection { return projections })
 }
 
-// WhenFails is When for a projection that is expected to fail, for instance because its OnFailure is projection.ActionStop. It
-// returns the error, which wraps projection.ErrFailed and has the reason. It fails the test if no projection has failed.
-// Afterwards it resumes the projections that have failed, as an operator does after a repair, so the next When tries their
-// events again.
+// WhenFails is When for a projection that is expected to fail, for instance because its OnFailure is
+// projection.ActionStop. It returns the error, which wraps projection.ErrFailed and has the reason. It fails the test
+// if no projection has failed. Afterwards it resumes the projections that have failed, as an operator does after a
+// repair, so the next When tries their events again.
 func (k *Kit) WhenFails(projections ...millrace.Projection) error {
 	k.t.Helper()
 	status, err := k.tryRun(func() []millrace.Projection { return projections })

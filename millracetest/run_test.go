@@ -33,7 +33,8 @@ func TestProjectionThatStopsIsTested(t *testing.T) {
 		k.When(on.totals()) // repaired
 		k.Then(all, "Ada | 43 | NULL", "Bob | 9 | NULL")
 
-		for want, p := range map[string]millrace.Projection{"no projection has failed": on.totals(), "must be set": {Name: "q"}} {
+		for want, p := range map[string]millrace.Projection{"no projection has failed": on.totals(),
+			"must be set": {Name: "q"}} {
 			if text := failures(t, func(t testing.TB) { _ = on.given(t).WhenFails(p) }); !strings.Contains(text, want) {
 				t.Errorf("%q does not contain %q", text, want)
 			}
@@ -46,16 +47,19 @@ func TestDeliveryIsTested(t *testing.T) {
 		for name, test := range map[string]struct {
 			fault func(*Kit) millrace.Middleware
 			sends int
-		}{"none": {func(k *Kit) millrace.Middleware { return k.Slow(0) }, 1}, "lost commit": {(*Kit).LostCommit, 2}, "lost lease": {(*Kit).LostLease, 2}} {
+		}{"none": {func(k *Kit) millrace.Middleware { return k.Slow(0) }, 1}, "lost commit": {(*Kit).LostCommit, 2},
+			"lost lease": {(*Kit).LostLease, 2}} {
 			k := on.given(t)
 			var mu sync.Mutex
 			tokens := make(map[string]int)
-			p := millrace.Projection{Name: "mails", Reset: k.hook("select 1"), Middleware: []millrace.Middleware{test.fault(k)}, Handler: millrace.DeliverEach(func(_ context.Context, d millrace.Delivered) error {
-				mu.Lock()
-				defer mu.Unlock()
-				tokens[d.Token]++
-				return nil
-			})}
+			p := millrace.Projection{Name: "mails", Reset: k.hook("select 1"),
+				Middleware: []millrace.Middleware{test.fault(k)},
+				Handler: millrace.DeliverEach(func(_ context.Context, d millrace.Delivered) error {
+					mu.Lock()
+					defer mu.Unlock()
+					tokens[d.Token]++
+					return nil
+				})}
 			k.When(p)
 			if len(tokens) != 6 {
 				t.Errorf("%s: %d tokens, want one for each event", name, len(tokens))
@@ -80,14 +84,16 @@ type userKey struct{}
 func TestMiddlewareOfTheProgramIsTested(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		k := on.given(t)
-		k.Configure(millrace.Config{Middleware: []millrace.Middleware{func(next millrace.HandleFunc) millrace.HandleFunc {
+		withUser := func(next millrace.HandleFunc) millrace.HandleFunc {
 			return func(ctx context.Context, events []event.Envelope) error {
 				return next(context.WithValue(ctx, userKey{}, "ada"), events)
 			}
-		}}})
-		k.When(millrace.Projection{Name: "totals", Handler: on.each(func(ctx context.Context, exec execFunc, _ event.Envelope) error {
-			return exec("update totals set note = cast($1 as text)", fmt.Sprint(ctx.Value(userKey{})))
-		})})
+		}
+		k.Configure(millrace.Config{Middleware: []millrace.Middleware{withUser}})
+		k.When(millrace.Projection{Name: "totals",
+			Handler: on.each(func(ctx context.Context, exec execFunc, _ event.Envelope) error {
+				return exec("update totals set note = cast($1 as text)", fmt.Sprint(ctx.Value(userKey{})))
+			})})
 		k.Then(all, "Ada | 43 | ada", "Bob | 9 | ada")
 	})
 }
@@ -101,16 +107,18 @@ func TestPartitionsAreTested(t *testing.T) {
 		var calls atomic.Int64
 		p := on.totals()
 		p.Partitions, p.AnyOrder, p.MaxFailureShare = 3, true, projection.NoLimit
-		p.Middleware = []millrace.Middleware{k.FailAt(3, Always), k.FailAt(14, Always), k.LostCommit(), func(next millrace.HandleFunc) millrace.HandleFunc {
-			return func(ctx context.Context, events []event.Envelope) error {
-				calls.Add(1)
-				return next(ctx, events)
-			}
-		}}
+		p.Middleware = []millrace.Middleware{k.FailAt(3, Always), k.FailAt(14, Always), k.LostCommit(),
+			func(next millrace.HandleFunc) millrace.HandleFunc {
+				return func(ctx context.Context, events []event.Envelope) error {
+					calls.Add(1)
+					return next(ctx, events)
+				}
+			}}
 		status := k.When(p)
 		k.Then(all, "Ada | 7 | NULL", "Bob | 14 | NULL")
 		k.Parked("totals", 3, 14)
-		if all := status.Projection(millrace.ProjectionID{Name: "totals"}); len(status.Projections) != 3 || all.Parked != 2 || all.Position != 16 {
+		if all := status.Projection(millrace.ProjectionID{Name: "totals"}); len(status.Projections) != 3 ||
+			all.Parked != 2 || all.Position != 16 {
 			t.Errorf("%+v", status)
 		}
 		if calls.Load() != 28 { // 14 events, each twice

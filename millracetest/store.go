@@ -12,11 +12,12 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// SQLite returns a Kit on a new file in a folder of the test, for projections whose handlers take a *sql.Tx. setup are statements
-// that make the tables of read models.
+// SQLite returns a Kit on a new file in a folder of the test, for projections whose handlers take a *sql.Tx. setup are
+// statements that make the tables of read models.
 func SQLite(t testing.TB, setup ...string) *Kit {
 	t.Helper()
-	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "events.db"), sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal})
+	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "events.db"),
+		sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,12 +27,12 @@ func SQLite(t testing.TB, setup ...string) *Kit {
 	return k
 }
 
-// Postgres returns a Kit on a store of its own in PostgreSQL, for projections whose handlers take a pgx.Tx. setup are statements
-// that make the tables of read models.
+// Postgres returns a Kit on a store of its own in PostgreSQL, for projections whose handlers take a pgx.Tx. setup are
+// statements that make the tables of read models.
 //
-// The store is in a new database, as Database documents. If a server is given by dsn or MILLRACE_TEST_DATABASE_URL, and its user may
-// not create databases, the store and the tables are in new schemas of that database instead, which are dropped at the end of the
-// test. For a store with options, open it on Database and use New.
+// The store is in a new database, as Database documents. If a server is given by dsn or MILLRACE_TEST_DATABASE_URL, and
+// its user may not create databases, the store and the tables are in new schemas of that database instead, which are
+// dropped at the end of the test. For a store with options, open it on Database and use New.
 func Postgres(t testing.TB, dsn string, setup ...string) *Kit {
 	t.Helper()
 	options := pgstore.Options{}
@@ -63,14 +64,14 @@ func mayCreateDatabases(t testing.TB, dsn string) bool {
 // serversEnd reports that a private server ends with the process that started it.
 var serversEnd = runtime.GOOS == "linux"
 
-// Database returns the DSN of a new, empty database, which is dropped at the end of the test. dsn is any address that pgstore.Open
-// accepts, of a database on a server where the user may create databases. If it is empty, the environment variable
-// MILLRACE_TEST_DATABASE_URL is used. If that is empty too, a private server is started from the installed binaries, such as those
-// of apt-get install postgresql. On Linux all tests of a package share it; on other systems each test has one of its own. Without
-// binaries the test fails.
+// Database returns the DSN of a new, empty database, which is dropped at the end of the test. dsn is any address that
+// pgstore.Open accepts, of a database on a server where the user may create databases. If it is empty, the environment
+// variable MILLRACE_TEST_DATABASE_URL is used. If that is empty too, a private server is started from the installed
+// binaries, such as those of apt-get install postgresql. On Linux all tests of a package share it; on other systems
+// each test has one of its own. Without binaries the test fails.
 //
-// DATABASE_URL is not used, since it often names the database of a program in production. If projections run in the given database,
-// the test fails before anything is created.
+// DATABASE_URL is not used, since it often names the database of a program in production. If projections run in the
+// given database, the test fails before anything is created.
 func Database(t testing.TB, dsn string) string {
 	t.Helper()
 	return newDatabase(t, given(t, dsn))

@@ -39,11 +39,14 @@ func TestDSNsThatOpenAcceptsAreAccepted(t *testing.T) {
 	host, port, user := serverOf(t)
 	for _, dsn := range []string{
 		"host=" + host + " port=" + port + " user=" + user + " dbname=postgres sslmode=disable",
-		"host=" + host + " port=" + port + " user=" + user + " database = postgres sslmode=disable pool_max_conns=3 default_query_exec_mode=exec ",
+		"host=" + host + " port=" + port + " user=" + user +
+			" database = postgres sslmode=disable pool_max_conns=3 default_query_exec_mode=exec ",
 		"host=" + host + " port=" + port + " user=" + user + ` password='a://b\'' dbname=postgres sslmode=disable`,
 		"host=/nowhere.invalid," + host + " port=1," + port + " user=" + user + " dbname=postgres sslmode=disable",
-		"postgres://" + user + "@/postgres?host=" + host + "&port=" + port + "&sslmode=disable&pool_max_conns=3&default_query_exec_mode=simple_protocol",
-		"postgresql:///?host=" + host + "&port=" + port + "&user=" + user + "&dbname=postgres&sslmode=disable&pool_max_conn_lifetime=1m",
+		"postgres://" + user + "@/postgres?host=" + host + "&port=" + port +
+			"&sslmode=disable&pool_max_conns=3&default_query_exec_mode=simple_protocol",
+		"postgresql:///?host=" + host + "&port=" + port + "&user=" + user +
+			"&dbname=postgres&sslmode=disable&pool_max_conn_lifetime=1m",
 	} {
 		t.Run("", func(t *testing.T) {
 			store, err := pgstore.Open(t.Context(), dsn, pgstore.Options{})
@@ -87,9 +90,11 @@ func TestDatabaseInWhichProjectionsRunIsRefused(t *testing.T) {
 			exec(`insert into "shop events".nodes (id, name, projections, tenants, session_key, expires_at)
 				values (gen_random_uuid(), 'shop-1', '{}', '{}', 1, clock_timestamp() + interval '1 hour')`)
 			for what, make := range map[string]func(t testing.TB){
-				"Postgres": func(t testing.TB) { Postgres(t, dsn) }, "Database": func(t testing.TB) { Database(t, dsn) },
+				"Postgres": func(t testing.TB) { Postgres(t, dsn) },
+				"Database": func(t testing.TB) { Database(t, dsn) },
 			} {
-				if text := failures(t, make); !strings.Contains(text, `projections run in the database`) || !strings.Contains(text, `"shop events"`) || !strings.Contains(text, "shop-1") {
+				if text := failures(t, make); !strings.Contains(text, `projections run in the database`) ||
+					!strings.Contains(text, `"shop events"`) || !strings.Contains(text, "shop-1") {
 					t.Errorf("%s: %q", what, text)
 				}
 			}

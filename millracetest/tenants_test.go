@@ -20,14 +20,15 @@ func totalsOf(tenant string) string { return strings.Replace(allByTenant, "TENAN
 
 // totalsByTenant is a projection that writes to totals_of.
 func (on kind) totalsByTenant() millrace.Projection {
-	return millrace.Projection{Name: "totals", Handler: on.each(func(ctx context.Context, exec execFunc, e event.Envelope) error {
-		p, err := event.As[paid](e)
-		id, _ := millrace.ProjectionFrom(ctx)
-		if err != nil {
-			return err
-		}
-		return exec(addByTenant, id.Tenant, p.Body.Customer, p.Body.Amount)
-	})}
+	return millrace.Projection{Name: "totals",
+		Handler: on.each(func(ctx context.Context, exec execFunc, e event.Envelope) error {
+			p, err := event.As[paid](e)
+			id, _ := millrace.ProjectionFrom(ctx)
+			if err != nil {
+				return err
+			}
+			return exec(addByTenant, id.Tenant, p.Body.Customer, p.Body.Amount)
+		})}
 }
 
 // ofTenants returns the Kits of two tenants, with the tables of both.
@@ -71,13 +72,15 @@ func TestParkedEventsBelongToTheirTenant(t *testing.T) {
 		run(t, func(k, acme, globex *Kit) {
 			acme.Then(totalsOf("acme"), "Ada | 30")
 			globex.Then(totalsOf("globex"), "Ada | 1", "Bob | 2")
-			if letters := acme.Parked("totals", 2); len(letters) != 1 || !strings.Contains(letters[0].Error, ErrInjected.Error()) {
+			if letters := acme.Parked("totals", 2); len(letters) != 1 ||
+				!strings.Contains(letters[0].Error, ErrInjected.Error()) {
 				t.Errorf("%+v", letters)
 			}
 			globex.Parked("totals")
 		})
 		text := failures(t, func(t testing.TB) { run(t, func(k, acme, globex *Kit) { globex.Parked("totals") }) })
-		if !strings.Contains(text, "did not expect") || !strings.Contains(text, "projection acme/totals parked position 2") {
+		if !strings.Contains(text, "did not expect") ||
+			!strings.Contains(text, "projection acme/totals parked position 2") {
 			t.Errorf("%q", text)
 		}
 	})
@@ -85,7 +88,8 @@ func TestParkedEventsBelongToTheirTenant(t *testing.T) {
 
 func TestFaultsDisturbOneTenant(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
-		for name, fault := range map[string]func(*Kit) millrace.Middleware{"lost commit": (*Kit).LostCommit, "lost lease": (*Kit).LostLease} {
+		for name, fault := range map[string]func(*Kit) millrace.Middleware{"lost commit": (*Kit).LostCommit,
+			"lost lease": (*Kit).LostLease} {
 			k, acme, globex := on.ofTenants(t)
 			calls := make(chan string, 100)
 			p := on.totalsByTenant()
@@ -146,7 +150,9 @@ func TestRepeatableWorksOnATenant(t *testing.T) {
 			}}
 			return p
 		}
-		if text := failures(t, func(t testing.TB) { want.compare(t, given, forgetful, named("lost commit")) }); !strings.Contains(text, "lost commit: parked events") {
+		if text := failures(t,
+			func(t testing.TB) { want.compare(t, given, forgetful, named("lost commit")) }); !strings.Contains(text,
+			"lost commit: parked events") {
 			t.Errorf("%q", text)
 		}
 	})

@@ -39,10 +39,11 @@ func totals() millrace.Projection {
 }
 
 func totalsOnPostgres() millrace.Projection {
-	return millrace.Projection{Name: "totals", Handler: pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[OrderPaid]) error {
-		_, err := tx.Exec(ctx, addOrder, e.Body.Customer, e.Body.Amount)
-		return err
-	})}
+	return millrace.Projection{Name: "totals",
+		Handler: pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[OrderPaid]) error {
+			_, err := tx.Exec(ctx, addOrder, e.Body.Customer, e.Body.Amount)
+			return err
+		})}
 }
 
 // The tests of docs/testing.md.

@@ -13,13 +13,13 @@ type Batch struct {
 	Delivery bool
 	// Live reports whether the projection had reached the end of the events. Otherwise it was catching up.
 	Live bool
-	// Events counts the events that the handler got, and Bytes is their approximate size. They are 0 if the batch failed before
-	// the handler was called.
+	// Events counts the events that the handler got, and Bytes is their approximate size. They are 0 if the batch
+	// failed before the handler was called.
 	Events, Bytes int
 	// Applied counts the events among them that were handled, and whose effects are committed or acknowledged.
 	Applied int
-	// Parked counts the events that were parked with the batch: because an earlier event of their stream is parked, or because the
-	// handler of a delivery rejected them.
+	// Parked counts the events that were parked with the batch: because an earlier event of their stream is parked, or
+	// because the handler of a delivery rejected them.
 	Parked int
 	// Position is the checkpoint after the batch if the batch was committed, otherwise the checkpoint before it.
 	Position int64
@@ -41,7 +41,8 @@ const (
 	FaultHandler Fault = "handler"
 	// FaultOutage is an error for which IsOutage of Projection.Breaker reported that a service is down.
 	FaultOutage Fault = "outage"
-	// FaultInfrastructure is an error of the database that says nothing about the event, such as a deadlock or a lock wait.
+	// FaultInfrastructure is an error of the database that says nothing about the event, such as a deadlock or a lock
+	// wait.
 	FaultInfrastructure Fault = "infrastructure"
 	// FaultUnclear is an error that either the server or the event may have caused, such as a lost connection.
 	FaultUnclear Fault = "unclear"
@@ -72,16 +73,18 @@ type Decision struct {
 	Projection projection.ID
 	// Action is ActionPark, ActionParkStream, ActionSkip or ActionStop of package projection.
 	Action projection.Action
-	// Events counts the events that were parked or skipped. It is more than 1 only for events that are parked because an
-	// earlier event of their stream is parked. It is 0 if the projection stopped.
+	// Events counts the events that were parked or skipped. It is more than 1 only for events that are parked because
+	// an earlier event of their stream is parked. It is 0 if the projection stopped.
 	Events int
-	// Position, Stream and Type describe the event, and Attempts counts its failures. If several events were parked, Position is
-	// the last checkpoint, and the others are empty. If a projection stopped because events are gone, all are empty.
+	// Position, Stream and Type describe the event, and Attempts counts its failures. If several events were parked,
+	// Position is the last checkpoint, and the others are empty. If a projection stopped because events are gone, all
+	// are empty.
 	Position int64
 	Stream   string
 	Type     string
 	Attempts int
-	// Err is the error of the event, or why the projection stopped. It is nil for events that are parked because of their streams.
+	// Err is the error of the event, or why the projection stopped. It is nil for events that are parked because of
+	// their streams.
 	Err error
 }
 
@@ -92,8 +95,8 @@ type Replay struct {
 	Stream     string
 	// Err is why the replay failed. It is nil if the event was handled.
 	Err error
-	// Action is the action after a failed replay: with ActionPark the event stays parked, with ActionSkip it was skipped, and
-	// with ActionStop it stays parked and the projection stopped. It means nothing if Err is nil.
+	// Action is the action after a failed replay: with ActionPark the event stays parked, with ActionSkip it was
+	// skipped, and with ActionStop it stays parked and the projection stopped. It means nothing if Err is nil.
 	Action projection.Action
 }
 
@@ -121,8 +124,8 @@ type Lease struct {
 	Projection projection.ID
 	Change     LeaseChange
 	Epoch      int64
-	// Takeover reports whether the lease was claimed after a node died that held it. It is also true for later claims, until a batch
-	// commits or the projection reaches the end of the events.
+	// Takeover reports whether the lease was claimed after a node died that held it. It is also true for later claims,
+	// until a batch commits or the projection reaches the end of the events.
 	Takeover bool
 }
 
@@ -148,8 +151,8 @@ type Read struct {
 	Mark int64
 	// Own reports that nothing was read: an append in this process gave its events to the feed. Then Duration is 0.
 	Own bool
-	// Woken reports whether an append or a notification caused the poll. Latency is the time from that wake-up to the start of
-	// the poll.
+	// Woken reports whether an append or a notification caused the poll. Latency is the time from that wake-up to the
+	// start of the poll.
 	Woken   bool
 	Latency time.Duration
 	// Duration is how long the poll took, including waits for slots.
@@ -181,11 +184,11 @@ type Wait struct {
 	Err error
 }
 
-// ConnectionWaits are the waits for connections of the store, of all work of this process that uses the store: batches, reads,
-// appends and, for pgstore, whatever else uses the pool. A file has one connection for writing.
+// ConnectionWaits are the waits for connections of the store, of all work of this process that uses the store: batches,
+// reads, appends and, for pgstore, whatever else uses the pool. A file has one connection for writing.
 type ConnectionWaits struct {
-	// Count counts the waits that ended with a connection, and Duration is how long these took together. On PostgreSQL they include
-	// the time in which the pool opened a connection.
+	// Count counts the waits that ended with a connection, and Duration is how long these took together. On PostgreSQL
+	// they include the time in which the pool opened a connection.
 	Count    int64
 	Duration time.Duration
 	// GivenUp counts the waits that ended without a connection, because their contexts ended.

@@ -31,7 +31,8 @@ func call(o observe.Observer, i int) (name string) {
 func TestJoinCallsEveryCallbackOfEachObserverInOrder(t *testing.T) {
 	var calls []string
 	a, b := counting(&calls, " a"), counting(&calls, " b")
-	for want, o := range map[string]observe.Observer{"ab": observe.Join(a, observe.Observer{}, b), "b": observe.Join(observe.Observer{}, b)} {
+	for want, o := range map[string]observe.Observer{"ab": observe.Join(a, observe.Observer{}, b),
+		"b": observe.Join(observe.Observer{}, b)} {
 		for i := range reflect.TypeFor[observe.Observer]().NumField() {
 			calls = nil
 			name := call(o, i)

@@ -19,15 +19,16 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// preparedTenants is the number of tenants whose appends are prepared statements, the first ones that a store appends to. Parsing and
-// planning takes most of an append (measured: 240 µs against 50 µs without waiting for the disk). A larger number costs memory: some
-// 100 KiB per statement and session of the server, with up to twelve statements per tenant, twelve that return the events, and two that load an
-// aggregate. A cache
-// that is too small for its tenants is worse than none.
+// preparedTenants is the number of tenants whose appends are prepared statements, the first ones that a store appends
+// to. Parsing and planning takes most of an append (measured: 240 µs against 50 µs without waiting for the disk). A
+// larger number costs memory: some 100 KiB per statement and session of the server, with up to twelve statements per
+// tenant, twelve that return the events, and two that load an aggregate. A cache that is too small for its tenants is
+// worse than none.
 const preparedTenants = 8
 
 // expireEvery is how many keyed appends there are, on average, between two appends that delete old keys. Such an append
-// deletes up to 64 keys. So keys are deleted four times as fast as they are made, and all other appends cost nothing more.
+// deletes up to 64 keys. So keys are deleted four times as fast as they are made, and all other appends cost nothing
+// more.
 const expireEvery = 16
 
 // Append appends events to a stream, all or none, and wakes the projections that wait for them. It takes one round
@@ -38,7 +39,8 @@ const expireEvery = 16
 // no appends. Events that cannot be stored are refused before anything is written.
 // After an error of the connection, the events may have been appended or not. The call can be repeated safely if it has
 // an idempotency key or expects a version.
-func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
 	return t.store.middleware.Around(ctx, asked, t.appendToPool)
 }
@@ -67,7 +69,8 @@ func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event
 }
 
 // append calls once. If nothing was appended, it returns the reason.
-func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func() (event.Appended, error)) (event.Appended, error) {
+func (t *Tenant) append(ctx context.Context, q querier, a appendCall,
+	once func() (event.Appended, error)) (event.Appended, error) {
 	const tries = 10
 	for range tries {
 		result, err := once()
@@ -85,20 +88,24 @@ func (t *Tenant) append(ctx context.Context, q querier, a appendCall, once func(
 var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 
 // AppendTx is Append in a transaction of the caller. The events become visible when it commits. Call Wake after the
-// commit, so that projections receive the events at once. InTx, and the batch of a handler, do so themselves. The stream and the key stay locked until the transaction ends, so it should end soon.
+// commit, so that projections receive the events at once. InTx, and the batch of a handler, do so themselves. The
+// stream and the key stay locked until the transaction ends, so it should end soon.
 //
 // A version conflict leaves the transaction usable. With an idempotency key the append runs in a savepoint of its own,
 // which costs two round trips more. If synchronous_commit is off, AppendTx turns it on for this transaction, because
 // others act on the events.
-func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
-	return t.store.middleware.AroundTx(ctx, t.store, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
-		return t.appendToTx(ctx, tx, asked)
-	})
+	return t.store.middleware.AroundTx(ctx, t.store, asked,
+		func(ctx context.Context, asked event.Appending) (event.Appended, error) {
+			return t.appendToTx(ctx, tx, asked)
+		})
 }
 
-// Wake wakes the projections of the tenant, in this process and in others. Call it after the commit of a transaction of your own in which
-// AppendTx has appended. It never blocks, and a call for nothing costs one read. Append, InTx and batches of handlers wake by themselves.
+// Wake wakes the projections of the tenant, in this process and in others. Call it after the commit of a transaction of
+// your own in which AppendTx has appended. It never blocks, and a call for nothing costs one read. Append, InTx and
+// batches of handlers wake by themselves.
 func (t *Tenant) Wake() { t.store.notify.wake(t.name) }
 
 // appendToTx is AppendTx within its middleware.
@@ -134,8 +141,8 @@ func (t *Tenant) newAppend(asked event.Appending) (appendCall, error) {
 	return appendCall{Append: a, expire: t.store.opts.KeyRetention > 0 && rand.IntN(expireEvery) == 0}, err
 }
 
-// appendOnConn is appendOnce on a connection of the pool, by a prepared statement if its session may have one. Only such a statement
-// returns the events.
+// appendOnConn is appendOnce on a connection of the pool, by a prepared statement if its session may have one. Only
+// such a statement returns the events.
 func (t *Tenant) appendOnConn(ctx context.Context, a appendCall) (result event.Appended, err error) {
 	err = t.store.onConn(ctx, func(conn *pgx.Conn) (err error) {
 		var sent bool
@@ -153,9 +160,10 @@ func (t *Tenant) appendOnConn(ctx context.Context, a appendCall) (result event.A
 	return result, err
 }
 
-// appendPrepared sends the append by a prepared statement. It reports sent as false, and has written nothing, if the session has no such
-// statement or the events have times, which is rare.
-func (t *Tenant) appendPrepared(ctx context.Context, conn *pgx.Conn, a appendCall) (result event.Appended, sent bool, err error) {
+// appendPrepared sends the append by a prepared statement. It reports sent as false, and has written nothing, if the
+// session has no such statement or the events have times, which is rare.
+func (t *Tenant) appendPrepared(ctx context.Context, conn *pgx.Conn,
+	a appendCall) (result event.Appended, sent bool, err error) {
 	if a.expires() || a.Times != nil || !t.store.keepsPrepared(conn) {
 		return result, false, nil
 	}
@@ -171,8 +179,8 @@ func (t *Tenant) appendPrepared(ctx context.Context, conn *pgx.Conn, a appendCal
 	return result, !forgetPrepared(ctx, conn, err, own.name), err
 }
 
-// appendOnce sends the append by its text. After a conflict or a repeat the result is empty; report then returns which it was.
-// Nothing was written then, and no position drawn.
+// appendOnce sends the append by its text. After a conflict or a repeat the result is empty; report then returns which
+// it was. Nothing was written then, and no position drawn.
 func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
 	statement, args := a.statement()
 	if t.store.server.pooling.Forgets || a.expires() || t.store.prepared.of(t.name) < 0 {
@@ -307,7 +315,8 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.App
 }
 
 // firstResult returns the result of the first append with the key.
-func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (result event.Appended, found bool, err error) {
+func (t *Tenant) firstResult(ctx context.Context, q querier,
+	a appendCall) (result event.Appended, found bool, err error) {
 	stream, result, found, err := t.firstAppend(ctx, q, a.Key)
 	if err == nil && found {
 		err = a.UsedFor(stream)
@@ -319,7 +328,8 @@ func (t *Tenant) firstResult(ctx context.Context, q querier, a appendCall) (resu
 }
 
 // firstAppend returns the stream and the result of the first append with a key.
-func (t *Tenant) firstAppend(ctx context.Context, q querier, key string) (stream string, result event.Appended, found bool, err error) {
+func (t *Tenant) firstAppend(ctx context.Context, q querier,
+	key string) (stream string, result event.Appended, found bool, err error) {
 	rows, err := q.Query(ctx, t.sql("first_append"), pgx.QueryExecModeExec, key)
 	if err != nil {
 		return "", result, false, err

@@ -19,7 +19,8 @@ func TestValueThatOnlyTheServerRefusesLeavesNothing(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	must(store.pool.Exec(testContext(t), "alter table millrace_default.events add check (body <> '1')"))(t)
-	_, err := store.Append(testContext(t), "s", event.Any, event.Event{Type: "T"}, event.Event{Type: "T", Body: json.RawMessage(`1`)})
+	_, err := store.Append(testContext(t), "s", event.Any, event.Event{Type: "T"},
+		event.Event{Type: "T", Body: json.RawMessage(`1`)})
 	if !pgerr.Is(err, "23514") {
 		t.Errorf("error %v, want check_violation", err)
 	}
@@ -46,7 +47,8 @@ func TestStatementCacheDoesNotGrowWithTenants(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, connections(1))
 	cached := func(schema string) int {
-		return one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", sqltext.Name(schema))
+		return one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0",
+			sqltext.Name(schema))
 	}
 	for i := range 3 * preparedTenants {
 		tenant := newTenant(t, store, fmt.Sprint(i))
@@ -66,7 +68,8 @@ func TestNotificationIsSentAfterPreparedStatementsAreDiscarded(t *testing.T) {
 	store := newStore(t, connections(1))
 	for range 2 {
 		noError(t, store.notify.send([]string{"default"}))
-		if n := one[int](t, store, "select count(*) from pg_prepared_statements where statement = $1", queries.Text("notify_wake")); n != 1 {
+		if n := one[int](t, store, "select count(*) from pg_prepared_statements where statement = $1",
+			queries.Text("notify_wake")); n != 1 {
 			t.Error("the notification is not prepared")
 		}
 		mustExec(t, store, "deallocate all")
@@ -77,7 +80,8 @@ func TestOnlyAppendsOfATransactionLookAtSynchronousCommit(t *testing.T) {
 	t.Parallel()
 	store := newStore(t, connections(1))
 	prepared := func(looking bool) int {
-		return one[int](t, store, `select count(*) from pg_prepared_statements where strpos(statement, 'insert into ' || $1 || '.events') > 0
+		return one[int](t, store,
+			`select count(*) from pg_prepared_statements where strpos(statement, 'insert into ' || $1 || '.events') > 0
 			and (strpos(statement, 'synchronous_commit') > 0) = $2`, store.tenant.quoted, looking)
 	}
 	for range 2 {
@@ -147,7 +151,8 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 		expected event.Expected
 		want     string
 	}{
-		{"off", event.Any, "on"}, {"off", event.NoStream.WithKey("keyed"), "on"}, {"local", event.Any, "local"}, {"remote_apply", event.Any, "remote_apply"},
+		{"off", event.Any, "on"}, {"off", event.NoStream.WithKey("keyed"), "on"}, {"local", event.Any, "local"},
+		{"remote_apply", event.Any, "remote_apply"},
 	} {
 		noError(t, store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, "set local synchronous_commit = "+c.before); err != nil {
@@ -169,7 +174,8 @@ func TestAppendTxMakesTheCommitSynchronousAgain(t *testing.T) {
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
 			return err
 		}
-		if _, err := store.AppendTx(ctx, tx, "s", event.Exact(7), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
+		if _, err := store.AppendTx(ctx, tx, "s", event.Exact(7), someEvents(1)...); !errors.Is(err,
+			event.ErrVersionConflict) {
 			return err
 		}
 		if got := setting(tx); got != "off" {

@@ -56,13 +56,15 @@ func TestWaitingRepeatAppendsIfTheFirstRollsBack(t *testing.T) {
 func keys(t testing.TB, tenant *Tenant) (claims, results int) {
 	t.Helper()
 	q := sqltext.Name(tenant.schema)
-	return one[int](t, tenant.store, "select count(*) from "+q+".append_keys"), one[int](t, tenant.store, "select count(*) from "+q+".append_results")
+	return one[int](t, tenant.store, "select count(*) from "+q+".append_keys"),
+		one[int](t, tenant.store, "select count(*) from "+q+".append_results")
 }
 
 // age makes all keys older.
 func age(t testing.TB, tenant *Tenant, by time.Duration) {
 	t.Helper()
-	mustExec(t, tenant.store, "update "+sqltext.Name(tenant.schema)+".append_keys set created_at = created_at - $1::interval", by)
+	mustExec(t, tenant.store, "update "+sqltext.Name(tenant.schema)+
+		".append_keys set created_at = created_at - $1::interval", by)
 }
 
 // keyed appends an event with each of these keys.
@@ -133,7 +135,8 @@ func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
 	for round := range rounds {
 		mustExec(t, store, "truncate millrace_default.append_keys, millrace_default.append_results")
 		for i := range old {
-			mustExec(t, store, "insert into millrace_default.append_keys values ($1, 's', now() - interval '1 year')", fmt.Sprint(i))
+			mustExec(t, store, "insert into millrace_default.append_keys values ($1, 's', now() - interval '1 year')",
+				fmt.Sprint(i))
 			mustExec(t, store, "insert into millrace_default.append_results values ($1, 1, 1)", fmt.Sprint(i))
 		}
 		noError(t, together(callers, func(i int) error {
@@ -143,7 +146,8 @@ func TestAppendsThatDeleteEachOthersKeysDoNotDeadlock(t *testing.T) {
 				if i%2 == 0 {
 					key = fmt.Sprintf("new %d %d", i, n)
 				}
-				if _, err := expiring(testContext(t), store.tenant, store.pool, "s", key); err != nil && !errors.Is(err, event.ErrKeyReused) {
+				if _, err := expiring(testContext(t), store.tenant, store.pool, "s", key); err != nil &&
+					!errors.Is(err, event.ErrKeyReused) {
 					return err
 				}
 			}

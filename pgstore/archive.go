@@ -23,10 +23,10 @@ import (
 // fail with SQLSTATE MR007, and abort their transactions. An archived tenant may be archived again.
 //
 // ArchiveTenant waits for transactions that have appended to the tenant. Meanwhile other appends continue, but may be
-// delayed by up to a second. If ctx ends during this wait, the tenant is not archived, and the error names the transactions.
-// If ctx ends later, the tenant is archived nevertheless. While a vacuum works on the tenant's tables, delays may be half a
-// second longer than the server's deadlock_timeout, after which the server cancels an autovacuum. ArchiveTenant needs the
-// role that owns the tenant's schema.
+// delayed by up to a second. If ctx ends during this wait, the tenant is not archived, and the error names the
+// transactions. If ctx ends later, the tenant is archived nevertheless. While a vacuum works on the tenant's tables,
+// delays may be half a second longer than the server's deadlock_timeout, after which the server cancels an autovacuum.
+// ArchiveTenant needs the role that owns the tenant's schema.
 func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 	return lifecycle.Archive(ctx, s.port(), name, control.To(tenancy.Archived))
 }
@@ -85,16 +85,18 @@ func (s *Store) setTenantState(ctx context.Context, tx pgx.Tx, name string, stat
 const (
 	// lockWait bounds one wait for the lock on a tenant's events. Appends that come meanwhile queue behind it.
 	lockWait = time.Second
-	// dropLockWait bounds one wait for a lock on one of a tenant's tables. It is much shorter than deadlock_timeout, 1 s by
-	// default: if an append, which locks tables in another order, waits for the drop, then the drop gives up first.
+	// dropLockWait bounds one wait for a lock on one of a tenant's tables. It is much shorter than deadlock_timeout, 1
+	// s by default: if an append, which locks tables in another order, waits for the drop, then the drop gives up
+	// first.
 	dropLockWait = 50 * time.Millisecond
 )
 
 // changeTenant calls change in a transaction under the tenant's structural lock, and commits it. If other transactions
 // hold locks on the tenant's tables for longer than wait, it releases its locks and tries again until ctx ends. Other
-// transactions run in between. It waits longer for a vacuum, so that the server cancels an autovacuum. Transactions that
-// end soon may still insert rows that refer to deleted ones. changeTenant then tries again too, at most 100 times.
-func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duration, change func(ctx context.Context, tx pgx.Tx, t lockedTenant) error) error {
+// transactions run in between. It waits longer for a vacuum, so that the server cancels an autovacuum. Transactions
+// that end soon may still insert rows that refer to deleted ones. changeTenant then tries again too, at most 100 times.
+func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duration,
+	change func(ctx context.Context, tx pgx.Tx, t lockedTenant) error) error {
 	tenant, err := s.ForTenant(name)
 	if err != nil {
 		return err
@@ -105,7 +107,8 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 	for try := 1; ; try++ {
 		begin := pgx.TxOptions{BeginQuery: queries.Text("begin_durable") + "; " + s.server.unbounded}
 		err := s.inTx(ctx, begin, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, queries.Text("limit_lock_wait"), pgx.QueryExecModeExec, wait.Milliseconds(), vacuumed); err != nil {
+			if _, err := tx.Exec(ctx, queries.Text("limit_lock_wait"), pgx.QueryExecModeExec, wait.Milliseconds(),
+				vacuumed); err != nil {
 				return err
 			}
 			t, err := tenant.lock(ctx, tx)
@@ -114,7 +117,8 @@ func (s *Store) changeTenant(ctx context.Context, name string, wait time.Duratio
 			}
 			return change(ctx, tx, t)
 		})
-		waits := pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock) || pgerr.Is(err, pgerr.ForeignKeyViolation) && try < 100
+		waits := pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock) ||
+			pgerr.Is(err, pgerr.ForeignKeyViolation) && try < 100
 		switch {
 		case err == nil:
 			return nil

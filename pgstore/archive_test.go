@@ -60,9 +60,10 @@ var appendWays = map[string]func(ctx context.Context, tenant *Tenant) error{
 	},
 	"SQL": func(ctx context.Context, tenant *Tenant) error {
 		return pgx.BeginFunc(ctx, tenant.store.pool, func(tx pgx.Tx) error {
-			return execScript(ctx, tx, sqltext.Fill(`update {tenant}.streams set version = version + 1 where stream_id = 's';
+			return execScript(ctx, tx,
+				sqltext.Fill(`update {tenant}.streams set version = version + 1 where stream_id = 's';
 				insert into {tenant}.events (stream_id, stream_version, type, body) select stream_id, version, 'T', '1' from {tenant}.streams where stream_id = 's'`,
-				"{tenant}", tenant.quoted))
+					"{tenant}", tenant.quoted))
 		})
 	},
 	"SQL of a replica": func(ctx context.Context, tenant *Tenant) error {
@@ -76,7 +77,8 @@ var appendWays = map[string]func(ctx context.Context, tenant *Tenant) error{
 // written is everything that an append may write, and what the ways above would leave behind.
 func written(t *testing.T, tenant *Tenant) string {
 	t.Helper()
-	return one[string](t, tenant.store, sqltext.Fill(`select concat((select string_agg(e::text, ' ' order by global_seq) from {tenant}.events e),
+	return one[string](t, tenant.store,
+		sqltext.Fill(`select concat((select string_agg(e::text, ' ' order by global_seq) from {tenant}.events e),
 		(select string_agg(s::text, ' ' order by stream_id) from {tenant}.streams s), (select string_agg(k::text, ' ' order by key) from {tenant}.append_keys k),
 		(select string_agg(r::text, ' ' order by key) from {tenant}.append_results r),
 		(select count(*) from pg_class where relname = 'half_written'))`, "{tenant}", tenant.quoted))
@@ -95,14 +97,16 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 		}
 		for way, fn := range appendWays {
 			err := fn(ctx, acme)
-			if way := strings.HasPrefix(way, "SQL"); way && !pgerr.Is(err, pgerr.TenantArchived) || !way && !errors.Is(err, tenancy.ErrArchived) {
+			if way := strings.HasPrefix(way, "SQL"); way && !pgerr.Is(err, pgerr.TenantArchived) ||
+				!way && !errors.Is(err, tenancy.ErrArchived) {
 				t.Errorf("%v: error %v", way, err)
 			}
 		}
 		if after := written(t, acme); after != before {
 			t.Errorf("after appends that failed the tenant has\n%s\nwant\n%s", after, before)
 		}
-		if read := collect(t, acme.ReadAll(ctx, event.ReadOptions{})); len(read) != len(events) || len(collect(t, acme.ReadStream(ctx, "s", 1))) != 3 {
+		if read := collect(t, acme.ReadAll(ctx, event.ReadOptions{})); len(read) != len(events) ||
+			len(collect(t, acme.ReadStream(ctx, "s", 1))) != 3 {
 			t.Errorf("read %d events, want %d", len(read), len(events))
 		}
 		must(store.CreateTenant(ctx, acme.name))(t)
@@ -130,7 +134,8 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 	if err := store.ArchiveTenant(ctx, "other"); !errors.Is(err, tenancy.ErrDropped) {
 		t.Errorf("archive a tenant whose schema is gone: %v", err)
 	}
-	for doing, err := range map[string]error{"archive": store.ArchiveTenant(ctx, "none"), "unarchive": store.UnarchiveTenant(ctx, "none")} {
+	for doing, err := range map[string]error{"archive": store.ArchiveTenant(ctx, "none"),
+		"unarchive": store.UnarchiveTenant(ctx, "none")} {
 		if !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("%s a tenant that does not exist: %v", doing, err)
 		}
@@ -140,10 +145,12 @@ func TestArchivedTenantIsReadOnly(t *testing.T) {
 // Archiving waits for open appends, including prepared ones. Other appends and reads continue meanwhile.
 func TestArchivingWaitsForOpenAppendsAndNamesThem(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Private(t, pgtest.Options{InMemory: true, Settings: map[string]string{"max_prepared_transactions": "5"}})
+	server := pgtest.Private(t, pgtest.Options{InMemory: true,
+		Settings: map[string]string{"max_prepared_transactions": "5"}})
 	store := migrated(t, openStore(t, server.DSN("postgres"), Options{}))
 	acme, ctx := newTenant(t, store, "acme"), testContext(t)
-	mustExec(t, store, "begin; insert into millrace_acme.events (stream_id, stream_version, type, body) values ('x', 1, 'T', '1'); prepare transaction 'open'", pgx.QueryExecModeSimpleProtocol)
+	mustExec(t, store,
+		"begin; insert into millrace_acme.events (stream_id, stream_version, type, body) values ('x', 1, 'T', '1'); prepare transaction 'open'", pgx.QueryExecModeSimpleProtocol)
 	for doing, fn := range map[string]func(context.Context) error{
 		"archive": func(ctx context.Context) error { return store.ArchiveTenant(ctx, "acme") },
 		"drop": func(ctx context.Context) error {
@@ -159,7 +166,9 @@ func TestArchivingWaitsForOpenAppendsAndNamesThem(t *testing.T) {
 			appends++
 		}
 		cancel()
-		if err := <-done; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "prepared transaction -1/") && !strings.Contains(err.Error(), "prepared transaction ") {
+		if err := <-done; !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "prepared transaction -1/") &&
+				!strings.Contains(err.Error(), "prepared transaction ") {
 			t.Errorf("%s while a prepared transaction is open: %v", doing, err)
 		}
 		if mustBe(t, acme, tenancy.Active); appends < 2 {
@@ -186,14 +195,16 @@ func TestReadsDoNotDelayArchiving(t *testing.T) {
 		if _, err := tx.Exec(ctx, "select from millrace_acme.events"); err != nil {
 			return err
 		}
-		return errors.Join(store.ArchiveTenant(ctx, "acme"), store.UnarchiveTenant(ctx, "acme"), store.ArchiveTenant(ctx, "acme"))
+		return errors.Join(store.ArchiveTenant(ctx, "acme"), store.UnarchiveTenant(ctx, "acme"),
+			store.ArchiveTenant(ctx, "acme"))
 	}))
 }
 
 // mustWait returns when a session of the store's database waits for a lock, and ends the test if done is sent before.
 func mustWait(t *testing.T, store *Store, done <-chan bool) {
 	t.Helper()
-	for one[int](t, store, "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 0 {
+	for one[int](t, store,
+		"select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == 0 {
 		select {
 		case <-done:
 			t.Fatal("it does not wait for a claim in progress")
@@ -314,7 +325,10 @@ func TestNewLeasesOfASuspendedTenantSleep(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx, port := testContext(t), store.port()
-	all := []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 1}, {Tenant: projection.DefaultTenant, Name: "q", Partitions: 2}}
+	all := []engine.NewProjection{
+		{Tenant: projection.DefaultTenant, Name: "p", Partitions: 1},
+		{Tenant: projection.DefaultTenant, Name: "q", Partitions: 2},
+	}
 	must(port.plane().Ensure(ctx, all[:1]))(t)
 	noError(t, port.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
 	must(port.plane().Ensure(ctx, all))(t)
@@ -336,17 +350,21 @@ func TestLifeOfATenantNeedsTheOwnerOfItsSchema(t *testing.T) {
 	owner := migrated(t, openStore(t, dsn, Options{}))
 	newTenant(t, owner, "acme")
 	role := "role_" + strings.ReplaceAll(owner.pool.Config().ConnConfig.Database, "-", "_")
-	mustExec(t, owner, sqltext.Fill(`create role {role}; grant usage on schema millrace, millrace_acme to {role}; grant select, insert, update, delete on all tables in schema millrace, millrace_acme to {role}`,
-		"{role}", sqltext.Name(role)), pgx.QueryExecModeSimpleProtocol)
+	mustExec(t, owner,
+		sqltext.Fill(`create role {role}; grant usage on schema millrace, millrace_acme to {role}; grant select, insert, update, delete on all tables in schema millrace, millrace_acme to {role}`,
+			"{role}", sqltext.Name(role)), pgx.QueryExecModeSimpleProtocol)
 	t.Cleanup(func() {
-		mustExec(t, owner, sqltext.Fill("drop owned by {role}; drop role {role}", "{role}", sqltext.Name(role)), pgx.QueryExecModeSimpleProtocol)
+		mustExec(t, owner, sqltext.Fill("drop owned by {role}; drop role {role}", "{role}", sqltext.Name(role)),
+			pgx.QueryExecModeSimpleProtocol)
 	})
 	other := openStore(t, must(pgtest.WithSetting(dsn, "options", "-crole="+role))(t), Options{})
 	ctx := testContext(t)
 	for doing, err := range map[string]error{
-		"archive": other.ArchiveTenant(ctx, "acme"), "drop": other.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}),
+		"archive": other.ArchiveTenant(ctx, "acme"),
+		"drop":    other.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "run this as the role ") || !strings.Contains(err.Error(), "which owns the schemas") {
+		if err == nil || !strings.Contains(err.Error(), "run this as the role ") ||
+			!strings.Contains(err.Error(), "which owns the schemas") {
 			t.Errorf("%s: %v", doing, err)
 		}
 	}

@@ -32,9 +32,11 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 		b, isOpening := batch.Opening.(*batchTx)
 		switch {
 		case h.Queue != nil:
-			b = queuesUnder(s.Store, lease, batch.To, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
+			b = queuesUnder(s.Store, lease, batch.To,
+				batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		case !isOpening:
-			b = beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
+			b = beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout,
+				asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		}
 		if h.Queue == nil {
 			b.advances(lease, batch.To)
@@ -56,7 +58,8 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 	}
 }
 
-// settler returns the function that settles the dead letters of a batch. In a function of its own, lease is copied only if there are any.
+// settler returns the function that settles the dead letters of a batch. In a function of its own, lease is copied only
+// if there are any.
 func (s port) settler(lease engine.Lease, batch engine.Batch) func(context.Context, *pgx.Conn) error {
 	return func(ctx context.Context, conn *pgx.Conn) error {
 		return s.on(ctx, conn).run(func(tx store.Tx) error { control.Settle(tx, lease, batch); return nil })
@@ -74,9 +77,10 @@ type batchOptions struct {
 	fresh bool
 }
 
-// batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with the time-outs, the
-// announcement and a check of the fence. Then it runs the handler. It ends with the second half of the fence, which raises
-// unless the lease is still held, and the commit. The message that commits may also begin the batch that gets the slot next.
+// batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with the
+// time-outs, the announcement and a check of the fence. Then it runs the handler. It ends with the second half of the
+// fence, which raises unless the lease is still held, and the commit. The message that commits may also begin the batch
+// that gets the slot next.
 type batchTx struct {
 	store *Store
 	id    projection.ID
@@ -87,7 +91,8 @@ type batchTx struct {
 	fence fence
 	opts  batchOptions
 	name  string
-	// apart are the rows of leases of other projections. The transaction waits for their batches, and theirs wait for it.
+	// apart are the rows of leases of other projections. The transaction waits for their batches, and theirs wait for
+	// it.
 	apart []int32
 	// slot is the slot of a batch. It is nil if the slot cannot be promised to another batch.
 	slot engine.Slot
@@ -97,15 +102,16 @@ type batchTx struct {
 	// begun is the open transaction.
 	begun
 	back back
-	// beforeHandler and afterHandler are called in the transaction before the handler and after it returned, unless they are nil.
+	// beforeHandler and afterHandler are called in the transaction before the handler and after it returned, unless
+	// they are nil.
 	beforeHandler, afterHandler func(ctx context.Context, conn *pgx.Conn) error
 }
 
 var batchCounter atomic.Int64
 
-// fence has the two halves of a fence: expressions of SQL that raise if the transaction must not commit. rows are the leases by
-// which the transaction announces itself. They contain only numbers, UUIDs and quoted text, because several statements in
-// one round trip take no parameters.
+// fence has the two halves of a fence: expressions of SQL that raise if the transaction must not commit. rows are the
+// leases by which the transaction announces itself. They contain only numbers, UUIDs and quoted text, because several
+// statements in one round trip take no parameters.
 type fence struct {
 	rows       []int32
 	begin, end string
@@ -129,7 +135,8 @@ func beginsUnder(s *Store, lease engine.Lease, opts batchOptions) *batchTx {
 	return b
 }
 
-// queuesUnder returns the transaction of a batch whose handler queues. In a message, the fence is a statement: see appendTo.
+// queuesUnder returns the transaction of a batch whose handler queues. In a message, the fence is a statement: see
+// appendTo.
 func queuesUnder(s *Store, lease engine.Lease, to int64, opts batchOptions) *batchTx {
 	b := newTx(s, lease.ID, "a batch", opts)
 	b.to, b.fence = to, fence{rows: []int32{lease.Row}}
@@ -139,11 +146,13 @@ func queuesUnder(s *Store, lease engine.Lease, to int64, opts batchOptions) *bat
 // advances sets the checkpoint after the batch. The fence ends with the advance.
 func (b *batchTx) advances(lease engine.Lease, to int64) {
 	b.to = to
-	b.fence.end = fmt.Sprintf("%s.advance('%s', %d, '%s', %d, %d, %d, %d)", b.store.control.quoted, b.name, lease.Row, lease.Owner,
+	b.fence.end = fmt.Sprintf("%s.advance('%s', %d, '%s', %d, %d, %d, %d)", b.store.control.quoted, b.name, lease.Row,
+		lease.Owner,
 		lease.Epoch, lease.Incarnation, lease.Checkpoint, to)
 }
 
-// finishTime bounds each step after the handler: the advance and the commit, or the rollback, and a message that batches share.
+// finishTime bounds each step after the handler: the advance and the commit, or the rollback, and a message that
+// batches share.
 const finishTime = 10 * time.Second
 
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) error) error {
@@ -163,7 +172,8 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	if err != nil {
 		switch {
 		case leased.abandoned:
-		case b.back.onItsWay, classify(err).Class == engine.Interrupted: // for the latter, the statement cache may be the cause
+		// for the latter, the statement cache may be the cause
+		case b.back.onItsWay, classify(err).Class == engine.Interrupted:
 			closeHard(ctx, conn.Conn())
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
@@ -172,7 +182,8 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
 	if guarded.Nested() {
-		// The driver would number the savepoints of the next batch on from here. Each name is an entry in pg_stat_statements.
+		// The driver would number the savepoints of the next batch on from here. Each name is an entry in
+		// pg_stat_statements.
 		b.slot = nil
 	}
 	if err := b.finish(ctx, conn.Conn()); err != nil {
@@ -208,21 +219,23 @@ const afterDeadline = askTime + usercode.Grace + time.Second
 // lockWait is how long the statements of the handler wait for a lock.
 func (b *batchTx) lockWait() time.Duration { return b.opts.timeout / 2 }
 
-// beginWait is how long the begin waits for each of the locks of announce, so that it waits for half of the timeout in all.
+// beginWait is how long the begin waits for each of the locks of announce, so that it waits for half of the timeout in
+// all.
 func (b *batchTx) beginWait() time.Duration {
 	return b.lockWait() / time.Duration(1+len(b.apart))
 }
 
 // setUpSQL and finishSQL are not in files because several statements in one round trip take no parameters. Indexes and
-// locks: those of the functions of the fence. first is selected before the announcement and the check of the fence. wait is for each
-// of their locks.
+// locks: those of the functions of the fence. first is selected before the announcement and the check of the fence.
+// wait is for each of their locks.
 func (b *batchTx) setUpSQL(wait time.Duration, first string) string {
 	most := milliseconds(b.opts.timeout + afterDeadline)
 	var sql strings.Builder
 	sql.WriteString(b.store.server.unbounded)
 	sql.Grow(setUpBytes)
 	fmt.Fprintf(&sql, "set local lock_timeout = %d; set local statement_timeout = %d; "+
-		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", milliseconds(wait), most, most, b.name)
+		"set local idle_in_transaction_session_timeout = %d; set local millrace.batch = '%s'; ", milliseconds(wait),
+		most, most, b.name)
 	if b.store.server.watchesClients {
 		sql.WriteString("set local client_connection_check_interval = 1000; ")
 	}
@@ -241,8 +254,9 @@ func (b *batchTx) setUpSQL(wait time.Duration, first string) string {
 	return sql.String()
 }
 
-// announce writes the functions that announce the transaction. Locks on the announcements of others keep the transaction apart from
-// them. All are taken in the order of their rows, before any other lock, so that transactions that begin never deadlock.
+// announce writes the functions that announce the transaction. Locks on the announcements of others keep the
+// transaction apart from them. All are taken in the order of their rows, before any other lock, so that transactions
+// that begin never deadlock.
 func (b *batchTx) announce(sql *strings.Builder) {
 	rows := b.fence.rows
 	if len(b.apart) > 0 {
@@ -260,15 +274,17 @@ func (b *batchTx) announce(sql *strings.Builder) {
 // setUpBytes is about the length of setUpSQL.
 const setUpBytes = 640
 
-// milliseconds returns d for a setting of the server: at least 1, since 0 means no limit, and at most what a setting holds.
+// milliseconds returns d for a setting of the server: at least 1, since 0 means no limit, and at most what a setting
+// holds.
 func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), math.MaxInt32) }
 
-// finishSQL returns the statements that end the batch, and begin the next one if it is not nil. The session is restored in a
-// transaction between the two, since LISTEN outlives the statements until a commit.
+// finishSQL returns the statements that end the batch, and begin the next one if it is not nil. The session is restored
+// in a transaction between the two, since LISTEN outlives the statements until a commit.
 func (b *batchTx) finishSQL(next *batchTx) string {
 	// A wait for a lock, for instance of a deferred constraint, ends with a lock time-out, before finishTime ends the
 	// commit.
-	end := fmt.Sprintf("set local lock_timeout = %d; %s; select %s; commit", milliseconds(min(b.lockWait(), finishTime/2)),
+	end := fmt.Sprintf("set local lock_timeout = %d; %s; select %s; commit",
+		milliseconds(min(b.lockWait(), finishTime/2)),
 		b.restore.User, b.fence.end)
 	if next == nil {
 		return end + "; " + b.restore.Session
@@ -281,10 +297,15 @@ func (b *batchTx) finishSQL(next *batchTx) string {
 func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn) error {
 	switch status := conn.PgConn().TxStatus(); {
 	case conn.PgConn().IsBusy():
-		return &engine.Fault{Class: engine.HandlerFault, Err: errors.New("the handler left the rows or the results of a query open")}
+		return &engine.Fault{
+			Class: engine.HandlerFault, Err: errors.New("the handler left the rows or the results of a query open"),
+		}
 	case status == 'T':
 	case status == 'E':
-		return &engine.Fault{Class: engine.HandlerFault, Err: errors.New("the handler returned no error, but a statement of its transaction failed")}
+		return &engine.Fault{
+			Class: engine.HandlerFault,
+			Err:   errors.New("the handler returned no error, but a statement of its transaction failed"),
+		}
 	default:
 		closeHard(ctx, conn)
 		return &engine.Fault{Class: engine.HandlerFault, Err: ErrBatchEnded}
@@ -317,8 +338,8 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn) error {
 	return fault
 }
 
-// ended deals with the connection after the commit: with an error of what was sent along, and with the transaction of the next
-// batch, if there is one.
+// ended deals with the connection after the commit: with an error of what was sent along, and with the transaction of
+// the next batch, if there is one.
 func (b *batchTx) ended(ctx context.Context, conn *pgx.Conn, next *batchTx, restored bool, err error) {
 	switch {
 	case err != nil && restored:
@@ -338,7 +359,8 @@ const committed = "COMMIT"
 // transactionEnds returns the tags of the statements that ended a transaction.
 func transactionEnds(results *pgconn.MultiResultReader) (ends []string, err error) {
 	for results.NextResult() {
-		if tag, err := results.ResultReader().Close(); err == nil && (tag.String() == committed || tag.String() == "ROLLBACK") {
+		if tag, err := results.ResultReader().Close(); err == nil &&
+			(tag.String() == committed || tag.String() == "ROLLBACK") {
 			ends = append(ends, tag.String())
 		}
 	}
@@ -410,9 +432,9 @@ func (b *batchTx) begin(ctx context.Context) error {
 	return nil
 }
 
-// beginOn begins the transaction of a batch on a connection. It returns the statements that restore the session afterwards.
-// Behind a pooler that gives each transaction another session, it reads the session's settings each time, which costs one
-// round trip more.
+// beginOn begins the transaction of a batch on a connection. It returns the statements that restore the session
+// afterwards. Behind a pooler that gives each transaction another session, it reads the session's settings each time,
+// which costs one round trip more.
 func (b *batchTx) beginOn(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
 	begin, setUp := queries.Text("begin_batch"), b.setUpSQL(b.beginWait(), "")
 	if b.lender().lent {

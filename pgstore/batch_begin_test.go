@@ -115,7 +115,8 @@ func TestFenceIsNotPlannedAgainForAnotherTenant(t *testing.T) {
 	store.notify.close() // statements of notifications would be counted, too
 	batch := func(o *owner) int {
 		before := planned
-		noError(t, store.port().apply(nil, engine.ApplyOptions{})(testContext(t), o.lease, engine.Batch{To: o.lease.Checkpoint}))
+		noError(t, store.port().apply(nil, engine.ApplyOptions{})(testContext(t),
+			o.lease, engine.Batch{To: o.lease.Checkpoint}))
 		return planned - before
 	}
 	const generic = 10 // the server plans a statement with its arguments until it keeps a generic plan
@@ -179,7 +180,8 @@ func locked(t *testing.T, o *owner, n int) (release []func()) {
 	for i := range n {
 		mustExec(t, o.store, "insert into public.row values ($1)", i)
 		conn := strange(t, o.store)
-		must(conn.Exec(testContext(t), "begin; select * from public.row where id = "+string(rune('0'+i))+" for update"))(t)
+		must(conn.Exec(testContext(t), "begin; select * from public.row where id = "+string(rune('0'+i))+
+			" for update"))(t)
 		release = append(release, func() { _, _ = conn.Exec(context.Background(), "rollback") })
 	}
 	return release
@@ -229,8 +231,10 @@ func TestManyLockWaitsInOneStatementDoNotCount(t *testing.T) {
 			release[i]()
 		})
 	}
-	mustExec(t, o.store, "create function public.touch(i int) returns void language sql as $$ update public.row set n = n + 1 where id = i $$")
-	err := o.apply(writeAnd(sends("select public.touch(i) from generate_series(0, 2) i")), engine.ApplyOptions{Timeout: deadline})
+	mustExec(t, o.store,
+		"create function public.touch(i int) returns void language sql as $$ update public.row set n = n + 1 where id = i $$")
+	err := o.apply(writeAnd(sends("select public.touch(i) from generate_series(0, 2) i")),
+		engine.ApplyOptions{Timeout: deadline})
 	wantClass(t, err, engine.Infrastructure)
 	if !errors.Is(err, projection.ErrLockWait) {
 		t.Error(err)
@@ -241,7 +245,10 @@ func TestManyLockWaitsInOneStatementDoNotCount(t *testing.T) {
 func TestTimeoutIsNotCountedIfTheServerCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	const most = 6
-	s := pgtest.Private(t, pgtest.Options{Settings: map[string]string{"max_connections": fmt.Sprint(most), "superuser_reserved_connections": "1"}})
+	s := pgtest.Private(t,
+		pgtest.Options{
+			Settings: map[string]string{"max_connections": fmt.Sprint(most), "superuser_reserved_connections": "1"},
+		})
 	// The batch has the only connection of the pool, so the server cannot be asked over the pool either.
 	store := migrated(t, openStore(t, s.DSN("postgres"), Options{}, connections(1)))
 	makeModel(t, store)

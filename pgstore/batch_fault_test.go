@@ -95,7 +95,8 @@ func TestFaultOfAnotherServerIsTheHandlers(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	for _, err := range []error{fmt.Errorf("call: %w", &pgconn.ConnectError{}), ErrNotMigrated} {
-		wantClass(t, o.apply(writeAnd(func(context.Context, pgx.Tx) error { return err }), engine.ApplyOptions{}), engine.HandlerFault)
+		wantClass(t, o.apply(writeAnd(func(context.Context, pgx.Tx) error { return err }), engine.ApplyOptions{}),
+			engine.HandlerFault)
 	}
 	o.untouched()
 }
@@ -155,7 +156,8 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 		})
 	}
 	for range 3 {
-		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")), engine.ApplyOptions{}), engine.Interrupted)
+		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")),
+			engine.ApplyOptions{}), engine.Interrupted)
 		if !pgerr.Is(fault, "57014") {
 			t.Error(fault)
 		}
@@ -198,7 +200,8 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 				return sends(sql)(ctx, tx)
 			},
 			"before others": func(ctx context.Context, tx pgx.Tx) error {
-				return errors.Join(sends(sql)(ctx, tx), sends("select 2")(ctx, tx), sends("select from another")(ctx, tx))
+				return errors.Join(sends(sql)(ctx, tx), sends("select 2")(ctx, tx),
+					sends("select from another")(ctx, tx))
 			},
 		} {
 			err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
@@ -206,7 +209,8 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 				return nil
 			}), engine.ApplyOptions{})
 			fault := wantClass(t, err, want.class)
-			if !strings.Contains(fault.Error(), "returned no error, but a statement of its transaction failed: ") || !strings.Contains(fault.Error(), want.says) {
+			if !strings.Contains(fault.Error(), "returned no error, but a statement of its transaction failed: ") ||
+				!strings.Contains(fault.Error(), want.says) {
 				t.Errorf("%s, %s: %v", sql, name, fault)
 			}
 		}
@@ -229,7 +233,8 @@ func TestErrorOfAStatementTakesPrecedenceOverThatOfTheHandler(t *testing.T) {
 			_ = sends(sql)(ctx, tx)
 			return projection.At(7, errors.New("something else"))
 		}), engine.ApplyOptions{}), want)
-		if fault.Position != 7 || fault.Probe != (want == engine.Unclear) || !strings.Contains(fault.Error(), "something else") {
+		if fault.Position != 7 || fault.Probe != (want == engine.Unclear) ||
+			!strings.Contains(fault.Error(), "something else") {
 			t.Errorf("%s: %+v", sql, fault)
 		}
 	}
@@ -266,7 +271,8 @@ func TestPreparedStatementsThatPgxKeepsAreAllowed(t *testing.T) {
 			return errors.New("so that the batch comes again")
 		}), engine.ApplyOptions{}), engine.HandlerFault)
 	}
-	fault := wantClass(t, o.apply(writeAnd(sends("prepare mine as select 1")), engine.ApplyOptions{}), engine.HandlerFault)
+	fault := wantClass(t, o.apply(writeAnd(sends("prepare mine as select 1")), engine.ApplyOptions{}),
+		engine.HandlerFault)
 	if !errors.Is(fault, ErrTxControl) || !strings.Contains(fault.Error(), "tx.Prepare") {
 		t.Error(fault)
 	}
@@ -370,8 +376,8 @@ func TestSavepointsOfAHandlerWork(t *testing.T) {
 	o.applied(3)
 }
 
-// wantBatchEnded applies a handler that sends sql, which ends the batch's transaction. It fails if the batch does not notice,
-// or if the checkpoint moved. What the handler committed by itself stays.
+// wantBatchEnded applies a handler that sends sql, which ends the batch's transaction. It fails if the batch does not
+// notice, or if the checkpoint moved. What the handler committed by itself stays.
 func wantBatchEnded(t *testing.T, o *owner, sql string) {
 	t.Helper()
 	err := o.apply(writeAnd(sendsRaw(sql)), engine.ApplyOptions{})

@@ -108,7 +108,8 @@ func race(t *testing.T, store *Store, events int) (doubled, missing int) {
 				}
 				batch := engine.Batch{Events: pending[:min(3, len(pending))]}
 				batch.To = batch.Events[len(batch.Events)-1].Position
-				err = store.port().apply(write, engine.ApplyOptions{Timeout: testDeadline})(testContext(t), o.lease, batch)
+				err = store.port().apply(write, engine.ApplyOptions{Timeout: testDeadline})(testContext(t), o.lease,
+					batch)
 				if err != nil && classify(err).Class != engine.LeaseLost {
 					return err
 				}
@@ -169,7 +170,8 @@ func TestNoRowOfLeasesIsLockedWhileTheHandlerRuns(t *testing.T) {
 			t.Error("a claim would have to wait for the handler")
 		}
 		// The control: if the row is locked, skipsLocked reports true.
-		if _, err := tx.Exec(ctx, "select 1 from millrace.leases where id = $1 for no key update", o.lease.Row); err != nil {
+		if _, err := tx.Exec(ctx, "select 1 from millrace.leases where id = $1 for no key update",
+			o.lease.Row); err != nil {
 			return err
 		}
 		if !skipsLocked(t, conn, o.lease) {
@@ -214,7 +216,8 @@ func sessionStateIn(t testing.TB, q interface {
 // leaks are the ways in which a handler can change its session although the text of its statements does not show it.
 func leaks(t testing.TB, store *Store) map[string]func(ctx context.Context, tx pgx.Tx) error {
 	t.Helper()
-	mustExec(t, store, `create function public.sets() returns void language sql as $$ select set_config('work_mem', '77MB', false) $$`)
+	mustExec(t, store,
+		`create function public.sets() returns void language sql as $$ select set_config('work_mem', '77MB', false) $$`)
 	mustExec(t, store, `create function public.locks() returns void language sql as $$ select pg_advisory_lock(77) $$`)
 	mustExec(t, store, `do $$ begin if to_regrole('millrace_leak') is null then create role millrace_leak; end if;
 		exception when duplicate_object or unique_violation then null; end $$`)
@@ -288,7 +291,8 @@ func TestRoleThatABatchEndsInDoesNotLeak(t *testing.T) {
 	t.Parallel()
 	store := onePool(t)
 	leaks(t, store)
-	mustExec(t, store, "grant usage on schema millrace to millrace_leak; grant all on all tables in schema millrace to millrace_leak")
+	mustExec(t, store,
+		"grant usage on schema millrace to millrace_leak; grant all on all tables in schema millrace to millrace_leak")
 	before := sessionState(t, store)
 	o := claimAs(t, store, projection.DefaultTenant)
 	noError(t, o.apply(writeAnd(sendsRaw("set role millrace_leak")), engine.ApplyOptions{}))
@@ -316,7 +320,8 @@ func TestLeakCheckNoticesEachLeak(t *testing.T) {
 			continue // they take back what they do
 		}
 		before := sessionState(t, store)
-		if err := pgx.BeginFunc(testContext(t), store.pool, func(tx pgx.Tx) error { return leak(testContext(t), tx) }); err != nil {
+		if err := pgx.BeginFunc(testContext(t), store.pool,
+			func(tx pgx.Tx) error { return leak(testContext(t), tx) }); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		after := sessionState(t, store)
@@ -334,7 +339,8 @@ func TestBatchWhoseHandlerCommitsLeavesNothing(t *testing.T) {
 		before := sessionState(t, store)
 		o := claimAs(t, store, projection.DefaultTenant)
 		err := o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
-			if err := sendsRaw("set work_mem = '77MB'; commit; set app.who = 'eve'; select pg_advisory_lock(77)")(ctx, tx); err != nil {
+			if err := sendsRaw("set work_mem = '77MB'; commit; set app.who = 'eve'; select pg_advisory_lock(77)")(ctx,
+				tx); err != nil {
 				t.Error(err)
 			}
 			return returned
@@ -356,7 +362,8 @@ func TestSettingsOfAPoolSurviveBatches(t *testing.T) {
 		config.ConnConfig.RuntimeParams["application_name"] = "a host"
 		config.ConnConfig.RuntimeParams["app.who"] = "a host"
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "set work_mem = '5MB'; set search_path = 'it''s', public; set timezone = 'Asia/Tokyo'; set bytea_output = 'escape'")
+			_, err := conn.Exec(ctx,
+				"set work_mem = '5MB'; set search_path = 'it''s', public; set timezone = 'Asia/Tokyo'; set bytea_output = 'escape'")
 			return err
 		}
 	})
@@ -365,7 +372,9 @@ func TestSettingsOfAPoolSurviveBatches(t *testing.T) {
 		t.Fatalf("the session is %v", before)
 	}
 	for _, then := range []func(ctx context.Context, tx pgx.Tx) error{
-		sends("select 1"), sends("select 1/0"), sendsRaw("set work_mem = '77MB'; set timezone = 'UTC'; set application_name = 'eve'; set app.who = 'eve'"), sends("set local work_mem = '77MB'"),
+		sends("select 1"), sends("select 1/0"),
+		sendsRaw("set work_mem = '77MB'; set timezone = 'UTC'; set application_name = 'eve'; set app.who = 'eve'"),
+		sends("set local work_mem = '77MB'"),
 	} {
 		o := claimAs(t, store, projection.DefaultTenant)
 		_ = o.apply(writeAnd(then), engine.ApplyOptions{})
@@ -381,7 +390,8 @@ func TestRoleOfAPoolSurvivesBatches(t *testing.T) {
 	t.Parallel()
 	store := onePool(t, func(config *pgxpool.Config) {
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, "set role pg_write_all_data; set role none; set role pg_monitor; reset role; set role postgres")
+			_, err := conn.Exec(ctx,
+				"set role pg_write_all_data; set role none; set role pg_monitor; reset role; set role postgres")
 			return err
 		}
 	})

@@ -64,8 +64,12 @@ func claimAs(t testing.TB, store *Store, tenant string) *owner {
 
 // tryClaim returns nil if another caller is claiming the projection.
 func tryClaim(t testing.TB, store *Store, tenant string) (*owner, error) {
-	o := &owner{t: t, store: store, node: engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}}
-	if _, err := store.plane().Ensure(testContext(t), projectionsOf([]string{tenant}, o.node.Projections...)); err != nil {
+	o := &owner{
+		t: t, store: store, node: engine.Node{ID: uuid.NewString(),
+			Projections: []string{"p"}, LeaseDuration: time.Minute},
+	}
+	if _, err := store.plane().Ensure(testContext(t),
+		projectionsOf([]string{tenant}, o.node.Projections...)); err != nil {
 		return nil, err
 	}
 	o.node.Tenants = []string{tenant}
@@ -104,7 +108,8 @@ func onePool(t testing.TB, changes ...func(*pgxpool.Config)) *Store {
 
 // pending reads what the lease's checkpoint has not reached.
 func (o *owner) pending() ([]event.Envelope, error) {
-	page, err := o.store.port().Read(testContext(o.t), o.lease.ID.Tenant, engine.ReadRange{After: o.lease.Checkpoint, UpTo: 1 << 40, Limit: 1000, MaxBytes: 1 << 20})
+	page, err := o.store.port().Read(testContext(o.t), o.lease.ID.Tenant,
+		engine.ReadRange{After: o.lease.Checkpoint, UpTo: 1 << 40, Limit: 1000, MaxBytes: 1 << 20})
 	return page.Events, err
 }
 
@@ -164,7 +169,8 @@ func (o *owner) untouched() {
 func (o *owner) applied(n int) {
 	o.t.Helper()
 	if written := o.written(); written != n || o.checkpoint() <= o.lease.Checkpoint {
-		o.t.Errorf("%d rows written, checkpoint %d; want %d rows and a checkpoint beyond %d", written, o.checkpoint(), n, o.lease.Checkpoint)
+		o.t.Errorf("%d rows written, checkpoint %d; want %d rows and a checkpoint beyond %d", written, o.checkpoint(),
+			n, o.lease.Checkpoint)
 	}
 }
 

@@ -20,9 +20,10 @@ import (
 // askTime bounds a query about the state of the server after something failed.
 const askTime = 2 * time.Second
 
-// call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is an
-// *engine.Fault.
-func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *guard.Tx, fn func(context.Context, pgx.Tx) error) error {
+// call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is
+// an *engine.Fault.
+func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *guard.Tx,
+	fn func(context.Context, pgx.Tx) error) error {
 	// Goroutines that the handler left behind must not use the connection later.
 	defer tx.Close()
 	pgConn := leased.conn.Conn().PgConn()
@@ -69,7 +70,8 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 	noted := tx.Fault()
 	// A statement that timed out by the handler's own context looks like one whose server is gone. Recording the
 	// failure needs the server, and so distinguishes the two.
-	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) || errors.Is(noted, context.Canceled)
+	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) ||
+		errors.Is(noted, context.Canceled)
 	fault := engine.ReturnedFault(returnedClass(err), err)
 	switch {
 	case ownTimeout:
@@ -83,7 +85,8 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 			}
 		}
 	case conn.IsClosed():
-		fault.Class, fault.Returned, fault.Err = engine.Unclear, false, fmt.Errorf("connection lost while the handler ran: %w", err)
+		fault.Class, fault.Returned, fault.Err = engine.Unclear, false,
+			fmt.Errorf("connection lost while the handler ran: %w", err)
 	}
 	fault.Probe = fault.Class == engine.Unclear
 	return fault

@@ -14,7 +14,8 @@ func TestChangesSeeTheOwnerOfAClaimForWhichTheyWait(t *testing.T) {
 	for name, change := range map[string]func(store *Store) error{
 		"repartition": func(store *Store) error { return store.plane().Repartition(testContext(t), projectionP, 2) },
 		"rename": func(store *Store) error {
-			return store.plane().Rename(testContext(t), engine.Rename{Tenant: projection.DefaultTenant, From: "p", To: "q"})
+			return store.plane().Rename(testContext(t),
+				engine.Rename{Tenant: projection.DefaultTenant, From: "p", To: "q"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,10 +14,10 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// sqlClass classifies the SQLSTATEs that a handler's statement may meet. A row of two characters is a whole class. Every
-// other SQLSTATE is the handler's fault: its statement failed. An SQLSTATE says nothing about the server as a whole:
-// extensions raise XX000 for bad input, and a foreign server that is down is 08001. Source: PostgreSQL documentation,
-// appendix A, "PostgreSQL Error Codes".
+// sqlClass classifies the SQLSTATEs that a handler's statement may meet. A row of two characters is a whole class.
+// Every other SQLSTATE is the handler's fault: its statement failed. An SQLSTATE says nothing about the server as a
+// whole: extensions raise XX000 for bad input, and a foreign server that is down is 08001. Source: PostgreSQL
+// documentation, appendix A, "PostgreSQL Error Codes".
 var sqlClass = map[string]engine.Class{
 	"08":    engine.Unclear,        // connection exception, also of a foreign server
 	"0A000": engine.HandlerFault,   // feature_not_supported; see classOf

@@ -23,7 +23,8 @@ import (
 func TestClassOfSQLStates(t *testing.T) {
 	t.Parallel()
 	const (
-		infra, handler, config, lost  = engine.Infrastructure, engine.HandlerFault, engine.Configuration, engine.LeaseLost
+		infra, handler, config, lost = engine.Infrastructure, engine.HandlerFault, engine.Configuration,
+			engine.LeaseLost
 		unclear, interrupted, missing = engine.Unclear, engine.Interrupted, engine.MissingObject
 	)
 	for _, test := range []struct {
@@ -34,13 +35,16 @@ func TestClassOfSQLStates(t *testing.T) {
 	}{
 		{"08000", unclear, infra}, {"08001", unclear, infra}, {"08006", unclear, infra}, {"08P01", unclear, infra},
 		{"57P01", unclear, infra}, {"57P02", unclear, infra}, {"57P03", unclear, infra}, {"57P05", unclear, infra},
-		{"53000", unclear, infra}, {"53100", unclear, infra}, {"53200", unclear, infra}, {"53300", unclear, infra}, {"53400", unclear, infra},
+		{"53000", unclear, infra}, {"53100", unclear, infra}, {"53200", unclear, infra}, {"53300", unclear, infra},
+		{"53400", unclear, infra},
 		{"58000", unclear, infra}, {"58030", unclear, infra}, {"XX000", unclear, infra}, {"XX001", unclear, infra},
 		{"F0001", unclear, infra}, {"28P01", unclear, infra}, {"28000", unclear, infra},
-		{"25006", unclear, infra}, {"40003", unclear, infra}, {"55006", unclear, infra}, {"25P03", unclear, infra}, {"25P04", unclear, infra},
+		{"25006", unclear, infra}, {"40003", unclear, infra}, {"55006", unclear, infra}, {"25P03", unclear, infra},
+		{"25P04", unclear, infra},
 		{"40001", infra, infra}, {"40P01", infra, infra}, {"55P03", infra, infra},
 		{"57014", interrupted, infra}, {"26000", interrupted, infra}, {"42P05", interrupted, infra},
-		{"42P01", missing, config}, {"42703", missing, config}, {"42883", missing, config}, {"3F000", missing, config}, {"42501", missing, config},
+		{"42P01", missing, config}, {"42703", missing, config}, {"42883", missing, config}, {"3F000", missing, config},
+		{"42501", missing, config},
 		{"3D000", config, config}, {"MR001", lost, lost},
 
 		{"23505", handler, infra}, {"23503", handler, infra}, {"23514", handler, infra}, {"22012", handler, infra},
@@ -49,12 +53,14 @@ func TestClassOfSQLStates(t *testing.T) {
 		{"0A000", handler, infra}, {"MR002", handler, infra}, {"54000", handler, infra}, {"57000", handler, infra},
 		{"", handler, infra}, {"4", handler, infra}, {"zzzzz", handler, infra},
 	} {
-		for _, err := range []error{&pgconn.PgError{Code: test.code}, fmt.Errorf("around: %w", &pgconn.PgError{Code: test.code})} {
+		for _, err := range []error{&pgconn.PgError{Code: test.code},
+			fmt.Errorf("around: %w", &pgconn.PgError{Code: test.code})} {
 			fault, own := classify(err), storeFault(err)
 			if fault.Class != test.class || fault.Unreachable || !errors.Is(fault, err) {
 				t.Errorf("%s: %v, unreachable %v; want %v", test.code, fault.Class, fault.Unreachable, test.class)
 			}
-			if own.Class != test.own || errors.Is(own, ErrNotMigrated) != (test.class == missing && test.code != "42501") {
+			if own.Class != test.own ||
+				errors.Is(own, ErrNotMigrated) != (test.class == missing && test.code != "42501") {
 				t.Errorf("%s of ours: %v, %v; want %v", test.code, own.Class, own, test.own)
 			}
 			if fault.Probe != (test.class == unclear) || own.Probe != fault.Probe || own.Unreachable {
@@ -69,7 +75,8 @@ func TestClassOfSQLStates(t *testing.T) {
 
 func TestClassOfErrors(t *testing.T) {
 	t.Parallel()
-	const infra, handler, config, lost, unclear = engine.Infrastructure, engine.HandlerFault, engine.Configuration, engine.LeaseLost, engine.Unclear
+	const infra, handler, config, lost, unclear = engine.Infrastructure, engine.HandlerFault, engine.Configuration,
+		engine.LeaseLost, engine.Unclear
 	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	for _, test := range []struct {
 		err   error
@@ -134,7 +141,8 @@ func TestClassOfErrorsThatHandlersReturn(t *testing.T) {
 		{&pgconn.PgError{Code: "40001"}, engine.Infrastructure}, {&pgconn.PgError{Code: "57P01"}, engine.Unclear},
 		{&pgconn.PgError{Code: "23505"}, engine.HandlerFault}, {&pgconn.PgError{Code: "3D000"}, engine.HandlerFault},
 		{&pgconn.PgError{Code: "MR001"}, engine.HandlerFault}, {event.ErrNotPrimary, engine.HandlerFault},
-		{io.EOF, engine.HandlerFault}, {syscall.ECONNREFUSED, engine.HandlerFault}, {errors.New("any"), engine.HandlerFault},
+		{io.EOF, engine.HandlerFault}, {syscall.ECONNREFUSED, engine.HandlerFault},
+		{errors.New("any"), engine.HandlerFault},
 	} {
 		for _, err := range []error{test.err, projection.At(3, test.err)} {
 			fault := classify(handlerFault(err, guarded, conn.PgConn()))

@@ -17,12 +17,13 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// conflict marks the error of a batch that was rolled back because of other transactions. For a deadlock of its own transaction,
-// which met the error met, it finds the other projections in it.
+// conflict marks the error of a batch that was rolled back because of other transactions. For a deadlock of its own
+// transaction, which met the error met, it finds the other projections in it.
 func (b *batchTx) conflict(ctx context.Context, conn *pgx.Conn, met, err error) error {
 	fault := classify(err)
 	if fault.Class != engine.Infrastructure ||
-		!errors.Is(err, projection.ErrLockWait) && !pgerr.Is(err, pgerr.Deadlock, pgerr.SerializationFailure, pgerr.LockNotAvailable) {
+		!errors.Is(err, projection.ErrLockWait) &&
+			!pgerr.Is(err, pgerr.Deadlock, pgerr.SerializationFailure, pgerr.LockNotAvailable) {
 		return err
 	}
 	marked := *fault
@@ -31,7 +32,8 @@ func (b *batchTx) conflict(ctx context.Context, conn *pgx.Conn, met, err error) 
 	if errors.As(met, &pgErr) && pgErr.Code == pgerr.Deadlock && !conn.IsClosed() {
 		found, failed := b.rivals(ctx, conn, deadlocked(pgErr.Detail))
 		if failed != nil {
-			b.store.log.Debug("finding the other projections in a deadlock failed", zap.Stringer("projection", b.id), zap.Error(failed))
+			b.store.log.Debug("finding the other projections in a deadlock failed", zap.Stringer("projection", b.id),
+				zap.Error(failed))
 		}
 		b.sendBack(ctx, found)
 		for _, r := range found {
@@ -41,7 +43,8 @@ func (b *batchTx) conflict(ctx context.Context, conn *pgx.Conn, met, err error) 
 	return &marked
 }
 
-// blocked marks the fault of a transaction that could not begin, since it waited too long for the batches of others to end.
+// blocked marks the fault of a transaction that could not begin, since it waited too long for the batches of others to
+// end.
 func blocked(fault *engine.Fault) *engine.Fault {
 	if !pgerr.Is(fault, pgerr.LockNotAvailable) {
 		return fault
@@ -53,8 +56,8 @@ func blocked(fault *engine.Fault) *engine.Fault {
 
 var number = regexp.MustCompile(`\d+`)
 
-// deadlocked returns the pids in the detail of a deadlock. Each line names the process that waits, what for, and last the process
-// that it waits for, in the language of the server.
+// deadlocked returns the pids in the detail of a deadlock. Each line names the process that waits, what for, and last
+// the process that it waits for, in the language of the server.
 func deadlocked(detail string) (pids []int32) {
 	for line := range strings.Lines(detail) {
 		numbers := number.FindAllString(line, -1)
@@ -74,12 +77,13 @@ type met struct {
 	waits bool
 }
 
-// rivals returns the other projections whose batches run in these sessions. It is called at once after the rollback, while they still
-// run.
+// rivals returns the other projections whose batches run in these sessions. It is called at once after the rollback,
+// while they still run.
 func (b *batchTx) rivals(ctx context.Context, conn *pgx.Conn, pids []int32) ([]met, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
-	rows, _ := conn.Query(ctx, b.store.control.sql("deadlock_rivals"), pgx.QueryExecModeExec, pids, int64(uint32(b.store.control.batchClass)))
+	rows, _ := conn.Query(ctx, b.store.control.sql("deadlock_rivals"), pgx.QueryExecModeExec, pids,
+		int64(uint32(b.store.control.batchClass)))
 	rivals, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (m met, err error) {
 		return m, row.Scan(&m.Row, &m.ID.Tenant, &m.ID.Name, &m.ID.Partition, &m.waits)
 	})

@@ -35,7 +35,8 @@ func TestDeadlockNamesTheProcessesInAnyLanguage(t *testing.T) {
 func TestDeadlockOfTwoBatchesNamesTheOtherProjection(t *testing.T) {
 	t.Parallel()
 	store := modelStore(t)
-	mustExec(t, store, "create table public.pair (id int primary key, n int); insert into public.pair values (0, 0), (1, 0)")
+	mustExec(t, store,
+		"create table public.pair (id int primary key, n int); insert into public.pair values (0, 0), (1, 0)")
 	owners := owning(t, store, "p", "q")
 	var both [2]chan struct{}
 	for i := range both {
@@ -65,16 +66,19 @@ func TestDeadlockOfTwoBatchesNamesTheOtherProjection(t *testing.T) {
 	if errs[1-victim] != nil || !errors.As(errs[victim], &fault) {
 		t.Fatal(errs)
 	}
-	if other := owners[1-victim].lease; !fault.Conflict || len(fault.Rivals) != 1 || fault.Rivals[0] != (engine.Rival{ID: other.ID, Row: other.Row}) {
+	if other := owners[1-victim].lease; !fault.Conflict || len(fault.Rivals) != 1 ||
+		fault.Rivals[0] != (engine.Rival{ID: other.ID, Row: other.Row}) {
 		t.Errorf("%+v, want %v", fault, other.ID)
 	}
 }
 
-// Of two batches that deadlock, one goes on. A batch that waits for it is sent back, also if it was in no deadlock itself.
+// Of two batches that deadlock, one goes on. A batch that waits for it is sent back, also if it was in no deadlock
+// itself.
 func TestBatchThatWaitsBehindADeadlockIsSentBack(t *testing.T) {
 	t.Parallel()
 	store := modelStore(t)
-	mustExec(t, store, "create table public.cells (id int primary key, n int); insert into public.cells select g, 0 from generate_series(0, 3) g")
+	mustExec(t, store,
+		"create table public.cells (id int primary key, n int); insert into public.cells select g, 0 from generate_series(0, 3) g")
 	owners := owning(t, store, "p", "q", "waits for p", "waits for q")
 	write := func(ctx context.Context, tx pgx.Tx, id int) error {
 		_, err := tx.Exec(ctx, "update public.cells set n = n + 1 where id = $1", id)
@@ -118,7 +122,10 @@ func TestBatchThatWaitsBehindADeadlockIsSentBack(t *testing.T) {
 			t.Errorf("%s is not kept apart from %s: %v", owners[2+winner].lease.ID, o.lease.ID, fault.Rivals)
 		}
 	}
-	if err := owners[2+winner].apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error { return write(ctx, tx, 2) }, engine.ApplyOptions{Timeout: time.Minute}); err != nil {
+	if err := owners[2+winner].apply(func(ctx context.Context, tx pgx.Tx,
+		_ []event.Envelope) error {
+		return write(ctx, tx, 2)
+	}, engine.ApplyOptions{Timeout: time.Minute}); err != nil {
 		t.Errorf("the next attempt: %v", err)
 	}
 }
@@ -128,18 +135,22 @@ func TestBatchTakesTheLocksThatKeepItApartInOneOrder(t *testing.T) {
 	store := newStore(t)
 	b := beginsUnder(store, engine.Lease{Row: 5}, batchOptions{timeout: time.Minute})
 	b.apart = []int32{3, 9}
-	if text := b.setUpSQL(b.beginWait(), ""); !strings.HasPrefix(text, store.server.unbounded+"set local lock_timeout = 10000;") || !strings.HasSuffix(text, "; set local lock_timeout = 30000") {
+	if text := b.setUpSQL(b.beginWait(), ""); !strings.HasPrefix(text, store.server.unbounded+
+		"set local lock_timeout = 10000;") || !strings.HasSuffix(text, "; set local lock_timeout = 30000") {
 		t.Errorf("the wait for three locks is not half of the timeout in all: %s", text)
 	}
 	var sql strings.Builder
 	b.announce(&sql)
-	if parts := strings.Split(sql.String(), ", "); len(parts) != 7 || !strings.HasPrefix(parts[0], "pg_advisory_xact_lock(") || parts[1] != "3)" ||
-		!strings.HasPrefix(parts[2], "pg_advisory_xact_lock_shared(") || parts[3] != "5)" || !strings.HasPrefix(parts[4], "pg_advisory_xact_lock(") || parts[5] != "9)" {
+	if parts := strings.Split(sql.String(), ", "); len(parts) != 7 ||
+		!strings.HasPrefix(parts[0], "pg_advisory_xact_lock(") || parts[1] != "3)" ||
+		!strings.HasPrefix(parts[2], "pg_advisory_xact_lock_shared(") || parts[3] != "5)" ||
+		!strings.HasPrefix(parts[4], "pg_advisory_xact_lock(") || parts[5] != "9)" {
 		t.Error(sql.String())
 	}
 }
 
-// A batch that waits too long for a batch from which it is kept apart is a conflict, also for the side that was never a victim.
+// A batch that waits too long for a batch from which it is kept apart is a conflict, also for the side that was never a
+// victim.
 func TestBeginThatWaitsForAnotherBatchIsAConflict(t *testing.T) {
 	t.Parallel()
 	store := modelStore(t)
@@ -176,7 +187,8 @@ func TestBeginThatWaitsForAnotherBatchIsAConflict(t *testing.T) {
 func TestHookThatDeadlocksEndsAlone(t *testing.T) {
 	t.Parallel()
 	store := modelStore(t)
-	mustExec(t, store, "create table public.pair (id int primary key, n int); insert into public.pair values (0, 0), (1, 0)")
+	mustExec(t, store,
+		"create table public.pair (id int primary key, n int); insert into public.pair values (0, 0), (1, 0)")
 	other := openTx(t, store)
 	execIn(t, other, "set local deadlock_timeout = '1min'") // so the server ends the hook's transaction
 	execIn(t, other, "update public.pair set n = n + 1 where id = 1")
@@ -193,7 +205,9 @@ func TestHookThatDeadlocksEndsAlone(t *testing.T) {
 		_, err := tx.Exec(ctx, "update public.pair set n = n + 1 where id = 1")
 		return err
 	})
-	later := engine.NewProjection{Tenant: projection.DefaultTenant, Name: "p@2", Partitions: 1, Swap: hook, Timeout: time.Minute}
+	later := engine.NewProjection{
+		Tenant: projection.DefaultTenant, Name: "p@2", Partitions: 1, Swap: hook, Timeout: time.Minute,
+	}
 	_, err := store.plane().Ensure(testContext(t), []engine.NewProjection{later})
 	var failed *engine.SwapError
 	if !errors.As(err, &failed) || !pgerr.Is(failed.Tenants[projection.DefaultTenant].Err, pgerr.Deadlock) {

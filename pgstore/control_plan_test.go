@@ -29,7 +29,8 @@ const fleetNodes = 4
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{Store: newStore(t)}
-	for _, table := range []string{"leases", "projections", "dead_letters", "nodes", "parked_streams", "commands", "retired_projections", "operations", "aliases"} {
+	for _, table := range []string{"leases", "projections", "dead_letters", "nodes", "parked_streams", "commands",
+		"retired_projections", "operations", "aliases"} {
 		// Otherwise the server may analyse at any time.
 		mustExec(t, f.Store, "alter table millrace."+table+" set (autovacuum_enabled = off)")
 	}
@@ -39,7 +40,9 @@ func newFleet(t *testing.T) *fleet {
 	for i := range 100 {
 		f.names = append(f.names, fmt.Sprint("p", i+1))
 	}
-	mustExec(t, f.Store, `insert into millrace.tenants (tenant, schema_name, version) select t, t, 1 from unnest($1::text[]) t`, f.tenants)
+	mustExec(t, f.Store,
+		`insert into millrace.tenants (tenant, schema_name, version) select t, t, 1 from unnest($1::text[]) t`,
+		f.tenants)
 	mustExec(t, f.Store, `insert into millrace.projections (tenant, name)
 		select t, n from unnest($1::text[]) t, unnest($2::text[]) n`, f.tenants, f.names)
 	mustExec(t, f.Store, `insert into millrace.retired_projections (tenant, name, reason, successor)
@@ -48,7 +51,8 @@ func newFleet(t *testing.T) *fleet {
 	for range fleetNodes {
 		node := engine.Node{ID: uuid.NewString(), Projections: f.names, LeaseDuration: time.Hour}
 		none := []string{}
-		mustExec(t, f.Store, f.control.sql("register"), node.ID, node.Projections, none, none, none, 1, node.LeaseDuration.Microseconds(), node.Name)
+		mustExec(t, f.Store, f.control.sql("register"), node.ID, node.Projections, none, none, none, 1,
+			node.LeaseDuration.Microseconds(), node.Name)
 		f.nodes, owners = append(f.nodes, node), append(owners, node.ID)
 	}
 	mustExec(t, f.Store, `insert into millrace.leases (id, owner, epoch, checkpoint)
@@ -106,33 +110,41 @@ func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) erro
 // hotControlStatements fills the fleet's tables, and returns the hot statements on the control schema.
 func hotControlStatements(t *testing.T, f *fleet) []planned {
 	t.Helper()
-	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+	mustExec(t, f.Store,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select p.id, n, 's' || n, 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(1, 10000) n
 		where p.tenant = 't1' and p.name = 'p1'
 		union all select p.id, 1, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p where p.name in ('p2', 'p3')
 		union all select p.id, n, 's', 1, 'T', 'bad', 'stack', 5, now(), now() from millrace.projections p, generate_series(2, 97) n
 		where p.tenant = 't2'`)
 	l, fresh := f.lease(t), projectionsOf([]string{"t1", "t2"}, "new")
-	mustExec(t, f.Store, "insert into millrace.parked_streams (projection_id, stream_id) select $1, 's' || n from generate_series(1, 100000) n", l.Row)
+	mustExec(t, f.Store,
+		"insert into millrace.parked_streams (projection_id, stream_id) select $1, 's' || n from generate_series(1, 100000) n", l.Row)
 	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, max_events, dead_letter_ids, ended_at)
 		select case when n <= 2 then $1 else $1 + n % 1000 end, case n when 2 then 'discard' else 'replay' end, 1, array[n], case when n > 2 then now() end
 		from generate_series(1, 5000) n order by n`, l.Row)
 	letter := func(position int) int64 {
-		return one[int64](t, f.Store, "select id from millrace.dead_letters where projection_id = $1 and position = $2", l.Row, position)
+		return one[int64](t, f.Store, "select id from millrace.dead_letters where projection_id = $1 and position = $2",
+			l.Row, position)
 	}
-	mustExec(t, f.Store, "update millrace.dead_letters set blocked_by_stream = true where position between 3 and 97 and projection_id <> $1", l.Row)
+	mustExec(t, f.Store,
+		"update millrace.dead_letters set blocked_by_stream = true where position between 3 and 97 and projection_id <> $1", l.Row)
 	blocked := one[int32](t, f.Store, "select projection_id from millrace.dead_letters where blocked_by_stream limit 1")
 	replaying, last := letter(1), letter(10_000)
-	mustExec(t, f.Store, "update millrace.dead_letters set state = 'replaying', open_replays = 1 where id = $1", replaying)
-	mustExec(t, f.Store, "update millrace.dead_letters set state = 'resolved', ended_at = now() where projection_id = $1 and position between 2 and 100", l.Row)
+	mustExec(t, f.Store, "update millrace.dead_letters set state = 'replaying', open_replays = 1 where id = $1",
+		replaying)
+	mustExec(t, f.Store,
+		"update millrace.dead_letters set state = 'resolved', ended_at = now() where projection_id = $1 and position between 2 and 100", l.Row)
 	mustExec(t, f.Store, "update millrace.projections set parked = 9901 where id = $1", l.Row)
 	mustExec(t, f.Store, "update millrace.commands set dead_letter_ids = array[$1::bigint] where id <= 2", last)
 	fillOperations(t, f)
-	mustExec(t, f.Store, "insert into millrace.aliases (tenant, name, stream_id) select t, 'a' || n, 's' from unnest($1::text[]) t, generate_series(1, 200) n", f.tenants)
+	mustExec(t, f.Store,
+		"insert into millrace.aliases (tenant, name, stream_id) select t, 'a' || n, 's' from unnest($1::text[]) t, generate_series(1, 200) n", f.tenants)
 	// One projection has nearly all parked events, and these have none.
 	without, unowned := l.Row+5, l.Row+6
 	mustExec(t, f.Store, "update millrace.leases set owner = null where id = $1", unowned)
-	mustExec(t, f.Store, "update millrace.commands set projection_id = $1, kind = 'discard', ended_at = null where id = 3", unowned)
+	mustExec(t, f.Store,
+		"update millrace.commands set projection_id = $1, kind = 'discard', ended_at = null where id = 3", unowned)
 	const many = 100
 	advances := make([]engine.Advance, many)
 	ids := make([]int32, many)
@@ -145,20 +157,42 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 	c := f.control
 	lastAt := one[int64](t, f.Store, "select position from millrace.dead_letters where id = $1", last)
 	return append(operationStatements(f, l), []planned{
-		{"check_lease", "select millrace.check_lease($1, $2::uuid, $3, $4)", []any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation)}, 1},
-		{"advance", c.sql("advance_batch"), []any{"1", l.Row, l.Owner, l.Epoch, int64(l.Incarnation), l.Checkpoint, 41}, 1},
+		{
+			"check_lease", "select millrace.check_lease($1, $2::uuid, $3, $4)",
+			[]any{l.Row, l.Owner, l.Epoch, int64(l.Incarnation)}, 1,
+		},
+		{
+			"advance", c.sql("advance_batch"), []any{"1",
+				l.Row, l.Owner, l.Epoch, int64(l.Incarnation), l.Checkpoint, 41}, 1,
+		},
 		{"advance_many", c.sql("advance_many"), arrays, many},
-		{"release, one", c.sql("release"), append(advanceArgs(advances[:1]), []int64{0}, []int32{0}, []int64{0}, c.controlChannel), 1},
-		{"release", c.sql("release"), append(slices.Clone(arrays), make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1},
-		{"begin_delivery", c.sql("begin_delivery"), []any{l.Row, l.Owner, l.Epoch, l.Checkpoint, int64(l.Incarnation)}, 1},
+		{
+			"release, one", c.sql("release"), append(advanceArgs(advances[:1]),
+				[]int64{0}, []int32{0}, []int64{0}, c.controlChannel), 1,
+		},
+		{
+			"release", c.sql("release"), append(slices.Clone(arrays),
+				make([]int64, many), make([]int32, many), slices.Repeat([]int64{replaying}, many), c.controlChannel), 1,
+		},
+		{
+			"begin_delivery", c.sql("begin_delivery"),
+			[]any{l.Row, l.Owner, l.Epoch, l.Checkpoint, int64(l.Incarnation)}, 1,
+		},
 		{"leases, one", c.sql("leases"), []any{[]int32{l.Row}}, 1},
 		{"leases, one without", c.sql("leases"), []any{[]int32{without}}, 1},
 		{"leases", c.sql("leases"), []any{ids}, many},
 		{"record_failure", c.sql("record_failure"), []any{l.Row, 41, 1, "bad", false, time.Second}, 1},
 		{"count_newly_parked", c.sql("count_newly_parked"), []any{l.Row, []int64{20_000, 20_001}}, 1},
 		{"park_streams", c.sql("park_streams"), []any{l.Row, []string{"other", "other"}}, 1},
-		{"park", c.sql("park_events"), []any{l.Row, []int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5}, 1},
-		{"park behind", c.sql("park_events"), []any{l.Row, []int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0}, 2},
+		{
+			"park", c.sql("park_events"), []any{l.Row,
+				[]int64{20_000}, []string{"s"}, []int64{1}, []string{"T"}, false, "bad", "stack", 5}, 1,
+		},
+		{
+			"park behind", c.sql("park_events"), []any{l.Row,
+				[]int64{20_000, 20_001}, []string{"s1", "s1"}, []int64{1, 2}, []string{"T", "T"}, true, "bad", "", 0},
+			2,
+		},
 		{"move_checkpoint", c.sql("move_checkpoint"), []any{l.Row, l.Checkpoint, l.Checkpoint + 1}, 1},
 		{"parked_streams", c.sql("parked_streams"), []any{l.Row, []string{"s1", "s2", "other"}}, 2},
 		{"count_failed_letters", c.sql("count_failed_letters"), []any{blocked}, 1},
@@ -169,7 +203,10 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"next_command", c.sql("next_command"), []any{l.Row, false}, 1},
 		{"next_command of one without", c.sql("next_command"), []any{without, true}, 1},
 		{"open_command", c.sql("open_command"), []any{1, l.Row}, 1},
-		{"next_dead_letter", c.sql("next_dead_letter"), []any{l.Row, 1, lastAt, lastAt, []int64{last}, nil, nil, nil}, 1},
+		{
+			"next_dead_letter", c.sql("next_dead_letter"),
+			[]any{l.Row, 1, lastAt, lastAt, []int64{last}, nil, nil, nil}, 1,
+		},
 		{"begin_replay", c.sql("begin_replay"), []any{last, 1, 0}, 1},
 		{"resolve", c.sql("resolve_dead_letter"), []any{l.Row, replaying}, 1},
 		{"fail_replay", c.sql("fail_replay"), []any{l.Row, replaying, "bad", "stack", 1}, 1},
@@ -182,7 +219,10 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"lock_command", c.sql("lock_command"), []any{1}, 1},
 		{"cancel", c.sql("cancel_command"), []any{1, "t1", "p1"}, 1},
 		{"purge", c.sql("purge_dead_letters"), []any{"t1", "p1", 0, nil, nil, nil, nil, time.Duration(0), 10}, 10},
-		{"count_dead_letters", c.sql("count_dead_letters"), []any{"t1", "p1", 0, nil, nil, nil, nil, []string{"parked"}}, 1},
+		{
+			"count_dead_letters", c.sql("count_dead_letters"),
+			[]any{"t1", "p1", 0, nil, nil, nil, nil, []string{"parked"}}, 1,
+		},
 		{"claim of nothing", c.sql("claim"), []any{l.Owner, ids, true, []string{}}, 0},
 		{"orders", c.sql("desired_states"), []any{ids}, 1},
 		{"orders_of_node", c.sql("desired_states_of_node"), []any{l.Owner}, 1},
@@ -202,11 +242,23 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"set_failed", c.sql("set_failed"), []any{l.Row, "bad", l.Epoch}, 1},
 		{"mark_dead", c.sql("mark_dead"), []any{l.Owner, c.controlChannel, time.Now()}, 0},
 		{"announce_drain", c.sql("announce_drain"), []any{l.Owner, c.controlChannel}, 1},
-		{"dead_letters", c.sql("dead_letters"), []any{"t1", "p1", 0, nil, nil, nil, nil, []string{"parked"}, 5_000, many}, many},
-		{"dead_letters_newest of one without", c.sql("dead_letters_newest"), []any{"t1", "p4", 0, nil, nil, nil, nil, []string{"parked"}, 1_000_000, many}, 0},
-		{"dead_letters_of_ids", c.sql("dead_letters_of_ids"), []any{"t1", "p1", 0, []int64{replaying, last}, nil, nil, nil, []string{"parked"}, 0, many, 1}, 1},
+		{
+			"dead_letters", c.sql("dead_letters"),
+			[]any{"t1", "p1", 0, nil, nil, nil, nil, []string{"parked"}, 5_000, many}, many,
+		},
+		{
+			"dead_letters_newest of one without", c.sql("dead_letters_newest"),
+			[]any{"t1", "p4", 0, nil, nil, nil, nil, []string{"parked"}, 1_000_000, many}, 0,
+		},
+		{
+			"dead_letters_of_ids", c.sql("dead_letters_of_ids"),
+			[]any{"t1", "p1", 0, []int64{replaying, last}, nil, nil, nil, []string{"parked"}, 0, many, 1}, 1,
+		},
 		{"heartbeat", c.sql("heartbeat"), []any{l.Owner, 1_000_000, `{"states": {"live": 1}}`}, 1},
-		{"register", c.sql("register"), []any{l.Owner, f.names, []string{}, []string{}, []string{}, 1, 1_000_000, "name"}, 1},
+		{
+			"register", c.sql("register"), []any{l.Owner,
+				f.names, []string{}, []string{}, []string{}, 1, 1_000_000, "name"}, 1,
+		},
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
 		{"forget_nodes", c.sql("delete_silent_nodes"), nil, 0},
 		{"tail_start", f.Store.tenant.sql("tail_start"), []any{"t1"}, 1},
@@ -215,7 +267,10 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"claim", c.sql("claim"), []any{l.Owner, []int32{unowned}, true, f.names}, 1},
 		{"free_leases", c.sql("free_leases"), []any{f.names, f.tenants, true, true}, 1},
 		{"due_replays", c.sql("due_replays"), []any{without, 5, "", false}, 0},
-		{"missing_projections", c.sql("missing_projections"), []any{newRows(t, slices.Concat(projectionsOf([]string{"t1", "t2"}, "p1", "p2"), fresh))}, 2},
+		{
+			"missing_projections", c.sql("missing_projections"),
+			[]any{newRows(t, slices.Concat(projectionsOf([]string{"t1", "t2"}, "p1", "p2"), fresh))}, 2,
+		},
 		{"insert_projections", c.sql("insert_projections"), []any{newRows(t, fresh)}, 2},
 		{"insert_leases", c.sql("insert_leases"), []any{newRows(t, fresh)}, 0},
 		{"projection_exists", c.sql("projection_exists"), []any{"t1", "p1", 0}, 1},
@@ -224,7 +279,10 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"tenant_setup", c.sql("tenant_setup"), []any{"t1"}, 1},
 		{"set_tenant_version", c.sql("set_tenant_version"), []any{"t1", 1}, 1},
 		{"set_tenant_setup", c.sql("set_tenant_setup"), []any{"t1", 1}, 1},
-		{"purge of nothing", c.sql("purge_dead_letters"), []any{"t1", "p4", 0, nil, nil, nil, nil, time.Duration(0), 10}, 0},
+		{
+			"purge of nothing", c.sql("purge_dead_letters"),
+			[]any{"t1", "p4", 0, nil, nil, nil, nil, time.Duration(0), 10}, 0,
+		},
 	}...)
 }
 
@@ -233,13 +291,17 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	// A projection that no node knows stays free.
-	mustExec(t, f.Store, `insert into millrace.projections (tenant, name) select t, 'forgotten' from unnest($1::text[]) t`, f.tenants[:50])
-	mustExec(t, f.Store, `insert into millrace.leases (id) select id from millrace.projections where name = 'forgotten'`)
+	mustExec(t, f.Store,
+		`insert into millrace.projections (tenant, name) select t, 'forgotten' from unnest($1::text[]) t`,
+		f.tenants[:50])
+	mustExec(t, f.Store,
+		`insert into millrace.leases (id) select id from millrace.projections where name = 'forgotten'`)
 	node := f.nodes[0]
 	// The leases of sleeping tenants are free.
 	for _, tenant := range f.tenants[100:] {
 		noError(t, f.Store.plane().SetTenantDesired(testContext(t), tenant, engine.WantPause))
-		mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.projections where tenant = $1)", tenant)
+		mustExec(t, f.Store,
+			"update millrace.leases set owner = null where id in (select id from millrace.projections where tenant = $1)", tenant)
 		mustExec(t, f.Store, f.control.sql("let_leases_sleep"), tenant)
 	}
 	list := func(ctx context.Context, tx pgx.Tx) (int64, error) {
@@ -272,11 +334,13 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 		took = append(took, time.Since(begin))
 	}
 	slices.Sort(took)
-	t.Logf("a list that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1], took[len(took)/2],
+	t.Logf("a list that finds none of 20,000 leases free takes %v to %v, mostly %v\n%s", took[0], took[len(took)-1],
+		took[len(took)/2],
 		explain(t, f.Store, f.control.sql("free_leases"), []string{"p1"}, []string{"t1"}, true, true))
 
 	// The control: free leases are found and read.
-	mustExec(t, f.Store, "update millrace.leases set owner = null where id in (select id from millrace.leases where not asleep order by id limit 500)")
+	mustExec(t, f.Store,
+		"update millrace.leases set owner = null where id in (select id from millrace.leases where not asleep order by id limit 500)")
 	read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
 		n, err := list(testContext(t), tx)
 		if n != 500 {
@@ -297,7 +361,8 @@ func TestAdvancesAreHOT(t *testing.T) {
 	for i := range leases {
 		node.Projections = append(node.Projections, fmt.Sprint("p", i))
 	}
-	must(store.plane().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, node.Projections...)))(t)
+	must(store.plane().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant},
+		node.Projections...)))(t)
 	mustExec(t, store, "alter table millrace.leases set (autovacuum_enabled = off)")
 	held, err := claimFree(testContext(t), store, node, leases)
 	if err != nil || len(held) != leases {
@@ -308,8 +373,10 @@ func TestAdvancesAreHOT(t *testing.T) {
 		ctx, cancel := context.WithTimeout(testContext(t), hangs)
 		defer cancel()
 		for {
-			all = one[int64](t, store, "select n_tup_upd from pg_stat_user_tables where schemaname = 'millrace' and relname = 'leases'")
-			hot = one[int64](t, store, "select n_tup_hot_upd from pg_stat_user_tables where schemaname = 'millrace' and relname = 'leases'")
+			all = one[int64](t, store,
+				"select n_tup_upd from pg_stat_user_tables where schemaname = 'millrace' and relname = 'leases'")
+			hot = one[int64](t, store,
+				"select n_tup_hot_upd from pg_stat_user_tables where schemaname = 'millrace' and relname = 'leases'")
 			if all >= atLeast {
 				return all, hot
 			}
@@ -320,7 +387,8 @@ func TestAdvancesAreHOT(t *testing.T) {
 		}
 	}
 	before, hotBefore := updates(leases)
-	nothing := store.port().apply(func(context.Context, pgx.Tx, []event.Envelope) error { return nil }, engine.ApplyOptions{AsyncCommit: true})
+	nothing := store.port().apply(func(context.Context, pgx.Tx, []event.Envelope) error { return nil },
+		engine.ApplyOptions{AsyncCommit: true})
 	for n := range advances {
 		l := &held[n%leases]
 		to := l.Checkpoint + 1
@@ -351,8 +419,10 @@ func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	const partitions = 4
-	must(f.Store.plane().Ensure(testContext(t), []engine.NewProjection{{Tenant: "t1", Name: "split", Partitions: partitions}}))(t)
-	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+	must(f.Store.plane().Ensure(testContext(t),
+		[]engine.NewProjection{{Tenant: "t1", Name: "split", Partitions: partitions}}))(t)
+	mustExec(t, f.Store,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select p.id, n, 's', n, 'T', 'bad', 'stack', 5, now(), now()
 		  from generate_series(1, 10000) n join millrace.projections p on p.name = 'split' and p.partition = 1 + n % $1::int`, partitions)
 	for _, analyzed := range []bool{false, true} {
@@ -361,7 +431,8 @@ func TestPageOfDeadLettersReadsNoMoreThanItShows(t *testing.T) {
 		}
 		for _, statement := range []string{"dead_letters", "dead_letters_newest"} {
 			read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
-				tag, err := tx.Exec(testContext(t), f.control.sql(statement), "t1", "split", 0, nil, nil, nil, nil, []string{"parked"}, 5000, 100)
+				tag, err := tx.Exec(testContext(t), f.control.sql(statement), "t1", "split", 0, nil, nil, nil, nil,
+					[]string{"parked"}, 5000, 100)
 				if tag.RowsAffected() != 100 {
 					t.Errorf("%d letters on a page of 100", tag.RowsAffected())
 				}

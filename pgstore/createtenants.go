@@ -18,8 +18,8 @@ const (
 	// createConnections limits the connections of one CreateTenants. More connections add little, because the server
 	// spends its time on the catalog.
 	createConnections = 4
-	// createdTogether limits the tenants of one transaction. A tenant takes some 20 locks besides those of its steps, and
-	// a server with default settings has room for some 6,400.
+	// createdTogether limits the tenants of one transaction. A tenant takes some 20 locks besides those of its steps,
+	// and a server with default settings has room for some 6,400.
 	createdTogether = 50
 )
 
@@ -28,7 +28,8 @@ const (
 // tenants. Tenants that exist are brought to this program's version.
 //
 // After an error, the transactions that committed stay, and the others have no effect. The error names the tenant at
-// fault. After an error, a cancellation or the end of the process, CreateTenants can be called again with the same names.
+// fault. After an error, a cancellation or the end of the process, CreateTenants can be called again with the same
+// names.
 func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 	missing, err := s.incompleteTenants(ctx, names)
 	if err == nil {
@@ -57,7 +58,8 @@ func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// incompleteTenants returns the tenants of these names that do not exist, or lack a migration or a step, sorted by name.
+// incompleteTenants returns the tenants of these names that do not exist, or lack a migration or a step, sorted by
+// name.
 func (s *Store) incompleteTenants(ctx context.Context, names []string) ([]*Tenant, error) {
 	var tenants []*Tenant
 	for _, name := range names {
@@ -74,7 +76,8 @@ func (s *Store) incompleteTenants(ctx context.Context, names []string) ([]*Tenan
 	if err := migration.Acceptable(version, len(ownMigrations.control)); err != nil {
 		return nil, err
 	}
-	rows, _ := s.pool.Query(ctx, s.control.sql("complete_tenants"), pgx.QueryExecModeExec, names, len(ownMigrations.tenant), len(s.opts.TenantSetup))
+	rows, _ := s.pool.Query(ctx, s.control.sql("complete_tenants"), pgx.QueryExecModeExec, names,
+		len(ownMigrations.tenant), len(s.opts.TenantSetup))
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, err
@@ -144,7 +147,8 @@ func (s *Store) insertTenants(ctx context.Context, tx pgx.Tx, tenants []*Tenant)
 	for i, t := range tenants {
 		names[i], schemas[i] = t.name, t.schema
 	}
-	rows, _ := tx.Query(ctx, s.control.sql("insert_tenants"), pgx.QueryExecModeExec, names, schemas, s.control.controlChannel)
+	rows, _ := tx.Query(ctx, s.control.sql("insert_tenants"), pgx.QueryExecModeExec, names, schemas,
+		s.control.controlChannel)
 	inserted := make(map[string]bool, len(tenants))
 	var name string
 	_, err := pgx.ForEachRow(rows, []any{&name, nil}, func() error {

@@ -28,7 +28,8 @@ func tenantNames(n int) []string {
 	return names
 }
 
-// mustBeComplete checks that the store has exactly these tenants beside the default one, each with the steps and events.
+// mustBeComplete checks that the store has exactly these tenants beside the default one, each with the steps and
+// events.
 func mustBeComplete(t *testing.T, store *Store, names []string) {
 	t.Helper()
 	want := append(slices.Clone(names), projection.DefaultTenant)
@@ -40,7 +41,8 @@ func mustBeComplete(t *testing.T, store *Store, names []string) {
 	if left := must(store.incompleteTenants(testContext(t), tenants))(t); len(left) > 0 {
 		t.Fatalf("%d tenants are incomplete, such as %q", len(left), left[0].name)
 	}
-	if n := one[int](t, store, "select count(*) from pg_namespace where nspname like 'millrace\\_%'"); n != len(tenants) {
+	if n := one[int](t, store,
+		"select count(*) from pg_namespace where nspname like 'millrace\\_%'"); n != len(tenants) {
 		t.Errorf("%d schemas for %d tenants", n, len(tenants))
 	}
 }
@@ -52,9 +54,12 @@ func TestCreateTenantsCreatesWhatIsMissing(t *testing.T) {
 			dsn := pgtest.Database(t)
 			newTenant(t, migrated(t, setUpStore(t, dsn, firstStep)), "t1") // lacks the second step
 			var c calls
-			store := migrated(t, openStore(t, dsn, Options{TenantSetup: []TenantStep{firstStep, c.counting(2, secondStep)}}, connections(most)))
+			store := migrated(t, openStore(t, dsn,
+				Options{TenantSetup: []TenantStep{firstStep, c.counting(2, secondStep)}}, connections(most)))
 			clear(c.counts)
-			mustExec(t, store, "update millrace.tenants set setup = 1 where tenant = 't1'; alter table millrace_t1.my_table drop more", pgx.QueryExecModeSimpleProtocol)
+			mustExec(t, store,
+				"update millrace.tenants set setup = 1 where tenant = 't1'; alter table millrace_t1.my_table drop more",
+				pgx.QueryExecModeSimpleProtocol)
 			newTenant(t, store, "t2") // lacks nothing
 			names := tenantNames(130)
 			for range 2 {
@@ -143,7 +148,8 @@ func TestProcessesThatCreateTheSameTenantsAtOnceRunEachStepOnce(t *testing.T) {
 	migrated(t, stores[0])
 	clear(c.counts)
 	// While one call inserts its rows slowly, another one inserts the same in the opposite order.
-	mustExec(t, stores[0], `create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.002); return new; end $$;
+	mustExec(t, stores[0],
+		`create function public.slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.002); return new; end $$;
 		create trigger slow before insert on millrace.tenants for each row execute function public.slow()`, pgx.QueryExecModeSimpleProtocol)
 	names := tenantNames(120)
 	reversed := slices.Clone(names)
@@ -187,7 +193,8 @@ func TestMigrateFindsTenantsThatAreBeingCreated(t *testing.T) {
 	go func() { created <- old.CreateTenants(testContext(t), "a", "b", "c") }()
 	<-running
 	newer := setUpStore(t, dsn, firstStep, secondStep)
-	// Each tenant is created in a transaction of its own. The old program must not begin one after the newer program has begun.
+	// Each tenant is created in a transaction of its own. The old program must not begin one after the newer program
+	// has begun.
 	for one[int](t, newer, "select count(*) from millrace.tenants where tenant in ('a', 'c')") < 2 {
 	}
 	done := make(chan error, 1)
@@ -213,12 +220,15 @@ func TestCreateTenantsNamesTheTenantAtFault(t *testing.T) {
 		t.Errorf("an invalid name: %v", err)
 	}
 	mustExec(t, store, "create schema millrace_theirs")
-	if err := store.CreateTenants(ctx, "a", "theirs"); !errors.Is(err, ErrForeignSchema) || !strings.Contains(err.Error(), `tenant "theirs"`) {
+	if err := store.CreateTenants(ctx, "a", "theirs"); !errors.Is(err, ErrForeignSchema) ||
+		!strings.Contains(err.Error(), `tenant "theirs"`) {
 		t.Errorf("a foreign schema: %v", err)
 	}
 	newTenant(t, store, "gone")
-	mustExec(t, store, "drop schema millrace_gone cascade; drop schema millrace_theirs", pgx.QueryExecModeSimpleProtocol)
-	if err := store.CreateTenants(ctx, "gone"); !errors.Is(err, tenancy.ErrDropped) || !strings.Contains(err.Error(), `tenant "gone"`) {
+	mustExec(t, store, "drop schema millrace_gone cascade; drop schema millrace_theirs",
+		pgx.QueryExecModeSimpleProtocol)
+	if err := store.CreateTenants(ctx, "gone"); !errors.Is(err, tenancy.ErrDropped) ||
+		!strings.Contains(err.Error(), `tenant "gone"`) {
 		t.Errorf("a dropped schema: %v", err)
 	}
 	// A row whose schema is recorded under another name than its own.
@@ -228,8 +238,8 @@ func TestCreateTenantsNamesTheTenantAtFault(t *testing.T) {
 	}
 }
 
-// The server has room for the locks of several tenants, but not for those of one transaction of CreateTenants. A commit releases the
-// migration lock before some other locks, so the locks of two tenants overlap for a moment.
+// The server has room for the locks of several tenants, but not for those of one transaction of CreateTenants. A commit
+// releases the migration lock before some other locks, so the locks of two tenants overlap for a moment.
 func TestCreateTenantsFitsIntoASmallLockTable(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{InMemory: true, Settings: map[string]string{
@@ -255,7 +265,8 @@ func BenchmarkCreateTenants(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			store := migrated(b, openStore(b, server.DSN("postgres"), Options{Schema: fmt.Sprint("bench", rand.Uint32())}))
+			store := migrated(b, openStore(b, server.DSN("postgres"),
+				Options{Schema: fmt.Sprint("bench", rand.Uint32())}))
 			names := make([]string, b.N)
 			for i := range names {
 				names[i] = fmt.Sprint("t", i)

@@ -21,8 +21,8 @@ import (
 // errBad is the error of failing events.
 var errBad = errors.New("bad")
 
-// drawer is an owner of a projection with dead letters. Its tenant has the streams a, b and c, with as many events each, in
-// turn; at has the positions of each stream's events.
+// drawer is an owner of a projection with dead letters. Its tenant has the streams a, b and c, with as many events
+// each, in turn; at has the positions of each stream's events.
 type drawer struct {
 	*owner
 	at     map[string][]int64
@@ -45,7 +45,9 @@ func (d *drawer) append(stream string) int64 {
 	e := event.Event{Type: "of " + stream, Body: []byte(`{"of": "` + stream + `"}`)}
 	at := mustAppend(d.t, d.store.tenant, stream, event.Any, e).Positions[0]
 	d.at[stream] = append(d.at[stream], at)
-	d.events[at] = event.Envelope{Position: at, Stream: stream, Version: int64(len(d.at[stream])), Type: e.Type, Body: e.Body}
+	d.events[at] = event.Envelope{
+		Position: at, Stream: stream, Version: int64(len(d.at[stream])), Type: e.Type, Body: e.Body,
+	}
 	return at
 }
 
@@ -65,7 +67,10 @@ func (d *drawer) must(err error) {
 // letter returns the dead letter of the failed event at a position.
 func (d *drawer) letter(position int64) projection.DeadLetter {
 	e := d.events[position]
-	return projection.DeadLetter{Position: position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: fmt.Sprint("bad at ", position), Attempts: 4}
+	return projection.DeadLetter{
+		Position: position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: fmt.Sprint("bad at ", position),
+		Attempts: 4,
+	}
 }
 
 func (d *drawer) park(position int64, stream bool) {
@@ -149,10 +154,12 @@ func (d *drawer) mustHave(parked []int64, streams ...string) {
 	if got := d.parked(); !slices.Equal(got, parked) {
 		d.t.Errorf("parked: %v, want %v", got, parked)
 	}
-	if n := one[int](d.t, d.store, "select parked from millrace.projections where id = $1", d.lease.Row); n != len(parked) {
+	if n := one[int](d.t, d.store, "select parked from millrace.projections where id = $1",
+		d.lease.Row); n != len(parked) {
 		d.t.Errorf("%d are counted as parked, there are %d", n, len(parked))
 	}
-	if got := one[[]string](d.t, d.store, "select coalesce(array_agg(stream_id order by stream_id), '{}') from millrace.parked_streams where projection_id = $1", d.lease.Row); !slices.Equal(got, streams) {
+	if got := one[[]string](d.t, d.store,
+		"select coalesce(array_agg(stream_id order by stream_id), '{}') from millrace.parked_streams where projection_id = $1", d.lease.Row); !slices.Equal(got, streams) {
 		d.t.Errorf("parked streams: %v, want %v", got, streams)
 	}
 }
@@ -205,8 +212,8 @@ func (d *drawer) state() string {
 		(select string_agg(x::text, E'\n' order by x::text) from millrace.leases x), (select string_agg(x::text, E'\n' order by x::text) from public.model x))`)
 }
 
-// held runs write in a transaction whose commit is held back, as that of a session whose client is gone, until commit is
-// called.
+// held runs write in a transaction whose commit is held back, as that of a session whose client is gone, until commit
+// is called.
 func (d *drawer) held(write func(tx store.Tx)) (commit func()) {
 	d.t.Helper()
 	ctx := testContext(d.t)

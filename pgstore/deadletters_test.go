@@ -17,7 +17,8 @@ func TestReplayIsBegunUnderTheLease(t *testing.T) {
 	lost := d.lease
 	d.owner = claimAs(t, d.store, projection.DefaultTenant)
 	before := d.state()
-	if _, err := d.plane().BeginReplay(testContext(t), lost, engine.ReplayRequest{Command: command}); !errors.Is(err, projection.ErrLeaseLost) || d.state() != before {
+	if _, err := d.plane().BeginReplay(testContext(t), lost, engine.ReplayRequest{Command: command}); !errors.Is(err,
+		projection.ErrLeaseLost) || d.state() != before {
 		t.Errorf("under a lost lease: %v, and it was\n%s\nand is\n%s", err, before, d.state())
 	}
 	if d.begin(command, 0) == nil || d.state() == before {
@@ -29,16 +30,20 @@ func TestReplayIsBegunUnderTheLease(t *testing.T) {
 func TestBlockedEventsAreParkedWhateverTheHandlerDoesToItsSession(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{
-		"set local role letters_stranger", "do $$ begin set role letters_stranger; end $$", "set local search_path = nowhere", "do $$ begin set search_path = nowhere, pg_temp; end $$",
+		"set local role letters_stranger", "do $$ begin set role letters_stranger; end $$",
+		"set local search_path = nowhere", "do $$ begin set search_path = nowhere, pg_temp; end $$",
 		"create temporary table dead_letters (id int)", "create temporary table parked_streams (id int)",
-		"set local plan_cache_mode = force_generic_plan", "set local default_transaction_read_only = on", "set local session_replication_role = replica",
-		"set local timezone = 'Asia/Tokyo'; set local datestyle = 'German'; set local standard_conforming_strings = on", "savepoint a",
+		"set local plan_cache_mode = force_generic_plan", "set local default_transaction_read_only = on",
+		"set local session_replication_role = replica",
+		"set local timezone = 'Asia/Tokyo'; set local datestyle = 'German'; set local standard_conforming_strings = on",
+		"savepoint a",
 	} {
 		t.Run(sql, func(t *testing.T) {
 			d := newDrawer(t, 3)
 			// A pool of one connection, so that each batch meets what the last one left.
 			d.store = openStore(t, d.store.pool.Config().ConnString(), Options{}, connections(1))
-			mustExec(t, d.store, "drop role if exists letters_stranger; create role letters_stranger; grant all on public.model to letters_stranger")
+			mustExec(t, d.store,
+				"drop role if exists letters_stranger; create role letters_stranger; grant all on public.model to letters_stranger")
 			t.Cleanup(func() { mustExec(t, d.store, "drop owned by letters_stranger; drop role letters_stranger") })
 			a := d.at["a"]
 			d.park(a[0], true)

@@ -12,14 +12,16 @@ import (
 )
 
 func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
-	return delivery.Port{Store: deliveries(s), MoveTime: finishTime, Log: s.log, Abandoned: &s.handling.abandoned}.Run(h, o)
+	return delivery.Port{Store: deliveries(s), MoveTime: finishTime, Log: s.log,
+		Abandoned: &s.handling.abandoned}.Run(h, o)
 }
 
 // deliveries implements delivery.Store.
 type deliveries struct{ *Store }
 
 func (s deliveries) Begin(ctx context.Context, l engine.Lease) (held bool, token string, err error) {
-	err = s.pool.QueryRow(ctx, s.control.sql("begin_delivery"), l.Row, l.Owner, l.Epoch, l.Checkpoint, int64(l.Incarnation)).Scan(nil, &held, &token)
+	err = s.pool.QueryRow(ctx, s.control.sql("begin_delivery"), l.Row, l.Owner, l.Epoch, l.Checkpoint,
+		int64(l.Incarnation)).Scan(nil, &held, &token)
 	return held, token, err
 }
 

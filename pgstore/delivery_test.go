@@ -68,11 +68,13 @@ func TestFaultOfTheServerInADeliveryIsNotCounted(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 2)
 	start := o.lease.Checkpoint
-	err := o.deliver(func(context.Context, engine.Delivery) error { return &pgconn.PgError{Code: "40P01"} }, engine.DeliverOptions{})
+	err := o.deliver(func(context.Context, engine.Delivery) error { return &pgconn.PgError{Code: "40P01"} },
+		engine.DeliverOptions{})
 	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.Infrastructure {
 		t.Errorf("a deadlock: %v", fault)
 	}
-	err = o.deliver(func(context.Context, engine.Delivery) error { return &pgconn.PgError{Code: "23505"} }, engine.DeliverOptions{})
+	err = o.deliver(func(context.Context, engine.Delivery) error { return &pgconn.PgError{Code: "23505"} },
+		engine.DeliverOptions{})
 	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault {
 		t.Errorf("a unique violation: %v", fault)
 	}
@@ -91,7 +93,8 @@ func TestTokenIsTheEventsOwnAndSurvivesARename(t *testing.T) {
 		_ = o.deliver(func(_ context.Context, d engine.Delivery) error {
 			for _, e := range d.Events() {
 				tokens = append(tokens, d.Token(e))
-				if want := fmt.Sprintf("%s/%d/%s", id(), e.Position, strconv.FormatInt(e.Time.UnixMicro(), 36)); d.Token(e) != want {
+				if want := fmt.Sprintf("%s/%d/%s", id(), e.Position,
+					strconv.FormatInt(e.Time.UnixMicro(), 36)); d.Token(e) != want {
 					t.Errorf("%s: token %q, want %q", name, d.Token(e), want)
 				}
 			}
@@ -121,7 +124,8 @@ func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
 	if before := show(testContext(t), o.store.pool, "synchronous_commit"); before != "off" {
 		t.Fatalf("synchronous_commit is %q", before)
 	}
-	noError(t, o.deliver(engine.DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Deliver, engine.DeliverOptions{}))
+	noError(t, o.deliver(engine.DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Deliver,
+		engine.DeliverOptions{}))
 	if got := one[string](t, o.store, "select string_agg(setting, ' ') from public.kept"); got != "on on" {
 		t.Errorf("acknowledged with synchronous_commit %q", got)
 	}

@@ -30,9 +30,9 @@ const (
 	clockLimit = 5 * time.Second
 )
 
-// Diagnose examines a database, its server and the connections to them, and returns what is wrong. dsn and opts are those of
-// Open. It also works on a store that Open cannot open, and changes nothing. It reads the catalogs and the control
-// schema, and sends one notification to itself. An error means that the examination is incomplete.
+// Diagnose examines a database, its server and the connections to them, and returns what is wrong. dsn and opts are
+// those of Open. It also works on a store that Open cannot open, and changes nothing. It reads the catalogs and the
+// control schema, and sends one notification to itself. An error means that the examination is incomplete.
 func Diagnose(ctx context.Context, dsn string, opts Options, d DiagnoseOptions) ([]projection.Finding, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -45,7 +45,9 @@ func Diagnose(ctx context.Context, dsn string, opts Options, d DiagnoseOptions) 
 	if d.Patience == 0 {
 		d.Patience = defaultPatience
 	}
-	e := &examination{opts: opts, patience: d.Patience, config: config, control: newControlSchema(opts.Schema, opts.KeyRetention)}
+	e := &examination{
+		opts: opts, patience: d.Patience, config: config, control: newControlSchema(opts.Schema, opts.KeyRetention),
+	}
 	if err := e.run(ctx); err != nil {
 		return e.found, fmt.Errorf("diagnose: %w", err)
 	}
@@ -96,7 +98,8 @@ func (e *examination) run(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return err
 		}
-		e.add("connection", "check the address, the role and the network, and whether the server runs", "the database cannot be reached: %v", err)
+		e.add("connection", "check the address, the role and the network, and whether the server runs",
+			"the database cannot be reached: %v", err)
 		return nil
 	}
 	defer func() { _ = e.conn.Close(context.WithoutCancel(ctx)) }()
@@ -121,7 +124,8 @@ func (e *examination) server(ctx context.Context) error {
 		names = append(names, required.name)
 	}
 	var f serverFacts
-	err := e.conn.QueryRow(ctx, queries.Text("server_facts"), names).Scan(&f.version, &f.versionName, &f.inRecovery, &f.settings)
+	err := e.conn.QueryRow(ctx, queries.Text("server_facts"), names).Scan(&f.version, &f.versionName, &f.inRecovery,
+		&f.settings)
 	if err != nil {
 		return fmt.Errorf("read the settings of the server: %w", err)
 	}
@@ -130,21 +134,25 @@ func (e *examination) server(ctx context.Context) error {
 	}
 	for _, required := range requiredSettings {
 		// A standby is read-only until it is promoted.
-		if value := f.settings[required.name]; value != required.value && !(f.inRecovery && required.name == "default_transaction_read_only") {
+		if value := f.settings[required.name]; value != required.value &&
+			!(f.inRecovery && required.name == "default_transaction_read_only") {
 			e.add("settings", required.reason, "%s is %q, but must be %q", required.name, value, required.value)
 		}
 	}
 	for _, setting := range f.lossy() {
-		e.add("settings", "turn it on, unless the data may be lost", "a crash of the server can lose committed events: %s", setting)
+		e.add("settings", "turn it on, unless the data may be lost",
+			"a crash of the server can lose committed events: %s", setting)
 	}
 	for _, name := range []string{"autovacuum", "track_counts"} {
 		if f.settings[name] != "on" {
-			e.add("settings", "turn it on: autovacuum cleans up the leases, which change with every batch", "%s is %q", name, f.settings[name])
+			e.add("settings", "turn it on: autovacuum cleans up the leases, which change with every batch", "%s is %q",
+				name, f.settings[name])
 		}
 	}
 	if f.inRecovery {
 		host := e.config.ConnConfig.Host
-		e.add("standby", "use the address of the primary, or name all hosts in the DSN: Open then connects to the one that takes writes",
+		e.add("standby",
+			"use the address of the primary, or name all hosts in the DSN: Open then connects to the one that takes writes",
 			"the server at %s is a standby in recovery", host)
 		return errNothingElse
 	}
@@ -153,7 +161,8 @@ func (e *examination) server(ctx context.Context) error {
 
 // pooler checks whether the mode of the pool works with its pooler.
 func (e *examination) pooler(ctx context.Context) error {
-	pooling, err := session.FindPooling(ctx, e.conn, func(ctx context.Context) (*pgx.Conn, error) { return e.dial(ctx, "") })
+	pooling, err := session.FindPooling(ctx, e.conn,
+		func(ctx context.Context) (*pgx.Conn, error) { return e.dial(ctx, "") })
 	if err != nil {
 		e.add("pooler", "set pool_mode of the pooler to transaction or session", "%v", err)
 		return nil
@@ -166,16 +175,19 @@ func (e *examination) pooler(ctx context.Context) error {
 func (e *examination) listener(ctx context.Context) error {
 	conn, err := e.dial(ctx, e.opts.SessionDSN)
 	if err != nil {
-		e.add("session connection", "correct Options.SessionDSN (--session-url)", "the session connection cannot be opened: %v", err)
+		e.add("session connection", "correct Options.SessionDSN (--session-url)",
+			"the session connection cannot be opened: %v", err)
 		return nil
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var facts serverFacts
-	if err := conn.QueryRow(ctx, queries.Text("server_facts"), []string{}).Scan(&facts.version, &facts.versionName, &facts.inRecovery, &facts.settings); err != nil {
+	if err := conn.QueryRow(ctx, queries.Text("server_facts"), []string{}).Scan(&facts.version, &facts.versionName,
+		&facts.inRecovery, &facts.settings); err != nil {
 		return fmt.Errorf("examine the session connection: %w", err)
 	}
 	if facts.inRecovery {
-		e.add("session connection", "let Options.SessionDSN (--session-url) lead to the primary", "the session connection leads to a standby")
+		e.add("session connection", "let Options.SessionDSN (--session-url) lead to the primary",
+			"the session connection leads to a standby")
 		return nil
 	}
 	if e.lends(ctx, conn, e.opts.SessionDSN) {
@@ -184,7 +196,8 @@ func (e *examination) listener(ctx context.Context) error {
 		return nil
 	}
 	channel := e.opts.Schema + "_doctor"
-	if _, err := conn.Exec(ctx, sqltext.Fill(queries.Text("diagnose_listen"), "{channel}", sqltext.Name(channel))); err != nil {
+	if _, err := conn.Exec(ctx, sqltext.Fill(queries.Text("diagnose_listen"),
+		"{channel}", sqltext.Name(channel))); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if _, err := e.conn.Exec(ctx, queries.Text("diagnose_notify"), channel); err != nil {
@@ -193,7 +206,8 @@ func (e *examination) listener(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, noticeLimit)
 	defer cancel()
 	if _, err := conn.WaitForNotification(limited); err != nil && ctx.Err() == nil {
-		e.add("listener", "check that the pool and Options.SessionDSN lead to the same database, and that no pooler drops notifications",
+		e.add("listener",
+			"check that the pool and Options.SessionDSN lead to the same database, and that no pooler drops notifications",
 			"a notification did not arrive within %v", noticeLimit)
 	}
 	return ctx.Err()
@@ -201,7 +215,8 @@ func (e *examination) listener(ctx context.Context) error {
 
 // lends reports whether a pooler gives each transaction of a connection, which dsn opened, another session.
 func (e *examination) lends(ctx context.Context, conn *pgx.Conn, dsn string) bool {
-	pooling, err := session.FindPooling(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return e.dial(ctx, dsn) })
+	pooling, err := session.FindPooling(ctx, conn,
+		func(ctx context.Context) (*pgx.Conn, error) { return e.dial(ctx, dsn) })
 	return err != nil || pooling.Lends
 }
 
@@ -217,7 +232,8 @@ func (e *examination) hooks(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	if e.lends(ctx, conn, e.opts.HookDSN) {
-		e.add("hook connection", "let Options.HookDSN lead to the server itself", "hooks connect through a pooler in transaction mode, and are refused")
+		e.add("hook connection", "let Options.HookDSN lead to the server itself",
+			"hooks connect through a pooler in transaction mode, and are refused")
 	}
 	return nil
 }

@@ -28,26 +28,32 @@ func TestClocksThatDifferAreFound(t *testing.T) {
 		switch {
 		case test.want == "" && len(e.found) > 0:
 			t.Errorf("%s: %+v", name, e.found)
-		case test.want != "" && (len(e.found) != 1 || e.found[0].Check != "clock" || !strings.Contains(e.found[0].Problem, test.want)):
+		case test.want != "" && (len(e.found) != 1 ||
+			e.found[0].Check != "clock" || !strings.Contains(e.found[0].Problem, test.want)):
 			t.Errorf("%s: %+v, want %s", name, e.found, test.want)
 		}
 	}
 }
 
-// TestIndexesOfTheMigrationsAreKnown checks that Diagnose looks for the indexes without which the store is slow or wrong.
+// TestIndexesOfTheMigrationsAreKnown checks that Diagnose looks for the indexes without which the store is slow or
+// wrong.
 func TestIndexesOfTheMigrationsAreKnown(t *testing.T) {
 	t.Parallel()
 	control, tenant := indexesOf(ownMigrations.control), indexesOf(ownMigrations.tenant)
-	if tables := slices.Concat(slices.Sorted(maps.Keys(control)), slices.Sorted(maps.Keys(tenant))); !slices.Equal(storeTables, tables) {
+	if tables := slices.Concat(slices.Sorted(maps.Keys(control)),
+		slices.Sorted(maps.Keys(tenant))); !slices.Equal(storeTables, tables) {
 		t.Errorf("the tables of the store are %v, those with indexes %v", storeTables, tables)
 	}
 	for _, test := range []struct {
 		tables         map[string][]string
 		table, columns string
 	}{
-		{control, "tenants", "tenant"}, {control, "tenants", "schema_name"}, {control, "leases", "id"}, {control, "leases", "owner"},
-		{control, "parked_streams", "projection_id, stream_id"}, {control, "operations", "tenant, name"}, {control, "aliases", "tenant, name"},
-		{tenant, "events", "global_seq"}, {tenant, "events", "stream_id, stream_version"}, {tenant, "streams", "stream_id"},
+		{control, "tenants", "tenant"}, {control, "tenants", "schema_name"}, {control, "leases", "id"},
+		{control, "leases", "owner"},
+		{control, "parked_streams", "projection_id, stream_id"}, {control, "operations", "tenant, name"},
+		{control, "aliases", "tenant, name"},
+		{tenant, "events", "global_seq"}, {tenant, "events", "stream_id, stream_version"},
+		{tenant, "streams", "stream_id"},
 		{tenant, "append_keys", "created_at"}, {tenant, "append_keys", "key"}, {tenant, "append_results", "key"},
 	} {
 		found := false

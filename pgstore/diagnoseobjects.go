@@ -22,7 +22,8 @@ import (
 func (e *examination) rows(ctx context.Context) error {
 	hidden, err := e.texts(ctx, "look for row-level security", "hidden_rows", e.opts.Schema, storeTables)
 	if err == nil && len(hidden) > 0 {
-		e.add("permissions", hiddenAdvice, "row-level security hides rows of %s from the role %q", someOf(hidden), e.config.ConnConfig.User)
+		e.add("permissions", hiddenAdvice, "row-level security hides rows of %s from the role %q", someOf(hidden),
+			e.config.ConnConfig.User)
 		return errNothingElse
 	}
 	return err
@@ -46,7 +47,8 @@ func (e *examination) schemas(ctx context.Context) error {
 	if err := migration.NotTooNew(version, newest); err != nil {
 		e.add("schema", "use a newer version of this program", "control schema %q: %v", e.opts.Schema, err)
 	} else if version < newest {
-		e.add("schema", migrate, "the control schema %q is at version %d, this program at %d", e.opts.Schema, version, newest)
+		e.add("schema", migrate, "the control schema %q is at version %d, this program at %d", e.opts.Schema, version,
+			newest)
 		return errNothingElse
 	}
 	schemas, err := e.tenants(ctx, migrate)
@@ -56,8 +58,10 @@ func (e *examination) schemas(ctx context.Context) error {
 		}
 		return err
 	}
-	for _, check := range []func(context.Context, []string) error{e.privileges, e.indexes, e.sequences, e.leases, e.transactions, e.connections} {
-		if err := check(ctx, schemas); err != nil && !pgerr.Is(err, pgerr.InsufficientPrivilege) { // a missing privilege was found
+	for _, check := range []func(context.Context,
+		[]string) error{e.privileges, e.indexes, e.sequences, e.leases, e.transactions, e.connections} {
+		// a missing privilege was found
+		if err := check(ctx, schemas); err != nil && !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 			return err
 		}
 	}
@@ -93,7 +97,8 @@ func (e *examination) tenants(ctx context.Context, migrate string) (schemas []st
 		e.add("schema", migrate, "tenants lack migrations: %s", someOf(outdated))
 	}
 	if len(gone) > 0 {
-		e.add("tenants", "restore the schemas from a backup, or remove the tenants by millrace tenants drop", "the schemas of tenants are gone: %s", someOf(gone))
+		e.add("tenants", "restore the schemas from a backup, or remove the tenants by millrace tenants drop",
+			"the schemas of tenants are gone: %s", someOf(gone))
 	}
 	for _, state := range slices.Sorted(maps.Keys(stateProblems)) {
 		if stuck := states[state]; len(stuck) > 0 {
@@ -125,8 +130,8 @@ func (e *examination) texts(ctx context.Context, doing, statement string, args .
 // ownTables are the tables of a tenant that belong to the store.
 var ownTables = createdTables(ownMigrations.tenant)
 
-// createdTables returns the names of the tables that migrations create, sorted. Every program that links the store calls it at its
-// start, so it searches only lines that create something.
+// createdTables returns the names of the tables that migrations create, sorted. Every program that links the store
+// calls it at its start, so it searches only lines that create something.
 func createdTables(list []migration.Step) (names []string) {
 	for _, step := range list {
 		for line := range strings.Lines(step.SQL) {
@@ -148,7 +153,8 @@ var createdTable = regexp.MustCompile(`^create (?:unlogged )?table \{(?:control|
 func (e *examination) privileges(ctx context.Context, schemas []string) error {
 	lacking, err := e.texts(ctx, "read privileges", "diagnose_privileges", schemas, ownTables)
 	if err == nil && len(lacking) > 0 {
-		e.add("permissions", "grant them; docs/roles.sql has the grants for a role that runs projections", "the role %q lacks %s", e.config.ConnConfig.User, someOf(lacking))
+		e.add("permissions", "grant them; docs/roles.sql has the grants for a role that runs projections",
+			"the role %q lacks %s", e.config.ConnConfig.User, someOf(lacking))
 	}
 	return err
 }
@@ -174,7 +180,8 @@ func indexesOf(list []migration.Step) map[string][]string {
 		for _, table := range tableBody.FindAllStringSubmatch(step.SQL, -1) {
 			name, body := table[1], table[2]
 			tables[name] = nil
-			for _, key := range slices.Concat(keyColumn.FindAllStringSubmatch(body, -1), keyColumns.FindAllStringSubmatch(body, -1)) {
+			for _, key := range slices.Concat(keyColumn.FindAllStringSubmatch(body, -1),
+				keyColumns.FindAllStringSubmatch(body, -1)) {
 				tables[name] = append(tables[name], key[1])
 			}
 		}
@@ -216,31 +223,35 @@ func (e *examination) indexes(ctx context.Context, schemas []string) error {
 		}
 	}
 	if len(missing) > 0 {
-		e.add("indexes", "create them as in the output of millrace migrate sql, or reindex those that are invalid", "indexes are missing or invalid: %s", someOf(missing))
+		e.add("indexes", "create them as in the output of millrace migrate sql, or reindex those that are invalid",
+			"indexes are missing or invalid: %s", someOf(missing))
 	}
 	return nil
 }
 
-// sequences checks that positions are given out one by one, above those that projections have handled. A session that keeps numbers
-// would give an event a lower position than events that are visible, and so would a sequence that was set back.
+// sequences checks that positions are given out one by one, above those that projections have handled. A session that
+// keeps numbers would give an event a lower position than events that are visible, and so would a sequence that was set
+// back.
 func (e *examination) sequences(ctx context.Context, schemas []string) error {
 	cached, err := e.texts(ctx, "read the sequences", "diagnose_sequences", schemas)
 	if err != nil {
 		return err
 	}
 	if len(cached) > 0 {
-		e.add("sequences", "run alter sequence … cache 1 now: projections skip events otherwise", "sequences of positions have a cache: %s", someOf(cached))
+		e.add("sequences", "run alter sequence … cache 1 now: projections skip events otherwise",
+			"sequences of positions have a cache: %s", someOf(cached))
 	}
 	back, err := e.texts(ctx, "compare the sequences with the checkpoints", "diagnose_positions", schemas)
 	if err == nil && len(back) > 0 {
-		e.add("sequences", "stop appending: projections skip new events otherwise; if the tenant was restored, run millrace tenants recover; otherwise set them to the highest position or checkpoint, then rebuild the read models",
+		e.add("sequences",
+			"stop appending: projections skip new events otherwise; if the tenant was restored, run millrace tenants recover; otherwise set them to the highest position or checkpoint, then rebuild the read models",
 			"sequences of positions are below a checkpoint: %s", someOf(back))
 	}
 	return err
 }
 
-// Leases are bloated if their table is larger than bloatBytes, and bloatRow for each row. A row takes some 200 bytes, and in a table
-// that is vacuumed in time up to a few times that.
+// Leases are bloated if their table is larger than bloatBytes, and bloatRow for each row. A row takes some 200 bytes,
+// and in a table that is vacuumed in time up to a few times that.
 const bloatBytes, bloatRow = 1 << 20, 1000
 
 func (e *examination) leases(ctx context.Context, _ []string) error {
@@ -253,15 +264,19 @@ func (e *examination) leases(ctx context.Context, _ []string) error {
 	}
 	table := e.control.quoted + ".leases"
 	if off {
-		e.add("leases", fmt.Sprintf("run alter table %s reset (autovacuum_enabled)", table), "autovacuum is turned off for the table %s, which changes with every batch", table)
+		e.add("leases", fmt.Sprintf("run alter table %s reset (autovacuum_enabled)", table),
+			"autovacuum is turned off for the table %s, which changes with every batch", table)
 	}
 	if size > bloatBytes+rows*bloatRow {
-		e.add("leases", fmt.Sprintf("end old transactions, then run vacuum full %s, which stops all projections for a moment", table),
+		e.add("leases",
+			fmt.Sprintf("end old transactions, then run vacuum full %s, which stops all projections for a moment",
+				table),
 			"the table %s takes %d KiB for %d rows: checkpoints are slow", table, size>>10, rows)
 	}
 	if persistence != "u" {
 		name := e.control.quoted + ".incarnation"
-		e.add("incarnation", fmt.Sprintf("run alter table %s set unlogged", name), "the table %s must be UNLOGGED, since it has to be empty after a crash", name)
+		e.add("incarnation", fmt.Sprintf("run alter table %s set unlogged", name),
+			"the table %s must be UNLOGGED, since it has to be empty after a crash", name)
 	}
 	return nil
 }
@@ -278,8 +293,10 @@ func (e *examination) transactions(ctx context.Context, schemas []string) error 
 		if holds {
 			effect = "it has appended events, so projections wait for it"
 		}
-		e.add("transactions", fmt.Sprintf("find out what its program does, or end it: select pg_terminate_backend(%d)", pid),
-			"process %d (role %s, application %q, %s) has had a transaction open for %v: %s", pid, role, application, state, seconds(age).Round(time.Second), effect)
+		e.add("transactions", fmt.Sprintf("find out what its program does, or end it: select pg_terminate_backend(%d)",
+			pid),
+			"process %d (role %s, application %q, %s) has had a transaction open for %v: %s", pid, role, application,
+			state, seconds(age).Round(time.Second), effect)
 		return nil
 	})
 	if err != nil {
@@ -289,7 +306,8 @@ func (e *examination) transactions(ctx context.Context, schemas []string) error 
 	var gid string
 	_, err = pgx.ForEachRow(rows, []any{&gid, &role, &age}, func() error {
 		e.add("prepared transactions", "ask its transaction manager, or run commit prepared or rollback prepared",
-			"the prepared transaction %q of role %s has been open for %v: it keeps its locks", gid, role, seconds(age).Round(time.Second))
+			"the prepared transaction %q of role %s has been open for %v: it keeps its locks", gid, role,
+			seconds(age).Round(time.Second))
 		return nil
 	})
 	if err != nil {
@@ -306,7 +324,8 @@ func (e *examination) connections(ctx context.Context, _ []string) error {
 	}
 	before := time.Now()
 	var server int64 // microseconds, since a time as text depends on DateStyle
-	if err := e.conn.QueryRow(ctx, queries.Text("diagnose_connections")).Scan(&most, &open, &ofDatabase, &ofRole, &server); err != nil {
+	if err := e.conn.QueryRow(ctx, queries.Text("diagnose_connections")).Scan(&most, &open, &ofDatabase, &ofRole,
+		&server); err != nil {
 		var failed *pgconn.PgError
 		if errors.As(err, &failed) {
 			return fmt.Errorf("read the limits of connections: %w", err)
@@ -331,7 +350,9 @@ func (e *examination) connections(ctx context.Context, _ []string) error {
 	nodes = max(1, nodes)
 	pool := int(e.config.MaxConns)
 	if wanted := nodes * (pool + 1); wanted > most && !e.pooled {
-		e.add("connections", advice, "pools of %d connections on %d nodes, with their session connections, need up to %d, but %s accepts %d", pool, nodes, wanted, of, most)
+		e.add("connections", advice,
+			"pools of %d connections on %d nodes, with their session connections, need up to %d, but %s accepts %d",
+			pool, nodes, wanted, of, most)
 	}
 	return nil
 }

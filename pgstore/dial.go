@@ -69,8 +69,8 @@ func primaryOnly(config *pgx.ConnConfig) {
 	}
 }
 
-// takesWrites returns an error if the session is read-only, or would misread what is written. The other hosts of the DSN are
-// tried next. A role or a database may have got its settings after Open.
+// takesWrites returns an error if the session is read-only, or would misread what is written. The other hosts of the
+// DSN are tried next. A role or a database may have got its settings after Open.
 func takesWrites(ctx context.Context, conn *pgconn.PgConn) error {
 	for _, required := range requiredSettings {
 		// The server reports some settings by itself.
@@ -115,5 +115,6 @@ func closeStandby(ctx context.Context, conn *pgx.Conn, err error) {
 }
 
 func fromStandby(err error) bool {
-	return errors.Is(err, event.ErrNotPrimary) || pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported)
+	return errors.Is(err, event.ErrNotPrimary) ||
+		pgerr.Is(err, pgerr.Standby, pgerr.ReadOnlyTransaction, pgerr.NotSupported)
 }

@@ -16,8 +16,9 @@ import (
 )
 
 // DropTenant removes a tenant for ever: its events, its read models and everything else in its schema, its projections,
-// checkpoints, dead letters and commands. opts.Confirm must repeat the name. The default tenant cannot be dropped. Other
-// tenants are not affected. Afterwards a tenant of that name may be created again, and has nothing of the dropped one.
+// checkpoints, dead letters and commands. opts.Confirm must repeat the name. The default tenant cannot be dropped.
+// Other tenants are not affected. Afterwards a tenant of that name may be created again, and has nothing of the dropped
+// one.
 //
 // The drop has two transactions. The first stops appends: they return tenancy.ErrDropping, and
 // tenancy.ErrUnknown after the drop. Then DropTenant waits until no projection of the tenant runs any more.
@@ -25,9 +26,9 @@ import (
 // the tenant stays in the state tenancy.Dropping, and DropTenant must be called again. Both transactions wait
 // for others that use the tenant's tables, as ArchiveTenant does, and the second also for reads.
 //
-// If objects outside of the schema depend on it, the error wraps tenancy.ErrNeeded and lists them: see tenancy.DropOptions.
-// DropTenant returns tenancy.ErrUnknown if there is no such tenant. It needs the role that owns the
-// tenant's schema.
+// If objects outside of the schema depend on it, the error wraps tenancy.ErrNeeded and lists them: see
+// tenancy.DropOptions. DropTenant returns tenancy.ErrUnknown if there is no such tenant. It needs the role that owns
+// the tenant's schema.
 func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOptions) error {
 	err := lifecycle.Drop(ctx, s.plane(), name, opts.Confirm,
 		func() (int32, error) { return s.beginDrop(ctx, name, opts) },
@@ -56,7 +57,8 @@ func (s *Store) beginDrop(ctx context.Context, name string, opts tenancy.DropOpt
 		}
 		// The schema, or events, may have been dropped by hand.
 		var exists bool
-		if err := tx.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, t.schema, "events").Scan(&exists); err != nil {
+		if err := tx.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, t.schema,
+			"events").Scan(&exists); err != nil {
 			return err
 		}
 		if exists {
@@ -81,7 +83,8 @@ func (s *Store) endDrop(ctx context.Context, name string, id int32, opts tenancy
 		if err := s.notNeeded(ctx, tx, t.schema, opts); err != nil {
 			return err
 		}
-		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("drop_schema"), "{tenant}", sqltext.Name(t.schema))); err != nil {
+		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("drop_schema"),
+			"{tenant}", sqltext.Name(t.schema))); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.control.sql("delete_tenant"), pgx.QueryExecModeExec, name, s.control.controlChannel)

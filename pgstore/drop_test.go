@@ -38,28 +38,37 @@ func furnished(t *testing.T, store *Store, name string) *Tenant {
 		create trigger own after insert on S.totals for each row execute function S.of_events();
 		create sequence S.numbers;
 		create table S.numbered (n int default nextval('S.numbers'))`, "S", schema), pgx.QueryExecModeSimpleProtocol)
-	must(store.plane().Ensure(testContext(t), []engine.NewProjection{{Tenant: name, Name: "p"}, {Tenant: name, Name: "q", Partitions: 3}}))(t)
-	mustExec(t, store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+	must(store.plane().Ensure(testContext(t), []engine.NewProjection{{Tenant: name, Name: "p"},
+		{Tenant: name, Name: "q", Partitions: 3}}))(t)
+	mustExec(t, store,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select id, 1, 's', 1, 'T', 'bad', '', 1, now(), now() from millrace.projections where tenant = $1`, name)
-	mustExec(t, store, "insert into millrace.parked_streams (projection_id, stream_id) select id, 's' from millrace.projections where tenant = $1", name)
-	mustExec(t, store, "insert into millrace.commands (projection_id, kind, max_events) select id, 'replay', 1 from millrace.projections where tenant = $1", name)
-	mustExec(t, store, "insert into millrace.retired_projections (tenant, name, reason) values ($1, 'gone', 'forgotten')", name)
+	mustExec(t, store,
+		"insert into millrace.parked_streams (projection_id, stream_id) select id, 's' from millrace.projections where tenant = $1", name)
+	mustExec(t, store,
+		"insert into millrace.commands (projection_id, kind, max_events) select id, 'replay', 1 from millrace.projections where tenant = $1", name)
+	mustExec(t, store,
+		"insert into millrace.retired_projections (tenant, name, reason) values ($1, 'gone', 'forgotten')", name)
 	must(tenant.Alias(testContext(t), "alias"))(t)
-	mustExec(t, store, `insert into millrace.operations (tenant, name, kind, holds, options) values ($1, 'p', 'rebuild', '{p}', '')`, name)
+	mustExec(t, store,
+		`insert into millrace.operations (tenant, name, kind, holds, options) values ($1, 'p', 'rebuild', '{p}', '')`,
+		name)
 	return tenant
 }
 
 // leftOf counts what the store has of a tenant: its row, its projections, and the objects of its schema.
 func leftOf(t *testing.T, store *Store, tenant *Tenant) int {
 	t.Helper()
-	return one[int](t, store, `select (select count(*) from millrace.tenants where tenant = $1) + (select count(*) from millrace.projections where tenant = $1)
+	return one[int](t, store,
+		`select (select count(*) from millrace.tenants where tenant = $1) + (select count(*) from millrace.projections where tenant = $1)
 		+ (select count(*) from pg_namespace where nspname = $2)`, tenant.name, tenant.schema)
 }
 
 // strays counts rows of the control schema whose projection or tenant is gone.
 func strays(t *testing.T, store *Store) int {
 	t.Helper()
-	return one[int](t, store, `select (select count(*) from millrace.leases where id not in (select id from millrace.projections))
+	return one[int](t, store,
+		`select (select count(*) from millrace.leases where id not in (select id from millrace.projections))
 		+ (select count(*) from (select projection_id from millrace.dead_letters union all select projection_id from millrace.parked_streams
 			union all select projection_id from millrace.commands) x where projection_id not in (select id from millrace.projections))`)
 }
@@ -70,15 +79,19 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 	ctx := testContext(t)
 	other := furnished(t, store, "other")
 	rows := func() string {
-		return one[string](t, store, `select concat((select count(*) from millrace.leases), (select count(*) from millrace.dead_letters),
+		return one[string](t, store,
+			`select concat((select count(*) from millrace.leases), (select count(*) from millrace.dead_letters),
 			(select count(*) from millrace.parked_streams), (select count(*) from millrace.commands), (select count(*) from millrace.retired_projections), (select count(*) from millrace.aliases), (select count(*) from millrace.operations), (select count(*) from millrace.projections),
 			(select count(*) from pg_class), (select count(*) from pg_proc), (select count(*) from pg_type), (select count(*) from pg_trigger))`)
 	}
 	before := rows()
 	for i := range 3 {
 		acme := furnished(t, store, "acme {tenant} $1")
-		for name, err := range map[string]error{"another name": store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: "acme"}), "no name": store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: ""}),
-			"the default tenant": store.DropTenant(ctx, "default", tenancy.DropOptions{Confirm: "default"}), "a name that is not valid": store.DropTenant(ctx, "a\nb", tenancy.DropOptions{Confirm: "a\nb"})} {
+		for name, err := range map[string]error{"another name": store.DropTenant(ctx, acme.name,
+			tenancy.DropOptions{Confirm: "acme"}),
+			"no name":                  store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: ""}),
+			"the default tenant":       store.DropTenant(ctx, "default", tenancy.DropOptions{Confirm: "default"}),
+			"a name that is not valid": store.DropTenant(ctx, "a\nb", tenancy.DropOptions{Confirm: "a\nb"})} {
 			if err == nil || !strings.Contains(err.Error(), "drop tenant") {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -90,7 +103,8 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 			mustExec(t, store, "drop schema "+acme.quoted+" cascade") // by hand
 		}
 		noError(t, together(3, func(int) error { // all of them may also find it gone
-			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err, tenancy.ErrUnknown) {
+			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err,
+				tenancy.ErrUnknown) {
 				return err
 			}
 			return nil
@@ -98,8 +112,10 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 		if left, after := leftOf(t, store, acme), rows(); left != 0 || after != before {
 			t.Errorf("%d left, %s rows instead of %s", left, after, before)
 		}
-		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "ReadAll": firstError(acme.ReadAll(ctx, event.ReadOptions{})),
-			"DropTenant": store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}), "State": must2(acme.State(ctx))} {
+		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)),
+			"ReadAll":    firstError(acme.ReadAll(ctx, event.ReadOptions{})),
+			"DropTenant": store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}),
+			"State":      must2(acme.State(ctx))} {
 			if !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -109,7 +125,8 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 		t.Errorf("the other tenant has %d events and %d rows", len(events), leftOf(t, store, other))
 	}
 	again := newTenant(t, store, "acme {tenant} $1")
-	if r := mustAppend(t, again, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Repeated || r.Positions[0] != 1 {
+	if r := mustAppend(t, again, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Repeated ||
+		r.Positions[0] != 1 {
 		t.Errorf("the first append to a tenant that was created again: %+v", r)
 	}
 }
@@ -136,7 +153,8 @@ func TestTenantThatOthersDependOnIsDroppedOnlyWithThem(t *testing.T) {
 		"function host.g()":       "create function host.g() returns bigint language sql begin atomic select count(*) from S.totals; end",
 		"extension":               "create extension pg_trgm schema millrace_acme",
 	} {
-		if what == "extension" && !one[bool](t, store, "select exists (select from pg_available_extensions where name = 'pg_trgm')") {
+		if what == "extension" && !one[bool](t, store,
+			"select exists (select from pg_available_extensions where name = 'pg_trgm')") {
 			t.Log("there is no extension to test with")
 			continue
 		}
@@ -146,7 +164,8 @@ func TestTenantThatOthersDependOnIsDroppedOnlyWithThem(t *testing.T) {
 		}
 		mustExec(t, store, strings.ReplaceAll(sql, "S.", acme.quoted+"."), pgx.QueryExecModeSimpleProtocol)
 		err := store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"})
-		if !errors.Is(err, tenancy.ErrNeeded) || !strings.Contains(err.Error(), what) || strings.Contains(err.Error(), "schema millrace_acme,") {
+		if !errors.Is(err, tenancy.ErrNeeded) || !strings.Contains(err.Error(), what) ||
+			strings.Contains(err.Error(), "schema millrace_acme,") {
 			t.Errorf("%s: error %v", sql, err)
 		}
 		mustBe(t, acme, tenancy.Active)
@@ -156,14 +175,16 @@ func TestTenantThatOthersDependOnIsDroppedOnlyWithThem(t *testing.T) {
 			t.Errorf("%s: %d left", sql, left)
 		}
 	}
-	if one[int](t, store, "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where nspname = 'host'") != 3 {
+	if one[int](t, store,
+		"select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace where nspname = 'host'") != 3 {
 		t.Error("a table that depends on the tenant by one column or constraint was dropped, or a dependent was left")
 	}
 	// An object that DROP SCHEMA drops without CASCADE is no reason.
 	acme := furnished(t, store, "acme")
 	mustExec(t, store, "create publication p for table millrace_acme.events, host.plain")
 	noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
-	if one[int](t, store, "select count(*) from pg_publication_tables where pubname = 'p'") != 1 || leftOf(t, store, acme) != 0 {
+	if one[int](t, store, "select count(*) from pg_publication_tables where pubname = 'p'") != 1 ||
+		leftOf(t, store, acme) != 0 {
 		t.Error("the publication, or the tenant")
 	}
 }
@@ -181,13 +202,17 @@ func TestDropIsRefusedAgainBeforeItsLastStep(t *testing.T) {
 	for must(acme.State(ctx))(t) != tenancy.Dropping {
 		noError(t, ctx.Err())
 	}
-	mustExec(t, store, "create view public.late as select * from millrace_acme.events; update millrace.leases set owner = null", pgx.QueryExecModeSimpleProtocol)
+	mustExec(t, store,
+		"create view public.late as select * from millrace_acme.events; update millrace.leases set owner = null",
+		pgx.QueryExecModeSimpleProtocol)
 	if err := <-done; !errors.Is(err, tenancy.ErrNeeded) {
 		t.Errorf("error %v", err)
 	}
-	for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "CreateTenant": must2(store.CreateTenant(ctx, "acme")),
-		"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"), "unarchive": store.UnarchiveTenant(ctx, "acme"),
-		"pause": store.plane().SetTenantDesired(ctx, "acme", engine.WantPause)} {
+	for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)),
+		"CreateTenant":  must2(store.CreateTenant(ctx, "acme")),
+		"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"),
+		"unarchive": store.UnarchiveTenant(ctx, "acme"),
+		"pause":     store.plane().SetTenantDesired(ctx, "acme", engine.WantPause)} {
 		if !errors.Is(err, tenancy.ErrDropping) {
 			t.Errorf("%s while the tenant is being dropped: %v", what, err)
 		}
@@ -218,8 +243,8 @@ func (c cutConn) Write(b []byte) (int, error) {
 	return 0, errors.New("cut on purpose")
 }
 
-// TestDropContinuesAfterAnInterruptionAtEachStep breaks the connection at each message of a drop, before and after it is sent. What is not
-// committed then is rolled back, as after a kill of the process.
+// TestDropContinuesAfterAnInterruptionAtEachStep breaks the connection at each message of a drop, before and after it
+// is sent. What is not committed then is rolled back, as after a kill of the process.
 func TestDropContinuesAfterAnInterruptionAtEachStep(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
@@ -245,7 +270,8 @@ func TestDropContinuesAfterAnInterruptionAtEachStep(t *testing.T) {
 				cuts++
 			}
 			breaking.pool.Close()
-			for one[int](t, store, "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'breaking'") > 0 {
+			for one[int](t, store,
+				"select count(*) from pg_stat_activity where datname = current_database() and application_name = 'breaking'") > 0 {
 				noError(t, ctx.Err()) // the server may still be at work
 			}
 			state, asked := acme.State(ctx)
@@ -291,7 +317,8 @@ func TestDropWaitsForReadersAndNamesThem(t *testing.T) {
 	pid := tx.Conn().PgConn().PID()
 	short, cancel := context.WithTimeout(ctx, 4*lockWait)
 	defer cancel()
-	if err := store.DropTenant(short, "acme", tenancy.DropOptions{Confirm: "acme"}); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("backend ", pid)) {
+	if err := store.DropTenant(short, "acme", tenancy.DropOptions{Confirm: "acme"}); !errors.Is(err,
+		context.DeadlineExceeded) || !strings.Contains(err.Error(), fmt.Sprint("backend ", pid)) {
 		t.Errorf("error %v, want one that names backend %d", err, pid)
 	}
 	mustBe(t, must(store.ForTenant("acme"))(t), tenancy.Dropping)

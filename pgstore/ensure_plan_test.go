@@ -13,21 +13,25 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// The planner does not know how many projections a statement inserts, nor how many tenants are active before the table was analyzed. It
-// compared each projection with all others, and then each with all tenants: 100,000 projections of 5,000 tenants took 25 s.
+// The planner does not know how many projections a statement inserts, nor how many tenants are active before the table
+// was analyzed. It compared each projection with all others, and then each with all tenants: 100,000 projections of
+// 5,000 tenants took 25 s.
 func TestRegisteringManyProjectionsComparesNoPairs(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	const many, tenants = 1000, 2000 // fewer tenants are read faster as a whole, once the table was analyzed
-	mustExec(t, store, fmt.Sprintf("insert into millrace.tenants (tenant, schema_name, version) select 't'||n, 's'||n, 1 from generate_series(1, %d) n", tenants))
+	mustExec(t, store,
+		fmt.Sprintf("insert into millrace.tenants (tenant, schema_name, version) select 't'||n, 's'||n, 1 from generate_series(1, %d) n", tenants))
 	var projections []engine.NewProjection
 	for i := range many {
-		projections = append(projections, engine.NewProjection{Tenant: fmt.Sprint("t", i%tenants+1), Name: fmt.Sprint("p", i)})
+		projections = append(projections, engine.NewProjection{Tenant: fmt.Sprint("t", i%tenants+1),
+			Name: fmt.Sprint("p", i)})
 	}
 	read := func(statement string) {
 		args := []any{newRows(t, projections)}
 		if rows := rowsOfPlan(t, store, statement, args); rows > 50*many {
-			t.Errorf("%d rows pass through the plan for %d projections:\n%s", rows, many, explain(t, store, store.control.sql(statement), args...))
+			t.Errorf("%d rows pass through the plan for %d projections:\n%s", rows, many,
+				explain(t, store, store.control.sql(statement), args...))
 		}
 	}
 	for range 2 { // autovacuum may analyze the table at any time
@@ -56,20 +60,24 @@ func newRows(t *testing.T, projections []engine.NewProjection) string {
 	t.Helper()
 	rows := make([]map[string]any, len(projections))
 	for i, p := range projections {
-		rows[i] = map[string]any{"place": i, "tenant": p.Tenant, "name": p.Name, "partition": 0, "partitions": 1, "from": 0, "to": 1 << 28,
+		rows[i] = map[string]any{"place": i, "tenant": p.Tenant, "name": p.Name, "partition": 0, "partitions": 1,
+			"from": 0, "to": 1 << 28,
 			"token": uuid.NewString(), "checkpoint": 0}
 	}
 	return string(must(json.Marshal(rows))(t))
 }
 
-// rowsOfPlan executes a statement, and returns how many rows all nodes of its plan returned or removed in all their loops.
+// rowsOfPlan executes a statement, and returns how many rows all nodes of its plan returned or removed in all their
+// loops.
 func rowsOfPlan(t *testing.T, store *Store, statement string, args []any) (total int) {
 	t.Helper()
 	tx := must(store.pool.Begin(testContext(t)))(t)
 	defer func() { _ = tx.Rollback(testContext(t)) }()
-	rows := must(tx.Query(testContext(t), "explain (analyze, costs off, timing off, summary off) "+store.control.sql(statement), args...))(t)
+	rows := must(tx.Query(testContext(t), "explain (analyze, costs off, timing off, summary off) "+
+		store.control.sql(statement), args...))(t)
 	lines := must(pgx.CollectRows(rows, pgx.RowTo[string]))(t)
-	node, removed := regexp.MustCompile(`actual rows=([0-9]+)(?:\.[0-9]+)? loops=([0-9]+)`), regexp.MustCompile("Rows Removed by .*: ([0-9]+)")
+	node, removed := regexp.MustCompile(`actual rows=([0-9]+)(?:\.[0-9]+)? loops=([0-9]+)`),
+		regexp.MustCompile("Rows Removed by .*: ([0-9]+)")
 	number := func(text string) int { return must(strconv.Atoi(text))(t) }
 	loops := 0
 	for _, line := range lines {

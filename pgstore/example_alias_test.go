@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// A customer is known by an e-mail address. The alias leads to the customer's stream, whose id says nothing about the customer.
+// A customer is known by an e-mail address. The alias leads to the customer's stream, whose id says nothing about the
+// customer.
 func ExampleStore_Alias() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_alias"})

@@ -11,7 +11,8 @@ import (
 // A deployment is examined before it starts. Here the schema was not migrated. Each finding says what to do.
 func ExampleDiagnose() {
 	ctx := context.Background()
-	findings, err := pgstore.Diagnose(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_diagnose"}, pgstore.DiagnoseOptions{})
+	findings, err := pgstore.Diagnose(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_diagnose"},
+		pgstore.DiagnoseOptions{})
 	for _, f := range findings {
 		if f.Check == "schema" {
 			fmt.Println(f.Problem)

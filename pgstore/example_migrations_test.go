@@ -18,7 +18,8 @@ func ExampleControlMigrations() {
 	if err != nil {
 		log.Panic(err)
 	}
-	fmt.Println(strings.Contains(control, `create table "millrace".leases`), strings.Contains(tenant, `create table "millrace_default".events`))
+	fmt.Println(strings.Contains(control, `create table "millrace".leases`),
+		strings.Contains(tenant, `create table "millrace_default".events`))
 	// Output:
 	// true true
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// A program has a pool already, for instance with hooks or a tracer of its own. The store uses it, and does not close it.
+// A program has a pool already, for instance with hooks or a tracer of its own. The store uses it, and does not close
+// it.
 func ExampleOpenPool() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("MILLRACE_DSN"))

@@ -50,30 +50,37 @@ func ExampleQueued() {
 	check(err)
 	defer store.Close()
 	check(store.Migrate(ctx))
-	_, err = store.Pool().Exec(ctx, `create table balances (account text primary key, cents bigint not null); create table facts (position bigint, type text);
+	_, err = store.Pool().Exec(ctx,
+		`create table balances (account text primary key, cents bigint not null); create table facts (position bigint, type text);
 		create table bodies (position bigint, body jsonb)`, pgx.QueryExecModeSimpleProtocol)
 	check(err)
 	rt, err := millrace.New(millrace.Config{Store: store})
 	check(err)
 	check(rt.Register(
-		millrace.Projection{Name: "balances", Handler: pgstore.Route(pgstore.OnQueuedBatch(deposited), pgstore.OnQueued(withdrawn))},
-		millrace.Projection{Name: "facts", Handler: pgstore.QueuedEach(func(_ context.Context, q pgstore.Queue, e event.Envelope) error {
-			q.Exec("insert into facts values ($1, $2)", e.Position, e.Type)
-			return nil
-		})},
-		millrace.Projection{Name: "bodies", Handler: pgstore.Queued(func(_ context.Context, q pgstore.Queue, events []event.Envelope) error {
-			for _, e := range events {
-				q.At(e).Exec("insert into bodies values ($1, $2)", e.Position, e.Body)
-			}
-			return nil
-		})},
+		millrace.Projection{
+			Name: "balances", Handler: pgstore.Route(pgstore.OnQueuedBatch(deposited), pgstore.OnQueued(withdrawn)),
+		},
+		millrace.Projection{Name: "facts",
+			Handler: pgstore.QueuedEach(func(_ context.Context, q pgstore.Queue, e event.Envelope) error {
+				q.Exec("insert into facts values ($1, $2)", e.Position, e.Type)
+				return nil
+			})},
+		millrace.Projection{Name: "bodies",
+			Handler: pgstore.Queued(func(_ context.Context, q pgstore.Queue, events []event.Envelope) error {
+				for _, e := range events {
+					q.At(e).Exec("insert into bodies values ($1, $2)", e.Position, e.Body)
+				}
+				return nil
+			})},
 	))
-	_, err = store.Append(ctx, "account-1", event.NoStream, event.New(Deposited{30_00}), event.New(Deposited{12_50}), event.New(Withdrawn{40_00}))
+	_, err = store.Append(ctx, "account-1", event.NoStream, event.New(Deposited{30_00}), event.New(Deposited{12_50}),
+		event.New(Withdrawn{40_00}))
 	check(err)
 	_, err = rt.RunUntilIdle(ctx)
 	check(err)
 	var cents, facts, bodies int
-	check(store.Pool().QueryRow(ctx, `select (select cents from balances where account = 'account-1'), (select count(*) from facts),
+	check(store.Pool().QueryRow(ctx,
+		`select (select cents from balances where account = 'account-1'), (select count(*) from facts),
 		(select sum((body ->> 'Cents')::bigint) from bodies)`).Scan(&cents, &facts, &bodies))
 	fmt.Println(cents, facts, bodies)
 	// Output:

@@ -26,7 +26,8 @@ var accountSetup = []pgstore.TenantStep{
 // tables of its tenant by their names.
 func ExampleStore_CreateTenant() {
 	ctx := context.Background()
-	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_tenant", TenantSetup: accountSetup})
+	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"),
+		pgstore.Options{Schema: "example_tenant", TenantSetup: accountSetup})
 	if err != nil {
 		log.Panic(err)
 	}
@@ -42,11 +43,12 @@ func ExampleStore_CreateTenant() {
 	if err != nil {
 		log.Panic(err)
 	}
-	err = rt.Register(millrace.Projection{Name: "accounts", Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-		id, _ := millrace.ProjectionFrom(ctx)
-		_, err := tx.Exec(ctx, "insert into accounts values ($1, $2)", e.Stream, id.Tenant)
-		return err
-	})})
+	err = rt.Register(millrace.Projection{Name: "accounts",
+		Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+			id, _ := millrace.ProjectionFrom(ctx)
+			_, err := tx.Exec(ctx, "insert into accounts values ($1, $2)", e.Stream, id.Tenant)
+			return err
+		})})
 	if err != nil {
 		log.Panic(err)
 	}

@@ -21,8 +21,8 @@ func insertOrder(ctx context.Context, store *pgstore.Store, tx pgx.Tx, order str
 	return err
 }
 
-// Events and rows of the program are committed together. InTx wakes projections after the commit. In a transaction of the
-// program, the program calls Wake.
+// Events and rows of the program are committed together. InTx wakes projections after the commit. In a transaction of
+// the program, the program calls Wake.
 func ExampleStore_InTx() {
 	ctx := context.Background()
 	store, err := pgstore.Open(ctx, os.Getenv("MILLRACE_DSN"), pgstore.Options{Schema: "example_tx"})

@@ -27,8 +27,8 @@ func (o outside) toShare() string {
 	return "Options.SharedSchemas: []string{" + strings.Join(quoted, ", ") + "}"
 }
 
-// extensionsOutside lists extensions that named tenants do not find. silent leaves out extensions with functions alone: a
-// statement that calls a missing function fails, while one with a missing operator may find another operator.
+// extensionsOutside lists extensions that named tenants do not find. silent leaves out extensions with functions alone:
+// a statement that calls a missing function fails, while one with a missing operator may find another operator.
 func (s *Store) extensionsOutside(ctx context.Context, q querier, silent bool) (found outside, err error) {
 	shared := append([]string{}, s.opts.SharedSchemas...)
 	rows, _ := q.Query(ctx, s.control.sql("extensions_outside"), pgx.QueryExecModeExec, shared)
@@ -60,7 +60,8 @@ func (s *Store) warnOfExtensions(ctx context.Context) {
 	}
 	if len(found.extensions) > 0 {
 		s.log.Warn("extensions outside the search path of named tenants",
-			zap.String("effect", "statements may use other operators in their place without an error"), zap.Strings("extensions", found.extensions), zap.String("share", found.toShare()))
+			zap.String("effect", "statements may use other operators in their place without an error"),
+			zap.Strings("extensions", found.extensions), zap.String("share", found.toShare()))
 	}
 }
 
@@ -77,7 +78,8 @@ func (s *Store) namingExtensions(ctx context.Context, q querier, tenant string, 
 		return err
 	}
 	named := func(err error) error {
-		return fmt.Errorf("%w; outside of the search path of tenant %q: %s; to share them: %s", err, tenant, strings.Join(found.extensions, ", "), found.toShare())
+		return fmt.Errorf("%w; outside of the search path of tenant %q: %s; to share them: %s", err, tenant,
+			strings.Join(found.extensions, ", "), found.toShare())
 	}
 	var fault *engine.Fault
 	if errors.As(err, &fault) {

@@ -20,7 +20,9 @@ func TestFirstFailureOfAnEventIsKeptWhileItFails(t *testing.T) {
 	o := newOwner(t, 3)
 	fail := func(position int64, attempt int) time.Time {
 		t.Helper()
-		first, err := o.store.plane().RecordFailure(testContext(t), o.lease, projection.Failure{Event: event.Envelope{Position: position}, Attempt: attempt, Err: errors.New("bad")}, time.Second)
+		first, err := o.store.plane().RecordFailure(testContext(t), o.lease,
+			projection.Failure{Event: event.Envelope{Position: position}, Attempt: attempt, Err: errors.New("bad")},
+			time.Second)
 		if err != nil || first.IsZero() {
 			t.Fatal(first, err)
 		}
@@ -43,7 +45,8 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	ctx := testContext(t)
-	must(o.store.plane().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}, time.Second))(t)
+	must(o.store.plane().RecordFailure(ctx, o.lease,
+		projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 3, Err: errors.New("bad")}, time.Second))(t)
 	noError(t, o.store.plane().Halt(ctx, o.lease, "bad\x00 event"))
 	noError(t, o.store.plane().SetFailed(ctx, o.lease, ""))
 	noError(t, o.store.plane().SetFailed(ctx, o.lease, "something else"))
@@ -53,16 +56,19 @@ func TestHaltedProjectionStaysSoUntilItIsResumed(t *testing.T) {
 	}
 	noError(t, o.store.plane().SetDesiredState(ctx, o.lease.ID, engine.WantPause))
 	next.refresh()
-	if l := next.lease; !l.Halted || l.Failed != excerpt.Storable("bad\x00 event") || l.Attempts != 3 || l.FailingPosition != 1 {
+	if l := next.lease; !l.Halted || l.Failed != excerpt.Storable("bad\x00 event") || l.Attempts != 3 ||
+		l.FailingPosition != 1 {
 		t.Errorf("it is not halted any more: %+v", l)
 	}
 	noError(t, o.store.plane().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
-	if l := next.lease; l.Halted || l.Failed != "" || l.Attempts != 0 || l.FailingPosition != 0 || !l.FailingSince.IsZero() {
+	if l := next.lease; l.Halted || l.Failed != "" || l.Attempts != 0 || l.FailingPosition != 0 ||
+		!l.FailingSince.IsZero() {
 		t.Errorf("after it was resumed: %+v", l)
 	}
 	// One that is not halted keeps its attempts.
-	must(o.store.plane().RecordFailure(ctx, next.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, time.Second))(t)
+	must(o.store.plane().RecordFailure(ctx, next.lease,
+		projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, time.Second))(t)
 	noError(t, o.store.plane().SetDesiredState(ctx, o.lease.ID, engine.WantRun))
 	next.refresh()
 	if next.lease.Attempts != 2 {
@@ -98,7 +104,8 @@ func claimNow(ctx context.Context, o *owner) ([]engine.Lease, error) {
 	if _, err := o.store.pool.Exec(ctx, "update millrace.nodes set expires_at = heartbeat_at"); err != nil {
 		return nil, err
 	}
-	return o.store.port().Claim(ctx, engine.Node{ID: "00000000-0000-0000-0000-000000000001", LeaseDuration: time.Hour}, []int32{o.lease.Row}, true)
+	return o.store.port().Claim(ctx, engine.Node{ID: "00000000-0000-0000-0000-000000000001", LeaseDuration: time.Hour},
+		[]int32{o.lease.Row}, true)
 }
 
 // setBack sets the checkpoint back by hand, as an operator does to apply events again.
@@ -117,10 +124,13 @@ func TestEventIsParkedAgainIfTheCheckpointWasSetBack(t *testing.T) {
 			d.replay(d.give("replay", projection.DeadLetterFilter{All: true}, 10))
 		},
 		"discarded": func(d *drawer, _ int64) {
-			_, err := d.plane().Discard(testContext(d.t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 10))
+			_, err := d.plane().Discard(testContext(d.t), d.lease,
+				d.give("discard", projection.DeadLetterFilter{All: true}, 10))
 			d.must(err)
 		},
-		"being replayed": func(d *drawer, _ int64) { d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0) },
+		"being replayed": func(d *drawer, _ int64) {
+			d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
+		},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
@@ -137,7 +147,8 @@ func TestEventIsParkedAgainIfTheCheckpointWasSetBack(t *testing.T) {
 					d.setBack(at - 1)
 					d.park(at, stream)
 					d.mustHave([]int64{at}, streams...)
-					if l := d.one(at); l.State != projection.DeadLetterParked || l.BlockedByStream || l.Attempts != 4 || l.Replays != 0 || !l.EndedAt.IsZero() || d.lease.Checkpoint != at ||
+					if l := d.one(at); l.State != projection.DeadLetterParked || l.BlockedByStream || l.Attempts != 4 ||
+						l.Replays != 0 || !l.EndedAt.IsZero() || d.lease.Checkpoint != at ||
 						name == "parked" && !l.FirstFailedAt.Equal(first) {
 						t.Errorf("%+v at checkpoint %d", l, d.lease.Checkpoint)
 					}
@@ -172,7 +183,8 @@ func TestParkedStreamIsUnchangedIfTheCheckpointWasSetBack(t *testing.T) {
 		}
 	}
 	// A discarded event comes back as the head, and is blocked by no other.
-	_, err := d.plane().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{IDs: []int64{head.ID}}, 1))
+	_, err := d.plane().Discard(testContext(t), d.lease,
+		d.give("discard", projection.DeadLetterFilter{IDs: []int64{head.ID}}, 1))
 	d.must(err)
 	d.setBack(0)
 	d.must(d.run(write, d.batch(a[2], a...)))
@@ -196,7 +208,9 @@ func TestReplayOfADeadLetterThatWasParkedAgainAppliesNothing(t *testing.T) {
 	before := len(d.model())
 	err := d.run(writeAnd(func(context.Context, pgx.Tx) error {
 		// Another connection of the same owner, whose batch was cut off and comes late.
-		other := &drawer{owner: &owner{t: d.t, store: d.store, node: d.node, lease: d.lease}, at: d.at, events: d.events}
+		other := &drawer{
+			owner: &owner{t: d.t, store: d.store, node: d.node, lease: d.lease}, at: d.at, events: d.events,
+		}
 		other.setBack(at - 1)
 		other.park(at, false)
 		return nil
@@ -214,18 +228,22 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 	o := newOwner(t, 3)
 	ctx, port := testContext(t), o.store.port()
 	long := strings.Repeat("€", 1<<20)
-	must(port.plane().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New(long)}, time.Second))(t)
+	must(port.plane().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1},
+		Attempt: 1, Err: errors.New(long)}, time.Second))(t)
 	noError(t, port.plane().SetFailed(ctx, o.lease, long))
 	longest := func(what string) {
 		t.Helper()
-		n := one[int](t, o.store, `select greatest((select max(greatest(octet_length(failed_reason), octet_length(last_error))) from millrace.projections),
+		n := one[int](t, o.store,
+			`select greatest((select max(greatest(octet_length(failed_reason), octet_length(last_error))) from millrace.projections),
 			(select max(greatest(octet_length(error), octet_length(stack))) from millrace.dead_letters))`)
 		if n > excerpt.MaxStorable || n < excerpt.MaxStorable-200 {
 			t.Errorf("%s: the longest text has %d bytes", what, n)
 		}
 	}
 	longest("a reason")
-	noError(t, port.plane().Park(ctx, o.lease, projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: long, Stack: long, Attempts: 1}, false))
+	noError(t, port.plane().Park(ctx, o.lease,
+		projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: long, Stack: long, Attempts: 1},
+		false))
 	noError(t, port.plane().Halt(ctx, o.lease, long))
 	longest("a dead letter and a halt")
 }

@@ -21,33 +21,35 @@ import (
 // listenCheck is how often a connection that listens is checked. The network may have dropped it without a word.
 const listenCheck = 15 * time.Second
 
-// Follow yields the settled events after opts.After in the order of their positions, and waits for more, until ctx ends. It leaves no event
-// out and returns none twice: an event is settled when no event below it can still appear, so Follow waits for appends that are
-// open. It needs no projection and no runtime, and leaves nothing in the database. What it has returned is known only to the caller: to act
-// on every event exactly once, use a projection.
+// Follow yields the settled events after opts.After in the order of their positions, and waits for more, until ctx
+// ends. It leaves no event out and returns none twice: an event is settled when no event below it can still appear, so
+// Follow waits for appends that are open. It needs no projection and no runtime, and leaves nothing in the database.
+// What it has returned is known only to the caller: to act on every event exactly once, use a projection.
 //
-// All followers of a tenant in a process share one read of its new events: that of the process's runtime, if it runs projections of the
-// tenant. While a store has followers, and for 5 s after that, it holds one connection outside the pool, which listens for all tenants. If
-// notifications cannot arrive, it polls every 500 ms (see Options.SessionDSN). A follower that is more than a few seconds or some 2,000
-// events behind reads for itself, in pages, and holds no connection between them.
+// All followers of a tenant in a process share one read of its new events: that of the process's runtime, if it runs
+// projections of the tenant. While a store has followers, and for 5 s after that, it holds one connection outside the
+// pool, which listens for all tenants. If notifications cannot arrive, it polls every 500 ms (see Options.SessionDSN).
+// A follower that is more than a few seconds or some 2,000 events behind reads for itself, in pages, and holds no
+// connection between them.
 //
-// An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any
-// other error is yielded last, also that of ctx. Follow waits while the server cannot be reached. It ends with
-// event.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned may be gone, and with
-// tenancy.ErrRestored if the tenant's events end below what it has returned, below opts.After, or below the checkpoint of a projection
-// (see admin.Admin.RecoverTenant). The caller then reads again what it needs. If the tenant is dropped, Follow ends with
-// tenancy.ErrUnknown or tenancy.ErrDropping, also if it is created again.
+// An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError; later
+// events follow. Any other error is yielded last, also that of ctx. Follow waits while the server cannot be reached. It
+// ends with event.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned
+// may be gone, and with tenancy.ErrRestored if the tenant's events end below what it has returned, below opts.After, or
+// below the checkpoint of a projection (see admin.Admin.RecoverTenant). The caller then reads again what it needs. If
+// the tenant is dropped, Follow ends with tenancy.ErrUnknown or tenancy.ErrDropping, also if it is created again.
 //
-// An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a body. Handlers and
-// hooks cannot call it: it returns projection.ErrWithinTx.
+// An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a
+// body. Handlers and hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-		return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
-	})
+	return eventlog.Current(t.store.opts.Types.Engine(), opts,
+		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+			return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
+		})
 }
 
-// Settled returns the tenant's settled mark: no event at or below it can still appear. It waits for appends that are open. Handlers and
-// hooks cannot call it: it returns projection.ErrWithinTx.
+// Settled returns the tenant's settled mark: no event at or below it can still appear. It waits for appends that are
+// open. Handlers and hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Settled(ctx context.Context) (int64, error) {
 	return t.store.followers.Settled(ctx, t.name)
 }
@@ -85,7 +87,8 @@ func (s port) Listen(ctx context.Context, ear follow.Ear) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if _, err := conn.Exec(setUp, keepalives+listenTo(s.control.wakeChannel)+"; "+listenTo(s.control.controlChannel)); err != nil {
+	if _, err := conn.Exec(setUp, keepalives+listenTo(s.control.wakeChannel)+"; "+
+		listenTo(s.control.controlChannel)); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	ear.Begins()

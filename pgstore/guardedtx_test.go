@@ -42,7 +42,8 @@ var uses = map[string]func(ctx context.Context, tx pgx.Tx) error{
 		return err
 	},
 	"CopyFrom": func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.CopyFrom(ctx, pgx.Identifier{"public", "left_behind"}, []string{"i"}, pgx.CopyFromRows([][]any{{1}}))
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{"public", "left_behind"}, []string{"i"},
+			pgx.CopyFromRows([][]any{{1}}))
 		return err
 	},
 	"SendBatch": func(ctx context.Context, tx pgx.Tx) error {
@@ -77,7 +78,8 @@ func (k *kept) mustBeClosed(t *testing.T, store *Store) {
 				}
 			}
 		}
-		for name, end := range map[string]func(context.Context) error{"Commit": k.savepoint.Commit, "Rollback": k.savepoint.Rollback} {
+		for name, end := range map[string]func(context.Context) error{"Commit": k.savepoint.Commit,
+			"Rollback": k.savepoint.Rollback} {
 			if err := end(ctx); !errors.Is(err, pgx.ErrTxClosed) {
 				t.Errorf("%s, %s of the savepoint that was kept: %v", when, name, err)
 			}
@@ -107,7 +109,8 @@ func TestTransactionOfABatchIsClosedAfterItsHandler(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := withLeftBehind(t)
 			var k kept
-			err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context,
+				tx pgx.Tx, _ []event.Envelope) error {
 				return errors.Join(k.take(ctx, tx), result)
 			}, engine.ApplyOptions{})
 			if !errors.Is(err, result) {
@@ -123,7 +126,8 @@ func TestTransactionOfAnAbandonedHandlerIsClosed(t *testing.T) {
 	store := withLeftBehind(t)
 	var k kept
 	let, left := make(chan struct{}), make(chan struct{})
-	err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+	err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context,
+		tx pgx.Tx, _ []event.Envelope) error {
 		defer close(left)
 		err := k.take(ctx, tx)
 		<-let
@@ -159,8 +163,10 @@ func TestTransactionOfInTxIsClosedWhileItCommits(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustExec(t, store, "create table public.left_behind (i int)")
-	mustExec(t, store, "create function public.waits() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(4711); return null; end $$")
-	mustExec(t, store, "create constraint trigger waits after insert on public.left_behind deferrable initially deferred for each row execute function public.waits()")
+	mustExec(t, store,
+		"create function public.waits() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(4711); return null; end $$")
+	mustExec(t, store,
+		"create constraint trigger waits after insert on public.left_behind deferrable initially deferred for each row execute function public.waits()")
 	other := openTx(t, store)
 	execIn(t, other, "select pg_advisory_xact_lock(4711)")
 	var k kept

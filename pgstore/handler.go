@@ -32,17 +32,19 @@ func Batch(f func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
 
 // On makes a Handler of a function for the events of type T.EventType, one by one, with their bodies decoded. An event
 // whose body does not decode is not retried. With event.Strict, that is also one whose members are not those of T.
-func On[T event.Typed](f func(ctx context.Context, tx pgx.Tx, e event.Of[T]) error, options ...event.DecodeOption) Handler {
+func On[T event.Typed](f func(ctx context.Context, tx pgx.Tx, e event.Of[T]) error,
+	options ...event.DecodeOption) Handler {
 	return Handler{engine.HandleType(f, options...)}
 }
 
 // OnBatch is On for all events of a batch.
-func OnBatch[T event.Typed](f func(ctx context.Context, tx pgx.Tx, events []event.Of[T]) error, options ...event.DecodeOption) Handler {
+func OnBatch[T event.Typed](f func(ctx context.Context, tx pgx.Tx, events []event.Of[T]) error,
+	options ...event.DecodeOption) Handler {
 	return Handler{engine.HandleTypeBatch(f, options...)}
 }
 
-// Route combines Handlers of On, OnBatch, OnQueued and OnQueuedBatch for different event types. Events are handled in global order. A
-// handler of a batch gets consecutive events of its type. If all of them queue, a batch is one message.
+// Route combines Handlers of On, OnBatch, OnQueued and OnQueuedBatch for different event types. Events are handled in
+// global order. A handler of a batch gets consecutive events of its type. If all of them queue, a batch is one message.
 func Route(on ...Handler) Handler {
 	handlers := make([]engine.Handler, len(on))
 	for i, h := range on {
@@ -51,8 +53,8 @@ func Route(on ...Handler) Handler {
 	return Handler{engine.Route[pgx.Tx](handlers...)}
 }
 
-// Hook is a millrace.Hook: a function that a projection runs in a transaction, such as millrace.Projection.Reset. The function must not
-// end tx or use it after returning.
+// Hook is a millrace.Hook: a function that a projection runs in a transaction, such as millrace.Projection.Reset. The
+// function must not end tx or use it after returning.
 type Hook func(ctx context.Context, tx pgx.Tx) error
 
 // Engine is called by package millrace.

@@ -28,15 +28,17 @@ func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error)
 	for slice := range slices.Chunk(tenants, headsSlice) {
 		read := func(ctx context.Context, tenants []string) error { return s.headsOf(ctx, tenants, &heads) }
 		if err := s.eachReadable(ctx, slice, heads.Failed, read); err != nil {
-			return engine.Heads{}, fmt.Errorf("read the heads of %d tenants from %q: %w", len(slice), slice[0], storeFault(err))
+			return engine.Heads{}, fmt.Errorf("read the heads of %d tenants from %q: %w",
+				len(slice), slice[0], storeFault(err))
 		}
 	}
 	return heads, nil
 }
 
-// eachReadable calls read with tenants, except with those whose events are locked. It finds the others that cannot be read by
-// halving the tenants, and puts their errors into failures.
-func (s *Store) eachReadable(ctx context.Context, tenants []string, failures map[string]error, read func(ctx context.Context, tenants []string) error) error {
+// eachReadable calls read with tenants, except with those whose events are locked. It finds the others that cannot be
+// read by halving the tenants, and puts their errors into failures.
+func (s *Store) eachReadable(ctx context.Context, tenants []string, failures map[string]error,
+	read func(ctx context.Context, tenants []string) error) error {
 	tenants, err := s.withoutLocked(ctx, tenants, failures)
 	if err != nil || len(tenants) == 0 {
 		return err
@@ -70,9 +72,11 @@ func (s *Store) eachReadable(ctx context.Context, tenants []string, failures map
 	return s.eachReadable(ctx, tenants[middle:], failures, read)
 }
 
-// isTenants reports whether err may concern only one of several tenants, whose tables are missing, locked or not readable.
+// isTenants reports whether err may concern only one of several tenants, whose tables are missing, locked or not
+// readable.
 func isTenants(err error) bool {
-	return pgerr.IsMissing(err) || pgerr.Is(err, pgerr.LockNotAvailable, pgerr.InsufficientPrivilege, pgerr.UndefinedColumn)
+	return pgerr.IsMissing(err) ||
+		pgerr.Is(err, pgerr.LockNotAvailable, pgerr.InsufficientPrivilege, pgerr.UndefinedColumn)
 }
 
 func (s *Store) headsOf(ctx context.Context, tenants []string, heads *engine.Heads) error {

@@ -47,7 +47,8 @@ func TestHeadsAreReadWithoutUnreadableTenants(t *testing.T) {
 	tx := must(owner.pool.Begin(testContext(t)))(t)
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	for _, name := range []string{"t5", "t11"} {
-		must(tx.Exec(testContext(t), "lock table "+sqltext.Name("millrace_"+name)+".events in access exclusive mode"))(t)
+		must(tx.Exec(testContext(t), "lock table "+sqltext.Name("millrace_"+name)+
+			".events in access exclusive mode"))(t)
 	}
 	// A session that waits for the lock stops reads too: they queue behind it.
 	reader := must(owner.pool.Begin(testContext(t)))(t)
@@ -189,7 +190,8 @@ func TestCloseEndsLockScans(t *testing.T) {
 	}
 }
 
-// The planner takes ten times as long for heads that are aggregates or subqueries of their own. The shape of the plan shows that.
+// The planner takes ten times as long for heads that are aggregates or subqueries of their own. The shape of the plan
+// shows that.
 func TestHeadsOfManyTenantsArePlannedAsOneAppend(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

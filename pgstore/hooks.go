@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// hookConnections limits the connections of Options.HookDSN. A node runs at most 4 hooks at once, and ends sessions of others meanwhile.
+	// hookConnections limits the connections of Options.HookDSN. A node runs at most 4 hooks at once, and ends sessions
+	// of others meanwhile.
 	hookConnections = 5
 	// hookConnect is how long a connection may take to open at most.
 	hookConnect = 5 * time.Second
@@ -58,7 +59,8 @@ func (s *Store) newHooks(ctx context.Context) (*pgxpool.Pool, error) {
 	config.MaxConns, config.MinConns, config.MinIdleConns = hookConnections, 0, 0
 	config.MaxConnIdleTime, config.HealthCheckPeriod = hookIdle, hookIdle
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		pooling, err := session.FindPooling(ctx, conn, func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, config.ConnConfig) })
+		pooling, err := session.FindPooling(ctx, conn,
+			func(ctx context.Context) (*pgx.Conn, error) { return pgx.ConnectConfig(ctx, config.ConnConfig) })
 		switch {
 		case err != nil:
 			return fmt.Errorf("detect a pooler: %w", err)
@@ -86,8 +88,8 @@ func (s *Store) identity(ctx context.Context, q querier) (i identity, err error)
 	return i, err
 }
 
-// sameDatabase returns an error unless conn leads to the database of the pool. Otherwise a hook could change another store, and end an
-// operation of that.
+// sameDatabase returns an error unless conn leads to the database of the pool. Otherwise a hook could change another
+// store, and end an operation of that.
 func (s *Store) sameDatabase(ctx context.Context, conn *pgx.Conn) error {
 	var pool identity
 	err := s.within(ctx, func() (err error) {

@@ -31,7 +31,8 @@ func (s *Store) within(ctx context.Context, read func() error) error {
 	return read()
 }
 
-// checkIncarnation creates the server's incarnation if there is none. It returns an error if that would survive a crash.
+// checkIncarnation creates the server's incarnation if there is none. It returns an error if that would survive a
+// crash.
 func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, s.control.sql("make_incarnation"), pgx.QueryExecModeExec); err != nil {
 		return err
@@ -54,7 +55,8 @@ func (c *controlSchema) checkLease(l engine.Lease) string {
 
 // readEvents runs a statement on tenants' events in one round trip and passes its result to decode. It limits the wait
 // for locks, and returns the incarnation. Arguments are in text format.
-func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
+func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, format []int16,
+	decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	err = s.within(ctx, func() error {
 		return s.onConn(ctx, func(conn *pgx.Conn) (err error) {
 			in, err = s.readOn(ctx, conn, sql, args, format, decode)
@@ -65,7 +67,8 @@ func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, forma
 }
 
 // readOn reads by prepared statements, if the session may have them.
-func (s *Store) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
+func (s *Store) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte, format []int16,
+	decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
 	begin := s.control.sql("begin_read")
 	beginArgs := [][]byte{wire.Int(readLockWait.Milliseconds())}
 	var batch pgconn.Batch
@@ -90,7 +93,8 @@ func (s *Store) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][
 }
 
 // sendRead sends begin_read.sql and a statement in one message, and passes the result of the statement to decode.
-func sendRead(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch, decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
+func sendRead(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch,
+	decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
 	results := conn.PgConn().ExecBatch(ctx, batch)
 	for i := 0; results.NextResult(); i++ {
 		if i > 0 {

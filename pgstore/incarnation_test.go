@@ -36,7 +36,10 @@ func TestIncarnationOutlivesARestartAndEndsWithACrash(t *testing.T) {
 		{"nothing", func() error { return nil }, true},
 		{"fast restart", func() error { return server.Restart(testContext(t), "fast") }, true},
 		{"immediate stop", func() error { return server.Restart(testContext(t), "immediate") }, false},
-		{"kill -9 of the server", func() error { return errors.Join(server.Kill(), server.StartAgain(testContext(t))) }, false},
+		{
+			"kill -9 of the server",
+			func() error { return errors.Join(server.Kill(), server.StartAgain(testContext(t))) }, false,
+		},
 		{"kill -9 of a backend", func() error { return server.CrashBackend(testContext(t)) }, false},
 	} {
 		if err := life.end(); err != nil {
@@ -50,15 +53,17 @@ func TestIncarnationOutlivesARestartAndEndsWithACrash(t *testing.T) {
 		last = now
 	}
 	// A dump of the data alone brings the row back in the same table.
-	mustExec(t, store, "create temporary table data as select * from millrace.incarnation; truncate millrace.incarnation; "+
-		"insert into millrace.incarnation select * from data")
+	mustExec(t, store,
+		"create temporary table data as select * from millrace.incarnation; truncate millrace.incarnation; "+
+			"insert into millrace.incarnation select * from data")
 	if now := incarnation(t, store); now == last {
 		t.Error("restored data have the incarnation of the server that they were taken from")
 	}
 	last = incarnation(t, store)
 	// A dump of everything brings it back in a table of another oid.
-	mustExec(t, store, "create temporary table dumped as select * from millrace.incarnation; drop table millrace.incarnation; "+
-		"create unlogged table millrace.incarnation (like dumped); insert into millrace.incarnation select * from dumped")
+	mustExec(t, store,
+		"create temporary table dumped as select * from millrace.incarnation; drop table millrace.incarnation; "+
+			"create unlogged table millrace.incarnation (like dumped); insert into millrace.incarnation select * from dumped")
 	if now := incarnation(t, store); now == last {
 		t.Error("a restored dump has the incarnation of the server that it was taken from")
 	}
@@ -84,7 +89,8 @@ func TestClientsAgreeOnTheIncarnationAfterACrash(t *testing.T) {
 	found := make(chan engine.Incarnation, 16)
 	for range cap(found) {
 		go func() {
-			page, err := store.port().Read(context.Background(), projection.DefaultTenant, engine.ReadRange{UpTo: 1, Limit: 1})
+			page, err := store.port().Read(context.Background(), projection.DefaultTenant,
+				engine.ReadRange{UpTo: 1, Limit: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -138,7 +144,9 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	ctx, port, lease := testContext(t), o.store.port(), o.lease
 	failed := lost[3]
 	failure := projection.Failure{Projection: lease.ID, Event: failed, Attempt: 1, Err: errors.New("bad")}
-	letter := projection.DeadLetter{Position: failed.Position, Stream: failed.Stream, Version: failed.Version, Type: failed.Type, Error: "bad"}
+	letter := projection.DeadLetter{
+		Position: failed.Position, Stream: failed.Stream, Version: failed.Version, Type: failed.Type, Error: "bad",
+	}
 	batch := engine.Batch{Events: lost, To: lost[len(lost)-1].Position}
 	delivered := port.deliver(func(context.Context, engine.Delivery) error {
 		t.Error("an event that does not exist was delivered")
@@ -252,11 +260,17 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 			_, err := port.Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 7, Limit: 10})
 			return err
 		},
-		"heads":          func() error { _, err := port.Heads(testContext(t), []string{projection.DefaultTenant}); return err },
-		"leases":         func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
-		"parked streams": func() error { _, err := port.plane().ParkedStreams(testContext(t), lease, []string{"a"}); return err },
-		"next command":   func() error { _, err := port.plane().NextCommand(testContext(t), lease, false); return err },
-		"tail":           func() error { _, err := f.tail.Poll(testContext(t)); return err },
+		"heads": func() error {
+			_, err := port.Heads(testContext(t), []string{projection.DefaultTenant})
+			return err
+		},
+		"leases": func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
+		"parked streams": func() error {
+			_, err := port.plane().ParkedStreams(testContext(t), lease, []string{"a"})
+			return err
+		},
+		"next command": func() error { _, err := port.plane().NextCommand(testContext(t), lease, false); return err },
+		"tail":         func() error { _, err := f.tail.Poll(testContext(t)); return err },
 	} {
 		if err := read(); !errors.Is(err, event.ErrNotPrimary) {
 			t.Errorf("%s: %v", name, err)
@@ -293,7 +307,8 @@ func TestSeveralHostsLeadToThePrimary(t *testing.T) {
 	noError(t, session.Close(testContext(t)))
 	// A pool of the caller's has to ask for that itself.
 	for attrs, refused := range map[string]bool{"": true, "any": true, "read-write": false, "primary": false} {
-		pool := must(pgxpool.New(testContext(t), pgtest.HostsDSN("postgres", attrs, standby.Address(), server.Address())))(t)
+		pool := must(pgxpool.New(testContext(t), pgtest.HostsDSN("postgres",
+			attrs, standby.Address(), server.Address())))(t)
 		store, err := OpenPool(testContext(t), pool, Options{})
 		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "target_session_attrs=read-write") {
 			t.Errorf("target_session_attrs %q: %v", attrs, err)
@@ -335,7 +350,8 @@ func TestIncarnationThatWouldOutliveACrashIsRefused(t *testing.T) {
 	_, store := ownServer(t, nil)
 	mustExec(t, store, "alter table millrace.incarnation set logged")
 	_, err := store.port().Connect(testContext(t), aNode())
-	if err == nil || !strings.Contains(err.Error(), "set unlogged") || store.port().Classify(err).Class != engine.Configuration {
+	if err == nil || !strings.Contains(err.Error(), "set unlogged") ||
+		store.port().Classify(err).Class != engine.Configuration {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "alter table millrace.incarnation set unlogged")

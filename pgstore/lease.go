@@ -18,7 +18,8 @@ func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats, unown
 	free, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
 		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)
 	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats, unowned)
-	free = slices.DeleteFunc(free, func(l engine.LeaseRef) bool { return !node.Filters[l.ID.Name].Matches(l.ID.Tenant) })
+	free = slices.DeleteFunc(free,
+		func(l engine.LeaseRef) bool { return !node.Filters[l.ID.Name].Matches(l.ID.Tenant) })
 	return free, failed(err, "list free leases")
 }
 
@@ -37,8 +38,8 @@ func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Wan
 	return counts, failed(err, "count leases")
 }
 
-// Claim implements engine.Ownership. It commits synchronously and skips rows that another transaction has locked. Then it
-// ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks on read
+// Claim implements engine.Ownership. It commits synchronously and skips rows that another transaction has locked. Then
+// it ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks on read
 // models. Without the right to do so, their time-outs end them.
 func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) ([]engine.Lease, error) {
 	claim, err := s.claim(ctx, node, rows, trustHeartbeats)
@@ -48,9 +49,11 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, trustHe
 	return claim.leases, err
 }
 
-// endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still run.
+// endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still
+// run.
 func (s *Store) endZombieBatches(ctx context.Context, pool *pgxpool.Pool, rows []int64, before time.Time) {
-	if _, err := pool.Exec(ctx, s.control.sql("end_zombie_batches"), int64(uint32(s.control.batchClass)), rows, before); err != nil {
+	if _, err := pool.Exec(ctx, s.control.sql("end_zombie_batches"), int64(uint32(s.control.batchClass)), rows,
+		before); err != nil {
 		s.log.Debug("ending the batches of dead owners failed", zap.Error(err))
 	}
 }
@@ -63,7 +66,8 @@ type claim struct {
 	began  time.Time
 }
 
-func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) (got claim, err error) {
+func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32,
+	trustHeartbeats bool) (got claim, err error) {
 	err = s.within(ctx, func() error {
 		fn := func(tx pgx.Tx) (err error) {
 			got = claim{}
@@ -142,11 +146,13 @@ func shared(texts map[string]string, s string) string {
 func leaseFrom(row pgx.CollectableRow) (l engine.Lease, err error) {
 	var passedFrom, passedTo []int32
 	var passedUpto []int64
-	err = row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Partitions, &l.Share.From, &l.Share.To, &passedFrom, &passedTo, &passedUpto, &l.Owner, &l.Epoch, &l.Checkpoint, &l.CrashCount,
+	err = row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Partitions, &l.Share.From, &l.Share.To,
+		&passedFrom, &passedTo, &passedUpto, &l.Owner, &l.Epoch, &l.Checkpoint, &l.CrashCount,
 		&l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
 		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands, &l.TenantRow)
 	for i := range passedFrom {
-		l.Share.Passed = append(l.Share.Passed, partition.Passed{Range: partition.Range{From: passedFrom[i], To: passedTo[i]}, Position: passedUpto[i]})
+		l.Share.Passed = append(l.Share.Passed,
+			partition.Passed{Range: partition.Range{From: passedFrom[i], To: passedTo[i]}, Position: passedUpto[i]})
 	}
 	l.Share = l.Share.After(l.Checkpoint)
 	return l, err
@@ -166,20 +172,22 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 		return nil
 	}
 	args := advanceArgs(advances)
-	positions, attempts, replaying := make([]int64, len(advances)), make([]int32, len(advances)), make([]int64, len(advances))
+	positions, attempts, replaying := make([]int64, len(advances)), make([]int32, len(advances)),
+		make([]int64, len(advances))
 	for i, a := range advances {
 		positions[i], attempts[i], replaying[i] = a.Begun.Position, int32(a.Begun.Attempt), a.Replaying
 	}
 	return s.within(ctx, func() error {
 		return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, s.control.sql("release"), append(args, positions, attempts, replaying, s.control.controlChannel)...)
+			_, err := tx.Exec(ctx, s.control.sql("release"),
+				append(args, positions, attempts, replaying, s.control.controlChannel)...)
 			return err
 		})
 	})
 }
 
-// Advance implements engine.Ownership in one statement. It need not be durable: after a crash, the same events are passed
-// over again.
+// Advance implements engine.Ownership in one statement. It need not be durable: after a crash, the same events are
+// passed over again.
 func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
@@ -203,9 +211,11 @@ func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 // advanceArgs returns the first arguments of release.sql and advance_many.sql. All advances have one owner.
 func advanceArgs(advances []engine.Advance) []any {
 	n := len(advances)
-	ids, epochs, incarnations, olds, news := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	ids, epochs, incarnations, olds, news := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n),
+		make([]int64, n)
 	for i, a := range advances {
-		ids[i], epochs[i], incarnations[i], olds[i], news[i] = a.Lease.Row, a.Lease.Epoch, int64(a.Lease.Incarnation), a.Lease.Checkpoint, a.To
+		ids[i], epochs[i], incarnations[i], olds[i], news[i] = a.Lease.Row, a.Lease.Epoch, int64(a.Lease.Incarnation),
+			a.Lease.Checkpoint, a.To
 	}
 	return []any{ids, epochs, incarnations, olds, news, advances[0].Lease.Owner}
 }

@@ -26,7 +26,8 @@ func TestEnsureMayBeCalledByManyAtOnce(t *testing.T) {
 		_, err := store.plane().Ensure(testContext(t), projectionsOf(tenants, "p", "q"))
 		return err
 	}))
-	if rows := one[int](t, store, "select count(*) from millrace.projections p join millrace.leases l using (id)"); rows != 4 {
+	if rows := one[int](t, store,
+		"select count(*) from millrace.projections p join millrace.leases l using (id)"); rows != 4 {
 		t.Errorf("%d projections with leases, want 4", rows)
 	}
 }
@@ -45,7 +46,8 @@ func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
 			done <- err
 		}()
 		waitBlocked(t, store, 1)
-		_, err := tx.Exec(ctx, "insert into millrace.retired_projections (tenant, name, reason) values ('default', 'gone', 'forgotten')")
+		_, err := tx.Exec(ctx,
+			"insert into millrace.retired_projections (tenant, name, reason) values ('default', 'gone', 'forgotten')")
 		return err
 	}))
 	noError(t, <-done)
@@ -54,13 +56,17 @@ func TestNameThatIsRetiredMeanwhileIsNotCreated(t *testing.T) {
 	}
 }
 
-// Nodes of two releases find no rows. Before the later release inserts them, the earlier release creates the rows, or another
-// rename retires the earlier name.
+// Nodes of two releases find no rows. Before the later release inserts them, the earlier release creates the rows, or
+// another rename retires the earlier name.
 func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
 	t.Parallel()
 	store, ctx := newStore(t), testContext(t)
-	mustExec(t, store, "insert into millrace.nodes (id, projections, tenants, session_key, expires_at) values (gen_random_uuid(), '{sums,means}', '{}', 0, 'infinity')")
-	list := []engine.NewProjection{{Tenant: "default", Name: "sums", RenamedFrom: "totals"}, {Tenant: "default", Name: "means", RenamedFrom: "averages"}}
+	mustExec(t, store,
+		"insert into millrace.nodes (id, projections, tenants, session_key, expires_at) values (gen_random_uuid(), '{sums,means}', '{}', 0, 'infinity')")
+	list := []engine.NewProjection{
+		{Tenant: "default", Name: "sums", RenamedFrom: "totals"},
+		{Tenant: "default", Name: "means", RenamedFrom: "averages"},
+	}
 	var left engine.LeftOut
 	done := make(chan error, 1)
 	noError(t, store.durable(ctx, "be quicker", func(tx pgx.Tx) error {
@@ -73,17 +79,21 @@ func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
 			done <- err
 		}()
 		waitBlocked(t, store, 1)
-		_, err := tx.Exec(ctx, "insert into millrace.projections (tenant, name) values ('default', 'totals@3'), ('default', 'x'), ('default', 'totals@3x')")
+		_, err := tx.Exec(ctx,
+			"insert into millrace.projections (tenant, name) values ('default', 'totals@3'), ('default', 'x'), ('default', 'totals@3x')")
 		if err == nil {
-			_, err = tx.Exec(ctx, "insert into millrace.retired_projections (tenant, name, reason, successor) values ('default', 'averages', 'renamed', 'x')")
+			_, err = tx.Exec(ctx,
+				"insert into millrace.retired_projections (tenant, name, reason, successor) values ('default', 'averages', 'renamed', 'x')")
 		}
 		return err
 	}))
 	noError(t, <-done)
-	if rows := one[string](t, store, "select string_agg(name, ' ' order by name) from millrace.projections"); rows != "totals@3 totals@3x x" {
+	if rows := one[string](t, store,
+		"select string_agg(name, ' ' order by name) from millrace.projections"); rows != "totals@3 totals@3x x" {
 		t.Errorf("projections: %s", rows)
 	}
-	if len(left.Waiting) != 1 || left.Waiting[0].ID() != list[0].ID() || len(left.Retired) != 1 || left.Retired[0].Name != "means" || left.Retired[0].Successor != "x" {
+	if len(left.Waiting) != 1 || left.Waiting[0].ID() != list[0].ID() || len(left.Retired) != 1 ||
+		left.Retired[0].Name != "means" || left.Retired[0].Successor != "x" {
 		t.Errorf("left out: %+v", left)
 	}
 }
@@ -92,7 +102,8 @@ func TestEarlierReleaseThatIsQuickerKeepsItsName(t *testing.T) {
 func TestAdvanceThatDoesNotCommitMovesNothing(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 5)
-	mustExec(t, o.store, `create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$`)
+	mustExec(t, o.store,
+		`create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused'; end $$`)
 	mustExec(t, o.store, `create constraint trigger refused after update on `+o.store.control.quoted+`.leases
 		deferrable initially deferred for each row execute function refuse()`)
 	moved, err := o.store.port().Advance(testContext(t), []engine.Advance{{Lease: o.lease, To: o.lease.Checkpoint + 1}})
@@ -108,20 +119,26 @@ func TestDeadLetterHasTheFailureAndNoPayload(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
 	for attempt := 1; attempt <= 2; attempt++ {
-		failure := projection.Failure{Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff")}
+		failure := projection.Failure{
+			Event: event.Envelope{Position: 1}, Attempt: attempt, Err: errors.New("bad\x00 byte \xff"),
+		}
 		must(o.store.plane().RecordFailure(testContext(t), o.lease, failure, time.Second))(t)
 	}
-	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad\x00 byte \xff", Stack: "a\x00b", Attempts: 2}
+	letter := projection.DeadLetter{
+		Position: 1, Stream: "s", Version: 1, Type: "Counted", Error: "bad\x00 byte \xff", Stack: "a\x00b", Attempts: 2,
+	}
 	noError(t, o.store.plane().Park(testContext(t), o.lease, letter, false))
 	letters, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{})
 	if err != nil || len(letters) != 1 {
 		t.Fatal(letters, err)
 	}
 	l := letters[0]
-	if l.Position != 1 || l.Stream != "s" || l.Attempts != 2 || !strings.HasPrefix(l.Error, "bad") || !l.FirstFailedAt.Before(l.LastFailedAt) {
+	if l.Position != 1 || l.Stream != "s" || l.Attempts != 2 || !strings.HasPrefix(l.Error, "bad") ||
+		!l.FirstFailedAt.Before(l.LastFailedAt) {
 		t.Errorf("%+v", l)
 	}
-	if later, err := o.store.DeadLetters(o.lease.ID).List(testContext(t), projection.DeadLetterPage{After: 1}); err != nil || len(later) != 0 {
+	if later, err := o.store.DeadLetters(o.lease.ID).List(testContext(t),
+		projection.DeadLetterPage{After: 1}); err != nil || len(later) != 0 {
 		t.Errorf("behind it: %v, %v", later, err)
 	}
 }
@@ -136,7 +153,8 @@ type leaseState struct {
 
 func stateOf(t *testing.T, store *Store, row int32) (s leaseState) {
 	t.Helper()
-	if err := store.pool.QueryRow(testContext(t), "select coalesce(owner::text, ''), free_since is not null, crash_count, epoch from millrace.leases where id = $1",
+	if err := store.pool.QueryRow(testContext(t),
+		"select coalesce(owner::text, ''), free_since is not null, crash_count, epoch from millrace.leases where id = $1",
 		row).Scan(&s.Owner, &s.Since, &s.CrashCount, &s.Epoch); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +181,8 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	claimed(t, store, gone, true, rows[0])
 	claimed(t, store, alive, true, rows[2])
 	mustExec(t, store, "update millrace.leases set crash_count = 2, checkpoint = 7 where id = any($1)", rows[:3])
-	mustExec(t, store, "update millrace.projections set failed_reason = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
+	mustExec(t, store,
+		"update millrace.projections set failed_reason = 'why', attempts = 3, failing_position = 8, last_error = 'bad' where id = $1", rows[1])
 	noError(t, store.plane().SetDesiredState(testContext(t), projection.ID{Name: names[4]}, engine.WantPause))
 	for unowned, want := range map[bool][]int32{true: rows[:2], false: rows[:1]} {
 		var found []int32
@@ -171,7 +190,8 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 			found = append(found, l.Row)
 		}
 		slices.Sort(found)
-		if found = slices.DeleteFunc(found, func(row int32) bool { return row == rows[3] }); !slices.Equal(found, want) {
+		if found = slices.DeleteFunc(found, func(row int32) bool { return row == rows[3] }); !slices.Equal(found,
+			want) {
 			t.Errorf("free are %v, with those without an owner: %v; want %v", found, unowned, want)
 		}
 	}
@@ -190,7 +210,8 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	if leases := claimed(t, store, next, true, asked...); !reflect.DeepEqual(leases, want) {
 		t.Errorf("claimed %+v, want %+v", leases, want)
 	}
-	for i, want := range []leaseState{{next.ID, false, 3, 2}, {next.ID, false, 2, 1}, {alive.ID, false, 2, 1}, {"", true, 0, 0}, {"", true, 0, 0}} {
+	for i, want := range []leaseState{{next.ID, false, 3, 2}, {next.ID, false, 2, 1}, {alive.ID, false, 2, 1},
+		{"", true, 0, 0}, {"", true, 0, 0}} {
 		if got := stateOf(t, store, rows[i]); got != want {
 			t.Errorf("%s: %+v, want %+v", names[i], got, want)
 		}
@@ -227,7 +248,8 @@ func TestLeasesOfDeadNodesAreFree(t *testing.T) {
 	// It was cut off, and comes back.
 	s = present(t, store, node)
 	found("alive again", [2]int{0, 0})
-	if owned, err := store.port().Owned(testContext(t), node); err != nil || !reflect.DeepEqual(owned, []engine.Lease{held}) {
+	if owned, err := store.port().Owned(testContext(t), node); err != nil ||
+		!reflect.DeepEqual(owned, []engine.Lease{held}) {
 		t.Errorf("owned are %v, %v; want %v", owned, err, held)
 	}
 	noError(t, s.Deregister(testContext(t)))
@@ -288,7 +310,10 @@ func TestReleaseNotifiesTheNodesIfItReleasedALease(t *testing.T) {
 func TestFreeLeasesOfTenantsThatTheFilterExcludesAreNotListed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	tenants := []string{projection.DefaultTenant, newTenant(t, store, "a1").Name(), newTenant(t, store, "a2").Name(), newTenant(t, store, "b").Name()}
+	tenants := []string{
+		projection.DefaultTenant, newTenant(t, store, "a1").Name(), newTenant(t, store, "a2").Name(),
+		newTenant(t, store, "b").Name(),
+	}
 	must(store.plane().Ensure(testContext(t), projectionsOf(tenants, "p", "q")))(t)
 	node := aNode()
 	node.Projections, node.Tenants = []string{"p", "q"}, tenants[1:]
@@ -298,7 +323,10 @@ func TestFreeLeasesOfTenantsThatTheFilterExcludesAreNotListed(t *testing.T) {
 		found = append(found, l.ID)
 	}
 	slices.SortFunc(found, func(a, b projection.ID) int { return strings.Compare(a.Name+a.Tenant, b.Name+b.Tenant) })
-	want := []projection.ID{{Tenant: "a1", Name: "p"}, {Tenant: "a2", Name: "p"}, {Tenant: "a1", Name: "q"}, {Tenant: "a2", Name: "q"}, {Tenant: "b", Name: "q"}}
+	want := []projection.ID{
+		{Tenant: "a1", Name: "p"}, {Tenant: "a2", Name: "p"}, {Tenant: "a1", Name: "q"}, {Tenant: "a2", Name: "q"},
+		{Tenant: "b", Name: "q"},
+	}
 	if !slices.Equal(found, want) {
 		t.Errorf("free are %v, want %v", found, want)
 	}
@@ -318,7 +346,8 @@ func TestHeartbeatOfANodeWithoutARowRegistersItAgain(t *testing.T) {
 		before := lastHeartbeat(t, store, node.ID)
 		noError(t, s.Heartbeat(testContext(t), &engine.NodeSummary{}))
 		nodes := must(store.plane().Nodes(testContext(t)))(t)
-		if len(nodes) != 1 || !nodes[0].Alive || !nodes[0].HeartbeatAt.After(before) || !nodes[0].Knows("a1", "p") || nodes[0].Knows("b", "p") {
+		if len(nodes) != 1 || !nodes[0].Alive || !nodes[0].HeartbeatAt.After(before) || !nodes[0].Knows("a1", "p") ||
+			nodes[0].Knows("b", "p") {
 			t.Errorf("registered are %+v", nodes)
 		}
 	}
@@ -341,7 +370,8 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 		if wanted.Runs() {
 			want = nil
 		}
-		if got, err := store.port().Orders(testContext(t), engine.Node{}, []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
+		if got, err := store.port().Orders(testContext(t), engine.Node{}, []int32{row - 1, row, row + 1}); err != nil ||
+			!maps.Equal(got, want) {
 			t.Errorf("%s: wanted are %v, %v", wanted, got, err)
 		}
 		owner := engine.Node{ID: "22222222-2222-2222-2222-222222222222"}
@@ -350,7 +380,8 @@ func TestDesiredStateIsStoredAndNotified(t *testing.T) {
 			t.Errorf("%s: of the node are wanted %v, %v", wanted, got, err)
 		}
 		mustExec(t, store, "update millrace.leases set owner = null")
-		if failed := one[int](t, store, "select count(failed_reason) from millrace.projections"); (failed == 3) != wanted.Runs() || failed < 3 {
+		if failed := one[int](t, store,
+			"select count(failed_reason) from millrace.projections"); (failed == 3) != wanted.Runs() || failed < 3 {
 			t.Errorf("%s: %d projections are failed", wanted, failed)
 		}
 		claimable := map[engine.DesiredState]int{engine.WantRun: 2, engine.WantPause: 1}[wanted]
@@ -385,15 +416,18 @@ func TestStatusShowsForHowLongALeaseHadNoOwner(t *testing.T) {
 			expire(t, store, node)
 		}
 	}
-	mustExec(t, store, "update millrace.leases set free_since = clock_timestamp() - interval '1 min' where free_since is not null")
+	mustExec(t, store,
+		"update millrace.leases set free_since = clock_timestamp() - interval '1 min' where free_since is not null")
 	var before []engine.ProjectionRow
 	for range 2 {
-		list, err := store.plane().Projections(testContext(t), engine.ProjectionFilter{Tenants: []string{projection.DefaultTenant}})
+		list, err := store.plane().Projections(testContext(t),
+			engine.ProjectionFilter{Tenants: []string{projection.DefaultTenant}})
 		if err != nil || len(list) != 3 {
 			t.Fatal(list, err)
 		}
 		for i, least := range []time.Duration{time.Second, time.Minute} {
-			if p := list[i]; p.OwnerAlive || (p.Owner == "") != (i == 1) || p.NotOwned < least || p.NotOwned > least+hangs || before != nil && p.NotOwned <= before[i].NotOwned {
+			if p := list[i]; p.OwnerAlive || (p.Owner == "") != (i == 1) || p.NotOwned < least ||
+				p.NotOwned > least+hangs || before != nil && p.NotOwned <= before[i].NotOwned {
 				t.Errorf("%+v, before %+v", p, before)
 			}
 		}

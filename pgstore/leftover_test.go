@@ -30,7 +30,8 @@ type standing struct {
 	done chan error
 }
 
-// stand begins a batch over the first pending event that locks a row of the table public.row, which need not exist before.
+// stand begins a batch over the first pending event that locks a row of the table public.row, which need not exist
+// before.
 func (o *owner) stand(row int) *standing {
 	o.t.Helper()
 	mustExec(o.t, o.store, "create table if not exists public.row (id int primary key, n int default 0)")
@@ -127,7 +128,8 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 	left.untilGone()
 	successor := &owner{t: t, store: store, node: next, lease: leases[0]}
 	// Otherwise the next batch would wait for the row's lock, for half of its timeout.
-	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")), engine.ApplyOptions{Timeout: hangs}); err != nil {
+	if err := successor.apply(writeAnd(sends("update public.row set n = 10 where id = 0")),
+		engine.ApplyOptions{Timeout: hangs}); err != nil {
 		t.Fatalf("the new owner's batch: %v", err)
 	}
 	wantClass(t, left.end(), engine.Unclear)
@@ -158,7 +160,8 @@ func TestClaimEndsOnlySessionsOfBatchesThatItTakesOver(t *testing.T) {
 	host("for the session", store, "select pg_advisory_lock($1, $2)", class, row+2000)
 	host("one key of the same bits", store, "select pg_advisory_xact_lock($1)", int64(class)<<32|int64(uint32(row)))
 	host("the lease's row as the key", store, "select pg_advisory_xact_lock($1)", int64(row))
-	host("another schema", store, "select pg_advisory_xact_lock_shared($1, $2)", newControlSchema("beside", 0).batchClass, row)
+	host("another schema", store, "select pg_advisory_xact_lock_shared($1, $2)",
+		newControlSchema("beside", 0).batchClass, row)
 	host("another database", elsewhere, "select pg_advisory_xact_lock_shared($1, $2)", class, row)
 	host("no such lock", store, "select from public.model")
 	host("locks of the lease's table", store, "lock table millrace.leases in access share mode")
@@ -196,7 +199,8 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	}
 	old := dead[2].stand(0)
 	fresh := (&owner{t: t, store: store, node: next, lease: got.leases[0]}).stand(1)
-	must(store.pool.Exec(ctx, queries.Text("end_zombie_batches"), int64(uint32(store.control.batchClass)), got.taken, got.began))(t)
+	must(store.pool.Exec(ctx, queries.Text("end_zombie_batches"), int64(uint32(store.control.batchClass)), got.taken,
+		got.began))(t)
 	// And again, with the lease of another.
 	if leases := claimed(t, store, next, true, append(rows, dead[2].lease.Row)...); len(leases) != 1 {
 		t.Fatalf("claimed %v", leases)
@@ -264,7 +268,8 @@ func TestClaimSkipsLockedRows(t *testing.T) {
 	store := newStore(t)
 	rows := ensured(t, store, "a", "b", "c")
 	execIn(t, openTx(t, store), "select from millrace.leases where id = $1 for no key update", rows[1])
-	if leases := claimed(t, store, aNode(), true, rows...); len(leases) != 2 || leases[0].Row != rows[0] || leases[1].Row != rows[2] {
+	if leases := claimed(t, store, aNode(), true, rows...); len(leases) != 2 || leases[0].Row != rows[0] ||
+		leases[1].Row != rows[2] {
 		t.Errorf("claimed %v", leases)
 	}
 }
@@ -285,7 +290,8 @@ func TestStoresThatClaimTheSameRowsAtOnceGetEachOnce(t *testing.T) {
 	rows := ensured(t, store, list...)
 	for round := range rounds {
 		// Half of them are free, half are a dead owner's.
-		mustExec(t, store, "update millrace.leases set owner = case when id % 2 = 0 then $1::uuid end", uuid.NewString())
+		mustExec(t, store, "update millrace.leases set owner = case when id % 2 = 0 then $1::uuid end",
+			uuid.NewString())
 		var got [stores][]engine.Lease
 		if err := together(stores, func(i int) (err error) {
 			got[i], err = both[i].port().Claim(testContext(t), nodes[i], rows, true)

@@ -81,7 +81,8 @@ func (s *Store) findLocked(ctx context.Context, since time.Time) (*locksFound, e
 
 // readEvents is Store.readEvents for one tenant. If the tenant's events are locked, the error names the sessions that
 // lock them. It is the fault of that tenant alone, not of the server.
-func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, format []int16, decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
+func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, format []int16,
+	decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
 	holders, err := t.store.lockHolders(ctx, t.schema)
 	if err != nil {
 		return 0, err
@@ -107,7 +108,8 @@ func errLockedBy(holders []string) error {
 
 // withoutLocked returns the tenants that are not known to be locked. For the others it puts the lock holders into
 // failures.
-func (s *Store) withoutLocked(ctx context.Context, names []string, failures map[string]error) (rest []string, err error) {
+func (s *Store) withoutLocked(ctx context.Context, names []string,
+	failures map[string]error) (rest []string, err error) {
 	for _, name := range names {
 		t, err := s.ForTenant(name)
 		if err != nil {

@@ -51,7 +51,8 @@ func newLockScanner(s *Store) *lockScanner {
 
 // scan returns the transactions that hold the events tables of tenants' schemas, by schema, and the incarnation of the
 // scanned server. The scan begins after the call.
-func (l *lockScanner) scan(ctx context.Context, schemas ...string) (map[string][]settle.Holder, engine.Incarnation, error) {
+func (l *lockScanner) scan(ctx context.Context, schemas ...string) (map[string][]settle.Holder,
+	engine.Incarnation, error) {
 	scan, err := l.join(schemas)
 	if err != nil {
 		return nil, 0, err

@@ -8,7 +8,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// While a living node has leases, SuspensionEnded waits for none of its commits, which would hold the structural lock meanwhile.
+// While a living node has leases, SuspensionEnded waits for none of its commits, which would hold the structural lock
+// meanwhile.
 func TestSuspensionDoesNotWaitForLivingOwners(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -39,7 +40,8 @@ func TestPurgeLeavesADeadLetterThatIsParkedAgainMeanwhile(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)
 	ctx := testContext(t)
-	mustExec(t, d.store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at, state, ended_at)
+	mustExec(t, d.store,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at, state, ended_at)
 		values ($1::integer, 1, 'a', 1, 'T', 'e', '', 1, now(), now(), 'resolved', now())`, d.lease.Row)
 	tx := must(d.store.pool.Begin(ctx))(t)
 	_, err := tx.Exec(ctx, "update millrace.dead_letters set state = 'parked', ended_at = null")

@@ -27,7 +27,8 @@ func afterConnect(sql string) func(*pgxpool.Config) {
 	}
 }
 
-// roles is held while roles are made: they belong to the whole server, and tests that run beside each other make the same.
+// roles is held while roles are made: they belong to the whole server, and tests that run beside each other make the
+// same.
 var roles sync.Mutex
 
 // withRoles makes a database whose roles millrace_app and millrace_owner, who is in it, may create schemas and tables.
@@ -82,7 +83,8 @@ func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
 				"locally another user":        sendsRaw("set local session authorization millrace_owner"),
 			} {
 				mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
-				if err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+				if err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context,
+					tx pgx.Tx, events []event.Envelope) error {
 					if who := as(ctx, tx); who != want {
 						t.Errorf("before %s: the handler runs as %s, want %s", name, who, want)
 					}
@@ -128,7 +130,9 @@ func TestSessionConnectionIsSetUpByTheHooksOfThePool(t *testing.T) {
 	for name, hook := range map[string]func(*pgxpool.Config){
 		"AfterConnect": func(config *pgxpool.Config) { config.AfterConnect = setRole },
 		"PrepareConn": func(config *pgxpool.Config) {
-			config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return true, setRole(ctx, conn) }
+			config.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) {
+				return true, setRole(ctx, conn)
+			}
 		},
 		"BeforeAcquire": func(config *pgxpool.Config) {
 			//lint:ignore SA1019 pools of hosts may still have it
@@ -159,8 +163,9 @@ func TestHookOfThePoolSetsUpTheConnectionOfSessionDSN(t *testing.T) {
 	dsn, login := ofOwner(t)
 	hook := afterConnect("set role millrace_owner")
 	pool := migrated(t, openStore(t, dsn, Options{}, login, hook)).pool.Config().ConnConfig
-	store := openStore(t, dsn, Options{SessionDSN: fmt.Sprintf("host=%s port=%d user=millrace_login password=secret dbname=%s",
-		pool.Host, pool.Port, pool.Database)}, login, hook)
+	store := openStore(t, dsn,
+		Options{SessionDSN: fmt.Sprintf("host=%s port=%d user=millrace_login password=secret dbname=%s",
+			pool.Host, pool.Port, pool.Database)}, login, hook)
 	s := must(connect(t, store, aNode()))(t)
 	if who := as(testContext(t), s.(*nodeSession).conn); who != "millrace_login as millrace_owner" {
 		t.Errorf("the session is that of %s", who)
@@ -197,10 +202,12 @@ func TestHookThatRefusesAConnectionIsNamed(t *testing.T) {
 // What bounds the host's statements would end a session that is meant to last.
 func TestSessionConnectionHasNoTimeoutsOfTheHost(t *testing.T) {
 	t.Parallel()
-	store := newStore(t, afterConnect("set statement_timeout = '19s'; set lock_timeout = '19s'; set idle_session_timeout = '19s'; "+
-		"set idle_in_transaction_session_timeout = '19s'; set work_mem = '5MB'"))
+	store := newStore(t,
+		afterConnect("set statement_timeout = '19s'; set lock_timeout = '19s'; set idle_session_timeout = '19s'; "+
+			"set idle_in_transaction_session_timeout = '19s'; set work_mem = '5MB'"))
 	s := must(connect(t, store, aNode()))(t)
-	for name, want := range map[string]string{"statement_timeout": "0", "lock_timeout": "0", "idle_session_timeout": "0",
+	for name, want := range map[string]string{"statement_timeout": "0", "lock_timeout": "0",
+		"idle_session_timeout":                "0",
 		"idle_in_transaction_session_timeout": "0", "default_transaction_read_only": "off", "work_mem": "5MB"} {
 		if got := show(testContext(t), s.(*nodeSession).conn, name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
@@ -223,7 +230,8 @@ func TestSettingsThatAHookMakesForEachUseApply(t *testing.T) {
 	}) {
 		t.Helper()
 		var got string
-		err := q.QueryRow(testContext(t), "select current_setting('app.who') || ', ' || current_setting('work_mem')").Scan(&got)
+		err := q.QueryRow(testContext(t),
+			"select current_setting('app.who') || ', ' || current_setting('work_mem')").Scan(&got)
 		if want := fmt.Sprintf("use %d, %dMB", uses, 10+uses); err != nil || got != want {
 			t.Errorf("%s: %s, want %s: %v", where, got, want, err)
 		}
@@ -231,7 +239,8 @@ func TestSettingsThatAHookMakesForEachUseApply(t *testing.T) {
 	for range 3 {
 		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 		for _, end := range []error{nil, errors.New("on purpose")} {
-			err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+			err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context,
+				tx pgx.Tx, _ []event.Envelope) error {
 				held("in a handler", tx)
 				return end
 			}, engine.ApplyOptions{})

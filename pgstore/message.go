@@ -23,17 +23,18 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// A batch whose handler queues its statements is one message with one Sync: begin, settings, statements, fence, checkpoint, commit and
-// what restores the session. If something in it fails, the server skips the rest up to the Sync, the commit included. Batches that wait
-// share a message: see sharing.
+// A batch whose handler queues its statements is one message with one Sync: begin, settings, statements, fence,
+// checkpoint, commit and what restores the session. If something in it fails, the server skips the rest up to the Sync,
+// the commit included. Batches that wait share a message: see sharing.
 
 const (
-	// mostInMessage is how many bytes a message has at most. The server executes the first half of a message before the second one is
-	// there. If the process is frozen or cut off in between, its transaction stays open with its locks, and no time-out ends it. A message
-	// that fits into the buffers of the network is sent at once.
+	// mostInMessage is how many bytes a message has at most. The server executes the first half of a message before the
+	// second one is there. If the process is frozen or cut off in between, its transaction stays open with its locks,
+	// and no time-out ends it. A message that fits into the buffers of the network is sent at once.
 	mostInMessage = 64 << 10
-	// perCommand and perArgument are the bytes of a command and an argument in a message beside their texts, at most. aroundHandler are
-	// those of all commands that are not the handler's, and aroundNext those of a batch that follows another one, whose texts the message has.
+	// perCommand and perArgument are the bytes of a command and an argument in a message beside their texts, at most.
+	// aroundHandler are those of all commands that are not the handler's, and aroundNext those of a batch that follows
+	// another one, whose texts the message has.
 	perCommand, perArgument, aroundHandler, aroundNext = 160, 8, 4 << 10, 2 << 10
 )
 
@@ -77,15 +78,15 @@ type command struct {
 	took time.Duration
 }
 
-// place is where a batch stands in a message: whether the message is shared, and whether it follows and precedes another batch. flush is
-// the setting of its commit.
+// place is where a batch stands in a message: whether the message is shared, and whether it follows and precedes
+// another batch. flush is the setting of its commit.
 type place struct {
 	shared, follows, precedes bool
 	flush                     string
 }
 
-// What a commit does about the disk: it never waits, another commit waits after it, or it waits for others. They are set after the
-// handler, whose statements may have set something else.
+// What a commit does about the disk: it never waits, another commit waits after it, or it waits for others. They are
+// set after the handler, whose statements may have set something else.
 const (
 	flushNever = "pg_catalog.set_config('synchronous_commit', 'off', true), "
 	flushLater = "pg_catalog.set_config('synchronous_commit', case pg_catalog.current_setting('synchronous_standby_names') when '' then 'off' " +
@@ -98,7 +99,8 @@ const (
 const timeTaken = ", (extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.now()) * 1000)::bigint"
 
 // appendTo appends the commands of a batch with the statements of its handler to those of a message.
-func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.Restore, statements []queued.Statement, p place) []command {
+func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.Restore, statements []queued.Statement,
+	p place) []command {
 	if b.opts.asyncCommit {
 		p.flush = flushNever
 	}
@@ -143,14 +145,16 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 	return list
 }
 
-// arguments have the arguments of the commands of a batch, in memory that they share. taken is how many belong to commands.
+// arguments have the arguments of the commands of a batch, in memory that they share. taken is how many belong to
+// commands.
 type arguments struct {
 	values [][]byte
 	text   []byte
 	taken  int
 }
 
-// otherArguments and otherText are how many arguments the commands of a batch have beside those of its handler, and their bytes, about.
+// otherArguments and otherText are how many arguments the commands of a batch have beside those of its handler, and
+// their bytes, about.
 const otherArguments, otherText = 14, 256
 
 func (a *arguments) grow(statements []queued.Statement) {
@@ -193,9 +197,9 @@ func (a *arguments) take() [][]byte {
 	return taken
 }
 
-// settings returns the statement that makes the settings of the transaction and announces it, and adds its arguments: what setUpSQL does
-// for other batches, without the check of the fence. The handler has read nothing, so the check at the end is enough. first are
-// expressions that come before.
+// settings returns the statement that makes the settings of the transaction and announces it, and adds its arguments:
+// what setUpSQL does for other batches, without the check of the fence. The handler has read nothing, so the check at
+// the end is enough. first are expressions that come before.
 func (b *batchTx) settings(args *arguments, p place, path, first string) (sql string) {
 	lock, most := b.lockWait(), b.opts.timeout+afterDeadline
 	statement := most
@@ -205,7 +209,9 @@ func (b *batchTx) settings(args *arguments, p place, path, first string) (sql st
 	args.ints(milliseconds(lock), milliseconds(statement), milliseconds(most))
 	args.add(b.name)
 	args.ints(int64(b.store.control.batchClass), int64(b.fence.rows[0]))
-	text := settingsText{first: first, unbounded: b.store.server.unbounded != "", watchesClients: b.store.server.watchesClients}
+	text := settingsText{
+		first: first, unbounded: b.store.server.unbounded != "", watchesClients: b.store.server.watchesClients,
+	}
 	if path != "" {
 		text.path = true
 		args.add(path)
@@ -236,12 +242,13 @@ func (t settingsText) sql() string {
 	if t.path {
 		more += "set_config('search_path', $7::text, true), "
 	}
-	made, _ := settingsTexts.LoadOrStore(t, sqltext.Fill(queries.Text("settings_batch"), "{first}", t.first, "{more}", more))
+	made, _ := settingsTexts.LoadOrStore(t, sqltext.Fill(queries.Text("settings_batch"),
+		"{first}", t.first, "{more}", more))
 	return made.(string)
 }
 
-// send sends a message. It returns the command at which the message failed, or the number of all. If the error is not the server's,
-// the commit may have happened whatever the command is.
+// send sends a message. It returns the command at which the message failed, or the number of all. If the error is not
+// the server's, the commit may have happened whatever the command is.
 func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
 	p := conn.StartPipeline(ctx)
 	for i := range list {
@@ -274,7 +281,8 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 	return at, err
 }
 
-// sendAnew is send. If something has discarded the prepared statements of the session, it sends the message a second time.
+// sendAnew is send. If something has discarded the prepared statements of the session, it sends the message a second
+// time.
 func sendAnew(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
 	at, err = send(ctx, conn, kept, list)
 	if at == 0 && kept != nil && pgerr.Is(err, pgerr.NoPreparedStatement) {
@@ -327,8 +335,8 @@ func took(list []command) (all []time.Duration) {
 	return all
 }
 
-// runQueued calls a handler that queues its statements, without a connection, and then executes what it queued: in one message if that
-// is possible.
+// runQueued calls a handler that queues its statements, without a connection, and then executes what it queued: in one
+// message if that is possible.
 func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Handler, events []event.Envelope) error {
 	began := time.Now()
 	taken, err := queues.Call(ctx, b.store, b.opts.timeout, h.Queue, events)
@@ -339,7 +347,8 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
 	statements := taken.Statements
-	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) || aroundHandler+sizeOf(statements) > mostInMessage {
+	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) ||
+		aroundHandler+sizeOf(statements) > mostInMessage {
 		release, err := b.connected(ctx, nil)
 		if err != nil {
 			return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
@@ -361,7 +370,8 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Ha
 	return b.sendAlone(ctx, lease, statements, spent)
 }
 
-// connected waits until a connection may be used, for the batch or for a message that it leads, with batches of these tenants.
+// connected waits until a connection may be used, for the batch or for a message that it leads, with batches of these
+// tenants.
 func (b *batchTx) connected(ctx context.Context, tenants []string) (release func(), err error) {
 	if b.connect == nil {
 		return func() {}, nil
@@ -370,7 +380,8 @@ func (b *batchTx) connected(ctx context.Context, tenants []string) (release func
 }
 
 // sendAlone sends a message with one batch, on which its handler has spent some time.
-func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements []queued.Statement, spent time.Duration) error {
+func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements []queued.Statement,
+	spent time.Duration) error {
 	conn, err := b.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
@@ -388,7 +399,8 @@ func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements 
 }
 
 // sendAll sends a message within the rest of the handler's time limit, and at least half of it.
-func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement, spent time.Duration) error {
+func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement,
+	spent time.Duration) error {
 	kept := b.store.preparedOn(conn)
 	at, waits := 0, false
 	late := func() error {
@@ -405,10 +417,11 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	}
 	var r usercode.Result
 	err := b.store.handling.during(b, func() error {
-		r = usercode.Within(ctx, max(b.opts.timeout-spent, b.opts.timeout/2), late, func(ctx context.Context) (err error) {
-			at, err = sendAnew(ctx, conn.PgConn(), kept, list)
-			return err
-		})
+		r = usercode.Within(ctx, max(b.opts.timeout-spent, b.opts.timeout/2), late,
+			func(ctx context.Context) (err error) {
+				at, err = sendAnew(ctx, conn.PgConn(), kept, list)
+				return err
+			})
 		return r.Err
 	})
 	if b.back.onItsWay { // the request to cancel may reach the next statement of the session
@@ -419,9 +432,11 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 		return nil
 	case r.Abandoned:
 		b.leased.abandon()
-		return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, &engine.Fault{Class: engine.Unclear, Err: err})
+		return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to,
+			&engine.Fault{Class: engine.Unclear, Err: err})
 	case at >= len(list) || list[at].part == restorePart:
-		b.store.log.Warn("resetting the session after a commit failed, closing its connection", zap.Stringer("projection", b.id), zap.Error(err))
+		b.store.log.Warn("resetting the session after a commit failed, closing its connection",
+			zap.Stringer("projection", b.id), zap.Error(err))
 		closeHard(ctx, conn)
 		return nil
 	case pgerr.FromServer(err):
@@ -433,7 +448,10 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	case ctx.Err() != nil:
 		fault = engine.CancelledFault(context.Cause(ctx))
 	case r.Cause != nil && waits:
-		fault = &engine.Fault{Class: engine.Infrastructure, Probe: r.Cause == projection.ErrTimeout, Conflict: r.Cause == projection.ErrLockWait, Err: errors.Join(r.Cause, err)}
+		fault = &engine.Fault{
+			Class: engine.Infrastructure, Probe: r.Cause == projection.ErrTimeout,
+			Conflict: r.Cause == projection.ErrLockWait, Err: errors.Join(r.Cause, err),
+		}
 	case r.Cause != nil:
 		fault = engine.LateFault(r.Cause, err)
 	}
@@ -441,7 +459,8 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 }
 
 // refused returns the fault of a message that the server refused at a command, and restores the session.
-func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, statements []queued.Statement, met error) error {
+func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, statements []queued.Statement,
+	met error) error {
 	fault, doing := classify(met), "commit %s"
 	interrupted := fault.Class == engine.Interrupted
 	switch {

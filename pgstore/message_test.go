@@ -99,14 +99,20 @@ func TestQueuedStatementThatFailsNamesItsEvent(t *testing.T) {
 			o.applied(3)
 		}
 	}
-	t.Run("constraint", mustFail(engine.HandlerFault, queuesToo(1, "insert into public.model (position) values (null)")))
-	t.Run("division", mustFail(engine.HandlerFault, queuesToo(1, "insert into public.model (position) values (1 / $1::integer)", 0)))
+	t.Run("constraint", mustFail(engine.HandlerFault,
+		queuesToo(1, "insert into public.model (position) values (null)")))
+	t.Run("division", mustFail(engine.HandlerFault,
+		queuesToo(1, "insert into public.model (position) values (1 / $1::integer)", 0)))
 	t.Run("syntax", mustFail(engine.HandlerFault, queuesToo(1, "insert nothing")))
-	t.Run("two statements", mustFail(engine.HandlerFault, queuesToo(1, "delete from public.model; delete from public.model")))
+	t.Run("two statements", mustFail(engine.HandlerFault,
+		queuesToo(1, "delete from public.model; delete from public.model")))
 	t.Run("missing table", mustFail(engine.MissingObject, queuesToo(1, "insert into public.absent values (1)")))
-	t.Run("serialization", mustFail(engine.Infrastructure, queuesToo(1, "do $$ begin raise exception 'again' using errcode = '40001'; end $$")))
-	t.Run("argument", mustFail(engine.HandlerFault, queuesToo(1, "insert into public.model (position) values ($1)", make(chan int))))
-	t.Run("too many arguments", mustFail(engine.HandlerFault, queuesToo(1, "insert into public.model (position) values (1)", 2)))
+	t.Run("serialization", mustFail(engine.Infrastructure,
+		queuesToo(1, "do $$ begin raise exception 'again' using errcode = '40001'; end $$")))
+	t.Run("argument", mustFail(engine.HandlerFault,
+		queuesToo(1, "insert into public.model (position) values ($1)", make(chan int))))
+	t.Run("too many arguments", mustFail(engine.HandlerFault,
+		queuesToo(1, "insert into public.model (position) values (1)", 2)))
 	t.Run("commit", mustFail(engine.HandlerFault, queuesToo(1, "commit")))
 	t.Run("copy", mustFail(engine.HandlerFault, queuesToo(1, "/* all */ COPY public.model from stdin")))
 	t.Run("copy out", mustFail(engine.HandlerFault, queuesToo(1, "copy(select 1) to stdout")))
@@ -114,9 +120,10 @@ func TestQueuedStatementThatFailsNamesItsEvent(t *testing.T) {
 		q.At(events[1]).Expect(1).Exec("update public.model set position = 1 where position = -1")
 		return queueWrites(ctx, q, events)
 	}))
-	t.Run("error of the handler", mustFail(engine.HandlerFault, func(ctx context.Context, q Queue, events []event.Envelope) error {
-		return errors.Join(queueWrites(ctx, q, events), projection.At(events[1].Position, io.EOF))
-	}))
+	t.Run("error of the handler", mustFail(engine.HandlerFault,
+		func(ctx context.Context, q Queue, events []event.Envelope) error {
+			return errors.Join(queueWrites(ctx, q, events), projection.At(events[1].Position, io.EOF))
+		}))
 	t.Run("append", mustFail(engine.Configuration, func(ctx context.Context, q Queue, events []event.Envelope) error {
 		return projection.At(events[1].Position, projection.ErrWithinTx)
 	}))
@@ -164,7 +171,8 @@ func TestQueuedStatementHasTheTimeLimitOfItsHandler(t *testing.T) {
 			_ = tx.Rollback(context.WithoutCancel(ctx))
 		})
 	}
-	waited := o.queueWithin(time.Second, queuesToo(0, "select pg_advisory_xact_lock(400), pg_sleep(0.3), pg_advisory_xact_lock(3000)"))
+	waited := o.queueWithin(time.Second, queuesToo(0,
+		"select pg_advisory_xact_lock(400), pg_sleep(0.3), pg_advisory_xact_lock(3000)"))
 	if fault := wantClass(t, waited, engine.Infrastructure); !fault.Conflict {
 		t.Errorf("%+v", fault)
 	}
@@ -212,7 +220,8 @@ func TestQueuedBatchWhoseConnectionBreaks(t *testing.T) {
 
 func TestQueuedBatchWhoseCommitFails(t *testing.T) {
 	o := newOwner(t, 2)
-	mustExec(t, o.store, "create table public.parent (position bigint primary key); create table public.child (position bigint references public.parent deferrable initially deferred)")
+	mustExec(t, o.store,
+		"create table public.parent (position bigint primary key); create table public.child (position bigint references public.parent deferrable initially deferred)")
 	wantClass(t, o.queue(queuesToo(0, "insert into public.child values (7)")), engine.HandlerFault)
 	o.untouched()
 }
@@ -267,7 +276,8 @@ func TestQueuedStatementsHaveTheTypesOfTheTenantsTables(t *testing.T) {
 			return nil
 		}))
 	}
-	if n := one[string](t, store, "select n::text from "+tenantSchema("millrace", "new")+".own"); n != "0.123456789012345" {
+	if n := one[string](t, store, "select n::text from "+tenantSchema("millrace", "new")+
+		".own"); n != "0.123456789012345" {
 		t.Errorf("the new tenant of %d has %s", len(owners), n)
 	}
 }
@@ -298,7 +308,8 @@ func (secret) Value() (driver.Value, error) { return nil, io.ErrUnexpectedEOF }
 
 func TestQueuedArgumentThatRefusesIsNotSentOtherwise(t *testing.T) {
 	o := newOwner(t, 1)
-	if fault := wantClass(t, o.queue(queuesToo(0, "select $1::jsonb", secret{"x"})), engine.HandlerFault); !errors.Is(fault, io.ErrUnexpectedEOF) {
+	if fault := wantClass(t, o.queue(queuesToo(0, "select $1::jsonb", secret{"x"})),
+		engine.HandlerFault); !errors.Is(fault, io.ErrUnexpectedEOF) {
 		t.Error(fault)
 	}
 	o.untouched()
@@ -308,7 +319,8 @@ func TestQueuedArgumentThatRefusesIsNotSentOtherwise(t *testing.T) {
 func TestQueuedStatementsLeaveTheSessionAsItWas(t *testing.T) {
 	store := onePool(t)
 	o := claimAs(t, store, projection.DefaultTenant)
-	mustExec(t, store, "create role queued_lower; grant all on public.model to queued_lower; grant usage on schema public to queued_lower")
+	mustExec(t, store,
+		"create role queued_lower; grant all on public.model to queued_lower; grant usage on schema public to queued_lower")
 	t.Cleanup(func() { mustExec(t, store, "drop owned by queued_lower; drop role queued_lower") })
 	state := `select concat_ws(' ', current_user, session_user, current_setting('search_path'), current_setting('work_mem'), current_setting('lock_timeout'),
 		current_setting('statement_timeout'), (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
@@ -327,18 +339,21 @@ func TestQueuedStatementsLeaveTheSessionAsItWas(t *testing.T) {
 
 func TestQueuedArgumentsAreEncodedAtOnce(t *testing.T) {
 	o := newOwner(t, 1)
-	mustExec(t, o.store, `create table public.kinds (n smallint, big numeric, b boolean, t timestamptz, d interval, raw bytea, j jsonb, list text[],
+	mustExec(t, o.store,
+		`create table public.kinds (n smallint, big numeric, b boolean, t timestamptz, d interval, raw bytea, j jsonb, list text[],
 		id uuid, none text, own text)`)
 	when, id := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), uuid.New()
 	type named string
 	noError(t, o.queue(func(ctx context.Context, q Queue, events []event.Envelope) error {
 		raw, list, body := []byte{0, 1, 255}, []string{"a", `b"c`}, map[string]any{"a": 1}
-		q.Exec("insert into public.kinds values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", int8(-3), uint64(1<<63), true, when, 90*time.Second, raw, body,
+		q.Exec("insert into public.kinds values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)", int8(-3),
+			uint64(1<<63), true, when, 90*time.Second, raw, body,
 			list, id, (*string)(nil), named("x"))
 		raw[0], list[0], body["a"] = 9, "changed", 2
 		return nil
 	}))
-	if !one[bool](t, o.store, `select (n, big, b, t, d, raw, j, list, id, own) = (-3, 9223372036854775808, true, $1::timestamptz, interval '90 s',
+	if !one[bool](t, o.store,
+		`select (n, big, b, t, d, raw, j, list, id, own) = (-3, 9223372036854775808, true, $1::timestamptz, interval '90 s',
 		'\x0001ff'::bytea, '{"a": 1}'::jsonb, array['a', 'b"c'], $2::uuid, 'x') and none is null from public.kinds`, when, id.String()) {
 		t.Error(one[string](t, o.store, "select kinds::text from public.kinds"))
 	}
@@ -380,7 +395,8 @@ func TestSessionKeepsSomeQueuedStatementsPrepared(t *testing.T) {
 		o.lease.Checkpoint = o.checkpoint()
 		mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	}
-	if n := one[int](t, store, "select count(*) from pg_prepared_statements where name like 'millrace_message_%'"); n != mostPrepared {
+	if n := one[int](t, store,
+		"select count(*) from pg_prepared_statements where name like 'millrace_message_%'"); n != mostPrepared {
 		t.Errorf("%d statements are prepared, want %d", n, mostPrepared)
 	}
 	if n := o.written(); n != mostPrepared+100 {

@@ -13,22 +13,23 @@ import (
 )
 
 const (
-	// mostPrepared is how many statements of messages a session keeps prepared, and longestPrepared how long their texts are at most.
-	// Others are parsed each time. unusedAfter is after how many uses of others one makes room for another.
+	// mostPrepared is how many statements of messages a session keeps prepared, and longestPrepared how long their
+	// texts are at most. Others are parsed each time. unusedAfter is after how many uses of others one makes room for
+	// another.
 	mostPrepared, longestPrepared, unusedAfter = 200, 4 << 10, 20_000
 	// preparedPaths is how many of these are for one text, each for the search path of a tenant. Further tenants share.
 	preparedPaths = 8
-	// mostDescribed is how many descriptions are remembered, and mostDescribedText the bytes of their texts. describedFor is for how long,
-	// at least the half of it: meanwhile, a tenant's columns may get other types.
+	// mostDescribed is how many descriptions are remembered, and mostDescribedText the bytes of their texts.
+	// describedFor is for how long, at least the half of it: meanwhile, a tenant's columns may get other types.
 	mostDescribed, mostDescribedText, describedFor = 40_000, 16 << 20, 5 * time.Minute
 )
 
 // preparedKey is where a connection keeps its prepared.
 const preparedKey = "millrace prepared statements of messages"
 
-// prepared has the prepared statements of messages in a session. paths counts those of each text that are for one path, at most places.
-// names counts their names, and uses their uses. Before it is full, none is looked for that makes room for another. unneeded are names
-// that are deallocated next.
+// prepared has the prepared statements of messages in a session. paths counts those of each text that are for one path,
+// at most places. names counts their names, and uses their uses. Before it is full, none is looked for that makes room
+// for another. unneeded are names that are deallocated next.
 type prepared struct {
 	known             map[statementKey]*preparedStatement
 	paths             map[string]int
@@ -38,22 +39,23 @@ type prepared struct {
 	described         *descriptions
 }
 
-// statementKey identifies a statement. If the search path is not that of its last use, the server analyses and plans a prepared
-// statement anew, so it means the tables of the present path. But the types of its parameters stay those for which it was prepared, and
-// its columns must stay the same. So a statement of the handler is prepared for one path or for one shape, and the other is empty. Those
-// of the default tenant have neither: they use the session's path.
+// statementKey identifies a statement. If the search path is not that of its last use, the server analyses and plans a
+// prepared statement anew, so it means the tables of the present path. But the types of its parameters stay those for
+// which it was prepared, and its columns must stay the same. So a statement of the handler is prepared for one path or
+// for one shape, and the other is empty. Those of the default tenant have neither: they use the session's path.
 type statementKey struct{ sql, path, shape string }
 
-// preparedStatement is a statement of a session. used is when it was used last. stale reports that it failed, and that the next
-// message parses it anew: the types of its parameters may have changed since it was prepared. If it is an event's fault, it fails again.
+// preparedStatement is a statement of a session. used is when it was used last. stale reports that it failed, and that
+// the next message parses it anew: the types of its parameters may have changed since it was prepared. If it is an
+// event's fault, it fails again.
 type preparedStatement struct {
 	name  string
 	used  int64
 	stale bool
 }
 
-// use is how a message uses the prepared statement of a command: it frees another one, prepares this one for types, and executes it.
-// Without a name, it is not prepared. learns reports that the server is to say the shape of the statement.
+// use is how a message uses the prepared statement of a command: it frees another one, prepares this one for types, and
+// executes it. Without a name, it is not prepared. learns reports that the server is to say the shape of the statement.
 type use struct {
 	name, frees      string
 	key              statementKey
@@ -69,7 +71,9 @@ func (s *Store) preparedOn(conn *pgx.Conn) *prepared {
 	held := conn.PgConn().CustomData()
 	p, _ := held[preparedKey].(*prepared)
 	if p == nil {
-		p = &prepared{known: make(map[statementKey]*preparedStatement), paths: make(map[string]int), described: &s.described}
+		p = &prepared{
+			known: make(map[statementKey]*preparedStatement), paths: make(map[string]int), described: &s.described,
+		}
 		p.places = preparedPaths
 		held[preparedKey] = p
 	}
@@ -157,8 +161,8 @@ func (p *prepared) forgetUnused() (name string) {
 	return ""
 }
 
-// made records that the server has prepared the statement of a command. If its shape was not known, other tenants share the statement
-// from now on. If they share another one of this shape already, they keep that.
+// made records that the server has prepared the statement of a command. If its shape was not known, other tenants share
+// the statement from now on. If they share another one of this shape already, they keep that.
 func (p *prepared) made(c *command, answer any) {
 	c.use.prepares = false
 	found, is := answer.(*pgconn.StatementDescription)
@@ -198,15 +202,16 @@ func (p *prepared) failed(list []command, err error) {
 	}
 }
 
-// description is what a statement takes and returns. With an equal shape, the types of the parameters are the same, and the names and types
-// of the columns.
+// description is what a statement takes and returns. With an equal shape, the types of the parameters are the same, and
+// the names and types of the columns.
 type description struct {
 	shape string
 	types []uint32
 }
 
-// descriptions are those of statements for search paths, nil if the statement is not shared. Those of statements that fail are forgotten.
-// So are all after some time: a tenant's column may have got a type to which the server converts without an error.
+// descriptions are those of statements for search paths, nil if the statement is not shared. Those of statements that
+// fail are forgotten. So are all after some time: a tenant's column may have got a type to which the server converts
+// without an error.
 type descriptions struct {
 	mu            sync.Mutex
 	recent, older map[pathStatement]*description

@@ -20,8 +20,8 @@ type sharedSession struct {
 	owners map[string]*owner
 }
 
-// inOneSession creates tenants, each with a table own of these columns, and with a type kind. The session has no place left for
-// statements of one tenant.
+// inOneSession creates tenants, each with a table own of these columns, and with a type kind. The session has no place
+// left for statements of one tenant.
 func inOneSession(t *testing.T, columns map[string]string) *sharedSession {
 	t.Helper()
 	s := &sharedSession{t: t, store: onePool(t), owners: make(map[string]*owner)}
@@ -30,7 +30,8 @@ func inOneSession(t *testing.T, columns map[string]string) *sharedSession {
 		schema := tenantSchema("millrace", name)
 		mustExec(t, s.store, "create type "+schema+".kind as enum ('007')")
 		if list != "" {
-			mustExec(t, s.store, "create table "+s.table(name)+" ("+strings.ReplaceAll(list, "kind", schema+".kind")+")")
+			mustExec(t, s.store, "create table "+s.table(name)+" ("+strings.ReplaceAll(list, "kind", schema+".kind")+
+				")")
 		}
 		s.owners[name] = claimAs(t, s.store, name)
 	}
@@ -66,7 +67,8 @@ func (s *sharedSession) queue(name, sql string, args ...any) error {
 // has fails the test unless a tenant's table has these rows.
 func (s *sharedSession) has(name, want string) {
 	s.t.Helper()
-	if got := one[string](s.t, s.store, "select string_agg(own::text, ' ' order by own::text) from "+s.table(name)+" as own"); got != want {
+	if got := one[string](s.t, s.store, "select string_agg(own::text, ' ' order by own::text) from "+s.table(name)+
+		" as own"); got != want {
 		s.t.Errorf("%s has %s, want %s", name, got, want)
 	}
 }
@@ -95,16 +97,19 @@ func TestTenantsShareAPreparedStatement(t *testing.T) {
 	}
 }
 
-// A statement whose parameters or columns have other types is not shared: the server would convert the arguments, or refuse.
+// A statement whose parameters or columns have other types is not shared: the server would convert the arguments, or
+// refuse.
 func TestStatementsWithTypesOfTheirTenantsAreNotShared(t *testing.T) {
 	t.Parallel()
 	const returning = "insert into own values ($1::integer) returning *"
 	for name, test := range map[string]struct{ sql, arg, a, b, inA, inB string }{
 		"number and text": {insertOwn, "007", "n integer", "n text", "(7)", "(007)"},
-		"rounded":         {insertOwn, "0.123456789012345", "n real", "n numeric", "(0.12345679)", "(0.123456789012345)"},
-		"enums":           {insertOwn, "007", "n kind", "n kind", "(007)", "(007)"},
-		"columns":         {returning, "7", "n integer, m text", "n integer, m integer", "(7,)", "(7,)"},
-		"names":           {returning, "7", "n integer, m text", "n integer, o text", "(7,)", "(7,)"},
+		"rounded": {
+			insertOwn, "0.123456789012345", "n real", "n numeric", "(0.12345679)", "(0.123456789012345)",
+		},
+		"enums":   {insertOwn, "007", "n kind", "n kind", "(007)", "(007)"},
+		"columns": {returning, "7", "n integer, m text", "n integer, m integer", "(7,)", "(7,)"},
+		"names":   {returning, "7", "n integer, m text", "n integer, o text", "(7,)", "(7,)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,7 +149,8 @@ func TestStatementThatTheServerRefusesToShareIsParsed(t *testing.T) {
 	s.has("b", "(x) (y) (z) (z) (z)")
 }
 
-// A tenant whose column has changed gets a statement of its own types: at once if the old ones fail, otherwise after some time.
+// A tenant whose column has changed gets a statement of its own types: at once if the old ones fail, otherwise after
+// some time.
 func TestSharedStatementOfATenantWhoseColumnChanges(t *testing.T) {
 	t.Parallel()
 	s := inOneSession(t, map[string]string{"a": "n smallint", "b": "n smallint"})

@@ -32,9 +32,10 @@ var (
 // schema that is one version newer, so that an old and a new program can run side by side during a deployment. For
 // newer ones it returns ErrSchemaTooNew. ctx alone limits how long it waits.
 //
-// Migrate also runs the steps of Options.TenantSetup that a tenant lacks. If a tenant fails, Migrate goes on with the others and
-// returns all errors, joined. Each names the tenant and, if a step failed, the step. The next Migrate repeats the bad tenants
-// alone. After the end of ctx or of the connection, the tenants that are left wait for the next Migrate.
+// Migrate also runs the steps of Options.TenantSetup that a tenant lacks. If a tenant fails, Migrate goes on with the
+// others and returns all errors, joined. Each names the tenant and, if a step failed, the step. The next Migrate
+// repeats the bad tenants alone. After the end of ctx or of the connection, the tenants that are left wait for the next
+// Migrate.
 //
 // If everything is up to date, Migrate only reads and needs no right to create. If the role lacks a right, the error
 // names it. A tenant whose schema was dropped without millrace is logged and skipped: see tenancy.ErrDropped.
@@ -57,14 +58,16 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 		return err
 	}
 	var named bool
-	err = s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec, projection.DefaultTenant).Scan(&named)
+	err = s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec,
+		projection.DefaultTenant).Scan(&named)
 	if err == nil && named {
 		s.warnOfExtensions(ctx)
 	}
 	return err
 }
 
-// makeSnapshots makes the table of snapshots for programs with fewer rights. If this program is one of them, it is not needed here.
+// makeSnapshots makes the table of snapshots for programs with fewer rights. If this program is one of them, it is not
+// needed here.
 func (s *Store) makeSnapshots(ctx context.Context) error {
 	err := s.plane().MakeSnapshots(ctx)
 	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
@@ -95,8 +98,8 @@ func (s *Store) notCreated(ctx context.Context, name string, err error) error {
 	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.namingExtensions(ctx, s.pool, name, err))
 }
 
-// Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older version, and
-// ErrSchemaTooNew as Migrate does.
+// Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an
+// older version, and ErrSchemaTooNew as Migrate does.
 func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 	tenants, err := s.listTenants(ctx, ownMigrations)
 	if err != nil {
@@ -119,7 +122,8 @@ func (s *Store) readTenants(ctx context.Context, m migrations, names []string) (
 	var version int
 	var found, states []string
 	var ids []int32
-	err := s.pool.QueryRow(ctx, s.control.sql("tenants"), pgx.QueryExecModeExec, names).Scan(&version, &found, &ids, &states)
+	err := s.pool.QueryRow(ctx, s.control.sql("tenants"), pgx.QueryExecModeExec, names).Scan(&version, &found, &ids,
+		&states)
 	if err != nil {
 		return nil, s.missing(err)
 	}
@@ -169,7 +173,8 @@ func (s *Store) migrateControl(ctx context.Context, list []migration.Step) error
 	return nil
 }
 
-// notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not millrace's.
+// notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not
+// millrace's.
 func (s *Store) notForeign(ctx context.Context, list []migration.Step) error {
 	// The schema of another store's tenant holds the tables of keys.
 	names := append(controlNames(list), "append_keys", "append_results")
@@ -189,7 +194,8 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 	}
 	// The database's owner may have created the schema for a role that may not.
 	if !exists {
-		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"), "{schema}", sqltext.Name(s.opts.Schema))); err != nil {
+		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"),
+			"{schema}", sqltext.Name(s.opts.Schema))); err != nil {
 			return 0, err
 		}
 	}
@@ -199,7 +205,8 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 	return s.controlVersion(ctx, tx)
 }
 
-// createTenant creates a tenant, or applies the migrations and the steps of Options.TenantSetup that an existing one lacks.
+// createTenant creates a tenant, or applies the migrations and the steps of Options.TenantSetup that an existing one
+// lacks.
 func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*Tenant, error) {
 	t, err := s.ForTenant(name)
 	if err == nil {
@@ -284,7 +291,8 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	if err := s.createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema, s.control.controlChannel)
+	_, err := tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema,
+		s.control.controlChannel)
 	return err
 }
 
@@ -300,7 +308,8 @@ func (s *Store) createTenantSchema(ctx context.Context, tx pgx.Tx, t *Tenant) er
 }
 
 // applyTenant applies the migrations after version to a tenant, and records its new version.
-func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, list []migration.Step) error {
+func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int,
+	list []migration.Step) error {
 	if version >= len(list) {
 		return migration.NotTooNew(version, len(list))
 	}

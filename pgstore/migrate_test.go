@@ -56,9 +56,11 @@ func withMore(n int) migrations {
 	m := migrations{control: slices.Clone(ownMigrations.control), tenant: slices.Clone(ownMigrations.tenant)}
 	for i := range n {
 		m.control = append(m.control, migration.Step{Name: fmt.Sprint("more", i), SQL: fmt.Sprintf(
-			`create function {control}.more%d() returns int language plpgsql as $$ begin return %d; end $$; select 1;`, i, i)})
+			`create function {control}.more%d() returns int language plpgsql as $$ begin return %d; end $$; select 1;`,
+			i, i)})
 		m.tenant = append(m.tenant, migration.Step{Name: fmt.Sprint("more", i), SQL: fmt.Sprintf(
-			`alter table {tenant}.streams add more%d int; comment on column {tenant}.streams.more%d is '{control}';`, i, i)})
+			`alter table {tenant}.streams add more%d int; comment on column {tenant}.streams.more%d is '{control}';`, i,
+			i)})
 	}
 	return m
 }
@@ -77,7 +79,8 @@ func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
 				t.Errorf("more2 returned %d", n)
 			}
 			for _, tenant := range []string{"default", "early"} {
-				if n := one[int](t, store, "select count(more0) + count(more2) from millrace_"+tenant+".streams"); n != 0 {
+				if n := one[int](t, store, "select count(more0) + count(more2) from millrace_"+tenant+
+					".streams"); n != 0 {
 					t.Errorf("%d rows", n)
 				}
 				version := one[int](t, store, "select version from millrace.tenants where tenant = $1", tenant)
@@ -107,7 +110,8 @@ func TestMigrationThatFailsLeavesTheVersionBeforeIt(t *testing.T) {
 	}
 	m = withMore(2)
 	m.tenant[len(m.tenant)-1].SQL = "select 1/0"
-	if err := store.migrate(testContext(t), m); !pgerr.Is(err, "22012") || !strings.Contains(err.Error(), `tenant "default"`) {
+	if err := store.migrate(testContext(t), m); !pgerr.Is(err, "22012") ||
+		!strings.Contains(err.Error(), `tenant "default"`) {
 		t.Errorf("error %v", err)
 	}
 	if got := one[int](t, store, "select version from millrace.tenants"); got != len(ownMigrations.tenant) {
@@ -146,7 +150,8 @@ func TestTenantTwoVersionsNewerIsRefusedByName(t *testing.T) {
 	store := newStore(t)
 	newTenant(t, store, "future")
 	mustExec(t, store, "update millrace.tenants set version = version + 2 where tenant = 'future'")
-	if err := store.Migrate(testContext(t)); !errors.Is(err, ErrSchemaTooNew) || !strings.Contains(err.Error(), `"future"`) {
+	if err := store.Migrate(testContext(t)); !errors.Is(err, ErrSchemaTooNew) ||
+		!strings.Contains(err.Error(), `"future"`) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -182,12 +187,14 @@ func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	names := []string{`"; drop schema millrace; --`, `a"b`, `a""b`, `'quoted'`, `{stream}`, `{tenant}`, `{control}`, `$1`,
+	names := []string{`"; drop schema millrace; --`, `a"b`, `a""b`, `'quoted'`, `{stream}`, `{tenant}`, `{control}`,
+		`$1`,
 		`a.b`, `Upper`, `upper`, ` space `, `ünïcödé`, `$$`, `\`, `*`, `/*`, `--`, strings.Repeat("x", 200)}
 	for i, name := range names {
 		tenant := newTenant(t, store, name)
 		mustAppend(t, tenant, "s", event.NoStream.WithKey("k"), someEvents(i+1)...)
-		if _, err := tenant.Append(ctx, "s", event.NoStream.WithKey("other"), someEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
+		if _, err := tenant.Append(ctx, "s", event.NoStream.WithKey("other"), someEvents(1)...); !errors.Is(err,
+			event.ErrVersionConflict) {
 			t.Errorf("%q: error %v", name, err)
 		}
 	}
@@ -212,7 +219,8 @@ func TestHostileTenantNamesWorkAndStayApart(t *testing.T) {
 	for i, name := range names {
 		noError(t, store.ArchiveTenant(ctx, name))
 		noError(t, store.DropTenant(ctx, name, tenancy.DropOptions{Confirm: name}))
-		if n := one[int](t, store, "select count(*) from pg_namespace where nspname like 'millrace\\_%'"); n != len(names)-i {
+		if n := one[int](t, store,
+			"select count(*) from pg_namespace where nspname like 'millrace\\_%'"); n != len(names)-i {
 			t.Errorf("%q: %d schemas are left, want %d", name, n, len(names)-i)
 		}
 	}
@@ -260,7 +268,8 @@ func catalog(t *testing.T, store *Store) string {
 // runScript runs SQL as tools do that send a whole file at once, in a transaction.
 func runScript(t *testing.T, store *Store, sql string) error {
 	t.Helper()
-	return pgx.BeginFunc(testContext(t), store.pool, func(tx pgx.Tx) error { return execScript(testContext(t), tx, sql) })
+	return pgx.BeginFunc(testContext(t), store.pool,
+		func(tx pgx.Tx) error { return execScript(testContext(t), tx, sql) })
 }
 
 func TestMigrationsAsSQLDoWhatMigrateDoes(t *testing.T) {
@@ -268,8 +277,10 @@ func TestMigrationsAsSQLDoWhatMigrateDoes(t *testing.T) {
 	reference := newStore(t)
 	newTenant(t, reference, "acme")
 	want := catalog(t, reference)
-	control, initial, acme := must(ControlMigrations("", 0))(t), must(TenantMigrations("", "default", 0))(t), must(TenantMigrations("", "acme", 0))(t)
-	for name, run := range map[string]func(t *testing.T, store *Store, sql string) error{"at once": runScript, "by psql": psql} {
+	control, initial, acme := must(ControlMigrations("", 0))(t), must(TenantMigrations("", "default", 0))(t),
+		must(TenantMigrations("", "acme", 0))(t)
+	for name, run := range map[string]func(t *testing.T, store *Store,
+		sql string) error{"at once": runScript, "by psql": psql} {
 		t.Run(name, func(t *testing.T) {
 			dsn := pgtest.Database(t)
 			store := openStore(t, dsn, Options{})
@@ -303,7 +314,8 @@ func TestMigrationsAsSQLDoWhatMigrateDoes(t *testing.T) {
 func psql(t *testing.T, store *Store, sql string) error {
 	t.Helper()
 	config := store.pool.Config().ConnConfig
-	cmd := exec.CommandContext(testContext(t), findPSQL(t), "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", "-", config.ConnString())
+	cmd := exec.CommandContext(testContext(t), findPSQL(t), "-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-f", "-",
+		config.ConnString())
 	cmd.Stdin = strings.NewReader(sql)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
@@ -372,7 +384,8 @@ func TestMigrationsAsSQLGoOnFromEveryVersion(t *testing.T) {
 				t.Errorf("tenant migrations after version %d run at version %d", wrong, len(old.tenant))
 			}
 		}
-		for _, sql := range []string{must(controlScript("", len(old.control), newest.control))(t), must(tenantScript("", "default", len(old.tenant), newest.tenant))(t)} {
+		for _, sql := range []string{must(controlScript("", len(old.control), newest.control))(t),
+			must(tenantScript("", "default", len(old.tenant), newest.tenant))(t)} {
 			noError(t, runScript(t, store, sql))
 		}
 		if got := catalog(t, store); got != want {
@@ -380,7 +393,8 @@ func TestMigrationsAsSQLGoOnFromEveryVersion(t *testing.T) {
 		}
 	}
 	own := ownMigrations
-	if sql := must(ControlMigrations("", len(own.control)))(t) + must(TenantMigrations("", "a", len(own.tenant)))(t); sql != "" {
+	if sql := must(ControlMigrations("", len(own.control)))(t) + must(TenantMigrations("", "a",
+		len(own.tenant)))(t); sql != "" {
 		t.Errorf("nothing is left, but: %s", sql)
 	}
 }
@@ -390,8 +404,11 @@ func TestMigrationsAsSQLOfHostileNames(t *testing.T) {
 	const schema = `we"ird 'quoted' {tenant}`
 	store := openStore(t, pgtest.Database(t), Options{Schema: schema})
 	noError(t, runScript(t, store, must(ControlMigrations(schema, 0))(t)))
-	names := []string{"default", `"; drop schema a; --`, `'quoted'`, `{tenant}`, `{control}`, `$1`, `$$`, `\`, `/*`, `--`}
-	newest := slices.Concat(ownMigrations.tenant, []migration.Step{{Name: "more", SQL: "alter table {tenant}.streams add more int"}})
+	names := []string{
+		"default", `"; drop schema a; --`, `'quoted'`, `{tenant}`, `{control}`, `$1`, `$$`, `\`, `/*`, `--`,
+	}
+	newest := slices.Concat(ownMigrations.tenant,
+		[]migration.Step{{Name: "more", SQL: "alter table {tenant}.streams add more int"}})
 	for _, name := range names {
 		if err := runScript(t, store, must(TenantMigrations(schema, name, 0))(t)); err != nil {
 			t.Fatalf("%s: %v", name, err)

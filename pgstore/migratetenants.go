@@ -36,8 +36,8 @@ func (b *badTenants) err() error {
 	return errors.Join(b.errs...)
 }
 
-// migrateTenants migrates DefaultTenant and then all other tenants that lack something. A bad tenant does not keep the others from
-// it. The end of ctx or of the connection ends it.
+// migrateTenants migrates DefaultTenant and then all other tenants that lack something. A bad tenant does not keep the
+// others from it. The end of ctx or of the connection ends it.
 func (s *Store) migrateTenants(ctx context.Context, m migrations) error {
 	var bad badTenants
 	// DefaultTenant comes first, and is created if it does not exist.

@@ -64,7 +64,8 @@ func (s *Store) lockedBy(ctx context.Context, statement string, fn func(tx pgx.T
 		if err := execScript(ctx, tx, queries.Text("begin_migration")+"; "+s.server.unbounded); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, queries.Text(statement), pgx.QueryExecModeExec, lockKey("millrace migrate "+s.opts.Schema)); err != nil {
+		if _, err := tx.Exec(ctx, queries.Text(statement), pgx.QueryExecModeExec,
+			lockKey("millrace migrate "+s.opts.Schema)); err != nil {
 			return err
 		}
 		return fn(tx)
@@ -93,7 +94,8 @@ func (s *Store) controlVersion(ctx context.Context, q querier) (version int, err
 func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (schema string, version int, err error) {
 	var state tenancy.State
 	var gone bool
-	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &state, &gone)
+	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &state,
+		&gone)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		err = fmt.Errorf("%w %q", tenancy.ErrUnknown, name)
@@ -107,7 +109,8 @@ func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (sche
 
 // outdatedTenants lists the next tenants after a name that are not at this program's version, or whose schema is gone.
 func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]string, error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("outdated_tenants"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup), after)
+	rows, _ := s.pool.Query(ctx, s.control.sql("outdated_tenants"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup),
+		after)
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
@@ -115,8 +118,9 @@ func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]s
 // database's current version, 0 for a new database. The text is empty if the database is up to date.
 //
 // schema is as in Options. The SQL does what Migrate does to the control schema. It must run in one transaction, and
-// fails without effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations. It also creates
-// the table of snapshots of package aggregate. A database that is up to date may lack it, and gets it by Migrate of the owner's role.
+// fails without effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations.
+// It also creates the table of snapshots of package aggregate. A database that is up to date may lack it, and gets it
+// by Migrate of the owner's role.
 func ControlMigrations(schema string, after int) (string, error) {
 	return controlScript(schema, after, ownMigrations.control)
 }
@@ -197,7 +201,8 @@ func (s *script) add(sql string, values ...string) {
 }
 
 func (s *script) filled(sql string, values ...string) string {
-	return sqltext.Fill(sql, append(values, "{control}", sqltext.Name(s.control), "{tenant}", sqltext.Name(s.tenant))...)
+	return sqltext.Fill(sql, append(values, "{control}",
+		sqltext.Name(s.control), "{tenant}", sqltext.Name(s.tenant))...)
 }
 
 // guard adds a DO statement, whose body is quoted as a whole: no dollar quote is safe from the name of a tenant.

@@ -23,7 +23,8 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 	}
 	schema, version, asked := t.store.tenantVersion(ctx, t.store.pool, t.name)
 	switch {
-	case errors.Is(asked, tenancy.ErrUnknown), errors.Is(asked, tenancy.ErrDropped), errors.Is(asked, tenancy.ErrDropping):
+	case errors.Is(asked, tenancy.ErrUnknown), errors.Is(asked, tenancy.ErrDropped),
+		errors.Is(asked, tenancy.ErrDropping):
 		return fmt.Errorf("%w: %w", asked, err)
 	case pgerr.IsMissing(asked):
 		return t.store.missing(asked)
@@ -33,7 +34,8 @@ func (t *Tenant) absent(ctx context.Context, err error) error {
 		return fmt.Errorf("tenant %q: %w: %w", t.name, migration.Acceptable(version, len(ownMigrations.tenant)), err)
 	}
 	var exists bool
-	switch asked := t.store.pool.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, schema, "events").Scan(&exists); {
+	switch asked := t.store.pool.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, schema,
+		"events").Scan(&exists); {
 	case asked != nil:
 		return unexplained(t.name, asked, err)
 	case exists:
@@ -80,9 +82,9 @@ func (s *Store) missing(err error) error {
 	return err
 }
 
-// lacking adds to err the privilege that the role lacks for a migration of schema, and the role that has it. It never advises to give
-// the privilege to this role if another owns the schemas: a role that only runs projections must not own or alter them. Errors other
-// than a missing privilege are returned unchanged.
+// lacking adds to err the privilege that the role lacks for a migration of schema, and the role that has it. It never
+// advises to give the privilege to this role if another owns the schemas: a role that only runs projections must not
+// own or alter them. Errors other than a missing privilege are returned unchanged.
 func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		return err
@@ -113,7 +115,8 @@ func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	case !exists:
 		remedy = "run this as the role that is to own the schemas and may create them: millrace_owner of docs/roles.sql, not a role that only runs projections"
 	case usage == nil && !mayCreateSchemas:
-		remedy = fmt.Sprintf("this role owns the schemas: grant create on database %s to %s", sqltext.Name(database), sqltext.Name(role))
+		remedy = fmt.Sprintf("this role owns the schemas: grant create on database %s to %s", sqltext.Name(database),
+			sqltext.Name(role))
 	}
 	return fmt.Errorf("the role %q %s: %s: %w", role, what, remedy, err)
 }

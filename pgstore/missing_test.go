@@ -40,7 +40,8 @@ func TestMigrateSkipsATenantWhoseSchemaIsGone(t *testing.T) {
 	versions := func(want map[string]int) {
 		t.Helper()
 		for tenant, version := range want {
-			if got := one[int](t, store, "select version from millrace.tenants where tenant = $1", tenant); got != version {
+			if got := one[int](t, store, "select version from millrace.tenants where tenant = $1",
+				tenant); got != version {
 				t.Errorf("%s is at version %d, want %d", tenant, got, version)
 			}
 		}
@@ -103,10 +104,13 @@ func TestErrorSaysWhyATenantIsAbsent(t *testing.T) {
 		_, appendErr := absent.Append(ctx, "s", event.Any, someEvents(1)...)
 		_, keyedErr := absent.Append(ctx, "s", event.Exact(1).WithKey("k"), someEvents(1)...)
 		_, pollErr := store.port().Tail(tenant).Poll(ctx)
-		errs := map[string]error{"Read": read(tenant), "Absent": store.port().Absent(ctx, tenant), "Append": appendErr, "Append with a key": keyedErr,
-			"ReadAll": firstError(absent.ReadAll(ctx, event.ReadOptions{})), "ReadStream": firstError(absent.ReadStream(ctx, "s", 1)), "Poll": pollErr}
+		errs := map[string]error{"Read": read(tenant), "Absent": store.port().Absent(ctx, tenant), "Append": appendErr,
+			"Append with a key": keyedErr,
+			"ReadAll":           firstError(absent.ReadAll(ctx, event.ReadOptions{})),
+			"ReadStream":        firstError(absent.ReadStream(ctx, "s", 1)), "Poll": pollErr}
 		for what, err := range errs {
-			if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.says) || classify(err).Class != engine.Configuration {
+			if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.says) ||
+				classify(err).Class != engine.Configuration {
 				t.Errorf("%s of %s: %v", what, tenant, err)
 			}
 		}
@@ -168,10 +172,12 @@ func TestUnknownTenantsAndProjectionsAreNamed(t *testing.T) {
 		unknown[what] = call
 	}
 	for what, call := range unknown {
-		if err := call(projection.ID{Name: "other"}); !errors.Is(err, projection.ErrUnknownProjection) || errors.Is(err, tenancy.ErrUnknown) {
+		if err := call(projection.ID{Name: "other"}); !errors.Is(err, projection.ErrUnknownProjection) ||
+			errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("%s of an unknown projection: %v", what, err)
 		}
-		if err := call(projection.ID{Tenant: "unknown", Name: "known"}); !errors.Is(err, tenancy.ErrUnknown) || errors.Is(err, projection.ErrUnknownProjection) {
+		if err := call(projection.ID{Tenant: "unknown", Name: "known"}); !errors.Is(err, tenancy.ErrUnknown) ||
+			errors.Is(err, projection.ErrUnknownProjection) {
 			t.Errorf("%s of an unknown tenant: %v", what, err)
 		}
 	}
@@ -182,7 +188,8 @@ func TestSchemasOfTheServerAreRefusedByName(t *testing.T) {
 	store := openStore(t, pgtest.Database(t), Options{})
 	for _, schema := range []string{"information_schema", "pg_catalog", "pg_toast", "pg_mine", "pg", "public"} {
 		_, err := OpenPool(testContext(t), store.pool, Options{Schema: schema})
-		if err == nil || !strings.Contains(err.Error(), "Options.Schema") || !strings.Contains(err.Error(), `"`+schema+`"`) {
+		if err == nil || !strings.Contains(err.Error(), "Options.Schema") ||
+			!strings.Contains(err.Error(), `"`+schema+`"`) {
 			t.Errorf("%s: error %v", schema, err)
 		}
 	}
@@ -196,10 +203,14 @@ func TestSchemasOfTheServerAreRefusedByName(t *testing.T) {
 func TestSchemaWithForeignObjectsOfOurNamesIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	for what, theirs := range map[string]struct{ sql, name string }{
-		"a table":                  {"create table millrace.tenants (id int)", `"tenants"`},
-		"a view":                   {"create view millrace.leases as select 1 as id", `"leases"`},
-		"a function":               {"create function millrace.advance() returns int language sql as 'select 1'", `"advance"`},
-		"versions of another tool": {"create table millrace.schema_versions (version int, applied boolean)", `"schema_versions"`},
+		"a table": {"create table millrace.tenants (id int)", `"tenants"`},
+		"a view":  {"create view millrace.leases as select 1 as id", `"leases"`},
+		"a function": {
+			"create function millrace.advance() returns int language sql as 'select 1'", `"advance"`,
+		},
+		"versions of another tool": {
+			"create table millrace.schema_versions (version int, applied boolean)", `"schema_versions"`,
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			store := openStore(t, pgtest.Database(t), Options{})
@@ -208,7 +219,8 @@ func TestSchemaWithForeignObjectsOfOurNamesIsNotTakenOver(t *testing.T) {
 			const objects = "select count(*) from pg_class where relnamespace = 'millrace'::regnamespace"
 			before := one[int](t, store, objects)
 			err := store.Migrate(testContext(t))
-			if !errors.Is(err, ErrForeignSchema) || !strings.Contains(err.Error(), theirs.name) || !strings.Contains(err.Error(), `"millrace"`) {
+			if !errors.Is(err, ErrForeignSchema) || !strings.Contains(err.Error(), theirs.name) ||
+				!strings.Contains(err.Error(), `"millrace"`) {
 				t.Errorf("error %v", err)
 			}
 			if after := one[int](t, store, objects); after != before {
@@ -230,7 +242,8 @@ func TestNamesOfTheControlSchemaAreFoundInItsMigrations(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	for _, name := range controlNames(ownMigrations.control) {
-		if !one[bool](t, store, `select exists (select from pg_class where relnamespace = 'millrace'::regnamespace and relname = $1)
+		if !one[bool](t, store,
+			`select exists (select from pg_class where relnamespace = 'millrace'::regnamespace and relname = $1)
 			or exists (select from pg_proc where pronamespace = 'millrace'::regnamespace and proname = $1)`, name) {
 			t.Errorf("%s was not created", name)
 		}
@@ -287,14 +300,16 @@ func TestMigrateWithNothingToDoNeedsNoRightToCreate(t *testing.T) {
 	}
 }
 
-// The error names the right, and the role that has it. Advice to grant it to the role that runs would make an owner of that role.
+// The error names the right, and the role that has it. Advice to grant it to the role that runs would make an owner of
+// that role.
 func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	owner := openStore(t, dsn, Options{})
 	role, roleDSN := newRole(t, owner, dsn)
 	store := openStore(t, roleDSN, Options{})
-	database, ownerRole := one[string](t, owner, "select current_database()"), one[string](t, owner, "select current_user")
+	database, ownerRole := one[string](t, owner, "select current_database()"),
+		one[string](t, owner, "select current_user")
 	ctx := testContext(t)
 	var refused = func(what string, err error, parts ...string) {
 		t.Helper()
@@ -311,7 +326,8 @@ func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 		}
 	}
 	asOwner := fmt.Sprintf("run this as the role %q, which owns the schemas", ownerRole)
-	refused("no control schema", store.Migrate(ctx), fmt.Sprintf("may not create schemas in database %q", database), "run this as the role that is to own the schemas")
+	refused("no control schema", store.Migrate(ctx), fmt.Sprintf("may not create schemas in database %q", database),
+		"run this as the role that is to own the schemas")
 	mustExec(t, owner, "create schema millrace")
 	refused("a control schema of another", store.Migrate(ctx), `may not use schema "millrace"`, asOwner)
 	mustExec(t, owner, "grant usage on schema millrace to "+role)
@@ -322,7 +338,8 @@ func TestMigrateNamesTheRightThatIsMissing(t *testing.T) {
 	mustExec(t, owner, "grant all on all tables in schema millrace to "+role)
 	refused("a tenant of another", store.migrate(ctx, withMore(1)), `may not use schema "millrace_default"`, asOwner)
 	mustExec(t, owner, "grant all on schema millrace_default to "+role)
-	refused("tables of another", store.migrate(ctx, withMore(1)), `may not alter tables in schema "millrace_default"`, asOwner)
+	refused("tables of another", store.migrate(ctx, withMore(1)), `may not alter tables in schema "millrace_default"`,
+		asOwner)
 	_, err := store.CreateTenant(ctx, "new")
 	refused("a new tenant", err, fmt.Sprintf("may not create schemas in database %q", database), asOwner)
 	refused("an archive", store.ArchiveTenant(ctx, "default"), asOwner)

@@ -24,8 +24,10 @@ func TestMoveReadsOnlyItsTenant(t *testing.T) {
 	} {
 		mustExec(t, store, insert, tenants, projections, rows)
 	}
-	mustExec(t, store, "vacuum analyze millrace.projections, millrace.leases, millrace.dead_letters, millrace.parked_streams, millrace.commands, millrace.retired_projections, millrace.aliases")
-	for statement, offsets := range map[string][]any{"copy_projections": nil, "copy_dead_letters": {0, 0}, "copy_parked_streams": {0}, "copy_commands": {0, 0},
+	mustExec(t, store,
+		"vacuum analyze millrace.projections, millrace.leases, millrace.dead_letters, millrace.parked_streams, millrace.commands, millrace.retired_projections, millrace.aliases")
+	for statement, offsets := range map[string][]any{"copy_projections": nil, "copy_dead_letters": {0, 0},
+		"copy_parked_streams": {0}, "copy_commands": {0, 0},
 		"copy_retired_projections": nil, "copy_aliases": nil, "ids_of_tenant": nil} {
 		args := append([]any{pgx.QueryExecModeExec, "t100"}, offsets...)
 		var returned int64
@@ -36,7 +38,8 @@ func TestMoveReadsOnlyItsTenant(t *testing.T) {
 		})
 		for table, of := range read {
 			if returned == 0 || of.Scans > 0 || of.Rows > 5*projections*rows {
-				t.Errorf("%s: reads %+v of %s and returns %d rows\n%s", statement, of, table, returned, explain(t, store, store.control.sql(statement), args[1:]...))
+				t.Errorf("%s: reads %+v of %s and returns %d rows\n%s", statement, of, table, returned,
+					explain(t, store, store.control.sql(statement), args[1:]...))
 			}
 		}
 	}

@@ -37,7 +37,8 @@ func expire(t *testing.T, store *Store, node engine.Node) {
 		expires_at = clock_timestamp() - interval '1 s' where id = $1`, node.ID)
 }
 
-// listPeers returns what a session sees of the other nodes, in the order of their names, and checks when they beat last.
+// listPeers returns what a session sees of the other nodes, in the order of their names, and checks when they beat
+// last.
 func listPeers(t *testing.T, s *nodeSession) engine.Fleet {
 	t.Helper()
 	found := must(s.ListPeers(testContext(t)))(t)
@@ -58,7 +59,8 @@ func sortFleet(n engine.Fleet) {
 
 func lastHeartbeat(t *testing.T, store *Store, node string) time.Time {
 	t.Helper()
-	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+store.control.quoted+".nodes where id = $1", node)
+	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+store.control.quoted+
+		".nodes where id = $1", node)
 }
 
 // markedDead marks a node dead, and reports whether that had an effect.
@@ -94,7 +96,8 @@ func ensured(t *testing.T, store *Store, names ...string) []int32 {
 	must(store.plane().Ensure(testContext(t), projectionsOf([]string{projection.DefaultTenant}, names...)))(t)
 	rows := make([]int32, len(names))
 	for i, name := range names {
-		rows[i] = one[int32](t, store, "select id from millrace.projections where tenant = $1 and name = $2", projection.DefaultTenant, name)
+		rows[i] = one[int32](t, store, "select id from millrace.projections where tenant = $1 and name = $2",
+			projection.DefaultTenant, name)
 	}
 	return rows
 }
@@ -114,7 +117,9 @@ func TestListPeersReturnsTheOtherNodesThatAreAlive(t *testing.T) {
 	store := newStore(t)
 	self, plain, special, leaving, silent := aNode(), aNode(), aNode(), aNode(), aNode()
 	special.Projections, special.Tenants = []string{"q", `it's "r"`}, []string{projection.DefaultTenant, "b,{}"}
-	special.Filters = map[string]engine.TenantFilter{"q": engine.NewTenantFilter([]string{`b\*`, "x,{}*"}), `it's "r"`: engine.NewTenantFilter([]string{"it's"})}
+	special.Filters = map[string]engine.TenantFilter{
+		"q": engine.NewTenantFilter([]string{`b\*`, "x,{}*"}), `it's "r"`: engine.NewTenantFilter([]string{"it's"}),
+	}
 	watcher := present(t, store, self)
 	beating := make(map[string]*nodeSession)
 	for _, node := range []engine.Node{plain, special, leaving, silent} {
@@ -134,7 +139,8 @@ func TestListPeersReturnsTheOtherNodesThatAreAlive(t *testing.T) {
 			want.Peers = append(want.Peers, engine.Peer{ID: n.ID, Locked: true})
 		}
 		for _, n := range members {
-			want.Members = append(want.Members, engine.Member{ID: n.ID, Projections: n.Projections, Tenants: nonNil(n.Tenants), Filters: n.Filters})
+			want.Members = append(want.Members, engine.Member{ID: n.ID,
+				Projections: n.Projections, Tenants: nonNil(n.Tenants), Filters: n.Filters})
 		}
 		sortFleet(want)
 		if found := listPeers(t, s); !reflect.DeepEqual(found, want) {
@@ -145,7 +151,8 @@ func TestListPeersReturnsTheOtherNodesThatAreAlive(t *testing.T) {
 	sees(watcher, []engine.Node{plain, special}, []engine.Node{leaving}) // without reading again what they registered
 	sees(beating[special.ID], []engine.Node{self, plain}, []engine.Node{leaving})
 	sees(beating[leaving.ID], []engine.Node{self, plain, special}, nil)
-	noError(t, errors.Join(beating[silent.ID].Heartbeat(testContext(t), &engine.NodeSummary{}), beating[plain.ID].Deregister(testContext(t))))
+	noError(t, errors.Join(beating[silent.ID].Heartbeat(testContext(t), &engine.NodeSummary{}),
+		beating[plain.ID].Deregister(testContext(t))))
 	sees(watcher, []engine.Node{special, silent}, []engine.Node{leaving})
 }
 
@@ -159,7 +166,8 @@ func TestListPeersShowsTheLostLockOfANodeWhoseHeartbeatHolds(t *testing.T) {
 			_ = s.conn.PgConn().Conn().Close()
 			ctx, cancel := context.WithTimeout(testContext(t), hangs)
 			defer cancel()
-			for one[bool](t, store, "select exists (select from pg_stat_activity where pid = $1)", int32(s.conn.PgConn().PID())) && ctx.Err() == nil {
+			for one[bool](t, store, "select exists (select from pg_stat_activity where pid = $1)",
+				int32(s.conn.PgConn().PID())) && ctx.Err() == nil {
 				pause(ctx, time.Millisecond)
 			}
 		},
@@ -199,7 +207,8 @@ func TestOnlyTheNodesOwnSessionLockCounts(t *testing.T) {
 		must(apart.Exec(testContext(t), "select pg_advisory_lock($1, $2)", int32(key()>>32), int32(key())))(t)
 		for i, s := range append(imitations, present(t, beside, aNode())) {
 			wanted := []int{1, 0, 1}[i] // the nodes of the other schema see each other
-			if found := listPeers(t, s); len(found.Peers) < wanted || slices.ContainsFunc(found.Peers, func(p engine.Peer) bool { return p.ID == watcher.node.ID }) {
+			if found := listPeers(t, s); len(found.Peers) < wanted ||
+				slices.ContainsFunc(found.Peers, func(p engine.Peer) bool { return p.ID == watcher.node.ID }) {
 				t.Errorf("session %d sees %v", i, found.Peers)
 			}
 		}
@@ -208,14 +217,17 @@ func TestOnlyTheNodesOwnSessionLockCounts(t *testing.T) {
 		}
 		// The control: with its own lock the node is neither listed without it nor marked dead.
 		own := lingering(t, store, node)
-		if found := listPeers(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) || markedDead(t, watcher, node) {
-			t.Errorf("negative %v: with the lock of %s are seen %v, or it is marked dead", negative, node.ID, found.Peers)
+		if found := listPeers(t, watcher); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) ||
+			markedDead(t, watcher, node) {
+			t.Errorf("negative %v: with the lock of %s are seen %v, or it is marked dead", negative, node.ID,
+				found.Peers)
 		}
 		must(own.Exec(testContext(t), "select pg_advisory_unlock($1)", key()))(t)
 		if !markedDead(t, watcher, node) {
 			t.Errorf("negative %v: something else is taken for the lock of %s", negative, node.ID)
 		}
-		if found := listPeers(t, present(t, beside, aNode())); !slices.Contains(found.Peers, engine.Peer{ID: node.ID, Locked: true}) {
+		if found := listPeers(t, present(t, beside, aNode())); !slices.Contains(found.Peers,
+			engine.Peer{ID: node.ID, Locked: true}) {
 			t.Errorf("marking a node dead in one schema affected another schema: %v", found.Peers)
 		}
 	}
@@ -269,9 +281,11 @@ func TestNodesAreListedWithTheirLeases(t *testing.T) {
 	if err != nil || len(nodes) != 3 {
 		t.Fatal(nodes, err)
 	}
-	for i, want := range []engine.NodeRow{{Member: silent.Member(), Leases: 2, Silent: time.Minute}, {Member: leaving.Member(), Alive: true, Draining: true, Leases: 1}, {Member: idle.Member(), Alive: true}} {
+	for i, want := range []engine.NodeRow{{Member: silent.Member(), Leases: 2, Silent: time.Minute},
+		{Member: leaving.Member(), Alive: true, Draining: true, Leases: 1}, {Member: idle.Member(), Alive: true}} {
 		n := nodes[i]
-		if n.ID != want.ID || n.Alive != want.Alive || n.Draining != want.Draining || n.Leases != want.Leases || !slices.Equal(n.Projections, silent.Projections) ||
+		if n.ID != want.ID || n.Alive != want.Alive || n.Draining != want.Draining || n.Leases != want.Leases ||
+			!slices.Equal(n.Projections, silent.Projections) ||
 			n.Silent < want.Silent || n.Silent > want.Silent+hangs {
 			t.Errorf("%+v, want %+v", n, want)
 		}

@@ -17,18 +17,19 @@ import (
 
 // Without a limit, the notifier took a fifth of the append speed. Tenants that follow during a rest are sent together.
 const (
-	// notifyShare limits notifications to a tenth of the time. While they are cheap, 500 in a second stay far below that, and each is
-	// sent at once.
+	// notifyShare limits notifications to a tenth of the time. While they are cheap, 500 in a second stay far below
+	// that, and each is sent at once.
 	notifyShare = 10
-	// notifySaved is the most time without notifications that counts later. With it, events that follow each other closely after a
-	// quiet time are announced at once.
+	// notifySaved is the most time without notifications that counts later. With it, events that follow each other
+	// closely after a quiet time are announced at once.
 	notifySaved = 10 * time.Millisecond
 	// notifyRest is the longest rest after a notification, however long it took. So the delay of a wake-up stays small.
 	notifyRest = 2 * time.Millisecond
 )
 
-// restAfter returns the rest after a notification that took cost. before is the rest after the one before it, which ended the time
-// passed earlier. A result that is not positive is time saved: the next notification may be sent at once.
+// restAfter returns the rest after a notification that took cost. before is the rest after the one before it, which
+// ended the time passed earlier. A result that is not positive is time saved: the next notification may be sent at
+// once.
 func restAfter(before, passed, cost time.Duration) time.Duration {
 	return min(max(before-passed, -notifySaved)+notifyShare*cost, notifyRest)
 }
@@ -116,8 +117,8 @@ func (n *notifier) take() []string {
 	return payloads
 }
 
-// announcement returns the payload of a notification: the tenant, and in a second line the position if that is known. The name of
-// a tenant has no control characters.
+// announcement returns the payload of a notification: the tenant, and in a second line the position if that is known.
+// The name of a tenant has no control characters.
 func announcement(tenant string, position int64) string {
 	if position == engine.UnknownPosition {
 		return tenant
@@ -125,8 +126,8 @@ func announcement(tenant string, position int64) string {
 	return tenant + "\n" + strconv.FormatInt(position, 10)
 }
 
-// announced returns what a payload announces: a tenant and a position, 0 if it is not known. Writers other than stores announce only
-// the tenant.
+// announced returns what a payload announces: a tenant and a position, 0 if it is not known. Writers other than stores
+// announce only the tenant.
 func announced(payload string) (tenant string, position int64) {
 	tenant, text, _ := strings.Cut(payload, "\n")
 	number, _ := strconv.ParseUint(text, 10, 63)

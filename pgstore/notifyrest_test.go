@@ -30,7 +30,8 @@ type notification struct {
 	position int64
 }
 
-// notifying returns a notifier whose notifications take cost, and a function that closes it and returns those that it sent.
+// notifying returns a notifier whose notifications take cost, and a function that closes it and returns those that it
+// sent.
 func notifying(cost time.Duration) (*notifier, func() []notification) {
 	var sent []notification
 	n := newNotifier(&Store{})
@@ -57,7 +58,8 @@ func appendEvery(n *notifier, count int, intervals ...time.Duration) []time.Time
 func TestCheapNotificationsAreSentAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, sent := notifying(150 * time.Microsecond)
-		appended := appendEvery(n, 500, 500*time.Microsecond, 3500*time.Microsecond, 1100*time.Microsecond, 2900*time.Microsecond)
+		appended := appendEvery(n, 500, 500*time.Microsecond, 3500*time.Microsecond, 1100*time.Microsecond,
+			2900*time.Microsecond)
 		all := sent()
 		if len(all) != len(appended) {
 			t.Fatalf("%d notifications of %d appends", len(all), len(appended))
@@ -70,7 +72,8 @@ func TestCheapNotificationsAreSentAtOnce(t *testing.T) {
 	})
 }
 
-// While appends follow each other quickly, notifications are limited by their cost. Each append is announced within a rest.
+// While appends follow each other quickly, notifications are limited by their cost. Each append is announced within a
+// rest.
 func TestCostlyNotificationsAreFewAndLoseNoAppend(t *testing.T) {
 	for cost, most := range map[time.Duration]int{
 		100 * time.Microsecond: 1000 + 12, // a tenth of a second, and the time saved

@@ -23,7 +23,8 @@ type inTurn struct {
 	*Store
 	t             testing.TB
 	first, second *owner
-	// opening is that of the second batch. gone reports that it no longer waits, and passed whether it got the slot of the first.
+	// opening is that of the second batch. gone reports that it no longer waits, and passed whether it got the slot of
+	// the first.
 	opening      engine.Opening
 	gone, passed bool
 }
@@ -83,15 +84,18 @@ func (s *inTurn) mustBegin(want bool) {
 	}
 }
 
-// mustRest waits until no transaction is open, no batch is announced, and no connection is in use: those that are closed end later.
+// mustRest waits until no transaction is open, no batch is announced, and no connection is in use: those that are
+// closed end later.
 func (s *inTurn) mustRest() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(s.t), hangs)
 	defer cancel()
 	for {
 		inUse := s.pool.Stat().AcquiredConns()
-		open := one[int](s.t, s.Store, `select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'`)
-		announced := one[int](s.t, s.Store, `select count(*) from pg_locks where locktype = 'advisory' and classid::bigint = $1
+		open := one[int](s.t, s.Store,
+			`select count(*) from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'`)
+		announced := one[int](s.t, s.Store,
+			`select count(*) from pg_locks where locktype = 'advisory' and classid::bigint = $1
 			and database = (select oid from pg_database where datname = current_database())`, int64(uint32(s.control.batchClass)))
 		switch {
 		case inUse == 0 && open == 0 && announced == 0:
@@ -105,8 +109,9 @@ func (s *inTurn) mustRest() {
 
 func (o *owner) mustAdvance(want bool) {
 	o.t.Helper()
-	written := one[int](o.t, o.store, "select count(*) from public.model where position = (select max(global_seq) from "+
-		must(o.store.ForTenant(o.lease.ID.Tenant))(o.t).quoted+".events)")
+	written := one[int](o.t, o.store,
+		"select count(*) from public.model where position = (select max(global_seq) from "+
+			must(o.store.ForTenant(o.lease.ID.Tenant))(o.t).quoted+".events)")
 	if advanced := o.checkpoint() > o.lease.Checkpoint; advanced != want {
 		o.t.Errorf("%s: advanced %v, want %v, %d rows", o.lease.ID, advanced, want, written)
 	}
@@ -157,14 +162,23 @@ func TestBatchThatFailsBeginsNoOther(t *testing.T) {
 		class   engine.Class
 	}{
 		"handler": {func(*inTurn) {}, sends("select 1/0"), engine.HandlerFault},
-		"commit":  {func(s *inTurn) { mustExec(t, s.Store, deferred) }, sends("insert into public.child values (1)"), engine.HandlerFault},
+		"commit": {
+			func(s *inTurn) { mustExec(t, s.Store, deferred) }, sends("insert into public.child values (1)"),
+			engine.HandlerFault,
+		},
 		"lost lease": {func(s *inTurn) {
 			mustExec(t, s.Store, "update millrace.leases set epoch = epoch + 1 where id = $1", s.first.lease.Row)
 		}, nil, engine.LeaseLost},
-		"ended":        {func(*inTurn) {}, sendsRaw("commit and chain"), engine.HandlerFault},
-		"aborted":      {func(*inTurn) {}, sendsRaw("rollback and chain"), engine.HandlerFault},
-		"own backend":  {func(*inTurn) {}, sends("select pg_terminate_backend(pg_backend_pid())"), engine.Unclear},
-		"open results": {func(*inTurn) {}, func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1"); return err }, engine.HandlerFault},
+		"ended":       {func(*inTurn) {}, sendsRaw("commit and chain"), engine.HandlerFault},
+		"aborted":     {func(*inTurn) {}, sendsRaw("rollback and chain"), engine.HandlerFault},
+		"own backend": {func(*inTurn) {}, sends("select pg_terminate_backend(pg_backend_pid())"), engine.Unclear},
+		"open results": {
+			func(*inTurn) {}, func(ctx context.Context,
+				tx pgx.Tx) error {
+				_, err := tx.Query(ctx, "select 1")
+				return err
+			}, engine.HandlerFault,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newTurns(t)
@@ -229,7 +243,8 @@ func TestBegunBatchThatDoesNotRunIsRolledBack(t *testing.T) {
 			}
 		},
 		"failed": func(s *inTurn) {
-			wantClass(t, s.follow(writeAnd(func(context.Context, pgx.Tx) error { return errors.New("on purpose") })), engine.HandlerFault)
+			wantClass(t, s.follow(writeAnd(func(context.Context, pgx.Tx) error { return errors.New("on purpose") })),
+				engine.HandlerFault)
 		},
 		"connection lost": func(s *inTurn) {
 			mustExec(t, s.Store, "select pg_terminate_backend($1)", int32(s.opening.(*batchTx).restore.PID))
@@ -253,13 +268,15 @@ func TestBegunBatchThatDoesNotRunIsRolledBack(t *testing.T) {
 	}
 }
 
-// An operation that waits for the batches of a projection holds their advisory lock. It must not hold up the batch of another one.
+// An operation that waits for the batches of a projection holds their advisory lock. It must not hold up the batch of
+// another one.
 func TestBatchDoesNotWaitForTheLockOfTheNextOne(t *testing.T) {
 	t.Parallel()
 	s := newTurns(t)
 	operation := strange(t, s.Store)
 	must(operation.Exec(testContext(t), "begin"))(t)
-	must(operation.Exec(testContext(t), "select pg_advisory_xact_lock($1, $2)", s.control.batchClass, s.second.lease.Row))(t)
+	must(operation.Exec(testContext(t), "select pg_advisory_xact_lock($1, $2)", s.control.batchClass,
+		s.second.lease.Row))(t)
 	noError(t, s.end(write))
 	s.first.mustAdvance(true)
 	s.mustBegin(false)
@@ -279,7 +296,8 @@ func TestNothingOfAHandlerReachesTheBatchThatItsEndBegins(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(ways)) {
 		var clean, after map[string]string
-		noError(t, s.second.applyIn(testContext(t), writeAnd(func(_ context.Context, tx pgx.Tx) error { clean = state(tx); return nil }), nil, nil))
+		noError(t, s.second.applyIn(testContext(t),
+			writeAnd(func(_ context.Context, tx pgx.Tx) error { clean = state(tx); return nil }), nil, nil))
 		s.again()
 		if noError(t, s.end(writeAnd(ways[name]))); !s.begun() {
 			t.Fatalf("%s: the second batch was not begun", name)
@@ -292,7 +310,8 @@ func TestNothingOfAHandlerReachesTheBatchThatItsEndBegins(t *testing.T) {
 	}
 }
 
-// A goroutine that the handler of the first batch left behind has the transaction that the driver uses for the second one too.
+// A goroutine that the handler of the first batch left behind has the transaction that the driver uses for the second
+// one too.
 func TestGoroutineLeftBehindDoesNotReachTheBatchThatFollows(t *testing.T) {
 	t.Parallel()
 	s := newTurns(t)
@@ -303,7 +322,8 @@ func TestGoroutineLeftBehindDoesNotReachTheBatchThatFollows(t *testing.T) {
 	})))
 	s.mustBegin(true)
 	noError(t, s.follow(writeAnd(func(ctx context.Context, _ pgx.Tx) error {
-		if err := sends("insert into public.model (position) values (-1)")(ctx, left); !errors.Is(err, pgx.ErrTxClosed) {
+		if err := sends("insert into public.model (position) values (-1)")(ctx, left); !errors.Is(err,
+			pgx.ErrTxClosed) {
 			t.Error(err)
 		}
 		if _, err := left.Begin(ctx); !errors.Is(err, pgx.ErrTxClosed) {
@@ -318,7 +338,8 @@ func TestGoroutineLeftBehindDoesNotReachTheBatchThatFollows(t *testing.T) {
 func TestBatchWithSavepointsBeginsNoOther(t *testing.T) {
 	t.Parallel()
 	s := newTurns(t)
-	noError(t, s.end(writeAnd(func(ctx context.Context, tx pgx.Tx) error { return pgx.BeginFunc(ctx, tx, sendsNothing) })))
+	noError(t,
+		s.end(writeAnd(func(ctx context.Context, tx pgx.Tx) error { return pgx.BeginFunc(ctx, tx, sendsNothing) })))
 	s.mustBegin(false)
 	s.mustRest()
 	s.first.mustAdvance(true)
@@ -371,9 +392,11 @@ func TestBatchesAreNotBegunInAdvanceWhereSessionsOrHooksForbidIt(t *testing.T) {
 		"PrepareConn": hook(func(c *pgxpool.Config) {
 			c.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { return true, nil }
 		}),
-		//lint:ignore SA1019 the host's pool may still have it
-		"BeforeAcquire": hook(func(c *pgxpool.Config) { c.BeforeAcquire = func(context.Context, *pgx.Conn) bool { return true } }),
-		"AfterRelease":  hook(func(c *pgxpool.Config) { c.AfterRelease = func(*pgx.Conn) bool { return true } }),
+		"BeforeAcquire": hook(func(c *pgxpool.Config) {
+			//lint:ignore SA1019 the host's pool may still have it
+			c.BeforeAcquire = func(context.Context, *pgx.Conn) bool { return true }
+		}),
+		"AfterRelease": hook(func(c *pgxpool.Config) { c.AfterRelease = func(*pgx.Conn) bool { return true } }),
 	} {
 		if store.port().Opening(engine.ApplyOptions{}) != nil {
 			t.Errorf("%s: batches are begun in advance", name)
@@ -389,7 +412,8 @@ func (s *inTurn) again() {
 	s.t.Helper()
 	for _, o := range []*owner{s.first, s.second} {
 		o.refresh()
-		mustAppend(s.t, must(s.ForTenant(o.lease.ID.Tenant))(s.t), fmt.Sprint("s", time.Now().UnixNano()), event.Any, someEvents(1)...)
+		mustAppend(s.t, must(s.ForTenant(o.lease.ID.Tenant))(s.t), fmt.Sprint("s", time.Now().UnixNano()), event.Any,
+			someEvents(1)...)
 	}
 	s.passed = false
 	s.opens(engine.ApplyOptions{Timeout: testDeadline})

@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// fillOperations inserts operations that have ended, and three that have not: of t150's p1, which no node carries out, of its p2,
-// which holds it, and of its p3.
+// fillOperations inserts operations that have ended, and three that have not: of t150's p1, which no node carries out,
+// of its p2, which holds it, and of its p3.
 func fillOperations(t *testing.T, f *fleet) {
 	t.Helper()
 	mustExec(t, f.Store, `insert into millrace.operations (tenant, name, kind, holds, options, node, epoch, ended_at)

@@ -18,7 +18,10 @@ func TestNodeTakesTheNextOperationWhileTheFirstIsLocked(t *testing.T) {
 	defer func() { _ = session.Close(ctx) }()
 	var numbers []int64
 	for _, name := range node.Projections {
-		o := engine.NewOperation{ID: projection.ID{Tenant: projection.DefaultTenant, Name: name}, Kind: engine.OperationRebuild, Holds: []string{name}}
+		o := engine.NewOperation{
+			ID: projection.ID{Tenant: projection.DefaultTenant, Name: name}, Kind: engine.OperationRebuild,
+			Holds: []string{name},
+		}
 		numbers = append(numbers, must(store.plane().InsertOperation(ctx, o))(t))
 	}
 	tx := must(store.pool.Begin(ctx))(t)

@@ -26,7 +26,8 @@ import (
 
 var ownSeed = flag.Uint64("own.seed", 0, "the seed of the random events that appends hand over; 0: a new one")
 
-// handedOver returns a function that takes what the last append of a store gave to a resting feed, nil if that was nothing.
+// handedOver returns a function that takes what the last append of a store gave to a resting feed, nil if that was
+// nothing.
 func handedOver(t *testing.T, store *Store) func() *engine.Page {
 	t.Helper()
 	var last atomic.Pointer[engine.Page]
@@ -47,8 +48,10 @@ func preparing(t *testing.T) {
 
 // oddValue returns a JSON value that jsonb prints otherwise than it was written.
 func oddValue(r *rand.Rand, depth int) string {
-	scalars := []string{"1e5", "1.10", "-0", "0.0", "1E-7", "-0.00e3", "123456789012345678901234567890.10", "12e+2", "true", "null", ` "a" `, `"\u00e4\ud83d\ude00"`,
-		`"\\\"\/\b\f\n\r\t"`, `"\u2028<&>\u007f"`, `"ä😀"`, `""`, "[ ]", "{ }", `"` + strings.Repeat("x", r.IntN(300)) + `"`}
+	scalars := []string{"1e5", "1.10", "-0", "0.0", "1E-7", "-0.00e3", "123456789012345678901234567890.10", "12e+2",
+		"true", "null", ` "a" `, `"\u00e4\ud83d\ude00"`,
+		`"\\\"\/\b\f\n\r\t"`, `"\u2028<&>\u007f"`, `"ä😀"`, `""`, "[ ]", "{ }", `"` + strings.Repeat("x", r.IntN(300)) +
+			`"`}
 	n := r.IntN(4)
 	parts := make([]string, n)
 	switch pick := r.IntN(4); {
@@ -69,7 +72,10 @@ func oddValue(r *rand.Rand, depth int) string {
 
 func oddEvent(r *rand.Rand) event.Event {
 	texts := []string{"", "x", "ä😀", `"\`, "a b\n"}
-	e := event.Event{Type: "Odd" + texts[r.IntN(len(texts))], CausationID: texts[r.IntN(len(texts))], CorrelationID: texts[r.IntN(len(texts))]}
+	e := event.Event{
+		Type: "Odd" + texts[r.IntN(len(texts))], CausationID: texts[r.IntN(len(texts))],
+		CorrelationID: texts[r.IntN(len(texts))],
+	}
 	if r.IntN(8) > 0 {
 		e.Body = json.RawMessage(oddValue(r, 3))
 	}
@@ -120,8 +126,10 @@ func TestOwnEventsAreWhatAReadReturns(t *testing.T) {
 				continue
 			}
 			handed++
-			want := must(tenant.readPage(testContext(t), engine.ReadRange{After: at, UpTo: maxPosition, Limit: 100, MaxBytes: tailBytes}))(t)
-			if !reflect.DeepEqual(got.Events, want.Events) || got.Incarnation != want.Incarnation || got.Bytes != want.Bytes {
+			want := must(tenant.readPage(testContext(t),
+				engine.ReadRange{After: at, UpTo: maxPosition, Limit: 100, MaxBytes: tailBytes}))(t)
+			if !reflect.DeepEqual(got.Events, want.Events) || got.Incarnation != want.Incarnation ||
+				got.Bytes != want.Bytes {
 				t.Fatalf("%s: handed over was\n%+v\nand read\n%+v", name, got, want)
 			}
 			at = result.Last()
@@ -139,7 +147,9 @@ func TestAppendsHandOverOnlySmallEventsToFeedsThatRest(t *testing.T) {
 	ctx := testContext(t)
 	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
 	var rests atomic.Bool
-	t.Cleanup(store.port().OnWake(engine.Waker{Rests: func(string) bool { return rests.Load() }, Wake: func(string, int64, *engine.Page) {}}))
+	t.Cleanup(store.port().OnWake(engine.Waker{
+		Rests: func(string) bool { return rests.Load() }, Wake: func(string, int64, *engine.Page) {},
+	}))
 	var last atomic.Pointer[engine.Page]
 	t.Cleanup(store.port().OnWake(engine.Waker{Wake: func(_ string, _ int64, own *engine.Page) { last.Store(own) }}))
 	text := func(n int) event.Event {
@@ -177,7 +187,10 @@ func TestAppendsHandOverOnlySmallEventsToFeedsThatRest(t *testing.T) {
 		{"a version conflict", append(event.Exact(7), text(1)), true, 0},
 		{"a large event", append(event.Any, text(ownBytes)), true, 0},
 		{"many small events", append(event.Any, slices.Repeat([]event.Event{text(100)}, 60)...), true, 0},
-		{"large headers", append(event.Any, event.Event{Type: "T", Headers: map[string]string{"h": strings.Repeat("x", ownBytes)}}), true, 0},
+		{
+			"large headers", append(event.Any,
+				event.Event{Type: "T", Headers: map[string]string{"h": strings.Repeat("x", ownBytes)}}), true, 0,
+		},
 		{"a large id", append(event.Any, event.Event{Type: "T", CausationID: strings.Repeat("x", ownBytes)}), true, 0},
 		{"a short number with many digits", append(event.Any, event.Event{Type: "T", Body: []byte(`1e9000`)}), true, 0},
 		{"a transaction of the caller", inTx, true, 0},
@@ -257,7 +270,8 @@ func TestTailTakesOwnEventsOnlyIfTheyFollowTheMark(t *testing.T) {
 	takes := func(page *engine.Page) {
 		t.Helper()
 		u, taken := f.tail.Take(page)
-		if !taken || u.From != f.mark || u.Mark != page.Events[1].Position || u.Again != 0 || u.Held != nil || u.More || u.Incarnation != f.in {
+		if !taken || u.From != f.mark || u.Mark != page.Events[1].Position || u.Again != 0 || u.Held != nil || u.More ||
+			u.Incarnation != f.in {
 			t.Fatalf("taken: %v, %+v after %d", taken, u, f.mark)
 		}
 		f.mark = u.Mark
@@ -288,7 +302,8 @@ func TestTailTakesOwnEventsOnlyIfTheyFollowTheMark(t *testing.T) {
 	f.untilHeld(t, 11)
 	refuses("beyond an open append that is waited for", beyond)
 	commit(t, tx)
-	closed := must(store.tenant.readPage(testContext(t), engine.ReadRange{After: 11, UpTo: 12, Limit: 10, MaxBytes: tailBytes}))(t)
+	closed := must(store.tenant.readPage(testContext(t),
+		engine.ReadRange{After: 11, UpTo: 12, Limit: 10, MaxBytes: tailBytes}))(t)
 	refuses("while a gap is waited for", &closed)
 	f.untilMark(t, 14)
 	takes(appended()) // 15, 16
@@ -317,7 +332,8 @@ func TestEventsOfALostServerAreNotTaken(t *testing.T) {
 	store.pool.Reset()
 	f := followTail(t, store, projection.DefaultTenant)
 	if f.mark+1 != lost.Events[0].Position {
-		t.Fatalf("the mark is %d, and the lost event was at %d: the test shows nothing", f.mark, lost.Events[0].Position)
+		t.Fatalf("the mark is %d, and the lost event was at %d: the test shows nothing", f.mark,
+			lost.Events[0].Position)
 	}
 	if _, taken := f.tail.Take(lost); taken {
 		t.Error("a lost event is taken")
@@ -349,7 +365,8 @@ func TestOwnEventsAndReadsLoseNothing(t *testing.T) {
 	for w := range 4 {
 		writers.Go(func() {
 			for range 150 {
-				if _, err := store.Append(ctx, fmt.Sprint("own", w), event.Any, someEvents(1+rand.IntN(3))...); err != nil {
+				if _, err := store.Append(ctx, fmt.Sprint("own", w), event.Any,
+					someEvents(1+rand.IntN(3))...); err != nil {
 					failed.Store(&err)
 				}
 				pause(ctx, time.Duration(rand.IntN(3))*time.Millisecond)

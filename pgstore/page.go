@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
-// pageRead reads a page of events by a statement with the columns of read_tail.sql. Its third argument is the largest number of events.
+// pageRead reads a page of events by a statement with the columns of read_tail.sql. Its third argument is the largest
+// number of events.
 type pageRead struct {
 	tenant *Tenant
 	// run sends a statement, and passes its rows to decode.
@@ -26,8 +27,8 @@ type pageRead struct {
 // pageLimit is the place of the limit among the arguments of a statement.
 const pageLimit = 2
 
-// page reads a page. It ends before an event that cannot be read, unless that is the first one: then it is the only one, without its
-// body. So an event that the server cannot print keeps no other from being read.
+// page reads a page. It ends before an event that cannot be read, unless that is the first one: then it is the only
+// one, without its body. So an event that the server cannot print keeps no other from being read.
 func (r pageRead) page(ctx context.Context, sql string, args [][]byte) (wire.Events, error) {
 	read, err := r.once(ctx, sql, args)
 	if err == nil || !pgerr.OfValue(err) {
@@ -50,7 +51,8 @@ func (r pageRead) narrowed(ctx context.Context, sql string, args [][]byte, err e
 		return wire.Events{}, err // no single event is the cause
 	}
 	e := &first.List[0]
-	alone, aloneErr := r.once(ctx, r.tenant.sql("read_tail"), [][]byte{wire.Int(e.Position - 1), wire.Int(e.Position), wire.Int(1)})
+	alone, aloneErr := r.once(ctx, r.tenant.sql("read_tail"),
+		[][]byte{wire.Int(e.Position - 1), wire.Int(e.Position), wire.Int(1)})
 	switch {
 	case aloneErr == nil && len(alone.List) == 0:
 		return wire.Events{}, err // the event was deleted meanwhile
@@ -63,7 +65,9 @@ func (r pageRead) narrowed(ctx context.Context, sql string, args [][]byte, err e
 	if pgerr.LimitExceeded(aloneErr) {
 		aloneErr = backoff.Permanent(aloneErr) // each try would make the server build 1 GB again
 	}
-	e.Unreadable = &event.UnreadableError{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Err: aloneErr}
+	e.Unreadable = &event.UnreadableError{
+		Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Err: aloneErr,
+	}
 	first.Truncated = true
 	return first, nil
 }

@@ -22,7 +22,8 @@ import (
 // foreign inserts an event by SQL, as another program does.
 func foreign(t *testing.T, store *Store, stream, eventType, body string) (position int64) {
 	t.Helper()
-	return one[int64](t, store, `with s as (insert into millrace_default.streams as s (stream_id, version) values ($1, 1)
+	return one[int64](t, store,
+		`with s as (insert into millrace_default.streams as s (stream_id, version) values ($1, 1)
 		on conflict (stream_id) do update set version = s.version + 1 returning version)
 		insert into millrace_default.events (stream_id, stream_version, type, body) select $1::text, version, $2, $3::text::jsonb from s
 		returning global_seq`, stream, eventType, body)
@@ -33,7 +34,8 @@ func damaged(t *testing.T, store *Store, stream, eventType string) (position int
 	t.Helper()
 	mustExec(t, store, "alter table millrace_default.events alter column body set storage external")
 	position = foreign(t, store, stream, eventType, `"`+strings.Repeat("x", 5000)+`"`)
-	toast := one[string](t, store, "select reltoastrelid::regclass::text from pg_class where oid = 'millrace_default.events'::regclass")
+	toast := one[string](t, store,
+		"select reltoastrelid::regclass::text from pg_class where oid = 'millrace_default.events'::regclass")
 	mustExec(t, store, fmt.Sprintf(`set allow_system_table_mods = on;
 		update pg_class set relkind = 'r' where oid = '%[1]s'::regclass; delete from %[1]s where chunk_id = (select max(chunk_id) from %[1]s);
 		update pg_class set relkind = 't' where oid = '%[1]s'::regclass; reset allow_system_table_mods`, toast), pgx.QueryExecModeSimpleProtocol)
@@ -63,7 +65,8 @@ func TestPageEndsBeforeAnEventThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	for i := range 7 {
-		insert := []func(*testing.T, *Store, string, string) int64{plain, plain, damaged, plain, damaged, damaged, plain}[i]
+		insert := []func(*testing.T, *Store, string,
+			string) int64{plain, plain, damaged, plain, damaged, damaged, plain}[i]
 		insert(t, store, "s", fmt.Sprintf("T%d", i%3))
 	}
 	all := engine.ReadRange{UpTo: 7, Limit: 100, MaxBytes: 1 << 20}
@@ -71,12 +74,22 @@ func TestPageEndsBeforeAnEventThatCannotBeRead(t *testing.T) {
 		r    engine.ReadRange
 		want []string
 	}{
-		"all":              {all, []string{"1 2 to 2", "3! to 3", "4 to 4", "5! to 5", "6! to 6", "7 to 7"}},
-		"one at a time":    {engine.ReadRange{UpTo: 7, Limit: 1}, []string{"1 to 1", "2 to 2", "3! to 3", "4 to 4", "5! to 5", "6! to 6", "7 to 7"}},
+		"all": {all, []string{"1 2 to 2", "3! to 3", "4 to 4", "5! to 5", "6! to 6", "7 to 7"}},
+		"one at a time": {
+			engine.ReadRange{UpTo: 7, Limit: 1}, []string{"1 to 1",
+				"2 to 2", "3! to 3", "4 to 4", "5! to 5", "6! to 6", "7 to 7"},
+		},
 		"types without it": {engine.ReadRange{UpTo: 7, Limit: 100, Types: []string{"T0"}}, []string{"1 4 7 to 7"}},
-		"types with it":    {engine.ReadRange{UpTo: 7, Limit: 100, Types: []string{"T1", "T0"}}, []string{"1 2 4 to 4", "5! to 5", "7 to 7"}},
-		"a partition":      {engine.ReadRange{UpTo: 7, Limit: 100, Share: partition.Share{Range: partition.RangeOf(partition.Of(partition.Slot("s"), 2), 2)}}, []string{"1 2 to 2", "3! to 3", "4 to 4", "5! to 5", "6! to 6", "7 to 7"}},
-		"up to it":         {engine.ReadRange{UpTo: 3, Limit: 100}, []string{"1 2 to 2", "3! to 3"}},
+		"types with it": {
+			engine.ReadRange{UpTo: 7, Limit: 100, Types: []string{"T1", "T0"}},
+			[]string{"1 2 4 to 4", "5! to 5", "7 to 7"},
+		},
+		"a partition": {
+			engine.ReadRange{UpTo: 7, Limit: 100,
+				Share: partition.Share{Range: partition.RangeOf(partition.Of(partition.Slot("s"), 2), 2)}},
+			[]string{"1 2 to 2", "3! to 3", "4 to 4", "5! to 5", "6! to 6", "7 to 7"},
+		},
+		"up to it": {engine.ReadRange{UpTo: 3, Limit: 100}, []string{"1 2 to 2", "3! to 3"}},
 	} {
 		r := c.r
 		var got []string
@@ -98,14 +111,17 @@ func TestEventThatIsTooLargeIsReadWithoutItsBody(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
 	large := foreign(t, store, "s", "huge", "["+strings.TrimSuffix(strings.Repeat("1e131071,", 9000), ",")+"]")
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
-	page := must(store.port().Read(testContext(t), "default", engine.ReadRange{After: large - 1, UpTo: large + 1, Limit: 100}))(t)
+	page := must(store.port().Read(testContext(t), "default",
+		engine.ReadRange{After: large - 1, UpTo: large + 1, Limit: 100}))(t)
 	var unreadable *event.UnreadableError
 	var permanent *backoff.PermanentError
 	e := page.Events[0]
-	if len(page.Events) != 1 || page.To != large || e.Position != large || e.Stream != "s" || e.Version != 3 || e.Type != "huge" || e.Body != nil {
+	if len(page.Events) != 1 || page.To != large || e.Position != large || e.Stream != "s" || e.Version != 3 ||
+		e.Type != "huge" || e.Body != nil {
 		t.Errorf("page %s with %+v", shape(page), e)
 	}
-	if !errors.As(e.Unreadable, &unreadable) || unreadable.Position != large || unreadable.Stream != "s" || !pgerr.Is(e.Unreadable, "54000") ||
+	if !errors.As(e.Unreadable, &unreadable) || unreadable.Position != large || unreadable.Stream != "s" ||
+		!pgerr.Is(e.Unreadable, "54000") ||
 		!errors.As(e.Unreadable, &permanent) {
 		t.Errorf("error %v", e.Unreadable)
 	}
@@ -129,7 +145,9 @@ func TestReadersGoOnAfterAnEventThatCannotBeRead(t *testing.T) {
 			got = append(got, shape(engine.Page{Events: []event.Envelope{e}, To: e.Version}))
 			var unreadable *event.UnreadableError
 			doing, _, _ := strings.Cut(name, ",")
-			if e.Position == 2 && (!errors.As(err, &unreadable) || unreadable != e.Unreadable || e.Body != nil || e.Time.IsZero() || !strings.Contains(err.Error(), doing)) ||
+			if e.Position == 2 && (!errors.As(err, &unreadable) ||
+				unreadable != e.Unreadable || e.Body != nil || e.Time.IsZero() ||
+				!strings.Contains(err.Error(), doing)) ||
 				e.Position != 2 && err != nil {
 				t.Errorf("%s: event %+v, error %v", name, e, err)
 			}
@@ -170,7 +188,8 @@ func TestReadThatFailsForAnotherReasonBlamesNoEvent(t *testing.T) {
 	store := newStore(t)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
 	calls, outOfMemory := 0, error(&pgconn.PgError{Code: pgerr.OutOfMemory})
-	r := pageRead{tenant: store.tenant, run: func(context.Context, string, [][]byte, func(*pgconn.ResultReader) error) error {
+	r := pageRead{tenant: store.tenant, run: func(context.Context,
+		string, [][]byte, func(*pgconn.ResultReader) error) error {
 		calls++
 		return outOfMemory
 	}}
@@ -179,14 +198,16 @@ func TestReadThatFailsForAnotherReasonBlamesNoEvent(t *testing.T) {
 	}
 }
 
-// The read of the event alone meets what the first read did not: the event was deleted, or the server is short of memory.
+// The read of the event alone meets what the first read did not: the event was deleted, or the server is short of
+// memory.
 func TestEventIsBlamedOnlyIfItsOwnReadFails(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	read := func(states ...string) (wire.Events, error) {
 		calls := 0
-		r := pageRead{tenant: store.tenant, run: func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
+		r := pageRead{tenant: store.tenant, run: func(ctx context.Context,
+			sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 			state := states[calls]
 			if calls++; state == "deleted" {
 				mustExec(t, store, "delete from millrace_default.events")
@@ -206,7 +227,8 @@ func TestEventIsBlamedOnlyIfItsOwnReadFails(t *testing.T) {
 			t.Errorf("%s: %+v, %v", state, read, err)
 		}
 	}
-	if read, err := read(pgerr.OutOfMemory, "", ""); err != nil || len(read.List) != 1 || read.List[0].Unreadable != nil {
+	if read, err := read(pgerr.OutOfMemory, "", ""); err != nil || len(read.List) != 1 ||
+		read.List[0].Unreadable != nil {
 		t.Errorf("%+v, %v, want the event", read, err)
 	}
 	if read, err := read("54000", "", "deleted"); !pgerr.Is(err, "54000") {

@@ -27,8 +27,8 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// BenchmarkCatchUpOfPartitions reads all events, once for each of n partitions: what each reads beyond its own events is what
-// partitions cost. The metrics are those of the whole projection, divided by the number of events.
+// BenchmarkCatchUpOfPartitions reads all events, once for each of n partitions: what each reads beyond its own events
+// is what partitions cost. The metrics are those of the whole projection, divided by the number of events.
 func BenchmarkCatchUpOfPartitions(b *testing.B) {
 	const events, streams = 100_000, 1000
 	var received atomic.Int64
@@ -46,7 +46,8 @@ func BenchmarkCatchUpOfPartitions(b *testing.B) {
 	statistics := func() (active float64, pages int64) {
 		mustExec(b, store, "select pg_stat_force_next_flush()")
 		mustExec(b, store, "select pg_stat_clear_snapshot()")
-		if err := store.pool.QueryRow(b.Context(), "select active_time, blks_hit + blks_read from pg_stat_database where datname = current_database()").Scan(&active, &pages); err != nil {
+		if err := store.pool.QueryRow(b.Context(),
+			"select active_time, blks_hit + blks_read from pg_stat_database where datname = current_database()").Scan(&active, &pages); err != nil {
 			b.Fatal(err)
 		}
 		return active, pages

@@ -26,7 +26,8 @@ type partitionRow struct {
 
 func rowsOf(t testing.TB, store *Store, tenant, name string) []partitionRow {
 	t.Helper()
-	rows := must(store.pool.Query(testContext(t), `select partition, partitions, slot_from, slot_to, exists (select from millrace.leases l where l.id = p.id)
+	rows := must(store.pool.Query(testContext(t),
+		`select partition, partitions, slot_from, slot_to, exists (select from millrace.leases l where l.id = p.id)
 		from millrace.projections p where tenant = $1 and name = $2 order by partition`, tenant, name))(t)
 	return must(pgx.CollectRows(rows, pgx.RowToStructByPos[partitionRow]))(t)
 }
@@ -35,14 +36,16 @@ func TestPartitionsOfANewProjectionShareAllSlotsAndOneToken(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	newTenant(t, store, "other")
-	list := []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3}, {Tenant: "other", Name: "p", Partitions: 16}, {Tenant: "other", Name: "q"},
+	list := []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3},
+		{Tenant: "other", Name: "p", Partitions: 16}, {Tenant: "other", Name: "q"},
 		{Tenant: "unknown", Name: "p", Partitions: 4}}
 	must(store.plane().Ensure(testContext(t), list))(t)
 	for i := range list {
 		list[i].Partitions = 7 // a later release has other numbers; the rows that exist stay
 	}
 	must(store.plane().Ensure(testContext(t), list))(t)
-	for _, want := range []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3}, {Tenant: "other", Name: "p", Partitions: 16}, {Tenant: "other", Name: "q", Partitions: 1}} {
+	for _, want := range []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3},
+		{Tenant: "other", Name: "p", Partitions: 16}, {Tenant: "other", Name: "q", Partitions: 1}} {
 		rows, next := rowsOf(t, store, want.Tenant, want.Name), int32(0)
 		if len(rows) != want.Partitions {
 			t.Fatalf("%+v has the rows %+v", want, rows)
@@ -52,7 +55,8 @@ func TestPartitionsOfANewProjectionShareAllSlotsAndOneToken(t *testing.T) {
 			if want.Partitions == 1 {
 				number = 0
 			}
-			if row.Partition != number || int(row.Partitions) != want.Partitions || row.SlotFrom != next || !row.Leased {
+			if row.Partition != number || int(row.Partitions) != want.Partitions || row.SlotFrom != next ||
+				!row.Leased {
 				t.Errorf("row %d of %+v is %+v", i, want, row)
 			}
 			next = row.SlotTo
@@ -60,7 +64,9 @@ func TestPartitionsOfANewProjectionShareAllSlotsAndOneToken(t *testing.T) {
 		if next != partition.Slots {
 			t.Errorf("the slots of %+v end at %d", want, next)
 		}
-		if n := one[int](t, store, "select count(distinct token) from millrace.projections where tenant = $1 and name = $2", want.Tenant, want.Name); n != 1 {
+		if n := one[int](t, store,
+			"select count(distinct token) from millrace.projections where tenant = $1 and name = $2", want.Tenant,
+			want.Name); n != 1 {
 			t.Errorf("%+v has %d tokens", want, n)
 		}
 	}
@@ -105,7 +111,8 @@ func TestReleasesWithDifferentNumbersOfPartitionsDoNotMix(t *testing.T) {
 func TestSlotsInSQLAreThoseOfGo(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	odd := []string{"", "a", "order-1", "Ä", "日本", "😀", "e\u0301", "\\", "'", `"`, "x'; drop table events; --", `\x41`, "%s", " ", "\t\n\r", strings.Repeat("x", 1024),
+	odd := []string{"", "a", "order-1", "Ä", "日本", "😀", "e\u0301", "\\", "'", `"`, "x'; drop table events; --", `\x41`,
+		"%s", " ", "\t\n\r", strings.Repeat("x", 1024),
 		strings.Repeat("ü", 512), "\u202e", "\ufeff", "\U0010ffff"}
 	insert := `insert into millrace_default.events (stream_id, stream_version, type, body)
 		select s, coalesce((select max(stream_version) from millrace_default.events where stream_id = s), 0) + 1, 'T', '{}' from unnest($1::text[]) s returning stream_id, slot`
@@ -128,7 +135,8 @@ func TestSlotsInSQLAreThoseOfGo(t *testing.T) {
 		}
 	}
 	check(t, odd)
-	text := rapid.StringN(0, -1, 1024).Filter(func(s string) bool { return !strings.Contains(s, "\x00") && strings.ToValidUTF8(s, "") == s })
+	text := rapid.StringN(0, -1,
+		1024).Filter(func(s string) bool { return !strings.Contains(s, "\x00") && strings.ToValidUTF8(s, "") == s })
 	rapid.Check(t, func(t *rapid.T) {
 		check(t, rapid.SliceOfNDistinct(text, 1, 20, rapid.ID[string]).Draw(t, "streams"))
 	})
@@ -137,7 +145,8 @@ func TestSlotsInSQLAreThoseOfGo(t *testing.T) {
 func TestForeignWritersCannotChooseASlot(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	_, err := store.pool.Exec(testContext(t), "insert into millrace_default.events (slot, stream_id, stream_version, type, body) values (5, 's', 1, 'T', '{}')")
+	_, err := store.pool.Exec(testContext(t),
+		"insert into millrace_default.events (slot, stream_id, stream_version, type, body) values (5, 's', 1, 'T', '{}')")
 	if err == nil || !strings.Contains(err.Error(), "slot") {
 		t.Errorf("a slot was inserted: %v", err)
 	}
@@ -160,9 +169,13 @@ func TestReadsOfAShareHaveItsEventsOnly(t *testing.T) {
 		share := partition.Share{Range: partition.RangeOf(rapid.IntRange(1, n).Draw(t, "partition"), n)}
 		for from := share.From; rapid.Bool().Draw(t, "passed") && from < share.To; from += (share.To-share.From)/5 + 1 {
 			to := min(share.To, from+(share.To-share.From)/5)
-			share.Passed = append(share.Passed, partition.Passed{Range: partition.Range{From: from, To: to}, Position: rapid.Int64Range(0, head).Draw(t, "up to")})
+			share.Passed = append(share.Passed, partition.Passed{Range: partition.Range{From: from, To: to},
+				Position: rapid.Int64Range(0, head).Draw(t, "up to")})
 		}
-		r := engine.ReadRange{UpTo: rapid.Int64Range(0, head).Draw(t, "up to"), Share: share, Limit: rapid.IntRange(1, 3000).Draw(t, "limit"), MaxBytes: 1 << 20}
+		r := engine.ReadRange{
+			UpTo: rapid.Int64Range(0, head).Draw(t, "up to"), Share: share,
+			Limit: rapid.IntRange(1, 3000).Draw(t, "limit"), MaxBytes: 1 << 20,
+		}
 		if rapid.Bool().Draw(t, "types") {
 			r.Types = []string{"T1", "T2"}
 		}
@@ -192,9 +205,11 @@ func TestLeaseHasTheShareOfItsPartition(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	must(store.plane().Ensure(testContext(t), []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 3}}))(t)
-	mustExec(t, store, `update millrace.projections set passed_from = '{89478485, 100000000}', passed_to = '{90000000, 100000005}', passed_upto = '{500, 70}' where partition = 2`)
+	mustExec(t, store,
+		`update millrace.projections set passed_from = '{89478485, 100000000}', passed_to = '{90000000, 100000005}', passed_upto = '{500, 70}' where partition = 2`)
 	mustExec(t, store, `update millrace.leases set checkpoint = 70`)
-	leases := must(claimFree(testContext(t), store, engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}, 10))(t)
+	leases := must(claimFree(testContext(t), store,
+		engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Minute}, 10))(t)
 	if len(leases) != 3 {
 		t.Fatalf("claimed %+v", leases)
 	}
@@ -209,8 +224,8 @@ func TestLeaseHasTheShareOfItsPartition(t *testing.T) {
 	}
 }
 
-// There is no index on slot: each partition reads all pages of the table. Sorting would read all of them for each page of
-// events.
+// There is no index on slot: each partition reads all pages of the table. Sorting would read all of them for each page
+// of events.
 func TestReadsOfAShareAreInOrderOfThePrimaryKey(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -225,7 +240,8 @@ func TestReadsOfAShareAreInOrderOfThePrimaryKey(t *testing.T) {
 			for _, types := range [][]string{{}, {"T1", "T2"}} {
 				slots := partition.RangeOf(2, n)
 				for _, upTo := range []int64{math.MaxInt64, 60_000} {
-					plan := explain(t, store, store.tenant.sql("read_share"), 50_000, upTo, 500, slots.From, slots.To, types)
+					plan := explain(t, store, store.tenant.sql("read_share"), 50_000, upTo, 500, slots.From, slots.To,
+						types)
 					if !strings.Contains(plan, "Index Scan using events_pkey") || strings.Contains(plan, "Sort") {
 						t.Errorf("partition 2 of %d, analyzed %v:\n%s", n, analyzed, plan)
 					}

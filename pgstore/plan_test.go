@@ -16,7 +16,8 @@ import (
 // explain returns the plan of a statement as it is planned with these arguments.
 func explain(t *testing.T, store *Store, sql string, args ...any) string {
 	t.Helper()
-	rows := must(store.pool.Query(testContext(t), "explain (costs off) "+sql, append([]any{pgx.QueryExecModeExec}, args...)...))(t)
+	rows := must(store.pool.Query(testContext(t), "explain (costs off) "+
+		sql, append([]any{pgx.QueryExecModeExec}, args...)...))(t)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatalf("%s: %v", sql, err)
@@ -29,25 +30,35 @@ func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 	t.Parallel()
 	const letters = 100_000
 	d := newDrawer(t, 1)
-	mustExec(t, d.store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, replays, first_failed_at, last_failed_at)
+	mustExec(t, d.store,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, replays, first_failed_at, last_failed_at)
 		select $1, n, 's' || n % 1000, n, 'T', 'bad', '', 5, n % 7, now(), now() - make_interval(secs => $2 - n) from generate_series(4, $2 + 3) n`, d.lease.Row, letters)
-	mustExec(t, d.store, "insert into millrace.parked_streams (projection_id, stream_id) select $1, 'other' || n from generate_series(1, 1000) n", d.lease.Row)
+	mustExec(t, d.store,
+		"insert into millrace.parked_streams (projection_id, stream_id) select $1, 'other' || n from generate_series(1, 1000) n", d.lease.Row)
 	policy := projection.ReplayPolicy{Interval: time.Hour, MaxReplays: 5, Factor: 1, Cap: time.Hour}
 	l, c := d.lease, d.store.control
 	last := one[int64](t, d.store, "select id from millrace.dead_letters where position = $1", letters)
 	var replay, discard, other int64
 	for kind, command := range map[string]*int64{"replay": &replay, "discard": &discard} {
-		*command = one[int64](t, d.store, "insert into millrace.commands (projection_id, kind, dead_letter_ids, max_events) values ($1, $2, array[$3::bigint], 1) returning id", l.Row, kind, last)
+		*command = one[int64](t, d.store,
+			"insert into millrace.commands (projection_id, kind, dead_letter_ids, max_events) values ($1, $2, array[$3::bigint], 1) returning id", l.Row, kind, last)
 	}
-	other = one[int64](t, d.store, "insert into millrace.commands (projection_id, kind, error, max_events) values ($1, 'replay', 'no such error', 1) returning id", l.Row)
+	other = one[int64](t, d.store,
+		"insert into millrace.commands (projection_id, kind, error, max_events) values ($1, 'replay', 'no such error', 1) returning id", l.Row)
 	statements := map[string]struct {
 		sql  string
 		args []any
 	}{
 		"next_due":     {c.sql("due_replays"), []any{l.Row, policy.MaxReplays, "", false}},
 		"open_command": {c.sql("open_command"), []any{replay, l.Row}},
-		"next":         {c.sql("next_dead_letter"), []any{l.Row, replay, int64(letters), int64(letters), []int64{last}, nil, nil, nil}},
-		"discard":      {c.sql("discard_dead_letters"), []any{l.Row, discard, int64(letters), int64(letters), []int64{last}, nil, nil, nil, 1}},
+		"next": {
+			c.sql("next_dead_letter"), []any{l.Row,
+				replay, int64(letters), int64(letters), []int64{last}, nil, nil, nil},
+		},
+		"discard": {
+			c.sql("discard_dead_letters"), []any{l.Row,
+				discard, int64(letters), int64(letters), []int64{last}, nil, nil, nil, 1},
+		},
 	}
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
@@ -63,14 +74,16 @@ func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 					return err
 				})["dead_letters"]
 				if read.Scans > 0 || read.Rows > 50 {
-					t.Errorf("%s, analyzed %v, %s: %+v\n%s", name, analyzed, mode, read, explain(t, d.store, s.sql, s.args...))
+					t.Errorf("%s, analyzed %v, %s: %+v\n%s", name, analyzed, mode, read,
+						explain(t, d.store, s.sql, s.args...))
 				}
 			}
 		}
 	}
 	// The control: a replay by a part of the error reads them all.
 	if read := readBy(t, d.store, "select", func(tx pgx.Tx) error {
-		_, err := tx.Exec(testContext(t), c.sql("next_dead_letter"), l.Row, other, 1, int64(1)<<60, nil, nil, nil, "no such error")
+		_, err := tx.Exec(testContext(t), c.sql("next_dead_letter"), l.Row, other, 1, int64(1)<<60, nil, nil, nil,
+			"no such error")
 		return err
 	}); read["dead_letters"].Rows < letters {
 		t.Errorf("the control reads %+v", read)
@@ -99,14 +112,20 @@ func TestAutomaticReplaysTakeTheDeadLetterThatIsDueFirst(t *testing.T) {
 	found := 0
 	for round := range 60 {
 		mustExec(t, d.store, "truncate millrace.dead_letters, millrace.parked_streams")
-		mustExec(t, d.store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, blocked_by_stream, state, error, stack, attempts, replays, first_failed_at, last_failed_at)
+		mustExec(t, d.store,
+			`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, blocked_by_stream, state, error, stack, attempts, replays, first_failed_at, last_failed_at)
 			select $1, n, 's' || (random() * 5)::int, n, 'T', random() < 0.3, (array['parked', 'parked', 'replaying', 'resolved', 'discarded'])[1 + floor(random() * 5)],
 			       (array['bad', 'worse'])[1 + floor(random() * 2)], '', 5, floor(random() * 6), now(), now() - make_interval(secs => random() * 600) from generate_series(1, $2) n`, d.lease.Row, 1+round)
-		mustExec(t, d.store, "insert into millrace.parked_streams (projection_id, stream_id) select $1, 's' || n from generate_series(1, 3) n", d.lease.Row)
-		for _, policy := range [][]any{{5, 60.0, 2.0, 300.0, ""}, {3, 60.0, 1.0, 60.0, "worse"}, {math.MaxInt32, 10.0, 3.0, 3600.0, "bad"}} {
+		mustExec(t, d.store,
+			"insert into millrace.parked_streams (projection_id, stream_id) select $1, 's' || n from generate_series(1, 3) n", d.lease.Row)
+		for _, policy := range [][]any{{5, 60.0, 2.0, 300.0, ""}, {3, 60.0, 1.0, 60.0, "worse"},
+			{math.MaxInt32, 10.0, 3.0, 3600.0, "bad"}} {
 			args := append([]any{d.lease.Row}, policy...)
 			want := one[int64](t, d.store, all, args...)
-			p := projection.ReplayPolicy{MaxReplays: policy[0].(int), Interval: seconds(policy[1].(float64)), Factor: policy[2].(float64), Cap: seconds(policy[3].(float64)), Error: policy[4].(string)}
+			p := projection.ReplayPolicy{
+				MaxReplays: policy[0].(int), Interval: seconds(policy[1].(float64)), Factor: policy[2].(float64),
+				Cap: seconds(policy[3].(float64)), Error: policy[4].(string),
+			}
 			got, _, err := control.NextDue(d.store.on(testContext(t), d.store.pool), d.lease.Row, p, false)
 			noError(t, err)
 			if got != want {

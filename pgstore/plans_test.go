@@ -26,8 +26,11 @@ type planned struct {
 }
 
 var (
-	controlTables = []string{"leases", "projections", "dead_letters", "parked_streams", "commands", "retired_projections", "operations", "aliases"}
-	tenantTables  = []string{"streams", "events", "append_keys", "append_results"}
+	controlTables = []string{
+		"leases", "projections", "dead_letters", "parked_streams", "commands", "retired_projections", "operations",
+		"aliases",
+	}
+	tenantTables = []string{"streams", "events", "append_keys", "append_results"}
 )
 
 // coldStatements are the files of the statements that are not hot, by the reason why.
@@ -35,49 +38,82 @@ var coldStatements = map[string][]string{
 	"it is a part of others": {"append_durable", "lease_columns"},
 	"it runs once for a command or an operation, and reads one row by its primary key, or the few rows of one projection": {"check_lease", "lock_lease", "check_operation", "count_failed_replay", "count_replay",
 		"allow_out_of_order", "count_refused", "insert_refused", "leave_refused", "refuse_replay", "refused_row",
-		"count_unparked", "delete_old_commands", "delete_old_operations", "end_discard", "end_replay", "first_of_stream", "has_open_command", "letter_projections", "open_discards",
+		"count_unparked", "delete_old_commands", "delete_old_operations", "end_discard", "end_replay",
+		"first_of_stream", "has_open_command", "letter_projections", "open_discards",
 		"park_again", "release_streams", "set_replaying", "state_of_tenant", "try_stream", "unblock_streams"},
-	"it reads no table of the store": {"notify", "transaction_began", "begin_batch", "chain_batch", "commit_batch", "flush_batches", "settings_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe", "check_client_watch", "disable_jit",
+	"it reads no table of the store": {"notify", "transaction_began", "begin_batch", "chain_batch", "commit_batch",
+		"flush_batches", "settings_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe",
+		"check_client_watch", "disable_jit",
 		"notify_wake", "ping", "plan_for_arguments", "reset_session", "server_facts", "session_lock", "waits_for_lock"},
 	"it runs when an operator asks for a diagnosis, and reads the catalog or a row for each tenant, node or session": {"diagnose_connections", "diagnose_indexes",
-		"diagnose_leases", "diagnose_listen", "diagnose_nodes", "diagnose_notify", "diagnose_positions", "diagnose_prepared", "diagnose_privileges",
+		"diagnose_leases", "diagnose_listen", "diagnose_nodes", "diagnose_notify", "diagnose_positions",
+		"diagnose_prepared", "diagnose_privileges",
 		"diagnose_sequences", "diagnose_tenants", "diagnose_transactions"},
 	"it runs in an erasure, for the events of one stream, the tenant's projections, keys and aliases, and the few erasures": {"create_erasures",
-		"delete_erasure", "end_erasure", "end_erasure_pauses", "erase_aliases", "erase_keys", "erasures", "insert_erasure",
-		"lock_stream", "projection_names", "complete_erasures", "redact_dead_letters", "redact_events", "redact_failures", "selected_events",
+		"delete_erasure", "end_erasure", "end_erasure_pauses", "erase_aliases", "erase_keys", "erasures",
+		"insert_erasure",
+		"lock_stream", "projection_names", "complete_erasures", "redact_dead_letters", "redact_events",
+		"redact_failures", "selected_events",
 		"set_erasure_pauses", "tenant_paused", "unapplied_events"},
 	"it runs once in a swap, for the events between the checkpoints of two versions": {"has_events"},
 	"it runs when a version is swapped in or dropped, or a projection forgotten, for the rows of one projection": {"delete_commands_of", "delete_dead_letters_of",
 		"delete_parked_streams_of", "restore_name", "retire_name"},
-	"it reads a table of one row": {"begin_read", "check_incarnation", "database_identity", "incarnation", "make_incarnation", "probe_space", "probe_write"},
-	"it reads the catalog, locks or sessions of the server": {"end_previous_session", "end_zombie_batches", "lock_holders", "deadlock_rivals", "locked_events", "oldest_snapshot",
-		"extensions_outside", "foreign_objects", "hidden_rows", "incarnation_persistence", "missing_privilege", "schema_exists"},
+	"it reads a table of one row": {
+		"begin_read", "check_incarnation", "database_identity", "incarnation", "make_incarnation", "probe_space",
+		"probe_write",
+	},
+	"it reads the catalog, locks or sessions of the server": {"end_previous_session", "end_zombie_batches",
+		"lock_holders", "deadlock_rivals", "locked_events", "oldest_snapshot",
+		"extensions_outside", "foreign_objects", "hidden_rows", "incarnation_persistence", "missing_privilege",
+		"schema_exists"},
 	"it runs when a program migrates or creates tenants, and reads or writes a row for each tenant or version": {"complete_tenants", "control_version",
-		"create_schema", "insert_tenant", "insert_tenants", "migration_lock", "migration_lock_shared", "other_tenants_exist", "outdated_tenants",
+		"create_schema", "insert_tenant", "insert_tenants", "migration_lock", "migration_lock_shared",
+		"other_tenants_exist", "outdated_tenants",
 		"record_version", "require_control_version", "require_tenant_version", "schema_versions"},
 	"it runs when the number of partitions changes, for the rows of one projection: TestResplitReadsOnlyItsProjection": {"continue_replay", "count_parked", "dead_letter_streams", "end_living_replays",
-		"delete_partition_leases", "delete_partitions", "event_slots", "insert_lease", "insert_partition", "mark_dead_letters_tried", "mark_stream_tried",
-		"mark_streams_tried", "parked_streams_of_partitions", "move_commands", "move_dead_letters", "move_parked_streams", "open_replays", "release_partition_numbers"},
+		"delete_partition_leases", "delete_partitions", "event_slots", "insert_lease", "insert_partition",
+		"mark_dead_letters_tried", "mark_stream_tried",
+		"mark_streams_tried", "parked_streams_of_partitions", "move_commands", "move_dead_letters",
+		"move_parked_streams", "open_replays", "release_partition_numbers"},
 	"it runs when projections are renamed or forgotten, for the names of their tenants: TestRenameReadsOnlyItsTenants": {"names_of_tenants", "lock_projections",
 		"rename_projection", "end_living_attempts", "fence_renamed"},
-	"it runs when a projection is created that does not begin at the first event":            {"check_incarnation", "end_without_gap", "first_since"},
-	"it runs when a user resets a projection, and reads the parked dead letters of its rows": {"count_parked_above", "resolve_above", "release_all_streams"},
-	"it runs when a restored tenant is recovered, for the rows of its projections":           {"delete_dead_letters_above", "lower_leases", "lower_projections", "restored_partitions", "tenant_tables"},
-	"it reads all tenants or nodes, and returns them":                                        {"list_peers", "members", "nodes", "tenants"},
-	"TestStatementsOfStatusReadWhatTheySelect shows what it reads":                           {"lags", "overview", "projections", "settled_floors"},
-	"it runs when a tenant is archived, brought back or dropped": {"close_tenant", "delete_tenant", "drop_schema", "limit_lock_wait", "lock_tables",
+	"it runs when a projection is created that does not begin at the first event": {
+		"check_incarnation", "end_without_gap", "first_since",
+	},
+	"it runs when a user resets a projection, and reads the parked dead letters of its rows": {
+		"count_parked_above", "resolve_above", "release_all_streams",
+	},
+	"it runs when a restored tenant is recovered, for the rows of its projections": {
+		"delete_dead_letters_above", "lower_leases", "lower_projections", "restored_partitions", "tenant_tables",
+	},
+	"it reads all tenants or nodes, and returns them": {
+		"list_peers", "members", "nodes", "tenants",
+	},
+	"TestStatementsOfStatusReadWhatTheySelect shows what it reads": {
+		"lags", "overview", "projections", "settled_floors",
+	},
+	"it runs when a tenant is archived, brought back or dropped": {"close_tenant", "delete_tenant", "drop_schema",
+		"limit_lock_wait", "lock_tables",
 		"lockable_tables", "open_tenant", "table_exists", "tenant_dependents", "tenant_lock_holders"},
 	"it runs when a tenant moves, once for each tenant or page, and reads all rows of the tenant: TestMoveReadsOnlyItsTenant": {"allow_idle", "continue_positions",
-		"copy_aliases", "copy_commands", "copy_dead_letters", "copy_erasures", "copy_events", "copy_keys", "copy_parked_streams", "copy_projections",
-		"copy_retired_projections", "copy_streams", "ids_of_tenant", "last_position", "lock_ids", "lower_moved_leases", "lower_moved_projections", "operation_of_tenant", "paste_aliases",
-		"paste_commands", "paste_dead_letters", "paste_erasures", "paste_events", "paste_keys", "paste_leases", "paste_parked_streams", "paste_projections",
+		"copy_aliases", "copy_commands", "copy_dead_letters", "copy_erasures", "copy_events", "copy_keys",
+		"copy_parked_streams", "copy_projections",
+		"copy_retired_projections", "copy_streams", "ids_of_tenant", "last_position", "lock_ids", "lower_moved_leases",
+		"lower_moved_projections", "operation_of_tenant", "paste_aliases",
+		"paste_commands", "paste_dead_letters", "paste_erasures", "paste_events", "paste_keys", "paste_leases",
+		"paste_parked_streams", "paste_projections",
 		"paste_retired_projections", "paste_streams", "reserve_ids", "tenant_contents"},
-	"it runs once before the first erasure, move or snapshot, or reads the catalog": {"create_moves", "complete_moves", "create_snapshots", "lock_new_table",
+	"it runs once before the first erasure, move or snapshot, or reads the catalog": {"create_moves", "complete_moves",
+		"create_snapshots", "lock_new_table",
 		"table_was_made"},
-	"it reads or writes the snapshots of streams by their primary key, and events as read_stream does": {"erase_snapshots", "read_from_snapshot", "save_snapshot"},
+	"it reads or writes the snapshots of streams by their primary key, and events as read_stream does": {
+		"erase_snapshots", "read_from_snapshot", "save_snapshot",
+	},
 	"it runs when a tenant moves, and reads or writes its row in moves by the primary key, or the row of the first version": {"delete_move",
 		"end_move", "insert_arrival", "insert_move", "move_of", "repeat_move", "store_name"},
-	"it reads the leases of a node, a large part of all, and runs when nodes come and go, and every 16th search": {"desired_counts", "owned_leases"},
+	"it reads the leases of a node, a large part of all, and runs when nodes come and go, and every 16th search": {
+		"desired_counts", "owned_leases",
+	},
 }
 
 // lettersOfOne is how many dead letters one projection has. Until the table is analysed for the first time, the planner
@@ -90,8 +126,8 @@ func mayRead(statement string) int64 {
 	case "count_dead_letters": // it counts them
 		return lettersOfOne
 	case "begin_replay", "discard":
-		// With very many other projections the index of the projection's dead letters looks cheap: TestReplayOfOneDeadLetterReadsNoOthers
-		// has one projection, and is strict.
+		// With very many other projections the index of the projection's dead letters looks cheap:
+		// TestReplayOfOneDeadLetterReadsNoOthers has one projection, and is strict.
 		return lettersOfOne + 200
 	case "suspend_projections": // the 100 projections of a tenant, and their leases
 		return 400
@@ -111,7 +147,8 @@ func TestHotStatementsReadOnlyWhatTheyNeed(t *testing.T) {
 	f := newFleet(t)
 	statements := append(hotControlStatements(t, f), hotTenantStatements(t, f.Store)...)
 	everyFileIsHotOrCold(t, f.Store, statements)
-	tables := append(inSchema("millrace", append([]string{"nodes"}, controlTables...)), inSchema("millrace_default", tenantTables)...)
+	tables := append(inSchema("millrace", append([]string{"nodes"}, controlTables...)),
+		inSchema("millrace_default", tenantTables)...)
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
 			for _, table := range tables {
@@ -136,11 +173,13 @@ func TestHotStatementsReadOnlyWhatTheyNeed(t *testing.T) {
 						rows -= min(read[table].Rows, 2*lettersOfOne)
 					}
 					if read[table].Scans != 0 {
-						t.Errorf("%s, analyzed %v, %s: %s is read from end to end:\n%s", s.name, analyzed, mode, table, explain(t, f.Store, s.sql, s.args...))
+						t.Errorf("%s, analyzed %v, %s: %s is read from end to end:\n%s", s.name, analyzed, mode, table,
+							explain(t, f.Store, s.sql, s.args...))
 					}
 				}
 				if rows > most {
-					t.Errorf("%s, analyzed %v, %s: %d rows are read for %d, want at most %d:\n%s", s.name, analyzed, mode, rows, s.changes, most, explain(t, f.Store, s.sql, s.args...))
+					t.Errorf("%s, analyzed %v, %s: %d rows are read for %d, want at most %d:\n%s", s.name, analyzed,
+						mode, rows, s.changes, most, explain(t, f.Store, s.sql, s.args...))
 				}
 				t.Logf("%-35s analyzed %-5v %-18s %6d rows read, %v", s.name, analyzed, mode, rows, took)
 			}
@@ -149,7 +188,8 @@ func TestHotStatementsReadOnlyWhatTheyNeed(t *testing.T) {
 	// The controls: a scan would be seen, of either schema.
 	for table, rows := range map[string]int{"millrace.leases": *planLeases, "millrace_default.events": *planEvents} {
 		read := readBy(t, f.Store, "select", func(tx pgx.Tx) error {
-			_, err := tx.Exec(testContext(t), "set local max_parallel_workers_per_gather = 0; select count(*) from "+table+" x where x::text = ''")
+			_, err := tx.Exec(testContext(t), "set local max_parallel_workers_per_gather = 0; select count(*) from "+
+				table+" x where x::text = ''")
 			return err
 		})[table[strings.Index(table, ".")+1:]]
 		if read.Scans != 1 || read.Rows != int64(rows) {

@@ -104,10 +104,12 @@ func leavesNothing(t *testing.T, through string) {
 	}
 	defer func() { _ = conn.Close(testContext(t)) }()
 	var channels, statements, changed int
-	err = conn.QueryRow(testContext(t), `select (select count(*) from pg_listening_channels()), (select count(*) from pg_prepared_statements where name <> ''),
+	err = conn.QueryRow(testContext(t),
+		`select (select count(*) from pg_listening_channels()), (select count(*) from pg_prepared_statements where name <> ''),
 		(select count(*) from pg_settings where name like 'tcp_keepalives%' and source = 'session')`, pgx.QueryExecModeExec).Scan(&channels, &statements, &changed)
 	if err != nil || channels+statements+changed > 0 {
-		t.Errorf("%d channels, %d prepared statements and %d settings are left in the pooled session (%v)", channels, statements, changed, err)
+		t.Errorf("%d channels, %d prepared statements and %d settings are left in the pooled session (%v)", channels,
+			statements, changed, err)
 	}
 }
 
@@ -213,13 +215,15 @@ func appendInEveryWay(ctx context.Context, store *Store, stream string, version 
 // usualStatements uses pgx as handlers do: the same statement twice, arguments whose types only the server knows, a
 // pipelined batch, a copy.
 func usualStatements(ctx context.Context, tx pgx.Tx) error {
-	if _, err := tx.Exec(ctx, "create temp table usual (id text, tags text[], body jsonb, price numeric, at timestamptz) on commit drop"); err != nil {
+	if _, err := tx.Exec(ctx,
+		"create temp table usual (id text, tags text[], body jsonb, price numeric, at timestamptz) on commit drop"); err != nil {
 		return err
 	}
 	type status string
 	const insert = "insert into usual (id, tags, body, price) values ($1, $2, $3, $4)"
 	for i := range 2 {
-		if _, err := tx.Exec(ctx, insert, status(fmt.Sprint("id", i)), []string{"a", "b"}, map[string]any{"n": i}, 1.25); err != nil {
+		if _, err := tx.Exec(ctx, insert, status(fmt.Sprint("id", i)), []string{"a", "b"}, map[string]any{"n": i},
+			1.25); err != nil {
 			return fmt.Errorf("insert %d: %w", i, err)
 		}
 	}
@@ -231,12 +235,14 @@ func usualStatements(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("batch: %w", err)
 	}
 	rows := [][]any{{"copied", []string{"c"}, map[string]any{}, 4.5}}
-	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"usual"}, []string{"id", "tags", "body", "price"}, pgx.CopyFromRows(rows)); err != nil {
+	if _, err := tx.CopyFrom(ctx, pgx.Identifier{"usual"}, []string{"id", "tags", "body", "price"},
+		pgx.CopyFromRows(rows)); err != nil {
 		return fmt.Errorf("copy: %w", err)
 	}
 	for range 2 {
 		var body map[string]any
-		if err := tx.QueryRow(ctx, "select body from usual where id = $1", "id1").Scan(&body); err != nil || body["n"] != 1.0 {
+		if err := tx.QueryRow(ctx, "select body from usual where id = $1", "id1").Scan(&body); err != nil ||
+			body["n"] != 1.0 {
 			return fmt.Errorf("body %v: %w", body, err)
 		}
 	}
@@ -279,14 +285,16 @@ func TestHostsPoolBehindAPoolerIsRefusedOrWorks(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), "default_query_exec_mode=exec") || !strings.Contains(err.Error(), "max_prepared_statements") {
+			if err == nil || !strings.Contains(err.Error(), "default_query_exec_mode=exec") ||
+				!strings.Contains(err.Error(), "max_prepared_statements") {
 				t.Errorf("got %v", err)
 			}
 		})
 	}
 }
 
-// pgx's default works, since the pooler gives prepared statements names of its own and makes them where they are missing.
+// pgx's default works, since the pooler gives prepared statements names of its own and makes them where they are
+// missing.
 func TestPoolerThatFollowsPreparedStatementsTakesPgxsDefault(t *testing.T) {
 	t.Parallel()
 	through, _ := behind(t, pgtest.PgBouncerOptions{PoolSize: 2, FollowStatements: true})
@@ -326,7 +334,8 @@ func TestPoolerInStatementModeIsRefused(t *testing.T) {
 		"Open":     func() (*Store, error) { return Open(testContext(t), through, Options{}) },
 		"OpenPool": func() (*Store, error) { return openPool(t, through, pgx.QueryExecModeExec) },
 	} {
-		if _, err := open(); err == nil || !strings.Contains(err.Error(), "statement pooling") || !strings.Contains(err.Error(), "pool_mode=transaction") {
+		if _, err := open(); err == nil || !strings.Contains(err.Error(), "statement pooling") ||
+			!strings.Contains(err.Error(), "pool_mode=transaction") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -394,19 +403,23 @@ func TestLockOfAnotherSessionBehindAPoolerDoesNotCount(t *testing.T) {
 	makeModel(t, direct)
 	mustAppend(t, direct.tenant, "s", event.Any, someEvents(1)...)
 	locked(t, claimAs(t, direct, projection.DefaultTenant), 1)
-	for name, options := range map[string]Options{"asked through the pooler": {}, "asked around it": {SessionDSN: around}} {
+	for name, options := range map[string]Options{"asked through the pooler": {},
+		"asked around it": {SessionDSN: around}} {
 		store, err := Open(testContext(t), through, options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(store.Close)
 		o := claimAs(t, store, projection.DefaultTenant)
-		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")), engine.ApplyOptions{Timeout: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure || !errors.Is(err, projection.ErrLockWait) {
+		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")),
+			engine.ApplyOptions{Timeout: 400 * time.Millisecond})
+		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure ||
+			!errors.Is(err, projection.ErrLockWait) {
 			t.Errorf("%s: %v", name, err)
 		}
 		err = o.apply(writeAnd(sends("select pg_sleep(60)")), engine.ApplyOptions{Timeout: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) {
+		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault ||
+			!errors.Is(err, projection.ErrTimeout) {
 			t.Errorf("%s, without a lock: %v", name, err)
 		}
 		o.untouched()
@@ -456,7 +469,8 @@ func TestManyBatchesShareAPoolersSessions(t *testing.T) {
 	}
 	group.Wait()
 	for i := range tenants {
-		if n := one[int](t, store, fmt.Sprintf("select count(*) from millrace_t%d.seen where n = %d", i, i)); n != rounds {
+		if n := one[int](t, store, fmt.Sprintf("select count(*) from millrace_t%d.seen where n = %d",
+			i, i)); n != rounds {
 			t.Errorf("tenant %d has %d rows", i, n)
 		}
 	}

@@ -43,10 +43,13 @@ func (s port) DefaultBatches() int { return 0 }
 
 func (s port) EventTypes() *upcast.Graph { return s.opts.Types.Engine() }
 
-// ConnectionWaits implements engine.Database. Waits include those for connections that the pool opens, while it is not full.
+// ConnectionWaits implements engine.Database. Waits include those for connections that the pool opens, while it is not
+// full.
 func (s port) ConnectionWaits() engine.ConnectionWaits {
 	stat := s.pool.Stat()
-	return engine.ConnectionWaits{Count: stat.EmptyAcquireCount(), Duration: stat.EmptyAcquireWaitTime(), GivenUp: stat.CanceledAcquireCount()}
+	return engine.ConnectionWaits{
+		Count: stat.EmptyAcquireCount(), Duration: stat.EmptyAcquireWaitTime(), GivenUp: stat.CanceledAcquireCount(),
+	}
 }
 
 func (s port) NotWithin(ctx context.Context) error { return s.notWithin(ctx) }

@@ -13,20 +13,21 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
-// preparedIdle is how many reads (or appends) of any tenants take the place of a tenant that had none meanwhile: it was archived, its
-// projections run elsewhere, or another process dropped it. A smaller number would prepare again and again where many tenants are
-// equally busy, as a cache that is too small does.
+// preparedIdle is how many reads (or appends) of any tenants take the place of a tenant that had none meanwhile: it was
+// archived, its projections run elsewhere, or another process dropped it. A smaller number would prepare again and
+// again where many tenants are equally busy, as a cache that is too small does.
 const preparedIdle = 1000
 
-// preparedPlaces are the places of the tenants whose statements stay prepared: the first preparedTenants that use them. A tenant keeps
-// its place while it uses it.
+// preparedPlaces are the places of the tenants whose statements stay prepared: the first preparedTenants that use them.
+// A tenant keeps its place while it uses it.
 type preparedPlaces struct {
 	mu     sync.Mutex
 	places [preparedTenants]preparedPlace
 	uses   int64
 }
 
-// preparedPlace has the key of a tenant, empty if the place is free, its last use, counted in uses of all, and the statements that were used.
+// preparedPlace has the key of a tenant, empty if the place is free, its last use, counted in uses of all, and the
+// statements that were used.
 type preparedPlace struct {
 	key        string
 	last       int64
@@ -82,9 +83,9 @@ func (p *preparedPlaces) remove(key string) {
 	}
 }
 
-// preparedStatements are statements of one kind on tenants' tables that stay prepared in the sessions of the pool. The server plans any
-// other anew, which takes most of a short one. A statement is prepared by the name of its place, so that a session replaces those of
-// a tenant that was dropped.
+// preparedStatements are statements of one kind on tenants' tables that stay prepared in the sessions of the pool. The
+// server plans any other anew, which takes most of a short one. A statement is prepared by the name of its place, so
+// that a session replaces those of a tenant that was dropped.
 type preparedStatements struct {
 	preparedPlaces
 	prefix string
@@ -131,8 +132,8 @@ const beginReadName = "millrace_begin_read"
 // execModeKey is the key of a session's default mode in its custom data.
 const execModeKey = "millrace_exec_mode"
 
-// keepsPrepared reports whether a session may keep prepared statements: not behind a pooler that lends it, and only in the pool's
-// default mode.
+// keepsPrepared reports whether a session may keep prepared statements: not behind a pooler that lends it, and only in
+// the pool's default mode.
 func (s *Store) keepsPrepared(conn *pgx.Conn) bool {
 	if s.server.pooling.Lends {
 		return false
@@ -146,8 +147,8 @@ func (s *Store) keepsPrepared(conn *pgx.Conn) bool {
 	return mode == pgx.QueryExecModeCacheStatement
 }
 
-// prepareAll prepares statements in a session, unless it has them. The arguments are names and texts. If the session has another text
-// of a name, it is replaced.
+// prepareAll prepares statements in a session, unless it has them. The arguments are names and texts. If the session
+// has another text of a name, it is replaced.
 func prepareAll(ctx context.Context, conn *pgx.Conn, statements ...string) error {
 	held := conn.PgConn().CustomData()
 	for pair := range slices.Chunk(statements, 2) {
@@ -165,8 +166,8 @@ func prepareAll(ctx context.Context, conn *pgx.Conn, statements ...string) error
 	return nil
 }
 
-// forgetPrepared reports whether an error is due to a prepared statement: the session has lost it or had it already, or the table
-// has changed since. The statements are forgotten, so that they are prepared anew when they are used next.
+// forgetPrepared reports whether an error is due to a prepared statement: the session has lost it or had it already, or
+// the table has changed since. The statements are forgotten, so that they are prepared anew when they are used next.
 func forgetPrepared(ctx context.Context, conn *pgx.Conn, err error, names ...string) bool {
 	if conn.IsClosed() || !pgerr.Is(err, pgerr.NotSupported, pgerr.NoPreparedStatement, pgerr.DuplicateStatement) {
 		return false

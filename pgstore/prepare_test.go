@@ -23,7 +23,8 @@ func preparedTails(t *testing.T, store *Store) int {
 // readTail reads the events of a tenant after a position, and returns their positions.
 func readTail(t *testing.T, store *Store, tenant string, after int64) (positions []int64) {
 	t.Helper()
-	page := must(store.port().Read(testContext(t), tenant, engine.ReadRange{After: after, UpTo: maxPosition, Limit: 10, MaxBytes: 1 << 20}))(t)
+	page := must(store.port().Read(testContext(t), tenant,
+		engine.ReadRange{After: after, UpTo: maxPosition, Limit: 10, MaxBytes: 1 << 20}))(t)
 	for _, e := range page.Events {
 		positions = append(positions, e.Position)
 	}
@@ -76,7 +77,8 @@ func TestDroppedTenantsLeaveFewPreparedStatements(t *testing.T) {
 		noError(t, dropper.DropTenant(testContext(t), name, tenancy.DropOptions{Confirm: name}))
 	}
 	// Two statements for the appends of each tenant, one for its reads.
-	if n := one[int](t, store, "select count(*) from pg_prepared_statements where statement like '%millrace_t%'"); n > 3*preparedTenants {
+	if n := one[int](t, store,
+		"select count(*) from pg_prepared_statements where statement like '%millrace_t%'"); n > 3*preparedTenants {
 		t.Errorf("%d statements of dropped tenants are prepared", n)
 	}
 }
@@ -91,7 +93,8 @@ func TestPlaceOfATenantThatIsNotUsedIsGivenToAnother(t *testing.T) {
 	}
 	mustAppend(t, newTenant(t, store, "late"), "s", event.Any, someEvents(1)...)
 	prepared := func(kind string) int {
-		return one[int](t, store, "select count(*) from pg_prepared_statements where name like 'millrace_'||$1||'_%' and statement like '%millrace_late%'", kind)
+		return one[int](t, store,
+			"select count(*) from pg_prepared_statements where name like 'millrace_'||$1||'_%' and statement like '%millrace_late%'", kind)
 	}
 	for kind, use := range map[string]func(){
 		"append": func() { mustAppend(t, must(store.ForTenant("late"))(t), "s", event.Any, someEvents(1)...) },
@@ -115,7 +118,8 @@ func TestTailIsReadThoughItsPreparedStatementIsLostOrOutOfDate(t *testing.T) {
 	store := newStore(t, connections(1))
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
 	for _, change := range []string{"", "deallocate all",
-		"alter table millrace_default.events alter column correlation_id type varchar(400) collate \"C\"", "discard all"} {
+		"alter table millrace_default.events alter column correlation_id type varchar(400) collate \"C\"",
+		"discard all"} {
 		for range 3 {
 			if got := readTail(t, store, "default", 1); !slices.Equal(got, []int64{2, 3}) {
 				t.Errorf("after %q: %v", change, got)
@@ -134,8 +138,10 @@ func TestTailIsNotPreparedWhereThePoolForbidsIt(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	migrated(t, openStore(t, dsn, Options{}))
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
-		store := openStore(t, dsn, Options{}, connections(1), func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec,
+		pgx.QueryExecModeSimpleProtocol} {
+		store := openStore(t, dsn, Options{}, connections(1),
+			func(config *pgxpool.Config) { config.ConnConfig.DefaultQueryExecMode = mode })
 		for range 3 {
 			readTail(t, store, "default", 0)
 		}

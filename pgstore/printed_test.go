@@ -13,8 +13,8 @@ import (
 
 var printedSeed = flag.Uint64("printed.seed", uint64(time.Now().UnixNano()), "seed of TestServerPrintsWhatAppendsCount")
 
-// Appends count how many bytes the server prints for a value. It must be as many, or fewer where a text has escapes, repeated members
-// or a negative zero.
+// Appends count how many bytes the server prints for a value. It must be as many, or fewer where a text has escapes,
+// repeated members or a negative zero.
 func TestServerPrintsWhatAppendsCount(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

@@ -40,7 +40,8 @@ func (s port) probe(ctx context.Context, conn *pgx.Conn) error {
 		_, err := tx.Exec(ctx, s.control.sql("probe_write"), pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
-	if err != nil && !pgerr.IsMissing(err) && !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.ConfigurationLimit, pgerr.InsufficientPrivilege) {
+	if err != nil && !pgerr.IsMissing(err) && !pgerr.Is(err,
+		pgerr.LockNotAvailable, pgerr.ConfigurationLimit, pgerr.InsufficientPrivilege) {
 		return fmt.Errorf("probe the server: %w", storeFault(err))
 	}
 	return nil

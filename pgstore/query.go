@@ -21,8 +21,9 @@ func (s *Store) onConn(ctx context.Context, fn func(conn *pgx.Conn) error) error
 	return err
 }
 
-// repeatably is onConn for work that changes nothing if it fails. If something has discarded the prepared statements of the session,
-// fn runs again. The driver forgets one of them with each error, so work that needs several would fail again and again.
+// repeatably is onConn for work that changes nothing if it fails. If something has discarded the prepared statements of
+// the session, fn runs again. The driver forgets one of them with each error, so work that needs several would fail
+// again and again.
 func (s *Store) repeatably(ctx context.Context, fn func(conn *pgx.Conn) error) error {
 	return s.onConn(ctx, func(conn *pgx.Conn) error {
 		err := fn(conn)
@@ -64,7 +65,8 @@ type batchSender interface {
 
 // queryAfter reads the rows of a statement after another one that returns a single value, which is scanned into value.
 // Both go in one round trip and run in one session.
-func queryAfter[T any](ctx context.Context, q batchSender, first string, value any, scan pgx.RowToFunc[T], sql string, args ...any) (found []T, err error) {
+func queryAfter[T any](ctx context.Context, q batchSender, first string, value any, scan pgx.RowToFunc[T], sql string,
+	args ...any) (found []T, err error) {
 	var batch pgx.Batch
 	batch.Queue(first)
 	batch.Queue(sql, args...)
@@ -79,7 +81,8 @@ func queryAfter[T any](ctx context.Context, q batchSender, first string, value a
 
 // queryUncompiled reads rows without JIT compilation, which took 74 of 75 ms with 20,000 leases: the planner
 // overestimates the cost of the statement.
-func queryUncompiled[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) (found []T, err error) {
+func queryUncompiled[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string,
+	args ...any) (found []T, err error) {
 	err = s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
 		found, err = queryAfter(ctx, conn, queries.Text("disable_jit"), nil, scan, s.control.sql(statement), args...)
 		return err
@@ -89,9 +92,11 @@ func queryUncompiled[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T]
 
 // queryPlanned is queryUncompiled for statements whose best plan depends on their arguments. After five executions the
 // server may choose a generic plan, which would read all rows in order to return one.
-func queryPlanned[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string, args ...any) (found []T, err error) {
+func queryPlanned[T any](ctx context.Context, s *Store, scan pgx.RowToFunc[T], statement string,
+	args ...any) (found []T, err error) {
 	err = s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
-		found, err = queryAfter(ctx, conn, queries.Text("plan_for_arguments"), nil, scan, s.control.sql(statement), args...)
+		found, err = queryAfter(ctx, conn, queries.Text("plan_for_arguments"), nil, scan, s.control.sql(statement),
+			args...)
 		return err
 	})
 	return found, err

@@ -27,22 +27,24 @@ import (
 // It must not be used after the function has returned: what is queued later is lost.
 type Queue = queued.Queue
 
-// Queued makes a Handler of a function that only writes, and reads nothing from the database, for all events of a batch, in global
-// order. The function queues its statements, and has no transaction. Then they are sent with the begin, the fence, the checkpoint and
-// the commit in one message, while handlers of Batch need three. Everything else is as for Batch.
+// Queued makes a Handler of a function that only writes, and reads nothing from the database, for all events of a
+// batch, in global order. The function queues its statements, and has no transaction. Then they are sent with the
+// begin, the fence, the checkpoint and the commit in one message, while handlers of Batch need three. Everything else
+// is as for Batch.
 //
-// Arguments are sent as texts, by their Go types, as with pgx.QueryExecModeExec: a cast such as $1::bigint is needed only where the
-// server cannot tell the type. A time.Time is sent in its zone, a []byte as bytea. A json.RawMessage is JSON, and so are maps, structs
-// and slices of them whose type the driver does not know.
+// Arguments are sent as texts, by their Go types, as with pgx.QueryExecModeExec: a cast such as $1::bigint is needed
+// only where the server cannot tell the type. A time.Time is sent in its zone, a []byte as bytea. A json.RawMessage is
+// JSON, and so are maps, structs and slices of them whose type the driver does not know.
 //
 // Within the function, methods of the store that write return projection.ErrWithinTx, and those that read return
 // projection.ErrQueuedRead. Middleware is called around the function, not around the execution of what it has queued.
 //
-// Batches that wait at the same time share a message, each with a transaction of its own, and only the last commit waits for the disk. The
-// rows of the others may be seen some milliseconds before they are durable: see Options.SyncEachCommit.
+// Batches that wait at the same time share a message, each with a transaction of its own, and only the last commit
+// waits for the disk. The rows of the others may be seen some milliseconds before they are durable: see
+// Options.SyncEachCommit.
 //
-// A batch takes three messages, like others, if its message would have more than 64 KiB, if it uses Queue.Expect, if it replays or blocks
-// dead letters, and behind a pooler that lends sessions.
+// A batch takes three messages, like others, if its message would have more than 64 KiB, if it uses Queue.Expect, if it
+// replays or blocks dead letters, and behind a pooler that lends sessions.
 func Queued(f func(ctx context.Context, q Queue, events []event.Envelope) error) Handler {
 	return Handler{engine.HandleQueue(queues, f)}
 }
@@ -53,12 +55,14 @@ func QueuedEach(f func(ctx context.Context, q Queue, e event.Envelope) error) Ha
 }
 
 // OnQueued is QueuedEach for the events of type T.EventType, with their bodies decoded. The options are those of On.
-func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error, options ...event.DecodeOption) Handler {
+func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error,
+	options ...event.DecodeOption) Handler {
 	return Handler{engine.HandleQueueType(queues, f, options...)}
 }
 
 // OnQueuedBatch is OnQueued for all events of a batch.
-func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error, options ...event.DecodeOption) Handler {
+func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error,
+	options ...event.DecodeOption) Handler {
 	return Handler{engine.HandleQueueTypeBatch(queues, f, options...)}
 }
 
@@ -70,7 +74,8 @@ var queues = engine.Queues[pgx.Tx]{
 // typeMaps are used by one goroutine at a time.
 var typeMaps = sync.Pool{New: func() any { return pgtype.NewMap() }}
 
-// encodeText returns an argument as PostgreSQL's text, or nil. A value whose type the driver does not know is encoded as JSON.
+// encodeText returns an argument as PostgreSQL's text, or nil. A value whose type the driver does not know is encoded
+// as JSON.
 func encodeText(arg any) (encoded any, size int, err error) {
 	var text string
 	switch arg := arg.(type) {

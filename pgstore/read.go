@@ -16,17 +16,19 @@ import (
 // ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
 // not exist has no events.
 //
-// Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be read is
-// yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other error is yielded last.
+// Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be
+// read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other
+// error is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
-	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-		return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
-	})
+	return eventlog.Current(t.store.opts.Types.Engine(), opts,
+		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+			return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
+		})
 }
 
-// Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version is the
-// state in which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
+// Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version
+// is the state in which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
 	err := within.RefuseRead(ctx, t.store)
 	if err != nil {
@@ -44,16 +46,19 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // It reads the events that are visible now. An append that is still open may put its events below positions that were
 // already read. So ReadAll is for inspection, export and checks. To act on every event exactly once, use a projection.
 //
-// Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be read is
-// yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other error is yielded last.
+// Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be
+// read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other
+// error is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-		return t.readAll(ctx, opts, 1, eventlog.PageEvents)
-	})
+	return eventlog.Current(t.store.opts.Types.Engine(), opts,
+		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+			return t.readAll(ctx, opts, 1, eventlog.PageEvents)
+		})
 }
 
 // readAll implements follow.ReadAll.
-func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersion int64, limit int) iter.Seq2[event.Envelope, error] {
+func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersion int64,
+	limit int) iter.Seq2[event.Envelope, error] {
 	p := t.allPages(ctx, opts)
 	if opts.Stream != "" {
 		p = t.streamPages(ctx, opts, fromVersion)
@@ -63,7 +68,8 @@ func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersio
 }
 
 // read yields the events of pages, which opts selects.
-func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
+func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions,
+	p eventlog.Pages) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		err := within.RefuseRead(ctx, t.store)
 		if err == nil {
@@ -90,7 +96,8 @@ func (t *Tenant) streamPages(ctx context.Context, opts event.ReadOptions, from i
 	}
 	next := func(last event.Envelope) int64 { return last.Version + 1 }
 	return t.pages(ctx, t.sql(sql), from, next, func(from int64, limit int) [][]byte {
-		return append([][]byte{[]byte(opts.Stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(opts.After)}, types...)
+		return append([][]byte{[]byte(opts.Stream), wire.Int(from), wire.Int(int64(limit)), wire.Int(opts.After)},
+			types...)
 	})
 }
 
@@ -114,7 +121,8 @@ func selectedTypes(o event.ReadOptions) [][]byte {
 }
 
 // pages returns the pages of a statement, whose arguments begin with the place and the length of a page.
-func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(last event.Envelope) int64, args func(from int64, limit int) [][]byte) eventlog.Pages {
+func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(last event.Envelope) int64,
+	args func(from int64, limit int) [][]byte) eventlog.Pages {
 	reader := pageRead{tenant: t, reading: wire.Reading{MaxBytes: eventlog.PageBytes}}
 	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		conn, err := t.store.pool.Acquire(ctx)

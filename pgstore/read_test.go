@@ -20,7 +20,8 @@ import (
 func awkwardStore(t *testing.T) *Store {
 	store := newStore(t)
 	row := func(position int64, stream, body string, headers, causation, correlation any, at string) {
-		mustExec(t, store, `insert into millrace_default.events (global_seq, stream_id, stream_version, type, body, headers,
+		mustExec(t, store,
+			`insert into millrace_default.events (global_seq, stream_id, stream_version, type, body, headers,
 			causation_id, correlation_id, created_at) overriding system value
 			values ($1, $2, $1, $3, $4::jsonb, $5::jsonb, $6, $7, $8::timestamptz)`,
 			position, stream, "T "+stream, body, headers, causation, correlation, at)
@@ -32,7 +33,8 @@ func awkwardStore(t *testing.T) *Store {
 	row(5, "ancient", `true`, nil, nil, "c", "4713-01-01 00:00:00+00 BC")
 	row(6, "late", `""`, nil, nil, nil, "294275-12-31 23:59:59.999999+00")
 	row(7, "number", `[123456789012345678901234567890.5, -1e300, 0.1]`, nil, nil, nil, "2038-01-19 03:14:08+00")
-	row(1<<62, strings.Repeat("s", 2000), `"`+strings.Repeat("x", 3*16<<10)+`"`, nil, strings.Repeat("c", 2*16<<10), nil, "2024-01-01")
+	row(1<<62, strings.Repeat("s", 2000), `"`+strings.Repeat("x", 3*16<<10)+
+		`"`, nil, strings.Repeat("c", 2*16<<10), nil, "2024-01-01")
 	row(1<<63-1, "end", `{"b": [1, {"c": null}]}`, nil, nil, nil, "2024-01-01")
 	return store
 }
@@ -44,11 +46,13 @@ func TestRowsAreDecodedAsTheDriverDoes(t *testing.T) {
 	args := [][]byte{wire.Int(0), wire.Int(1<<63 - 1), wire.Int(100)}
 	conn := must(store.pool.Acquire(ctx))(t)
 	defer conn.Release()
-	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), wire.Reading{})
+	got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(ctx, store.tenant.sql("read_tail"), args, nil, nil,
+		wire.Binary), wire.Reading{})
 	if err != nil || got.Truncated {
 		t.Fatalf("truncated %v, %v", got.Truncated, err)
 	}
-	rows := must(conn.Query(ctx, store.tenant.sql("read_tail"), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1), 100))(t)
+	rows := must(conn.Query(ctx, store.tenant.sql("read_tail"), pgx.QueryExecModeDescribeExec, 0, int64(1<<63-1),
+		100))(t)
 	want, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event.Envelope, error) {
 		var e event.Envelope
 		var body, headers []byte
@@ -85,9 +89,11 @@ func TestReadEndsAtTheByteLimitWithAtLeastOneEvent(t *testing.T) {
 		for _, c := range []struct {
 			limit, want int
 			truncated   bool
-		}{{0, 10, false}, {1, 1, true}, {size, 1, true}, {size + 1, 2, true}, {9*size + 1, 10, false}, {100 * size, 10, false}} {
+		}{{0, 10, false}, {1, 1, true}, {size, 1, true}, {size + 1, 2, true}, {9*size + 1, 10, false},
+			{100 * size, 10, false}} {
 			args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
-			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), wire.Reading{MaxBytes: c.limit})
+			got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"),
+				args, nil, nil, wire.Binary), wire.Reading{MaxBytes: c.limit})
 			if err != nil || len(got.List) != c.want || got.Truncated != c.truncated {
 				t.Errorf("limit %d: %d events, truncated %v, %v", c.limit, len(got.List), got.Truncated, err)
 			}
@@ -102,12 +108,14 @@ func TestConnectionIsUsableAfterAReadThatFailed(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
 	noError(t, store.pool.AcquireFunc(testContext(t), func(conn *pgxpool.Conn) error {
 		for _, sql := range []string{"select 1", "select nonsense", "select 1/(3 - g) from generate_series(1, 4) g"} {
-			if _, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil, wire.Binary), wire.Reading{}); err == nil {
+			if _, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), sql, nil, nil, nil,
+				wire.Binary), wire.Reading{}); err == nil {
 				t.Errorf("%s: no error", sql)
 			}
 		}
 		args := [][]byte{wire.Int(0), wire.Int(100), wire.Int(100)}
-		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), wire.Reading{})
+		read, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(testContext(t), store.tenant.sql("read_tail"),
+			args, nil, nil, wire.Binary), wire.Reading{})
 		if len(read.List) != 3 {
 			t.Errorf("%d events", len(read.List))
 		}
@@ -140,7 +148,8 @@ func BenchmarkReadEnvelopes(b *testing.B) {
 			b.ReportAllocs()
 			args := [][]byte{wire.Int(0), wire.Int(maxPosition), wire.Int(int64(n))}
 			for b.Loop() {
-				got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(b.Context(), store.tenant.sql("read_tail"), args, nil, nil, wire.Binary), wire.Reading{})
+				got, err := wire.ReadEvents(conn.Conn().PgConn().ExecParams(b.Context(), store.tenant.sql("read_tail"),
+					args, nil, nil, wire.Binary), wire.Reading{})
 				if err != nil || len(got.List) != n {
 					b.Fatalf("%d events, %v", len(got.List), err)
 				}
@@ -158,14 +167,16 @@ func TestEventsOfAnyTimeHaveAnAge(t *testing.T) {
 	mustExec(t, store, "insert into millrace_default.streams values ('s', 4)")
 	var after []engine.TenantPosition
 	for i, at := range times {
-		mustExec(t, store, "insert into millrace_default.events (stream_id, stream_version, type, body, created_at) values ('s', $1, 'T', '{}', $2::text::timestamptz)", i+1, at)
+		mustExec(t, store,
+			"insert into millrace_default.events (stream_id, stream_version, type, body, created_at) values ('s', $1, 'T', '{}', $2::text::timestamptz)", i+1, at)
 		after = append(after, engine.TenantPosition{Tenant: "default", Position: int64(i)})
 	}
 	ages := must(store.port().Ages(testContext(t), after))(t)
 	for i, p := range after {
 		event, found := ages[p]
 		age := event.Age
-		if long := strings.HasPrefix(times[i], "-") || strings.HasSuffix(times[i], "BC"); !found || age < 0 || long != (age > 0) {
+		if long := strings.HasPrefix(times[i], "-") || strings.HasSuffix(times[i], "BC"); !found || age < 0 ||
+			long != (age > 0) {
 			t.Errorf("an event of %s has the age %v, %v", times[i], age, found)
 		}
 	}

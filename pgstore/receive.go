@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other session sees a new tenant,
-// and appends to an existing one wait.
+// Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other
+// session sees a new tenant, and appends to an existing one wait.
 func (s port) Receive(ctx context.Context, r store.Reception) error {
 	t, err := s.ForTenant(r.Tenant)
 	if err == nil {
@@ -30,7 +30,10 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 		}
 		if r.Hook.Run != nil {
 			err := usercode.Run(func() error {
-				return s.runStep(ctx, tx, t.name, func(ctx context.Context, tx pgx.Tx, _ string) error { return r.Hook.Call(ctx, tx) })
+				return s.runStep(ctx, tx, t.name, func(ctx context.Context,
+					tx pgx.Tx, _ string) error {
+					return r.Hook.Call(ctx, tx)
+				})
 			})
 			if err != nil {
 				return err

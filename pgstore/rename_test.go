@@ -16,11 +16,14 @@ import (
 func TestRenameReadsOnlyItsTenants(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	mustExec(t, f.Store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, state, open_replays, error, stack, attempts, first_failed_at, last_failed_at)
+	mustExec(t, f.Store,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, state, open_replays, error, stack, attempts, first_failed_at, last_failed_at)
 		select p.id, n, 's', 1, 'T', 'replaying', 1, 'e', '', 1, now(), now() from millrace.projections p, generate_series(1, 20) n where p.tenant in ('t1', 't2', 't3', 't4')`)
-	mustExec(t, f.Store, `insert into millrace.parked_streams (projection_id, stream_id) select p.id, 's' || n from millrace.projections p, generate_series(1, 5) n
+	mustExec(t, f.Store,
+		`insert into millrace.parked_streams (projection_id, stream_id) select p.id, 's' || n from millrace.projections p, generate_series(1, 5) n
 		where p.tenant in ('t1', 't2', 't3', 't4')`)
-	mustExec(t, f.Store, `insert into millrace.commands (projection_id, kind, max_events) select p.id, 'replay', 1 from millrace.projections p, generate_series(1, 5) n
+	mustExec(t, f.Store,
+		`insert into millrace.commands (projection_id, kind, max_events) select p.id, 'replay', 1 from millrace.projections p, generate_series(1, 5) n
 		where p.tenant in ('t1', 't2', 't3', 't4')`)
 	fillOperations(t, f)
 	for _, table := range append(slices.Clone(controlTables), "tenants") {
@@ -61,17 +64,19 @@ func TestRenameReadsOnlyItsTenants(t *testing.T) {
 	}
 }
 
-// If the owner is alive, its process has not crashed, and a rename clears the attempts. If the owner is dead, the rename
-// counts a crash.
+// If the owner is alive, its process has not crashed, and a rename clears the attempts. If the owner is dead, the
+// rename counts a crash.
 func TestRenameCountsTheDeathOfAnOwner(t *testing.T) {
 	t.Parallel()
 	store, ctx := newStore(t), testContext(t)
 	state := func() string {
-		return one[string](t, store, `select concat_ws(' ', name, crash_count, crash_attempts, owner is null, epoch, d.state, d.open_replays)
+		return one[string](t, store,
+			`select concat_ws(' ', name, crash_count, crash_attempts, owner is null, epoch, d.state, d.open_replays)
 			from millrace.projections p join millrace.leases l using (id) join millrace.dead_letters d on d.projection_id = p.id`)
 	}
 	begin := func(name string) {
-		mustExec(t, store, "update millrace.projections set crash_position = 5, crash_attempts = 2 where name = $1", name)
+		mustExec(t, store, "update millrace.projections set crash_position = 5, crash_attempts = 2 where name = $1",
+			name)
 		mustExec(t, store, "update millrace.dead_letters set state = 'replaying', open_replays = 1")
 	}
 	to := func(from, name string) {
@@ -79,7 +84,8 @@ func TestRenameCountsTheDeathOfAnOwner(t *testing.T) {
 	}
 	node := aNode()
 	claimed(t, store, node, true, ensured(t, store, "p")...) // the node is not registered, and so it is dead
-	mustExec(t, store, `insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
+	mustExec(t, store,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select id, 5, 's', 1, 'T', 'e', '', 1, now(), now() from millrace.projections`)
 	begin("p")
 	if to("p", "q"); state() != "q 1 2 t 2 replaying 1" {

@@ -35,7 +35,8 @@ func TestResplitReplacesAllRowsAndKeepsTheToken(t *testing.T) {
 		next := int32(0)
 		rows := rowsOf(t, o.store, "default", "p")
 		for i, row := range rows {
-			if row.Partition != int32(partition.Numbers(n)[i]) || int(row.Partitions) != n || row.SlotFrom != next || !row.Leased {
+			if row.Partition != int32(partition.Numbers(n)[i]) || int(row.Partitions) != n || row.SlotFrom != next ||
+				!row.Leased {
 				t.Errorf("row %d of %d is %+v", i, n, row)
 			}
 			next = row.SlotTo
@@ -43,17 +44,21 @@ func TestResplitReplacesAllRowsAndKeepsTheToken(t *testing.T) {
 		if len(rows) != n || next != partition.Slots {
 			t.Errorf("%d partitions have the rows %+v", n, rows)
 		}
-		if n := one[int](t, o.store, "select count(*) from millrace.leases where checkpoint <> 3 or owner is not null"); n != 0 {
+		if n := one[int](t, o.store,
+			"select count(*) from millrace.leases where checkpoint <> 3 or owner is not null"); n != 0 {
 			t.Errorf("%d leases have another checkpoint, or an owner", n)
 		}
-		if n := one[int](t, o.store, "select count(*) from millrace.projections where token::text <> $1", token); n != 0 {
+		if n := one[int](t, o.store, "select count(*) from millrace.projections where token::text <> $1",
+			token); n != 0 {
 			t.Errorf("%d rows have another token", n)
 		}
 	}
-	if err := o.store.plane().Repartition(testContext(t), projection.ID{Name: "q"}, 2); !errors.Is(err, projection.ErrUnknownProjection) {
+	if err := o.store.plane().Repartition(testContext(t), projection.ID{Name: "q"}, 2); !errors.Is(err,
+		projection.ErrUnknownProjection) {
 		t.Error(err)
 	}
-	if err := o.store.plane().Repartition(testContext(t), projection.ID{Tenant: "x", Name: "q"}, 2); !errors.Is(err, tenancy.ErrUnknown) {
+	if err := o.store.plane().Repartition(testContext(t), projection.ID{Tenant: "x", Name: "q"}, 2); !errors.Is(err,
+		tenancy.ErrUnknown) {
 		t.Error(err)
 	}
 }
@@ -100,7 +105,8 @@ func TestResplitReadsOnlyItsProjection(t *testing.T) {
 			"commands":       "(projection_id, kind, max_events) select p.id, case n % 2 when 0 then 'replay' else 'discard' end, 0",
 		}[table]
 		// As many rows as for each of 399 other projections.
-		mustExec(t, f.Store, fmt.Sprintf(`insert into millrace.%s %s from (select id from millrace.projections where tenant in ('t1', 't2', 't3', 't4')) p, generate_series(1, $1) n`, table, values), each)
+		mustExec(t, f.Store,
+			fmt.Sprintf(`insert into millrace.%s %s from (select id from millrace.projections where tenant in ('t1', 't2', 't3', 't4')) p, generate_series(1, $1) n`, table, values), each)
 		mustExec(t, f.Store, "analyze millrace."+table)
 	}
 	for _, table := range []string{"leases", "projections"} {
@@ -146,26 +152,31 @@ func TestReplayContinuesByItsFilterIfOnePartReplaysOnlyAStream(t *testing.T) {
 		insert into millrace.commands (root, projection_id, kind, max_events, dead_letter_ids, current_stream)
 		select root.id, x.* from p, root, lateral (values (one, 'replay', 100, '{}'::bigint[], 's'), (two, 'replay', 100, null, null)) x`)
 	resplitInto(t, store, 1)
-	if n := one[int](t, store, "select count(*) from millrace.commands where ended_at is null and dead_letter_ids is null and current_stream = 's'"); n != 1 {
+	if n := one[int](t, store,
+		"select count(*) from millrace.commands where ended_at is null and dead_letter_ids is null and current_stream = 's'"); n != 1 {
 		t.Errorf("%d rows replay the stream, and then by the filter", n)
 	}
 }
 
-// Two rows of a replay may replay the same parked stream. One row has only that stream, the other found it by its filter.
+// Two rows of a replay may replay the same parked stream. One row has only that stream, the other found it by its
+// filter.
 func TestTwoRowsOfAReplayAtOneStreamContinueAsOne(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	row := ensured(t, store, "p")[0]
-	mustExec(t, store, `with root as (insert into millrace.commands (projection_id, kind, max_events, current_stream) values ($1, 'replay', 100, 's') returning id),
+	mustExec(t, store,
+		`with root as (insert into millrace.commands (projection_id, kind, max_events, current_stream) values ($1, 'replay', 100, 's') returning id),
 		part as (insert into millrace.commands (root, projection_id, kind, max_events, dead_letter_ids, current_stream)
 			select id, $1, 'replay', 100, '{}', 's' from root returning id)
 		insert into millrace.parked_streams (projection_id, stream_id, last_command) select $1, 's', id from part`, row)
 	for _, n := range []int{2, 1} {
 		resplitInto(t, store, n)
-		if rows := one[int](t, store, "select count(*) from millrace.commands where ended_at is null and current_stream = 's'"); rows != 1 {
+		if rows := one[int](t, store,
+			"select count(*) from millrace.commands where ended_at is null and current_stream = 's'"); rows != 1 {
 			t.Errorf("%d rows replay the stream in %d partitions", rows, n)
 		}
-		if marked := one[bool](t, store, "select exists (select from millrace.parked_streams s join millrace.commands c on c.id = s.last_command where c.ended_at is null)"); !marked {
+		if marked := one[bool](t, store,
+			"select exists (select from millrace.parked_streams s join millrace.commands c on c.id = s.last_command where c.ended_at is null)"); !marked {
 			t.Errorf("the stream is not that of an open row in %d partitions", n)
 		}
 	}

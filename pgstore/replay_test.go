@@ -28,7 +28,8 @@ func TestReplayThatCommitsLateIsNotMadeTwice(t *testing.T) {
 			commit := d.held(func(tx store.Tx) { control.Resolve(tx, d.lease.Row, r) })
 			var again *engine.Replay
 			d.must(d.within(commit, func() (err error) {
-				again, err = d.plane().BeginReplay(testContext(t), d.lease, engine.ReplayRequest{Command: command, LastBegun: r.DeadLetter})
+				again, err = d.plane().BeginReplay(testContext(t), d.lease,
+					engine.ReplayRequest{Command: command, LastBegun: r.DeadLetter})
 				return err
 			}))
 			if again == nil || again.Position != b {
@@ -89,7 +90,8 @@ func TestDiscardWithoutAnOwnerFencesZombies(t *testing.T) {
 	a := d.at["a"]
 	d.park(a[0], true)
 	r := d.begin(d.give("replay", projection.DeadLetterFilter{All: true}, 10), 0)
-	for name, batch := range map[string]engine.Batch{"live": d.batch(d.at["b"][0]), "behind": d.batch(a[1], a[1]), "replay": d.again(r)} {
+	for name, batch := range map[string]engine.Batch{"live": d.batch(d.at["b"][0]), "behind": d.batch(a[1], a[1]),
+		"replay": d.again(r)} {
 		command := d.give("discard", projection.DeadLetterFilter{Stream: "none"}, 10)
 		before := d.lease.Epoch
 		err := d.run(writeAnd(func(context.Context, pgx.Tx) error {

@@ -15,15 +15,17 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
-// inProgress has the batches of this process that run, those that wait for a message, and what is known of the statements of messages.
+// inProgress has the batches of this process that run, those that wait for a message, and what is known of the
+// statements of messages.
 type inProgress struct {
 	handling  handling
 	sharing   sharing
 	described descriptions
 }
 
-// handling has the batches of this process whose handlers run, by the rows of their leases. After a deadlock, those that wait for each
-// other are sent back: their transactions began before they were kept apart, and would meet one deadlock after another.
+// handling has the batches of this process whose handlers run, by the rows of their leases. After a deadlock, those
+// that wait for each other are sent back: their transactions began before they were kept apart, and would meet one
+// deadlock after another.
 type handling struct {
 	mu      sync.Mutex
 	batches map[int32]*batchTx
@@ -31,8 +33,9 @@ type handling struct {
 	abandoned atomic.Int64
 }
 
-// back says how a batch was sent back. session is that of its transaction. deadlock has the other projections in the deadlock behind which
-// it waited, nil if it was not sent back. onItsWay reports that the request to cancel its statement may still reach the session.
+// back says how a batch was sent back. session is that of its transaction. deadlock has the other projections in the
+// deadlock behind which it waited, nil if it was not sent back. onItsWay reports that the request to cancel its
+// statement may still reach the session.
 type back struct {
 	mu       sync.Mutex // held while it is sent back
 	session  *pgconn.PgConn
@@ -40,8 +43,8 @@ type back struct {
 	onItsWay bool
 }
 
-// during calls the handler of a batch. It returns after a request to cancel a statement, if one is on its way: that must not cancel a
-// later statement of the session.
+// during calls the handler of a batch. It returns after a request to cancel a statement, if one is on its way: that
+// must not cancel a later statement of the session.
 func (h *handling) during(b *batchTx, handle func() error) error {
 	if b.to == 0 { // it is no batch
 		return handle()
@@ -65,7 +68,8 @@ func (h *handling) during(b *batchTx, handle func() error) error {
 	return err
 }
 
-// sendBack cancels the statement that the handler of a projection waits for. rivals are all projections in the deadlock.
+// sendBack cancels the statement that the handler of a projection waits for. rivals are all projections in the
+// deadlock.
 func (h *handling) sendBack(ctx context.Context, row int32, rivals []engine.Rival) error {
 	h.mu.Lock()
 	b := h.batches[row]
@@ -75,7 +79,8 @@ func (h *handling) sendBack(ctx context.Context, row int32, rivals []engine.Riva
 	}
 	defer b.back.mu.Unlock()
 	h.mu.Unlock()
-	b.back.deadlock = append(b.back.deadlock, slices.DeleteFunc(slices.Clone(rivals), func(r engine.Rival) bool { return r.Row == row })...)
+	b.back.deadlock = append(b.back.deadlock, slices.DeleteFunc(slices.Clone(rivals),
+		func(r engine.Rival) bool { return r.Row == row })...)
 	err := cmp.Or(b.back.session.CancelRequest(ctx), ctx.Err()) // it returns nil if the answer does not come in time
 	b.back.onItsWay = b.back.onItsWay || err != nil
 	return err
@@ -100,16 +105,20 @@ func (b *batchTx) sendBack(ctx context.Context, others []met) {
 			spared = true
 		default:
 			if err := b.store.handling.sendBack(ctx, m.Row, all); err != nil {
-				b.store.log.Debug("sending back a batch in a deadlock failed", zap.Stringer("projection", m.ID), zap.Error(err))
+				b.store.log.Debug("sending back a batch in a deadlock failed", zap.Stringer("projection", m.ID),
+					zap.Error(err))
 			}
 		}
 	}
 }
 
-// sentBack returns the fault of a batch that was sent back. Otherwise it returns err. met is the error that its transaction met.
+// sentBack returns the fault of a batch that was sent back. Otherwise it returns err. met is the error that its
+// transaction met.
 func (b *batchTx) sentBack(met, err error) error {
 	if b.back.onItsWay || b.back.deadlock != nil && err != nil && pgerr.Is(met, pgerr.QueryCanceled) {
-		return &engine.Fault{Class: engine.Infrastructure, Conflict: true, Rivals: b.back.deadlock, Err: cmp.Or(err, errSentBack)}
+		return &engine.Fault{
+			Class: engine.Infrastructure, Conflict: true, Rivals: b.back.deadlock, Err: cmp.Or(err, errSentBack),
+		}
 	}
 	return err
 }

@@ -21,8 +21,8 @@ const oldestServer = 140000
 // handler may take longer would fail each time.
 const withoutTransactionTimeout = "set local transaction_timeout = 0; "
 
-// requiredSetting is a setting without which the store does not work. If it misreads, a session with another value stores other
-// texts than those that it is sent.
+// requiredSetting is a setting without which the store does not work. If it misreads, a session with another value
+// stores other texts than those that it is sent.
 type requiredSetting struct {
 	name, value, reason string
 	misreads            bool
@@ -35,11 +35,17 @@ func (r requiredSetting) differs(value string) error {
 
 var requiredSettings = []requiredSetting{
 	{name: "default_transaction_read_only", value: "off", reason: "nothing could be appended"},
-	{name: "default_transaction_isolation", value: "read committed", reason: "an append must see what another append that it waited for has written; set it for the role or in the DSN"},
+	{
+		name: "default_transaction_isolation", value: "read committed",
+		reason: "an append must see what another append that it waited for has written; set it for the role or in the DSN",
+	},
 	{name: "server_encoding", value: "UTF8", reason: "create the database with encoding 'UTF8'", misreads: true},
 	{name: "client_encoding", value: "UTF8", reason: "set it in the DSN", misreads: true},
 	{name: "standard_conforming_strings", value: "on", reason: "quoting depends on it", misreads: true},
-	{name: "session_replication_role", value: "origin", reason: "foreign keys and triggers would not work, and a dropped tenant would leave rows behind"},
+	{
+		name: "session_replication_role", value: "origin",
+		reason: "foreign keys and triggers would not work, and a dropped tenant would leave rows behind",
+	},
 }
 
 // durabilitySettings are on unless the owner of the server accepts that a crash loses committed events, for instance in
@@ -62,7 +68,8 @@ func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) (f se
 	for _, required := range requiredSettings {
 		names = append(names, required.name)
 	}
-	err = pool.QueryRow(ctx, queries.Text("server_facts"), pgx.QueryExecModeExec, names).Scan(&f.version, &f.versionName, &f.inRecovery, &f.settings)
+	err = pool.QueryRow(ctx, queries.Text("server_facts"), pgx.QueryExecModeExec, names).Scan(&f.version,
+		&f.versionName, &f.inRecovery, &f.settings)
 	if err != nil {
 		return f, fmt.Errorf("check the server: %w", err)
 	}
@@ -91,8 +98,8 @@ func (f serverFacts) check() error {
 	return nil
 }
 
-// checkTimes returns an error if statements are executed in a mode that returns times as text, in a style that the driver cannot
-// read.
+// checkTimes returns an error if statements are executed in a mode that returns times as text, in a style that the
+// driver cannot read.
 func (f serverFacts) checkTimes(mode pgx.QueryExecMode) error {
 	asText := mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol
 	if style := f.settings[dateStyle]; asText && !strings.HasPrefix(style, "ISO") {
@@ -101,8 +108,8 @@ func (f serverFacts) checkTimes(mode pgx.QueryExecMode) error {
 	return nil
 }
 
-// checkRows returns an error if row-level security hides rows of the store from the role. Projections whose rows are hidden would
-// stand still as if they did not exist, and events whose rows are hidden would be skipped.
+// checkRows returns an error if row-level security hides rows of the store from the role. Projections whose rows are
+// hidden would stand still as if they did not exist, and events whose rows are hidden would be skipped.
 func (s *Store) checkRows(ctx context.Context) error {
 	rows, _ := s.pool.Query(ctx, queries.Text("hidden_rows"), pgx.QueryExecModeExec, s.opts.Schema, storeTables)
 	hidden, err := pgx.CollectRows(rows, pgx.RowTo[string])
@@ -125,7 +132,8 @@ func (f serverFacts) lossy() (settings []string) {
 	return settings
 }
 
-// watchesClients reports whether the server can notice during a statement that its client is gone. Not every platform can.
+// watchesClients reports whether the server can notice during a statement that its client is gone. Not every platform
+// can.
 func watchesClients(ctx context.Context, pool *pgxpool.Pool) bool {
 	_, err := pool.Exec(ctx, queries.Text("check_client_watch"))
 	return err == nil

@@ -19,7 +19,9 @@ import (
 )
 
 func factsWith(setting, value string) serverFacts {
-	f := serverFacts{version: 140000, versionName: "14.0", settings: map[string]string{"fsync": "on", "full_page_writes": "on"}}
+	f := serverFacts{
+		version: 140000, versionName: "14.0", settings: map[string]string{"fsync": "on", "full_page_writes": "on"},
+	}
 	for _, required := range requiredSettings {
 		f.settings[required.name] = required.value
 	}
@@ -68,7 +70,8 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	for setting, value := range map[string]string{
-		"default_transaction_read_only": "on", "default_transaction_isolation": "repeatable read", "client_encoding": "LATIN1",
+		"default_transaction_read_only": "on", "default_transaction_isolation": "repeatable read",
+		"client_encoding":          "LATIN1",
 		"session_replication_role": "replica",
 	} {
 		bad := must(pgtest.WithSetting(dsn, setting, value))(t)
@@ -82,7 +85,8 @@ func TestOpenRefusesSessionsThatCannotAppend(t *testing.T) {
 	}
 }
 
-// Sessions in another encoding would store other characters than those appended. A role or a database may get a default after Open.
+// Sessions in another encoding would store other characters than those appended. A role or a database may get a default
+// after Open.
 func TestSessionsInAnotherEncodingAreRefusedAfterOpen(t *testing.T) {
 	t.Parallel()
 	ctx := testContext(t)
@@ -94,7 +98,8 @@ func TestSessionsInAnotherEncodingAreRefusedAfterOpen(t *testing.T) {
 	for setting, value := range map[string]string{"client_encoding": "LATIN1", "standard_conforming_strings": "off"} {
 		mustExec(t, store, fmt.Sprintf("alter database %s set %s = '%s'", database, setting, value))
 		store.pool.Reset()
-		if _, err := store.Append(ctx, "s", event.Any, greeting); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s is %q", setting, value)) {
+		if _, err := store.Append(ctx, "s", event.Any, greeting); err == nil ||
+			!strings.Contains(err.Error(), fmt.Sprintf("%s is %q", setting, value)) {
 			t.Errorf("%s = %s: error %v", setting, value, err)
 		}
 		conn := must(pgx.Connect(ctx, store.pool.Config().ConnString()))(t)
@@ -190,7 +195,8 @@ func TestProbeNeedsNoConnectionOfThePool(t *testing.T) {
 func TestProbeThatHasToWaitForALockSucceeds(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	for _, sql := range []string{"update millrace.probe set probed_at = null", "lock table millrace.probe in access exclusive mode"} {
+	for _, sql := range []string{"update millrace.probe set probed_at = null",
+		"lock table millrace.probe in access exclusive mode"} {
 		tx := openTx(t, store)
 		execIn(t, tx, sql)
 		mustProbe(t, store, sql)
@@ -239,7 +245,8 @@ func TestProbeFailsIfTheServerIsUnreachable(t *testing.T) {
 // If the server has no connection left, existing connections still work.
 func TestProbeTakesAConnectionOfThePoolIfTheServerHasNoneLeft(t *testing.T) {
 	t.Parallel()
-	_, store := ownServer(t, map[string]string{"max_connections": "12", "superuser_reserved_connections": "0", "max_wal_senders": "0"})
+	_, store := ownServer(t, map[string]string{"max_connections": "12",
+		"superuser_reserved_connections": "0", "max_wal_senders": "0"})
 	ctx := testContext(t)
 	mustProbe(t, store, "at first")
 	var last error

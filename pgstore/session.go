@@ -58,7 +58,8 @@ func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, er
 func (s *nodeSession) setUp(ctx context.Context) error {
 	c := s.store.control
 	listen := listenTo(c.wakeChannel) + "; " + listenTo(c.controlChannel)
-	pooling, err := session.FindPooling(ctx, s.conn, func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
+	pooling, err := session.FindPooling(ctx, s.conn,
+		func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
 	if err != nil {
 		return err
 	}
@@ -68,7 +69,8 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if s.pooled = pooling.Lends; s.pooled {
 		// Settings, LISTEN and the lock would apply to a session that other clients use.
 		s.store.log.Warn("pooler in front of the session connection",
-			zap.String("effect", "notifications do not arrive, and the node has no session lock"), zap.String("remedy", "set Options.SessionDSN to the server itself"))
+			zap.String("effect", "notifications do not arrive, and the node has no session lock"),
+			zap.String("remedy", "set Options.SessionDSN to the server itself"))
 		return s.register(ctx)
 	}
 	if _, err := s.conn.Exec(ctx, keepalives+listen); err != nil {
@@ -86,9 +88,13 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		// The server has not noticed that this node's previous session is gone. After a network failure that can take
 		// hours. No other node has this node's id, so the session that holds the lock is its own.
 		if _, err := s.conn.Exec(ctx, queries.Text("end_previous_session"), pgx.QueryExecModeExec, key); err == nil {
-			return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("the node's previous session still held its session lock, and was ended")}
+			return &engine.Fault{
+				Class: engine.Infrastructure,
+				Err:   errors.New("the node's previous session still held its session lock, and was ended"),
+			}
 		}
-		s.store.log.Warn("ending the previous session of the node failed, running without a session lock", zap.String("node", s.node.ID), zap.String("name", s.node.Name))
+		s.store.log.Warn("ending the previous session of the node failed, running without a session lock",
+			zap.String("node", s.node.ID), zap.String("name", s.node.Name))
 	}
 	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
 		return err
@@ -109,7 +115,8 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 		}
 		payload, commanded := strings.CutPrefix(n.Payload, "command ")
 		row, _ := strconv.ParseInt(payload, 10, 32)
-		return engine.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes", Operations: payload == "operations"}, nil
+		return engine.Notice{Control: true, Row: int32(row), Commanded: commanded, Nodes: payload == "nodes",
+			Operations: payload == "operations"}, nil
 	}
 	tenant, position := announced(n.Payload)
 	return engine.Notice{Tenant: tenant, Position: position}, nil
@@ -118,13 +125,14 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 // register is a heartbeat of a node that may have no row.
 func (s *nodeSession) register(ctx context.Context) error {
 	filtered, filters := filterArrays(s.node.Filters)
-	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID, nonNil(s.node.Projections), nonNil(s.node.Tenants),
+	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID,
+		nonNil(s.node.Projections), nonNil(s.node.Tenants),
 		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds(), s.node.Name)
 	return failed(err, "register the node")
 }
 
-// Heartbeat implements engine.Session. It writes a summary only if the session has not written the same before. If other
-// nodes deleted the row of this one, which was silent for long, it registers again.
+// Heartbeat implements engine.Session. It writes a summary only if the session has not written the same before. If
+// other nodes deleted the row of this one, which was silent for long, it registers again.
 func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
 	encoded, err := summary.Encode()
 	for again := false; err == nil; again = true {
@@ -133,7 +141,8 @@ func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary
 			changed = encoded
 		}
 		var tag pgconn.CommandTag
-		tag, err = s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID, s.node.LeaseDuration.Microseconds(), changed)
+		tag, err = s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID,
+			s.node.LeaseDuration.Microseconds(), changed)
 		if err == nil && (again || tag.RowsAffected() > 0) {
 			s.summary = encoded
 			return nil
@@ -161,13 +170,17 @@ func (s *nodeSession) lockKey() int64 {
 }
 
 func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err error) {
-	rows, _ := s.conn.Query(ctx, s.store.control.sql("list_peers"), pgx.QueryExecModeExec, s.node.ID, slices.Collect(maps.Keys(s.members)))
+	rows, _ := s.conn.Query(ctx, s.store.control.sql("list_peers"), pgx.QueryExecModeExec, s.node.ID,
+		slices.Collect(maps.Keys(s.members)))
 	alive := make(map[string]engine.Member)
 	var member engine.Member
 	var known, draining, locked bool
 	var filtered, filters []string
 	var beat int64 // microseconds, since a time as text depends on DateStyle
-	columns := []any{&member.ID, &known, &member.Name, &member.Projections, &member.Tenants, &filtered, &filters, &draining, &locked, &beat}
+	columns := []any{
+		&member.ID, &known, &member.Name, &member.Projections, &member.Tenants, &filtered, &filters, &draining, &locked,
+		&beat,
+	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		if known {
 			member = s.members[member.ID]
@@ -175,7 +188,8 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 			member.Filters = engine.FiltersOf(filtered, filters)
 		}
 		alive[member.ID] = member
-		found.Peers = append(found.Peers, engine.Peer{ID: member.ID, Name: member.Name, Locked: locked, Beat: time.UnixMicro(beat)})
+		found.Peers = append(found.Peers, engine.Peer{ID: member.ID,
+			Name: member.Name, Locked: locked, Beat: time.UnixMicro(beat)})
 		if !draining {
 			found.Members = append(found.Members, member)
 		}
@@ -189,7 +203,8 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 }
 
 func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
-	tag, err := s.conn.Exec(ctx, s.store.control.sql("mark_dead"), pgx.QueryExecModeExec, node.ID, s.store.control.controlChannel, node.Beat)
+	tag, err := s.conn.Exec(ctx, s.store.control.sql("mark_dead"), pgx.QueryExecModeExec, node.ID,
+		s.store.control.controlChannel, node.Beat)
 	return tag.RowsAffected() == 1, failed(err, "mark node %s dead", node.ID)
 }
 

@@ -38,7 +38,8 @@ func lingering(t *testing.T, store *Store, node engine.Node) *pgx.Conn {
 	conn := strange(t, store)
 	var locked bool
 	key := lockKey("millrace node " + store.control.name + " " + node.ID)
-	if err := conn.QueryRow(testContext(t), "select pg_try_advisory_lock($1)", key).Scan(&locked); err != nil || !locked {
+	if err := conn.QueryRow(testContext(t), "select pg_try_advisory_lock($1)", key).Scan(&locked); err != nil ||
+		!locked {
 		t.Fatalf("locked %v, %v", locked, err)
 	}
 	return conn
@@ -50,7 +51,8 @@ func TestNodeEndsItsPreviousSessionThatHoldsItsLock(t *testing.T) {
 	node, another := aNode(), aNode()
 	old, foreign := lingering(t, store, node), lingering(t, store, another)
 	_, err := connect(t, store, node)
-	if fault := wantClass(t, err, engine.Infrastructure); fault.Unreachable || !strings.Contains(err.Error(), "previous session still held") {
+	if fault := wantClass(t, err, engine.Infrastructure); fault.Unreachable ||
+		!strings.Contains(err.Error(), "previous session still held") {
 		t.Errorf("the first try says: %v", err)
 	}
 	if err := old.Ping(testContext(t)); err == nil {
@@ -76,7 +78,8 @@ func TestNodeRunsWithoutItsLockIfItMayNotEndItsPreviousSession(t *testing.T) {
 	store := newStore(t)
 	mustExec(t, store, `do $$ begin if to_regrole('millrace_lesser') is null then create role millrace_lesser; end if;
 		exception when duplicate_object or unique_violation then null; end $$`)
-	mustExec(t, store, "grant usage on schema millrace to millrace_lesser; grant all on all tables in schema millrace to millrace_lesser")
+	mustExec(t, store,
+		"grant usage on schema millrace to millrace_lesser; grant all on all tables in schema millrace to millrace_lesser")
 	node := aNode()
 	old := lingering(t, store, node)
 	dsn := must(pgtest.WithSetting(store.pool.Config().ConnString(), "options", "-c role=millrace_lesser"))(t)
@@ -111,7 +114,8 @@ func TestSessionIsOpenedAsThePoolOpensItsConnections(t *testing.T) {
 	session := must(connect(t, store, aNode()))(t)
 	noError(t, session.Heartbeat(testContext(t), &engine.NodeSummary{}))
 	works.Store(false)
-	if _, err := connect(t, store, aNode()); err == nil || !strings.Contains(err.Error(), "no credentials at the moment") {
+	if _, err := connect(t, store, aNode()); err == nil ||
+		!strings.Contains(err.Error(), "no credentials at the moment") {
 		t.Errorf("what BeforeConnect says is not passed on: %v", err)
 	}
 }

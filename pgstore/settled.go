@@ -21,8 +21,8 @@ import (
 // settleFor is how long Settle waits for the appends in progress. Nearly all of them end within milliseconds.
 const settleFor = 250 * time.Millisecond
 
-// Settle implements engine.Events. It reads no events. A tenant whose head was handled already is settled. For all others
-// it scans the locks, at most every scanInterval, until the transactions that the first scan found have ended.
+// Settle implements engine.Events. It reads no events. A tenant whose head was handled already is settled. For all
+// others it scans the locks, at most every scanInterval, until the transactions that the first scan found have ended.
 func (s port) Settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
 	settled, err := s.settle(ctx, heads, tenants)
 	return settled, failed(err, "settle the events of %d tenants", len(tenants))
@@ -67,13 +67,15 @@ func (s *Store) settle(ctx context.Context, heads engine.Heads, tenants []string
 	}
 	for schema, settler := range waiting {
 		below, _, holders := settler.Held()
-		settled[names[schema]] = engine.Settled{Mark: settler.Mark(), Held: &engine.Held{Below: below, Holders: holders}}
+		settled[names[schema]] = engine.Settled{
+			Mark: settler.Mark(), Held: &engine.Held{Below: below, Holders: holders},
+		}
 	}
 	return settled, nil
 }
 
-// scanFor scans the locks for the settlers, by schema. The server must still be in the incarnation in which their heads were
-// read.
+// scanFor scans the locks for the settlers, by schema. The server must still be in the incarnation in which their heads
+// were read.
 func (s *Store) scanFor(ctx context.Context, settlers map[string]*settle.Settler, read engine.Incarnation) error {
 	schemas := make([]string, 0, len(settlers))
 	for schema := range settlers {
@@ -105,7 +107,8 @@ func (s *Store) settledFloors(ctx context.Context, tenants []string) (map[string
 }
 
 // Ages implements engine.Events. Each slice of tenants is a transaction of its own.
-func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge, error) {
+func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
+	error) {
 	positions := make(map[string][]int64)
 	for _, p := range after {
 		positions[p.Tenant] = append(positions[p.Tenant], p.Position)
@@ -114,14 +117,16 @@ func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engi
 	for slice := range slices.Chunk(slices.Sorted(maps.Keys(positions)), headsSlice) {
 		read := func(ctx context.Context, tenants []string) error { return s.agesOf(ctx, tenants, positions, ages) }
 		if err := s.eachReadable(ctx, slice, make(map[string]error), read); err != nil {
-			return nil, fmt.Errorf("read the ages of events of %d tenants from %q: %w", len(slice), slice[0], storeFault(err))
+			return nil, fmt.Errorf("read the ages of events of %d tenants from %q: %w",
+				len(slice), slice[0], storeFault(err))
 		}
 	}
 	return ages, nil
 }
 
 // agesOf reads the ages of the first events after the positions of these tenants.
-func (s *Store) agesOf(ctx context.Context, tenants []string, positions map[string][]int64, ages map[engine.TenantPosition]engine.EventAge) error {
+func (s *Store) agesOf(ctx context.Context, tenants []string, positions map[string][]int64,
+	ages map[engine.TenantPosition]engine.EventAge) error {
 	statement, err := s.agesStatement(tenants, positions)
 	if err != nil {
 		return err
@@ -136,8 +141,8 @@ func (s *Store) agesOf(ctx context.Context, tenants []string, positions map[stri
 	return err
 }
 
-// agesStatement returns the statement that reads the ages of events of these tenants, by the places of the tenants and positions in
-// their lists.
+// agesStatement returns the statement that reads the ages of events of these tenants, by the places of the tenants and
+// positions in their lists.
 func (s *Store) agesStatement(tenants []string, positions map[string][]int64) (string, error) {
 	parts := make([]string, len(tenants))
 	for i, name := range tenants {
@@ -149,7 +154,8 @@ func (s *Store) agesStatement(tenants []string, positions map[string][]int64) (s
 		for j, position := range positions[name] {
 			list[j] = strconv.FormatInt(position, 10)
 		}
-		parts[i] = strings.NewReplacer("{n}", strconv.Itoa(i), "{positions}", "'{"+strings.Join(list, ",")+"}'").Replace(t.sql("next_events"))
+		parts[i] = strings.NewReplacer("{n}", strconv.Itoa(i), "{positions}", "'{"+strings.Join(list, ",")+
+			"}'").Replace(t.sql("next_events"))
 	}
 	return strings.Replace(s.tenant.sql("next_event_ages"), "{events}", strings.Join(parts, " union all "), 1), nil
 }

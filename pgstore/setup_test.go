@@ -100,7 +100,8 @@ func someEvents(n int) []event.Event {
 	return events
 }
 
-func mustAppend(t testing.TB, tenant *Tenant, stream string, expected event.Expected, events ...event.Event) event.Appended {
+func mustAppend(t testing.TB, tenant *Tenant, stream string, expected event.Expected,
+	events ...event.Event) event.Appended {
 	t.Helper()
 	result := must(tenant.Append(testContext(t), stream, expected, events...))(t)
 	return result
@@ -116,7 +117,8 @@ func mustExec(t testing.TB, store *Store, sql string, args ...any) {
 func one[T any](t testing.TB, store *Store, sql string, args ...any) T {
 	t.Helper()
 	var v T
-	if err := store.pool.QueryRow(testContext(t), sql, append([]any{pgx.QueryExecModeExec}, args...)...).Scan(&v); err != nil {
+	if err := store.pool.QueryRow(testContext(t), sql,
+		append([]any{pgx.QueryExecModeExec}, args...)...).Scan(&v); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 	return v

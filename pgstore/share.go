@@ -19,24 +19,26 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
-// Queued batches that wait at the same time share a message. The first one sends it for the others, so no batch waits while the system
-// is idle. Each keeps its own transaction. If one fails, those before it are committed, and those after it are sent again. The failed one
-// has not happened: it is sent alone, with the time limits of its handler. What its error means is decided there, and only there.
+// Queued batches that wait at the same time share a message. The first one sends it for the others, so no batch waits
+// while the system is idle. Each keeps its own transaction. If one fails, those before it are committed, and those
+// after it are sent again. The failed one has not happened: it is sent alone, with the time limits of its handler. What
+// its error means is decided there, and only there.
 
 const (
-	// leastSenders and mostSenders are how many messages are on their way at once, one for each connectionsPerSender. With more, each
-	// would have fewer transactions. With one, a statement that waits would hold up all.
+	// leastSenders and mostSenders are how many messages are on their way at once, one for each connectionsPerSender.
+	// With more, each would have fewer transactions. With one, a statement that waits would hold up all.
 	leastSenders, mostSenders, connectionsPerSender = 2, 4, 8
 	// mostShared is how many transactions share a message.
 	mostShared = 20
-	// sharedWait and sharedTime are how long a statement of a shared message may wait for a lock, and take, since others wait for it.
+	// sharedWait and sharedTime are how long a statement of a shared message may wait for a lock, and take, since
+	// others wait for it.
 	sharedWait, sharedTime = 100 * time.Millisecond, 200 * time.Millisecond
 	// slowShared is how long a batch may take on the server without being sent alone the next time.
 	slowShared = 50 * time.Millisecond
 )
 
-// sharing has the queued batches that wait for a message. senders of most messages are on their way, and more only if batches lead that have
-// the slot of a connection: they wait for no others, since others may wait for that slot.
+// sharing has the queued batches that wait for a message. senders of most messages are on their way, and more only if
+// batches lead that have the slot of a connection: they wait for no others, since others may wait for that slot.
 type sharing struct {
 	most int
 
@@ -47,8 +49,8 @@ type sharing struct {
 	alone map[int32]struct{}
 }
 
-// sharer is a queued batch that shares a message. leads reports that it sends the next message, and flushes that its commit makes those
-// before it durable.
+// sharer is a queued batch that shares a message. leads reports that it sends the next message, and flushes that its
+// commit makes those before it durable.
 type sharer struct {
 	b          *batchTx
 	lease      engine.Lease
@@ -143,8 +145,9 @@ func (s *sharing) leave(t *sharer) (waited, leads bool) {
 	return waited, t.leads
 }
 
-// take returns the batches of the next message: that of the leader, if it waits still, and those that have waited longest. Those of a tenant
-// are side by side: the server plans a statement again if the search path differs from that of its last use.
+// take returns the batches of the next message: that of the leader, if it waits still, and those that have waited
+// longest. Those of a tenant are side by side: the server plans a statement again if the search path differs from that
+// of its last use.
 func (s *sharing) take(leader *sharer) (group []*sharer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +186,8 @@ func (s *sharing) tenants(leader *sharer) []string {
 	return all
 }
 
-// share sends a batch in a message with others, or waits until another one has sent it. sent is false if it must be sent alone.
+// share sends a batch in a message with others, or waits until another one has sent it. sent is false if it must be
+// sent alone.
 func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []queued.Statement) (sent bool, err error) {
 	s := &b.store.sharing
 	if b.opts.fresh || s.goesAlone(lease.Row) {
@@ -204,7 +208,8 @@ func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []qu
 	return true, nil
 }
 
-// await returns how a batch ended, and sends the next message if it is its turn to lead. The error says why the batch was not sent.
+// await returns how a batch ended, and sends the next message if it is its turn to lead. The error says why the batch
+// was not sent.
 func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
 	defer s.sharing.leave(t) // also after a panic
 	led := false
@@ -280,7 +285,8 @@ func (s *Store) sendShared(ctx context.Context, conn *pgx.Conn, batches []*share
 type sharedMessage struct {
 	store *Store
 	conn  *pgx.Conn
-	// left are the batches that have not ended, and sent reports whether they were sent. unflushed are committed and not yet durable.
+	// left are the batches that have not ended, and sent reports whether they were sent. unflushed are committed and
+	// not yet durable.
 	left, unflushed []*sharer
 	sent            bool
 	// spent reports that the session is closed afterwards.
@@ -368,8 +374,8 @@ func (m *sharedMessage) flushed(end turn) {
 	m.unflushed = nil
 }
 
-// end ends the batches that have not ended, because of an error. If the session broke while they were under way, one of them may be the
-// cause.
+// end ends the batches that have not ended, because of an error. If the session broke while they were under way, one of
+// them may be the cause.
 func (m *sharedMessage) end(err error) {
 	m.flushed(turn{unclear, err})
 	for _, t := range m.left {

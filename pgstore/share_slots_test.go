@@ -6,7 +6,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
@@ -58,7 +60,8 @@ func TestQueuedBatchWhoseMessageGetsNoSlot(t *testing.T) {
 	r.rode(0)
 }
 
-// All slots of connections may be held by batches that share messages. These must not wait for those that wait for a slot.
+// All slots of connections may be held by batches that share messages. These must not wait for those that wait for a
+// slot.
 func TestQueuedBatchWithASlotWaitsForNoOther(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -93,4 +96,28 @@ func TestQueuedBatchWithASlotWaitsForNoOther(t *testing.T) {
 		all[i] = i
 	}
 	r.rode(all...)
+}
+
+// A batch that asks for a connection that none has used before does not share one.
+func TestQueuedBatchThatNeedsAFreshConnectionIsSentAlone(t *testing.T) {
+	t.Parallel()
+	r := newRiders(t, newStore(t, connections(1)), 3)
+	note := "pg_backend_pid()::text"
+	noError(t, r.batch(testContext(t), 0, engine.ApplyOptions{}, rides(0, note)))
+	run := r.store.Engine().Apply(Queued(rides(2, note)).Engine(), engine.ApplyOptions{Timeout: 10 * time.Second})
+	first, fresh := make(chan error, 1), make(chan error, 1)
+	r.holding(func() {
+		go func() { first <- r.batch(testContext(t), 1, engine.ApplyOptions{}, rides(1, note)) }()
+		r.waits(1)
+		go func() {
+			fresh <- run(testContext(t), r.leases[2],
+				engine.Batch{Events: []event.Envelope{r.event}, To: r.event.Position, Fresh: true})
+		}()
+		r.until(func(s *sharing) bool { return len(s.waiting) == 2 || len(fresh) == 1 })
+	})
+	noError(t, errors.Join(<-first, <-fresh))
+	if one[bool](t, r.store,
+		"select (select note from public.rode where rider = 0) = (select note from public.rode where rider = 2)") {
+		t.Error("it used the connection of another batch")
+	}
 }

@@ -50,7 +50,8 @@ func newRiders(t *testing.T, store *Store, n int) *riders {
 	must(store.plane().Ensure(testContext(t), projectionsOf(node.Tenants, node.Projections...)))(t)
 	leases := must(claimFree(testContext(t), store, node, n))(t)
 	slices.SortFunc(leases, func(a, b engine.Lease) int { return strings.Compare(a.ID.Name, b.ID.Name) })
-	page := must(store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 1 << 40, Limit: 1, MaxBytes: 1 << 20}))(t)
+	page := must(store.port().Read(testContext(t), projection.DefaultTenant,
+		engine.ReadRange{UpTo: 1 << 40, Limit: 1, MaxBytes: 1 << 20}))(t)
 	return &riders{t: t, store: store, leases: leases, event: page.Events[0], slotted: -1}
 }
 
@@ -72,7 +73,8 @@ func (r *riders) batch(ctx context.Context, i int, o engine.ApplyOptions, f queu
 	return r.store.Engine().Apply(Queued(f).Engine(), o)(ctx, r.leases[i], batch)
 }
 
-// holding makes all batches wait until fn has returned and calls go on, as if the messages before theirs were under way.
+// holding makes all batches wait until fn has returned and calls go on, as if the messages before theirs were under
+// way.
 func (r *riders) holding(fn func()) {
 	s := &r.store.sharing
 	s.mu.Lock()
@@ -124,12 +126,14 @@ func (r *riders) together(o engine.ApplyOptions, f func(i int) queueFunc) []erro
 // rode fails the test unless the rows of exactly these riders are there, and their checkpoints have moved.
 func (r *riders) rode(want ...int) {
 	r.t.Helper()
-	if got := one[[]int](r.t, r.store, "select coalesce(array_agg(rider order by rider), '{}') from public.rode"); !slices.Equal(got, want) {
+	if got := one[[]int](r.t, r.store,
+		"select coalesce(array_agg(rider order by rider), '{}') from public.rode"); !slices.Equal(got, want) {
 		r.t.Errorf("rows of riders %v, want %v", got, want)
 	}
 	var moved []int
 	for i, lease := range r.leases {
-		if one[int64](r.t, r.store, "select checkpoint from millrace.leases where id = $1", lease.Row) == r.event.Position {
+		if one[int64](r.t, r.store, "select checkpoint from millrace.leases where id = $1",
+			lease.Row) == r.event.Position {
 			moved = append(moved, i)
 		}
 	}
@@ -154,7 +158,8 @@ func TestQueuedBatchesThatWaitShareAMessage(t *testing.T) {
 	if n := one[int](t, r.store, "select count(distinct note) from public.rode"); n != 1 {
 		t.Errorf("they ran in %d sessions", n)
 	}
-	if got := one[string](t, r.store, "select string_agg(synchronous, ' ' order by rider) from public.rode"); got != "off off off off on" {
+	if got := one[string](t, r.store,
+		"select string_agg(synchronous, ' ' order by rider) from public.rode"); got != "off off off off on" {
 		t.Errorf("their commits wait for the disk: %s", got)
 	}
 }
@@ -199,7 +204,8 @@ func TestQueuedBatchThatFailsInAMessageFailsAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRiders(t, newStore(t), 5)
-			mustExec(t, r.store, "create table public.parent (position bigint primary key); create table public.child (position bigint references public.parent deferrable initially deferred)")
+			mustExec(t, r.store,
+				"create table public.parent (position bigint primary key); create table public.child (position bigint references public.parent deferrable initially deferred)")
 			var good []int
 			errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
 				if i != fails.failing {
@@ -230,11 +236,13 @@ func TestQueuedBatchThatFailsInAMessageFailsAlone(t *testing.T) {
 	}
 }
 
-// A batch can discard the prepared statements of the session in the middle of a message, which the batches after it would use.
+// A batch can discard the prepared statements of the session in the middle of a message, which the batches after it
+// would use.
 func TestQueuedBatchThatDiscardsPreparedStatementsHarmsNoOther(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t, newStore(t), 5)
-	mustExec(t, r.store, "create function public.discards() returns text language plpgsql as $$ begin execute 'deallocate all'; return ''; end $$")
+	mustExec(t, r.store,
+		"create function public.discards() returns text language plpgsql as $$ begin execute 'deallocate all'; return ''; end $$")
 	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
 		note := "''"
 		if i == 2 {
@@ -258,7 +266,8 @@ func TestQueuedBatchWithoutItsLeaseFailsAloneInAMessage(t *testing.T) {
 	r.rode(0, 2)
 }
 
-// A statement that waits holds up the others of its message for a moment only. Its projection is sent alone until it is quick again.
+// A statement that waits holds up the others of its message for a moment only. Its projection is sent alone until it is
+// quick again.
 func TestQueuedBatchThatWaitsForALockIsSentAlone(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t, newStore(t), 3)
@@ -273,7 +282,10 @@ func TestQueuedBatchThatWaitsForALockIsSentAlone(t *testing.T) {
 			if i == 1 {
 				done = waited
 			}
-			go func() { done <- r.batch(testContext(t), i, engine.ApplyOptions{Timeout: time.Minute}, rides(i, "''")) }()
+			go func() {
+				done <- r.batch(testContext(t), i, engine.ApplyOptions{Timeout: time.Minute},
+					rides(i, "''"))
+			}()
 			r.waits(i + 1)
 		}
 	})
@@ -288,7 +300,8 @@ func TestQueuedBatchThatWaitsForALockIsSentAlone(t *testing.T) {
 	r.leases[1].Checkpoint = r.event.Position
 	mustAppend(t, r.store.tenant, "s", event.Any, someEvents(1)...)
 	r.event.Position++
-	noError(t, r.batch(testContext(t), 1, engine.ApplyOptions{}, func(context.Context, Queue, []event.Envelope) error { return nil }))
+	noError(t, r.batch(testContext(t), 1, engine.ApplyOptions{},
+		func(context.Context, Queue, []event.Envelope) error { return nil }))
 	if r.store.sharing.goesAlone(r.leases[1].Row) {
 		t.Error("a batch that was quick is sent alone next time")
 	}
@@ -300,9 +313,11 @@ func TestQueuedBatchesOfAMessageSeeNothingOfEachOthersSession(t *testing.T) {
 	r := newRiders(t, newStore(t), 3)
 	mustExec(t, r.store, "create function public.runs(text) returns void language plpgsql as 'begin execute $1; end'")
 	for _, sql := range []string{
-		"select set_config('DateStyle', 'SQL, DMY', false)", "create temporary table rode (rider integer, note text)", "select pg_advisory_lock(7)",
+		"select set_config('DateStyle', 'SQL, DMY', false)", "create temporary table rode (rider integer, note text)",
+		"select pg_advisory_lock(7)",
 		"select set_config('search_path', 'pg_temp', false)", "select set_config('role', 'pg_monitor', false)",
-		"select set_config('default_transaction_read_only', 'on', false)", "select set_config('synchronous_commit', 'off', false)",
+		"select set_config('default_transaction_read_only', 'on', false)",
+		"select set_config('synchronous_commit', 'off', false)",
 	} {
 		mustExec(t, r.store, "delete from public.rode")
 		errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc {
@@ -322,7 +337,8 @@ func TestQueuedBatchesOfAMessageSeeNothingOfEachOthersSession(t *testing.T) {
 			t.Errorf("%s: %v", sql, err)
 		}
 		if n := one[int](t, r.store, "select count(distinct note) from public.rode"); n != 1 {
-			t.Errorf("%s: the next batch sees it: %s", sql, one[string](t, r.store, "select string_agg(note, ' / ') from public.rode"))
+			t.Errorf("%s: the next batch sees it: %s", sql,
+				one[string](t, r.store, "select string_agg(note, ' / ') from public.rode"))
 		}
 		for i := range r.leases {
 			r.leases[i].Checkpoint = r.event.Position
@@ -360,11 +376,13 @@ func TestQueuedBatchThatIsCancelledLeavesItsPlace(t *testing.T) {
 // If the commit that would have made the others durable fails, they are made durable otherwise before they end.
 func TestQueuedBatchesOfAMessageAreDurableWhenTheyEnd(t *testing.T) {
 	t.Parallel()
-	server := pgtest.Private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"synchronous_commit": "on"})})
+	server := pgtest.Private(t,
+		pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"synchronous_commit": "on"})})
 	store := openStore(t, server.DSN("postgres"), Options{})
 	migrated(t, store)
 	for name, last := range map[string]string{
-		"the last is committed": "select 1", "the last fails": "select 1 / 0", "the last turns it off": "set local synchronous_commit = off",
+		"the last is committed": "select 1", "the last fails": "select 1 / 0",
+		"the last turns it off": "set local synchronous_commit = off",
 	} {
 		r := newRiders(t, store, 3)
 		noError(t, server.HoldWAL(testContext(t)))
@@ -384,7 +402,8 @@ func TestQueuedBatchesOfAMessageAreDurableWhenTheyEnd(t *testing.T) {
 				t.Errorf("%s: the rows of rider %d are lost", name, i)
 			}
 		}
-		mustExec(t, store, "drop table public.rode, public.model; drop function public.note_commit; delete from millrace.projections")
+		mustExec(t, store,
+			"drop table public.rode, public.model; drop function public.note_commit; delete from millrace.projections")
 	}
 }
 
@@ -449,7 +468,8 @@ func TestQueuedBatchesOfAMessageRunAsTheUserOfTheHook(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	owner := migrated(t, openStore(t, dsn, Options{}))
-	mustExec(t, owner, "grant all on all tables in schema millrace, public to pg_monitor; grant usage on schema millrace, public to pg_monitor; grant all on all sequences in schema millrace to pg_monitor; grant create on schema public to pg_monitor; grant execute on all functions in schema millrace to pg_monitor")
+	mustExec(t, owner,
+		"grant all on all tables in schema millrace, public to pg_monitor; grant usage on schema millrace, public to pg_monitor; grant all on all sequences in schema millrace to pg_monitor; grant create on schema public to pg_monitor; grant execute on all functions in schema millrace to pg_monitor")
 	lowered := func(c *pgxpool.Config) {
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "set work_mem = '1MB'")
@@ -465,7 +485,8 @@ func TestQueuedBatchesOfAMessageRunAsTheUserOfTheHook(t *testing.T) {
 	note := "current_user || current_setting('work_mem')"
 	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, note) })
 	noError(t, errors.Join(errs...))
-	if got := one[string](t, r.store, "select string_agg(distinct note, ' ') || ' ' || "+note+" from public.rode"); got != "pg_monitor1MB pg_monitor1MB" {
+	if got := one[string](t, r.store, "select string_agg(distinct note, ' ') || ' ' || "+note+
+		" from public.rode"); got != "pg_monitor1MB pg_monitor1MB" {
 		t.Errorf("they ran as, and left: %s", got)
 	}
 }
@@ -500,7 +521,8 @@ func TestCommitsOfAMessageWaitForAStandby(t *testing.T) {
 	r.until(func(*sharing) bool { return one[string](t, r.store, "show synchronous_standby_names") == "standby" })
 	errs := r.together(engine.ApplyOptions{}, func(i int) queueFunc { return rides(i, "''") })
 	noError(t, errors.Join(errs...))
-	if got := one[string](t, r.store, "select string_agg(synchronous, ' ') from public.rode"); got != "local local local" {
+	if got := one[string](t, r.store,
+		"select string_agg(synchronous, ' ') from public.rode"); got != "local local local" {
 		t.Errorf("their commits wait for the disk: %s", got)
 	}
 }
@@ -508,7 +530,8 @@ func TestCommitsOfAMessageWaitForAStandby(t *testing.T) {
 // acquiring is a tracer of a pool that calls a function before a connection is acquired.
 type acquiring func(ctx context.Context)
 
-func (f acquiring) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+func (f acquiring) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool,
+	_ pgxpool.TraceAcquireStartData) context.Context {
 	f(ctx)
 	return ctx
 }
@@ -560,26 +583,4 @@ func TestPanicWhileABatchLeadsKeepsNoPlace(t *testing.T) {
 	panics.Store(false)
 	noError(t, r.sends(leastSenders, rides(leastSenders, "''")))
 	r.rode(leastSenders)
-}
-
-// A batch that asks for a connection that none has used before does not share one.
-func TestQueuedBatchThatNeedsAFreshConnectionIsSentAlone(t *testing.T) {
-	t.Parallel()
-	r := newRiders(t, newStore(t, connections(1)), 3)
-	note := "pg_backend_pid()::text"
-	noError(t, r.batch(testContext(t), 0, engine.ApplyOptions{}, rides(0, note)))
-	run := r.store.Engine().Apply(Queued(rides(2, note)).Engine(), engine.ApplyOptions{Timeout: 10 * time.Second})
-	first, fresh := make(chan error, 1), make(chan error, 1)
-	r.holding(func() {
-		go func() { first <- r.batch(testContext(t), 1, engine.ApplyOptions{}, rides(1, note)) }()
-		r.waits(1)
-		go func() {
-			fresh <- run(testContext(t), r.leases[2], engine.Batch{Events: []event.Envelope{r.event}, To: r.event.Position, Fresh: true})
-		}()
-		r.until(func(s *sharing) bool { return len(s.waiting) == 2 || len(fresh) == 1 })
-	})
-	noError(t, errors.Join(<-first, <-fresh))
-	if one[bool](t, r.store, "select (select note from public.rode where rider = 0) = (select note from public.rode where rider = 2)") {
-		t.Error("it used the connection of another batch")
-	}
 }

@@ -58,17 +58,20 @@ type controlSchema struct {
 	statements map[string][]string
 	// wakeChannel carries wake-ups, controlChannel notices about leases: see engine.Notice.
 	wakeChannel, controlChannel string
-	// batchClass is the class of the advisory locks by which batches announce themselves. The object is the lease's row.
+	// batchClass is the class of the advisory locks by which batches announce themselves. The object is the lease's
+	// row.
 	batchClass int32
 }
 
 func newControlSchema(name string, keyRetention time.Duration) controlSchema {
-	c := controlSchema{name: name, quoted: sqltext.Name(name), statements: make(map[string][]string), wakeChannel: name + "_wake",
+	c := controlSchema{name: name, quoted: sqltext.Name(name), statements: make(map[string][]string),
+		wakeChannel:    name + "_wake",
 		controlChannel: controlChannel(name), batchClass: int32(lockKey("millrace batch " + name))}
 	for statement, text := range queries {
 		c.add(statement, sqltext.Fill(text, "{lease}", queries.Text("lease_columns")))
 	}
-	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}", fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
+	expire := sqltext.Fill(queries.Text("expire_keys"), "{retention}",
+		fmt.Sprintf("make_interval(secs => %f)", keyRetention.Seconds()))
 	for _, stream := range []string{"append_any", "append_new", "append_exact"} {
 		for _, events := range []string{"append_one", "append_many", "append_timed"} {
 			c.addAppends(stream, events, "", "append", "true", "")
@@ -79,7 +82,8 @@ func newControlSchema(name string, keyRetention time.Duration) controlSchema {
 	return c
 }
 
-// addAppends adds the statements of appends of one kind, from their parts. Times and then the expected version follow the other arguments.
+// addAppends adds the statements of appends of one kind, from their parts. Times and then the expected version follow
+// the other arguments.
 func (c *controlSchema) addAppends(stream, events, kind, file, claimed, expire string) {
 	last, count, column, value := 6, "cardinality($2::text[])", "", ""
 	if kind != "" {
@@ -93,9 +97,11 @@ func (c *controlSchema) addAppends(stream, events, kind, file, claimed, expire s
 	}
 	times, expected := fmt.Sprint("$", last), fmt.Sprint("$", last+1)
 	part := sqltext.Fill(queries.Text(stream), "{claimed}", claimed, "{expected}", expected, "{count}", count)
-	text := sqltext.Fill(queries.Text(file), "{stream}", part, "{events}", sqltext.Fill(queries.Text(events), "{times}", times), "{count}", count,
+	text := sqltext.Fill(queries.Text(file), "{stream}", part, "{events}",
+		sqltext.Fill(queries.Text(events), "{times}", times), "{count}", count,
 		"{expire}", expire, "{created_at}", column, "{time}", value)
-	for returned, more := range map[string]string{"": "", " durable": queries.Text("append_durable"), " own": queries.Text("append_own")} {
+	for returned, more := range map[string]string{"": "", " durable": queries.Text("append_durable"),
+		" own": queries.Text("append_own")} {
 		c.add(stream+" "+events+kind+returned, sqltext.Fill(text, "{returned}", more))
 	}
 }

@@ -17,7 +17,8 @@ import (
 func TestEveryStatementSaysWhatItLocksAndNeeds(t *testing.T) {
 	t.Parallel()
 	var files []string
-	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "../internal/control/sql/*.sql", "internal/*/queries/*.sql"} {
+	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "../internal/control/sql/*.sql",
+		"internal/*/queries/*.sql"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatal(pattern, found, err)
@@ -69,7 +70,8 @@ func TestTenantsTakeLittleMemory(t *testing.T) {
 	left := (heap() - before) / names
 	t.Logf("%d bytes for each of %d names, %d after the caller let go of them", each, names, left)
 	if each > most || left > most/10 {
-		t.Errorf("%d bytes for each of %d names, at most %d are expected, and %d after the caller let go of them", each, names, most, left)
+		t.Errorf("%d bytes for each of %d names, at most %d are expected, and %d after the caller let go of them", each,
+			names, most, left)
 	}
 }
 
@@ -78,7 +80,8 @@ func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
 	store := newStore(t, connections(1))
 	for i := range 2 * preparedTenants {
 		ghost := must(store.ForTenant(fmt.Sprint("ghost", i)))(t)
-		if _, err := ghost.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err, tenancy.ErrUnknown) {
+		if _, err := ghost.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err,
+			tenancy.ErrUnknown) {
 			t.Fatalf("error %v", err)
 		}
 	}
@@ -86,7 +89,8 @@ func TestUnknownTenantsTakeNoPlaceInTheStatementCache(t *testing.T) {
 	for range 2 {
 		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
 	}
-	if n := one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0", sqltext.Name(tenant.schema)); n != 1 {
+	if n := one[int](t, store, "select count(*) from pg_prepared_statements where strpos(statement, $1) > 0",
+		sqltext.Name(tenant.schema)); n != 1 {
 		t.Errorf("%d statements of the tenant are cached", n)
 	}
 }

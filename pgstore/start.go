@@ -18,8 +18,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// settlePatience is how long new projections wait for open appends before they begin at the last event. If an append stays
-// open for longer, they begin below its position.
+// settlePatience is how long new projections wait for open appends before they begin at the last event. If an append
+// stays open for longer, they begin below its position.
 const settlePatience = time.Second
 
 // Begins implements store.Control.
@@ -85,7 +85,8 @@ func (s port) beginsAt(ctx context.Context, p engine.NewProjection, mark int64, 
 		err = event.ErrIncarnationChanged
 	}
 	if err != nil {
-		return 0, fmt.Errorf("find the first event of tenant %q since %v: %w", p.Tenant, p.Start.Time, storeFault(t.absent(ctx, err)))
+		return 0, fmt.Errorf("find the first event of tenant %q since %v: %w",
+			p.Tenant, p.Start.Time, storeFault(t.absent(ctx, err)))
 	}
 	return at, nil
 }
@@ -123,7 +124,8 @@ func (s port) settledMarks(ctx context.Context, tenants []string) (map[string]in
 }
 
 // scanAll scans the locks on the events of the tenants that are not settled. It moves those that are settled to marks.
-func (s port) scanAll(ctx context.Context, settlers map[string]*settle.Settler, marks map[string]int64, in engine.Incarnation) (done bool, err error) {
+func (s port) scanAll(ctx context.Context, settlers map[string]*settle.Settler, marks map[string]int64,
+	in engine.Incarnation) (done bool, err error) {
 	schemas := make([]string, 0, len(settlers))
 	bySchema := make(map[string]string, len(settlers))
 	for tenant, settler := range settlers {
@@ -156,8 +158,8 @@ func (s port) scanAll(ctx context.Context, settlers map[string]*settle.Settler, 
 	return len(settlers) == 0, nil
 }
 
-// belowOpenAppends returns the position up to which the events of a tenant have no gap, from the highest checkpoint on. An
-// append that is open can only fill a gap.
+// belowOpenAppends returns the position up to which the events of a tenant have no gap, from the highest checkpoint on.
+// An append that is open can only fill a gap.
 func (s port) belowOpenAppends(ctx context.Context, tenant string, heads engine.Heads) (mark int64, err error) {
 	t, err := s.ForTenant(tenant)
 	if err != nil {

@@ -46,10 +46,11 @@ type Options struct {
 	// and relies on heartbeats. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up session connections
 	// too, and BeforeConnect if SessionDSN is empty. Default: the pool's DSN.
 	SessionDSN string
-	// HookDSN is the DSN with which the hooks of projections (Reset, Swap and Drop) connect, each with its whole transaction, and with which
-	// the sessions of hooks are ended whose node is gone. Nothing else uses it. It is for hooks that alter, drop or truncate what the
-	// role of the pool does not own: name the role that owns it. It must lead to the same database, and not to a pooler in transaction
-	// mode. The pool's hooks AfterConnect, PrepareConn and BeforeAcquire set up its connections, too. Default: hooks use the pool.
+	// HookDSN is the DSN with which the hooks of projections (Reset, Swap and Drop) connect, each with its whole
+	// transaction, and with which the sessions of hooks are ended whose node is gone. Nothing else uses it. It is for
+	// hooks that alter, drop or truncate what the role of the pool does not own: name the role that owns it. It must
+	// lead to the same database, and not to a pooler in transaction mode. The pool's hooks AfterConnect, PrepareConn
+	// and BeforeAcquire set up its connections, too. Default: hooks use the pool.
 	HookDSN string
 	// SharedSchemas are schemas with extensions, functions and tables that all tenants share. In handlers, Tenant.InTx
 	// and TenantSetup, the search path of a named tenant is its own schema, these in order, and pg_temp. It does not
@@ -62,24 +63,26 @@ type Options struct {
 	// steps, and the program with more completes them: by Migrate, CreateTenant or CreateTenants.
 	// Default: none.
 	TenantSetup []TenantStep
-	// NoNotify turns off the NOTIFY after appends. Other processes then find new events by polling, and those of this process at once.
-	// Set it where this process runs all projections, or for an import that no projection has to follow at once. It saves
-	// a statement after each burst of appends, at most some 500 a second.
+	// NoNotify turns off the NOTIFY after appends. Other processes then find new events by polling, and those of this
+	// process at once. Set it where this process runs all projections, or for an import that no projection has to
+	// follow at once. It saves a statement after each burst of appends, at most some 500 a second.
 	NoNotify bool
-	// SyncEachCommit makes the commit of each queued batch wait for the disk itself. By default, of the batches that share a message, only
-	// the last commit waits, and none counts as done before it. So readers may see rows of the others some milliseconds before these
-	// are durable, and a crash of the server in between loses rows and checkpoint together: the batch is applied again.
-	// Set it if readers pass on what they have read, and must not have seen what is lost.
+	// SyncEachCommit makes the commit of each queued batch wait for the disk itself. By default, of the batches that
+	// share a message, only the last commit waits, and none counts as done before it. So readers may see rows of the
+	// others some milliseconds before these are durable, and a crash of the server in between loses rows and checkpoint
+	// together: the batch is applied again. Set it if readers pass on what they have read, and must not have seen what
+	// is lost.
 	SyncEachCommit bool
 	// KeyRetention is the minimum time for which idempotency keys are kept (see event.Expected.WithKey). Appends with
 	// keys delete older ones, a few at a time. An append that is repeated after its key was deleted appends again, or
 	// meets a version conflict if it expects a version. Negative means for ever.
 	// Raise it if clients repeat appends after weeks. A key takes some 250 bytes. Default: 7 days.
 	KeyRetention time.Duration
-	// Types is the registry of event types: appends of other types are refused, and handlers and readers get current events. See
-	// package eventtype. Default: none, and every type is taken and read as it is.
+	// Types is the registry of event types: appends of other types are refused, and handlers and readers get current
+	// events. See package eventtype. Default: none, and every type is taken and read as it is.
 	Types *eventtype.Types
-	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware. Default: none.
+	// AppendMiddleware is called around each Append and AppendTx, the first outermost. See event.AppendMiddleware.
+	// Default: none.
 	AppendMiddleware []event.AppendMiddleware
 	// Logger receives the logs, such as slog.Default(). Default: nothing is logged.
 	Logger *slog.Logger
@@ -198,7 +201,8 @@ func openConfig(ctx context.Context, config *pgxpool.Config, opts Options) (*Sto
 	return store, nil
 }
 
-// OpenPool returns a store that uses the caller's pool, and checks the server. The caller closes the pool after the store.
+// OpenPool returns a store that uses the caller's pool, and checks the server. The caller closes the pool after the
+// store.
 //
 // A pool with several hosts could lead to a standby after a failover. It is refused unless its DSN has
 // target_session_attrs=read-write or a similar check. A pool whose default_query_exec_mode does not work behind its
@@ -223,7 +227,10 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{pools: pools{pool: pool}, opts: opts, log: log, middleware: middleware, control: newControlSchema(opts.Schema, opts.KeyRetention)}
+	s := &Store{
+		pools: pools{pool: pool}, opts: opts, log: log, middleware: middleware,
+		control: newControlSchema(opts.Schema, opts.KeyRetention),
+	}
 	if err := s.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
@@ -242,7 +249,8 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
 	s.followers = follow.New(s.port(), log)
 	number := stores.Add(1)
-	s.prepared.prefix, s.reads.prefix = fmt.Sprintf("millrace_append_%d", number), fmt.Sprintf("millrace_read_%d", number)
+	s.prepared.prefix, s.reads.prefix = fmt.Sprintf("millrace_append_%d", number),
+		fmt.Sprintf("millrace_read_%d", number)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -264,7 +272,8 @@ func (s *Store) checkPooling(ctx context.Context) error {
 		return fmt.Errorf("detect a pooler: %w", err)
 	}
 	defer conn.Release()
-	s.server.pooling, err = session.FindPooling(ctx, conn.Conn(), func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, "") })
+	s.server.pooling, err = session.FindPooling(ctx, conn.Conn(),
+		func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, "") })
 	if err != nil {
 		return fmt.Errorf("detect a pooler: %w", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// Times of other programs that Go cannot print are described as ReadStream returns them, and descriptions work in every mode of
-// the driver, whose cache of prepared statements gets none.
+// Times of other programs that Go cannot print are described as ReadStream returns them, and descriptions work in every
+// mode of the driver, whose cache of prepared statements gets none.
 func TestStreamWithInfiniteTimes(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -20,7 +20,8 @@ func TestStreamWithInfiniteTimes(t *testing.T) {
 		if found, err := other.Stream(testContext(t), "s"); err != nil || found != want {
 			t.Errorf("%s: %+v, %v, want %+v", name, found, err, want)
 		}
-		if n := one[int](t, other, "select count(*) from pg_prepared_statements where statement like '%created_at%'"); n != 0 {
+		if n := one[int](t, other,
+			"select count(*) from pg_prepared_statements where statement like '%created_at%'"); n != 0 {
 			t.Errorf("%s: %d statements are prepared", name, n)
 		}
 	}

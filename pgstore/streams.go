@@ -68,7 +68,8 @@ func (d streamDriver) IsConflict(err error) bool {
 
 func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 	if err := d.store.plane().MakeSnapshots(ctx); err != nil {
-		return fmt.Errorf("make the table of snapshots, which Migrate also makes: %w", d.store.lacking(ctx, d.store.opts.Schema, err))
+		return fmt.Errorf("make the table of snapshots, which Migrate also makes: %w",
+			d.store.lacking(ctx, d.store.opts.Schema, err))
 	}
 	return nil
 }
@@ -77,7 +78,8 @@ func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.lookups.sna
 
 func (d streamDriver) Erasures() *atomic.Int64 { return d.store.followers.Erasures() }
 
-func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read, take func(e *event.Envelope) bool) (streams.Page, error) {
+func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read,
+	take func(e *event.Envelope) bool) (streams.Page, error) {
 	failed := d.failedTx
 	if tx == nil {
 		failed = func(doing, what string, err error) error { return d.failed(ctx, doing, what, err) }
@@ -89,7 +91,8 @@ func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read, t
 	return page, nil
 }
 
-func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read, take func(e *event.Envelope) bool) (page streams.Page, err error) {
+func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read,
+	take func(e *event.Envelope) bool) (page streams.Page, err error) {
 	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.store)); err != nil {
 		return page, err
 	}
@@ -117,11 +120,15 @@ func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read, t
 	return page, err
 }
 
-// readEvents runs the statement of a page. A page that may have a snapshot is not searched for a value that cannot be read: the search would
-// take the first row for an event.
-func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement string, r streams.Read, take func(e *event.Envelope) bool) (truncated bool, err error) {
+// readEvents runs the statement of a page. A page that may have a snapshot is not searched for a value that cannot be
+// read: the search would take the first row for an event.
+func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement string, r streams.Read,
+	take func(e *event.Envelope) bool) (truncated bool, err error) {
 	if tx != nil {
-		args := []any{pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats(wire.Binary), r.Stream, r.After + 1, r.Limit, int64(math.MinInt64)}
+		args := []any{
+			pgx.QueryExecModeDescribeExec, pgx.QueryResultFormats(wire.Binary), r.Stream, r.After + 1, r.Limit,
+			int64(math.MinInt64),
+		}
 		if r.Fingerprint != "" {
 			args = append(args, d.name, r.Fingerprint, r.SnapshotAfter())
 		}
@@ -137,16 +144,18 @@ func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement strin
 	}}
 	var read wire.Events
 	if r.Fingerprint != "" {
-		read, err = reader.once(ctx, sql, append(args, []byte(d.name), []byte(r.Fingerprint), wire.Int(r.SnapshotAfter())))
+		read, err = reader.once(ctx, sql, append(args,
+			[]byte(d.name), []byte(r.Fingerprint), wire.Int(r.SnapshotAfter())))
 	} else {
 		read, err = reader.page(ctx, sql, args)
 	}
 	return read.Truncated, err
 }
 
-// preparedRun returns a pageRead.run that runs a statement, whose text is own, as a prepared one, if the session of the pool may have it. It
-// does not read again after begun was set: the rows before have been used.
-func (d streamDriver) preparedRun(statement, own string, begun *bool) func(context.Context, string, [][]byte, func(*pgconn.ResultReader) error) error {
+// preparedRun returns a pageRead.run that runs a statement, whose text is own, as a prepared one, if the session of the
+// pool may have it. It does not read again after begun was set: the rows before have been used.
+func (d streamDriver) preparedRun(statement, own string,
+	begun *bool) func(context.Context, string, [][]byte, func(*pgconn.ResultReader) error) error {
 	return func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		return d.store.onConn(ctx, func(conn *pgx.Conn) error {
 			var prepared tenantStatement
@@ -168,7 +177,8 @@ func (d streamDriver) preparedRun(statement, own string, begun *bool) func(conte
 }
 
 // readRowsOf is pageRead.once in a transaction of the caller, which cannot be cut off.
-func readRowsOf(ctx context.Context, tx pgx.Tx, sql string, args []any, take func(e *event.Envelope) bool) (truncated bool, err error) {
+func readRowsOf(ctx context.Context, tx pgx.Tx, sql string, args []any,
+	take func(e *event.Envelope) bool) (truncated bool, err error) {
 	rows, err := tx.Query(ctx, sql, args...)
 	if err != nil {
 		return false, err
@@ -200,12 +210,15 @@ func begin(page *streams.Page, r streams.Read, e *event.Envelope) error {
 	if err := json.Unmarshal(e.RawHeaders, &page.Generation); err != nil || e.CausationID == "" {
 		return err
 	}
-	s := streams.Snapshot{Stream: e.Stream, Version: e.Version, Position: -e.Position - 1, Time: e.Time, State: []byte(e.CausationID)}
+	s := streams.Snapshot{
+		Stream: e.Stream, Version: e.Version, Position: -e.Position - 1, Time: e.Time, State: []byte(e.CausationID),
+	}
 	page.Damaged = !r.Begin(&s)
 	return nil
 }
 
-func (d streamDriver) FirstAppend(ctx context.Context, tx pgx.Tx, key string) (first streams.First, found bool, err error) {
+func (d streamDriver) FirstAppend(ctx context.Context, tx pgx.Tx,
+	key string) (first streams.First, found bool, err error) {
 	const doing = "look for the key"
 	if err := within.RefuseRead(ctx, d.store); err != nil {
 		return first, false, d.failedTx(doing, key, err)

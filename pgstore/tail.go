@@ -64,7 +64,8 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	}
 	if err != nil {
 		*t = tail{tenant: t.tenant, slot: t.slot}
-		return engine.TailUpdate{}, fmt.Errorf("read the tail of tenant %q: %w", t.tenant.name, storeFault(t.tenant.absent(ctx, err)))
+		return engine.TailUpdate{}, fmt.Errorf("read the tail of tenant %q: %w",
+			t.tenant.name, storeFault(t.tenant.absent(ctx, err)))
 	}
 	return update, nil
 }
@@ -114,8 +115,8 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	return update, nil
 }
 
-// Take implements engine.Tail: see settle.Settler.Take. The events must have been committed in the incarnation of the mark.
-// Otherwise that server has lost events, and draws their positions again.
+// Take implements engine.Tail: see settle.Settler.Take. The events must have been committed in the incarnation of the
+// mark. Otherwise that server has lost events, and draws their positions again.
 func (t *tail) Take(own *engine.Page) (engine.TailUpdate, bool) {
 	positions := make([]int64, len(own.Events))
 	for i := range own.Events {
@@ -125,7 +126,8 @@ func (t *tail) Take(own *engine.Page) (engine.TailUpdate, bool) {
 	if !t.started || own.Incarnation != t.incarnation || !t.settler.Take(positions) {
 		return engine.TailUpdate{}, false
 	}
-	return engine.TailUpdate{Mark: t.settler.Mark(), From: from, Incarnation: t.incarnation, Events: own.Events, Bytes: own.Bytes}, true
+	return engine.TailUpdate{Mark: t.settler.Mark(), From: from, Incarnation: t.incarnation, Events: own.Events,
+		Bytes: own.Bytes}, true
 }
 
 // start finds where the tail begins. If no append is in progress, the highest position is settled at once.
@@ -154,9 +156,10 @@ func (t *tail) startAlone(ctx context.Context) (from tailStart, err error) {
 		return from, err
 	}
 	defer release()
-	from.in, err = t.tenant.readEvents(ctx, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil, func(rows *pgconn.ResultReader) error {
-		return wire.ReadInts(rows, func(row []int64) { from.floor, from.head = row[0], row[1] })
-	})
+	from.in, err = t.tenant.readEvents(ctx, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil,
+		func(rows *pgconn.ResultReader) error {
+			return wire.ReadInts(rows, func(row []int64) { from.floor, from.head = row[0], row[1] })
+		})
 	return from, err
 }
 
@@ -171,7 +174,8 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 	if t.average > 0 {
 		limit = min(tailEvents, max(1, tailBytes/t.average))
 	}
-	page, err := t.tenant.readPage(ctx, engine.ReadRange{After: t.settler.Mark(), UpTo: maxPosition, Limit: limit, MaxBytes: tailBytes})
+	page, err := t.tenant.readPage(ctx, engine.ReadRange{After: t.settler.Mark(),
+		UpTo: maxPosition, Limit: limit, MaxBytes: tailBytes})
 	if err != nil {
 		return false, err
 	}
@@ -243,7 +247,8 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 	slots := r.Share.Slots()
 	switch {
 	case slots != partition.All:
-		sql, args = t.sql("read_share"), append(args, wire.Int(int64(slots.From)), wire.Int(int64(slots.To)), wire.TextArray(r.Types))
+		sql, args = t.sql("read_share"), append(args,
+			wire.Int(int64(slots.From)), wire.Int(int64(slots.To)), wire.TextArray(r.Types))
 	case len(r.Types) > 0:
 		sql, args = t.sql("read_range"), append(args, wire.TextArray(r.Types))
 	}
@@ -273,7 +278,8 @@ func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page,
 		page.To = read.List[len(read.List)-1].Position
 	}
 	if len(r.Share.Passed) > 0 {
-		page.Events = slices.DeleteFunc(page.Events, func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
+		page.Events = slices.DeleteFunc(page.Events,
+			func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
 	}
 	return page, nil
 }
@@ -285,7 +291,8 @@ func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engi
 	}
 	page, err := t.readPage(ctx, r)
 	if err != nil {
-		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w", tenant, r.After, storeFault(t.absent(ctx, err)))
+		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w",
+			tenant, r.After, storeFault(t.absent(ctx, err)))
 	}
 	return page, nil
 }

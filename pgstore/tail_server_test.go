@@ -225,7 +225,8 @@ func TestPreparedTransactionIsWaitedFor(t *testing.T) {
 				positions := prepare(t, store, "later", 2)
 				visible := mustAppend(t, store.tenant, "now", event.Any, someEvents(1)...).Positions
 				held := f.untilHeld(t, mark)
-				if len(held.Holders) != 1 || !strings.HasPrefix(held.Holders[0], "prepared transaction ") || held.Below != visible[0] {
+				if len(held.Holders) != 1 || !strings.HasPrefix(held.Holders[0], "prepared transaction ") ||
+					held.Below != visible[0] {
 					t.Errorf("%+v", held)
 				}
 				meanwhile(t, f)
@@ -351,7 +352,8 @@ func TestStandbyIsRefused(t *testing.T) {
 	tail := moved.port().Tail(primary.tenant.Name())
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
-		if fault := moved.port().Classify(err); !errors.Is(err, event.ErrNotPrimary) || fault.Class != engine.Infrastructure || !fault.Probe {
+		if fault := moved.port().Classify(err); !errors.Is(err, event.ErrNotPrimary) ||
+			fault.Class != engine.Infrastructure || !fault.Probe {
 			t.Errorf("Poll: %v", err)
 		}
 	}

@@ -231,7 +231,8 @@ var (
 	// The unrelated transaction is open from before the first append until after the last event was read. How long that
 	// takes does not matter.
 	loadTime = flag.Duration("load.time", 10*time.Second, "how long the writers of TestTailSkipsNothingUnderLoad write")
-	loadSeed = flag.Uint64("load.seed", 0, "seed of the writers' choices in TestTailSkipsNothingUnderLoad; 0: a new one")
+	loadSeed = flag.Uint64("load.seed", 0,
+		"seed of the writers' choices in TestTailSkipsNothingUnderLoad; 0: a new one")
 )
 
 var errRolledBack = errors.New("rolled back on purpose")
@@ -256,7 +257,10 @@ func (l *load) write(ctx context.Context, writer int, random *rand.Rand) error {
 		case 0, 1:
 			err = l.append(ctx, stream, random)
 		case 2, 3, 4:
-			err = l.store.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return l.inTx(ctx, tx, stream, random) })
+			err = l.store.InTx(ctx, func(ctx context.Context,
+				tx pgx.Tx) error {
+				return l.inTx(ctx, tx, stream, random)
+			})
 		default:
 			err = pgx.BeginFunc(ctx, l.store.pool, func(tx pgx.Tx) error {
 				return l.byHand(ctx, tx, fmt.Sprintf("hand%d-%d", writer, n), random)
@@ -340,7 +344,8 @@ type naive struct {
 }
 
 func (n *naive) poll(ctx context.Context, store *Store) error {
-	rows, err := store.pool.Query(ctx, "select global_seq from millrace_default.events where global_seq > $1 order by 1", n.checkpoint)
+	rows, err := store.pool.Query(ctx,
+		"select global_seq from millrace_default.events where global_seq > $1 order by 1", n.checkpoint)
 	if err != nil {
 		return err
 	}
@@ -411,11 +416,13 @@ func TestTailSkipsNothingUnderLoad(t *testing.T) {
 
 	committed := committedPositions(t, reading)
 	if !slices.Equal(f.positions, committed) {
-		t.Errorf("%d of %d events are missing, %d were delivered", missing(committed, f.positions), len(committed), len(f.positions))
+		t.Errorf("%d of %d events are missing, %d were delivered", missing(committed, f.positions), len(committed),
+			len(f.positions))
 	}
 	rolledBack, transactions := l.rolledBack.Load(), l.rolledBack.Load()+l.committed.Load()
 	t.Logf("%d events by %d writers in %d transactions, %d (%.1f %%) of them rolled back, %d savepoints rolled back besides, %d slow ends",
-		len(committed), loadWriters, transactions, rolledBack, share(rolledBack, transactions), l.savepoints.Load(), l.slow.Load())
+		len(committed), loadWriters, transactions, rolledBack, share(rolledBack, transactions), l.savepoints.Load(),
+		l.slow.Load())
 	missed := len(committed) - n.seen
 	t.Logf("missed by this tail %d, by position > checkpoint %d (%.0f %%); %d polls, %d met a gap, %d held",
 		missing(committed, f.positions), missed, share(missed, len(committed)), f.polls, waited, held)
@@ -475,7 +482,8 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	tail := store.port().Tail(projection.DefaultTenant)
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
-		if fault := store.port().Classify(err); !errors.Is(err, tenancy.ErrRestored) || fault.Class != engine.Configuration {
+		if fault := store.port().Classify(err); !errors.Is(err, tenancy.ErrRestored) ||
+			fault.Class != engine.Configuration {
 			t.Errorf("%v", err)
 		}
 	}

@@ -13,15 +13,16 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
-// tailReads is what the tails of all tenants share: scans of locks and starts, each of which serves those that asked for it
-// meanwhile, and the prepared reads.
+// tailReads is what the tails of all tenants share: scans of locks and starts, each of which serves those that asked
+// for it meanwhile, and the prepared reads.
 type tailReads struct {
 	locks  *lockScanner
 	starts *tailStarts
 	reads  preparedStatements
 }
 
-// startTimeout limits the read of one slice of starting tails. The server may have to load the tables of all its tenants.
+// startTimeout limits the read of one slice of starting tails. The server may have to load the tables of all its
+// tenants.
 const startTimeout = 30 * time.Second
 
 // tailStart is where a tail begins: the highest position that a projection has handled, and the highest visible one.
@@ -30,9 +31,9 @@ type tailStart struct {
 	in          engine.Incarnation
 }
 
-// tailStarts finds where tails begin, those of up to headsSlice tenants by one statement. A runtime starts the tails of thousands
-// of tenants at once, and a statement for each would take a minute. One slice is read at a time, and tails that start
-// meanwhile wait for the next. So a single connection reads the tables of all tenants.
+// tailStarts finds where tails begin, those of up to headsSlice tenants by one statement. A runtime starts the tails of
+// thousands of tenants at once, and a statement for each would take a minute. One slice is read at a time, and tails
+// that start meanwhile wait for the next. So a single connection reads the tables of all tenants.
 type tailStarts struct {
 	store *Store
 	// open ends when the store is closed.
@@ -45,8 +46,9 @@ type tailStarts struct {
 	running bool
 }
 
-// startWait is a tail that waits for its start. done is closed when the slice of the tail was read: then start and found are set, or
-// err. ended is closed when the tail has started. The next slice is read after that if the tail was alone in its slice.
+// startWait is a tail that waits for its start. done is closed when the slice of the tail was read: then start and
+// found are set, or err. ended is closed when the tail has started. The next slice is read after that if the tail was
+// alone in its slice.
 type startWait struct {
 	tenant string
 	done   chan struct{}
@@ -61,8 +63,8 @@ func newTailStarts(s *Store) *tailStarts {
 	return &tailStarts{store: s, open: open, end: end}
 }
 
-// of returns where the tail of a tenant begins. It calls alone if no other tail starts meanwhile, or if this tenant cannot be read:
-// alone then shows why. The statement begins after the call.
+// of returns where the tail of a tenant begins. It calls alone if no other tail starts meanwhile, or if this tenant
+// cannot be read: alone then shows why. The statement begins after the call.
 func (ts *tailStarts) of(ctx context.Context, tenant string, alone func() (tailStart, error)) (tailStart, error) {
 	w := ts.join(tenant)
 	if w == nil {
@@ -140,9 +142,10 @@ func (ts *tailStarts) read(ctx context.Context, slice []*startWait) {
 	slices.Sort(tenants)
 	tenants = slices.Compact(tenants)
 	found := make(map[string]tailStart, len(tenants))
-	err := ts.store.eachReadable(ctx, tenants, make(map[string]error), func(ctx context.Context, tenants []string) error {
-		return ts.readSlice(ctx, tenants, found)
-	})
+	err := ts.store.eachReadable(ctx, tenants, make(map[string]error),
+		func(ctx context.Context, tenants []string) error {
+			return ts.readSlice(ctx, tenants, found)
+		})
 	for _, w := range slice {
 		w.start, w.found = found[w.tenant]
 		w.err = err
@@ -155,15 +158,16 @@ func (ts *tailStarts) readSlice(ctx context.Context, tenants []string, found map
 		return err
 	}
 	floors, positions := make([]int64, len(tenants)), make([]int64, len(tenants))
-	in, err := ts.store.readEvents(ctx, statement, [][]byte{wire.TextArray(tenants)}, nil, func(rows *pgconn.ResultReader) error {
-		return wire.ReadInts(rows, func(row []int64) {
-			if place := row[0]; place < 0 {
-				floors[-place-1] = row[1]
-			} else {
-				positions[place] = row[1]
-			}
+	in, err := ts.store.readEvents(ctx, statement, [][]byte{wire.TextArray(tenants)}, nil,
+		func(rows *pgconn.ResultReader) error {
+			return wire.ReadInts(rows, func(row []int64) {
+				if place := row[0]; place < 0 {
+					floors[-place-1] = row[1]
+				} else {
+					positions[place] = row[1]
+				}
+			})
 		})
-	})
 	if err != nil {
 		return fmt.Errorf("find where the tails of %d tenants begin: %w", len(tenants), err)
 	}
@@ -173,7 +177,8 @@ func (ts *tailStarts) readSlice(ctx context.Context, tenants []string, found map
 	return nil
 }
 
-// tailStartsStatement returns the statement that finds where the tails of these tenants begin. Its argument is the list of them.
+// tailStartsStatement returns the statement that finds where the tails of these tenants begin. Its argument is the list
+// of them.
 func (s *Store) tailStartsStatement(tenants []string) (string, error) {
 	heads, err := s.headsStatement(tenants)
 	return s.control.sql("tail_starts") + " union all " + heads, err

@@ -78,13 +78,15 @@ func TestTailsThatStartTogetherShareStatements(t *testing.T) {
 			t.Errorf("%s starts with %+v, want the mark %d", names[i], u, want)
 		}
 	}
-	// The slice is halved until the tenant that cannot be read is alone, and a scan of the locks settles the three heads.
+	// The slice is halved until the tenant that cannot be read is alone, and a scan of the locks settles the three
+	// heads.
 	if n := acquired.Load(); n > 30 || slots.Load() > 1 {
 		t.Errorf("%d tails took a connection %d times, and %d slots", tenants, n, slots.Load())
 	}
 }
 
-// A tail that starts alone sends no statement for several. It would not delay the next one, which would then start alone, too.
+// A tail that starts alone sends no statement for several. It would not delay the next one, which would then start
+// alone, too.
 func TestTailsGatherWhileOneStartsAlone(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -127,12 +129,14 @@ func TestTailThatStartsTogetherWithOthersFindsItsFloor(t *testing.T) {
 	other := newTenant(t, store, "other")
 	mustAppend(t, other, "s", event.Any, someEvents(5)...)
 	for _, name := range []string{"p", "q"} {
-		mustExec(t, store, `with p as (insert into millrace.projections (tenant, name) values ('other', $1) returning id)
+		mustExec(t, store,
+			`with p as (insert into millrace.projections (tenant, name) values ('other', $1) returning id)
 			insert into millrace.leases (id, checkpoint) select id, case $1 when 'p' then 2 else 4 end from p`, name)
 	}
 	found := make(map[string]tailStart)
 	noError(t, store.starts.readSlice(testContext(t), []string{"default", "other"}, found))
-	if d, o := found["default"], found["other"]; d.floor != 0 || d.head != 0 || o.floor != 4 || o.head != 5 || o.in == 0 || o.in != d.in {
+	if d, o := found["default"], found["other"]; d.floor != 0 || d.head != 0 || o.floor != 4 || o.head != 5 ||
+		o.in == 0 || o.in != d.in {
 		t.Errorf("%+v", found)
 	}
 }

@@ -30,12 +30,14 @@ func (t *Tenant) Name() string { return t.name }
 func (t *Tenant) EventsSchema() string { return t.schema }
 
 // Append is Tenant.Append for projection.DefaultTenant.
-func (s *Store) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (s *Store) Append(ctx context.Context, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	return s.tenant.Append(ctx, stream, expected, events...)
 }
 
 // AppendTx is Tenant.AppendTx for projection.DefaultTenant.
-func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (s *Store) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	return s.tenant.AppendTx(ctx, tx, stream, expected, events...)
 }
 

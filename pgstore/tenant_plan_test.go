@@ -24,13 +24,16 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 	}
 	last, streams := *planEvents, *planEvents/eventsPerStream
 	keys := min(streams, 100_000)
-	mustExec(t, store, `insert into millrace_default.streams select 's' || n, $2 from generate_series(1, $1::int) n`, streams, eventsPerStream)
+	mustExec(t, store, `insert into millrace_default.streams select 's' || n, $2 from generate_series(1, $1::int) n`,
+		streams, eventsPerStream)
 	for version := range eventsPerStream { // each statement has its own deadline
 		mustExec(t, store, `insert into millrace_default.events (stream_id, stream_version, type, body)
 			select 's' || n, $2, 'T' || n % 10, '{"a": 1}' from generate_series(1, $1::int) n`, streams, version+1)
 	}
-	mustExec(t, store, `insert into millrace_default.append_keys select 'k' || n, 's' || n from generate_series(1, $1::int) n`, keys)
-	mustExec(t, store, `insert into millrace_default.append_results select 'k' || n, 1, 5 from generate_series(1, $1::int) n`, keys)
+	mustExec(t, store,
+		`insert into millrace_default.append_keys select 'k' || n, 's' || n from generate_series(1, $1::int) n`, keys)
+	mustExec(t, store,
+		`insert into millrace_default.append_results select 'k' || n, 1, 5 from generate_series(1, $1::int) n`, keys)
 
 	const page, quarter = 500, int64(1) << 26
 	types := []string{"T1", "T2"}
@@ -42,14 +45,21 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"tail from the first on", in.sql("read_tail"), []any{0, maxPosition, page}, page},
 		{"range from the middle", in.sql("read_range"), []any{last / 2, last - 1000, page, types}, page},
 		{"range from the first on", in.sql("read_range"), []any{0, last, page, types}, page},
-		{"share from the middle", in.sql("read_share"), []any{last / 2, last - 1000, page, quarter, 2 * quarter, []string{}}, page},
+		{
+			"share from the middle", in.sql("read_share"),
+			[]any{last / 2, last - 1000, page, quarter, 2 * quarter, []string{}}, page,
+		},
 		{"share at the end", in.sql("read_share"), []any{last - 10, maxPosition, page, 0, 4 * quarter, []string{}}, 10},
 		{"stream", in.sql("read_stream"), []any{"s77", 2, page, 0}, 4},
 		{"types of a stream", in.sql("read_stream_types"), []any{"s77", 2, page, 0, []string{"T7"}}, 4},
 		{"head", in.sql("head"), nil, 1},
 		{"head of a tenant", in.sql("head_of_tenant"), []any{in.name}, 1},
 		{"heads", must(store.headsStatement([]string{in.name}))(t), nil, 1},
-		{"ages after two positions", must(store.agesStatement([]string{in.name}, map[string][]int64{in.name: {int64(last / 2), int64(last - 1)}}))(t), nil, 2},
+		{
+			"ages after two positions",
+			must(store.agesStatement([]string{in.name},
+				map[string][]int64{in.name: {int64(last / 2), int64(last - 1)}}))(t), nil, 2,
+		},
 		{"description of a stream", in.sql("stream"), []any{in.name, "s77"}, 1},
 		{"later events of a dead letter", in.sql("later_handled"), []any{in.name, letter, maxPosition, types, true}, 1},
 		{"version", in.sql("stream_version"), []any{"s77"}, 1},
@@ -79,14 +89,20 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 					a.expire = expire
 					statement, args := a.statement()
 					text := in.sql(statement)
-					if plan := explain(t, store, text, args...); expire && !strings.Contains(plan, "append_keys_created_at_idx") {
+					if plan := explain(t, store, text, args...); expire &&
+						!strings.Contains(plan, "append_keys_created_at_idx") {
 						t.Errorf("old keys are looked for by\n%s", plan)
 					}
-					statements = append(statements, planned{fmt.Sprintf("append %d, %v %s", events, e, key), text, args, int64(events)})
+					statements = append(statements,
+						planned{fmt.Sprintf("append %d, %v %s", events, e, key), text, args, int64(events)})
 					if !expire && events < 4 {
 						a.own = &engine.Page{}
 						statement, args = a.statement()
-						statements = append(statements, planned{fmt.Sprintf("append %d, %v %s, returned", events, e, key), in.sql(statement), args, int64(events)})
+						statements = append(statements,
+							planned{
+								fmt.Sprintf("append %d, %v %s, returned", events, e, key), in.sql(statement), args,
+								int64(events),
+							})
 					}
 				}
 			}

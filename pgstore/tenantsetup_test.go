@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -13,9 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/zap/exp/zapslog"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
@@ -72,7 +68,8 @@ func setUpStore(t testing.TB, dsn string, steps ...TenantStep) *Store {
 // tablesOf lists the user's tables of a tenant's schema, as "table" or "table.column" beyond its first two columns.
 func tablesOf(t testing.TB, store *Store, schema string) []string {
 	t.Helper()
-	return one[[]string](t, store, `select coalesce(array_agg(c.relname || case when a.attnum > 1 then '.' || a.attname else '' end order by 1), '{}')
+	return one[[]string](t, store,
+		`select coalesce(array_agg(c.relname || case when a.attnum > 1 then '.' || a.attname else '' end order by 1), '{}')
 		from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
 		where c.relnamespace = to_regnamespace($1) and c.relkind = 'r' and c.relname like 'my%'`, sqltext.Name(schema))
 }
@@ -84,12 +81,13 @@ var (
 
 func TestTenantIsCreatedWithItsSetupOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	store := migrated(t, setUpStore(t, pgtest.Database(t), firstStep, func(ctx context.Context, tx pgx.Tx, tenant string) error {
-		if tenant == "broken" {
-			return errors.New("on purpose")
-		}
-		return secondStep(ctx, tx, tenant)
-	}))
+	store := migrated(t, setUpStore(t, pgtest.Database(t),
+		firstStep, func(ctx context.Context, tx pgx.Tx, tenant string) error {
+			if tenant == "broken" {
+				return errors.New("on purpose")
+			}
+			return secondStep(ctx, tx, tenant)
+		}))
 	acme := newTenant(t, store, "acme")
 	for _, schema := range []string{acme.EventsSchema(), "public"} { // that of DefaultTenant's path
 		if got := tablesOf(t, store, schema); !slices.Equal(got, []string{"my_table", "my_table.more"}) {
@@ -100,7 +98,8 @@ func TestTenantIsCreatedWithItsSetupOrNotAtAll(t *testing.T) {
 	if err == nil || err.Error() != `create tenant "broken": step 2 of Options.TenantSetup: on purpose` {
 		t.Errorf("error %v", err)
 	}
-	if one[bool](t, store, "select to_regnamespace('millrace_broken') is not null or exists (select from millrace.tenants where tenant = 'broken')") {
+	if one[bool](t, store,
+		"select to_regnamespace('millrace_broken') is not null or exists (select from millrace.tenants where tenant = 'broken')") {
 		t.Error("half of the tenant stayed")
 	}
 	if n := one[int](t, store, "select min(setup) from millrace.tenants"); n != 2 {
@@ -152,7 +151,8 @@ func TestMigrateDoesNotCreateATenantThatWasRemovedMeanwhile(t *testing.T) {
 		}
 		return secondStep(ctx, tx, tenant)
 	}))
-	if got, want := must(second.Tenants(testContext(t)))(t), []string{"a", "c", projection.DefaultTenant}; !slices.Equal(got, want) {
+	if got, want := must(second.Tenants(testContext(t)))(t),
+		[]string{"a", "c", projection.DefaultTenant}; !slices.Equal(got, want) {
 		t.Errorf("tenants %q, want %q", got, want)
 	}
 	if got := tablesOf(t, second, "millrace_c"); !slices.Equal(got, []string{"my_table", "my_table.more"}) {
@@ -160,7 +160,8 @@ func TestMigrateDoesNotCreateATenantThatWasRemovedMeanwhile(t *testing.T) {
 	}
 }
 
-// The cases fail at one tenant in the middle. It has nothing then, and the others are complete, unless the caller went away.
+// The cases fail at one tenant in the middle. It has nothing then, and the others are complete, unless the caller went
+// away.
 func TestMigrateGoesOnAfterABadTenant(t *testing.T) {
 	t.Parallel()
 	ways := map[string]func(ctx context.Context, tx pgx.Tx, cancel func()) error{
@@ -241,8 +242,10 @@ func TestMigrateJoinsTheErrorsOfBadTenants(t *testing.T) {
 		return errOdd
 	})
 	err := second.Migrate(testContext(t))
-	for _, part := range []string{`migrate tenant "default": `, `migrate tenant "t00": `, `migrate tenant "t18": `, "migrate 5 more tenants"} {
-		if err == nil || !errors.Is(err, errOdd) || !errors.Is(err, errDefault) || !strings.Contains(err.Error(), part) {
+	for _, part := range []string{`migrate tenant "default": `, `migrate tenant "t00": `, `migrate tenant "t18": `,
+		"migrate 5 more tenants"} {
+		if err == nil || !errors.Is(err, errOdd) || !errors.Is(err, errDefault) ||
+			!strings.Contains(err.Error(), part) {
 			t.Fatalf("error %v, want %q in it", err, part)
 		}
 	}
@@ -251,7 +254,8 @@ func TestMigrateJoinsTheErrorsOfBadTenants(t *testing.T) {
 			t.Errorf("the step of %s ran %d times", tenant, n)
 		}
 	}
-	if got := setups(t, second); len(ran) != badTenantsNamed+6 || !slices.Contains(got, "t24:2") || !slices.Contains(got, "t23:1") {
+	if got := setups(t, second); len(ran) != badTenantsNamed+6 || !slices.Contains(got, "t24:2") ||
+		!slices.Contains(got, "t23:1") {
 		t.Errorf("setups are %v", got)
 	}
 }
@@ -315,17 +319,20 @@ func TestProgramWithFewerStepsCreatesTenantsThatTheOtherCompletes(t *testing.T) 
 	globex := newTenant(t, old, "globex")
 	noError(t, old.CreateTenants(testContext(t), "initech", "umbrella"))
 	mustAppend(t, globex, "s", event.Any, someEvents(1)...)
-	if got := setups(t, old); !slices.Equal(got, []string{"acme:1", "default:3", "globex:1", "initech:1", "umbrella:1"}) {
+	if got := setups(t, old); !slices.Equal(got, []string{"acme:1",
+		"default:3", "globex:1", "initech:1", "umbrella:1"}) {
 		t.Errorf("setups are %v", got)
 	}
 	repaired := setUpStore(t, dsn, firstStep, TenantSQL("select 1"), TenantSQL("select 1"))
 	must(repaired.CreateTenant(testContext(t), "acme"))(t)
 	noError(t, repaired.CreateTenants(testContext(t), "initech", "new"))
-	if got := setups(t, old); !slices.Equal(got, []string{"acme:3", "default:3", "globex:1", "initech:3", "new:3", "umbrella:1"}) {
+	if got := setups(t, old); !slices.Equal(got, []string{"acme:3",
+		"default:3", "globex:1", "initech:3", "new:3", "umbrella:1"}) {
 		t.Errorf("after CreateTenants of the newer program setups are %v", got)
 	}
 	migrated(t, repaired)
-	if got := setups(t, old); !slices.Equal(got, []string{"acme:3", "default:3", "globex:3", "initech:3", "new:3", "umbrella:3"}) {
+	if got := setups(t, old); !slices.Equal(got, []string{"acme:3",
+		"default:3", "globex:3", "initech:3", "new:3", "umbrella:3"}) {
 		t.Errorf("after Migrate of the newer program setups are %v", got)
 	}
 }
@@ -388,20 +395,23 @@ func tenantApplies(t *testing.T, store *Store, name, worth string, h batchFunc) 
 
 func TestHandlerOfANamedTenantDoesNotFallThroughToPublic(t *testing.T) {
 	t.Parallel()
-	for name, path := range map[string]string{"by default": "", "with an empty path": " ", "with a path of the DSN": "app, public"} {
+	for name, path := range map[string]string{"by default": "", "with an empty path": " ",
+		"with a path of the DSN": "app, public"} {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t, func(config *pgxpool.Config) {
 				if path != "" {
 					config.ConnConfig.RuntimeParams["search_path"] = strings.TrimSpace(path)
 				}
 			})
-			mustExec(t, store, "create schema app; create table public.totals (stream text primary key, total numeric); create table app.totals (like public.totals including all)")
+			mustExec(t, store,
+				"create schema app; create table public.totals (stream text primary key, total numeric); create table app.totals (like public.totals including all)")
 			for tenant, worth := range map[string]string{"acme": "30", "globex": "12"} {
 				if err := tenantApplies(t, store, tenant, worth, sums); !pgerr.Is(err, "42P01") {
 					t.Errorf("%s: error %v, want that there is no table totals", tenant, err)
 				}
 			}
-			if n := one[int](t, store, "select (select count(*) from public.totals) + (select count(*) from app.totals)"); n != 0 {
+			if n := one[int](t, store,
+				"select (select count(*) from public.totals) + (select count(*) from app.totals)"); n != 0 {
 				t.Errorf("%d rows of tenants stand in tables of the host", n)
 			}
 		})
@@ -410,11 +420,13 @@ func TestHandlerOfANamedTenantDoesNotFallThroughToPublic(t *testing.T) {
 
 func TestPathOfANamedTenantIsItsSchemaSharedSchemasAndTemporaryTables(t *testing.T) {
 	t.Parallel()
-	store := migrated(t, openStore(t, pgtest.Database(t), Options{SharedSchemas: []string{"public", `it's "shared"`}}, connections(2)))
+	store := migrated(t, openStore(t, pgtest.Database(t),
+		Options{SharedSchemas: []string{"public", `it's "shared"`}}, connections(2)))
 	for _, name := range []string{"acme", `it's "a" \ tenant`} {
 		tenant := newTenant(t, store, name)
 		mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
-		want := one[string](t, store, "select quote_ident($1)", tenant.EventsSchema()) + `, public, "it's ""shared""", pg_temp`
+		want := one[string](t, store, "select quote_ident($1)", tenant.EventsSchema()) +
+			`, public, "it's ""shared""", pg_temp`
 		look := func(ctx context.Context, tx pgx.Tx) error {
 			if got := show(ctx, tx, "search_path"); got != want {
 				t.Errorf("%s: search_path is %s, want %s", name, got, want)
@@ -446,7 +458,8 @@ func TestDefaultTenantKeepsThePathOfItsSession(t *testing.T) {
 		if err := store.InTx(testContext(t), look); err != nil {
 			t.Error(err)
 		}
-		err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
+		err := claimAs(t, store, projection.DefaultTenant).apply(func(ctx context.Context,
+			tx pgx.Tx, _ []event.Envelope) error {
 			return look(ctx, tx)
 		}, engine.ApplyOptions{})
 		if err != nil {
@@ -469,111 +482,9 @@ func TestInvalidSharedSchemasAreRefusedByName(t *testing.T) {
 		`begin with "events_"`:     {"events_acme"},
 	} {
 		err := Options{Schema: "events", SharedSchemas: shared}.validate()
-		if err == nil || !strings.Contains(err.Error(), reason) || !strings.Contains(err.Error(), "Options.SharedSchemas") {
+		if err == nil || !strings.Contains(err.Error(), reason) ||
+			!strings.Contains(err.Error(), "Options.SharedSchemas") {
 			t.Errorf("%q: error %v, want %q", shared, err, reason)
 		}
-	}
-}
-
-// withExtensions is a database with citext, which has types and operators, and pgcrypto, which has functions alone, or
-// a skip.
-func withExtensions(t *testing.T) (dsn string) {
-	t.Helper()
-	dsn = pgtest.Database(t)
-	host := openStore(t, dsn, Options{})
-	if !one[bool](t, host, "select count(*) = 2 from pg_available_extensions where name in ('citext', 'pgcrypto')") {
-		t.Skip("the server has no extensions citext and pgcrypto (postgresql-contrib)")
-	}
-	mustExec(t, host, "create extension citext schema public; create extension pgcrypto schema public")
-	return dsn
-}
-
-// people is a table whose names are compared without regard to case.
-const people = "create table people (name public.citext); insert into people values ('Ada')"
-
-func countAda(t *testing.T, tenant *Tenant) (n int) {
-	t.Helper()
-	noError(t, tenant.InTx(testContext(t), func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "select count(*) from people a, people b where a.name = lower(b.name::text)::public.citext").Scan(&n)
-	}))
-	return n
-}
-
-// warnings are the extensions that were warned of, and what to write, for each warning.
-func warnings(logs *observer.ObservedLogs) (extensions [][]string, share []string) {
-	for _, entry := range logs.FilterLevelExact(zapcore.WarnLevel).FilterFieldKey("extensions").All() {
-		fields := entry.ContextMap()
-		var names []string
-		for _, name := range fields["extensions"].([]any) {
-			names = append(names, name.(string))
-		}
-		extensions, share = append(extensions, names), append(share, fields["share"].(string))
-	}
-	return extensions, share
-}
-
-func TestExtensionsOutsideOfThePathAreWarnedOfByName(t *testing.T) {
-	t.Parallel()
-	dsn := withExtensions(t)
-	for _, shared := range [][]string{nil, {"public"}} {
-		core, logs := observer.New(zapcore.WarnLevel)
-		opts := Options{SharedSchemas: shared, Logger: slog.New(zapslog.NewHandler(core)), TenantSetup: []TenantStep{TenantSQL(people)}}
-		store := migrated(t, openStore(t, dsn, opts))
-		found := 1
-		if shared == nil {
-			found = 0
-			if extensions, _ := warnings(logs); len(extensions) != 0 {
-				t.Errorf("without a named tenant it warns of %v", extensions)
-			}
-		}
-		tenant := newTenant(t, store, "acme")
-		newTenant(t, store, "globex"+strings.Join(shared, ""))
-		migrated(t, store)
-		migrated(t, openStore(t, dsn, opts)) // which finds named tenants
-		extensions, share := warnings(logs)
-		if shared != nil && len(extensions) != 0 {
-			t.Errorf("with public shared it warns of %v", extensions)
-		}
-		if shared == nil && (len(extensions) != 2 || !slices.Equal(extensions[0], []string{"citext in public"}) ||
-			share[1] != `Options.SharedSchemas: []string{"public"}`) {
-			t.Errorf("it warns of %v, to be mended by %v", extensions, share)
-		}
-		// The warning is about this case: no error, but another result.
-		if n := countAda(t, tenant); n != found {
-			t.Errorf("shared %v: %d rows are found, want %d", shared, n, found)
-		}
-	}
-}
-
-func TestErrorsAboutMissingObjectsNameExtensionsOutsideOfThePath(t *testing.T) {
-	t.Parallel()
-	dsn := withExtensions(t)
-	store := migrated(t, openStore(t, dsn, Options{}))
-	const want = `outside of the search path of tenant "acme": citext in public, pgcrypto in public; to share them: Options.SharedSchemas: []string{"public"}`
-	for sql, names := range map[string]bool{
-		"select gen_salt('md5')": true, "create table t (name citext)": true, "select public.gen_salt('md5'::int)": false,
-		"select * from nowhere": false,
-	} {
-		for tenant, named := range map[*Tenant]bool{newTenant(t, store, "acme"): true, store.tenant: false} {
-			mustAppend(t, tenant, "s", event.Any, someEvents(1)...)
-			err := claimAs(t, store, tenant.Name()).apply(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
-				_, err := tx.Exec(ctx, sql)
-				return err
-			}, engine.ApplyOptions{})
-			if err == nil {
-				continue
-			}
-			// What is recorded is the fault.
-			if got := strings.Contains(classify(err).Err.Error(), want); got != (names && named) || !strings.Contains(err.Error(), "SQLSTATE") {
-				t.Errorf("%s: %s: %v", tenant.Name(), sql, err)
-			}
-		}
-	}
-	broken := openStore(t, dsn, Options{TenantSetup: []TenantStep{TenantSQL("create table typed (name citext)")}})
-	if err := broken.Migrate(testContext(t)); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "step 1") {
-		t.Errorf("a step fails with %v", err)
-	}
-	if _, err := broken.CreateTenant(testContext(t), "globex"); err == nil || !strings.Contains(err.Error(), `tenant "globex": citext in public`) {
-		t.Errorf("a step fails with %v", err)
 	}
 }

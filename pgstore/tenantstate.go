@@ -38,7 +38,8 @@ type lockedTenant struct {
 	state tenancy.State
 }
 
-// lock takes the structural lock of the tenant, until the transaction ends, and returns the tenant as the previous holder left it.
+// lock takes the structural lock of the tenant, until the transaction ends, and returns the tenant as the previous
+// holder left it.
 func (t *Tenant) lock(ctx context.Context, tx pgx.Tx) (lockedTenant, error) {
 	row, state, err := control.LockTenant(t.store.onPlainly(ctx, tx), t.name)
 	return lockedTenant{t, row, state}, err

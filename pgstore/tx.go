@@ -33,12 +33,12 @@ func (s port) Fenced(ctx context.Context, lease engine.Lease, fn func(store.Tx) 
 	return s.run(ctx, &lease, fn)
 }
 
-// maxDeadlocks is how often a transaction begins that the server ends because of deadlocks. A frozen owner that continues, and a command
-// that runs without it, lock the lease and the command in different orders.
+// maxDeadlocks is how often a transaction begins that the server ends because of deadlocks. A frozen owner that
+// continues, and a command that runs without it, lock the lease and the command in different orders.
 const maxDeadlocks = 3
 
-// run runs fn in a transaction, under the fence of a lease if there is one. The messages are: the beginning, one for each One and
-// Each with all that was queued before, and the commit with the rest.
+// run runs fn in a transaction, under the fence of a lease if there is one. The messages are: the beginning, one for
+// each One and Each with all that was queued before, and the commit with the rest.
 func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) error) error {
 	if err := s.notWithin(ctx); err != nil {
 		return err
@@ -67,7 +67,8 @@ func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) er
 		return t.commit()
 	}
 	err := s.repeatably(ctx, once)
-	pauses := backoff.New(20*time.Millisecond, 100*time.Millisecond) // so that the other transaction takes its rows first
+	// so that the other transaction takes its rows first
+	pauses := backoff.New(20*time.Millisecond, 100*time.Millisecond)
 	for try := 1; try < maxDeadlocks && pgerr.Is(err, pgerr.Deadlock) && pauses.Wait(ctx) == nil; try++ {
 		err = s.repeatably(ctx, once)
 	}
@@ -80,10 +81,11 @@ func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) er
 // Change implements store.Control as changeTenant does.
 func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, tenancy.State) error) error {
 	var t *transaction
-	err := s.changeTenant(ctx, tenant, control.LockWait, func(ctx context.Context, tx pgx.Tx, tenant lockedTenant) error {
-		t = s.on(ctx, tx)
-		return t.run(func(tx store.Tx) error { return fn(tx, tenant.state) })
-	})
+	err := s.changeTenant(ctx, tenant, control.LockWait,
+		func(ctx context.Context, tx pgx.Tx, tenant lockedTenant) error {
+			t = s.on(ctx, tx)
+			return t.run(func(tx store.Tx) error { return fn(tx, tenant.state) })
+		})
 	if err == nil {
 		t.endTaken()
 	}
@@ -94,7 +96,9 @@ func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, tenan
 func (s port) Lend(ctx context.Context, l store.Lending) error {
 	runs := false
 	b := newTx(s.Store, l.ID, l.What, batchOptions{timeout: l.Timeout, durable: true, hook: true})
-	b.fence = fence{rows: l.Rows, begin: "true", end: fmt.Sprintf("%s.check_transaction('%s')", s.control.quoted, b.name)}
+	b.fence = fence{
+		rows: l.Rows, begin: "true", end: fmt.Sprintf("%s.check_transaction('%s')", s.control.quoted, b.name),
+	}
 	b.beforeHandler = func(ctx context.Context, conn *pgx.Conn) error {
 		return s.onPlainly(ctx, conn).run(func(tx store.Tx) (err error) {
 			runs, err = l.Before(tx)
@@ -165,8 +169,8 @@ func (s *Store) on(ctx context.Context, q querier) *transaction {
 	return &transaction{ctx: ctx, store: s, q: q}
 }
 
-// onPlainly is on where nothing repeats a statement that the session has lost, such as in a transaction of the user. So none is
-// prepared.
+// onPlainly is on where nothing repeats a statement that the session has lost, such as in a transaction of the user. So
+// none is prepared.
 func (s *Store) onPlainly(ctx context.Context, q querier) *transaction {
 	t := s.on(ctx, q)
 	t.plain = true
@@ -183,8 +187,8 @@ func (t *transaction) run(fn func(store.Tx) error) error {
 
 var errReading = errors.New("the transaction is used while rows of a statement are read")
 
-// add queues a statement. One on the schema of a tenant is not prepared: the cache of prepared statements is too small for those
-// of many tenants.
+// add queues a statement. One on the schema of a tenant is not prepared: the cache of prepared statements is too small
+// for those of many tenants.
 func (t *transaction) add(name string, args []any, read func(rows pgx.Rows) error) {
 	if t.reading && t.err == nil {
 		t.err = errReading
@@ -206,8 +210,8 @@ func (t *transaction) add(name string, args []any, read func(rows pgx.Rows) erro
 	t.queued = append(t.queued, s)
 }
 
-// plannedAnew are the statements whose best plan depends on their arguments: see queryPlanned. They are read without a transaction, so the
-// setting ends with their message.
+// plannedAnew are the statements whose best plan depends on their arguments: see queryPlanned. They are read without a
+// transaction, so the setting ends with their message.
 var plannedAnew = map[string]bool{"projections": true, "overview": true, "lags": true}
 
 func skipRows(rows pgx.Rows) error {
@@ -352,7 +356,8 @@ func (t *transaction) send(queued []statement) (err error) {
 // sendUnprepared sends each statement in a message of its own: batches of the driver prepare their statements.
 func (t *transaction) sendUnprepared(queued []statement) error {
 	for _, s := range queued {
-		if err := readRows(s.read)(t.q.Query(t.ctx, s.sql, append([]any{pgx.QueryExecModeExec}, s.args...)...)); err != nil {
+		if err := readRows(s.read)(t.q.Query(t.ctx, s.sql,
+			append([]any{pgx.QueryExecModeExec}, s.args...)...)); err != nil {
 			return err
 		}
 	}
@@ -368,7 +373,8 @@ func readRows(read func(pgx.Rows) error) func(pgx.Rows, error) error {
 	}
 }
 
-// commit commits, in one message with what is queued. If a result must be checked first, the commit is a message of its own.
+// commit commits, in one message with what is queued. If a result must be checked first, the commit is a message of its
+// own.
 func (t *transaction) commit() error {
 	if l := t.lease; l != nil {
 		last := t.queued
@@ -411,8 +417,8 @@ func fill(rows pgx.Rows, results []any) []any {
 	return results
 }
 
-// scanned returns results that scan null as the zero time, and microseconds as durations: the text of an interval depends on the session's
-// IntervalStyle.
+// scanned returns results that scan null as the zero time, and microseconds as durations: the text of an interval
+// depends on the session's IntervalStyle.
 func scanned(results []any) []any {
 	scanned := make([]any, len(results))
 	for i, r := range results {

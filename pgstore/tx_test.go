@@ -42,7 +42,8 @@ func TestControlTransactionIsRepeatedAfterDeallocate(t *testing.T) {
 	}
 }
 
-// If a statement that must change a row changes none, nothing of its transaction stays, and the connection is used again.
+// If a statement that must change a row changes none, nothing of its transaction stays, and the connection is used
+// again.
 func TestControlTransactionIsRolledBack(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)
@@ -80,7 +81,8 @@ func TestControlTransactionIsRolledBack(t *testing.T) {
 	}
 	lost := d.lease
 	lost.Epoch++
-	if err := c.Fenced(testContext(t), lost, func(store.Tx) error { t.Error("it runs"); return nil }); !errors.Is(storeFault(err), projection.ErrLeaseLost) {
+	if err := c.Fenced(testContext(t), lost,
+		func(store.Tx) error { t.Error("it runs"); return nil }); !errors.Is(storeFault(err), projection.ErrLeaseLost) {
 		t.Errorf("a lost lease: %v", err)
 	}
 	if now := one[int](t, d.store, "select pg_backend_pid()"); now != pid {
@@ -88,13 +90,15 @@ func TestControlTransactionIsRolledBack(t *testing.T) {
 	}
 }
 
-// A transaction under a lease locks it in its last message: until then another node claims it at once, and the transaction fails.
+// A transaction under a lease locks it in its last message: until then another node claims it at once, and the
+// transaction fails.
 func TestLeaseThatIsClaimedDuringATransactionIsLost(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	ctx := testContext(t)
 	err := o.store.port().Fenced(ctx, o.lease, func(tx store.Tx) error {
-		if _, err := tx.One("next_command", []any{o.lease.Row, false}, new(int64), new(bool), new(int64), new(bool)); err != nil {
+		if _, err := tx.One("next_command", []any{o.lease.Row, false}, new(int64), new(bool), new(int64),
+			new(bool)); err != nil {
 			return err
 		}
 		if claimed, err := claimNow(ctx, o); err != nil || len(claimed) != 1 {
@@ -103,7 +107,8 @@ func TestLeaseThatIsClaimedDuringATransactionIsLost(t *testing.T) {
 		tx.Exec("halt", o.lease.Row, "bad")
 		return nil
 	})
-	if !errors.Is(storeFault(err), projection.ErrLeaseLost) || one[bool](t, o.store, "select halted from millrace.projections") {
+	if !errors.Is(storeFault(err), projection.ErrLeaseLost) ||
+		one[bool](t, o.store, "select halted from millrace.projections") {
 		t.Errorf("%v, and it was halted", err)
 	}
 }
@@ -115,14 +120,16 @@ func TestTransactionUnderALeaseWaitsForAClaimInProgress(t *testing.T) {
 	ctx := testContext(t)
 	ended := make(chan error, 1)
 	noError(t, pgx.BeginFunc(ctx, o.store.pool, func(claim pgx.Tx) error {
-		if _, err := claim.Exec(ctx, "update millrace.leases set epoch = epoch + 1 where id = $1", o.lease.Row); err != nil {
+		if _, err := claim.Exec(ctx, "update millrace.leases set epoch = epoch + 1 where id = $1",
+			o.lease.Row); err != nil {
 			return err
 		}
 		go func() { ended <- o.store.plane().Halt(ctx, o.lease, "bad") }()
 		waitBlocked(t, o.store, 1)
 		return nil
 	}))
-	if err := <-ended; !errors.Is(err, projection.ErrLeaseLost) || one[bool](t, o.store, "select halted from millrace.projections") {
+	if err := <-ended; !errors.Is(err, projection.ErrLeaseLost) ||
+		one[bool](t, o.store, "select halted from millrace.projections") {
 		t.Errorf("%v, and it was halted", err)
 	}
 }
@@ -132,7 +139,10 @@ func TestControlTransactionIsRepeatedAfterADeadlock(t *testing.T) {
 	t.Parallel()
 	d := newDrawer(t, 1)
 	ctx := testContext(t)
-	commands := []int64{d.give("replay", projection.DeadLetterFilter{All: true}, 10), d.give("discard", projection.DeadLetterFilter{All: true}, 10)}
+	commands := []int64{
+		d.give("replay", projection.DeadLetterFilter{All: true}, 10),
+		d.give("discard", projection.DeadLetterFilter{All: true}, 10),
+	}
 	var tries atomic.Int32
 	var both sync.WaitGroup // both hold their first rows
 	both.Add(2)
@@ -171,7 +181,8 @@ func TestControlStatementsInATransactionOfTheUser(t *testing.T) {
 			}
 			return err
 		})
-		if halted := one[bool](t, d.store, "select halted from millrace.projections"); halted != commit || (err == nil) != commit {
+		if halted := one[bool](t, d.store, "select halted from millrace.projections"); halted != commit ||
+			(err == nil) != commit {
 			t.Errorf("commit %v: halted %v, %v", commit, halted, err)
 		}
 	}
@@ -180,7 +191,8 @@ func TestControlStatementsInATransactionOfTheUser(t *testing.T) {
 // Flows of package control work in every mode of the driver that stores accept.
 func TestControlWorksInEveryMode(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe,
+		pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			d := newDrawer(t, 3)
 			other, err := openPool(t, d.store.pool.Config().ConnString(), mode)
@@ -192,7 +204,8 @@ func TestControlWorksInEveryMode(t *testing.T) {
 			d.park(a[0], true)
 			d.park(b[0], false)
 			first := d.one(a[0])
-			command := d.give("replay", projection.DeadLetterFilter{IDs: []int64{first.ID, d.one(b[0]).ID}, Error: "bad"}, 10)
+			command := d.give("replay", projection.DeadLetterFilter{IDs: []int64{first.ID, d.one(b[0]).ID},
+				Error: "bad"}, 10)
 			r := d.begin(command, 0)
 			if r == nil || r.Position != a[0] {
 				t.Fatalf("begun %+v", r)
@@ -202,15 +215,18 @@ func TestControlWorksInEveryMode(t *testing.T) {
 			if r := d.begin(command, 0); r != nil {
 				t.Errorf("there is more to replay: %+v", r)
 			}
-			if n, err := d.plane().Discard(testContext(t), d.lease, d.give("discard", projection.DeadLetterFilter{All: true}, 10)); n != 1 || err != nil {
+			if n, err := d.plane().Discard(testContext(t), d.lease,
+				d.give("discard", projection.DeadLetterFilter{All: true}, 10)); n != 1 || err != nil {
 				t.Errorf("discarded %d, %v", n, err)
 			}
 			d.mustHave(nil)
 			policy := projection.ReplayPolicy{Interval: time.Hour, MaxReplays: -1, Factor: 2, Cap: 100 * time.Hour}
-			if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy, false); scheduled || next != 0 || err != nil {
+			if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy, false); scheduled ||
+				next != 0 || err != nil {
 				t.Errorf("scheduled %v, %v, %v", scheduled, next, err)
 			}
-			number, err := d.plane().InsertOperation(testContext(t), engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}})
+			number, err := d.plane().InsertOperation(testContext(t),
+				engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}})
 			noError(t, err)
 			o, err := d.plane().Operation(testContext(t), number)
 			if err != nil || !slices.Equal(o.Holds, []string{"p"}) || o.RequestedAt.IsZero() || !o.EndedAt.IsZero() {
@@ -229,8 +245,10 @@ func TestControlWorksInEveryMode(t *testing.T) {
 func (d *drawer) keepsOperationsForADay() {
 	d.t.Helper()
 	for _, c := range []struct{ hours, left int }{{23, 2}, {2, 2}, {25, 1}} {
-		mustExec(d.t, d.store, "update millrace.operations set ended_at = ended_at - make_interval(hours => $1)", c.hours)
-		must(d.plane().InsertOperation(testContext(d.t), engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}}))(d.t)
+		mustExec(d.t, d.store, "update millrace.operations set ended_at = ended_at - make_interval(hours => $1)",
+			c.hours)
+		must(d.plane().InsertOperation(testContext(d.t),
+			engine.NewOperation{ID: d.lease.ID, Kind: engine.OperationDrop, Holds: []string{"p"}}))(d.t)
 		if left := one[int](d.t, d.store, "select count(*) from millrace.operations"); left != c.left {
 			d.t.Errorf("%d hours later there are %d operations, want %d", c.hours, left, c.left)
 		}
@@ -272,13 +290,15 @@ func TestOperationThatEndsDuringHoldHoldsNothing(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	ctx, s := testContext(t), o.store.port()
-	number, err := s.plane().InsertOperation(ctx, engine.NewOperation{ID: o.lease.ID, Kind: engine.OperationDrop, Holds: []string{o.lease.ID.Name}})
+	number, err := s.plane().InsertOperation(ctx, engine.NewOperation{ID: o.lease.ID,
+		Kind: engine.OperationDrop, Holds: []string{o.lease.ID.Name}})
 	noError(t, err)
 	op, err := s.plane().Operation(ctx, number)
 	noError(t, err)
 	held, ended := make(chan error, 1), make(chan error, 1)
 	noError(t, pgx.BeginFunc(ctx, o.store.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "select from millrace.projections where id = $1 for update", o.lease.Row); err != nil {
+		if _, err := tx.Exec(ctx, "select from millrace.projections where id = $1 for update",
+			o.lease.Row); err != nil {
 			return err
 		}
 		go func() {
@@ -312,7 +332,8 @@ func TestControlReadsIntervalsInEveryStyle(t *testing.T) {
 			c.ConnConfig.RuntimeParams["intervalstyle"] = style
 		})
 		policy := projection.ReplayPolicy{Interval: time.Hour, MaxReplays: -1, Factor: 2, Cap: 100 * time.Hour}
-		if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy, false); scheduled || next <= 0 || err != nil {
+		if scheduled, next, err := d.plane().ScheduleReplay(testContext(t), d.lease, policy, false); scheduled ||
+			next <= 0 || err != nil {
 			t.Errorf("%s: scheduled %v, %v, %v", style, scheduled, next, err)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 type Action int
 
 const (
-	// ActionParkStream puts the event into the dead letters, and the projection continues after it. All later events of its
-	// stream are parked too, in order, until they are replayed. So the read model never has an event of a stream without those
-	// before it. It is the default.
+	// ActionParkStream puts the event into the dead letters, and the projection continues after it. All later events of
+	// its stream are parked too, in order, until they are replayed. So the read model never has an event of a stream
+	// without those before it. It is the default.
 	ActionParkStream Action = iota
 	// ActionRetry tries the event again after the delay of the RetryPolicy, without a limit.
 	ActionRetry
@@ -21,9 +21,10 @@ const (
 	ActionSkip
 	// ActionStop stops the projection at the event. The projection is failed until it is resumed.
 	ActionStop
-	// ActionPark puts the event alone into the dead letters, and the projection continues after it, with the later events of
-	// its stream too. After that a replay of the event is refused, unless it is asked for: see DeadLetterFilter.OutOfOrder. For a
-	// handler that does not mind the order of a stream's events, set Projection.AnyOrder instead.
+	// ActionPark puts the event alone into the dead letters, and the projection continues after it, with the later
+	// events of its stream too. After that a replay of the event is refused, unless it is asked for: see
+	// DeadLetterFilter.OutOfOrder. For a handler that does not mind the order of a stream's events, set
+	// Projection.AnyOrder instead.
 	ActionPark
 )
 
@@ -55,13 +56,13 @@ var _ = usererror.RecognizeType[*requestedAction]()
 func (r *requestedAction) Error() string { return usererror.Text(r.err) }
 func (r *requestedAction) Unwrap() error { return r.err }
 
-// Retry wraps a handler's error so that the event is tried again, after the delays of the projection's RetryPolicy and without
-// a limit. It is for errors that are known to be temporary. The attempts are counted and shown.
+// Retry wraps a handler's error so that the event is tried again, after the delays of the projection's RetryPolicy and
+// without a limit. It is for errors that are known to be temporary. The attempts are counted and shown.
 //
-// A request by Retry, Park, ParkStream, Skip or Stop overrides everything that is set for the projection. It applies when the
-// event is alone: a batch of several events is narrowed first. The outermost request in an error counts. It may be inside or
-// outside of At, and errors.Is and errors.As find the wrapped error. It is ignored for an infrastructure fault, such as a
-// deadlock, which is always tried again. A nil err stays nil.
+// A request by Retry, Park, ParkStream, Skip or Stop overrides everything that is set for the projection. It applies
+// when the event is alone: a batch of several events is narrowed first. The outermost request in an error counts. It
+// may be inside or outside of At, and errors.Is and errors.As find the wrapped error. It is ignored for an
+// infrastructure fault, such as a deadlock, which is always tried again. A nil err stays nil.
 func Retry(err error) error { return request(ActionRetry, err) }
 
 // Park wraps a handler's error so that the event is parked at once, without retries. See Retry.
@@ -83,8 +84,8 @@ func request(action Action, err error) error {
 	return &requestedAction{action: action, err: err}
 }
 
-// RequestedAction returns the action that a handler requests by Retry, Park, ParkStream, Skip or Stop. It returns false if err
-// requests none.
+// RequestedAction returns the action that a handler requests by Retry, Park, ParkStream, Skip or Stop. It returns false
+// if err requests none.
 func RequestedAction(err error) (action Action, ok bool) {
 	var r *requestedAction
 	if errors.As(err, &r) {

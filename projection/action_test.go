@@ -18,9 +18,11 @@ func TestRequestedActionIsFoundThroughWrapping(t *testing.T) {
 			t.Errorf("%v: no error asks for nothing", want)
 		}
 		for name, err := range map[string]error{
-			"plain": ask(io.EOF), "inside of At": projection.At(7, ask(io.EOF)), "outside of At": ask(projection.At(7, io.EOF)),
-			"wrapped": fmt.Errorf("around: %w", ask(io.EOF)), "joined": errors.Join(errors.New("deadline"), ask(io.EOF)),
-			"outermost": ask(projection.Park(projection.Stop(io.EOF))),
+			"plain": ask(io.EOF), "inside of At": projection.At(7, ask(io.EOF)),
+			"outside of At": ask(projection.At(7, io.EOF)),
+			"wrapped":       fmt.Errorf("around: %w", ask(io.EOF)),
+			"joined":        errors.Join(errors.New("deadline"), ask(io.EOF)),
+			"outermost":     ask(projection.Park(projection.Stop(io.EOF))),
 		} {
 			if got, asks := projection.RequestedAction(err); !asks || got != want {
 				t.Errorf("%v, %s: asks for %v, %v", want, name, got, asks)

@@ -24,8 +24,8 @@ type CommandResult struct {
 	Refused *Refused `json:"refused,omitempty"`
 }
 
-// Refused are replays that were refused because the projection has handled later events of the streams. Their dead letters stay parked. See
-// DeadLetterFilter.OutOfOrder.
+// Refused are replays that were refused because the projection has handled later events of the streams. Their dead
+// letters stay parked. See DeadLetterFilter.OutOfOrder.
 type Refused struct {
 	// Events counts the refused replays. Streams are the streams of the first of them, at most 10.
 	Events  int64    `json:"events"`

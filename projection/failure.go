@@ -19,8 +19,8 @@ type EventError struct {
 
 var _ = usererror.RecognizeType[*EventError]()
 
-// At wraps err so that it names the event at position as the failed one. Without it, the batch is halved until the failed event
-// is found. A nil err stays nil.
+// At wraps err so that it names the event at position as the failed one. Without it, the batch is halved until the
+// failed event is found. A nil err stays nil.
 func At(position int64, err error) error {
 	if err == nil {
 		return nil
@@ -54,7 +54,8 @@ type HandlerError struct {
 }
 
 func (e *HandlerError) Error() string {
-	return fmt.Sprintf("projection %s: event at position %d, attempt %d: %s", e.Projection, e.Position, e.Attempt, usererror.Text(e.Err))
+	return fmt.Sprintf("projection %s: event at position %d, attempt %d: %s", e.Projection, e.Position, e.Attempt,
+		usererror.Text(e.Err))
 }
 
 // Unwrap returns the handler's error.

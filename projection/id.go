@@ -1,8 +1,10 @@
 // Package projection has the types by which programs describe projections and their failures.
 //
 //   - ID names a projection of a tenant.
-//   - RetryPolicy, BreakerPolicy and ReplayPolicy are settings of a millrace.Projection. Action is what happens to a failed event.
-//   - A handler wraps its error in Retry, Park, ParkStream, Skip or Stop to request an action for its event, and in At to name it.
+//   - RetryPolicy, BreakerPolicy and ReplayPolicy are settings of a millrace.Projection. Action is what happens to a
+//     failed event.
+//   - A handler wraps its error in Retry, Park, ParkStream, Skip or Stop to request an action for its event, and in At
+//     to name it.
 //   - DeadLetter is a parked event. A store lists, replays and discards them: see DeadLetters.
 //   - The errors describe the state of a projection and why it fails.
 package projection

@@ -14,9 +14,10 @@ func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[i
 	states := make(map[int32]engine.Orders)
 	var row int32
 	var state engine.Orders
-	err := each(ctx, s.readers, "orders", []any{list(rows), owner}, []any{&row, &state.Desired, &state.HasCommands}, func() error {
-		states[row] = state
-		return nil
-	})
+	err := each(ctx, s.readers, "orders", []any{list(rows), owner}, []any{&row, &state.Desired, &state.HasCommands},
+		func() error {
+			states[row] = state
+			return nil
+		})
 	return states, failed(err, "read desired states")
 }

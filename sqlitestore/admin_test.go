@@ -24,7 +24,8 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 	must(s.plane().Ensure(ctx, newProjections("a", "p", "q")))(t)
 	mustExec(t, store, "update millrace_projections set failed_reason = 'why'")
 	session, id := connect(t, store, node), projection.ID{Tenant: "a", Name: "p"}
-	row := one[int32](t, store, "select p.id from millrace_projections p join millrace_tenants t on t.id = p.tenant where t.name = 'a' and p.name = 'p'")
+	row := one[int32](t, store,
+		"select p.id from millrace_projections p join millrace_tenants t on t.id = p.tenant where t.name = 'a' and p.name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
 		noError(t, s.plane().SetDesiredState(ctx, id, wanted))
 		if n := must(session.Next(ctx))(t); n != (engine.Notice{Control: true, Row: row}) {
@@ -34,7 +35,8 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 		if wanted.Runs() {
 			want = nil
 		}
-		if got, err := s.Orders(ctx, engine.Node{}, []int32{row - 1, row, row + 1}); err != nil || !maps.Equal(got, want) {
+		if got, err := s.Orders(ctx, engine.Node{}, []int32{row - 1, row, row + 1}); err != nil ||
+			!maps.Equal(got, want) {
 			t.Errorf("%s: wanted are %v, %v", wanted, got, err)
 		}
 		mustExec(t, store, "update millrace_leases set owner = ?1 where id = ?2", node.ID, row)
@@ -42,7 +44,8 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 			t.Errorf("%s: of the node are wanted %v, %v", wanted, got, err)
 		}
 		mustExec(t, store, "update millrace_leases set owner = null")
-		if failed := one[int](t, store, "select count(failed_reason) from millrace_projections"); (failed == 3) != wanted.Runs() || failed < 3 {
+		if failed := one[int](t, store,
+			"select count(failed_reason) from millrace_projections"); (failed == 3) != wanted.Runs() || failed < 3 {
 			t.Errorf("%s: %d projections are failed", wanted, failed)
 		}
 		claimable := map[engine.DesiredState]int{engine.WantRun: 2, engine.WantPause: 1}[wanted]
@@ -50,8 +53,10 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 			t.Errorf("%s: %v leases are free, want %d", wanted, free, claimable)
 		}
 	}
-	mustExec(t, store, "insert into millrace_commands (projection, kind, max_events, created_at) values (?1, 'replay', 1, 0)", row)
-	if got, err := s.Orders(ctx, engine.Node{}, []int32{row}); err != nil || !maps.Equal(got, map[int32]engine.Orders{row: {Desired: engine.WantRun, HasCommands: true}}) {
+	mustExec(t, store,
+		"insert into millrace_commands (projection, kind, max_events, created_at) values (?1, 'replay', 1, 0)", row)
+	if got, err := s.Orders(ctx, engine.Node{}, []int32{row}); err != nil ||
+		!maps.Equal(got, map[int32]engine.Orders{row: {Desired: engine.WantRun, HasCommands: true}}) {
 		t.Errorf("with a command: %v, %v", got, err)
 	}
 	if got, err := s.Orders(ctx, node, []int32{}); err != nil || len(got) != 0 {
@@ -71,14 +76,17 @@ func TestResumeCountsTheAttemptsOfAHaltedProjectionAnew(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ensured(t, store, "halted", "failed")
-	mustExec(t, store, "update millrace_projections set failed_reason = 'why', halted = name = 'halted', attempts = 3, crash_attempts = 2, failing_position = 5, failing_since = 6")
+	mustExec(t, store,
+		"update millrace_projections set failed_reason = 'why', halted = name = 'halted', attempts = 3, crash_attempts = 2, failing_position = 5, failing_since = 6")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantRun} {
 		for _, name := range []string{"halted", "failed"} {
 			noError(t, store.plane().SetDesiredState(testContext(t), projection.ID{Name: name}, wanted))
 		}
-		got := must(texts(store, `select halted || ' ' || attempts || ' ' || crash_attempts || ' ' || failing_position || ' ' || coalesce(failing_since, '') || ' ' || coalesce(failed_reason, '')
+		got := must(texts(store,
+			`select halted || ' ' || attempts || ' ' || crash_attempts || ' ' || failing_position || ' ' || coalesce(failing_since, '') || ' ' || coalesce(failed_reason, '')
 			from millrace_projections order by id`))(t)
-		want := map[engine.DesiredState][]string{engine.WantPause: {"1 3 2 5 6 why", "0 3 2 5 6 why"}, engine.WantRun: {"0 0 0 0  ", "0 3 2 5 6 "}}[wanted]
+		want := map[engine.DesiredState][]string{engine.WantPause: {"1 3 2 5 6 why", "0 3 2 5 6 why"},
+			engine.WantRun: {"0 0 0 0  ", "0 3 2 5 6 "}}[wanted]
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", wanted, got, want)
 		}
@@ -91,7 +99,8 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	s, ctx, node := store.port(), testContext(t), newNode("p", "q")
 	id := projection.ID{Name: "p"}
-	must(s.plane().Ensure(ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 3}, {Tenant: projection.DefaultTenant, Name: "q"}}))(t)
+	must(s.plane().Ensure(ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 3},
+		{Tenant: projection.DefaultTenant, Name: "q"}}))(t)
 	session := connect(t, store, node)
 	leases := claimAll(t, store, node)
 	ended := func() bool {
@@ -102,9 +111,11 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 		}
 		return free
 	}
-	for id, want := range map[projection.ID]error{id: projection.ErrResumed, {Name: "r"}: projection.ErrUnknownProjection} {
+	for id, want := range map[projection.ID]error{id: projection.ErrResumed,
+		{Name: "r"}: projection.ErrUnknownProjection} {
 		// Such an error must not be taken for an outage, which is waited for.
-		if _, err := s.plane().PauseEnded(ctx, id); !errors.Is(err, want) || s.Classify(err).Class == engine.Infrastructure {
+		if _, err := s.plane().PauseEnded(ctx, id); !errors.Is(err, want) ||
+			s.Classify(err).Class == engine.Infrastructure {
 			t.Errorf("%s: %v", id, err)
 		}
 	}

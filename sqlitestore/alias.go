@@ -7,12 +7,12 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 )
 
-// Alias returns the id of the stream that has the alias name. If none has it, a new id gets it, a UUID of version 7. All callers get
-// the same id, however many of them ask at once. The stream is empty until the first append to it. An alias is never moved, and
-// goes with its tenant. Names are as long as ids of streams: 1 to 500 bytes.
+// Alias returns the id of the stream that has the alias name. If none has it, a new id gets it, a UUID of version 7.
+// All callers get the same id, however many of them ask at once. The stream is empty until the first append to it. An
+// alias is never moved, and goes with its tenant. Names are as long as ids of streams: 1 to 500 bytes.
 //
-// It returns tenancy.ErrUnknown if there is no such tenant. If the alias is free and the tenant takes no appends, it returns
-// tenancy.ErrArchived or ErrDropping.
+// It returns tenancy.ErrUnknown if there is no such tenant. If the alias is free and the tenant takes no appends, it
+// returns tenancy.ErrArchived or ErrDropping.
 func (t *Tenant) Alias(ctx context.Context, name string) (string, error) {
 	if err := t.store.notWithin(ctx); err != nil {
 		return "", t.aliasFailed(name, err)

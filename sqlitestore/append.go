@@ -25,14 +25,14 @@ const (
 	// positionBits is the number of bits of an event's id that are its position. The others are the tenant's number.
 	positionBits = 40
 	lastPosition = 1<<positionBits - 1
-	// expireEvery is the average number of keyed appends for each append that deletes old keys. Such an append deletes up
-	// to 64 keys. So keys are deleted four times as fast as they are inserted.
+	// expireEvery is the average number of keyed appends for each append that deletes old keys. Such an append deletes
+	// up to 64 keys. So keys are deleted four times as fast as they are inserted.
 	expireEvery = 16
 )
 
-// Append appends events to a stream, all or none, and wakes the projections that wait for them. Appends that are called at
-// the same time share one transaction, and so one sync of the disk. They may share that of a batch that runs meanwhile. No
-// append waits for others to be called.
+// Append appends events to a stream, all or none, and wakes the projections that wait for them. Appends that are called
+// at the same time share one transaction, and so one sync of the disk. They may share that of a batch that runs
+// meanwhile. No append waits for others to be called.
 //
 // It returns an *event.VersionConflictError if the stream is not in the expected state, event.ErrKeyReused if the
 // idempotency key was used for another stream, and tenancy.ErrArchived or ErrDropping if the tenant
@@ -40,7 +40,8 @@ const (
 // events may have been appended or not. The call can be repeated safely if it has an idempotency key or expects a
 // version. When ctx ends, an append that still waits fails and appends nothing. An append that has begun returns its
 // result.
-func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
 	return t.store.middleware.Around(ctx, asked, t.appendToFile)
 }
@@ -57,9 +58,10 @@ func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event
 	if err != nil {
 		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
-	result, err := t.store.writer.append(ctx, newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
-		return t.apply(ctx, tx, a)
-	}))
+	result, err := t.store.writer.append(ctx, newWaitingAppend(a,
+		func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
+			return t.apply(ctx, tx, a)
+		}))
 	if err != nil {
 		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
@@ -74,17 +76,20 @@ func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event
 // receive the events at once. InTx, and the batch of a handler, do so themselves.
 //
 // After a version conflict the transaction is still usable, and so it is after any other error of AppendTx that
-// does not end the transaction. Calls of AppendTx with the same tx run one after the other. If one fails, it may also undo
-// other statements of tx that ran at the same time.
-func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+// does not end the transaction. Calls of AppendTx with the same tx run one after the other. If one fails, it may also
+// undo other statements of tx that ran at the same time.
+func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
-	return t.store.middleware.AroundTx(ctx, t.store, asked, func(ctx context.Context, asked event.Appending) (event.Appended, error) {
-		return t.appendToTx(ctx, tx, asked)
-	})
+	return t.store.middleware.AroundTx(ctx, t.store, asked,
+		func(ctx context.Context, asked event.Appending) (event.Appended, error) {
+			return t.appendToTx(ctx, tx, asked)
+		})
 }
 
-// Wake wakes the projections of the tenant in this process. Those of others notice the events within 100 ms. Call it after the commit of a transaction of your own in which
-// AppendTx has appended. It never blocks, and a call for nothing costs one read. Append, InTx and batches of handlers wake by themselves.
+// Wake wakes the projections of the tenant in this process. Those of others notice the events within 100 ms. Call it
+// after the commit of a transaction of your own in which AppendTx has appended. It never blocks, and a call for nothing
+// costs one read. Append, InTx and batches of handlers wake by themselves.
 func (t *Tenant) Wake() { t.store.wakes.Wake(t.name, engine.UnknownPosition, nil) }
 
 // appendToTx is AppendTx within its middleware.
@@ -96,7 +101,9 @@ func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appendi
 	if err != nil {
 		return event.Appended{}, t.failed("append to", asked.Stream, err)
 	}
-	waiting := &waitingAppend{apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return t.apply(ctx, tx, a) }}
+	waiting := &waitingAppend{
+		apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return t.apply(ctx, tx, a) },
+	}
 	if err = t.store.appendWithin(ctx, tx, waiting); err == nil {
 		err = waiting.err
 	}
@@ -109,8 +116,8 @@ func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appendi
 	return waiting.result, nil
 }
 
-// appendWithin runs an append in a transaction of the caller. An error means that nothing was appended, and the whole transaction
-// may be over.
+// appendWithin runs an append in a transaction of the caller. An error means that nothing was appended, and the whole
+// transaction may be over.
 func (s *Store) appendWithin(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
 	return s.within(ctx, tx, func() error { return inSavepoint(ctx, tx, a) })
 }
@@ -126,8 +133,8 @@ func (s *Store) within(ctx context.Context, tx *sql.Tx, fn func() error) error {
 	return fn()
 }
 
-// streamState is the state that an append needs. lifecycle is the state of the tenant. key is the key of an earlier append
-// with the same key; its stream is not valid if there was none.
+// streamState is the state that an append needs. lifecycle is the state of the tenant. key is the key of an earlier
+// append with the same key; its stream is not valid if there was none.
 type streamState struct {
 	tenant, head, version int64
 	lifecycle             tenancy.State
@@ -144,7 +151,8 @@ func (t *Tenant) apply(ctx context.Context, tx *sql.Tx, a eventlog.Append) (even
 		key = a.Key
 	}
 	var state streamState
-	err := tx.QueryRowContext(ctx, queries.Text("append_state"), t.name, a.Stream, key).Scan(&state.tenant, &state.lifecycle, &state.head, &state.version,
+	err := tx.QueryRowContext(ctx, queries.Text("append_state"), t.name, a.Stream, key).Scan(&state.tenant,
+		&state.lifecycle, &state.head, &state.version,
 		&state.key.stream, &state.key.first, &state.key.last)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -169,7 +177,8 @@ func repeated(ctx context.Context, tx *sql.Tx, a eventlog.Append, state streamSt
 	if err := a.UsedFor(state.key.stream.String); err != nil {
 		return event.Appended{}, err
 	}
-	positions, err := column[int64](ctx, tx, "positions_of_versions", state.tenant, a.Stream, state.key.first.Int64, state.key.last.Int64)
+	positions, err := column[int64](ctx, tx, "positions_of_versions", state.tenant, a.Stream, state.key.first.Int64,
+		state.key.last.Int64)
 	if err != nil {
 		return event.Appended{}, err
 	}
@@ -180,7 +189,8 @@ func repeated(ctx context.Context, tx *sql.Tx, a eventlog.Append, state streamSt
 func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, state streamState) (event.Appended, error) {
 	n, now := int64(len(a.Types)), time.Now()
 	if n > lastPosition-state.head {
-		return event.Appended{}, fmt.Errorf("the tenant is at position %d, and %d is the last one", state.head, int64(lastPosition))
+		return event.Appended{}, fmt.Errorf("the tenant is at position %d, and %d is the last one",
+			state.head, int64(lastPosition))
 	}
 	result := event.Appended{Positions: make([]int64, n), Version: state.version + n}
 	slot := partition.Slot(a.Stream)
@@ -193,11 +203,14 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 		if a.Times != nil && a.Times[i] != nil {
 			at = *a.Times[i]
 		}
-		buffer, sum = checksum(buffer, id, version, at.UnixMicro(), a.Stream, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i])
-		err := changeOne(ctx, tx, "insert_event", id, slot, a.Stream, version, a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i],
+		buffer, sum = checksum(buffer, id, version, at.UnixMicro(), a.Stream, a.Types[i], a.Bodies[i], a.Headers[i],
+			a.Causations[i], a.Correlations[i])
+		err := changeOne(ctx, tx, "insert_event", id, slot, a.Stream, version, a.Types[i], a.Bodies[i], a.Headers[i],
+			a.Causations[i], a.Correlations[i],
 			at.UnixMicro(), sum)
 		if isTaken(err) {
-			err = fmt.Errorf("%w: position %d, or version %d of %s, is taken: %w", ErrCorrupt, result.Positions[i], version, excerpt.Quoted(a.Stream), err)
+			err = fmt.Errorf("%w: position %d, or version %d of %s, is taken: %w", ErrCorrupt, result.Positions[i],
+				version, excerpt.Quoted(a.Stream), err)
 		}
 		if err != nil {
 			return event.Appended{}, err
@@ -212,7 +225,8 @@ func (t *Tenant) insert(ctx context.Context, tx *sql.Tx, a eventlog.Append, stat
 	if !a.Keyed {
 		return result, nil
 	}
-	if err := execute(ctx, tx, "insert_key", state.tenant, a.Key, a.Stream, state.version+1, result.Version, now.UnixMicro()); err != nil {
+	if err := execute(ctx, tx, "insert_key", state.tenant, a.Key, a.Stream, state.version+1, result.Version,
+		now.UnixMicro()); err != nil {
 		return event.Appended{}, err
 	}
 	if retention := t.store.opts.KeyRetention; retention > 0 && rand.IntN(expireEvery) == 0 {
@@ -234,7 +248,8 @@ func changeOne(ctx context.Context, tx *sql.Tx, statement string, args ...any) e
 func isTaken(err error) bool {
 	var failed *sqlite.Error
 	return errors.As(err, &failed) && strings.Contains(failed.Error(), "millrace_events.") &&
-		slices.Contains([]int{sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID, sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
+		slices.Contains([]int{sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_ROWID,
+			sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
 }
 
 // failed wraps err with the operation and the stream.

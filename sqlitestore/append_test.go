@@ -70,7 +70,8 @@ func TestMissingHeadersAndIDsAreStoredAsNull(t *testing.T) {
 	if n := one[int](t, store, nulls); n != 1 {
 		t.Errorf("%d events without headers and ids, want 1", n)
 	}
-	if slot := one[int32](t, store, "select slot from millrace_events where position = 1"); slot != partition.Slot("s") {
+	if slot := one[int32](t, store,
+		"select slot from millrace_events where position = 1"); slot != partition.Slot("s") {
 		t.Errorf("slot %d, want %d", slot, partition.Slot("s"))
 	}
 }
@@ -133,7 +134,8 @@ func TestTenantsPositionsHaveALimit(t *testing.T) {
 	other := newTenant(t, store, "other")
 	mustAppend(t, other, "s", event.Any, someEvents(1)...)
 	mustExec(t, store, "update millrace_tenants set head = ? where name = 'default'", lastPosition-1)
-	if _, err := store.Append(testContext(t), "s", event.Any, someEvents(2)...); err == nil || !strings.Contains(err.Error(), "1099511627775 is the last one") {
+	if _, err := store.Append(testContext(t), "s", event.Any, someEvents(2)...); err == nil ||
+		!strings.Contains(err.Error(), "1099511627775 is the last one") {
 		t.Errorf("error %v", err)
 	}
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)

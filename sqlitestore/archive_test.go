@@ -31,7 +31,9 @@ func living(t testing.TB, store *Store) string {
 	id := uuid.NewString()
 	lock := must(ownerlock.Acquire(testContext(t), store.path))(t)
 	t.Cleanup(func() { noError(t, lock.Release()) })
-	mustExec(t, store, "insert into millrace_nodes (id, projections, tenants, filters, started_at) values (?1, '[]', '[]', '{}', 0)", id)
+	mustExec(t, store,
+		"insert into millrace_nodes (id, projections, tenants, filters, started_at) values (?1, '[]', '[]', '{}', 0)",
+		id)
 	return id
 }
 
@@ -40,7 +42,10 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	store := newStore(t)
 	ctx, port, tenant := testContext(t), store.port(), projection.DefaultTenant
 	owner := living(t, store)
-	rows := []int32{addProjection(t, store, tenant, "a", uuid.NewString()), addProjection(t, store, tenant, "b", owner), addProjection(t, store, tenant, "c", "")}
+	rows := []int32{
+		addProjection(t, store, tenant, "a", uuid.NewString()), addProjection(t, store, tenant, "b", owner),
+		addProjection(t, store, tenant, "c", ""),
+	}
 	newTenant(t, store, "other")
 	other := addProjection(t, store, "other", "a", uuid.NewString())
 	if _, err := port.plane().SuspensionEnded(ctx, tenant); !errors.Is(err, projection.ErrResumed) {
@@ -61,7 +66,8 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 		t.Errorf("%d projections are suspended, want %d", n, len(rows))
 	}
 	lease := func(row int32) (owner string, epoch int64) {
-		noError(t, store.DB().QueryRowContext(ctx, "select coalesce(owner, ''), epoch from millrace_leases where id = ?1", row).Scan(&owner, &epoch))
+		noError(t, store.DB().QueryRowContext(ctx,
+			"select coalesce(owner, ''), epoch from millrace_leases where id = ?1", row).Scan(&owner, &epoch))
 		return owner, epoch
 	}
 	if owner, epoch := lease(rows[0]); owner != "" || epoch != 2 {
@@ -88,7 +94,8 @@ func TestLeasesOfAProcessThatEndedAreFree(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	row := addProjection(t, store, projection.DefaultTenant, "p", "")
-	mustExec(t, store, "insert into millrace_nodes (id, projections, tenants, filters, started_at) values ('n', '[]', '[]', '{}', 0)")
+	mustExec(t, store,
+		"insert into millrace_nodes (id, projections, tenants, filters, started_at) values ('n', '[]', '[]', '{}', 0)")
 	mustExec(t, store, "update millrace_leases set owner = 'n' where id = ?1", row)
 	noError(t, store.ArchiveTenant(testContext(t), projection.DefaultTenant))
 	if n := one[int](t, store, "select crash_count from millrace_leases where owner is null and epoch = 2"); n != 1 {
@@ -161,7 +168,8 @@ func TestChangesOfTenantsAreAnnounced(t *testing.T) {
 	} {
 		mustExec(t, store, "delete from millrace_notices")
 		noError(t, change.do())
-		if n := one[int](t, store, "select count(*) from millrace_notices where tenant = 'acme' and not commanded and not nodes"); n != 1 {
+		if n := one[int](t, store,
+			"select count(*) from millrace_notices where tenant = 'acme' and not commanded and not nodes"); n != 1 {
 			t.Errorf("%s: %d notices", change.what, n)
 		}
 	}

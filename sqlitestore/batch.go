@@ -39,9 +39,9 @@ func (s port) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { r
 
 func (s port) Abandoned() int64 { return s.abandoned.Load() }
 
-// batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with a check of the
-// fence, which nothing can change until the end. Then it runs the handler. It ends with the store's own changes and the
-// commit.
+// batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with a check of
+// the fence, which nothing can change until the end. Then it runs the handler. It ends with the store's own changes and
+// the commit.
 type batchTx struct {
 	store *Store
 	id    projection.ID
@@ -70,11 +70,12 @@ func newBatchTx(s *Store, lease engine.Lease, batch engine.Batch, timeout time.D
 		}}
 }
 
-// beginTime bounds how long a batch waits for another process that writes. finishTime bounds the statements after the handler.
+// beginTime bounds how long a batch waits for another process that writes. finishTime bounds the statements after the
+// handler.
 const beginTime, finishTime = 10 * time.Second, 10 * time.Second
 
-// run runs the transaction. If it shared its commit with appends, and nothing was committed, run repeats it without them before
-// anything counts as a failure of the handler.
+// run runs the transaction. If it shared its commit with appends, and nothing was committed, run repeats it without
+// them before anything counts as a failure of the handler.
 func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
 	err := b.runOnce(ctx, fn)
 	if errors.Is(err, errShared) {
@@ -84,8 +85,8 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) err
 	return err
 }
 
-// runQueued calls a handler that queues its statements before it begins the transaction, so that others may write meanwhile. The check
-// of the fence follows: the handler has read nothing that could be outdated.
+// runQueued calls a handler that queues its statements before it begins the transaction, so that others may write
+// meanwhile. The check of the fence follows: the handler has read nothing that could be outdated.
 func (b *batchTx) runQueued(ctx context.Context, h engine.Handler, events []event.Envelope) error {
 	taken, err := queues.Call(ctx, b.store, b.timeout, h.Queue, events)
 	if taken.Abandoned {
@@ -142,8 +143,8 @@ func (b *batchTx) begin(ctx context.Context) (t *transaction, err error) {
 	return t, nil
 }
 
-// finish makes the changes of the store and commits. The appends that wait are made after the changes, so a checkpoint that
-// they set is below the events of these appends.
+// finish makes the changes of the store and commits. The appends that wait are made after the changes, so a checkpoint
+// that they set is below the events of these appends.
 func (b *batchTx) finish(ctx context.Context, t *transaction) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()

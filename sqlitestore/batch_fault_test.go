@@ -62,50 +62,112 @@ func replaced(fail func(ctx context.Context, tx *sql.Tx) error) func(ctx context
 }
 
 // damagedIndex reads a table of the handler's that is damaged: its index of texts lacks a row. The transaction goes on.
-var damagedIndex = statements("create virtual table texts using fts5 (a, content = 'strict')", "insert into strict values (5)",
+var damagedIndex = statements("create virtual table texts using fts5 (a, content = 'strict')",
+	"insert into strict values (5)",
 	"insert into texts (texts, rank) values ('integrity-check', 1)")
 
 // full fills the disk: SQLite rolls the transaction back.
 var full = statements("pragma max_page_count = 1", "insert into big values (zeroblob(10000000))")
 
 var misdeeds = map[string]misdeed{
-	"Go error":                 {func(context.Context, *sql.Tx) error { return errors.New("boom") }, engine.HandlerFault, "boom", nil, true},
-	"panic":                    {func(context.Context, *sql.Tx) error { panic("boom") }, engine.HandlerFault, "boom", projection.ErrHandlerPanic, true},
-	"end of the goroutine":     {func(context.Context, *sql.Tx) error { runtime.Goexit(); return nil }, engine.HandlerFault, "goroutine", usercode.ErrGoexit, true},
-	"SQL error":                {statements("select json('{')"), engine.HandlerFault, "malformed JSON", nil, true},
-	"constraint":               {statements("insert into strict values (1), (1)"), engine.HandlerFault, "UNIQUE", nil, true},
-	"deferred constraint":      {statements("insert into late values (1)"), engine.HandlerFault, "FOREIGN KEY", nil, false},
-	"foreign key":              {statements("insert into soon values (1)"), engine.HandlerFault, "FOREIGN KEY", nil, true},
-	"missing table":            {statements("insert into missing values (1)"), engine.MissingObject, "no such table", nil, false},
-	"missing column":           {statements("select missing from strict"), engine.MissingObject, "no such column", nil, false},
-	"missing column of insert": {statements("insert into strict (missing) values (1)"), engine.MissingObject, "missing", nil, false},
-	"missing function":         {statements("select missing(1)"), engine.MissingObject, "no such function", nil, false},
-	"missing table, hidden":    {hidden(statements("insert into missing values (1)")), engine.MissingObject, "no such table", nil, false},
-	"full disk":                {full, engine.Unclear, "full", nil, false},
-	"full disk, hidden":        {hidden(full), engine.Unclear, "full", nil, false},
-	"full disk, swallowed":     {swallowed(full), engine.Unclear, "returned no error, but a statement of its transaction failed", nil, false},
-	"damaged index":            {damagedIndex, engine.Configuration, "malformed", ErrCorrupt, false},
-	"damaged index, hidden":    {replaced(damagedIndex), engine.Configuration, "malformed", ErrCorrupt, false},
-	"read only":                {statements("pragma query_only = 1", "insert into strict values (1)"), engine.HandlerFault, "query_only was left on", ErrTxControl, false},
-	"read only, replaced":      {replaced(statements("pragma query_only = 1", "insert into strict values (1)")), engine.HandlerFault, "boom", ErrTxControl, false},
-	"archived tenant":          {func(context.Context, *sql.Tx) error { return tenancy.ErrArchived }, engine.MissingObject, "archived", nil, true},
-	"unknown tenant":           {func(context.Context, *sql.Tx) error { return tenancy.ErrUnknown }, engine.HandlerFault, "tenant", nil, true},
-	"lease of another":         {func(context.Context, *sql.Tx) error { return projection.ErrLeaseLost }, engine.HandlerFault, "lease", nil, true},
-	"commit":                   {func(_ context.Context, tx *sql.Tx) error { return tx.Commit() }, engine.HandlerFault, "commit refused", ErrTxControl, true},
-	"commit, swallowed":        {func(_ context.Context, tx *sql.Tx) error { _ = tx.Commit(); return nil }, engine.HandlerFault, "was ended", ErrTxControl, false},
-	"commit by SQL":            {statements("commit"), engine.HandlerFault, "commit refused", ErrTxControl, true},
-	"commit by SQL, swallowed": {swallowed(statements("commit", "insert into strict values (7)")), engine.HandlerFault, "was ended", ErrTxControl, false},
-	"rollback":                 {func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }, engine.HandlerFault, "was ended", ErrTxControl, false},
-	"rollback and begin":       {swallowed(statements("rollback", "begin", "insert into strict values (7)")), engine.HandlerFault, "was ended", ErrTxControl, false},
-	"rollback by a constraint": {swallowed(statements("insert or rollback into strict values (1), (1)")), engine.HandlerFault, "was ended", ErrTxControl, false},
-	"version of the schema":    {statements("pragma user_version = 77"), engine.HandlerFault, "user_version", ErrTxControl, false},
-	"context of a write":       {swallowed(func(ctx context.Context, tx *sql.Tx) error { return shortWrite(ctx, tx, "strict") }), engine.HandlerFault, "SQLite rolled back", context.DeadlineExceeded, false},
-	"append to an unknown":     {nil, engine.HandlerFault, "tenant", tenancy.ErrUnknown, true},
-	"error of another file":    {otherFile, engine.HandlerFault, "malformed JSON", nil, true},
+	"Go error": {
+		func(context.Context, *sql.Tx) error { return errors.New("boom") }, engine.HandlerFault, "boom", nil, true,
+	},
+	"panic": {
+		func(context.Context, *sql.Tx) error { panic("boom") }, engine.HandlerFault, "boom", projection.ErrHandlerPanic,
+		true,
+	},
+	"end of the goroutine": {
+		func(context.Context, *sql.Tx) error { runtime.Goexit(); return nil }, engine.HandlerFault, "goroutine",
+		usercode.ErrGoexit, true,
+	},
+	"SQL error": {statements("select json('{')"), engine.HandlerFault, "malformed JSON", nil, true},
+	"constraint": {
+		statements("insert into strict values (1), (1)"), engine.HandlerFault, "UNIQUE", nil, true,
+	},
+	"deferred constraint": {
+		statements("insert into late values (1)"), engine.HandlerFault, "FOREIGN KEY", nil, false,
+	},
+	"foreign key": {
+		statements("insert into soon values (1)"), engine.HandlerFault, "FOREIGN KEY", nil, true,
+	},
+	"missing table": {
+		statements("insert into missing values (1)"), engine.MissingObject, "no such table", nil, false,
+	},
+	"missing column": {
+		statements("select missing from strict"), engine.MissingObject, "no such column", nil, false,
+	},
+	"missing column of insert": {
+		statements("insert into strict (missing) values (1)"), engine.MissingObject, "missing", nil, false,
+	},
+	"missing function": {statements("select missing(1)"), engine.MissingObject, "no such function", nil, false},
+	"missing table, hidden": {
+		hidden(statements("insert into missing values (1)")), engine.MissingObject, "no such table", nil, false,
+	},
+	"full disk":         {full, engine.Unclear, "full", nil, false},
+	"full disk, hidden": {hidden(full), engine.Unclear, "full", nil, false},
+	"full disk, swallowed": {
+		swallowed(full), engine.Unclear, "returned no error, but a statement of its transaction failed", nil, false,
+	},
+	"damaged index":         {damagedIndex, engine.Configuration, "malformed", ErrCorrupt, false},
+	"damaged index, hidden": {replaced(damagedIndex), engine.Configuration, "malformed", ErrCorrupt, false},
+	"read only": {
+		statements("pragma query_only = 1", "insert into strict values (1)"), engine.HandlerFault,
+		"query_only was left on", ErrTxControl, false,
+	},
+	"read only, replaced": {
+		replaced(statements("pragma query_only = 1", "insert into strict values (1)")), engine.HandlerFault, "boom",
+		ErrTxControl, false,
+	},
+	"archived tenant": {
+		func(context.Context, *sql.Tx) error { return tenancy.ErrArchived }, engine.MissingObject, "archived", nil,
+		true,
+	},
+	"unknown tenant": {
+		func(context.Context, *sql.Tx) error { return tenancy.ErrUnknown }, engine.HandlerFault, "tenant", nil, true,
+	},
+	"lease of another": {
+		func(context.Context, *sql.Tx) error { return projection.ErrLeaseLost }, engine.HandlerFault, "lease", nil,
+		true,
+	},
+	"commit": {
+		func(_ context.Context, tx *sql.Tx) error { return tx.Commit() }, engine.HandlerFault, "commit refused",
+		ErrTxControl, true,
+	},
+	"commit, swallowed": {
+		func(_ context.Context, tx *sql.Tx) error { _ = tx.Commit(); return nil }, engine.HandlerFault, "was ended",
+		ErrTxControl, false,
+	},
+	"commit by SQL": {statements("commit"), engine.HandlerFault, "commit refused", ErrTxControl, true},
+	"commit by SQL, swallowed": {
+		swallowed(statements("commit", "insert into strict values (7)")), engine.HandlerFault, "was ended",
+		ErrTxControl, false,
+	},
+	"rollback": {
+		func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }, engine.HandlerFault, "was ended",
+		ErrTxControl, false,
+	},
+	"rollback and begin": {
+		swallowed(statements("rollback", "begin", "insert into strict values (7)")), engine.HandlerFault, "was ended",
+		ErrTxControl, false,
+	},
+	"rollback by a constraint": {
+		swallowed(statements("insert or rollback into strict values (1), (1)")), engine.HandlerFault, "was ended",
+		ErrTxControl, false,
+	},
+	"version of the schema": {
+		statements("pragma user_version = 77"), engine.HandlerFault, "user_version", ErrTxControl, false,
+	},
+	"context of a write": {
+		swallowed(func(ctx context.Context, tx *sql.Tx) error { return shortWrite(ctx, tx, "strict") }),
+		engine.HandlerFault, "SQLite rolled back", context.DeadlineExceeded, false,
+	},
+	"append to an unknown":  {nil, engine.HandlerFault, "tenant", tenancy.ErrUnknown, true},
+	"error of another file": {otherFile, engine.HandlerFault, "malformed JSON", nil, true},
 }
 
-// shortWrite writes until a context of its own ends, so that SQLite rolls the transaction back. A context that ends before its
-// statement begins changes nothing.
+// shortWrite writes until a context of its own ends, so that SQLite rolls the transaction back. A context that ends
+// before its statement begins changes nothing.
 func shortWrite(ctx context.Context, tx *sql.Tx, table string) (err error) {
 	for d := 50 * time.Millisecond; ; d *= 2 {
 		short, cancel := context.WithTimeout(ctx, d)
@@ -129,7 +191,8 @@ func otherFile(ctx context.Context, _ *sql.Tx) error {
 func newFaulty(t *testing.T) *batcher {
 	t.Helper()
 	b := newBatcher(t, 3)
-	for _, table := range []string{"create table strict (a integer unique)", "create table big (a blob)", "create table soon (a integer references strict (a))",
+	for _, table := range []string{"create table strict (a integer unique)", "create table big (a blob)",
+		"create table soon (a integer references strict (a))",
 		"create table late (a integer references strict (a) deferrable initially deferred)"} {
 		mustExec(t, b.store, table)
 	}
@@ -155,7 +218,8 @@ func TestHandlerThatFailsCommitsNothingAndIsClassified(t *testing.T) {
 				return f.fail(ctx, tx)
 			}, limit)
 			fault := faultOf(t, err)
-			if fault.Class != f.class || fault.Probe != (f.class == engine.Unclear) || fault.Returned != f.returned || !strings.Contains(fault.Error(), f.says) || f.is != nil && !errors.Is(err, f.is) {
+			if fault.Class != f.class || fault.Probe != (f.class == engine.Unclear) || fault.Returned != f.returned ||
+				!strings.Contains(fault.Error(), f.says) || f.is != nil && !errors.Is(err, f.is) {
 				t.Errorf("%+v, %v", fault, err)
 			}
 			if (fault.Stack != "") != (name == "panic") {
@@ -177,7 +241,8 @@ func TestHandlerMayIgnoreAStatementThatFails(t *testing.T) {
 	t.Parallel()
 	b := newFaulty(t)
 	noError(t, b.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-		_ = statements("insert into strict values (1), (1)", "insert into missing values (1)", "savepoint a", "insert into strict values (3)", "rollback to a", "release a")(ctx, tx)
+		_ = statements("insert into strict values (1), (1)", "insert into missing values (1)", "savepoint a",
+			"insert into strict values (3)", "rollback to a", "release a")(ctx, tx)
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		defer cancel()
 		_, _ = tx.ExecContext(short, long)
@@ -200,7 +265,8 @@ func TestHandlerMayIgnoreAStatementThatFails(t *testing.T) {
 
 func TestDamagedReadModelStopsItsProjection(t *testing.T) {
 	t.Parallel()
-	if f := classify(fmt.Errorf("wrapped: %w", corruptError(t))); f.Class != engine.Configuration || !errors.Is(f, ErrCorrupt) {
+	if f := classify(fmt.Errorf("wrapped: %w", corruptError(t))); f.Class != engine.Configuration ||
+		!errors.Is(f, ErrCorrupt) {
 		t.Errorf("%+v", f)
 	}
 	if f := storeFault(corruptError(t)); f.Class != engine.Configuration || !errors.Is(f, ErrCorrupt) {
@@ -260,7 +326,8 @@ func corruptError(t *testing.T) error {
 	db := must(sql.Open("sqlite", ":memory:"))(t)
 	db.SetMaxOpenConns(1)
 	defer func() { noError(t, db.Close()) }()
-	_, err := db.ExecContext(testContext(t), `create table t (a); pragma writable_schema = 1; update sqlite_schema set rootpage = 77; pragma writable_schema = reset; select * from t`)
+	_, err := db.ExecContext(testContext(t),
+		`create table t (a); pragma writable_schema = 1; update sqlite_schema set rootpage = 77; pragma writable_schema = reset; select * from t`)
 	var failed *sqlite.Error
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "malformed") {
 		t.Fatalf("error %v", err)

@@ -66,7 +66,8 @@ func TestHandlerThatHangsInAStatementIsInterrupted(t *testing.T) {
 			err := b.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 				return errors.Join(record(ctx, tx, events), hang(ctx, tx))
 			}, short)
-			if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) || errors.Is(err, projection.ErrAbandoned) {
+			if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) ||
+				errors.Is(err, projection.ErrAbandoned) {
 				t.Errorf("%+v", fault)
 			}
 			if n := b.store.port().Abandoned(); n != 0 {
@@ -207,7 +208,8 @@ func TestHandlerThatDoesNotReturnIsAbandoned(t *testing.T) {
 			err := b.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 				return errors.Join(record(ctx, tx, events), hang(a, tx))
 			}, short)
-			if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) || !errors.Is(err, projection.ErrAbandoned) {
+			if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) ||
+				!errors.Is(err, projection.ErrAbandoned) {
 				t.Errorf("%+v", fault)
 			}
 			if n := b.store.port().Abandoned(); n != 1 {
@@ -227,21 +229,24 @@ func TestHandlerThatDoesNotReturnIsAbandoned(t *testing.T) {
 			mustAppend(t, b.store.tenant, "s", event.Any, someEvents(1)...)
 			noError(t, b.apply(record, limit))
 			b.holds(6, 6)
-			until(t, "the abandoned connection is closed", func() bool { return b.store.writer.db.Stats().OpenConnections == 1 })
+			until(t, "the abandoned connection is closed",
+				func() bool { return b.store.writer.db.Stats().OpenConnections == 1 })
 		})
 	}
 }
 
-// A function that SQLite calls cannot be interrupted. Until it returns, the file waits, and nothing of the batch is kept.
+// A function that SQLite calls cannot be interrupted. Until it returns, the file waits, and nothing of the batch is
+// kept.
 func TestFileWaitsForAnAbandonedFunctionOfSQLite(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 3)
 	release := make(chan struct{})
 	name := fmt.Sprintf("hang_%d", time.Now().UnixNano())
-	noError(t, sqlite.RegisterScalarFunction(name, 0, func(*sqlite.FunctionContext, []driverValue) (driverValue, error) {
-		<-release
-		return int64(1), nil
-	}))
+	noError(t, sqlite.RegisterScalarFunction(name,
+		0, func(*sqlite.FunctionContext, []driverValue) (driverValue, error) {
+			<-release
+			return int64(1), nil
+		}))
 	// A connection has only the functions that were registered before it was opened.
 	b.store.refresh(t)
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -274,32 +279,33 @@ func TestGoroutinesOfAHandlerCannotUseItsTransactionLater(t *testing.T) {
 	for round := range 40 {
 		left := make(chan []error, 3)
 		begun := make(chan struct{}, 3)
-		noError(t, b.run(testContext(t), b.pending(1), func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-			for _, use := range []func() error{
-				func() error { _, err := tx.Exec("insert into model (position) values (1000)"); return err },
-				func() error {
-					_, err := b.store.AppendTx(context.Background(), tx, "left", event.Any, someEvents(1)...)
-					return err
-				},
-				func() error {
-					if round%2 == 0 {
-						return errors.New("not in this round")
-					}
-					return tx.QueryRow(long).Scan(new(int))
-				},
-			} {
-				go func() {
-					<-ctx.Done() // which the end of the handler's time does
-					begun <- struct{}{}
-					var errs []error
-					for range 100 {
-						errs = append(errs, use())
-					}
-					left <- errs
-				}()
-			}
-			return record(ctx, tx, events)
-		}, limit))
+		noError(t, b.run(testContext(t), b.pending(1),
+			func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+				for _, use := range []func() error{
+					func() error { _, err := tx.Exec("insert into model (position) values (1000)"); return err },
+					func() error {
+						_, err := b.store.AppendTx(context.Background(), tx, "left", event.Any, someEvents(1)...)
+						return err
+					},
+					func() error {
+						if round%2 == 0 {
+							return errors.New("not in this round")
+						}
+						return tx.QueryRow(long).Scan(new(int))
+					},
+				} {
+					go func() {
+						<-ctx.Done() // which the end of the handler's time does
+						begun <- struct{}{}
+						var errs []error
+						for range 100 {
+							errs = append(errs, use())
+						}
+						left <- errs
+					}()
+				}
+				return record(ctx, tx, events)
+			}, limit))
 		for range 3 {
 			for _, err := range <-left {
 				if err == nil {
@@ -322,19 +328,20 @@ func TestGoroutineThatEndsTheTransactionCommitsNoHalfOfIt(t *testing.T) {
 	for b.lease.Checkpoint < 60 && failures < 600 {
 		ended := make(chan struct{})
 		called := false
-		err := b.run(testContext(t), b.pending(1), func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-			called = true
-			go func() {
-				defer close(ended)
-				<-ctx.Done()
-				if failures%2 == 0 {
-					_ = tx.Commit()
-				} else {
-					_ = tx.Rollback()
-				}
-			}()
-			return record(ctx, tx, events)
-		}, limit)
+		err := b.run(testContext(t), b.pending(1),
+			func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+				called = true
+				go func() {
+					defer close(ended)
+					<-ctx.Done()
+					if failures%2 == 0 {
+						_ = tx.Commit()
+					} else {
+						_ = tx.Rollback()
+					}
+				}()
+				return record(ctx, tx, events)
+			}, limit)
 		if !called {
 			t.Fatal(err)
 		}
@@ -398,7 +405,8 @@ func TestFreshBatchHasAConnectionThatNoHandlerHad(t *testing.T) {
 	b := newBatcher(t, 1)
 	connection := func(fresh bool) (found *conn) {
 		batch := engine.Batch{Fresh: fresh, To: b.lease.Checkpoint, Events: []event.Envelope{{Position: 1}}}
-		noError(t, b.run(testContext(t), batch, func(context.Context, *sql.Tx, []event.Envelope) error { return nil }, limit))
+		noError(t, b.run(testContext(t), batch, func(context.Context, *sql.Tx, []event.Envelope) error { return nil },
+			limit))
 		session := must(b.store.writer.db.Conn(testContext(t)))(t)
 		noError(t, session.Raw(func(c any) error { found = c.(*conn); return nil }))
 		noError(t, session.Close())

@@ -33,10 +33,15 @@ func newBatcher(t testing.TB, events int) *batcher {
 
 func newBatcherOf(t testing.TB, store *Store, name string) *batcher {
 	t.Helper()
-	b := &batcher{t: t, store: store, lease: engine.Lease{Owner: "node-1", Epoch: 3, ID: projection.ID{Tenant: projection.DefaultTenant, Name: name}, Incarnation: incarnation}}
-	mustExec(t, store, "insert into millrace_projections (tenant, name, token) select id, ?, 'token' from millrace_tenants where name = ?", name, projection.DefaultTenant)
+	b := &batcher{
+		t: t, store: store, lease: engine.Lease{Owner: "node-1",
+			Epoch: 3, ID: projection.ID{Tenant: projection.DefaultTenant, Name: name}, Incarnation: incarnation},
+	}
+	mustExec(t, store,
+		"insert into millrace_projections (tenant, name, token) select id, ?, 'token' from millrace_tenants where name = ?", name, projection.DefaultTenant)
 	b.lease.Row = one[int32](t, store, "select id from millrace_projections where name = ?", name)
-	mustExec(t, store, "insert into millrace_leases (id, owner, epoch) values (?, ?, ?)", b.lease.Row, b.lease.Owner, b.lease.Epoch)
+	mustExec(t, store, "insert into millrace_leases (id, owner, epoch) values (?, ?, ?)", b.lease.Row, b.lease.Owner,
+		b.lease.Epoch)
 	return b
 }
 
@@ -46,7 +51,8 @@ type handlerFunc = func(ctx context.Context, tx *sql.Tx, events []event.Envelope
 func (b *batcher) pending(limit int) engine.Batch {
 	b.t.Helper()
 	head := one[int64](b.t, b.store, "select head from millrace_tenants where name = ?", b.lease.ID.Tenant)
-	page, err := b.store.port().Read(testContext(b.t), b.lease.ID.Tenant, engine.ReadRange{After: b.lease.Checkpoint, UpTo: head, Limit: limit})
+	page, err := b.store.port().Read(testContext(b.t), b.lease.ID.Tenant,
+		engine.ReadRange{After: b.lease.Checkpoint, UpTo: head, Limit: limit})
 	if err != nil || len(page.Events) == 0 {
 		b.t.Fatalf("there is nothing to apply: %v", err)
 	}

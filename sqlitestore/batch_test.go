@@ -36,7 +36,9 @@ func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
 func TestBatchWithoutItsLeaseCommitsNothing(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(b *batcher){
-		"another owner":      func(b *batcher) { mustExec(b.t, b.store, "update millrace_leases set owner = 'node-2'") },
+		"another owner": func(b *batcher) {
+			mustExec(b.t, b.store, "update millrace_leases set owner = 'node-2'")
+		},
 		"another epoch":      func(b *batcher) { mustExec(b.t, b.store, "update millrace_leases set epoch = 4") },
 		"another checkpoint": func(b *batcher) { mustExec(b.t, b.store, "update millrace_leases set checkpoint = 1") },
 		"no row":             func(b *batcher) { mustExec(b.t, b.store, "delete from millrace_leases") },
@@ -101,8 +103,12 @@ func TestAppendsOfAHandlerWakeAfterTheCommit(t *testing.T) {
 				t.Error("visible or woken before the commit")
 			}
 			for what, err := range map[string]error{
-				"Append": func() error { _, err := b.store.Append(ctx, "s", event.Any, someEvents(1)...); return err }(),
-				"InTx":   b.store.InTx(ctx, func(context.Context, *sql.Tx) error { return nil }),
+				"Append": func() error {
+					_,
+						err := b.store.Append(ctx, "s", event.Any, someEvents(1)...)
+					return err
+				}(),
+				"InTx": b.store.InTx(ctx, func(context.Context, *sql.Tx) error { return nil }),
 			} {
 				if !errors.Is(err, ErrWithinTx) {
 					t.Errorf("%s within a handler: %v", what, err)
@@ -127,12 +133,17 @@ func TestEventsAreParkedAndSkippedWithTheirCheckpoint(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 4)
 	ctx := testContext(t)
-	first := must(b.store.plane().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New("bad")}, 0))(t)
-	if again := must(b.store.plane().RecordFailure(ctx, b.lease, projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")}, 0))(t); !again.Equal(first) {
+	first := must(b.store.plane().RecordFailure(ctx, b.lease,
+		projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 1, Err: errors.New("bad")}, 0))(t)
+	if again := must(b.store.plane().RecordFailure(ctx, b.lease,
+		projection.Failure{Event: event.Envelope{Position: 1}, Attempt: 2, Err: errors.New("bad")},
+		0))(t); !again.Equal(first) {
 		t.Errorf("it failed first at %v, then at %v", first, again)
 	}
 	noError(t, b.store.plane().BeginAttempt(ctx, b.lease, 1, 3))
-	letter := projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: "bad \x00 event", Stack: "here", Attempts: 3}
+	letter := projection.DeadLetter{
+		Position: 1, Stream: "s", Version: 1, Type: "T", Error: "bad \x00 event", Stack: "here", Attempts: 3,
+	}
 	noError(t, b.store.plane().Park(ctx, b.lease, letter, true))
 	b.holds(0, 1)
 	if err := b.store.plane().Park(ctx, b.lease, letter, true); !errors.Is(err, projection.ErrLeaseLost) {
@@ -154,12 +165,18 @@ func TestEventsAreParkedAndSkippedWithTheirCheckpoint(t *testing.T) {
 	var rows []row
 	for _, position := range []int64{1, 3, 4} {
 		var r row
-		noError(t, b.store.DB().QueryRowContext(ctx, `select d.position, blocked_by_stream, state, error, d.attempts, p.parked, p.skipped, p.failing_position + p.attempts + p.crash_attempts
+		noError(t, b.store.DB().QueryRowContext(ctx,
+			`select d.position, blocked_by_stream, state, error, d.attempts, p.parked, p.skipped, p.failing_position + p.attempts + p.crash_attempts
 			from millrace_dead_letters d join millrace_projections p on p.id = d.projection where position = ? and first_failed_at = (case position when 1 then ? else first_failed_at end)`,
-			position, first.UnixMicro()).Scan(&r.position, &r.blocked, &r.state, &r.error, &r.attempts, &r.parked, &r.skipped, &r.at))
+			position, first.UnixMicro()).Scan(&r.position, &r.blocked, &r.state, &r.error, &r.attempts, &r.parked,
+			&r.skipped, &r.at))
 		rows = append(rows, r)
 	}
-	want := []row{{1, false, "parked", "bad � event", 3, 3, 1, 0}, {3, true, "parked", "parked after an earlier event of its stream", 0, 3, 1, 0}, {4, true, "parked", "parked after an earlier event of its stream", 0, 3, 1, 0}}
+	want := []row{
+		{1, false, "parked", "bad � event", 3, 3, 1, 0},
+		{3, true, "parked", "parked after an earlier event of its stream", 0, 3, 1, 0},
+		{4, true, "parked", "parked after an earlier event of its stream", 0, 3, 1, 0},
+	}
 	if !slices.Equal(rows, want) {
 		t.Errorf("%+v, want %+v", rows, want)
 	}
@@ -175,14 +192,17 @@ func TestWritesOfAProjectionNeedItsLease(t *testing.T) {
 	ctx, p := testContext(t), b.store.port()
 	_, recorded := p.plane().RecordFailure(ctx, b.lease, projection.Failure{Err: errors.New("bad")}, 0)
 	for what, err := range map[string]error{
-		"record a failure": recorded, "attempt": p.plane().BeginAttempt(ctx, b.lease, 1, 1), "park": p.plane().Park(ctx, b.lease, projection.DeadLetter{Position: 1}, false),
-		"skip": p.plane().Skip(ctx, b.lease, 1), "halt": p.plane().Halt(ctx, b.lease, "why"), "fail": p.plane().SetFailed(ctx, b.lease, "why"),
+		"record a failure": recorded, "attempt": p.plane().BeginAttempt(ctx, b.lease, 1, 1),
+		"park": p.plane().Park(ctx, b.lease, projection.DeadLetter{Position: 1}, false),
+		"skip": p.plane().Skip(ctx, b.lease, 1), "halt": p.plane().Halt(ctx, b.lease, "why"),
+		"fail": p.plane().SetFailed(ctx, b.lease, "why"),
 	} {
 		if !errors.Is(err, projection.ErrLeaseLost) || classify(err).Class != engine.LeaseLost {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if n := one[int](t, b.store, "select count(*) from millrace_projections where coalesce(failed_reason, last_error, crash_since) is not null or skipped + parked > 0"); n != 0 {
+	if n := one[int](t, b.store,
+		"select count(*) from millrace_projections where coalesce(failed_reason, last_error, crash_since) is not null or skipped + parked > 0"); n != 0 {
 		t.Error("something was written")
 	}
 }
@@ -192,7 +212,8 @@ func TestHaltIsKeptAndAFailureIsNot(t *testing.T) {
 	b := newBatcher(t, 1)
 	ctx, p := testContext(t), b.store.port()
 	state := func() string {
-		return one[string](t, b.store, "select coalesce(failed_reason, 'none') || ' ' || halted || ' ' || coalesce(failed_epoch, 0) from millrace_projections")
+		return one[string](t, b.store,
+			"select coalesce(failed_reason, 'none') || ' ' || halted || ' ' || coalesce(failed_epoch, 0) from millrace_projections")
 	}
 	noError(t, p.plane().SetFailed(ctx, b.lease, "waiting"))
 	if state() != "waiting 0 3" {
@@ -222,7 +243,8 @@ func TestTailReturnsEveryEventOnceUpToTheHead(t *testing.T) {
 		slots++
 		return ctx, func() { slots-- }, nil
 	})
-	if u := must(tail.Poll(ctx))(t); u.Mark != 10 || u.From != 10 || len(u.Events) != 0 || u.More || u.Again != 0 || u.Incarnation == 0 {
+	if u := must(tail.Poll(ctx))(t); u.Mark != 10 || u.From != 10 || len(u.Events) != 0 || u.More || u.Again != 0 ||
+		u.Incarnation == 0 {
 		t.Errorf("at the start: %+v", u)
 	}
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(3000)...)
@@ -230,7 +252,8 @@ func TestTailReturnsEveryEventOnceUpToTheHead(t *testing.T) {
 	for polls := 0; ; polls++ {
 		u := must(tail.Poll(ctx))(t)
 		got = append(got, positions(u.Events)...)
-		if u.Again != 0 || u.Held != nil || slots != 0 || len(u.Events) > tailEvents || u.Mark != got[len(got)-1] || u.From != u.Mark-int64(len(u.Events)) {
+		if u.Again != 0 || u.Held != nil || slots != 0 || len(u.Events) > tailEvents || u.Mark != got[len(got)-1] ||
+			u.From != u.Mark-int64(len(u.Events)) {
 			t.Fatalf("%d to %d, %d events", u.From, u.Mark, len(u.Events))
 		}
 		if !u.More {
@@ -252,7 +275,8 @@ func TestTailBelowACheckpointIsNamed(t *testing.T) {
 	tail := b.store.port().Tail(projection.DefaultTenant)
 	must(tail.Poll(ctx))(t)
 	for name, restore := range map[string]string{
-		"checkpoint": "update millrace_leases set checkpoint = 8", "handled by an earlier partition": `update millrace_projections set passed = '[[0,5,3],[5,9,8]]'`,
+		"checkpoint":                      "update millrace_leases set checkpoint = 8",
+		"handled by an earlier partition": `update millrace_projections set passed = '[[0,5,3],[5,9,8]]'`,
 	} {
 		mustExec(t, b.store, "update millrace_tenants set head = 8 where name = 'default'")
 		mustExec(t, b.store, restore)
@@ -261,7 +285,8 @@ func TestTailBelowACheckpointIsNamed(t *testing.T) {
 		}
 		mustExec(t, b.store, "update millrace_tenants set head = 7 where name = 'default'")
 		for range 2 {
-			if _, err := tail.Poll(ctx); !errors.Is(err, tenancy.ErrRestored) || classify(err).Class != engine.Configuration {
+			if _, err := tail.Poll(ctx); !errors.Is(err, tenancy.ErrRestored) ||
+				classify(err).Class != engine.Configuration {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -288,7 +313,8 @@ func TestHeadsOfManyTenantsAreOneStatement(t *testing.T) {
 	noError(t, store.CreateTenants(testContext(t), names[:500]...))
 	mustAppend(t, must(store.ForTenant(names[7]))(t), "s", event.Any, someEvents(3)...)
 	heads := must(store.port().Heads(testContext(t), names))(t)
-	if len(heads.Positions) != 500 || heads.Positions[names[7]] != 3 || heads.Positions[names[8]] != 0 || len(heads.Failed) != 0 || heads.Incarnation == 0 {
+	if len(heads.Positions) != 500 || heads.Positions[names[7]] != 3 || heads.Positions[names[8]] != 0 ||
+		len(heads.Failed) != 0 || heads.Incarnation == 0 {
 		t.Errorf("%d heads, %v", len(heads.Positions), heads.Failed)
 	}
 	noError(t, store.port().Ping(testContext(t)))

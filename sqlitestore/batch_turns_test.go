@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// An append that is made during a batch waits for that batch, and for no later one, although the next batch begins at once, as
-// while a projection catches up. An append whose goroutine does not run meanwhile asks for its turn later.
+// An append that is made during a batch waits for that batch, and for no later one, although the next batch begins at
+// once, as while a projection catches up. An append whose goroutine does not run meanwhile asks for its turn later.
 func TestAppendWaitsForOneBatch(t *testing.T) {
 	t.Parallel()
 	const batches, late = 60, 10
@@ -22,18 +22,19 @@ func TestAppendWaitsForOneBatch(t *testing.T) {
 	defer group.Wait()
 	atOnce := 0
 	for i := range batches {
-		noError(t, b.run(testContext(t), b.pending(1), func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-			switch n := one[int](t, b.store, "select count(*) from millrace_events where stream_id = 'live'"); {
-			case n == i:
-				atOnce++
-			case n < i-late:
-				t.Errorf("%d of %d appends are made", n, i)
-			}
-			waiting := b.store.waitingAppends()
-			group.Go(func() { mustAppend(t, b.store.tenant, "live", event.Any, someEvents(1)...) })
-			until(t, "the append waits", func() bool { return b.store.waitingAppends() > waiting })
-			return record(ctx, tx, events)
-		}, limit))
+		noError(t, b.run(testContext(t), b.pending(1),
+			func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+				switch n := one[int](t, b.store, "select count(*) from millrace_events where stream_id = 'live'"); {
+				case n == i:
+					atOnce++
+				case n < i-late:
+					t.Errorf("%d of %d appends are made", n, i)
+				}
+				waiting := b.store.waitingAppends()
+				group.Go(func() { mustAppend(t, b.store.tenant, "live", event.Any, someEvents(1)...) })
+				until(t, "the append waits", func() bool { return b.store.waitingAppends() > waiting })
+				return record(ctx, tx, events)
+			}, limit))
 	}
 	if atOnce < batches/2 {
 		t.Errorf("%d of %d appends waited for one batch only", atOnce, batches)
@@ -55,21 +56,23 @@ func TestAppendWaitsForNoQueueOfBatches(t *testing.T) {
 	began := make(map[int]int)
 	calls := 0 // the file has one writer
 	for i := range projections {
-		noError(t, rt.Register(millrace.Projection{Name: fmt.Sprint("p", i), MaxEvents: 1, Handler: Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
-			if e.Stream != "s" {
-				return nil
-			}
-			calls++
-			made := one[int](t, store, "select count(*) from millrace_events where stream_id = 'live'")
-			for n := len(before); n < made; n++ {
-				before = append(before, calls-began[n])
-			}
-			began[len(began)] = calls
-			waiting := store.waitingAppends()
-			group.Go(func() { mustAppend(t, store.tenant, "live", event.Any, someEvents(1)...) })
-			until(t, "the append waits", func() bool { return store.waitingAppends() > waiting })
-			return nil
-		})}))
+		noError(t,
+			rt.Register(millrace.Projection{Name: fmt.Sprint("p", i), MaxEvents: 1,
+				Handler: Each(func(_ context.Context, _ *sql.Tx, e event.Envelope) error {
+					if e.Stream != "s" {
+						return nil
+					}
+					calls++
+					made := one[int](t, store, "select count(*) from millrace_events where stream_id = 'live'")
+					for n := len(before); n < made; n++ {
+						before = append(before, calls-began[n])
+					}
+					began[len(began)] = calls
+					waiting := store.waitingAppends()
+					group.Go(func() { mustAppend(t, store.tenant, "live", event.Any, someEvents(1)...) })
+					until(t, "the append waits", func() bool { return store.waitingAppends() > waiting })
+					return nil
+				})}))
 	}
 	must(rt.RunUntilIdle(testContext(t)))(t)
 	atOnce := 0
@@ -120,7 +123,8 @@ func TestBatchIsNotStarvedByAppends(t *testing.T) {
 			return nil
 		}, limit))
 	}
-	// One group has the connection, and one waits. More groups follow if the batch's goroutine is not scheduled in time.
+	// One group has the connection, and one waits. More groups follow if the batch's goroutine is not scheduled in
+	// time.
 	if groups > 50*batches {
 		t.Errorf("%d groups went before %d batches", groups, batches)
 	}

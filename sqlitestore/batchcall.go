@@ -14,9 +14,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is an
-// *engine.Fault. The transaction stays lent, unless the handler is abandoned.
-func (b *batchTx) call(ctx context.Context, t *transaction, fn func(context.Context, *sql.Tx) error) (abandoned bool, err error) {
+// call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is
+// an *engine.Fault. The transaction stays lent, unless the handler is abandoned.
+func (b *batchTx) call(ctx context.Context, t *transaction,
+	fn func(context.Context, *sql.Tx) error) (abandoned bool, err error) {
 	b.store.appended.Store(t.Tx, &b.to)
 	defer b.store.appended.Delete(t.Tx)
 	late := func() error { return projection.ErrTimeout }
@@ -60,7 +61,8 @@ func handlerFault(ctx context.Context, err error, t *transaction) error {
 	class := statementClass(noted)
 	// A statement that fails does not end the transaction, so the handler may have handled that error. The text of the
 	// handler's error shows whether it is about that statement.
-	if isOutage(class) || class != engine.HandlerFault && (t.ended() != nil || strings.Contains(err.Error(), noted.Error())) {
+	if isOutage(class) || class != engine.HandlerFault &&
+		(t.ended() != nil || strings.Contains(err.Error(), noted.Error())) {
 		fault.Class, fault.Probe, fault.Returned = class, class == engine.Unclear, false
 		if !errors.Is(err, noted) {
 			fault.Err = errors.Join(err, noted)
@@ -75,7 +77,8 @@ func handlerFault(ctx context.Context, err error, t *transaction) error {
 	return fault
 }
 
-// leftFault returns the fault of a handler that returned no error, but left the transaction unfit for the store's statements.
+// leftFault returns the fault of a handler that returned no error, but left the transaction unfit for the store's
+// statements.
 func leftFault(ctx context.Context, t *transaction) error {
 	if err := ignoredError(t); err != nil {
 		return err
@@ -102,8 +105,8 @@ func ignoredError(t *transaction) error {
 	return &engine.Fault{Class: engine.HandlerFault, Err: ended}
 }
 
-// statementClass returns the class of the error of a handler's statement, HandlerFault for none. A statement may end with a
-// context of the handler's own.
+// statementClass returns the class of the error of a handler's statement, HandlerFault for none. A statement may end
+// with a context of the handler's own.
 func statementClass(err error) engine.Class {
 	if err == nil || cutOff(err) {
 		return engine.HandlerFault

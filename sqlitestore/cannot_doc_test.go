@@ -72,7 +72,8 @@ var cannot = map[string]struct {
 		store := newStore(t)
 		mustAppend(t, must(store.ForTenant("default"))(t), "s", event.Any, someEvents(1)...)
 		noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `insert into millrace_events (id, slot, stream_id, version, type, body, created_at, checksum)
+			_, err := tx.ExecContext(ctx,
+				`insert into millrace_events (id, slot, stream_id, version, type, body, created_at, checksum)
 				select id + 1, slot, stream_id, version + 1, type, body, created_at, checksum from millrace_events`)
 			return err
 		}))
@@ -85,7 +86,8 @@ var cannot = map[string]struct {
 	}},
 	"sqlitestore.ErrMoved": {ErrMoved, func(t *testing.T) error {
 		store := newStore(t)
-		must(otherProgram(t, store).Exec(`create trigger millrace_tenants_update_closed before update on millrace_tenants
+		must(otherProgram(t,
+			store).Exec(`create trigger millrace_tenants_update_closed before update on millrace_tenants
 			begin select raise(abort, 'millrace: the store was moved to a database'); end`))(t)
 		_, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
 		return err

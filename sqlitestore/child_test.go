@@ -112,7 +112,8 @@ func TestKilledProcessLosesNoAnsweredAppend(t *testing.T) {
 	}
 	for _, a := range answered {
 		last := a.position + a.events - 1
-		if last > len(events) || events[last-1].Stream != fmt.Sprint("s", a.writer) || events[last-1].Version != int64(a.version) {
+		if last > len(events) || events[last-1].Stream != fmt.Sprint("s", a.writer) ||
+			events[last-1].Version != int64(a.version) {
 			t.Fatalf("%+v was answered, and is not there", a)
 		}
 	}
@@ -146,7 +147,10 @@ func childCounts(path string) error {
 // would not do as the last one to close it, since it keeps the write-ahead log.
 var visitors = [][]string{
 	{"sqlite3", "-cmd", ".timeout 10000", "{path}", "insert into visits values (1)"},
-	{"python3", "-c", "import sqlite3; c = sqlite3.connect('{path}'); c.execute('insert into visits values (1)'); c.commit(); c.close()"},
+	{
+		"python3", "-c",
+		"import sqlite3; c = sqlite3.connect('{path}'); c.execute('insert into visits values (1)'); c.commit(); c.close()",
+	},
 }
 
 func installed(program []string) bool {
@@ -165,13 +169,14 @@ func visit(ctx context.Context, path string) error {
 	return cmd.Run()
 }
 
-// childTouches appends, opens and closes the file by other means than SQLite, lets another process open and close it, and
-// appends again. It prints how many events a fresh process sees.
+// childTouches appends, opens and closes the file by other means than SQLite, lets another process open and close it,
+// and appends again. It prints how many events a fresh process sees.
 func childTouches(path string, posix bool) error {
 	ctx := context.Background()
 	if posix { // a process that used SQLite before keeps these locks
 		var n int
-		if err := visited(filepath.Join(filepath.Dir(path), "other.db"), "select count(*) from sqlite_schema", &n); err != nil {
+		if err := visited(filepath.Join(filepath.Dir(path), "other.db"), "select count(*) from sqlite_schema",
+			&n); err != nil {
 			return err
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// codeClass classifies SQLite's primary result codes that a handler's statement may meet. Every other code is the handler's
-// fault: its statement failed. Source: SQLite documentation, "Result and Error Codes".
+// codeClass classifies SQLite's primary result codes that a handler's statement may meet. Every other code is the
+// handler's fault: its statement failed. Source: SQLite documentation, "Result and Error Codes".
 var codeClass = map[int]engine.Class{
 	sqlite3.SQLITE_BUSY:      engine.Infrastructure, // another process writes
 	sqlite3.SQLITE_LOCKED:    engine.Infrastructure,
@@ -34,9 +34,12 @@ var codeClass = map[int]engine.Class{
 	sqlite3.SQLITE_SCHEMA:    engine.Interrupted, // the schema changed too often meanwhile
 }
 
-// missingObject are parts of the messages by which SQLite says that a statement needs an object that does not exist. They have
-// no code of their own.
-var missingObject = []string{"no such table", "no such column", "no such function", "no such index", "no such view", "no such trigger", "no such module", "has no column named"}
+// missingObject are parts of the messages by which SQLite says that a statement needs an object that does not exist.
+// They have no code of their own.
+var missingObject = []string{
+	"no such table", "no such column", "no such function", "no such index", "no such view", "no such trigger",
+	"no such module", "has no column named",
+}
 
 // classOf returns the class of an error of SQLite.
 func classOf(err *sqlite.Error) engine.Class {
@@ -59,7 +62,8 @@ func classify(err error) *engine.Fault {
 	return engine.Classify(err, func(fault *engine.Fault) bool {
 		var failed *sqlite.Error
 		switch {
-		case errors.Is(err, ErrNotMigrated), errors.Is(err, ErrSchemaTooNew), errors.Is(err, ErrCorrupt), errors.Is(err, ErrForeignFile),
+		case errors.Is(err, ErrNotMigrated), errors.Is(err, ErrSchemaTooNew), errors.Is(err, ErrCorrupt),
+			errors.Is(err, ErrForeignFile),
 			errors.Is(err, ErrMoved), errors.Is(err, ErrReplaced), errors.Is(err, ErrForeignObject):
 			fault.Class = engine.Configuration
 		case errors.Is(err, ErrTxControl):
@@ -83,8 +87,8 @@ func classify(err error) *engine.Fault {
 
 var _ = usererror.RecognizeType[*sqlite.Error]()
 
-// returnedClass returns the class of an error that a handler returned. Errors that are not SQLite's are the handler's own. An
-// error may also come from another database, so it does not say that this file is damaged.
+// returnedClass returns the class of an error that a handler returned. Errors that are not SQLite's are the handler's
+// own. An error may also come from another database, so it does not say that this file is damaged.
 func returnedClass(err error) engine.Class {
 	var failed *sqlite.Error
 	switch {

@@ -9,8 +9,8 @@ import (
 	"modernc.org/sqlite"
 )
 
-// openDB returns connections of the driver. Those that write have a loan. While another file has the path of at, which may be
-// nil, no connection is opened.
+// openDB returns connections of the driver. Those that write have a loan. While another file has the path of at, which
+// may be nil, no connection is opened.
 func openDB(name string, at *location, writes bool) (*sql.DB, error) {
 	base, err := sqlite.NewConnector(name)
 	if err != nil {
@@ -37,7 +37,10 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &conn{driverConn: base.(driverConn), prepared: make(map[string]driverStmt), kept: keptStmts{idle: make(map[string]idleStmt)}, at: c.at}
+	conn := &conn{
+		driverConn: base.(driverConn), prepared: make(map[string]driverStmt),
+		kept: keptStmts{idle: make(map[string]idleStmt)}, at: c.at,
+	}
 	if c.at != nil {
 		if err := conn.openLog(ctx); err != nil {
 			return nil, errors.Join(err, base.Close())
@@ -95,8 +98,8 @@ type conn struct {
 	kept     keptStmts
 	// loan guards the transactions of a connection that writes. It is nil for other connections.
 	loan *loan
-	// log are the files of the write-ahead log that a connection that writes has opened. The first connection to a new file opens
-	// them in its first transaction.
+	// log are the files of the write-ahead log that a connection that writes has opened. The first connection to a new
+	// file opens them in its first transaction.
 	log   logFiles
 	at    *location
 	index *logIndex
@@ -211,7 +214,8 @@ func (c *conn) Close() error {
 	}
 	indexesMu.Lock()
 	defer indexesMu.Unlock()
-	// SQLite would move the log into the file when it closes the last connection, by an index that does not fit the log any more.
+	// SQLite would move the log into the file when it closes the last connection, by an index that does not fit the log
+	// any more.
 	if c.index.replaced(c.at.path) {
 		return err
 	}

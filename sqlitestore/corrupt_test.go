@@ -106,7 +106,8 @@ func newSound(t testing.TB) sound {
 		s.events[e.Position] = e
 	}
 	for _, name := range []string{"store.db", "store.db-wal"} {
-		noError(t, os.WriteFile(filepath.Join(s.folder, name), must(os.ReadFile(filepath.Join(folder, name)))(t), 0o600))
+		noError(t, os.WriteFile(filepath.Join(s.folder, name),
+			must(os.ReadFile(filepath.Join(folder, name)))(t), 0o600))
 	}
 	return s
 }
@@ -121,8 +122,8 @@ func (s sound) copied(t testing.TB, name string, do func(content []byte) []byte)
 	return filepath.Join(folder, "store.db")
 }
 
-// use uses a damaged store like a program. The result says how the damage showed: "" for not at all. An error means that
-// a result was wrong, or that the store's error does not name the damage.
+// use uses a damaged store like a program. The result says how the damage showed: "" for not at all. An error means
+// that a result was wrong, or that the store's error does not name the damage.
 func (s sound) use(t testing.TB, path string, ofLog bool) (result string, _ error) {
 	t.Helper()
 	content := func() string { // of the file and its log; SQLite creates its shared memory to read a log
@@ -132,10 +133,11 @@ func (s sound) use(t testing.TB, path string, ofLog bool) (result string, _ erro
 	before := content()
 	store, err := Open(testContext(t), path, Options{})
 	if err != nil {
-		// SQLite finds damaged constraints of a table only when it opens the file for writing. It may copy the log into the
-		// file then, when it closes it.
+		// SQLite finds damaged constraints of a table only when it opens the file for writing. It may copy the log into
+		// the file then, when it closes it.
 		if content() != before && nonempty(path+"-wal") {
-			return "", fmt.Errorf("the refused file has changed, from %d bytes to %d: %w", len(before), len(content()), err)
+			return "", fmt.Errorf("the refused file has changed, from %d bytes to %d: %w",
+				len(before), len(content()), err)
 		}
 		return "refused", mustName(path, err)
 	}
@@ -210,7 +212,10 @@ func (s sound) read(store *Store) (string, error) {
 // project applies a batch.
 func (s sound) project(store *Store) (string, error) {
 	ctx := context.Background()
-	lease := engine.Lease{Owner: "node-1", Epoch: 3, Row: 1, ID: projection.ID{Tenant: projection.DefaultTenant, Name: "model"}, Incarnation: incarnation}
+	lease := engine.Lease{
+		Owner: "node-1", Epoch: 3, Row: 1, ID: projection.ID{Tenant: projection.DefaultTenant, Name: "model"},
+		Incarnation: incarnation,
+	}
 	_, head, err := store.tenant.head(ctx)
 	if err != nil {
 		return "", err
@@ -273,7 +278,8 @@ func TestDamagedFileIsRefusedOrRight(t *testing.T) {
 func TestChangedEventIsNotRead(t *testing.T) {
 	t.Parallel()
 	for _, change := range []string{
-		"body = '[1]'", "headers = '{}'", "stream_id = 'other'", "version = 7", "type = 'Other'", "causation_id = 'c'", "correlation_id = 'c'",
+		"body = '[1]'", "headers = '{}'", "stream_id = 'other'", "version = 7", "type = 'Other'", "causation_id = 'c'",
+		"correlation_id = 'c'",
 		"created_at = created_at + 1", "checksum = checksum + 1", "id = id + 1", "headers = body, body = ''",
 	} {
 		store := newStore(t)

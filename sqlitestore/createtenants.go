@@ -30,9 +30,9 @@ func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) 
 	return t, nil
 }
 
-// CreateTenants creates the tenants that do not exist, up to 500 in a transaction. After an error, the transactions that
-// committed stay, and the others have no effect. It returns the errors of CreateTenant. After an error, a cancellation or
-// the end of the process, CreateTenants can be called again with the same names.
+// CreateTenants creates the tenants that do not exist, up to 500 in a transaction. After an error, the transactions
+// that committed stay, and the others have no effect. It returns the errors of CreateTenant. After an error, a
+// cancellation or the end of the process, CreateTenants can be called again with the same names.
 func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 	var err error
 	if at := slices.IndexFunc(names, func(name string) bool { return valid.Tenant(name) != nil }); at >= 0 {

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// As docs/restoring.md says: a file gives no position twice, so after the last events of a tenant were deleted, its checkpoints stay valid.
+// As docs/restoring.md says: a file gives no position twice, so after the last events of a tenant were deleted, its
+// checkpoints stay valid.
 func TestDeletedEventsOfATenantStopNothing(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -30,7 +31,8 @@ func TestDeletedEventsOfATenantStopNothing(t *testing.T) {
 	must(err)
 	appends := func(n int) {
 		t.Helper()
-		_, err := acme.Append(ctx, "order-1", event.Any, slices.Repeat([]event.Event{event.Untyped("OrderPaid", nil)}, n)...)
+		_, err := acme.Append(ctx, "order-1", event.Any,
+			slices.Repeat([]event.Event{event.Untyped("OrderPaid", nil)}, n)...)
 		must(err)
 	}
 	var handled []int64
@@ -45,7 +47,8 @@ func TestDeletedEventsOfATenantStopNothing(t *testing.T) {
 	_, err = rt.RunUntilIdle(ctx)
 	must(err)
 	must(store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "delete from millrace_events where position > 3 and tenant = (select id from millrace_tenants where name = 'acme')")
+		_, err := tx.ExecContext(ctx,
+			"delete from millrace_events where position > 3 and tenant = (select id from millrace_tenants where name = 'acme')")
 		return err
 	}))
 	appends(2)

@@ -24,7 +24,8 @@ func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
 type deliveries struct{ *Store }
 
 func (s deliveries) Begin(ctx context.Context, lease engine.Lease) (held bool, token string, err error) {
-	_, err = runOne(ctx, s.readers, "begin_delivery", []any{lease.Row, lease.Owner, lease.Epoch, lease.Checkpoint}, &held, &token)
+	_, err = runOne(ctx, s.readers, "begin_delivery", []any{lease.Row, lease.Owner, lease.Epoch, lease.Checkpoint},
+		&held, &token)
 	return held, token, err
 }
 

@@ -14,7 +14,8 @@ import (
 // deliver runs one delivery of all that is pending.
 func (b *batcher) deliver(h func(ctx context.Context, d engine.Delivery) error) error {
 	b.t.Helper()
-	opts := engine.DeliverOptions{Timeout: limit, Policy: engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: -1, MaxParked: -1},
+	opts := engine.DeliverOptions{Timeout: limit, Policy: engine.Policy{OnFailure: projection.ActionPark,
+		MaxFailureShare: -1, MaxParked: -1},
 		Slot:          func(context.Context, projection.ID) (func(), error) { return func() {}, nil },
 		LeaseDeadline: func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }}
 	return b.store.port().Deliver(engine.Handler{Deliver: h}, opts)(testContext(b.t), b.lease, b.pending(1000))
@@ -56,8 +57,8 @@ func TestAcknowledgementWaitsForTheTransactionInProgress(t *testing.T) {
 	}
 }
 
-// An acknowledgement within a transaction of the store would wait for itself. It fails at once, and is counted against no event: only a
-// change of the handler helps.
+// An acknowledgement within a transaction of the store would wait for itself. It fails at once, and is counted against
+// no event: only a change of the handler helps.
 func TestAcknowledgementWithinATransactionStopsTheProjection(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 3)
@@ -85,7 +86,8 @@ func TestAcknowledgementWithinATransactionStopsTheProjection(t *testing.T) {
 func TestRejectionThatFailsMovesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 2)
-	mustExec(t, b.store, "create trigger millrace_dead_letters_insert_closed before insert on millrace_dead_letters begin select raise(abort, 'no'); end")
+	mustExec(t, b.store,
+		"create trigger millrace_dead_letters_insert_closed before insert on millrace_dead_letters begin select raise(abort, 'no'); end")
 	err := b.deliver(func(ctx context.Context, d engine.Delivery) error { return d.Reject(ctx, 1, errors.New("bad")) })
 	var partial *engine.PartialResult
 	if !errors.As(err, &partial) || partial.To != 0 || len(partial.Rejected) != 0 {

@@ -26,9 +26,9 @@ const (
 // restoreAdvice says what to do about a damaged file. A log that stays behind would damage the backup.
 const restoreAdvice = "move the file and all files beside it (-wal, -shm) away, and restore it from a backup"
 
-// Diagnose examines a file and returns what is wrong. It also works on a store that Open cannot open. It reads the whole file.
-// To check that writes work, it writes a row of its own, and a temporary file beside the file. An error means that the
-// examination is incomplete.
+// Diagnose examines a file and returns what is wrong. It also works on a store that Open cannot open. It reads the
+// whole file. To check that writes work, it writes a row of its own, and a temporary file beside the file. An error
+// means that the examination is incomplete.
 func Diagnose(ctx context.Context, path string, opts Options) ([]projection.Finding, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("diagnose: %w", err)
@@ -47,7 +47,8 @@ func Diagnose(ctx context.Context, path string, opts Options) ([]projection.Find
 	case errors.Is(err, ErrForeignObject):
 		e.add("schema", "drop them with another program, for instance sqlite3", "%v", err)
 	case errors.Is(err, ErrReplaced):
-		e.add("file", "end all processes that have the file open, gracefully; if a backup was restored meanwhile, restore it again", "%v", err)
+		e.add("file",
+			"end all processes that have the file open, gracefully; if a backup was restored meanwhile, restore it again", "%v", err)
 	case errors.Is(err, ErrCorrupt):
 		e.add("file", restoreAdvice, "%v", err)
 	case err != nil:
@@ -96,7 +97,8 @@ func (e *examination) run(ctx context.Context) error {
 		return nil
 	}
 	if int(version) < newest {
-		e.add("schema", "run millrace migrate up, or call Migrate", "the file is at version %d, this program at %d", version, newest)
+		e.add("schema", "run millrace migrate up, or call Migrate", "the file is at version %d, this program at %d",
+			version, newest)
 		return nil
 	}
 	for _, check := range []func(context.Context) error{e.indexes, e.tenants, e.writes, e.owner} {
@@ -124,7 +126,8 @@ func (e *examination) indexes(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		e.add("indexes", "create them as in sqlitestore/migrations", "indexes are missing: %s", strings.Join(missing, ", "))
+		e.add("indexes", "create them as in sqlitestore/migrations", "indexes are missing: %s",
+			strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -136,7 +139,8 @@ func (e *examination) tenants(ctx context.Context) error {
 		return fmt.Errorf("read the tenants: %w", err)
 	}
 	if len(stuck) > 0 {
-		e.add("tenants", "call DropTenant (millrace tenants drop) again: an interrupted drop does not continue by itself",
+		e.add("tenants",
+			"call DropTenant (millrace tenants drop) again: an interrupted drop does not continue by itself",
 			"tenants are in the state %q: %s", tenancy.Dropping, strings.Join(stuck[:min(10, len(stuck))], ", "))
 	}
 	return nil
@@ -149,9 +153,11 @@ func (e *examination) writes(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return err
 	case errors.Is(err, ErrMoved):
-		e.add("copy", "use the other store; millrace copy cancel, or storecopy.Reopen, of the version that moved the file opens it again", "the file takes no writes: %v", err)
+		e.add("copy",
+			"use the other store; millrace copy cancel, or storecopy.Reopen, of the version that moved the file opens it again", "the file takes no writes: %v", err)
 	case err != nil:
-		e.add("permissions", "check the permissions of the file and its folder, and the space on the disk", "the file cannot be written to: %v", err)
+		e.add("permissions", "check the permissions of the file and its folder, and the space on the disk",
+			"the file cannot be written to: %v", err)
 	}
 	return nil
 }
@@ -160,11 +166,13 @@ func (e *examination) writes(ctx context.Context) error {
 func (e *examination) owner(context.Context) error {
 	state, err := ownerlock.Inspect(e.store.path)
 	if err != nil {
-		e.add("owner", "let the program read the lock file, whose name ends in -owner", "the owner of the file cannot be found: %v", err)
+		e.add("owner", "let the program read the lock file, whose name ends in -owner",
+			"the owner of the file cannot be found: %v", err)
 		return nil
 	}
 	if silent := time.Since(state.Beat); state.Held && silent > frozenAfter {
-		e.add("owner", "continue or end the process: other processes wait until it ends", "the process that owns the file has shown no sign of life for %v", silent.Round(time.Second))
+		e.add("owner", "continue or end the process: other processes wait until it ends",
+			"the process that owns the file has shown no sign of life for %v", silent.Round(time.Second))
 	}
 	return nil
 }

@@ -29,16 +29,19 @@ func TestFullDiskParksNothing(t *testing.T) {
 	log, logs := observer.New(zap.InfoLevel)
 	rt := must(millrace.New(millrace.Config{Store: store, Logger: zap.New(log)}))(t)
 	full, waiting := make(chan struct{}), make(chan struct{}, 1000)
-	noError(t, rt.Register(millrace.Projection{Name: "p", Handler: Batch(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-		waiting <- struct{}{}
-		<-full
-		for _, e := range events {
-			if _, err := tx.ExecContext(ctx, "insert into bulky values (?, ?)", e.Position, strings.Repeat("x", 100_000)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})}))
+	noError(t,
+		rt.Register(millrace.Projection{Name: "p",
+			Handler: Batch(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+				waiting <- struct{}{}
+				<-full
+				for _, e := range events {
+					if _, err := tx.ExecContext(ctx, "insert into bulky values (?, ?)", e.Position,
+						strings.Repeat("x", 100_000)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})}))
 	started(t, rt)
 	<-waiting
 	filler := filepath.Join(folder, "filler")
@@ -46,7 +49,8 @@ func TestFullDiskParksNothing(t *testing.T) {
 		t.Fatalf("the disk is not full: %v", err)
 	}
 	close(full)
-	until(t, "the full disk is met", func() bool { return logs.FilterMessage("database unusable, all actors wait").Len() > 0 })
+	until(t, "the full disk is met",
+		func() bool { return logs.FilterMessage("database unusable, all actors wait").Len() > 0 })
 	p := millrace.ProjectionID{Name: "p"}
 	if s := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(p); s.Parked+int64(s.Attempts) != 0 {
 		t.Errorf("counted: %+v", s)

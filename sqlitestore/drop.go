@@ -17,15 +17,16 @@ import (
 const (
 	// deletionTime is the time after which a transaction of a drop commits, so that appends do not wait for long.
 	deletionTime = 10 * time.Millisecond
-	// deletedTogether limits the rows that one statement of a drop deletes. It looks at the pages of large rows one by one.
+	// deletedTogether limits the rows that one statement of a drop deletes. It looks at the pages of large rows one by
+	// one.
 	deletedTogether = 100
 )
 
 // DropTenant removes a tenant permanently: its events, its projections, checkpoints, dead letters and commands. It does
 // not change the user's tables: archive the tenant, delete its rows from read models, and then drop it. opts.Confirm
-// must repeat the name. The default tenant cannot be dropped. Other tenants are not affected. Afterwards a tenant of that
-// name may be created again, and has nothing of the dropped one. The file does not shrink: SQLite uses the space for
-// later events.
+// must repeat the name. The default tenant cannot be dropped. Other tenants are not affected. Afterwards a tenant of
+// that name may be created again, and has nothing of the dropped one. The file does not shrink: SQLite uses the space
+// for later events.
 //
 // A drop begins with a transaction that stops appends: they return tenancy.ErrDropping, and
 // tenancy.ErrUnknown after the drop. Then DropTenant waits until no projection of the tenant runs any more. Then
@@ -63,12 +64,15 @@ func (s *Store) endDrop(ctx context.Context, name string, row int32, most time.D
 
 // deletions delete rows of a tenant, in this order. Commands are inserted as long as their projection exists, and are
 // deleted in the transaction that deletes it.
-var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_aliases", "delete_dead_letters", "delete_parked_streams",
+var deletions = []string{"delete_events", "delete_streams", "delete_keys", "delete_aliases", "delete_dead_letters",
+	"delete_parked_streams",
 	"delete_commands", "delete_operations", "delete_leases", "delete_projections",
 	"delete_retired_projections", "delete_erasures", "delete_moves", "delete_snapshots"}
 
-// deleteSome deletes rows of a tenant until most has passed. If nothing is left, it deletes the tenant and returns true.
-func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int32, most time.Duration) (done bool, err error) {
+// deleteSome deletes rows of a tenant until most has passed. If nothing is left, it deletes the tenant and returns
+// true.
+func (s *Store) deleteSome(ctx context.Context, tx *sql.Tx, name string, row int32,
+	most time.Duration) (done bool, err error) {
 	found, err := runOne(ctx, tx, "begin_deletion", []any{row}, new(int32))
 	if err != nil || !found {
 		return true, err // another call deleted it

@@ -29,7 +29,8 @@ func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
 	mustAppend(t, tenant, "s", event.Any.WithKey("k"), someEvents(1)...)
 	noError(t, store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
 		for n := 1; n < events; n += 10 {
-			if _, err := tenant.AppendTx(ctx, tx, fmt.Sprint("s", n), event.NoStream, someEvents(min(10, events-n))...); err != nil {
+			if _, err := tenant.AppendTx(ctx, tx, fmt.Sprint("s", n), event.NoStream,
+				someEvents(min(10, events-n))...); err != nil {
 				return err
 			}
 		}
@@ -39,15 +40,19 @@ func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
 		addProjection(t, store, name, projection, "")
 	}
 	const own = " from millrace_projections where tenant = (select id from millrace_tenants where name = ?1)"
-	mustExec(t, store, `insert into millrace_dead_letters (projection, position, stream_id, version, type, error, stack, attempts, first_failed_at, last_failed_at)
+	mustExec(t, store,
+		`insert into millrace_dead_letters (projection, position, stream_id, version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select id, 1, 's', 1, 'T', 'bad', '', 1, 0, 0`+own, name)
 	mustExec(t, store, "insert into millrace_parked_streams (projection, stream_id) select id, 's'"+own, name)
-	mustExec(t, store, "insert into millrace_commands (projection, kind, max_events, created_at) select id, 'replay', 1, 0"+own, name)
-	mustExec(t, store, "insert into millrace_retired_projections (tenant, name, reason, retired_at) select id, 'gone', 'forgotten', 0 from millrace_tenants where name = ?1", name)
+	mustExec(t, store,
+		"insert into millrace_commands (projection, kind, max_events, created_at) select id, 'replay', 1, 0"+own, name)
+	mustExec(t, store,
+		"insert into millrace_retired_projections (tenant, name, reason, retired_at) select id, 'gone', 'forgotten', 0 from millrace_tenants where name = ?1", name)
 	must(tenant.Alias(testContext(t), "alias"))(t)
 	mustExec(t, store, `insert into millrace_operations (tenant, name, kind, holds, options, requested_at)
 		select id, 'p', 'rebuild', '["p"]', '', 0 from millrace_tenants where name = ?1`, name)
-	mustExec(t, store, "insert into millrace_snapshots (tenant, stream_id) select id, 's' from millrace_tenants where name = ?1", name)
+	mustExec(t, store,
+		"insert into millrace_snapshots (tenant, stream_id) select id, 's' from millrace_tenants where name = ?1", name)
 	return tenant
 }
 
@@ -55,10 +60,12 @@ func furnished(t testing.TB, store *Store, name string, events int) *Tenant {
 func rowsOfTables(t testing.TB, store *Store) map[string]string {
 	t.Helper()
 	tables := make(map[string]string)
-	for _, table := range must(columnOf(testContext(t), store, "select name from sqlite_schema where type = 'table' and name like 'millrace_%'"))(t) {
+	for _, table := range must(columnOf(testContext(t), store,
+		"select name from sqlite_schema where type = 'table' and name like 'millrace_%'"))(t) {
 		if table != "millrace_notices" {
 			names := must(columnOf(testContext(t), store, "select name from pragma_table_xinfo('"+table+"')"))(t)
-			tables[table] = one[string](t, store, "select coalesce(group_concat(concat_ws('|', "+strings.Join(names, ", ")+"), ' '), '') from "+table)
+			tables[table] = one[string](t, store, "select coalesce(group_concat(concat_ws('|', "+
+				strings.Join(names, ", ")+"), ' '), '') from "+table)
 		}
 	}
 	return tables
@@ -109,14 +116,16 @@ func TestDroppedTenantLeavesNothingBehind(t *testing.T) {
 		acme := furnished(t, store, "acme", 30)
 		if full := rowsOfTables(t, store); i == 0 {
 			for table := range full {
-				if full[table] == before[table] && !slices.Contains([]string{"millrace_nodes", "millrace_probe", "millrace_copy"}, table) {
+				if full[table] == before[table] &&
+					!slices.Contains([]string{"millrace_nodes", "millrace_probe", "millrace_copy"}, table) {
 					t.Errorf("the tenant has nothing in %s", table)
 				}
 			}
 		}
 		noError(t, state(acme))
 		noError(t, together(3, func(int) error { // all of them may also find it gone
-			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err, tenancy.ErrUnknown) {
+			if err := store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}); !errors.Is(err,
+				tenancy.ErrUnknown) {
 				return err
 			}
 			return nil
@@ -160,9 +169,11 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 		if done {
 			break
 		}
-		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)), "CreateTenant": must2(store.CreateTenant(ctx, "acme")),
-			"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"), "unarchive": store.UnarchiveTenant(ctx, "acme"),
-			"pause": store.plane().SetTenantDesired(ctx, "acme", engine.WantPause)} {
+		for what, err := range map[string]error{"Append": must2(acme.Append(ctx, "s", event.Any, someEvents(1)...)),
+			"CreateTenant":  must2(store.CreateTenant(ctx, "acme")),
+			"CreateTenants": store.CreateTenants(ctx, "b", "acme"), "archive": store.ArchiveTenant(ctx, "acme"),
+			"unarchive": store.UnarchiveTenant(ctx, "acme"),
+			"pause":     store.plane().SetTenantDesired(ctx, "acme", engine.WantPause)} {
 			if !errors.Is(err, tenancy.ErrDropping) {
 				t.Errorf("%s after %d transactions: %v", what, steps, err)
 			}
@@ -183,7 +194,8 @@ func TestPageThatADropInterruptsIsAnError(t *testing.T) {
 	ctx := testContext(t)
 	for want, during := range map[error]func(row int32) error{
 		tenancy.ErrDropping: func(row int32) error {
-			return store.transact(ctx, func(tx *sql.Tx) error { return must2(store.deleteSome(ctx, tx, "acme", row, 0)) })
+			return store.transact(ctx,
+				func(tx *sql.Tx) error { return must2(store.deleteSome(ctx, tx, "acme", row, 0)) })
 		},
 		tenancy.ErrUnknown: func(row int32) error {
 			return errors.Join(store.endDrop(ctx, "acme", row, 0), must2(store.CreateTenant(ctx, "acme")))
@@ -289,7 +301,8 @@ func TestDropContinuesAfterItsProcessWasKilled(t *testing.T) {
 	store := migrated(t, openStore(t, path, Options{}))
 	ctx, before := testContext(t), rowsOfTables(t, store)
 	began := func() bool {
-		return one[int](t, store, "select count(*) from millrace_tenants where name = 'acme' and state <> 'dropping'") == 0
+		return one[int](t, store,
+			"select count(*) from millrace_tenants where name = 'acme' and state <> 'dropping'") == 0
 	}
 	const events = 3000
 	partly := 0
@@ -348,9 +361,12 @@ func TestDropThatMakesNoSenseIsRefused(t *testing.T) {
 	store := newStore(t)
 	ctx := testContext(t)
 	newTenant(t, store, "acme")
-	for what, err := range map[string]error{"another name": store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acm"}), "no name": store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: ""}),
-		"the default tenant": store.DropTenant(ctx, "default", tenancy.DropOptions{Confirm: "default"}), "a name that is not valid": store.DropTenant(ctx, "a\nb", tenancy.DropOptions{Confirm: "a\nb"}),
-		"an unknown tenant": store.DropTenant(ctx, "none", tenancy.DropOptions{Confirm: "none"})} {
+	for what, err := range map[string]error{"another name": store.DropTenant(ctx, "acme",
+		tenancy.DropOptions{Confirm: "acm"}), "no name": store.DropTenant(ctx,
+		"acme", tenancy.DropOptions{Confirm: ""}),
+		"the default tenant":       store.DropTenant(ctx, "default", tenancy.DropOptions{Confirm: "default"}),
+		"a name that is not valid": store.DropTenant(ctx, "a\nb", tenancy.DropOptions{Confirm: "a\nb"}),
+		"an unknown tenant":        store.DropTenant(ctx, "none", tenancy.DropOptions{Confirm: "none"})} {
 		if err == nil || !strings.HasPrefix(err.Error(), "drop tenant") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -437,7 +453,8 @@ func TestDropDeletesAliasesThatAnOlderProgramLeft(t *testing.T) {
 	mustExec(t, store, "delete from millrace_tenants where name like 'left%'")
 	noError(t, store.DropTenant(ctx, "acme", tenancy.DropOptions{Confirm: "acme"}))
 	for name, want := range map[string]int{"a": aliases, "b": aliases, "c": aliases, "": 0} {
-		if n := one[int](t, store, "select count(*) from millrace_aliases a left join millrace_tenants t on t.id = a.tenant where coalesce(t.name, '') = ?", name); n != want {
+		if n := one[int](t, store,
+			"select count(*) from millrace_aliases a left join millrace_tenants t on t.id = a.tenant where coalesce(t.name, '') = ?", name); n != want {
 			t.Errorf("tenant %q has %d aliases, want %d", name, n, want)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// Nothing of what was erased is left in the bytes of the file and its log, whether the values were on the page of their row or on pages of
-// their own.
+// Nothing of what was erased is left in the bytes of the file and its log, whether the values were on the page of their
+// row or on pages of their own.
 func TestErasedBytesAreGoneFromTheFile(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -65,13 +65,14 @@ func bytesIn(t *testing.T, path, text string) (n int) {
 	return n
 }
 
-// While another connection reads an older state of the file, the log cannot be emptied. The error says that the events are redacted, and
-// a repeat empties the log.
+// While another connection reads an older state of the file, the log cannot be emptied. The error says that the events
+// are redacted, and a repeat empties the log.
 func TestErasureThatCannotEmptyTheLogSaysSo(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	const secret = "ada@example.org"
-	must(store.Append(testContext(t), "ada", event.Any, event.Event{Type: "T", Body: json.RawMessage(`"` + secret + `"`)}))(t)
+	must(store.Append(testContext(t), "ada", event.Any,
+		event.Event{Type: "T", Body: json.RawMessage(`"` + secret + `"`)}))(t)
 	reader := must(store.readers.BeginTx(testContext(t), nil))(t)
 	var n int
 	if err := reader.QueryRowContext(testContext(t), "select count(*) from millrace_events").Scan(&n); err != nil {
@@ -89,7 +90,8 @@ func TestErasureThatCannotEmptyTheLogSaysSo(t *testing.T) {
 	}()
 	erased, err := store.EraseStream(ctx, "ada", "request 17")
 	cancel()
-	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "still in the write-ahead log") || erased.Events != 1 {
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "still in the write-ahead log") ||
+		erased.Events != 1 {
 		t.Errorf("%+v, %v", erased, err)
 	}
 	if err := reader.Rollback(); err != nil {

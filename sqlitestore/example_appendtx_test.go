@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore"
 )
 
-// A handler appends events in its own transaction: they, its rows and its checkpoint are committed together. The commit of the
-// batch wakes the projections, so Wake is not called.
+// A handler appends events in its own transaction: they, its rows and its checkpoint are committed together. The commit
+// of the batch wakes the projections, so Wake is not called.
 func ExampleStore_AppendTx() {
 	check := func(err error) {
 		if err != nil {
@@ -39,7 +39,8 @@ func ExampleStore_AppendTx() {
 			return err
 		}),
 	}))
-	_, err = store.Append(ctx, "invoice-1", event.NoStream, event.Untyped("InvoiceSent", nil), event.Untyped("InvoiceOverdue", nil))
+	_, err = store.Append(ctx, "invoice-1", event.NoStream, event.Untyped("InvoiceSent", nil),
+		event.Untyped("InvoiceOverdue", nil))
 	check(err)
 	_, err = rt.RunUntilIdle(ctx)
 	check(err)

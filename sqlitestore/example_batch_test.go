@@ -16,7 +16,8 @@ import (
 
 // countEvents handles all events of a batch with one prepared statement.
 func countEvents(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-	count, err := tx.PrepareContext(ctx, "insert into counts values (?, 1) on conflict (type) do update set events = events + 1")
+	count, err := tx.PrepareContext(ctx,
+		"insert into counts values (?, 1) on conflict (type) do update set events = events + 1")
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,8 @@ func ExampleOptions_appendMiddleware() {
 	}
 	defer os.RemoveAll(folder)
 	ctx := context.WithValue(context.Background(), userKey{}, "ada")
-	store, err := sqlitestore.Open(ctx, filepath.Join(folder, "bank.db"), sqlitestore.Options{AppendMiddleware: []event.AppendMiddleware{withUser}})
+	store, err := sqlitestore.Open(ctx, filepath.Join(folder, "bank.db"),
+		sqlitestore.Options{AppendMiddleware: []event.AppendMiddleware{withUser}})
 	if err != nil {
 		log.Panic(err)
 	}

@@ -54,31 +54,39 @@ func ExampleQueued() {
 	defer store.Close()
 	check(store.Migrate(ctx))
 	check(store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `create table parcels (parcel text primary key, cents integer not null); create table facts (position integer, type text);
+		_, err := tx.ExecContext(ctx,
+			`create table parcels (parcel text primary key, cents integer not null); create table facts (position integer, type text);
 			create table bodies (position integer, body text)`)
 		return err
 	}))
 	rt, err := millrace.New(millrace.Config{Store: store})
 	check(err)
 	check(rt.Register(
-		millrace.Projection{Name: "parcels", Handler: sqlitestore.Route(sqlitestore.OnQueuedBatch(linesPacked), sqlitestore.OnQueued(lineReturned))},
-		millrace.Projection{Name: "facts", Handler: sqlitestore.QueuedEach(func(_ context.Context, q sqlitestore.Queue, e event.Envelope) error {
-			q.Exec("insert into facts values ($1, $2)", e.Position, e.Type)
-			return nil
-		})},
-		millrace.Projection{Name: "bodies", Handler: sqlitestore.Queued(func(_ context.Context, q sqlitestore.Queue, events []event.Envelope) error {
-			for _, e := range events {
-				q.At(e).Exec("insert into bodies values ($1, $2)", e.Position, e.Body)
-			}
-			return nil
-		})},
+		millrace.Projection{
+			Name: "parcels", Handler: sqlitestore.Route(sqlitestore.OnQueuedBatch(linesPacked),
+				sqlitestore.OnQueued(lineReturned)),
+		},
+		millrace.Projection{Name: "facts",
+			Handler: sqlitestore.QueuedEach(func(_ context.Context, q sqlitestore.Queue, e event.Envelope) error {
+				q.Exec("insert into facts values ($1, $2)", e.Position, e.Type)
+				return nil
+			})},
+		millrace.Projection{Name: "bodies",
+			Handler: sqlitestore.Queued(func(_ context.Context, q sqlitestore.Queue, events []event.Envelope) error {
+				for _, e := range events {
+					q.At(e).Exec("insert into bodies values ($1, $2)", e.Position, e.Body)
+				}
+				return nil
+			})},
 	))
-	_, err = store.Append(ctx, "parcel-1", event.NoStream, event.New(LinePacked{30_00}), event.New(LinePacked{12_50}), event.New(LineReturned{40_00}))
+	_, err = store.Append(ctx, "parcel-1", event.NoStream, event.New(LinePacked{30_00}), event.New(LinePacked{12_50}),
+		event.New(LineReturned{40_00}))
 	check(err)
 	_, err = rt.RunUntilIdle(ctx)
 	check(err)
 	var cents, facts, bodies int
-	check(store.DB().QueryRowContext(ctx, `select (select cents from parcels where parcel = 'parcel-1'), (select count(*) from facts),
+	check(store.DB().QueryRowContext(ctx,
+		`select (select cents from parcels where parcel = 'parcel-1'), (select count(*) from facts),
 		(select sum(body ->> 'Cents') from bodies)`).Scan(&cents, &facts, &bodies))
 	fmt.Println(cents, facts, bodies)
 	// Output:

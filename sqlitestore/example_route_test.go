@@ -51,7 +51,8 @@ func ExampleRoute() {
 			return nil
 		}),
 	)}))
-	_, err = store.Append(ctx, "cart-1", event.Any, event.New(ItemAdded{30_00}), event.New(ItemAdded{12_50}), event.New(ItemRemoved{30_00}), event.Untyped("CartClosed", nil))
+	_, err = store.Append(ctx, "cart-1", event.Any, event.New(ItemAdded{30_00}), event.New(ItemAdded{12_50}),
+		event.New(ItemRemoved{30_00}), event.Untyped("CartClosed", nil))
 	check(err)
 	_, err = rt.RunUntilIdle(ctx)
 	fmt.Println(total, err)

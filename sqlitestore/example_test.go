@@ -34,7 +34,8 @@ func Example() {
 		log.Panic(err)
 	}
 	for range 2 {
-		appended, err := store.Append(ctx, "account-1", event.NoStream.WithKey("command-77"), event.New(AccountOpened{Owner: "Ada"}))
+		appended, err := store.Append(ctx, "account-1", event.NoStream.WithKey("command-77"),
+			event.New(AccountOpened{Owner: "Ada"}))
 		fmt.Println(appended.Version, appended.Repeated, err)
 	}
 	deposited := event.Untyped("MoneyDeposited", map[string]any{"cents": 1050})

@@ -66,7 +66,8 @@ func (f fault) begin(disk *powerloss.Disk, n int) (end func() bool) {
 }
 
 // everyFault makes the tests try each operation.
-var everyFault = flag.Bool("faults.every", false, "let each operation fail in turn; default: each of the first ones, then some")
+var everyFault = flag.Bool("faults.every", false,
+	"let each operation fail in turn; default: each of the first ones, then some")
 
 // after returns the number of the operation that fails after operation n.
 func after(n int) int {
@@ -155,13 +156,19 @@ func (w *workload) projectOnce(ctx context.Context) error { return w.projectNext
 
 // projectNext handles the next events, in a batch of the projection "model".
 func (w *workload) projectNext(ctx context.Context, handle handlerFunc) error {
-	lease := engine.Lease{Owner: "node-1", Epoch: 3, ID: projection.ID{Tenant: projection.DefaultTenant, Name: "model"}, Incarnation: incarnation}
+	lease := engine.Lease{
+		Owner: "node-1", Epoch: 3, ID: projection.ID{Tenant: projection.DefaultTenant, Name: "model"},
+		Incarnation: incarnation,
+	}
 	var head int64
-	err := w.store.DB().QueryRowContext(ctx, "select l.id, l.checkpoint, t.head from millrace_leases l, millrace_tenants t").Scan(&lease.Row, &lease.Checkpoint, &head)
+	err := w.store.DB().QueryRowContext(ctx,
+		"select l.id, l.checkpoint, t.head from millrace_leases l, millrace_tenants t").Scan(&lease.Row,
+		&lease.Checkpoint, &head)
 	if err != nil {
 		return err
 	}
-	page, err := w.store.port().Read(ctx, lease.ID.Tenant, engine.ReadRange{After: lease.Checkpoint, UpTo: head, Limit: 4})
+	page, err := w.store.port().Read(ctx, lease.ID.Tenant,
+		engine.ReadRange{After: lease.Checkpoint, UpTo: head, Limit: 4})
 	if err != nil || len(page.Events) == 0 {
 		return err
 	}
@@ -207,7 +214,10 @@ func watch(t *testing.T, folder string, was *history) *workload {
 	t.Helper()
 	disk, stop, err := powerloss.Watch(folder)
 	noError(t, err)
-	w := &workload{powerTest: newPowerTest("FULL", rand.Uint64()), history: was.durable(), disk: disk, path: filepath.Join(folder, "store.db")}
+	w := &workload{
+		powerTest: newPowerTest("FULL", rand.Uint64()), history: was.durable(), disk: disk,
+		path: filepath.Join(folder, "store.db"),
+	}
 	w.close = func() {
 		if w.store != nil {
 			w.store.Close()
@@ -324,7 +334,8 @@ func TestTransactionThatIgnoresAFaultIsUndoneOrWhole(t *testing.T) {
 				ignored := 0
 				err := w.store.InTx(testContext(t), func(ctx context.Context, tx *sql.Tx) error {
 					for range 30 {
-						if _, err := tx.ExecContext(ctx, "insert into big (t) values (hex(randomblob(2000)))"); err != nil {
+						if _, err := tx.ExecContext(ctx,
+							"insert into big (t) values (hex(randomblob(2000)))"); err != nil {
 							ignored++
 						}
 					}
@@ -369,12 +380,14 @@ func TestFailedSyncIsNotTakenForSuccess(t *testing.T) {
 
 var failingSync = fault{kind: powerloss.Sync, code: sqlite3.SQLITE_IOERR_FSYNC, lasts: true}
 
-// A process that opens the file reads the commit whose sync failed, and commits after it. A power loss must not undo both.
+// A process that opens the file reads the commit whose sync failed, and commits after it. A power loss must not undo
+// both.
 func TestCommitAfterAFailedSyncOfAnotherProcessSurvives(t *testing.T) {
 	t.Parallel()
 	for what, fail := range map[string]func(w *workload) error{
 		"append": func(w *workload) error {
-			_, err := w.store.Append(testContext(t), "failed", event.Any, event.Event{Type: "T", Body: []byte(`{"n":[0,1],"id":"failed"}`)})
+			_, err := w.store.Append(testContext(t), "failed", event.Any,
+				event.Event{Type: "T", Body: []byte(`{"n":[0,1],"id":"failed"}`)})
 			return err
 		},
 		"transaction": func(w *workload) error {

@@ -29,7 +29,8 @@ func checkFence(ctx context.Context, tx *sql.Tx, lease engine.Lease) error {
 func checkpointOf(ctx context.Context, tx *sql.Tx, lease engine.Lease) (checkpoint int64, err error) {
 	held, err := runOne(ctx, tx, "check_lease", []any{lease.Row, lease.Owner, lease.Epoch}, &checkpoint)
 	if err == nil && !held {
-		err = fmt.Errorf("the lease is not held by %s under epoch %d: %w", lease.Owner, lease.Epoch, projection.ErrLeaseLost)
+		err = fmt.Errorf("the lease is not held by %s under epoch %d: %w", lease.Owner, lease.Epoch,
+			projection.ErrLeaseLost)
 	}
 	return checkpoint, err
 }
@@ -38,7 +39,8 @@ func checkpointOf(ctx context.Context, tx *sql.Tx, lease engine.Lease) (checkpoi
 func advance(ctx context.Context, tx *sql.Tx, lease engine.Lease, to int64) error {
 	done, err := runOne(ctx, tx, "advance", []any{lease.Row, lease.Owner, lease.Epoch, lease.Checkpoint, to})
 	if err == nil && !done {
-		err = fmt.Errorf("the lease is not held by %s under epoch %d at %d: %w", lease.Owner, lease.Epoch, lease.Checkpoint, projection.ErrLeaseLost)
+		err = fmt.Errorf("the lease is not held by %s under epoch %d at %d: %w", lease.Owner, lease.Epoch,
+			lease.Checkpoint, projection.ErrLeaseLost)
 	}
 	return err
 }

@@ -20,7 +20,8 @@ var (
 	// ErrForeignFile is returned if the file is not a store of this library: it is the database of another program, or
 	// not a database.
 	ErrForeignFile = errors.New("the file exists and is not a store of millrace")
-	// ErrCorrupt is returned if the file is damaged. Move it and all files beside it away, and restore it from a backup.
+	// ErrCorrupt is returned if the file is damaged. Move it and all files beside it away, and restore it from a
+	// backup.
 	ErrCorrupt = errors.New("the file is damaged")
 	// ErrNetworkFile is returned if the file is on a network file system, whose locks and shared memory are not
 	// reliable. Not all network file systems are recognised.
@@ -63,8 +64,8 @@ const (
 	lookEvery = 10 * time.Millisecond
 )
 
-// examine returns an error if the file exists and is not a store. It writes nothing. Another process may create the store, or begin
-// to write to it, between two steps of an examination, so an error is believed if it comes again.
+// examine returns an error if the file exists and is not a store. It writes nothing. Another process may create the
+// store, or begin to write to it, between two steps of an examination, so an error is believed if it comes again.
 func examine(ctx context.Context, path string) (err error) {
 	for look := 1; ; look++ {
 		if err = examineOnce(ctx, path); err == nil || look == looks {
@@ -104,8 +105,8 @@ func examineOnce(ctx context.Context, path string) error {
 	return nil
 }
 
-// examineDatabase reads the header of a file and its list of tables. Without a log it takes no locks, since SQLite would
-// create files for them.
+// examineDatabase reads the header of a file and its list of tables. Without a log it takes no locks, since SQLite
+// would create files for them.
 func examineDatabase(ctx context.Context, path string) error {
 	if hasLog(path) {
 		return examineWithLog(ctx, path)
@@ -136,8 +137,8 @@ func examineWithLog(ctx context.Context, path string) error {
 	return examineWith(ctx, path, "immutable=1")
 }
 
-// pagesBefore returns the number of pages that the file had before the transaction of a rollback journal. It stands in the
-// journal's header, see https://sqlite.org/fileformat.html#the_rollback_journal.
+// pagesBefore returns the number of pages that the file had before the transaction of a rollback journal. It stands in
+// the journal's header, see https://sqlite.org/fileformat.html#the_rollback_journal.
 func pagesBefore(journal string) (uint32, error) {
 	file, err := os.Open(journal)
 	if err != nil {
@@ -216,8 +217,8 @@ func (s *Store) damaged(err error) error {
 	return err
 }
 
-// damaged adds ErrCorrupt to an error by which SQLite reports damage, ErrMoved to one about a file that was moved, and ErrReplaced to
-// one about a log that is shorter than its index says. Other errors are returned unchanged.
+// damaged adds ErrCorrupt to an error by which SQLite reports damage, ErrMoved to one about a file that was moved, and
+// ErrReplaced to one about a log that is shorter than its index says. Other errors are returned unchanged.
 func damaged(err error) error {
 	var failed *sqlite.Error
 	if errors.As(err, &failed) && failed.Code() == sqlite3.SQLITE_IOERR_SHORT_READ && !errors.Is(err, ErrReplaced) {

@@ -58,12 +58,20 @@ func TestOtherFilesAreRefusedByNameAndNotChanged(t *testing.T) {
 		want    error
 		says    string
 	}{
-		"text":           {write(strings.Repeat("Dear Sir or Madam,\n", 500)), ErrForeignFile, "not a database"},
-		"short text":     {write("x"), ErrForeignFile, "it has 1 bytes"},
-		"zeros":          {write(strings.Repeat("\x00", 8192)), ErrForeignFile, ""},
-		"folder":         {func(t *testing.T, path string) { noError(t, os.Mkdir(path, 0o700)) }, ErrForeignFile, "folder"},
-		"other tables":   {func(t *testing.T, path string) { database(t, path, "create table t (n int)") }, ErrForeignFile, "application id is 0x0"},
-		"other versions": {func(t *testing.T, path string) { database(t, path, "pragma user_version = 3") }, ErrForeignFile, "application id"},
+		"text":       {write(strings.Repeat("Dear Sir or Madam,\n", 500)), ErrForeignFile, "not a database"},
+		"short text": {write("x"), ErrForeignFile, "it has 1 bytes"},
+		"zeros":      {write(strings.Repeat("\x00", 8192)), ErrForeignFile, ""},
+		"folder": {
+			func(t *testing.T, path string) { noError(t, os.Mkdir(path, 0o700)) }, ErrForeignFile, "folder",
+		},
+		"other tables": {
+			func(t *testing.T, path string) { database(t, path, "create table t (n int)") }, ErrForeignFile,
+			"application id is 0x0",
+		},
+		"other versions": {
+			func(t *testing.T, path string) { database(t, path, "pragma user_version = 3") }, ErrForeignFile,
+			"application id",
+		},
 		"other program": {func(t *testing.T, path string) {
 			database(t, path, "pragma application_id = 0x0f055112", "pragma user_version = 1", "create table t (n int)")
 		}, ErrForeignFile, "application id is 0xf055112, not 0x4d696c6c"},
@@ -74,8 +82,16 @@ func TestOtherFilesAreRefusedByNameAndNotChanged(t *testing.T) {
 		"first page damaged": {change(func(content []byte) []byte {
 			return slices.Replace(content, 100, 200, bytes.Repeat([]byte{0xA5}, 100)...)
 		}), ErrCorrupt, "malformed"},
-		"header damaged":       {change(func(content []byte) []byte { return slices.Replace(content, 0, 50, bytes.Repeat([]byte{0xA5}, 50)...) }), ErrForeignFile, "not a database"},
-		"page size is damaged": {change(func(content []byte) []byte { return slices.Replace(content, 16, 18, 0x03, 0x03) }), ErrForeignFile, "not a database"},
+		"header damaged": {
+			change(func(content []byte) []byte {
+				return slices.Replace(content, 0, 50,
+					bytes.Repeat([]byte{0xA5}, 50)...)
+			}), ErrForeignFile, "not a database",
+		},
+		"page size is damaged": {
+			change(func(content []byte) []byte { return slices.Replace(content, 16, 18, 0x03, 0x03) }), ErrForeignFile,
+			"not a database",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,7 +99,8 @@ func TestOtherFilesAreRefusedByNameAndNotChanged(t *testing.T) {
 			c.prepare(t, path)
 			before := contents(t, filepath.Dir(path))
 			_, err := Open(testContext(t), path, Options{})
-			if !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "open store: "+path) || !strings.Contains(err.Error(), c.says) {
+			if !errors.Is(err, c.want) || !strings.HasPrefix(err.Error(), "open store: "+path) ||
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("error %v, want %v with %q", err, c.want, c.says)
 			}
 			if after := contents(t, filepath.Dir(path)); after != before {
@@ -139,7 +156,8 @@ func TestAnyNameOfAFileIsThatFile(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	var want []string
-	for _, name := range []string{"a b.db", "q?mode=memory.db", "h#x", "p%41", "ü&_pragma=synchronous(0).db", "':memory:'", "plus+"} {
+	for _, name := range []string{"a b.db", "q?mode=memory.db", "h#x", "p%41", "ü&_pragma=synchronous(0).db",
+		"':memory:'", "plus+"} {
 		want = append(want, name)
 		path := filepath.Join(folder, name)
 		filled(t, path)
@@ -149,7 +167,8 @@ func TestAnyNameOfAFileIsThatFile(t *testing.T) {
 	}
 	var got []string
 	for _, entry := range must(os.ReadDir(folder))(t) {
-		if !strings.HasSuffix(entry.Name(), "-wal") && !strings.HasSuffix(entry.Name(), "-shm") && !strings.HasSuffix(entry.Name(), "-queue") {
+		if !strings.HasSuffix(entry.Name(), "-wal") && !strings.HasSuffix(entry.Name(), "-shm") &&
+			!strings.HasSuffix(entry.Name(), "-queue") {
 			got = append(got, entry.Name())
 		}
 	}
@@ -157,8 +176,10 @@ func TestAnyNameOfAFileIsThatFile(t *testing.T) {
 		t.Errorf("files %q, want %q", got, want)
 	}
 	for path, says := range map[string]string{
-		"": "must not be empty", ":memory:": "must be that of a file", "file:a.db": "must be that of a file", folder + "/a\x00": "NUL",
-		filepath.Join(folder, "missing", "a.db"): "the file's folder", filepath.Join(folder, "a b.db", "c.db"): "folder",
+		"": "must not be empty", ":memory:": "must be that of a file", "file:a.db": "must be that of a file", folder +
+			"/a\x00": "NUL",
+		filepath.Join(folder, "missing", "a.db"): "the file's folder",
+		filepath.Join(folder, "a b.db", "c.db"):  "folder",
 	} {
 		if _, err := Open(testContext(t), path, Options{}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v, want one with %q", path, err, says)
@@ -244,9 +265,12 @@ func TestNothingWorksBeforeMigrate(t *testing.T) {
 	_, projectionsErr := store.plane().Projections(ctx, engine.ProjectionFilter{})
 	_, nodesErr := store.plane().Nodes(ctx)
 	_, overviewErr := store.plane().Overview(ctx, 0, nil)
-	for what, err := range map[string]error{"append": appendErr, "tenants": tenantsErr, "create": createErr, "read": readErr, "projections": projectionsErr,
+	for what, err := range map[string]error{"append": appendErr, "tenants": tenantsErr, "create": createErr,
+		"read": readErr, "projections": projectionsErr,
 		"nodes": nodesErr, "overview": overviewErr} {
-		if !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), fmt.Sprintf("schema version 0 is older than this program's %d", len(ownMigrations))) {
+		if !errors.Is(err, ErrNotMigrated) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("schema version 0 is older than this program's %d",
+				len(ownMigrations))) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -287,7 +311,8 @@ func TestFileMayBeOneVersionAhead(t *testing.T) {
 		_, appendErr := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
 		_, tenantsErr := store.Tenants(testContext(t))
 		_, projectionsErr := store.plane().Projections(testContext(t), engine.ProjectionFilter{})
-		for what, err := range map[string]error{"append": appendErr, "tenants": tenantsErr, "projections": projectionsErr, "migrate": store.Migrate(testContext(t))} {
+		for what, err := range map[string]error{"append": appendErr, "tenants": tenantsErr,
+			"projections": projectionsErr, "migrate": store.Migrate(testContext(t))} {
 			if !errors.Is(err, want) {
 				t.Errorf("%d ahead: %s: %v", ahead, what, err)
 			}
@@ -312,7 +337,8 @@ func TestVersionBelowZeroIsNamed(t *testing.T) {
 	database(t, store.path, "pragma user_version = -1")
 	_, appendErr := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
 	_, versionsErr := store.port().SchemaVersions(testContext(t))
-	for what, err := range map[string]error{"migrate": store.Migrate(testContext(t)), "append": appendErr, "versions": versionsErr} {
+	for what, err := range map[string]error{"migrate": store.Migrate(testContext(t)), "append": appendErr,
+		"versions": versionsErr} {
 		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "user_version is -1") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -323,11 +349,14 @@ func TestMigrationIsAppliedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, newPath(t), Options{})
 	ctx := testContext(t)
-	list := append(slices.Clone(ownMigrations), migration.Step{Name: "more", SQL: "create table more (n int); insert into more values (1); select broken"})
+	list := append(slices.Clone(ownMigrations), migration.Step{Name: "more",
+		SQL: "create table more (n int); insert into more values (1); select broken"})
 	if err := store.migrate(ctx, list); err == nil || !strings.Contains(err.Error(), "migration more: ") {
 		t.Fatalf("error %v", err)
 	}
-	if version, tables := one[int](t, store, "pragma user_version"), one[int](t, store, "select count(*) from sqlite_schema where name = 'more'"); version != len(ownMigrations) || tables != 0 {
+	if version, tables := one[int](t, store, "pragma user_version"),
+		one[int](t, store, "select count(*) from sqlite_schema where name = 'more'"); version != len(ownMigrations) ||
+		tables != 0 {
 		t.Errorf("version %d, %d tables of the migration that failed", version, tables)
 	}
 	list[len(ownMigrations)].SQL = "create table more (n int)"

@@ -12,29 +12,30 @@ import (
 	"github.com/millrace-go/millrace/internal/follow"
 )
 
-// Follow yields the events after opts.After in the order of their positions, and waits for more, until ctx ends. It leaves no event out
-// and returns none twice. It needs no projection and no runtime, and leaves nothing in the file. What it has returned is known only to the
-// caller: to act on every event exactly once, use a projection.
+// Follow yields the events after opts.After in the order of their positions, and waits for more, until ctx ends. It
+// leaves no event out and returns none twice. It needs no projection and no runtime, and leaves nothing in the file.
+// What it has returned is known only to the caller: to act on every event exactly once, use a projection.
 //
-// All followers of a tenant in a process share one read of its new events: that of the process's runtime, if it runs projections of the
-// tenant. A follower that is more than a few seconds or some 2,000 events behind reads for itself, in pages. Commits of other processes are
-// noticed within some 100 ms.
+// All followers of a tenant in a process share one read of its new events: that of the process's runtime, if it runs
+// projections of the tenant. A follower that is more than a few seconds or some 2,000 events behind reads for itself,
+// in pages. Commits of other processes are noticed within some 100 ms.
 //
-// An error is yielded last, also that of ctx. Follow ends with tenancy.ErrRestored if the tenant's events end below what it has returned,
-// below opts.After, or below the checkpoint of a projection (see admin.Admin.RecoverTenant). The caller then reads again what it
-// needs. If the tenant is dropped, Follow ends with tenancy.ErrUnknown or tenancy.ErrDropping. If another process has
-// also created it again meanwhile, the error is tenancy.ErrRestored.
+// An error is yielded last, also that of ctx. Follow ends with tenancy.ErrRestored if the tenant's events end below
+// what it has returned, below opts.After, or below the checkpoint of a projection (see admin.Admin.RecoverTenant). The
+// caller then reads again what it needs. If the tenant is dropped, Follow ends with tenancy.ErrUnknown or
+// tenancy.ErrDropping. If another process has also created it again meanwhile, the error is tenancy.ErrRestored.
 //
-// An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a body. Handlers and
-// hooks cannot call it: it returns projection.ErrWithinTx.
+// An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a
+// body. Handlers and hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-		return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
-	})
+	return eventlog.Current(t.store.opts.Types.Engine(), opts,
+		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+			return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
+		})
 }
 
-// Settled returns the tenant's settled mark, which is its last position: a file has one writer. Handlers and hooks cannot call it: it
-// returns projection.ErrWithinTx.
+// Settled returns the tenant's settled mark, which is its last position: a file has one writer. Handlers and hooks
+// cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Settled(ctx context.Context) (int64, error) {
 	return t.store.followers.Settled(ctx, t.name)
 }
@@ -51,7 +52,8 @@ func (s port) Followers() engine.Followers { return s.followers }
 
 // Listen implements follow.Store. It polls for commits of other processes.
 func (s port) Listen(ctx context.Context, ear follow.Ear) error {
-	db, err := openReaders(s.writer.at, Options{Readers: 1}) // numbers of data_version can be compared on one connection only
+	// numbers of data_version can be compared on one connection only
+	db, err := openReaders(s.writer.at, Options{Readers: 1})
 	if err != nil {
 		return fmt.Errorf("open a connection that polls for commits: %w", err)
 	}

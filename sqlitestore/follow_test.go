@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Another process drops a tenant and creates it again. A follower must not go on with the new tenant's events, even if there are more.
+// Another process drops a tenant and creates it again. A follower must not go on with the new tenant's events, even if
+// there are more.
 func TestFollowersOfATenantCreatedAgainEnd(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -37,7 +38,8 @@ func TestFollowersOfATenantCreatedAgainEnd(t *testing.T) {
 	mustAppend(t, acme, "s", event.Any, someEvents(10)...)
 	select {
 	case err := <-ended:
-		if !errors.Is(err, tenancy.ErrRestored) && !errors.Is(err, tenancy.ErrUnknown) && !errors.Is(err, tenancy.ErrDropping) {
+		if !errors.Is(err, tenancy.ErrRestored) && !errors.Is(err, tenancy.ErrUnknown) &&
+			!errors.Is(err, tenancy.ErrDropping) {
 			t.Error(err)
 		}
 	case position := <-returned:

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
-// ErrForeignObject is returned if the store's tables have triggers of another program, indexes that are unique, partial or of an
-// expression, or foreign keys to other columns than the id of an event. Such an object runs within the statements of the store: it
-// can refuse or swallow the events of others. The error names the objects. Temporary objects with the names of the store's tables
-// are refused as well.
+// ErrForeignObject is returned if the store's tables have triggers of another program, indexes that are unique, partial
+// or of an expression, or foreign keys to other columns than the id of an event. Such an object runs within the
+// statements of the store: it can refuse or swallow the events of others. The error names the objects. Temporary
+// objects with the names of the store's tables are refused as well.
 var ErrForeignObject = errors.New("the store's tables have objects of another program")
 
-// checkObjects returns ErrForeignObject if the file has foreign objects. It looks for them only if the schema has changed since
-// checkCommitted found none.
+// checkObjects returns ErrForeignObject if the file has foreign objects. It looks for them only if the schema has
+// changed since checkCommitted found none.
 func (w *writer) checkObjects(ctx context.Context, q querier) (version int64, err error) {
 	version, err = number(ctx, q, "schema_version")
 	if err == nil && version != w.checkedSchema.Load() {
@@ -49,8 +49,8 @@ func foreignObjects(ctx context.Context, q querier, statement string) error {
 	return fmt.Errorf("%w: %s", ErrForeignObject, strings.Join(found, ", "))
 }
 
-// checkLeft returns an error if the function that had the transaction left something that changes what the store's statements
-// do: foreign objects, or query_only. ctx is that of takeBack.
+// checkLeft returns an error if the function that had the transaction left something that changes what the store's
+// statements do: foreign objects, or query_only. ctx is that of takeBack.
 func (t *transaction) checkLeft(ctx context.Context) error {
 	err := t.findLeft(ctx)
 	if errors.Is(err, sql.ErrTxDone) {

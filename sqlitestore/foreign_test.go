@@ -27,15 +27,37 @@ func otherProgram(t *testing.T, store *Store) *sql.DB {
 func TestForeignObjectsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, object := range map[string]struct{ create, says string }{
-		"trigger":     {"create trigger audit before insert on millrace_events begin select raise(abort, 'no'); end", `trigger "audit" on millrace_events`},
-		"swallowing":  {"create trigger few before insert on millrace_events begin select raise(ignore); end", `trigger "few" on millrace_events`},
-		"head":        {"create trigger heads after update on Millrace_Tenants begin select raise(ignore); end", `trigger "heads" on `},
-		"reserved":    {"create trigger millrace_mine after insert on millrace_events begin select 1; end", "millrace_mine"},
-		"quoted":      {`create trigger "a""b" after insert on millrace_events begin select 1; end`, `trigger "a\"b" on millrace_events`},
-		"unique":      {"create unique index once on millrace_events (type, id)", `index "once" on millrace_events`},
-		"partial":     {"create index some on millrace_events (type) where json(body) is not null", `index "some" on millrace_events`},
-		"expression":  {"create index computed on millrace_events (json(headers))", `index "computed" on millrace_events`},
-		"foreign key": {"create table refs (n integer references millrace_leases (checkpoint))", `foreign key "refs" on millrace_leases`},
+		"trigger": {
+			"create trigger audit before insert on millrace_events begin select raise(abort, 'no'); end",
+			`trigger "audit" on millrace_events`,
+		},
+		"swallowing": {
+			"create trigger few before insert on millrace_events begin select raise(ignore); end",
+			`trigger "few" on millrace_events`,
+		},
+		"head": {
+			"create trigger heads after update on Millrace_Tenants begin select raise(ignore); end",
+			`trigger "heads" on `,
+		},
+		"reserved": {
+			"create trigger millrace_mine after insert on millrace_events begin select 1; end", "millrace_mine",
+		},
+		"quoted": {
+			`create trigger "a""b" after insert on millrace_events begin select 1; end`,
+			`trigger "a\"b" on millrace_events`,
+		},
+		"unique": {"create unique index once on millrace_events (type, id)", `index "once" on millrace_events`},
+		"partial": {
+			"create index some on millrace_events (type) where json(body) is not null",
+			`index "some" on millrace_events`,
+		},
+		"expression": {
+			"create index computed on millrace_events (json(headers))", `index "computed" on millrace_events`,
+		},
+		"foreign key": {
+			"create table refs (n integer references millrace_leases (checkpoint))",
+			`foreign key "refs" on millrace_leases`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,12 +71,14 @@ func TestForeignObjectsAreRefused(t *testing.T) {
 			tx := must(other.Begin())(t)
 			_, ownErr := b.store.AppendTx(ctx, tx, "s", event.Any, someEvents(1)...)
 			noError(t, tx.Rollback())
-			for what, err := range map[string]error{"append": appendErr, "Open": openErr, "InTx": lent, "AppendTx": ownErr} {
+			for what, err := range map[string]error{"append": appendErr, "Open": openErr, "InTx": lent,
+				"AppendTx": ownErr} {
 				if !errors.Is(err, ErrForeignObject) || !strings.Contains(err.Error(), object.says) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			if f := faultOf(t, b.apply(record, limit)); f.Class != engine.Configuration || !errors.Is(f, ErrForeignObject) {
+			if f := faultOf(t, b.apply(record, limit)); f.Class != engine.Configuration ||
+				!errors.Is(f, ErrForeignObject) {
 				t.Errorf("batch: class %s: %v", f.Class, f)
 			}
 			found := must(Diagnose(ctx, b.store.path, Options{}))(t)
@@ -64,7 +88,8 @@ func TestForeignObjectsAreRefused(t *testing.T) {
 			if n := len(all(t, b.store.tenant)); n != 2 {
 				t.Errorf("read %d events", n)
 			}
-			kind, dropped, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(object.create, "create "), "unique "), " ")
+			kind, dropped, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(object.create, "create "), "unique "),
+				" ")
 			dropped, _, _ = strings.Cut(dropped, " ")
 			must(other.Exec("drop " + kind + " " + dropped))(t)
 			mustAppend(t, b.store.tenant, "s", event.Any, someEvents(1)...)
@@ -81,9 +106,13 @@ func TestObjectsThatChangeNoWriteOfTheStoreAreAllowed(t *testing.T) {
 	b := newBatcher(t, 2)
 	other := otherProgram(t, b.store)
 	for _, statement := range []string{
-		"create index by_type on millrace_events (type, id)", "create view recent as select * from millrace_events order by id desc limit 10",
-		"create trigger mine after insert on model begin select 1; end", "create trigger through instead of insert on recent begin select 1; end",
-		"create unique index once on model (position)", "create table children (event integer references millrace_events (id))", "create table others (event integer references Millrace_Events)",
+		"create index by_type on millrace_events (type, id)",
+		"create view recent as select * from millrace_events order by id desc limit 10",
+		"create trigger mine after insert on model begin select 1; end",
+		"create trigger through instead of insert on recent begin select 1; end",
+		"create unique index once on model (position)",
+		"create table children (event integer references millrace_events (id))",
+		"create table others (event integer references Millrace_Events)",
 	} {
 		must(other.Exec(statement))(t)
 		mustAppend(t, b.store.tenant, "s", event.Any, someEvents(1)...)
@@ -99,15 +128,31 @@ var left = map[string]struct {
 	is        error
 	says      string
 }{
-	"trigger":           {"create trigger t after insert on millrace_events begin select 1; end", ErrForeignObject, `trigger "t" on millrace_events`},
-	"unique index":      {"create unique index i on millrace_events (created_at, id)", ErrForeignObject, `index "i" on millrace_events`},
-	"temporary table":   {"create temp table millrace_events (n int)", ErrForeignObject, `temporary table "millrace_events"`},
-	"temporary leases":  {"create table temp.millrace_leases as select * from main.millrace_leases", ErrForeignObject, `temporary table "millrace_leases"`},
-	"temporary view":    {"create temp view millrace_tenants as select 1", ErrForeignObject, `temporary view "millrace_tenants"`},
-	"temporary trigger": {"create temp trigger t after insert on main.millrace_events begin select 1; end", ErrForeignObject, `temporary trigger "t" on millrace_events`},
+	"trigger": {
+		"create trigger t after insert on millrace_events begin select 1; end", ErrForeignObject,
+		`trigger "t" on millrace_events`,
+	},
+	"unique index": {
+		"create unique index i on millrace_events (created_at, id)", ErrForeignObject, `index "i" on millrace_events`,
+	},
+	"temporary table": {
+		"create temp table millrace_events (n int)", ErrForeignObject, `temporary table "millrace_events"`,
+	},
+	"temporary leases": {
+		"create table temp.millrace_leases as select * from main.millrace_leases", ErrForeignObject,
+		`temporary table "millrace_leases"`,
+	},
+	"temporary view": {
+		"create temp view millrace_tenants as select 1", ErrForeignObject, `temporary view "millrace_tenants"`,
+	},
+	"temporary trigger": {
+		"create temp trigger t after insert on main.millrace_events begin select 1; end", ErrForeignObject,
+		`temporary trigger "t" on millrace_events`,
+	},
 	"upper case": {"pragma case_sensitive_like = 1; create trigger t after insert on Millrace_Events begin select 1; end", ErrForeignObject,
 		`trigger "t" on Millrace_Events`},
-	"temporary upper case": {"pragma case_sensitive_like = 1; create temp table Millrace_Events (n int)", ErrForeignObject,
+	"temporary upper case": {"pragma case_sensitive_like = 1; create temp table Millrace_Events (n int)",
+		ErrForeignObject,
 		`temporary table "Millrace_Events"`},
 	"query_only": {"pragma query_only = 1", ErrTxControl, "query_only was left on"},
 }
@@ -136,7 +181,8 @@ func handlersThatLeave(t *testing.T, timeout time.Duration, wait func(ctx contex
 				}
 				return err
 			}, timeout)
-			if f := faultOf(t, err); f.Class != engine.HandlerFault || !errors.Is(err, l.is) || !strings.Contains(err.Error(), l.says) {
+			if f := faultOf(t, err); f.Class != engine.HandlerFault || !errors.Is(err, l.is) ||
+				!strings.Contains(err.Error(), l.says) {
 				t.Errorf("class %s: %v", f.Class, err)
 			}
 			b.holds(0, 0)
@@ -175,9 +221,11 @@ func TestAppendTxMeetsTemporaryTriggers(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	mustExec(t, store, "create table once (n int unique)")
-	for table, statement := range map[string]string{"millrace_events": "insert_event", "millrace_streams": "set_stream_version"} {
+	for table, statement := range map[string]string{"millrace_events": "insert_event",
+		"millrace_streams": "set_stream_version"} {
 		tx := must(otherProgram(t, store).Begin())(t)
-		must(tx.Exec(fmt.Sprintf("create temp trigger t before insert on main.%s begin select raise(ignore); end", table)))(t)
+		must(tx.Exec(fmt.Sprintf("create temp trigger t before insert on main.%s begin select raise(ignore); end",
+			table)))(t)
 		_, err := store.AppendTx(testContext(t), tx, "s", event.Any, someEvents(1)...)
 		if !errors.Is(err, ErrForeignObject) || !strings.Contains(err.Error(), statement) {
 			t.Errorf("%s: %v", table, err)
@@ -186,7 +234,8 @@ func TestAppendTxMeetsTemporaryTriggers(t *testing.T) {
 	}
 	tx := must(otherProgram(t, store).Begin())(t)
 	must(tx.Exec("create temp trigger t before insert on main.millrace_events begin insert into once values (1), (1); end"))(t)
-	if _, err := store.AppendTx(testContext(t), tx, "s", event.Any, someEvents(1)...); errors.Is(err, ErrCorrupt) || err == nil {
+	if _, err := store.AppendTx(testContext(t), tx, "s", event.Any, someEvents(1)...); errors.Is(err, ErrCorrupt) ||
+		err == nil {
 		t.Errorf("unique violation in a table of the user: %v", err)
 	}
 	noError(t, tx.Rollback())
@@ -198,7 +247,8 @@ func violates(t *testing.T, store *Store) {
 	t.Helper()
 	mustExec(t, store, "create table parent (id integer primary key)")
 	mustExec(t, store, "create table child (parent integer references parent deferrable initially deferred)")
-	mustExec(t, store, "create trigger millrace_events_insert_closed after insert on millrace_events when new.type = 'bad' begin insert into child values (1); end")
+	mustExec(t, store,
+		"create trigger millrace_events_insert_closed after insert on millrace_events when new.type = 'bad' begin insert into child values (1); end")
 }
 
 // Whatever rides in a batch, the batch and the other riders succeed. Nothing counts as a failure of the handler.
@@ -257,7 +307,8 @@ func TestAppendWhoseCommitIsRefusedLeavesItsGroupAlone(t *testing.T) {
 	}
 }
 
-// Between the two runs of a beginning, another process may insert the rows of the version. Then nothing begins any more.
+// Between the two runs of a beginning, another process may insert the rows of the version. Then nothing begins any
+// more.
 func TestBeginningThatIsRepeatedDecidesAgain(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t)
@@ -265,7 +316,8 @@ func TestBeginningThatIsRepeatedDecidesAgain(t *testing.T) {
 	runs := 0
 	other := newWaitingAppend(eventlog.Append{}, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 		if runs++; runs > 1 {
-			_, err := tx.ExecContext(ctx, `insert into millrace_projections (tenant, name, partition, partitions, slot_from, slot_to, token)
+			_, err := tx.ExecContext(ctx,
+				`insert into millrace_projections (tenant, name, partition, partitions, slot_from, slot_to, token)
 				select t.id, n.value, 0, 1, 0, 1 << 28, n.value from millrace_tenants t cross join json_each('["q", "q@2"]') n where t.name = 'default'`)
 			return event.Appended{}, err
 		}
@@ -283,7 +335,8 @@ func TestBeginningThatIsRepeatedDecidesAgain(t *testing.T) {
 			until(t, "the append waits", func() bool { return r.store.waitingAppends() == 1 })
 		}
 		var earlier int
-		if err := tx.QueryRowContext(ctx, "select count(*) from millrace_projections where name = 'q'").Scan(&earlier); err != nil {
+		if err := tx.QueryRowContext(ctx,
+			"select count(*) from millrace_projections where name = 'q'").Scan(&earlier); err != nil {
 			return err
 		}
 		if earlier > 0 {

@@ -40,7 +40,8 @@ func TestRuntimeWaitsForAFrozenOwner(t *testing.T) {
 	if by := counts(t, store); by != "child 4" {
 		t.Errorf("counted are %s", by)
 	}
-	if p := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy); p.State != admin.StateLive || p.Epoch != 1 {
+	if p := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy); p.State != admin.StateLive ||
+		p.Epoch != 1 {
 		t.Errorf("the status is %+v", p)
 	}
 }

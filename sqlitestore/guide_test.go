@@ -96,7 +96,8 @@ func (PaymentHandled) EventType() string { return "PaymentHandled" }
 func TestCentsAreExact(t *testing.T) {
 	t.Parallel()
 	for amount, want := range map[json.Number]int64{
-		"26.85": 2685, "26.8": 2680, "26": 2600, "0.07": 7, "-0.05": -5, "-12.5": -1250, "90071992547409.93": 9007199254740993,
+		"26.85": 2685, "26.8": 2680, "26": 2600, "0.07": 7, "-0.05": -5, "-12.5": -1250,
+		"90071992547409.93": 9007199254740993,
 	} {
 		if n, err := cents(amount); n != want || err != nil {
 			t.Errorf("%s: %d, %v, want %d", amount, n, err, want)
@@ -122,7 +123,9 @@ func opened(t *testing.T, file string) (*sqlitestore.Store, *millrace.Runtime) {
 	}
 	rt, err := millrace.New(millrace.Config{Store: store})
 	if err == nil {
-		err = rt.Register(millrace.Projection{Name: "payments", Handler: sqlitestore.On(addPayment), Retry: projection.RetryPolicy{MaxAttempts: 1}})
+		err = rt.Register(millrace.Projection{
+			Name: "payments", Handler: sqlitestore.On(addPayment), Retry: projection.RetryPolicy{MaxAttempts: 1},
+		})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +144,8 @@ func runUntilIdle(t *testing.T, rt *millrace.Runtime) {
 // paid returns the read model of a tenant, without the library.
 func paid(t *testing.T, store *sqlitestore.Store, tenant string) (cents, n int64) {
 	t.Helper()
-	err := store.DB().QueryRowContext(t.Context(), `select coalesce(sum(cents), 0), coalesce(sum(n), 0) from payments where tenant = $1`, tenant).Scan(&cents, &n)
+	err := store.DB().QueryRowContext(t.Context(),
+		`select coalesce(sum(cents), 0), coalesce(sum(n), 0) from payments where tenant = $1`, tenant).Scan(&cents, &n)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +175,8 @@ func TestMoneyOfTenantsIsExact(t *testing.T) {
 	if int64(float*100) == want {
 		t.Fatal("floating-point numbers would do")
 	}
-	if _, err := store.Append(t.Context(), "a", event.Any, event.New(PaymentHandled{"0.10"}), event.New(PaymentHandled{"0.001"})); err != nil {
+	if _, err := store.Append(t.Context(), "a", event.Any, event.New(PaymentHandled{"0.10"}),
+		event.New(PaymentHandled{"0.001"})); err != nil {
 		t.Fatal(err)
 	}
 	runUntilIdle(t, rt)
@@ -181,7 +186,8 @@ func TestMoneyOfTenantsIsExact(t *testing.T) {
 	if cents, n := paid(t, store, projection.DefaultTenant); cents != 10 || n != 1 {
 		t.Errorf("the default tenant has %d cents of %d payments, want 10 of 1", cents, n)
 	}
-	letters, err := store.DeadLetters(millrace.ProjectionID{Name: "payments"}).List(t.Context(), projection.DeadLetterPage{})
+	letters, err := store.DeadLetters(millrace.ProjectionID{Name: "payments"}).List(t.Context(),
+		projection.DeadLetterPage{})
 	if err != nil || len(letters) != 1 || !strings.Contains(letters[0].Error, "amount 0.001 has fractions of a cent") {
 		t.Errorf("%+v, %v, want the inexact amount", letters, err)
 	}
@@ -254,7 +260,8 @@ func continues(t *testing.T, file string) int64 {
 	store, rt := opened(t, file)
 	defer store.Close()
 	var check string
-	if err := store.DB().QueryRowContext(t.Context(), "pragma integrity_check").Scan(&check); err != nil || check != "ok" {
+	if err := store.DB().QueryRowContext(t.Context(), "pragma integrity_check").Scan(&check); err != nil ||
+		check != "ok" {
 		t.Errorf("integrity: %s, %v", check, err)
 	}
 	var events int64

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Half of an append is never committed. The first case is an append that still runs in a goroutine when the function of the
-// transaction returns. The second is an append whose context ends.
+// Half of an append is never committed. The first case is an append that still runs in a goroutine when the function of
+// the transaction returns. The second is an append whose context ends.
 func TestHalfOfAnAppendIsNotCommitted(t *testing.T) {
 	t.Parallel()
 	const events = 20_000
@@ -27,7 +27,8 @@ func TestHalfOfAnAppendIsNotCommitted(t *testing.T) {
 	}
 	whole := func(when string) {
 		t.Helper()
-		n, head := one[int64](t, b.store, "select count(*) from millrace_events"), one[int64](t, b.store, "select head from millrace_tenants")
+		n, head := one[int64](t, b.store, "select count(*) from millrace_events"),
+			one[int64](t, b.store, "select head from millrace_tenants")
 		if n != head {
 			t.Errorf("%s: %d events, the head is %d", when, n, head)
 		}

@@ -11,9 +11,9 @@ import (
 // Handler handles the events of a millrace.Projection in a transaction. What its function writes through tx commits
 // together with the checkpoint, or not at all. The function must not end tx or use it after returning.
 //
-// If a statement fails, SQLite undoes only that statement, and tx can still commit. So a function that ignores the error
-// decides that its batch is done without that statement. After some errors, for instance if the disk is full, SQLite
-// rolls back the transaction. Then the batch fails, also if the function returns nil.
+// If a statement fails, SQLite undoes only that statement, and tx can still commit. So a function that ignores the
+// error decides that its batch is done without that statement. After some errors, for instance if the disk is full,
+// SQLite rolls back the transaction. Then the batch fails, also if the function returns nil.
 //
 // The file has one writer. While a function runs, all other handlers, appends and transactions of the file wait. So it
 // should be fast, and do other work, such as calls of web services, in a delivery. When Projection.Timeout passes, the
@@ -24,8 +24,8 @@ import (
 //
 // Within the function, append by AppendTx with its tx. All other calls that write fail with ErrWithinTx.
 //
-// The function must close its rows. If it leaves rows open, its transaction ends as usual, but its connection is not used
-// again. If a row was scanned into sql.RawBytes, the connection stays open until the rows are closed.
+// The function must close its rows. If it leaves rows open, its transaction ends as usual, but its connection is not
+// used again. If a row was scanned into sql.RawBytes, the connection stays open until the rows are closed.
 type Handler struct{ handler engine.Handler }
 
 // Engine is called by package millrace.
@@ -36,26 +36,29 @@ func Each(f func(ctx context.Context, tx *sql.Tx, e event.Envelope) error) Handl
 	return Handler{engine.HandleEach(f)}
 }
 
-// Batch makes a Handler of a function for all events of a batch, in global order. It can prepare a statement once, or use one
-// statement for many events. If it fails, the batch is rolled back and tried again in smaller batches, until the
-// failing event is alone. An error that names the event by projection.At makes these tries unnecessary.
+// Batch makes a Handler of a function for all events of a batch, in global order. It can prepare a statement once, or
+// use one statement for many events. If it fails, the batch is rolled back and tried again in smaller batches, until
+// the failing event is alone. An error that names the event by projection.At makes these tries unnecessary.
 func Batch(f func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error) Handler {
 	return Handler{engine.HandleBatch(f)}
 }
 
 // On makes a Handler of a function for the events of type T.EventType, one by one, with their bodies decoded. An event
 // whose body does not decode is not retried. With event.Strict, that is also one whose members are not those of T.
-func On[T event.Typed](f func(ctx context.Context, tx *sql.Tx, e event.Of[T]) error, options ...event.DecodeOption) Handler {
+func On[T event.Typed](f func(ctx context.Context, tx *sql.Tx, e event.Of[T]) error,
+	options ...event.DecodeOption) Handler {
 	return Handler{engine.HandleType(f, options...)}
 }
 
 // OnBatch is On for all events of a batch.
-func OnBatch[T event.Typed](f func(ctx context.Context, tx *sql.Tx, events []event.Of[T]) error, options ...event.DecodeOption) Handler {
+func OnBatch[T event.Typed](f func(ctx context.Context, tx *sql.Tx, events []event.Of[T]) error,
+	options ...event.DecodeOption) Handler {
 	return Handler{engine.HandleTypeBatch(f, options...)}
 }
 
-// Route combines Handlers of On, OnBatch, OnQueued and OnQueuedBatch for different event types. Events are handled in global order. A
-// handler of OnBatch or OnQueuedBatch gets consecutive events of its type. Only if all of them queue, the Route runs without a transaction.
+// Route combines Handlers of On, OnBatch, OnQueued and OnQueuedBatch for different event types. Events are handled in
+// global order. A handler of OnBatch or OnQueuedBatch gets consecutive events of its type. Only if all of them queue,
+// the Route runs without a transaction.
 func Route(on ...Handler) Handler {
 	handlers := make([]engine.Handler, len(on))
 	for i, h := range on {
@@ -64,8 +67,8 @@ func Route(on ...Handler) Handler {
 	return Handler{engine.Route[*sql.Tx](handlers...)}
 }
 
-// Hook is a millrace.Hook: a function that a projection runs in a transaction, such as millrace.Projection.Reset. The function must not
-// end tx or use it after returning. It must pass ctx to every statement.
+// Hook is a millrace.Hook: a function that a projection runs in a transaction, such as millrace.Projection.Reset. The
+// function must not end tx or use it after returning. It must pass ctx to every statement.
 type Hook func(ctx context.Context, tx *sql.Tx) error
 
 // Engine is called by package millrace.

@@ -11,7 +11,9 @@ import (
 
 // Heads implements engine.Events. One statement reads all of them.
 func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
-	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error), Incarnation: incarnation}
+	heads := engine.Heads{
+		Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error), Incarnation: incarnation,
+	}
 	if err := s.headsOf(ctx, tenants, heads.Positions); err != nil {
 		return engine.Heads{}, failed(err, "read the heads of %d tenants", len(tenants))
 	}
@@ -47,7 +49,8 @@ func (s port) Settle(_ context.Context, heads engine.Heads, tenants []string) (m
 }
 
 // Ages implements engine.Events. One statement reads all of them.
-func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge, error) {
+func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
+	error) {
 	rows := make([][]any, len(after))
 	for i, p := range after {
 		rows[i] = []any{p.Tenant, p.Position}
@@ -56,12 +59,13 @@ func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engi
 	now := time.Now()
 	var p engine.TenantPosition
 	var at time.Time
-	err := each(ctx, s.readers, "next_event_times", []any{list(rows)}, []any{&p.Tenant, &p.Position, micros{&at}}, func() error {
-		if !at.IsZero() {
-			ages[p] = engine.EventAge{At: at.UTC(), Age: max(0, now.Sub(at))}
-		}
-		return nil
-	})
+	err := each(ctx, s.readers, "next_event_times", []any{list(rows)}, []any{&p.Tenant, &p.Position, micros{&at}},
+		func() error {
+			if !at.IsZero() {
+				ages[p] = engine.EventAge{At: at.UTC(), Age: max(0, now.Sub(at))}
+			}
+			return nil
+		})
 	return ages, failed(err, "read the ages of %d events", len(after))
 }
 

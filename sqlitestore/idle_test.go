@@ -36,7 +36,8 @@ func TestIdleProjectionsWriteNothing(t *testing.T) {
 	store := newStore(t)
 	newTenant(t, store, "other")
 	const often = 50 * time.Millisecond
-	rt := must(millrace.New(millrace.Config{Store: tuning.Settings{Store: store, Heartbeat: often, Reconcile: often, Advance: often}, LeaseDuration: time.Minute, PollInterval: often}))(t)
+	rt := must(millrace.New(millrace.Config{Store: tuning.Settings{Store: store, Heartbeat: often, Reconcile: often,
+		Advance: often}, LeaseDuration: time.Minute, PollInterval: often}))(t)
 	for i := range 100 {
 		noError(t, rt.Register(millrace.Projection{Name: fmt.Sprint("p", i),
 			Handler: Each(func(context.Context, *sql.Tx, event.Envelope) error { return nil })}))

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// logIndex is the index of a file's log that this process uses. SQLite has one for all connections of the process to the file, also
-// after another process has made a new one.
+// logIndex is the index of a file's log that this process uses. SQLite has one for all connections of the process to
+// the file, also after another process has made a new one.
 type logIndex struct {
 	file fs.FileInfo
 	// conns counts the connections. Those that are kept open for ever stay counted.
@@ -19,8 +19,8 @@ type logIndex struct {
 }
 
 var (
-	// indexesMu is held while connections are opened and closed, since SQLite opens the index with the first one and removes it
-	// with the last one.
+	// indexesMu is held while connections are opened and closed, since SQLite opens the index with the first one and
+	// removes it with the last one.
 	indexesMu sync.Mutex
 	indexes   []*logIndex
 )

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// SQLite has one index of the log for all connections of a process. A connection that is opened after another process has made a new
-// index still uses the old one.
+// SQLite has one index of the log for all connections of a process. A connection that is opened after another process
+// has made a new index still uses the old one.
 func TestConnectionsOpenedAfterTheIndexWasReplacedDoNotWrite(t *testing.T) {
 	t.Parallel()
 	for name, reopened := range map[string]func(t *testing.T, store *Store) *Store{

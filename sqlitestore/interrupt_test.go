@@ -7,8 +7,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// SQLite forgets an interrupt that comes when no statement runs. So a statement that was admitted just before its context
-// ended, and begins just after the interrupt, must be interrupted again.
+// SQLite forgets an interrupt that comes when no statement runs. So a statement that was admitted just before its
+// context ended, and begins just after the interrupt, must be interrupted again.
 func TestStatementThatBeginsAfterTheInterruptIsInterrupted(t *testing.T) {
 	t.Parallel()
 	const long = "with recursive n(i) as (select 1 union all select i + 1 from n where i < 30000000) select count(*) from n"

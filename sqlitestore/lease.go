@@ -26,15 +26,16 @@ func (s port) Free(ctx context.Context, node engine.Node, _, unowned bool) (free
 
 func (s port) Counts(ctx context.Context, tenants, names []string) (counts []engine.Want, err error) {
 	var w engine.Want
-	err = each(ctx, s.readers, "desired_counts", []any{list(tenants), list(names)}, []any{&w.Tenant, &w.Name, &w.Leases}, func() error {
-		counts = append(counts, w)
-		return nil
-	})
+	err = each(ctx, s.readers, "desired_counts", []any{list(tenants), list(names)},
+		[]any{&w.Tenant, &w.Name, &w.Leases}, func() error {
+			counts = append(counts, w)
+			return nil
+		})
 	return counts, failed(err, "count leases")
 }
 
-// Claim implements engine.Ownership in one transaction. Batches of dead owners have ended with their processes, or are refused
-// by the fence.
+// Claim implements engine.Ownership in one transaction. Batches of dead owners have ended with their processes, or are
+// refused by the fence.
 func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		ours, err := column[int32](ctx, tx, "claim", node.ID, list(rows))
@@ -52,7 +53,8 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool)
 	return claimed, nil
 }
 
-// AnnounceDrain implements engine.Ownership. No other node takes a share: a standby takes over when this node has ended.
+// AnnounceDrain implements engine.Ownership. No other node takes a share: a standby takes over when this node has
+// ended.
 func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	owner, err := s.livingOwner(ctx, s.readers)
 	if err == nil && owner == node.ID {
@@ -76,8 +78,10 @@ func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) 
 func queryLeases(ctx context.Context, q querier, rows []int32, owner string) (leases []engine.Lease, err error) {
 	var l engine.Lease
 	var passed string
-	results := []any{&l.Row, &l.TenantRow, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Partitions, &l.Share.From, &l.Share.To, &passed, &l.Owner,
-		&l.Epoch, &l.Checkpoint, &l.CrashCount, &l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, micros{&l.FailingSince},
+	results := []any{&l.Row, &l.TenantRow, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Partitions, &l.Share.From,
+		&l.Share.To, &passed, &l.Owner,
+		&l.Epoch, &l.Checkpoint, &l.CrashCount, &l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed,
+		&l.Halted, micros{&l.FailingSince},
 		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands}
 	err = each(ctx, q, "leases", []any{list(rows), owner}, results, func() (err error) {
 		read := l
@@ -100,7 +104,8 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 	var attempts, replays [][]int64
 	for _, a := range advances {
 		if a.Begun.Attempt > 0 {
-			attempts = append(attempts, []int64{int64(a.Lease.Row), a.Lease.Epoch, a.Begun.Position, int64(a.Begun.Attempt)})
+			attempts = append(attempts, []int64{int64(a.Lease.Row),
+				a.Lease.Epoch, a.Begun.Position, int64(a.Begun.Attempt)})
 		}
 		if a.Replaying != 0 {
 			replays = append(replays, []int64{int64(a.Lease.Row), a.Lease.Epoch, a.Replaying})

@@ -30,7 +30,8 @@ func TestRowsThatAFunctionLeavesOpenHoldUpNoOther(t *testing.T) {
 	type use = func(ctx context.Context, tx *sql.Tx) error
 	for name, call := range map[string]func(b *batcher, leave use) error{
 		"handler": func(b *batcher, leave use) error {
-			return b.apply(func(ctx context.Context, tx *sql.Tx, _ []event.Envelope) error { return leave(ctx, tx) }, limit)
+			return b.apply(func(ctx context.Context, tx *sql.Tx, _ []event.Envelope) error { return leave(ctx, tx) },
+				limit)
 		},
 		"transaction": func(b *batcher, leave use) error { return b.store.InTx(testContext(b.t), leave) },
 	} {
@@ -57,7 +58,8 @@ func TestRowsThatAFunctionLeavesOpenHoldUpNoOther(t *testing.T) {
 					t.Error("another row")
 				}
 				_ = rows.Close()
-				until(t, "the connection is closed", func() bool { return b.store.writer.db.Stats().OpenConnections == 1 })
+				until(t, "the connection is closed",
+					func() bool { return b.store.writer.db.Stats().OpenConnections == 1 })
 			})
 		}
 	}

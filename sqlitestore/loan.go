@@ -14,9 +14,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// loan guards the transactions of a connection, which it lends to functions of users. A *sql.Tx cannot be wrapped. So the
-// guard is below it: in the driver's connection, and in SQLite's hooks, which are called at every commit and rollback. Its
-// methods do nothing for a nil loan.
+// loan guards the transactions of a connection, which it lends to functions of users. A *sql.Tx cannot be wrapped. So
+// the guard is below it: in the driver's connection, and in SQLite's hooks, which are called at every commit and
+// rollback. Its methods do nothing for a nil loan.
 type loan struct {
 	phase atomic.Int32
 	// ended reports that the transaction was rolled back while it was lent.
@@ -37,10 +37,11 @@ type lentTx struct {
 	rows map[*lentRows]struct{}
 	// leftRows reports that the function returned without closing its rows.
 	leftRows bool
-	// failed is the error of the last statement that failed while the transaction was lent. cause is that of the statement that
-	// ended the transaction, if that failed.
+	// failed is the error of the last statement that failed while the transaction was lent. cause is that of the
+	// statement that ended the transaction, if that failed.
 	failed, cause error
-	// looked reports that a statement may have changed the file's header. defined reports that one may have changed the schema.
+	// looked reports that a statement may have changed the file's header. defined reports that one may have changed the
+	// schema.
 	looked, defined, noted bool
 	// appending counts the appends that have begun in the transaction and have not ended.
 	appending int
@@ -53,8 +54,8 @@ const (
 	phaseOwn int32 = iota
 	// phaseLent is that of a transaction that a function of the user has. It cannot commit.
 	phaseLent
-	// phaseReturned follows when the function has returned. Only the store's statements are admitted, since the function may
-	// have left goroutines behind.
+	// phaseReturned follows when the function has returned. Only the store's statements are admitted, since the
+	// function may have left goroutines behind.
 	phaseReturned
 	// phaseCommit is that of the commit of a transaction that was lent, and phaseDone follows.
 	phaseCommit
@@ -106,8 +107,8 @@ func (l *loan) takeBack(ctx context.Context) {
 	l.bind(ctx)
 }
 
-// commit commits a transaction that was lent. The goroutines that a function left behind can only end the transaction before
-// or after that.
+// commit commits a transaction that was lent. The goroutines that a function left behind can only end the transaction
+// before or after that.
 func (l *loan) commit() error {
 	if l.ended.Load() {
 		return sql.ErrTxDone
@@ -160,8 +161,8 @@ func (l *loan) closeRows(err error) {
 // ofStore is the key by which the store marks the contexts of its statements.
 type ofStore struct{}
 
-// admit returns the context for a statement, or why it must not run. The transaction's own context interrupts statements, so
-// the driver need not watch it.
+// admit returns the context for a statement, or why it must not run. The transaction's own context interrupts
+// statements, so the driver need not watch it.
 func (l *loan) admit(ctx context.Context) (context.Context, error) {
 	if l == nil {
 		return ctx, nil
@@ -276,8 +277,8 @@ func (l *loan) rolledBack() {
 type loanedTx struct {
 	driver.Tx
 	loan *loan
-	// lent reports that a function of the user has or had the transaction. It, or a goroutine that it left behind, may commit
-	// or roll back at any time.
+	// lent reports that a function of the user has or had the transaction. It, or a goroutine that it left behind, may
+	// commit or roll back at any time.
 	lent bool
 	// done reports that the transaction has ended.
 	done bool

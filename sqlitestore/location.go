@@ -14,13 +14,14 @@ import (
 )
 
 var (
-	// ErrSeveralNames is returned if the file may be used by two names. SQLite keeps the write-ahead log beside the name by
-	// which a file is opened, so two names have two logs, and the file is damaged. These are hard links, a mount of the file
-	// alone, and a file that was renamed while a process had it open. Symbolic links are no further names.
+	// ErrSeveralNames is returned if the file may be used by two names. SQLite keeps the write-ahead log beside the
+	// name by which a file is opened, so two names have two logs, and the file is damaged. These are hard links, a
+	// mount of the file alone, and a file that was renamed while a process had it open. Symbolic links are no further
+	// names.
 	ErrSeveralNames = errors.New("the file may be used by several names")
-	// ErrReplaced is returned by all calls that write, after the file, its write-ahead log (-wal) or the log's index (-shm) was
-	// removed, renamed or replaced. Nothing was written.
-	// To restore a backup, first stop all processes that have the file open.
+	// ErrReplaced is returned by all calls that write, after the file, its write-ahead log (-wal) or the log's index
+	// (-shm) was removed, renamed or replaced. Nothing was written. To restore a backup, first stop all processes that
+	// have the file open.
 	ErrReplaced = errors.New("the file was removed or replaced while it was open")
 )
 
@@ -50,7 +51,8 @@ func oneName(path string, opts Options) error {
 		return fmt.Errorf("count the hard links of %s: %w", path, err)
 	}
 	if links > 1 && !opts.AllowHardLinks {
-		return fmt.Errorf("%s: %w: it has %d hard links; copy it to a new file, or read about Options.AllowHardLinks", path, ErrSeveralNames, links)
+		return fmt.Errorf("%s: %w: it has %d hard links; copy it to a new file, or read about Options.AllowHardLinks",
+			path, ErrSeveralNames, links)
 	}
 	mount, err := isMount(path)
 	if err == nil && mount {
@@ -92,7 +94,8 @@ func (p *location) mark() (err error) {
 	// Some file systems do not distinguish case.
 	err = filelock.Mark(p.handle, identity(folder)+" "+strings.ToLower(filepath.Base(p.path)))
 	if errors.Is(err, filelock.ErrLocked) {
-		return fmt.Errorf("%s: %w: a process has opened it by another name; end that process first", p.path, ErrSeveralNames)
+		return fmt.Errorf("%s: %w: a process has opened it by another name; end that process first", p.path,
+			ErrSeveralNames)
 	}
 	return errors.Join(err, p.tryQueue())
 }
@@ -106,15 +109,16 @@ func (p *location) tryQueue() error {
 	return errors.Join(p.markQueue(queue), filelock.Unmark(queue), queue.Close())
 }
 
-// markQueue marks the file of the queue with the store's file. Together the two marks allow one log for each file, and one file
-// for each log.
+// markQueue marks the file of the queue with the store's file. Together the two marks allow one log for each file, and
+// one file for each log.
 func (p *location) markQueue(queue *os.File) error {
 	if p.handle == nil {
 		return nil
 	}
 	err := filelock.Mark(queue, identity(p.file))
 	if errors.Is(err, filelock.ErrLocked) {
-		return fmt.Errorf("%s: %w: a process uses the previous file, and the log beside it; end that process first", p.path, ErrReplaced)
+		return fmt.Errorf("%s: %w: a process uses the previous file, and the log beside it; end that process first",
+			p.path, ErrReplaced)
 	}
 	return err
 }
@@ -128,7 +132,8 @@ func (p *location) opened() (err error) {
 	return p.check()
 }
 
-// check returns ErrReplaced if another file has the path by now. It returns nil until it is known which file SQLite has opened.
+// check returns ErrReplaced if another file has the path by now. It returns nil until it is known which file SQLite has
+// opened.
 func (p *location) check() error {
 	if p == nil || p.file == nil {
 		return nil
@@ -162,8 +167,8 @@ func (p *location) log() (log logFiles) {
 	return log
 }
 
-// checkLog returns ErrReplaced if the files that a connection has opened as its log are no longer beside the file. Another process
-// would not see what the connection writes, and would overwrite it.
+// checkLog returns ErrReplaced if the files that a connection has opened as its log are no longer beside the file.
+// Another process would not see what the connection writes, and would overwrite it.
 func (p *location) checkLog(opened logFiles) error {
 	for i, suffix := range logSuffixes {
 		if err := unchanged(p.path+suffix, opened[i]); err != nil {

@@ -17,8 +17,8 @@ func identity(info fs.FileInfo) string {
 	return fmt.Sprint(stat.Dev, " ", stat.Ino)
 }
 
-// isMount reports whether a file is mounted alone: its mount is not that of its folder. The device does not tell, since it is that
-// of the file itself. Without /proc it returns false.
+// isMount reports whether a file is mounted alone: its mount is not that of its folder. The device does not tell, since
+// it is that of the file itself. Without /proc it returns false.
 func isMount(path string) (bool, error) {
 	file, err := mountID(path)
 	if err != nil || file == "" {
@@ -28,8 +28,8 @@ func isMount(path string) (bool, error) {
 	return folder != "" && folder != file, err
 }
 
-// mountID returns the number of the mount of a file, or an empty string if the system does not tell. It opens the file by O_PATH, so
-// that closing it releases no locks.
+// mountID returns the number of the mount of a file, or an empty string if the system does not tell. It opens the file
+// by O_PATH, so that closing it releases no locks.
 func mountID(path string) (string, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

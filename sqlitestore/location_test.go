@@ -24,7 +24,8 @@ func TestFileWithSeveralHardLinksIsRefused(t *testing.T) {
 	noError(t, os.Link(path, second))
 	before := contents(t, filepath.Dir(second))
 	for _, name := range []string{path, second, linkTo(t, second)} {
-		if _, err := Open(testContext(t), name, Options{}); !errors.Is(err, ErrSeveralNames) || !strings.Contains(err.Error(), "it has 2 hard links") {
+		if _, err := Open(testContext(t), name, Options{}); !errors.Is(err, ErrSeveralNames) ||
+			!strings.Contains(err.Error(), "it has 2 hard links") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -133,7 +134,8 @@ func TestFileWhoseLogIsRemovedTakesNoMoreWrites(t *testing.T) {
 				if _, err := Open(testContext(t), store.path, Options{}); !errors.Is(err, ErrReplaced) {
 					t.Errorf("open: %v", err)
 				}
-				if found := must(Diagnose(testContext(t), store.path, Options{}))(t); len(found) != 1 || !strings.Contains(found[0].Advice, "end all processes") {
+				if found := must(Diagnose(testContext(t), store.path, Options{}))(t); len(found) != 1 ||
+					!strings.Contains(found[0].Advice, "end all processes") {
 					t.Errorf("found %+v", found)
 				}
 			}
@@ -179,7 +181,8 @@ func TestBackupIsNotOpenedWithTheLogOfTheFileBefore(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	content := must(os.ReadFile(backup))(t)
 	noError(t, os.Rename(backup, store.path))
-	if _, err := Open(testContext(t), store.path, Options{}); !errors.Is(err, ErrReplaced) || !strings.Contains(err.Error(), "previous file") {
+	if _, err := Open(testContext(t), store.path, Options{}); !errors.Is(err, ErrReplaced) ||
+		!strings.Contains(err.Error(), "previous file") {
 		t.Errorf("error %v", err)
 	}
 	if got := must(os.ReadFile(store.path))(t); !slices.Equal(got, content) {
@@ -187,12 +190,14 @@ func TestBackupIsNotOpenedWithTheLogOfTheFileBefore(t *testing.T) {
 	}
 }
 
-// childReopens appends while another store of this process opens and closes the same file. The process has the locks of POSIX,
-// so closing any handle of the file except by SQLite would release them. It prints how many events a fresh process sees.
+// childReopens appends while another store of this process opens and closes the same file. The process has the locks of
+// POSIX, so closing any handle of the file except by SQLite would release them. It prints how many events a fresh
+// process sees.
 func childReopens(path string) error {
 	ctx := context.Background()
 	var n int
-	if err := visited(filepath.Join(filepath.Dir(path), "other.db"), "select count(*) from sqlite_schema", &n); err != nil {
+	if err := visited(filepath.Join(filepath.Dir(path), "other.db"), "select count(*) from sqlite_schema",
+		&n); err != nil {
 		return err
 	}
 	store, err := Open(ctx, path, Options{})

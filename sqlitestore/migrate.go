@@ -19,13 +19,13 @@ var (
 	ErrSchemaTooNew = migration.ErrTooNew
 )
 
-// Migrate brings the file to this program's version, and creates DefaultTenant. Each migration is a separate transaction,
-// and any number of processes may migrate at once. Migrate never goes back to an older version. It accepts a schema that is
-// one version newer, so that an old and a new program can run side by side during a deployment. For still newer schemas it
-// returns ErrSchemaTooNew.
+// Migrate brings the file to this program's version, and creates DefaultTenant. Each migration is a separate
+// transaction, and any number of processes may migrate at once. Migrate never goes back to an older version. It accepts
+// a schema that is one version newer, so that an old and a new program can run side by side during a deployment. For
+// still newer schemas it returns ErrSchemaTooNew.
 //
-// A new file must be migrated before other tables are created in it. The header's fields application_id and user_version
-// belong to the store.
+// A new file must be migrated before other tables are created in it. The header's fields application_id and
+// user_version belong to the store.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrate(ctx, ownMigrations)
 }
@@ -91,7 +91,8 @@ func (s *Store) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.St
 
 // setHeader sets a field of the file's header. Such a statement has no parameters.
 func setHeader(ctx context.Context, tx *sql.Tx, statement, placeholder string, value int64) error {
-	_, err := tx.ExecContext(ctx, strings.ReplaceAll(queries.Text(statement), placeholder, strconv.FormatInt(value, 10)))
+	_, err := tx.ExecContext(ctx, strings.ReplaceAll(queries.Text(statement),
+		placeholder, strconv.FormatInt(value, 10)))
 	return err
 }
 
@@ -131,5 +132,6 @@ func (s *Store) ready(ctx context.Context) error {
 // SchemaVersions implements engine.Health. All tenants have the tables of the file.
 func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
 	version, err := schemaVersion(ctx, s.readers)
-	return engine.SchemaVersions{Found: int(version), Newest: len(ownMigrations)}, failed(err, "compare the versions of the schema")
+	return engine.SchemaVersions{Found: int(version), Newest: len(ownMigrations)},
+		failed(err, "compare the versions of the schema")
 }

@@ -33,7 +33,9 @@ func newModel() *model {
 }
 
 func (m *model) clone() *model {
-	return &model{head: m.head, versions: maps.Clone(m.versions), streams: slices.Clone(m.streams), keys: maps.Clone(m.keys)}
+	return &model{
+		head: m.head, versions: maps.Clone(m.versions), streams: slices.Clone(m.streams), keys: maps.Clone(m.keys),
+	}
 }
 
 func (m *model) append(stream string, expected event.Expected, n int) (event.Appended, error) {
@@ -90,7 +92,8 @@ type request struct {
 }
 
 func drawRequest(t *rapid.T, models []*model) request {
-	r := request{tenant: rapid.IntRange(0, len(models)-1).Draw(t, "tenant"), stream: rapid.SampledFrom([]string{"a", "b", "ü"}).Draw(t, "stream"),
+	r := request{tenant: rapid.IntRange(0, len(models)-1).Draw(t, "tenant"),
+		stream: rapid.SampledFrom([]string{"a", "b", "ü"}).Draw(t, "stream"),
 		events: rapid.IntRange(1, 3).Draw(t, "events")}
 	switch rapid.IntRange(0, 3).Draw(t, "expected") {
 	case 0:

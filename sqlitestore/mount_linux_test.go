@@ -23,7 +23,8 @@ func childMounts(path string) error {
 		return err
 	}
 	from := filepath.Join(filepath.Dir(path), "data")
-	if err := errors.Join(syscall.Mount(from, folder, "", syscall.MS_BIND, ""), syscall.Mount(filepath.Join(from, "store.db"), alone, "", syscall.MS_BIND, "")); err != nil {
+	if err := errors.Join(syscall.Mount(from, folder, "", syscall.MS_BIND, ""),
+		syscall.Mount(filepath.Join(from, "store.db"), alone, "", syscall.MS_BIND, "")); err != nil {
 		return err
 	}
 	for _, name := range []string{filepath.Join(folder, "store.db"), alone} {
@@ -52,11 +53,13 @@ func TestFileThatIsMountedAloneIsRefused(t *testing.T) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	var exited *exec.ExitError
-	if errors.Is(err, syscall.EPERM) || errors.As(err, &exited) && strings.Contains(said.String(), syscall.EPERM.Error()) {
+	if errors.Is(err, syscall.EPERM) || errors.As(err, &exited) &&
+		strings.Contains(said.String(), syscall.EPERM.Error()) {
 		t.Skip("this user must not mount files")
 	}
 	folder, alone, _ := strings.Cut(string(out), "\n")
-	if err != nil || folder != "false <nil>" || !strings.HasPrefix(alone, "true ") || !strings.Contains(alone, "mount its folder") {
+	if err != nil || folder != "false <nil>" || !strings.HasPrefix(alone, "true ") ||
+		!strings.Contains(alone, "mount its folder") {
 		t.Errorf("by the folder %q, alone %q, %v: %s", folder, alone, err, said.String())
 	}
 }

@@ -10,8 +10,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// ErrMoved is returned by all calls that write, and by Migrate, if an earlier version of this library has copied the whole file to
-// PostgreSQL. That version has closed the file by triggers, and storecopy.Reopen of that version opens it again. Nothing was written.
+// ErrMoved is returned by all calls that write, and by Migrate, if an earlier version of this library has copied the
+// whole file to PostgreSQL. That version has closed the file by triggers, and storecopy.Reopen of that version opens it
+// again. Nothing was written.
 var ErrMoved = errors.New("the store was moved")
 
 // closedPrefix begins the message of those triggers. The name of the other store follows.
@@ -34,7 +35,8 @@ func movedTo(ctx context.Context, q querier) error {
 	return err
 }
 
-// moved adds ErrMoved to an error by which a trigger of the earlier version reports a write. Other errors are returned unchanged.
+// moved adds ErrMoved to an error by which a trigger of the earlier version reports a write. Other errors are returned
+// unchanged.
 func moved(err error) error {
 	var failed *sqlite.Error
 	if errors.As(err, &failed) && failed.Code() == sqlite3.SQLITE_CONSTRAINT_TRIGGER {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 )
 
-// keptNotices is the number of notices that the table keeps. The owner of the file reads them within noticeInterval. If it
-// was frozen, it may miss some, and finds what they announced when it reads its leases.
+// keptNotices is the number of notices that the table keeps. The owner of the file reads them within noticeInterval. If
+// it was frozen, it may miss some, and finds what they announced when it reads its leases.
 const keptNotices = 10_000
 
 // announce sends a notice about leases to the node that owns the file, in this process or another, when the transaction
@@ -26,8 +26,8 @@ func (s *Store) announce(ctx context.Context, tx *sql.Tx, n engine.Notice) error
 type sessions struct {
 	mu   sync.Mutex
 	open map[*nodeSession]bool
-	// announced reports that the transaction of the writer has announced something. It belongs to the holder of the writer's
-	// turn.
+	// announced reports that the transaction of the writer has announced something. It belongs to the holder of the
+	// writer's turn.
 	announced bool
 }
 
@@ -59,12 +59,14 @@ func (s *sessions) wake() {
 }
 
 // noticesAfter returns the notices after a number, and the number of the last one.
-func (s *Store) noticesAfter(ctx context.Context, q querier, number int64) (notices []engine.Notice, last int64, err error) {
+func (s *Store) noticesAfter(ctx context.Context, q querier,
+	number int64) (notices []engine.Notice, last int64, err error) {
 	n := engine.Notice{Control: true}
 	last = number
-	err = each(ctx, q, "new_notices", []any{number}, []any{&last, &n.Tenant, &n.Row, &n.Commanded, &n.Nodes, &n.Operations}, func() error {
-		notices = append(notices, n)
-		return nil
-	})
+	err = each(ctx, q, "new_notices", []any{number},
+		[]any{&last, &n.Tenant, &n.Row, &n.Commanded, &n.Nodes, &n.Operations}, func() error {
+			notices = append(notices, n)
+			return nil
+		})
 	return notices, last, err
 }

@@ -33,11 +33,15 @@ func TestNodeTakesTheNextOperationIfTheFirstHasEnded(t *testing.T) {
 	ensured(t, s, node.Projections...)
 	var numbers []int64
 	for _, name := range node.Projections {
-		o := engine.NewOperation{ID: projection.ID{Tenant: projection.DefaultTenant, Name: name}, Kind: engine.OperationRebuild, Holds: []string{name}}
+		o := engine.NewOperation{
+			ID: projection.ID{Tenant: projection.DefaultTenant, Name: name}, Kind: engine.OperationRebuild,
+			Holds: []string{name},
+		}
 		numbers = append(numbers, must(s.plane().InsertOperation(ctx, o))(t))
 	}
 	cancel := func() { noError(t, s.plane().CancelOperation(ctx, projection.ID{Name: "p"})) }
-	if o := must(control.On(afterView{s.port(), cancel}).TakeOperation(ctx, node, nil))(t); o == nil || o.Number != numbers[1] {
+	if o := must(control.On(afterView{s.port(), cancel}).TakeOperation(ctx, node, nil))(t); o == nil ||
+		o.Number != numbers[1] {
 		t.Errorf("took %v, want operation %d", o, numbers[1])
 	}
 }

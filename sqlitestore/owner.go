@@ -7,9 +7,9 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore/internal/ownerlock"
 )
 
-// livingOwner returns the id of the node that owns the file, and "" if none does. A lease has a living owner if its owner
-// is that node. In a transaction that writes, this holds until the commit: a node that takes over the file writes its id
-// first.
+// livingOwner returns the id of the node that owns the file, and "" if none does. A lease has a living owner if its
+// owner is that node. In a transaction that writes, this holds until the commit: a node that takes over the file writes
+// its id first.
 func (s *Store) livingOwner(ctx context.Context, q querier) (string, error) {
 	id, _, err := s.lastOwner(ctx, q)
 	return id, err

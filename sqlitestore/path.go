@@ -14,15 +14,16 @@ import (
 // longestChain is how many symbolic links may follow each other. Linux follows as many.
 const longestChain = 40
 
-// resolvePath returns the absolute path of a store's file, without symbolic links. SQLite, its log, and the files beside the
-// store's file use that path alone, so all names of the file lead to the same files. The file need not exist, but its folder
-// must. SQLite would not take some of the refused paths for files.
+// resolvePath returns the absolute path of a store's file, without symbolic links. SQLite, its log, and the files
+// beside the store's file use that path alone, so all names of the file lead to the same files. The file need not
+// exist, but its folder must. SQLite would not take some of the refused paths for files.
 func resolvePath(path string) (string, error) {
 	switch {
 	case path == "":
 		return "", errors.New("the path must not be empty")
 	case strings.HasPrefix(path, ":memory:"), strings.HasPrefix(path, "file:"):
-		return "", fmt.Errorf("the path must be that of a file, without a scheme or parameters: %s", excerpt.Quoted(path))
+		return "", fmt.Errorf("the path must be that of a file, without a scheme or parameters: %s",
+			excerpt.Quoted(path))
 	case strings.IndexByte(path, 0) >= 0:
 		return "", fmt.Errorf("the path must not contain NUL: %s", excerpt.Quoted(path))
 	}
@@ -59,8 +60,8 @@ func resolvePath(path string) (string, error) {
 	return "", fmt.Errorf("%s: more than %d symbolic links follow each other", path, longestChain)
 }
 
-// followLinks returns the path of an existing file without symbolic links. Links of Linux below /proc may lead to another file
-// than the path that they show. Then SQLite would use the wrong file, so this is an error.
+// followLinks returns the path of an existing file without symbolic links. Links of Linux below /proc may lead to
+// another file than the path that they show. Then SQLite would use the wrong file, so this is an error.
 func followLinks(path string) (string, error) {
 	named, err := os.Stat(path) // first, since another process may create the file meanwhile
 	if err != nil {

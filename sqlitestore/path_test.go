@@ -38,8 +38,9 @@ func TestPathIsResolvedAsTheSystemDoes(t *testing.T) {
 		noError(t, os.MkdirAll(at(name), 0o700))
 	}
 	for link, target := range map[string]string{
-		"folder": "real/deep", "chain": "folder", "dangling.db": "real/new.db", "twice.db": at("dangling.db"), "work/up.db": "../real/new.db",
-		"loop.db": "loop.db", "lost.db": "missing/new.db",
+		"folder": "real/deep", "chain": "folder", "dangling.db": "real/new.db", "twice.db": at("dangling.db"),
+		"work/up.db": "../real/new.db",
+		"loop.db":    "loop.db", "lost.db": "missing/new.db",
 	} {
 		noError(t, os.Symlink(target, at(link)))
 	}
@@ -47,15 +48,18 @@ func TestPathIsResolvedAsTheSystemDoes(t *testing.T) {
 	t.Chdir(at("work"))
 	for path, want := range map[string]string{
 		at("real/there.db"): "real/there.db", at("real/new.db"): "real/new.db", at("chain/new.db"): "real/deep/new.db",
-		at("folder/../there.db"): "real/there.db", at("folder/../new.db"): "real/new.db", at("dangling.db"): "real/new.db",
-		at("twice.db"): "real/new.db", "up.db": "real/new.db", "new.db": "work/new.db", "../folder/../new.db": "real/new.db",
+		at("folder/../there.db"): "real/there.db", at("folder/../new.db"): "real/new.db",
+		at("dangling.db"): "real/new.db",
+		at("twice.db"):    "real/new.db", "up.db": "real/new.db", "new.db": "work/new.db",
+		"../folder/../new.db": "real/new.db",
 	} {
 		if got, err := resolvePath(path); err != nil || got != at(want) {
 			t.Errorf("%s: %s, %v, want %s", path, got, err, want)
 		}
 	}
 	for path, says := range map[string]string{
-		at("loop.db"): "too many", at("lost.db"): "the file's folder", at("missing/new.db"): "the file's folder", at("real/there.db/new.db"): "not a directory",
+		at("loop.db"): "too many", at("lost.db"): "the file's folder", at("missing/new.db"): "the file's folder",
+		at("real/there.db/new.db"): "not a directory",
 	} {
 		if got, err := resolvePath(path); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %s, error %v, want one with %q", path, got, err, says)
@@ -76,7 +80,8 @@ func TestLinkThatDoesNotShowItsFileIsRefused(t *testing.T) {
 		t.Errorf("%s, %v, want %s", got, err, path)
 	}
 	noError(t, os.Remove(path))
-	if _, err := Open(testContext(t), shown, Options{}); err == nil || !strings.Contains(err.Error(), "use the path of the file itself") {
+	if _, err := Open(testContext(t), shown, Options{}); err == nil ||
+		!strings.Contains(err.Error(), "use the path of the file itself") {
 		t.Errorf("error %v", err)
 	}
 	if left := names(t, path); len(left) != 0 {

@@ -43,7 +43,8 @@ func (s port) Connections() int { return 1 + s.opts.Readers }
 // them.
 func (s port) DefaultBatches() int { return 1 }
 
-// ConnectionWaits implements engine.Database. It counts waits for the file's writer and for readers, within this process.
+// ConnectionWaits implements engine.Database. It counts waits for the file's writer and for readers, within this
+// process.
 func (s port) EventTypes() *upcast.Graph { return s.opts.Types.Engine() }
 
 func (s port) ConnectionWaits() engine.ConnectionWaits {

@@ -102,7 +102,8 @@ func (h *history) compare(found *history, at int) (lost, err error) {
 	for where, want := range h.events {
 		got, ok := found.events[where]
 		if !ok && want.after <= at {
-			lost = fmt.Errorf("event %d of %s is lost: it was there after operation %d", where.position, where.tenant, want.after)
+			lost = fmt.Errorf("event %d of %s is lost: it was there after operation %d", where.position, where.tenant,
+				want.after)
 		}
 		want.after = 0
 		if ok && got != want {
@@ -146,7 +147,9 @@ func (w *workload) appendSome(ctx context.Context, random *rand.Rand, tenants []
 func (w *workload) appendTo(ctx context.Context, tenant *Tenant, stream, id string, n int, padding string) error {
 	events := make([]event.Event, n)
 	for i := range events {
-		events[i] = event.Event{Type: "T", Body: fmt.Appendf(nil, `{"n":[%d,%d],"id":%q,"padding":%q}`, i, n, id, padding)}
+		events[i] = event.Event{
+			Type: "T", Body: fmt.Appendf(nil, `{"n":[%d,%d],"id":%q,"padding":%q}`, i, n, id, padding),
+		}
 	}
 	expected := event.Any
 	if id > "5" { // about half of them
@@ -176,7 +179,8 @@ func (w *workload) saw(tenant string, position int64, e appendedEvent) error {
 // createModel creates the read model of the projection "model".
 func (w *workload) createModel(ctx context.Context) error {
 	return w.store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, "create table if not exists model (tenant text, position integer, body text, primary key (tenant, position))")
+		_, err := tx.ExecContext(ctx,
+			"create table if not exists model (tenant text, position integer, body text, primary key (tenant, position))")
 		return err
 	})
 }
@@ -200,21 +204,25 @@ func (w *workload) model(ctx context.Context, tx *sql.Tx, events []event.Envelop
 		if err := w.saw(id.Tenant, e.Position, appendedEvent{0, e.Stream, e.Version, string(e.Body)}); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, "insert into model values (?, ?, ?)", id.Tenant, e.Position, e.Body); err != nil {
+		if _, err := tx.ExecContext(ctx, "insert into model values (?, ?, ?)", id.Tenant, e.Position,
+			e.Body); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkModel returns an error unless the read model has the events up to the checkpoint, and no other, and nothing is parked.
+// checkModel returns an error unless the read model has the events up to the checkpoint, and no other, and nothing is
+// parked.
 func checkModel(ctx context.Context, store *Store, h *history) error {
-	if tables, err := texts(store, "select name from sqlite_schema where name = 'model'"); err != nil || len(tables) == 0 {
+	if tables, err := texts(store, "select name from sqlite_schema where name = 'model'"); err != nil ||
+		len(tables) == 0 {
 		return err
 	}
 	for name, head := range h.heads {
 		var rows, last, checkpoint, parked int64
-		err := store.DB().QueryRowContext(ctx, `select count(*), coalesce(max(m.position), 0), (select count(*) from millrace_dead_letters),
+		err := store.DB().QueryRowContext(ctx,
+			`select count(*), coalesce(max(m.position), 0), (select count(*) from millrace_dead_letters),
 			coalesce((select l.checkpoint from millrace_leases l join millrace_projections p using (id) join millrace_tenants t on t.id = p.tenant where t.name = ?1), 0)
 			from model m where m.tenant = ?1`, name).Scan(&rows, &last, &parked, &checkpoint)
 		if err != nil || rows != checkpoint || last != checkpoint || checkpoint > head || parked != 0 {
@@ -236,7 +244,8 @@ func checkModel(ctx context.Context, store *Store, h *history) error {
 
 // maintain does what administrators and other processes do, until finished ends.
 func (w *workload) maintain(ctx, finished context.Context) error {
-	other, err := openDB(dsn(w.path, "_pragma=busy_timeout(10000)", "_pragma=synchronous("+w.synchronous+")"), nil, false)
+	other, err := openDB(dsn(w.path, "_pragma=busy_timeout(10000)", "_pragma=synchronous("+w.synchronous+")"), nil,
+		false)
 	if err != nil {
 		return err
 	}

@@ -43,7 +43,9 @@ type powerTest struct {
 }
 
 func newPowerTest(synchronous string, seed uint64) *powerTest {
-	p := &powerTest{synchronous: synchronous, cuts: *powerCuts, random: rand.New(rand.NewPCG(seed, 1)), met: make(map[string]int)}
+	p := &powerTest{
+		synchronous: synchronous, cuts: *powerCuts, random: rand.New(rand.NewPCG(seed, 1)), met: make(map[string]int),
+	}
 	if synchronous == "NORMAL" {
 		p.options.Synchronous = SynchronousNormal
 	}
@@ -60,8 +62,8 @@ func choices(t *testing.T) uint64 {
 // durable reports whether an answered append must survive.
 func (p *powerTest) durable() bool { return p.synchronous == "FULL" }
 
-// run makes the power losses and returns the first error. Each run of the store begins with the files that a power loss of
-// the run before left, so that the power also fails while the store recovers.
+// run makes the power losses and returns the first error. Each run of the store begins with the files that a power loss
+// of the run before left, so that the power also fails while the store recovers.
 func (p *powerTest) run(t *testing.T) error {
 	t.Helper()
 	var folder string
@@ -84,7 +86,8 @@ func (p *powerTest) run(t *testing.T) error {
 			cut := build()
 			found, err := p.check(t, cut, recorded.history, at)
 			if err != nil {
-				return fmt.Errorf("power loss %d, after operation %d of %d (%s): %w", cuts, at, recorded.disk.Len(), last(recorded.disk, at), err)
+				return fmt.Errorf("power loss %d, after operation %d of %d (%s): %w", cuts, at, recorded.disk.Len(),
+					last(recorded.disk, at), err)
 			}
 			noError(t, os.RemoveAll(cut))
 			if i == next {
@@ -96,8 +99,8 @@ func (p *powerTest) run(t *testing.T) error {
 	return nil
 }
 
-// newFolder returns a folder without symbolic links in its path. It is in memory if possible, since only the recorded syncs
-// count.
+// newFolder returns a folder without symbolic links in its path. It is in memory if possible, since only the recorded
+// syncs count.
 func newFolder(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("/dev/shm", "millrace-")
@@ -108,9 +111,9 @@ func newFolder(t *testing.T) string {
 	return folder
 }
 
-// choose returns the number of operations before power loss i of a record. The first ones follow one operation of each kind,
-// since most are writes to the write-ahead log. Of the others, half are among the first operations, which recover from the
-// power loss before.
+// choose returns the number of operations before power loss i of a record. The first ones follow one operation of each
+// kind, since most are writes to the write-ahead log. Of the others, half are among the first operations, which recover
+// from the power loss before.
 func (p *powerTest) choose(disk *powerloss.Disk, i int) int {
 	n := disk.Len()
 	kinds := make(map[string][]int)
@@ -150,7 +153,8 @@ func (p *powerTest) check(t *testing.T, folder string, h *history, at int) (_ *h
 		return nil, err
 	}
 	var integrity string
-	if err := store.DB().QueryRowContext(ctx, "pragma integrity_check").Scan(&integrity); err != nil || integrity != "ok" {
+	if err := store.DB().QueryRowContext(ctx, "pragma integrity_check").Scan(&integrity); err != nil ||
+		integrity != "ok" {
 		return nil, fmt.Errorf("integrity check: %s, %w", integrity, err)
 	}
 	found := &history{}
@@ -202,8 +206,10 @@ func TestPowerLossLosesNoAnsweredAppend(t *testing.T) {
 	noError(t, p.run(t))
 	t.Logf("the power failed after %v", p.met)
 	for _, o := range []string{
-		"create store.db", "write store.db", "truncate store.db", "sync store.db", "write store.db-journal", "delete store.db-journal", "sync folder store.db-journal",
-		"create store.db-wal", "write store.db-wal", "sync store.db-wal", "sync folder store.db-wal", "delete store.db-wal", "a batch",
+		"create store.db", "write store.db", "truncate store.db", "sync store.db", "write store.db-journal",
+		"delete store.db-journal", "sync folder store.db-journal",
+		"create store.db-wal", "write store.db-wal", "sync store.db-wal", "sync folder store.db-wal",
+		"delete store.db-wal", "a batch",
 	} {
 		if p.met[o] == 0 && *powerCuts >= leastCuts {
 			t.Errorf("the power never failed after %s", o)

@@ -11,12 +11,12 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// probeBytes is the size of the file that a probe writes. A commit would succeed on a full disk while the write-ahead log has
-// room.
+// probeBytes is the size of the file that a probe writes. A commit would succeed on a full disk while the write-ahead
+// log has room.
 const probeBytes = 512 << 10
 
-// Probe implements engine.Health. It writes to the file over a connection of its own, and to another file in its folder. A
-// transaction in progress is no error: the file can be written to.
+// Probe implements engine.Health. It writes to the file over a connection of its own, and to another file in its
+// folder. A transaction in progress is no error: the file can be written to.
 func (s port) Probe(ctx context.Context) error {
 	err := s.probeSpace()
 	if err == nil {

@@ -21,14 +21,15 @@ const (
 // queueSuffix is the suffix of the lock file of the queue, beside the store's file.
 const queueSuffix = "-queue"
 
-// fileQueue makes the processes that write to a file take turns. SQLite's lock has no queue: a process that runs transactions
-// without a pause gets the lock again before another process looks for it. So each process takes the lock of the queue first,
-// and holds it while it waits for SQLite's lock. A process that has ended a transaction cannot take the lock of the queue
-// until the waiting process has begun. In each process only the holder of the writer's turn uses the queue.
+// fileQueue makes the processes that write to a file take turns. SQLite's lock has no queue: a process that runs
+// transactions without a pause gets the lock again before another process looks for it. So each process takes the lock
+// of the queue first, and holds it while it waits for SQLite's lock. A process that has ended a transaction cannot take
+// the lock of the queue until the waiting process has begun. In each process only the holder of the writer's turn uses
+// the queue.
 type fileQueue struct {
 	file *os.File
-	// stuck reports whether the last wait took too long. Then transactions do not wait in the queue until its lock is free
-	// again.
+	// stuck reports whether the last wait took too long. Then transactions do not wait in the queue until its lock is
+	// free again.
 	stuck bool
 }
 

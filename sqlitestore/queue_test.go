@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/sqlitestore/internal/filelock"
 )
 
-// TestAppendOfAnotherProcessWaitsForFewTransactions appends through another store, as another process does, while one appends
-// without a pause.
+// TestAppendOfAnotherProcessWaitsForFewTransactions appends through another store, as another process does, while one
+// appends without a pause.
 func TestAppendOfAnotherProcessWaitsForFewTransactions(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -53,7 +53,8 @@ func TestAppendOfAnotherProcessWaitsForFewTransactions(t *testing.T) {
 	}
 }
 
-// TestFrozenProcessInTheQueueStopsNoOther holds the lock of the queue, as a process does that was stopped while it waited.
+// TestFrozenProcessInTheQueueStopsNoOther holds the lock of the queue, as a process does that was stopped while it
+// waited.
 func TestFrozenProcessInTheQueueStopsNoOther(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

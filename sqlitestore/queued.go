@@ -14,19 +14,20 @@ import (
 	"github.com/millrace-go/millrace/internal/queued"
 )
 
-// Queue takes the statements of a handler that only writes: see Queued. It is the type of pgstore.Queue, which documents its methods. So
-// one function may serve both stores.
+// Queue takes the statements of a handler that only writes: see Queued. It is the type of pgstore.Queue, which
+// documents its methods. So one function may serve both stores.
 type Queue = queued.Queue
 
-// Queued makes a Handler of a function that only writes, and reads nothing from the database, for all events of a batch, in global
-// order. The function queues its statements, and has no transaction. While it runs, others may write to the file. Everything else is as
-// for Batch.
+// Queued makes a Handler of a function that only writes, and reads nothing from the database, for all events of a
+// batch, in global order. The function queues its statements, and has no transaction. While it runs, others may write
+// to the file. Everything else is as for Batch.
 //
-// Arguments are those of database/sql. A json.RawMessage, a map, a struct, and a slice of other elements than bytes are passed as JSON.
+// Arguments are those of database/sql. A json.RawMessage, a map, a struct, and a slice of other elements than bytes are
+// passed as JSON.
 //
-// Queue.At ties a statement to its event. If it fails, the event is tried alone at once. Queue.Expect makes a statement fail if it
-// changes another number of rows. Within the function, methods of the store that write return projection.ErrWithinTx, and those that
-// read return projection.ErrQueuedRead.
+// Queue.At ties a statement to its event. If it fails, the event is tried alone at once. Queue.Expect makes a statement
+// fail if it changes another number of rows. Within the function, methods of the store that write return
+// projection.ErrWithinTx, and those that read return projection.ErrQueuedRead.
 func Queued(f func(ctx context.Context, q Queue, events []event.Envelope) error) Handler {
 	return Handler{engine.HandleQueue(queues, f)}
 }
@@ -37,12 +38,14 @@ func QueuedEach(f func(ctx context.Context, q Queue, e event.Envelope) error) Ha
 }
 
 // OnQueued is QueuedEach for the events of type T.EventType, with their bodies decoded. The options are those of On.
-func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error, options ...event.DecodeOption) Handler {
+func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error,
+	options ...event.DecodeOption) Handler {
 	return Handler{engine.HandleQueueType(queues, f, options...)}
 }
 
 // OnQueuedBatch is OnQueued for all events of a batch.
-func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error, options ...event.DecodeOption) Handler {
+func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error,
+	options ...event.DecodeOption) Handler {
 	return Handler{engine.HandleQueueTypeBatch(queues, f, options...)}
 }
 

@@ -22,7 +22,8 @@ type queueFunc = func(ctx context.Context, q Queue, events []event.Envelope) err
 func (b *batcher) queue(f queueFunc, timeout time.Duration) error {
 	b.t.Helper()
 	batch := b.pending(1000)
-	err := b.store.port().Apply(Queued(f).Engine(), engine.ApplyOptions{Timeout: timeout})(testContext(b.t), b.lease, batch)
+	err := b.store.port().Apply(Queued(f).Engine(), engine.ApplyOptions{Timeout: timeout})(testContext(b.t), b.lease,
+		batch)
 	if err == nil {
 		b.lease.Checkpoint = batch.To
 	}
@@ -107,19 +108,25 @@ func TestQueuedStatementThatFailsNamesItsEvent(t *testing.T) {
 		f     queueFunc
 	}{
 		"constraint": {engine.HandlerFault, "NOT NULL", queuesToo("insert into model (position) values (null)")},
-		"function":   {engine.HandlerFault, "malformed JSON", queuesToo("insert into model (position) values (json($1))", "{")},
-		"syntax":     {engine.HandlerFault, "syntax error", queuesToo("insert nothing")},
-		"no table":   {engine.MissingObject, "absent", queuesToo("insert into absent values (1)")},
-		"too long":   {engine.HandlerFault, "timeout passed", queuesToo(steps)},
-		"argument":   {engine.HandlerFault, "argument 1", queuesToo("insert into model (position) values ($1)", make(chan int))},
-		"commit":     {engine.HandlerFault, "commit refused", queuesToo("commit")},
-		"rows": {engine.HandlerFault, "changed 0 rows, 1 expected", func(ctx context.Context, q Queue, events []event.Envelope) error {
-			q.At(events[1]).Expect(1).Exec("update model set position = 1 where position = -1")
-			return queueRecords(ctx, q, events)
-		}},
-		"error of the handler": {engine.HandlerFault, "EOF", func(ctx context.Context, q Queue, events []event.Envelope) error {
-			return errors.Join(queueRecords(ctx, q, events), projection.At(events[1].Position, io.EOF))
-		}},
+		"function": {
+			engine.HandlerFault, "malformed JSON", queuesToo("insert into model (position) values (json($1))", "{"),
+		},
+		"syntax":   {engine.HandlerFault, "syntax error", queuesToo("insert nothing")},
+		"no table": {engine.MissingObject, "absent", queuesToo("insert into absent values (1)")},
+		"too long": {engine.HandlerFault, "timeout passed", queuesToo(steps)},
+		"argument": {
+			engine.HandlerFault, "argument 1", queuesToo("insert into model (position) values ($1)", make(chan int)),
+		},
+		"commit": {engine.HandlerFault, "commit refused", queuesToo("commit")},
+		"rows": {engine.HandlerFault, "changed 0 rows, 1 expected",
+			func(ctx context.Context, q Queue, events []event.Envelope) error {
+				q.At(events[1]).Expect(1).Exec("update model set position = 1 where position = -1")
+				return queueRecords(ctx, q, events)
+			}},
+		"error of the handler": {engine.HandlerFault, "EOF",
+			func(ctx context.Context, q Queue, events []event.Envelope) error {
+				return errors.Join(queueRecords(ctx, q, events), projection.At(events[1].Position, io.EOF))
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -174,7 +181,8 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotWriteItself(t *testing.T) {
 	var kept Queue
 	fault = faultOf(t, b.queue(func(ctx context.Context, q Queue, _ []event.Envelope) error {
 		kept = q
-		if err := b.store.InTx(ctx, func(context.Context, *sql.Tx) error { return nil }); !errors.Is(err, projection.ErrWithinTx) {
+		if err := b.store.InTx(ctx, func(context.Context, *sql.Tx) error { return nil }); !errors.Is(err,
+			projection.ErrWithinTx) {
 			t.Error(err)
 		}
 		_, err := b.store.Append(ctx, "s", event.Any, someEvents(1)...)
@@ -202,7 +210,8 @@ func TestQueuedHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		<-release
 		return queueRecords(ctx, q, events)
 	}, short))
-	if fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrAbandoned) || !errors.Is(fault, projection.ErrTimeout) {
+	if fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrAbandoned) ||
+		!errors.Is(fault, projection.ErrTimeout) {
 		t.Error(fault)
 	}
 	if n := b.store.port().Abandoned(); n != 1 {
@@ -223,13 +232,16 @@ func TestQueuedArgumentsAreEncodedAtOnce(t *testing.T) {
 	type point struct{ X int }
 	noError(t, b.queue(func(ctx context.Context, q Queue, events []event.Envelope) error {
 		raw, list, body, at := []byte{0, 1, 255}, []string{"a", `b"c`}, map[string]any{"a": 1}, &point{7}
-		q.Exec("insert into kinds values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $named, $11, $12)", int8(-3), 1.5, true, when, raw, body, list, id,
+		q.Exec("insert into kinds values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $named, $11, $12)", int8(-3), 1.5,
+			true, when, raw, body, list, id,
 			(*string)(nil), text("x"), at, events[0].Body, sql.Named("named", text("y")))
 		raw[0], list[0], body["a"], at.X = 9, "changed", 2, 8
 		return nil
 	}, limit))
-	want := `-3|1.5|1|2026-01-02 03:04:05.000006+00:00|0001FF|{"a":1}|["a","b\"c"]|` + id.String() + `|none|x|y|{"X":7}|0|text`
-	got := one[string](t, b.store, `select concat_ws('|', n, f, b, t, hex(raw), j, list, id, coalesce(none, 'none'), own, named, pointer, body ->> '$', typeof(body)) from kinds`)
+	want := `-3|1.5|1|2026-01-02 03:04:05.000006+00:00|0001FF|{"a":1}|["a","b\"c"]|` + id.String() +
+		`|none|x|y|{"X":7}|0|text`
+	got := one[string](t, b.store,
+		`select concat_ws('|', n, f, b, t, hex(raw), j, list, id, coalesce(none, 'none'), own, named, pointer, body ->> '$', typeof(body)) from kinds`)
 	if got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -18,13 +18,14 @@ import (
 // iterator yields the error and ends.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
-	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-		return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
-	})
+	return eventlog.Current(t.store.opts.Types.Engine(), opts,
+		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+			return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
+		})
 }
 
-// Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in which it
-// was. Stream returns tenancy.ErrUnknown if there is no such tenant.
+// Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in
+// which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
 	err := within.RefuseRead(ctx, t.store)
 	if err != nil {
@@ -42,13 +43,15 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
 // iterator yields the error and ends.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return eventlog.Current(t.store.opts.Types.Engine(), opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-		return t.readAll(ctx, opts, 1, eventlog.PageEvents)
-	})
+	return eventlog.Current(t.store.opts.Types.Engine(), opts,
+		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+			return t.readAll(ctx, opts, 1, eventlog.PageEvents)
+		})
 }
 
 // readAll implements follow.ReadAll.
-func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersion int64, limit int) iter.Seq2[event.Envelope, error] {
+func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersion int64,
+	limit int) iter.Seq2[event.Envelope, error] {
 	p := t.allPages(ctx, opts)
 	if opts.Stream != "" {
 		p = t.streamPages(ctx, opts, fromVersion)
@@ -58,7 +61,8 @@ func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersio
 }
 
 // read yields the events of pages, which opts selects.
-func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions, p eventlog.Pages) iter.Seq2[event.Envelope, error] {
+func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions,
+	p eventlog.Pages) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		err := within.RefuseRead(ctx, t.store)
 		if err == nil {
@@ -107,15 +111,17 @@ func selectedTypes(o event.ReadOptions) []any {
 	return []any{list(o.Types)}
 }
 
-// pages returns the pages of a statement. args returns its arguments by the tenant's number, and the place and length of
-// the page.
-func (t *Tenant) pages(ctx context.Context, statement string, from int64, next func(last event.Envelope) int64, args func(tenant, from int64, limit int) []any) eventlog.Pages {
+// pages returns the pages of a statement. args returns its arguments by the tenant's number, and the place and length
+// of the page.
+func (t *Tenant) pages(ctx context.Context, statement string, from int64, next func(last event.Envelope) int64,
+	args func(tenant, from int64, limit int) []any) eventlog.Pages {
 	return eventlog.Pages{From: from, Next: next, Read: func(from int64, limit int) (eventlog.Page, error) {
 		tenant, _, err := t.head(ctx)
 		if err != nil {
 			return eventlog.Page{}, err
 		}
-		page, err := t.store.readEvents(ctx, scanning{maxBytes: eventlog.PageBytes}, statement, args(tenant, from, limit)...)
+		page, err := t.store.readEvents(ctx, scanning{maxBytes: eventlog.PageBytes}, statement,
+			args(tenant, from, limit)...)
 		if err != nil {
 			return page, err
 		}

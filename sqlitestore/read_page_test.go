@@ -26,7 +26,10 @@ func TestPagesAgreeWithAFilterOfAllEvents(t *testing.T) {
 	store := newStore(t)
 	other := newTenant(t, store, "other")
 	for i := range 300 {
-		e := event.Event{Type: fmt.Sprint("T", random.IntN(4)), Body: []byte(fmt.Sprintf(`"%s"`, strings.Repeat("x", random.IntN(500)))), CausationID: "c"}
+		e := event.Event{
+			Type: fmt.Sprint("T", random.IntN(4)),
+			Body: []byte(fmt.Sprintf(`"%s"`, strings.Repeat("x", random.IntN(500)))), CausationID: "c",
+		}
 		if i%3 == 0 {
 			e.Headers = map[string]string{"k": fmt.Sprint(i)}
 		}
@@ -35,7 +38,10 @@ func TestPagesAgreeWithAFilterOfAllEvents(t *testing.T) {
 	}
 	events := all(t, store.tenant)
 	for range 200 {
-		r := engine.ReadRange{After: random.Int64N(310), UpTo: random.Int64N(301), Limit: 1 + random.IntN(50), MaxBytes: 1 + random.IntN(5000)}
+		r := engine.ReadRange{
+			After: random.Int64N(310), UpTo: random.Int64N(301), Limit: 1 + random.IntN(50),
+			MaxBytes: 1 + random.IntN(5000),
+		}
 		for i := range 4 {
 			if random.IntN(3) == 0 {
 				r.Types = append(r.Types, fmt.Sprint("T", i))
@@ -49,7 +55,8 @@ func TestPagesAgreeWithAFilterOfAllEvents(t *testing.T) {
 			r.Share.Passed = []partition.Passed{{Range: partition.RangeOf(1, 2), Position: random.Int64N(300)}}
 		}
 		has := func(e event.Envelope) bool {
-			return e.Position > r.After && e.Position <= r.UpTo && (len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) && r.Share.Has(e.Stream, e.Position)
+			return e.Position > r.After && e.Position <= r.UpTo &&
+				(len(r.Types) == 0 || slices.Contains(r.Types, e.Type)) && r.Share.Has(e.Stream, e.Position)
 		}
 		want := slices.DeleteFunc(slices.Clone(events), func(e event.Envelope) bool { return !has(e) })
 		var got []event.Envelope
@@ -81,16 +88,20 @@ func TestPagesSearchTheirRangeOfIDs(t *testing.T) {
 	store := newStore(t)
 	for _, statement := range []string{"read_all", "read_all_types", "read_share"} {
 		plan := explain(t, store, queries.Text(statement))
-		if first, _, _ := strings.Cut(plan, "\n"); strings.TrimSpace(first) != "search millrace_events using integer primary key (rowid>? and rowid<?)" || strings.Contains(plan, "order by") {
+		if first, _, _ := strings.Cut(plan,
+			"\n"); strings.TrimSpace(first) != "search millrace_events using integer primary key (rowid>? and rowid<?)" || strings.Contains(plan, "order by") {
 			t.Errorf("%s: %s", statement, plan)
 		}
 	}
 	for statement, want := range map[string]string{
-		"tenant_head": "search millrace_tenants using index", "heads": "search millrace_tenants using index", "tail_start": "search t using index",
+		"tenant_head": "search millrace_tenants using index", "heads": "search millrace_tenants using index",
+		"tail_start":  "search t using index",
 		"tail":        "search t using index sqlite_autoindex_millrace_tenants_1 (name=?)\nsearch e using integer primary key (rowid>? and rowid<?)",
-		"check_lease": "search millrace_leases using integer primary key", "advance": "search millrace_leases using integer primary key",
+		"check_lease": "search millrace_leases using integer primary key",
+		"advance":     "search millrace_leases using integer primary key",
 	} {
-		if plan := explain(t, store, queries.Text(statement)); !strings.HasPrefix(strings.TrimSpace(plan), want) || strings.Contains(plan, "order by") {
+		if plan := explain(t, store, queries.Text(statement)); !strings.HasPrefix(strings.TrimSpace(plan), want) ||
+			strings.Contains(plan, "order by") {
 			t.Errorf("%s: %s", statement, plan)
 		}
 	}
@@ -102,12 +113,16 @@ func TestEventsOfAPageKeepTheirBodies(t *testing.T) {
 	store := newStore(t)
 	var events []event.Event
 	for i := range 500 {
-		events = append(events, event.Event{Type: "T", Body: []byte(fmt.Sprintf(`"%06d"`, i)), Headers: map[string]string{"h": fmt.Sprint(i)}, CorrelationID: fmt.Sprint("c", i)})
+		events = append(events, event.Event{Type: "T",
+			Body: []byte(fmt.Sprintf(`"%06d"`, i)), Headers: map[string]string{"h": fmt.Sprint(i)},
+			CorrelationID: fmt.Sprint("c", i)})
 	}
 	mustAppend(t, store.tenant, "s", event.Any, events...)
-	page := must(store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: 500, Limit: 500}))(t)
+	page := must(store.port().Read(testContext(t), projection.DefaultTenant,
+		engine.ReadRange{UpTo: 500, Limit: 500}))(t)
 	for i, e := range page.Events {
-		if string(e.Body) != fmt.Sprintf(`"%06d"`, i) || e.Headers()["h"] != fmt.Sprint(i) || e.CorrelationID != fmt.Sprint("c", i) || e.Stream != "s" || e.Version != int64(i+1) || e.Time.IsZero() {
+		if string(e.Body) != fmt.Sprintf(`"%06d"`, i) || e.Headers()["h"] != fmt.Sprint(i) ||
+			e.CorrelationID != fmt.Sprint("c", i) || e.Stream != "s" || e.Version != int64(i+1) || e.Time.IsZero() {
 			t.Fatalf("event %d: %+v", i, e)
 		}
 	}
@@ -128,7 +143,8 @@ func TestProbeWritesToTheFileAndItsFolder(t *testing.T) {
 	noError(t, b.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 		return b.store.port().Probe(context.WithoutCancel(ctx))
 	}, limit))
-	if entries := must(os.ReadDir(filepath.Dir(b.store.path)))(t); slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.Contains(e.Name(), "probe") }) {
+	if entries := must(os.ReadDir(filepath.Dir(b.store.path)))(t); slices.ContainsFunc(entries,
+		func(e os.DirEntry) bool { return strings.Contains(e.Name(), "probe") }) {
 		t.Errorf("files are left: %v", entries)
 	}
 	noError(t, os.RemoveAll(filepath.Dir(b.store.path)))
@@ -145,9 +161,11 @@ func TestPagesReportTheirMemory(t *testing.T) {
 	tail := store.port().Tail(projection.DefaultTenant)
 	must(tail.Poll(testContext(t)))(t)
 	for range n {
-		mustAppend(t, store.tenant, "s", event.Any, event.Event{Type: "T", Body: []byte(`"` + strings.Repeat("x", size) + `"`)})
+		mustAppend(t, store.tenant, "s", event.Any,
+			event.Event{Type: "T", Body: []byte(`"` + strings.Repeat("x", size) + `"`)})
 	}
-	page := must(store.port().Read(testContext(t), projection.DefaultTenant, engine.ReadRange{UpTo: n, Limit: n, MaxBytes: 2 * n * size}))(t)
+	page := must(store.port().Read(testContext(t), projection.DefaultTenant,
+		engine.ReadRange{UpTo: n, Limit: n, MaxBytes: 2 * n * size}))(t)
 	update := must(tail.Poll(testContext(t)))(t)
 	for what, bytes := range map[string]int{"page": page.Bytes, "tail": update.Bytes} {
 		if bytes < n*size || bytes > 2*n*size {

@@ -17,8 +17,8 @@ import (
 // next commit overwrites the failed one. For a process that opens the file later, the store leaves a mark, and the next
 // transaction writes the log again.
 
-// resyncMark is the suffix of an empty file beside the store's file. While it exists, the log must be written again before
-// the next commit.
+// resyncMark is the suffix of an empty file beside the store's file. While it exists, the log must be written again
+// before the next commit.
 const resyncMark = "-resync"
 
 // commit commits a transaction of the store.
@@ -37,8 +37,8 @@ func afterCommit(path string, err error) error {
 	return err
 }
 
-// resync writes the log again if the mark exists, and removes the mark. The caller has begun a transaction that writes, so
-// nothing else writes to the log.
+// resync writes the log again if the mark exists, and removes the mark. The caller has begun a transaction that writes,
+// so nothing else writes to the log.
 func resync(path string) error {
 	if _, err := os.Lstat(path + resyncMark); errors.Is(err, fs.ErrNotExist) {
 		return nil

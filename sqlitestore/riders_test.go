@@ -40,7 +40,8 @@ func newRiders(t *testing.T) *riders {
 }
 
 // start starts an append, and returns when it waits.
-func (r *riders) start(ctx context.Context, tenant *Tenant, stream string, expected event.Expected, events ...event.Event) {
+func (r *riders) start(ctx context.Context, tenant *Tenant, stream string, expected event.Expected,
+	events ...event.Event) {
 	waiting := r.store.waitingAppends()
 	r.group.Go(func() {
 		result, err := tenant.Append(ctx, stream, expected, events...)
@@ -54,7 +55,8 @@ func (r *riders) start(ctx context.Context, tenant *Tenant, stream string, expec
 // startSome starts n appends of two events each.
 func (r *riders) startSome(n int) {
 	for i := range n {
-		r.start(testContext(r.t), r.store.tenant, fmt.Sprint("rider", i), event.NoStream.WithKey(fmt.Sprint(i)), someEvents(2)...)
+		r.start(testContext(r.t), r.store.tenant, fmt.Sprint("rider", i), event.NoStream.WithKey(fmt.Sprint(i)),
+			someEvents(2)...)
 	}
 }
 
@@ -98,12 +100,14 @@ func TestAppendsThatWaitRideInABatch(t *testing.T) {
 func TestRiderThatFailsFailsAlone(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t)
-	mustExec(t, r.store, "create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
+	mustExec(t, r.store,
+		"create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
 	commits := countCommits(t, r.store)
 	ctx := testContext(t)
 	nowhere := must(r.store.ForTenant("nowhere"))(t)
 	noError(t, r.apply(func(_ context.Context, tx *sql.Tx, events []event.Envelope) error {
-		r.start(ctx, r.store.tenant, "half", event.Any.WithKey("k"), event.Event{Type: "good"}, event.Event{Type: "bad"})
+		r.start(ctx, r.store.tenant, "half", event.Any.WithKey("k"), event.Event{Type: "good"},
+			event.Event{Type: "bad"})
 		r.start(ctx, r.store.tenant, "s", event.Exact(7), someEvents(1)...)
 		r.start(ctx, nowhere, "nowhere", event.Any, someEvents(1)...)
 		r.startSome(2)
@@ -125,8 +129,8 @@ func TestRiderThatFailsFailsAlone(t *testing.T) {
 	r.holds(1, 1)
 }
 
-// When a batch fails, at any step, its riders are not lost, and none of their calls returns before another transaction has
-// committed them.
+// When a batch fails, at any step, its riders are not lost, and none of their calls returns before another transaction
+// has committed them.
 func TestBatchThatFailsTakesNoRiderDown(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
@@ -202,7 +206,8 @@ func TestCancelledRiderOfABatchThatFailsIsNotMade(t *testing.T) {
 	}
 	r.group.Wait()
 	events := all(t, r.store.tenant)
-	if second := r.answers["second"]; errors.Is(second.err, context.Canceled) != (len(events) == 2) || second.err == nil != (len(events) == 3) {
+	if second := r.answers["second"]; errors.Is(second.err, context.Canceled) != (len(events) == 2) ||
+		second.err == nil != (len(events) == 3) {
 		t.Errorf("%+v, %d events", second, len(events))
 	}
 }
@@ -211,7 +216,8 @@ func TestCancelledRiderOfABatchThatFailsIsNotMade(t *testing.T) {
 func TestRiderThatEndsTheTransactionIsNoFaultOfTheBatch(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t)
-	mustExec(t, r.store, "create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(rollback, 'bad event'); end")
+	mustExec(t, r.store,
+		"create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(rollback, 'bad event'); end")
 	runs := 0
 	noError(t, r.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 		// The second run has no riders, whatever waits.
@@ -251,7 +257,8 @@ func TestRidersAreBounded(t *testing.T) {
 			commits := countCommits(t, r.store)
 			noError(t, r.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 				for i := range test.appends {
-					r.start(testContext(t), r.store.tenant, fmt.Sprint(i), event.Any, event.Event{Type: "T", Body: []byte(test.body)})
+					r.start(testContext(t), r.store.tenant, fmt.Sprint(i), event.Any,
+						event.Event{Type: "T", Body: []byte(test.body)})
 				}
 				return record(ctx, tx, events)
 			}, limit))
@@ -344,16 +351,17 @@ func TestRidersLoseAndRepeatNothing(t *testing.T) {
 			continue
 		}
 		fail := random.IntN(4)
-		err := r.run(testContext(t), r.pending(3), func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-			if err := record(ctx, tx, events); err != nil || fail > 1 {
+		err := r.run(testContext(t), r.pending(3),
+			func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
+				if err := record(ctx, tx, events); err != nil || fail > 1 {
+					return err
+				}
+				if fail == 0 {
+					return errOnPurpose
+				}
+				_, err := tx.ExecContext(ctx, "insert into child values (1)")
 				return err
-			}
-			if fail == 0 {
-				return errOnPurpose
-			}
-			_, err := tx.ExecContext(ctx, "insert into child values (1)")
-			return err
-		}, limit)
+			}, limit)
 		if (err != nil) != (fail <= 1) {
 			t.Fatalf("batch: %v", err)
 		}

@@ -18,21 +18,23 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// counting returns a runtime whose projection "count" counts events in the table counted, by the process's name. In a child,
-// an event of type "Hang" is never done.
+// counting returns a runtime whose projection "count" counts events in the table counted, by the process's name. In a
+// child, an event of type "Hang" is never done.
 func counting(store *Store, name string, log *zap.Logger) (*millrace.Runtime, error) {
 	rt, err := millrace.New(millrace.Config{Store: store, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	return rt, rt.Register(millrace.Projection{Name: "count", Handler: Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
-		_, err := tx.ExecContext(ctx, "insert into counted (name, position) values (?1, ?2)", name, e.Position)
-		if name == "child" && e.Type == "Hang" {
-			fmt.Println("hangs")
-			<-ctx.Done()
-		}
-		return err
-	})})
+	return rt,
+		rt.Register(millrace.Projection{Name: "count",
+			Handler: Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
+				_, err := tx.ExecContext(ctx, "insert into counted (name, position) values (?1, ?2)", name, e.Position)
+				if name == "child" && e.Type == "Hang" {
+					fmt.Println("hangs")
+					<-ctx.Done()
+				}
+				return err
+			})})
 }
 
 // started runs a runtime until stop is called, or the test ends.
@@ -72,8 +74,8 @@ func childRuns(path string) error {
 	return rt.Run(context.Background())
 }
 
-// startChild starts a process that runs the projection, and waits until it has handled the first event. next returns the
-// next line that it prints.
+// startChild starts a process that runs the projection, and waits until it has handled the first event. next returns
+// the next line that it prints.
 func startChild(t *testing.T, store *Store) (cmd *exec.Cmd, next func() string) {
 	t.Helper()
 	mustExec(t, store, "create table counted (name text, position integer primary key)")
@@ -98,7 +100,8 @@ func startChild(t *testing.T, store *Store) (cmd *exec.Cmd, next func() string) 
 
 func counts(t *testing.T, store *Store) string {
 	t.Helper()
-	return strings.Join(must(texts(store, "select name || ' ' || count(*) from counted group by name order by name"))(t), ", ")
+	return strings.Join(must(texts(store,
+		"select name || ' ' || count(*) from counted group by name order by name"))(t), ", ")
 }
 
 func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
@@ -112,7 +115,8 @@ func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
 	// It waits for the work of the other process, and finds no work for itself.
 	last := mustAppend(t, store.tenant, "s", event.Any, someEvents(10)...).Positions[9]
 	noError(t, rt.WaitFor(ctx, countedBy, last))
-	until(t, "it has stood by for some searches", func() bool { return logs.FilterMessageSnippet("standing by").Len() > 0 })
+	until(t, "it has stood by for some searches",
+		func() bool { return logs.FilterMessageSnippet("standing by").Len() > 0 })
 	select {
 	case <-ctx.Done():
 	case <-time.After(3 * time.Second): // more than one search for leases
@@ -122,14 +126,16 @@ func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
 		t.Errorf("the status is %+v", status)
 	}
 	summary := must(rt.Summary(ctx))(t)
-	if !summary.Session.Connected || summary.Session.Reason != "" || len(summary.Nodes) != 1 || summary.Nodes[0].ID != status.Owner || summary.NotOwned != 0 {
+	if !summary.Session.Connected || summary.Session.Reason != "" || len(summary.Nodes) != 1 ||
+		summary.Nodes[0].ID != status.Owner || summary.NotOwned != 0 {
 		t.Errorf("the summary is %+v", summary)
 	}
 	var said []string
 	for _, entry := range logs.All() {
 		said = append(said, entry.Message)
 	}
-	if want := fmt.Sprintf("process %d", cmd.Process.Pid); len(said) != 2 || !strings.Contains(fmt.Sprint(logs.All()), want) {
+	if want := fmt.Sprintf("process %d", cmd.Process.Pid); len(said) != 2 ||
+		!strings.Contains(fmt.Sprint(logs.All()), want) {
 		t.Errorf("it logged %v, want its start and who owns the file", said)
 	}
 	noError(t, cmd.Process.Kill())
@@ -141,7 +147,8 @@ func TestRuntimeStandsByQuietlyAndTakesOver(t *testing.T) {
 	if by := counts(t, store); by != "child 11, standby 5" {
 		t.Errorf("counted are %s", by)
 	}
-	if status := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy); status.State != admin.StateLive || status.Epoch != 2 {
+	if status := must(rt.Status(ctx, admin.StatusFilter{}))(t).Projection(countedBy); status.State != admin.StateLive ||
+		status.Epoch != 2 {
 		t.Errorf("the status is %+v", status)
 	}
 }
@@ -189,7 +196,8 @@ func TestRuntimeTakesOverFromAProcessThatIsKilledInItsHandler(t *testing.T) {
 	cmd, next := startChild(t, store)
 	rt := must(counting(store, "standby", nil))(t)
 	started(t, rt)
-	last := mustAppend(t, store.tenant, "s", event.Any, event.Event{Type: "T"}, event.Event{Type: "Hang"}, event.Event{Type: "T"}).Positions[2]
+	last := mustAppend(t, store.tenant, "s", event.Any, event.Event{Type: "T"}, event.Event{Type: "Hang"},
+		event.Event{Type: "T"}).Positions[2]
 	if line := next(); line != "hangs\n" {
 		t.Fatalf("the process says %q", line)
 	}

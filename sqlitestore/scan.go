@@ -14,7 +14,8 @@ import (
 )
 
 // readEvents reads events by a statement, whose columns are those of read_all.sql.
-func (s *Store) readEvents(ctx context.Context, scan scanning, statement string, args ...any) (page eventlog.Page, err error) {
+func (s *Store) readEvents(ctx context.Context, scan scanning, statement string,
+	args ...any) (page eventlog.Page, err error) {
 	err = s.readRows(ctx, statement, args, func(rows driver.Rows) error {
 		page, err = scan.events(ctx, rows)
 		return err
@@ -22,8 +23,8 @@ func (s *Store) readEvents(ctx context.Context, scan scanning, statement string,
 	return page, err
 }
 
-// readRows calls fn with the rows of a statement. It takes them from the driver, since database/sql copies each value twice
-// more.
+// readRows calls fn with the rows of a statement. It takes them from the driver, since database/sql copies each value
+// twice more.
 func (s *Store) readRows(ctx context.Context, statement string, args []any, fn func(driver.Rows) error) (err error) {
 	session, err := s.readers.Conn(ctx)
 	if err != nil {
@@ -105,8 +106,8 @@ func (s scanning) events(ctx context.Context, rows driver.Rows) (page eventlog.P
 // eventRow is a row with the columns of read_all.sql.
 type eventRow [10]driver.Value
 
-// envelope returns the event of a row, and the buffer for the next checksum. The driver makes new values for each row. The error is
-// ErrCorrupt if the event differs from what was appended.
+// envelope returns the event of a row, and the buffer for the next checksum. The driver makes new values for each row.
+// The error is ErrCorrupt if the event differs from what was appended.
 func (row *eventRow) envelope(buffer []byte) (e event.Envelope, _ []byte, err error) {
 	var id, micros, sum int64
 	var ok [len(row)]bool
@@ -123,10 +124,12 @@ func (row *eventRow) envelope(buffer []byte) (e event.Envelope, _ []byte, err er
 	e.Position = id & lastPosition
 	for i, ok := range ok {
 		if !ok {
-			return e, buffer, fmt.Errorf("%w: column %d of the event at position %d is of type %T", ErrCorrupt, i, e.Position, row[i])
+			return e, buffer, fmt.Errorf("%w: column %d of the event at position %d is of type %T",
+				ErrCorrupt, i, e.Position, row[i])
 		}
 	}
-	buffer, actual := checksum(buffer, id, e.Version, micros, e.Stream, e.Type, e.Body, e.RawHeaders, e.CausationID, e.CorrelationID)
+	buffer, actual := checksum(buffer, id, e.Version, micros, e.Stream, e.Type, e.Body, e.RawHeaders, e.CausationID,
+		e.CorrelationID)
 	if actual != sum {
 		return e, buffer, changedEvent(id)
 	}

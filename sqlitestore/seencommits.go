@@ -14,15 +14,16 @@ const (
 	headTime = 20 * time.Microsecond
 )
 
-// headsPause returns the pause after a reading that took so long for that many tenants. On a busy machine, a reading mostly waits for
-// a processor, and few tenants would be read every few seconds only.
+// headsPause returns the pause after a reading that took so long for that many tenants. On a busy machine, a reading
+// mostly waits for a processor, and few tenants would be read every few seconds only.
 func headsPause(took time.Duration, tenants int) time.Duration {
 	return headsShare * min(took, time.Duration(tenants)*headTime)
 }
 
 // seenCommits is what a session has seen of the commits of other connections, including those of this process.
 type seenCommits struct {
-	// version is the number of data_version on that connection. A connection whose statement is interrupted is replaced.
+	// version is the number of data_version on that connection. A connection whose statement is interrupted is
+	// replaced.
 	version    int64
 	connection any
 	// notices and heads report whether there may be notices, and heads, that the session has not read.

@@ -29,7 +29,8 @@ type nodeSession struct {
 	node  engine.Node
 	// db has one connection, since numbers of data_version can be compared on one connection only.
 	db *sql.DB
-	// lock is nil while the session stands by. owns reports whether the node is registered as the owner of the file, too.
+	// lock is nil while the session stands by. owns reports whether the node is registered as the owner of the file,
+	// too.
 	lock *ownerlock.Lock
 	owns bool
 	// owner describes the process that owns the file while the session stands by, as it was logged.
@@ -44,7 +45,8 @@ type nodeSession struct {
 	summary summaryWriter
 }
 
-// Connect implements engine.Ownership. It takes the owner lock if no other runtime has it. Otherwise the session stands by.
+// Connect implements engine.Ownership. It takes the owner lock if no other runtime has it. Otherwise the session stands
+// by.
 func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	db, err := openReaders(s.writer.at, Options{Readers: 1})
 	if err != nil {
@@ -81,7 +83,8 @@ func (s *nodeSession) takeOver(ctx context.Context) (err error) {
 	}
 	s.owns, s.owner = true, ""
 	s.next = time.Now().Add(noticeInterval)
-	s.store.log.Info("this runtime owns the file", zap.String("path", s.store.path), zap.String("node", s.node.ID), zap.String("name", s.node.Name))
+	s.store.log.Info("this runtime owns the file", zap.String("path", s.store.path), zap.String("node", s.node.ID),
+		zap.String("name", s.node.Name))
 	return nil
 }
 
@@ -93,7 +96,8 @@ func (s *nodeSession) standBy(err error) {
 		s.owner = "unknown"
 	default:
 		s.owner = owner
-		s.store.log.Info("standing by until the owner of the file ends", zap.String("path", s.store.path), zap.Error(err))
+		s.store.log.Info("standing by until the owner of the file ends", zap.String("path", s.store.path),
+			zap.Error(err))
 	}
 }
 
@@ -107,7 +111,8 @@ func (s *nodeSession) register(ctx context.Context) error {
 		if err := execute(ctx, tx, "replace_owner", s.node.ID); err != nil {
 			return err
 		}
-		if err := execute(ctx, tx, "register", s.node.ID, list(s.node.Projections), list(s.node.Tenants), string(filters), time.Now().UnixMicro(), s.node.Name); err != nil {
+		if err := execute(ctx, tx, "register", s.node.ID, list(s.node.Projections), list(s.node.Tenants),
+			string(filters), time.Now().UnixMicro(), s.node.Name); err != nil {
 			return err
 		}
 		s.notice, err = number(ctx, tx, "last_notice")
@@ -211,8 +216,8 @@ func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary
 	return failed(err, "send heartbeat")
 }
 
-// ListPeers implements engine.Session. Other nodes take no share of the leases: either this node owns the file, or it has no
-// leases.
+// ListPeers implements engine.Session. Other nodes take no share of the leases: either this node owns the file, or it
+// has no leases.
 func (s *nodeSession) ListPeers(context.Context) (engine.Fleet, error) { return engine.Fleet{}, nil }
 
 // MarkDead implements engine.Session. The owner of a file is dead when its lock is free.

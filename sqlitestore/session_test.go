@@ -99,7 +99,8 @@ func TestSessionsOfOneFileStandByForEachOther(t *testing.T) {
 			a, b := newNode("p"), newNode("p")
 			owner := connect(t, store, a)
 			standby := connect(t, other, b)
-			if n := len(claimAll(t, other, b)) + len(must(other.port().Claim(testContext(t), b, []int32{1}, true))(t)); n != 0 {
+			if n := len(claimAll(t, other, b)) + len(must(other.port().Claim(testContext(t),
+				b, []int32{1}, true))(t)); n != 0 {
 				t.Errorf("the standby claimed %d leases", n)
 			}
 			leases := claimAll(t, store, a)
@@ -181,7 +182,8 @@ func TestKilledProcessIsFollowedByTheNodeThatStandsBy(t *testing.T) {
 		t.Errorf("while the owner lives: %+v", row)
 	}
 	named := logs.FilterMessageSnippet("standing by").All()
-	if want := fmt.Sprintf("process %d", cmd.Process.Pid); len(named) != 1 || !strings.Contains(fmt.Sprint(named[0].ContextMap()), want) {
+	if want := fmt.Sprintf("process %d", cmd.Process.Pid); len(named) != 1 ||
+		!strings.Contains(fmt.Sprint(named[0].ContextMap()), want) {
 		t.Errorf("logged %v, want %q once", named, want)
 	}
 	noError(t, cmd.Process.Kill())
@@ -209,7 +211,10 @@ func TestNoticesArriveInOrderInThisProcessAndFromOthers(t *testing.T) {
 	ctx := testContext(t)
 	must(store.plane().Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
 	session := connect(t, store, newNode("p", "q"))
-	want := []engine.Notice{{Control: true, Row: 1}, {Control: true, Row: 2}, {Control: true, Tenant: projection.DefaultTenant}, {Control: true, Row: 1}}
+	want := []engine.Notice{
+		{Control: true, Row: 1}, {Control: true, Row: 2}, {Control: true, Tenant: projection.DefaultTenant},
+		{Control: true, Row: 1},
+	}
 	for _, from := range []*Store{store, other, store} {
 		noError(t, errors.Join(
 			from.plane().SetDesiredState(ctx, projection.ID{Name: "p"}, engine.WantPause),
@@ -251,7 +256,8 @@ func TestEventsOfOtherProcessesAreNoticed(t *testing.T) {
 	waitWithout(t, session)
 }
 
-// On a busy machine, a reading of the heads waits for a processor. Readings of few tenants follow each other all the same.
+// On a busy machine, a reading of the heads waits for a processor. Readings of few tenants follow each other all the
+// same.
 func TestHeadsOfFewTenantsAreReadOftenOnABusyMachine(t *testing.T) {
 	t.Parallel()
 	for _, reading := range []struct {

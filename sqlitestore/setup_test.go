@@ -86,7 +86,8 @@ func someEvents(n int) []event.Event {
 	return events
 }
 
-func mustAppend(t testing.TB, tenant *Tenant, stream string, expected event.Expected, events ...event.Event) event.Appended {
+func mustAppend(t testing.TB, tenant *Tenant, stream string, expected event.Expected,
+	events ...event.Event) event.Appended {
 	t.Helper()
 	return must(tenant.Append(testContext(t), stream, expected, events...))(t)
 }

@@ -55,8 +55,8 @@ func translated(shared string) (string, error) {
 	return withQuestionMarks(withoutCasts(text)), err
 }
 
-// withoutCasts removes casts such as ::text[]. Every program that links the store calls it for each statement, so it does not search by
-// a regular expression.
+// withoutCasts removes casts such as ::text[]. Every program that links the store calls it for each statement, so it
+// does not search by a regular expression.
 func withoutCasts(text string) string {
 	var kept strings.Builder
 	for {
@@ -69,7 +69,8 @@ func withoutCasts(text string) string {
 	}
 }
 
-// withQuestionMarks writes ?1 for the parameter $1. A dollar before anything but a number stays, since paths of JSON begin with one.
+// withQuestionMarks writes ?1 for the parameter $1. A dollar before anything but a number stays, since paths of JSON
+// begin with one.
 func withQuestionMarks(text string) string {
 	bytes := []byte(text)
 	for i, c := range bytes[:max(len(bytes)-1, 0)] {

@@ -57,17 +57,21 @@ func TestStatementsUseTheirIndexes(t *testing.T) {
 	makeErasures(t, store)
 	noError(t, store.plane().MakeMoves(testContext(t)))
 	for statement := range queries {
-		if queries.Text(statement) == "" || strings.HasPrefix(statement, "set_user") || strings.HasPrefix(statement, "set_application") || strings.Contains(statement, "savepoint") || statement == "abandon" ||
+		if queries.Text(statement) == "" || strings.HasPrefix(statement, "set_user") ||
+			strings.HasPrefix(statement, "set_application") || strings.Contains(statement, "savepoint") ||
+			statement == "abandon" ||
 			strings.HasPrefix(queries.Text(statement), "pragma") || strings.HasSuffix(statement, "_table") {
 			continue // no table, or its name stands for any
 		}
 		plan, header := explain(t, store, queries.Text(statement)), comment(t, statement)
-		if scans.MatchString(plan) && !strings.Contains(header, "scans") || strings.Contains(plan, "temp b-tree") && !strings.Contains(header, "sorts") {
+		if scans.MatchString(plan) && !strings.Contains(header, "scans") ||
+			strings.Contains(plan, "temp b-tree") && !strings.Contains(header, "sorts") {
 			t.Errorf("%s: %s", statement, plan)
 		}
 	}
 	// Control: a statement without an index is noticed.
-	if plan := explain(t, store, "select * from millrace_events where type = ?1"); !strings.Contains(plan, "scan millrace_events") {
+	if plan := explain(t, store, "select * from millrace_events where type = ?1"); !strings.Contains(plan,
+		"scan millrace_events") {
 		t.Errorf("a scan is not noticed: %s", plan)
 	}
 }
@@ -104,8 +108,8 @@ func TestSharedStatementsAreWrittenForSQLite(t *testing.T) {
 		"select c.{projection} from {control}.commands c where c.id = $1::bigint and c.type = $2::text": "select c.projection from millrace_commands c where c.id = ?1 and c.type = ?2",
 		"select 1 where {now} < $2::timestamptz - $1::interval and {now} > 0":                           "select 1 where ?3 < ?2 - ?1 and ?3 > 0",
 		"select {living l.owner}, {now}, $1::uuid, {living l.node}":                                     "select (l.owner is ?3), ?2, ?1, (l.node is ?3)",
-		"select 1 where a {in $1::text[]} and b = {tenant_id $2::text} {lock for no key update of a}": "select 1 where a in (select value from json_each(?1)) " +
-			"and b = (select id from millrace_tenants where name = ?2) ",
+		"select 1 where a {in $1::text[]} and b = {tenant_id $2::text} {lock for no key update of a}": "" +
+			"select 1 where a in (select value from json_each(?1)) and b = (select id from millrace_tenants where name = ?2) ",
 		"select sum(a)::bigint, ($11::integer > 0)::integer, b {in o.holds}": "select sum(a), (?11 > 0), b in (select value from json_each(o.holds))",
 	} {
 		text, err := translated(shared)

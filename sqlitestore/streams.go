@@ -58,7 +58,8 @@ func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.hasSnapshot
 func (d streamDriver) Erasures() *atomic.Int64 { return d.store.followers.Erasures() }
 
 // ReadPage reads a valid snapshot before the events. It stays valid for them: they follow its event.
-func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read, take func(e *event.Envelope) bool) (streams.Page, error) {
+func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read,
+	take func(e *event.Envelope) bool) (streams.Page, error) {
 	page, err := d.readPage(ctx, tx, r, take)
 	if err != nil {
 		return streams.Page{}, d.failed("read stream", r.Stream, err)
@@ -74,7 +75,8 @@ func (d streamDriver) by(tx *sql.Tx) querier {
 	return tx
 }
 
-func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read, take func(e *event.Envelope) bool) (page streams.Page, err error) {
+func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read,
+	take func(e *event.Envelope) bool) (page streams.Page, err error) {
 	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.store)); err != nil {
 		return page, err
 	}
@@ -105,8 +107,10 @@ func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read, 
 	return page, err
 }
 
-// readSnapshot returns the snapshot of a stream, without a state if it is not valid. It adds its version and generation to a page.
-func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Read, tenant int64, page *streams.Page) (streams.Snapshot, error) {
+// readSnapshot returns the snapshot of a stream, without a state if it is not valid. It adds its version and generation
+// to a page.
+func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Read, tenant int64,
+	page *streams.Page) (streams.Snapshot, error) {
 	s := streams.Snapshot{Stream: r.Stream}
 	var state *string
 	var micros int64
@@ -120,7 +124,8 @@ func (d streamDriver) readSnapshot(ctx context.Context, q querier, r streams.Rea
 }
 
 // readEventsAfter reads the events of a page, in the caller's transaction if there is one.
-func (d streamDriver) readEventsAfter(ctx context.Context, tx *sql.Tx, r streams.Read, tenant int64, take func(e *event.Envelope) bool) (truncated bool, err error) {
+func (d streamDriver) readEventsAfter(ctx context.Context, tx *sql.Tx, r streams.Read, tenant int64,
+	take func(e *event.Envelope) bool) (truncated bool, err error) {
 	scan := scanning{maxBytes: eventlog.PageBytes, take: take}
 	args := []any{tenant, r.Stream, r.After + 1, int64(-1), r.Limit}
 	if tx == nil {
@@ -168,7 +173,8 @@ func (r txRows) Next(to []driver.Value) error {
 	return nil
 }
 
-func (d streamDriver) FirstAppend(ctx context.Context, tx *sql.Tx, key string) (first streams.First, found bool, err error) {
+func (d streamDriver) FirstAppend(ctx context.Context, tx *sql.Tx,
+	key string) (first streams.First, found bool, err error) {
 	first, found, err = d.firstAppend(ctx, d.by(tx), key)
 	if err != nil {
 		return first, false, d.failed("look for the key", key, err)
@@ -176,7 +182,8 @@ func (d streamDriver) FirstAppend(ctx context.Context, tx *sql.Tx, key string) (
 	return first, found, nil
 }
 
-func (d streamDriver) firstAppend(ctx context.Context, q querier, key string) (first streams.First, found bool, err error) {
+func (d streamDriver) firstAppend(ctx context.Context, q querier,
+	key string) (first streams.First, found bool, err error) {
 	if err := within.RefuseRead(ctx, d.store); err != nil {
 		return first, false, err
 	}

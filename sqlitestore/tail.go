@@ -24,8 +24,8 @@ const (
 	tailFirst = 250
 )
 
-// tail implements engine.Tail. The head of the tenant is the settled mark: the file has one writer, which draws a position
-// and commits it before it draws the next one. After a wake-up there is nothing to wait for.
+// tail implements engine.Tail. The head of the tenant is the settled mark: the file has one writer, which draws a
+// position and commits it before it draws the next one. After a wake-up there is nothing to wait for.
 type tail struct {
 	tenant *Tenant
 	// invalid is the error of an invalid tenant name, nil if the name is valid.
@@ -45,7 +45,8 @@ func (s port) Tail(tenant string) engine.Tail {
 
 func (t *tail) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
 
-// Take implements engine.Tail. Appends to a file hand over no events: a read of a few events in this process sends nothing to a server.
+// Take implements engine.Tail. Appends to a file hand over no events: a read of a few events in this process sends
+// nothing to a server.
 func (t *tail) Take(*engine.Page) (engine.TailUpdate, bool) { return engine.TailUpdate{}, false }
 
 // errEventsGone is returned if events that were read are gone, or belong to an earlier tenant of the name.
@@ -112,11 +113,12 @@ func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
 	}
 	var rows tailRows
 	var read eventlog.Page
-	err = t.tenant.store.readRows(ctx, "tail", []any{t.tenant.name, t.row<<positionBits | t.mark, limit}, func(all driver.Rows) error {
-		rows.Rows = all
-		read, err = scanning{maxBytes: tailBytes}.events(ctx, &rows)
-		return err
-	})
+	err = t.tenant.store.readRows(ctx, "tail", []any{t.tenant.name, t.row<<positionBits | t.mark, limit},
+		func(all driver.Rows) error {
+			rows.Rows = all
+			read, err = scanning{maxBytes: tailBytes}.events(ctx, &rows)
+			return err
+		})
 	switch {
 	case err != nil:
 		return update, err
@@ -137,7 +139,10 @@ func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
 	if n := len(page.Events); n > 0 {
 		t.average = max(1, page.Bytes/n)
 	}
-	update = engine.TailUpdate{Events: page.Events, Bytes: page.Bytes, Mark: page.To, From: t.mark, More: page.To < head, Incarnation: incarnation}
+	update = engine.TailUpdate{
+		Events: page.Events, Bytes: page.Bytes, Mark: page.To, From: t.mark, More: page.To < head,
+		Incarnation: incarnation,
+	}
 	t.mark = page.To
 	return update, nil
 }
@@ -192,7 +197,8 @@ func pageOf(read eventlog.Page, r engine.ReadRange) engine.Page {
 		page.To = read.Events[len(read.Events)-1].Position
 	}
 	if len(r.Share.Passed) > 0 {
-		page.Events = slices.DeleteFunc(page.Events, func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
+		page.Events = slices.DeleteFunc(page.Events,
+			func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
 	}
 	for i := range page.Events {
 		page.Bytes += page.Events[i].Size()
@@ -212,9 +218,9 @@ func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engi
 	return page, nil
 }
 
-// readSettled is readPage for a range that was settled. If the tenant's last event is below the end of the range now, a backup was
-// restored into the open file. Then a page would report positions as read that later events get. The head is read after the page, so
-// that a restore between the two is noticed.
+// readSettled is readPage for a range that was settled. If the tenant's last event is below the end of the range now, a
+// backup was restored into the open file. Then a page would report positions as read that later events get. The head is
+// read after the page, so that a restore between the two is noticed.
 func (t *Tenant) readSettled(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
 	row, _, err := t.head(ctx)
 	if err != nil {
@@ -226,7 +232,8 @@ func (t *Tenant) readSettled(ctx context.Context, r engine.ReadRange) (engine.Pa
 	}
 	now, head, err := t.head(ctx)
 	if err == nil && (now != row || head < r.UpTo) {
-		err = fmt.Errorf("the last event is at %d, below %d: %w: %w", head, r.UpTo, projection.ErrEventGone, event.ErrIncarnationChanged)
+		err = fmt.Errorf("the last event is at %d, below %d: %w: %w", head, r.UpTo, projection.ErrEventGone,
+			event.ErrIncarnationChanged)
 	}
 	return page, err
 }

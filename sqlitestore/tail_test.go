@@ -61,8 +61,8 @@ func TestTailNoticesWhatBecomesOfItsTenant(t *testing.T) {
 	}
 }
 
-// SQLite plans a statement anew at each run if a value that is bound to it might change the plan. A read of a few events then
-// takes twice as long.
+// SQLite plans a statement anew at each run if a value that is bound to it might change the plan. A read of a few
+// events then takes twice as long.
 func TestReadsAreNotPlannedAnew(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -99,7 +99,8 @@ func TestReadsAreNotPlannedAnew(t *testing.T) {
 			t.Errorf("%d statements are prepared", len(c.prepared))
 		}
 		// Control: a limit that is a parameter alone.
-		stmt := must(c.driverConn.PrepareContext(ctx, "select id from millrace_events where id > ?1 limit ?2"))(t).(driverStmt)
+		stmt := must(c.driverConn.PrepareContext(ctx,
+			"select id from millrace_events where id > ?1 limit ?2"))(t).(driverStmt)
 		for i := range int64(2) {
 			must(stmt.ExecContext(ctx, []driver.NamedValue{{Ordinal: 1, Value: i}, {Ordinal: 2, Value: 5 + i}}))(t)
 		}
@@ -111,11 +112,13 @@ func TestReadsAreNotPlannedAnew(t *testing.T) {
 	noError(t, session.Close())
 }
 
-// status returns a counter of SQLite for a statement of a connection. It calls SQLite with what the driver does not export.
+// status returns a counter of SQLite for a statement of a connection. It calls SQLite with what the driver does not
+// export.
 func status(c *conn, stmt driverStmt, counter int32) int64 {
 	handle := reflect.ValueOf(stmt).Elem().FieldByName("pstmt").Uint()
 	field := reflect.ValueOf(c.driverConn).Elem().FieldByName("tls")
 	tls := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem()
 	call := reflect.ValueOf(sqlite3.Xsqlite3_stmt_status)
-	return call.Call([]reflect.Value{tls, reflect.ValueOf(uintptr(handle)), reflect.ValueOf(counter), reflect.ValueOf(int32(0))})[0].Int()
+	return call.Call([]reflect.Value{tls, reflect.ValueOf(uintptr(handle)), reflect.ValueOf(counter),
+		reflect.ValueOf(int32(0))})[0].Int()
 }

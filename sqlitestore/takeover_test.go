@@ -74,7 +74,8 @@ func TestKillsOfAnyProcessLeaveEachEventAppliedOnceInOrder(t *testing.T) {
 	if status.Parked != 0 || status.Epoch < 2 {
 		t.Errorf("the status is %+v", status)
 	}
-	if n, wrong := one[int64](t, store, "select count(*) from counted"), one[int64](t, store, "select count(*) from counted where at <> position"); n != last || wrong != 0 {
+	if n, wrong := one[int64](t, store, "select count(*) from counted"),
+		one[int64](t, store, "select count(*) from counted where at <> position"); n != last || wrong != 0 {
 		t.Errorf("%d of %d events were applied, %d of them not in order", n, last, wrong)
 	}
 }

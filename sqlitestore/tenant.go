@@ -26,12 +26,14 @@ type Tenant struct {
 func (t *Tenant) Name() string { return t.name }
 
 // Append is Tenant.Append for projection.DefaultTenant.
-func (s *Store) Append(ctx context.Context, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (s *Store) Append(ctx context.Context, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	return s.tenant.Append(ctx, stream, expected, events...)
 }
 
 // AppendTx is Tenant.AppendTx for projection.DefaultTenant.
-func (s *Store) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (s *Store) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	return s.tenant.AppendTx(ctx, tx, stream, expected, events...)
 }
 
@@ -61,19 +63,21 @@ var (
 	ErrWithinTx = projection.ErrWithinTx
 )
 
-// InTx runs fn in a transaction that writes. It commits if fn returns nil, and rolls back otherwise. After the commit it
-// wakes the projections of the tenants to which fn appended by AppendTx. fn may use savepoints, but must not end the
-// transaction. If a statement fails, only that statement is undone, and the transaction can still commit. After some errors,
-// for instance if the disk is full or the context of a statement that writes ends, SQLite rolls back the transaction. Then
-// InTx returns that error. When ctx ends, the running statement is interrupted, even if it has no context, as in tx.Exec.
+// InTx runs fn in a transaction that writes. It commits if fn returns nil, and rolls back otherwise. After the commit
+// it wakes the projections of the tenants to which fn appended by AppendTx. fn may use savepoints, but must not end the
+// transaction. If a statement fails, only that statement is undone, and the transaction can still commit. After some
+// errors, for instance if the disk is full or the context of a statement that writes ends, SQLite rolls back the
+// transaction. Then InTx returns that error. When ctx ends, the running statement is interrupted, even if it has no
+// context, as in tx.Exec.
 //
 // The file has one writer at a time: all appends and transactions wait until fn returns, also those of other processes.
 // Within fn, append by AppendTx. With the context of fn, all other calls that write fail at once with ErrWithinTx. With
 // a context that is not derived from it, they wait until that context ends.
 //
-// SQLite's PRAGMA, ATTACH and temporary tables affect the connection. After a transaction that uses them, the store closes
-// the connection and opens another one. A transaction that creates triggers on the store's tables, or temporary objects with their
-// names, is not committed: InTx returns ErrForeignObject. If it leaves query_only on, InTx returns ErrTxControl.
+// SQLite's PRAGMA, ATTACH and temporary tables affect the connection. After a transaction that uses them, the store
+// closes the connection and opens another one. A transaction that creates triggers on the store's tables, or temporary
+// objects with their names, is not committed: InTx returns ErrForeignObject. If it leaves query_only on, InTx returns
+// ErrTxControl.
 func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	if err := s.notWithin(ctx); err != nil {
 		return fmt.Errorf("begin transaction: %w", err)

@@ -35,7 +35,8 @@ func TestCustomerLeavesAFile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := rt.WaitFor(ctx, millrace.ProjectionID{Tenant: customer, Name: "payments"}, r.Positions[0]); err != nil {
+			if err := rt.WaitFor(ctx, millrace.ProjectionID{Tenant: customer, Name: "payments"},
+				r.Positions[0]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -72,7 +73,8 @@ func TestPublishedStatementFindsThePartitionOfAStream(t *testing.T) {
 	_, statement, _ := strings.Cut(string(document), "```sql\n")
 	statement, _, _ = strings.Cut(statement, "```")
 	for i := range 9 {
-		if _, err := store.Append(t.Context(), fmt.Sprint("order-", i), event.Any, event.New(PaymentHandled{"0.01"})); err != nil {
+		if _, err := store.Append(t.Context(), fmt.Sprint("order-", i), event.Any,
+			event.New(PaymentHandled{"0.01"})); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +85,8 @@ func TestPublishedStatementFindsThePartitionOfAStream(t *testing.T) {
 	for i := range 9 {
 		stream := fmt.Sprint("order-", i)
 		var number, slot int
-		err := store.DB().QueryRowContext(t.Context(), strings.Replace(statement, "order-1", stream, 1)).Scan(&number, &slot)
+		err := store.DB().QueryRowContext(t.Context(), strings.Replace(statement, "order-1", stream, 1)).Scan(&number,
+			&slot)
 		if want := partition.Slot(stream); err != nil || slot != int(want) || number != partition.Of(want, 4) {
 			t.Errorf("%s: partition %d, slot %d, %v; want %d", stream, number, slot, err, want)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an older
-// version, and ErrSchemaTooNew as Migrate does.
+// Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an
+// older version, and ErrSchemaTooNew as Migrate does.
 func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 	tenants, err := s.readTenants(ctx, nil)
 	if err != nil {

@@ -21,8 +21,8 @@ type transaction struct {
 	log     logFiles
 }
 
-// open waits for the connection and begins a transaction. It waits for other processes for at most busy, if that is not 0. end must
-// follow.
+// open waits for the connection and begins a transaction. It waits for other processes for at most busy, if that is not
+// 0. end must follow.
 func (w *writer) open(ctx context.Context, busy time.Duration) (*transaction, error) {
 	if err := w.take(ctx); err != nil {
 		return nil, fmt.Errorf("begin transaction: %w", err)
@@ -53,8 +53,8 @@ func (w *writer) openFresh(ctx context.Context, busy time.Duration) (*transactio
 	}
 }
 
-// begin begins a transaction that writes. It waits for other processes until ctx ends. The statements of the transaction
-// are bounded by txCtx. The caller has the connection. release must follow.
+// begin begins a transaction that writes. It waits for other processes until ctx ends. The statements of the
+// transaction are bounded by txCtx. The caller has the connection. release must follow.
 func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 	leave, err := w.queue.enter(ctx)
 	if err == nil {
@@ -159,8 +159,8 @@ func (t *transaction) lend(ctx context.Context) {
 	})
 }
 
-// takeBack waits for the running statement. The function cannot use the transaction any more. takeBack returns the context for
-// the statements of the store that follow.
+// takeBack waits for the running statement. The function cannot use the transaction any more. takeBack returns the
+// context for the statements of the store that follow.
 func (t *transaction) takeBack(ctx context.Context) context.Context {
 	ctx = context.WithValue(ctx, ofStore{}, true)
 	_ = t.onConn(func(c *conn) error {
@@ -170,8 +170,8 @@ func (t *transaction) takeBack(ctx context.Context) context.Context {
 	return ctx
 }
 
-// ended returns why a lent transaction has ended, nil if it has not. SQLite ends a transaction by itself after some errors,
-// for instance if the disk is full.
+// ended returns why a lent transaction has ended, nil if it has not. SQLite ends a transaction by itself after some
+// errors, for instance if the disk is full.
 func (t *transaction) ended() error {
 	cause := t.loan.cause
 	switch {
@@ -202,9 +202,9 @@ func (t *transaction) commit(ctx context.Context) error {
 	return nil
 }
 
-// abandon takes the connection from a function that does not return. Nothing that the function does later reaches the file.
-// abandon waits for the running statement, which was interrupted, and for no longer than finishTime. If the statement
-// runs on, for instance in a function of the user that SQLite calls, then it keeps the file until it ends.
+// abandon takes the connection from a function that does not return. Nothing that the function does later reaches the
+// file. abandon waits for the running statement, which was interrupted, and for no longer than finishTime. If the
+// statement runs on, for instance in a function of the user that SQLite calls, then it keeps the file until it ends.
 func (t *transaction) abandon(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()

@@ -36,12 +36,18 @@ func TestTransactionThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 			_, err := tx.ExecContext(ctx, "/* */ COMMIT")
 			return err
 		}, ErrTxControl},
-		"commit by SQL, hidden":                 {statements("commit", "insert into t values (2)"), ErrTxControl},
-		"commit within a script":                {statements("insert into t values (3); end; begin; insert into t values (4)"), ErrTxControl},
-		"commit by a prepared statement":        {prepared("commit"), ErrTxControl},
-		"rollback by SQL":                       {statements("rollback", "insert into t values (2)"), ErrTxControl},
-		"rollback and another transaction":      {statements("rollback", "begin", "insert into t values (2)"), ErrTxControl},
-		"rollback by a constraint":              {statements("insert or rollback into t values (1)", "insert into t values (2)"), ErrTxControl},
+		"commit by SQL, hidden": {statements("commit", "insert into t values (2)"), ErrTxControl},
+		"commit within a script": {
+			statements("insert into t values (3); end; begin; insert into t values (4)"), ErrTxControl,
+		},
+		"commit by a prepared statement": {prepared("commit"), ErrTxControl},
+		"rollback by SQL":                {statements("rollback", "insert into t values (2)"), ErrTxControl},
+		"rollback and another transaction": {
+			statements("rollback", "begin", "insert into t values (2)"), ErrTxControl,
+		},
+		"rollback by a constraint": {
+			statements("insert or rollback into t values (1)", "insert into t values (2)"), ErrTxControl,
+		},
 		"version of the schema":                 {statements("pragma user_version = 77"), ErrTxControl},
 		"application id":                        {statements("pragma application_id = 77"), ErrTxControl},
 		"context that ended":                    {nil, context.Canceled},
@@ -74,10 +80,12 @@ func TestTransactionThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 			if !errors.Is(err, c.want) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}
-			if n, m := len(all(t, store.tenant)), one[int](t, store, "select count(*) from t"); n != 0 || m != 1 || wakes("default") != 0 {
+			if n, m := len(all(t, store.tenant)), one[int](t, store, "select count(*) from t"); n != 0 || m != 1 ||
+				wakes("default") != 0 {
 				t.Errorf("%d events, %d rows, %d wakes", n, m, wakes("default"))
 			}
-			if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Repeated || r.Positions[0] != 1 {
+			if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Repeated ||
+				r.Positions[0] != 1 {
 				t.Errorf("%+v", r)
 			}
 		})
@@ -126,8 +134,10 @@ func TestNothingOfATransactionLeaksToTheNextOne(t *testing.T) {
 func TestConnectionThatStaysKeepsWhatTransactionsLeft(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustExec(t, store, "create temp trigger x after insert on main.millrace_events begin select raise(abort, 'leaked'); end")
-	if _, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...); err == nil || !strings.Contains(err.Error(), "leaked") {
+	mustExec(t, store,
+		"create temp trigger x after insert on main.millrace_events begin select raise(abort, 'leaked'); end")
+	if _, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...); err == nil ||
+		!strings.Contains(err.Error(), "leaked") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -158,7 +168,8 @@ func TestAppendWithinATransactionFailsAtOnce(t *testing.T) {
 func TestReadersCannotWrite(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	if _, err := store.DB().ExecContext(testContext(t), "delete from millrace_tenants"); err == nil || !strings.Contains(err.Error(), "readonly") {
+	if _, err := store.DB().ExecContext(testContext(t), "delete from millrace_tenants"); err == nil ||
+		!strings.Contains(err.Error(), "readonly") {
 		t.Errorf("error %v", err)
 	}
 }

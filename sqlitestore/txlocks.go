@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// txLocks lets one append of a transaction run at a time. The savepoints of appends that run at once would be nested, and one
-// append would undo another.
+// txLocks lets one append of a transaction run at a time. The savepoints of appends that run at once would be nested,
+// and one append would undo another.
 type txLocks struct {
 	mu   sync.Mutex
 	held map[*sql.Tx]*txLock

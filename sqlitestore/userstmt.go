@@ -9,12 +9,13 @@ const (
 	// keptStatements is how many statements of users a connection keeps prepared. An application has fewer different
 	// statements, unless it writes values into their texts.
 	keptStatements = 64
-	// keptText is the size of the longest statement that is kept, in bytes. Most longer statements are generated for one use.
+	// keptText is the size of the longest statement that is kept, in bytes. Most longer statements are generated for
+	// one use.
 	keptText = 8 << 10
 )
 
-// keptStmts are the prepared statements of users that are not in use, by their text. Handlers run the same few statements in
-// each batch, and parsing takes most of the time of a short statement.
+// keptStmts are the prepared statements of users that are not in use, by their text. Handlers run the same few
+// statements in each batch, and parsing takes most of the time of a short statement.
 type keptStmts struct {
 	idle map[string]idleStmt
 	uses int64
@@ -36,8 +37,8 @@ func (k *keptStmts) take(query string) driverStmt {
 	return stmt.driverStmt
 }
 
-// keep adds a statement that is no longer in use. It closes the statement instead if one of the same text is kept already. If
-// there are too many, it closes the oldest one.
+// keep adds a statement that is no longer in use. It closes the statement instead if one of the same text is kept
+// already. If there are too many, it closes the oldest one.
 func (k *keptStmts) keep(query string, stmt driverStmt) error {
 	if _, kept := k.idle[query]; kept || len(query) > keptText {
 		return stmt.Close()
@@ -64,8 +65,8 @@ func (k *keptStmts) closeOldest() error {
 	return stmt.Close()
 }
 
-// userStmt is a prepared statement of a user. When the user has closed it and all its rows, the statement is closed in the driver
-// or kept for later use.
+// userStmt is a prepared statement of a user. When the user has closed it and all its rows, the statement is closed in
+// the driver or kept for later use.
 type userStmt struct {
 	driverStmt
 	conn  *conn
@@ -76,8 +77,8 @@ type userStmt struct {
 	kept bool
 }
 
-// borrow returns a prepared statement for a query of a user. While the connection is lent, it reuses a kept statement of the same
-// query, if there is one.
+// borrow returns a prepared statement for a query of a user. While the connection is lent, it reuses a kept statement
+// of the same query, if there is one.
 func (c *conn) borrow(ctx context.Context, query string) (*userStmt, error) {
 	if _, err := c.loan.admit(ctx); err != nil {
 		return nil, err

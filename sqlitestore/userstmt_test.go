@@ -35,7 +35,8 @@ func (s *Store) kept(t testing.TB) map[string]int64 {
 
 func TestStatementsOfUsersAreParsedOnce(t *testing.T) {
 	t.Parallel()
-	const insert, read, prepared = "insert into model (position) values (?)", "select count(*) from model", "select max(position) from model"
+	const insert, read, prepared = "insert into model (position) values (?)", "select count(*) from model",
+		"select max(position) from model"
 	b := newBatcher(t, 1)
 	for i := range 3 {
 		noError(t, b.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
@@ -152,7 +153,8 @@ func TestKeptStatementsFollowTheSchema(t *testing.T) {
 			_, err := tx.Exec(insert)
 			return err
 		}, limit)
-		if f := faultOf(t, err); f.Class != engine.MissingObject || !strings.Contains(err.Error(), "no such table: notes") {
+		if f := faultOf(t, err); f.Class != engine.MissingObject ||
+			!strings.Contains(err.Error(), "no such table: notes") {
 			t.Errorf("%s: %v", when, err)
 		}
 	}

@@ -32,7 +32,8 @@ const (
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("the store is closed")
 
-// writer has the only connection that writes, and lends it to one transaction at a time, in the order of their requests.
+// writer has the only connection that writes, and lends it to one transaction at a time, in the order of their
+// requests.
 type writer struct {
 	at *location
 	db *sql.DB
@@ -56,8 +57,8 @@ type writer struct {
 	close  func() error
 }
 
-// waitingAppend is an append that waits for a transaction. That is a transaction of appends, or the transaction of a batch, which
-// the append rides in.
+// waitingAppend is an append that waits for a transaction. That is a transaction of appends, or the transaction of a
+// batch, which the append rides in.
 type waitingAppend struct {
 	eventlog.Append
 	// apply runs the append in the transaction.
@@ -74,7 +75,8 @@ type waitingAppend struct {
 	since time.Time
 }
 
-func newWaitingAppend(a eventlog.Append, apply func(ctx context.Context, tx *sql.Tx) (event.Appended, error)) *waitingAppend {
+func newWaitingAppend(a eventlog.Append, apply func(ctx context.Context,
+	tx *sql.Tx) (event.Appended, error)) *waitingAppend {
 	return &waitingAppend{Append: a, apply: apply, done: make(chan struct{}), back: make(chan struct{}, 1)}
 }
 
@@ -93,9 +95,11 @@ func openWriter(ctx context.Context, at *location, opts Options) (*writer, error
 	if err := at.markQueue(w.queue.file); err != nil {
 		return nil, errors.Join(err, w.queue.close(), at.close())
 	}
-	w.db, err = openDB(dsn(at.path, "_txlock=immediate", fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
+	w.db, err = openDB(dsn(at.path, "_txlock=immediate",
+		fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"_pragma=journal_mode(WAL)", "_pragma=synchronous("+synchronous+")", "_pragma=fullfsync(1)",
-		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)", "_pragma=secure_delete(1)"), at, true)
+		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)",
+		"_pragma=secure_delete(1)"), at, true)
 	if err != nil {
 		return nil, errors.Join(err, w.queue.close(), at.close())
 	}
@@ -128,7 +132,8 @@ func (w *writer) checkJournal(ctx context.Context) error {
 	return err
 }
 
-// emptyLog moves the write-ahead log into the file and truncates it. It returns false if another connection reads an older state.
+// emptyLog moves the write-ahead log into the file and truncates it. It returns false if another connection reads an
+// older state.
 func (w *writer) emptyLog(ctx context.Context) (emptied bool, err error) {
 	if err := w.take(ctx); err != nil {
 		return false, err
@@ -197,9 +202,10 @@ func retryBusy(ctx context.Context, call func() error) error {
 	}
 }
 
-// append runs an append. Appends that wait at the same time share one transaction, in which each has a savepoint. The first
-// call that gets the connection runs all of them, and each call returns after the commit. An append that is alone waits for no other.
-// Appends that wait while a batch has the connection ride in the transaction of that batch (see riders.go).
+// append runs an append. Appends that wait at the same time share one transaction, in which each has a savepoint. The
+// first call that gets the connection runs all of them, and each call returns after the commit. An append that is alone
+// waits for no other. Appends that wait while a batch has the connection ride in the transaction of that batch (see
+// riders.go).
 func (w *writer) append(ctx context.Context, a *waitingAppend) (event.Appended, error) {
 	if len(w.turn) == 0 {
 		a.since = time.Now()
@@ -227,7 +233,8 @@ func (w *writer) append(ctx context.Context, a *waitingAppend) (event.Appended, 
 			}
 			return event.Appended{}, err
 		}
-		// A transaction has taken the append, and answers it at its end. If a shared transaction fails, the append waits again.
+		// A transaction has taken the append, and answers it at its end. If a shared transaction fails, the append
+		// waits again.
 		select {
 		case <-a.done:
 			return a.result, a.err
@@ -309,12 +316,12 @@ func answer(group []*waitingAppend, err error) {
 	}
 }
 
-// errShared is the failure of a transaction that several appends shared, or a batch and appends. It committed nothing, and the
-// appends wait again.
+// errShared is the failure of a transaction that several appends shared, or a batch and appends. It committed nothing,
+// and the appends wait again.
 var errShared = errors.New("the appends of the transaction are tried again, each alone")
 
-// share runs appends in the transaction of a group or of a batch, commits, and answers the appends. If nothing was committed,
-// any of those that share the transaction may be the reason. Then the error is errShared.
+// share runs appends in the transaction of a group or of a batch, commits, and answers the appends. If nothing was
+// committed, any of those that share the transaction may be the reason. Then the error is errShared.
 func (w *writer) share(ctx context.Context, tx *sql.Tx, appends []*waitingAppend, commit func() error) error {
 	for _, a := range appends {
 		if err := inSavepoint(ctx, tx, a); err != nil {
@@ -348,8 +355,8 @@ func (w *writer) putBack(appends []*waitingAppend) {
 	}
 }
 
-// runAlone runs an append and commits. It needs no savepoint: if the append fails, the transaction is not committed. An error means
-// that nothing was committed, or that the result of the commit is unknown.
+// runAlone runs an append and commits. It needs no savepoint: if the append fails, the transaction is not committed. An
+// error means that nothing was committed, or that the result of the commit is unknown.
 func (w *writer) runAlone(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
 	if a.result, a.err = a.apply(ctx, tx); a.err != nil {
 		return nil
@@ -365,7 +372,8 @@ func inSavepoint(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
 	})
 }
 
-// savepoint runs fn, and undoes what it wrote if it fails. It returns an error of its own statements alone: then the whole transaction is over.
+// savepoint runs fn, and undoes what it wrote if it fails. It returns an error of its own statements alone: then the
+// whole transaction is over.
 func savepoint(ctx context.Context, tx *sql.Tx, fn func() error) error {
 	if err := execute(ctx, tx, "savepoint"); err != nil {
 		return err

@@ -60,7 +60,8 @@ func TestAppendsThatWaitShareOneCommit(t *testing.T) {
 	commits := countCommits(t, store)
 	const together = 32
 	wait := queue(t, store, together, func(i int) error {
-		result, err := store.Append(testContext(t), fmt.Sprint("s", i), event.NoStream.WithKey(fmt.Sprint(i)), someEvents(2)...)
+		result, err := store.Append(testContext(t), fmt.Sprint("s", i), event.NoStream.WithKey(fmt.Sprint(i)),
+			someEvents(2)...)
 		if err == nil && (result.Version != 2 || result.Positions[1] != result.Positions[0]+1) {
 			err = fmt.Errorf("%+v", result)
 		}
@@ -89,12 +90,14 @@ func TestAppendThatFailsLeavesItsGroupAlone(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	ctx := testContext(t)
-	mustExec(t, store, "create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
+	mustExec(t, store,
+		"create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
 	commits := countCommits(t, store)
 	nowhere := must(store.ForTenant("nowhere"))(t)
 	failures := map[int]func() error{
 		1: func() error {
-			_, err := store.Append(ctx, "half", event.Any.WithKey("k"), event.Event{Type: "good"}, event.Event{Type: "bad"})
+			_, err := store.Append(ctx, "half", event.Any.WithKey("k"), event.Event{Type: "good"},
+				event.Event{Type: "bad"})
 			if err == nil || !strings.Contains(err.Error(), "bad event") {
 				return fmt.Errorf("second event is bad: %w", err)
 			}
@@ -132,7 +135,8 @@ func TestAppendThatFailsLeavesItsGroupAlone(t *testing.T) {
 	if len(events) != 7 || commits.Load() != 1 {
 		t.Errorf("%d events in %d commits", len(events), commits.Load())
 	}
-	if r := mustAppend(t, store.tenant, "half", event.NoStream.WithKey("k"), someEvents(1)...); r.Version != 1 || r.Repeated {
+	if r := mustAppend(t, store.tenant, "half", event.NoStream.WithKey("k"), someEvents(1)...); r.Version != 1 ||
+		r.Repeated {
 		t.Errorf("the append that failed left something: %+v", r)
 	}
 }
@@ -141,16 +145,20 @@ func TestAppendThatFailsLeavesItsGroupAlone(t *testing.T) {
 func TestAppendThatFailsAloneLeavesNothing(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	mustExec(t, store, "create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
-	mustExec(t, store, "create trigger millrace_events_delete_closed before insert on millrace_events when new.type = 'worse' begin select raise(rollback, 'bad event'); end")
+	mustExec(t, store,
+		"create trigger millrace_events_insert_closed before insert on millrace_events when new.type = 'bad' begin select raise(abort, 'bad event'); end")
+	mustExec(t, store,
+		"create trigger millrace_events_delete_closed before insert on millrace_events when new.type = 'worse' begin select raise(rollback, 'bad event'); end")
 	commits := countCommits(t, store)
 	for _, bad := range []string{"bad", "worse"} {
-		_, err := store.Append(testContext(t), "s", event.Any.WithKey("k"), event.Event{Type: "good"}, event.Event{Type: bad})
+		_, err := store.Append(testContext(t), "s", event.Any.WithKey("k"), event.Event{Type: "good"},
+			event.Event{Type: bad})
 		if err == nil || !strings.Contains(err.Error(), "bad event") || commits.Load() != 0 {
 			t.Errorf("%s: error %v, %d commits", bad, err, commits.Load())
 		}
 	}
-	if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Positions[0] != 1 || r.Repeated {
+	if r := mustAppend(t, store.tenant, "s", event.NoStream.WithKey("k"), someEvents(1)...); r.Positions[0] != 1 ||
+		r.Repeated {
 		t.Errorf("an append that failed left something: %+v", r)
 	}
 }
@@ -174,7 +182,8 @@ func TestGroupWhoseCommitFailsIsNotAnswered(t *testing.T) {
 	const n = 5
 	var failed atomic.Int64
 	wait := queue(t, store, n, func(i int) error {
-		if _, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...); err == nil || !strings.Contains(err.Error(), "commit transaction") {
+		if _, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...); err == nil ||
+			!strings.Contains(err.Error(), "commit transaction") {
 			return fmt.Errorf("answered, although nothing was committed: %w", err)
 		}
 		failed.Add(1)
@@ -196,8 +205,8 @@ func TestCancelledAppendEndsNoOther(t *testing.T) {
 	store := newStore(t)
 	other := openStore(t, store.path, Options{})
 	ctx := testContext(t)
-	// As another process does, other holds the lock of the file: the first append waits for it with the connection, the others
-	// for the connection.
+	// As another process does, other holds the lock of the file: the first append waits for it with the connection, the
+	// others for the connection.
 	noError(t, other.writer.take(ctx))
 	tx := must(other.writer.begin(ctx, ctx))(t)
 	first, cancel := context.WithCancel(ctx)
@@ -302,7 +311,8 @@ func TestSeveralStoresOfOneFileAppendAtOnce(t *testing.T) {
 	}))
 	noError(t, together(stores*writers, func(w int) error {
 		for i := range appends {
-			if _, err := opened[w%stores].Append(testContext(t), fmt.Sprint("s", w), event.Exact(int64(i)), someEvents(1)...); err != nil {
+			if _, err := opened[w%stores].Append(testContext(t), fmt.Sprint("s", w), event.Exact(int64(i)),
+				someEvents(1)...); err != nil {
 				return err
 			}
 		}
@@ -407,7 +417,10 @@ func TestAnsweredAppendsAreNotKept(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
 	a := must(eventlog.NewAppend(nil, "s", event.Any, someEvents(1)))(t)
-	waiting := newWaitingAppend(a, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return store.tenant.apply(ctx, tx, a) })
+	waiting := newWaitingAppend(a, func(ctx context.Context,
+		tx *sql.Tx) (event.Appended, error) {
+		return store.tenant.apply(ctx, tx, a)
+	})
 	kept := weak.Make(waiting)
 	must(store.writer.append(testContext(t), waiting))(t)
 	until(t, "the append is freed", func() bool {

@@ -27,8 +27,8 @@ type child struct {
 	tenant    string
 	tenantRow int32
 
-	// A draining projection is not restarted. replaced reports that the actor of an earlier lease stops, which the projection
-	// waits for. feed is the feed to which the projection subscribes.
+	// A draining projection is not restarted. replaced reports that the actor of an earlier lease stops, which the
+	// projection waits for. feed is the feed to which the projection subscribes.
 	draining, replaced bool
 	feed               *child
 	held
@@ -56,7 +56,8 @@ func (c *child) fields() []zap.Field {
 	if c.row == 0 {
 		return []zap.Field{zap.String("actor", c.name)}
 	}
-	return []zap.Field{zap.String("tenant", c.id.Tenant), zap.String("projection", c.id.Name), zap.Int("partition", c.id.Partition),
+	return []zap.Field{zap.String("tenant", c.id.Tenant), zap.String("projection", c.id.Name),
+		zap.Int("partition", c.id.Partition),
 		zap.Int64("epoch", c.epoch)}
 }
 
@@ -181,8 +182,9 @@ func (s *supervisor) leave(ctx actor.Context, c *child) {
 	}
 }
 
-// feed returns the feed of a lease's tenant, and starts it if there is none. If a tenant was dropped and created again under
-// its name, the old feed serves only the projections that it has already, since it may hold events of the dropped tenant.
+// feed returns the feed of a lease's tenant, and starts it if there is none. If a tenant was dropped and created again
+// under its name, the old feed serves only the projections that it has already, since it may hold events of the dropped
+// tenant.
 func (s *supervisor) feed(ctx actor.Context, lease engine.Lease) *child {
 	tenant := lease.ID.Tenant
 	if c := s.feeds[tenant]; c != nil && c.tenantRow == lease.TenantRow {
@@ -226,8 +228,8 @@ func (s *supervisor) drain(ctx actor.Context, msg *messages.Drain) {
 	s.drained(ctx, c)
 }
 
-// drained reports that a projection without an actor is drained. Only the database has its last checkpoint, which the release
-// leaves as it is.
+// drained reports that a projection without an actor is drained. Only the database has its last checkpoint, which the
+// release leaves as it is.
 func (s *supervisor) drained(ctx actor.Context, c *child) {
 	s.toNode(ctx, &messages.Drained{Advance: engine.Advance{Lease: s.lease(c), To: c.checkpoint}})
 }

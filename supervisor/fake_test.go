@@ -35,7 +35,8 @@ type fake struct {
 	foreign atomic.Bool
 	// lost means that other nodes hold all leases.
 	lost atomic.Bool
-	// hook, if it is set, is called in "claim", "advance", "ping", "release", and in "search" or "search among dead owners".
+	// hook, if it is set, is called in "claim", "advance", "ping", "release", and in "search" or "search among dead
+	// owners".
 	hook atomic.Pointer[func(call string)]
 
 	// pings counts the probes, reloads the leases that projections asked for, failed those that could not be read.
@@ -345,8 +346,9 @@ func (s *seen) get() ([]observe.Restart, []observe.Database) {
 // start runs n projections of each tenant. apply, if it is not nil, is called for each batch before it is committed.
 func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) error) *world {
 	t.Helper()
-	f := &fake{tenants: tenants, node: engine.Node{ID: "a node", LeaseDuration: time.Hour}, checkpoints: make(map[projection.ID]int64),
-		panics: make(map[string]bool), paused: make(map[int32]bool), taken: make(map[int32]bool)}
+	f := &fake{tenants: tenants, node: engine.Node{ID: "a node", LeaseDuration: time.Hour},
+		checkpoints: make(map[projection.ID]int64),
+		panics:      make(map[string]bool), paused: make(map[int32]bool), taken: make(map[int32]bool)}
 	definitions := make(map[string]*engine.Definition)
 	for i := range n {
 		name := fmt.Sprintf("p%03d", i)
@@ -368,10 +370,13 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 	core, logs := observer.New(zap.DebugLevel)
 	log := zap.New(core)
 	observed := &seen{leases: make(map[projection.ID][]observe.LeaseChange)}
-	deps := &actors.Deps{Observer: observed.observer(), System: actors.NewSystem(log), Store: actors.StoreOf(f), Log: log, Node: f.node, Definitions: definitions,
+	deps := &actors.Deps{Observer: observed.observer(), System: actors.NewSystem(log), Store: actors.StoreOf(f),
+		Log: log, Node: f.node, Definitions: definitions,
 		Limiter: actors.NewLimiter(actors.Limits{Connections: 16}),
-		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second, PollInterval: 20 * time.Millisecond,
-			ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second, ReplayRest: time.Millisecond}}
+		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second,
+			PollInterval:      20 * time.Millisecond,
+			ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second,
+			ReplayRest: time.Millisecond}}
 	deps.Init()
 	sup, err := Start(deps)
 	if err != nil {
@@ -423,7 +428,8 @@ func (w *world) panicAt(name string) {
 func (w *world) caughtUp() {
 	w.t.Helper()
 	w.eventually("every projection has applied everything", func() bool {
-		return !slices.ContainsFunc(w.ids(w.tenants...), func(id projection.ID) bool { return w.checkpoint(id) < w.head.Load() })
+		return !slices.ContainsFunc(w.ids(w.tenants...),
+			func(id projection.ID) bool { return w.checkpoint(id) < w.head.Load() })
 	})
 }
 

@@ -25,8 +25,8 @@ const (
 	answersEvery  = 10 * time.Millisecond
 )
 
-// gate holds back the actors that met a fault of the server, until a probe succeeds. So ten thousand projections do not try ten
-// thousand times. Only a failed probe closes it.
+// gate holds back the actors that met a fault of the server, until a probe succeeds. So ten thousand projections do not
+// try ten thousand times. Only a failed probe closes it.
 type gate struct {
 	deps    *actors.Deps
 	stopped bool // no actor is answered any more
@@ -80,8 +80,8 @@ func (g *gate) probeLater(ctx actor.Context) {
 	g.deps.After(ctx, backoff.Delay(policy, g.probes, rand.Float64()), g.probe)
 }
 
-// probe opens the gate if the server can be reached. It also reads the leases of this node by one statement, so that the
-// projections need not read their own.
+// probe opens the gate if the server can be reached. It also reads the leases of this node by one statement, so that
+// the projections need not read their own.
 func (g *gate) probe(ctx actor.Context) {
 	var leases []engine.Lease
 	g.deps.Run(ctx, 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {

@@ -122,10 +122,12 @@ func TestNodeThatCrashesAdoptsTheLeasesInTheDatabase(t *testing.T) {
 	w.eventually("its actor is gone", func() bool { return w.child(first.String()) == nil })
 	w.append()
 	w.eventually("the others go on", func() bool { return w.checkpoint(second) == w.head.Load() })
-	if c := w.seen.changes(second); !slices.Equal(c, []observe.LeaseChange{observe.LeaseClaimed, observe.LeaseLost, observe.LeaseClaimed}) {
+	if c := w.seen.changes(second); !slices.Equal(c,
+		[]observe.LeaseChange{observe.LeaseClaimed, observe.LeaseLost, observe.LeaseClaimed}) {
 		t.Errorf("the observer saw that the lease was %q", c)
 	}
-	if c := w.seen.changes(first); !slices.Equal(c, []observe.LeaseChange{observe.LeaseClaimed, observe.LeaseReleased}) {
+	if c := w.seen.changes(first); !slices.Equal(c,
+		[]observe.LeaseChange{observe.LeaseClaimed, observe.LeaseReleased}) {
 		t.Errorf("the observer saw that the paused lease was %q", c)
 	}
 }
@@ -184,7 +186,8 @@ func TestStopEndsAfterAReleaseFailed(t *testing.T) {
 	w := start(t, 2, []string{"a"}, nil)
 	w.during("release", func() { w.away.Store(true) })
 	w.pauseAndNotify(1)
-	w.eventually("the release fails", func() bool { return w.logs.FilterMessage("releasing leases failed, retrying").Len() > 0 })
+	w.eventually("the release fails",
+		func() bool { return w.logs.FilterMessage("releasing leases failed, retrying").Len() > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if err := w.sup.Stop(ctx, time.Second); err != nil {
@@ -213,7 +216,8 @@ func TestProjectionThatIsClaimedAnewWaitsForTheEndOfItsActor(t *testing.T) {
 		lease.Epoch = 2 + epoch
 		w.deps.System.Root.Send(w.sup.pid, &messages.Run{Lease: lease})
 	}
-	w.deps.System.Root.Send(w.sup.pid, &messages.Drain{Key: engine.LeaseKey{Row: lease.Row, Epoch: 3}}) // of an earlier lease
+	// of an earlier lease
+	w.deps.System.Root.Send(w.sup.pid, &messages.Drain{Key: engine.LeaseKey{Row: lease.Row, Epoch: 3}})
 	w.eventually("the last one runs", func() bool {
 		started := w.logs.FilterMessage("projection started").FilterField(zap.Int64("epoch", lease.Epoch)).Len()
 		return started == 1 && w.child(id.String()) != nil
@@ -241,7 +245,8 @@ func TestTenantThatWasCreatedAgainHasAFeedOfItsOwn(t *testing.T) {
 		t.Errorf("%d feeds while projections of both tenants run", n)
 	}
 	again(leases[1])
-	w.eventually("the old feed stops with its last projection", func() bool { return w.feeds() == 1 && !w.child("feed a").Equal(old) })
+	w.eventually("the old feed stops with its last projection",
+		func() bool { return w.feeds() == 1 && !w.child("feed a").Equal(old) })
 }
 
 // feeds returns how many feeds of tenant a run.

@@ -14,12 +14,13 @@ import (
 	"github.com/millrace-go/millrace/observe"
 )
 
-// strategy stops a child that crashed and never lets protoactor restart it: a late restart would bring back an actor that is
-// stopping. The supervisor starts another actor when this one has ended.
+// strategy stops a child that crashed and never lets protoactor restart it: a late restart would bring back an actor
+// that is stopping. The supervisor starts another actor when this one has ended.
 type strategy struct{ sup *supervisor }
 
 // HandleFailure is called by the supervisor's own actor.
-func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID,
+	_ *actor.RestartStatistics, reason, _ any) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.sup.deps.Log.Error("supervision panicked", zap.Any("panic", r), zap.ByteString("stack", debug.Stack()))
@@ -29,18 +30,21 @@ func (s *strategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervis
 	if !ok {
 		crash = &actors.Crash{Actor: pid.Id, Value: reason}
 	}
-	s.sup.deps.Log.Error("actor crashed, restarting", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value), zap.String("stack", crash.Stack))
+	s.sup.deps.Log.Error("actor crashed, restarting", zap.String("actor", crash.Actor), zap.Any("panic", crash.Value),
+		zap.String("stack", crash.Stack))
 	s.sup.restarts(s.sup.children[pid.Id], observe.Restart{Err: crash})
 	supervisor.StopChildren(pid)
 }
 
-// rootStrategy is the strategy for the supervisor itself. If it crashes it is stopped, and the runtime ends with the reason.
+// rootStrategy is the strategy for the supervisor itself. If it crashes it is stopped, and the runtime ends with the
+// reason.
 type rootStrategy struct {
 	log    *zap.Logger
 	reason *actors.Crash
 }
 
-func (s *rootStrategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID, _ *actor.RestartStatistics, reason, _ any) {
+func (s *rootStrategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supervisor, pid *actor.PID,
+	_ *actor.RestartStatistics, reason, _ any) {
 	s.reason, _ = reason.(*actors.Crash)
 	s.log.Error("supervisor crashed, ending the runtime", zap.Any("reason", reason))
 	supervisor.StopChildren(pid)
@@ -92,7 +96,8 @@ func (s *supervisor) respawnLater(ctx actor.Context, c *child) {
 
 const (
 	watchEvery = time.Second
-	// StuckAfter is how long work may take beyond its own limit, and how long a projection with work to do may not change.
+	// StuckAfter is how long work may take beyond its own limit, and how long a projection with work to do may not
+	// change.
 	StuckAfter = 30 * time.Second
 )
 
@@ -108,8 +113,8 @@ func (s *supervisor) watch(ctx actor.Context) {
 	s.watchLater(ctx)
 	s.pulse()
 	late := s.deps.Registry.OperatorLate()
-	// The operator is not added to standing: its step may be a user's hook that does not return, and a restart of the process
-	// would not help.
+	// The operator is not added to standing: its step may be a user's hook that does not return, and a restart of the
+	// process would not help.
 	s.restartStuck(ctx, s.operator, "operator", func(after time.Duration) bool { return late > after }, nil)
 	var standing []string
 	for id, entry := range s.deps.Registry.Working() {
@@ -143,9 +148,10 @@ func (s *supervisor) restarts(c *child, r observe.Restart) {
 	observing.Call(s.deps.Observer.ActorRestarted, r)
 }
 
-// restartStuck stops an actor that has been stuck for StuckAfter. If the actor still runs after twice that time, it cannot be
-// stopped, and restartStuck adds its name to standing.
-func (s *supervisor) restartStuck(ctx actor.Context, c *child, name string, stuck func(after time.Duration) bool, standing []string) []string {
+// restartStuck stops an actor that has been stuck for StuckAfter. If the actor still runs after twice that time, it
+// cannot be stopped, and restartStuck adds its name to standing.
+func (s *supervisor) restartStuck(ctx actor.Context, c *child, name string, stuck func(after time.Duration) bool,
+	standing []string) []string {
 	if c == nil || c.pid == nil || !stuck(StuckAfter) {
 		return standing
 	}

@@ -21,7 +21,8 @@ type Supervisor struct {
 	err  error
 }
 
-// Start starts the supervisor and, under it, the node, the listener and the operator. Feeds and projections follow as leases are claimed.
+// Start starts the supervisor and, under it, the node, the listener and the operator. Feeds and projections follow as
+// leases are claimed.
 func Start(deps *actors.Deps) (*Supervisor, error) {
 	h := &Supervisor{deps: deps, done: make(chan struct{})}
 	root := &rootStrategy{log: deps.Log}
@@ -42,8 +43,8 @@ func (h *Supervisor) Done() <-chan struct{} { return h.done }
 // Err returns why the actors ended, if Stop did not end them. It is called after Done is closed.
 func (h *Supervisor) Err() error { return h.err }
 
-// Stop lets batches in progress finish within grace, releases the leases, and stops all actors. It returns when they have ended,
-// or with ctx's error. It may be called again.
+// Stop lets batches in progress finish within grace, releases the leases, and stops all actors. It returns when they
+// have ended, or with ctx's error. It may be called again.
 func (h *Supervisor) Stop(ctx context.Context, grace time.Duration) error {
 	h.deps.System.Root.Send(h.pid, &stop{grace: grace})
 	select {
@@ -161,16 +162,16 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 	}
 }
 
-// toNode passes a report on to the node. While the node is restarted the report is dropped: the next node learns of it from the
-// database and from the projections.
+// toNode passes a report on to the node. While the node is restarted the report is dropped: the next node learns of it
+// from the database and from the projections.
 func (s *supervisor) toNode(ctx actor.Context, msg any) {
 	if s.node.pid != nil {
 		ctx.Send(s.node.pid, msg)
 	}
 }
 
-// toOperator passes a report on to the operator. While the operator is restarted the report is dropped: the next one searches at
-// once.
+// toOperator passes a report on to the operator. While the operator is restarted the report is dropped: the next one
+// searches at once.
 func (s *supervisor) toOperator(ctx actor.Context, msg any) {
 	if s.operator.pid != nil {
 		ctx.Send(s.operator.pid, msg)

@@ -64,7 +64,8 @@ func TestCrashOfAProjectionsActorDisturbsNoOther(t *testing.T) {
 	if n := w.crashes(); n != 1 {
 		t.Errorf("the crash was logged %d times", n)
 	}
-	if r, _ := w.seen.get(); len(r) != 1 || r[0].Kind != observe.ActorProjection || r[0].Projection != victim || r[0].Stuck || r[0].Err == nil {
+	if r, _ := w.seen.get(); len(r) != 1 || r[0].Kind != observe.ActorProjection || r[0].Projection != victim ||
+		r[0].Stuck || r[0].Err == nil {
 		t.Errorf("the observer saw %+v", r)
 	}
 }
@@ -80,7 +81,8 @@ func TestCrashOfAFeedDisturbsItsTenantAlone(t *testing.T) {
 	w.caughtUp()
 	w.mustHaveStarted(1, w.ids("b")...)
 	want := projection.ID{Tenant: "a"}
-	if r, _ := w.seen.get(); len(r) != 1 || r[0].Kind != observe.ActorFeed || r[0].Projection != want || r[0].Stuck || r[0].Err == nil {
+	if r, _ := w.seen.get(); len(r) != 1 || r[0].Kind != observe.ActorFeed || r[0].Projection != want || r[0].Stuck ||
+		r[0].Err == nil {
 		t.Errorf("the observer saw %+v", r)
 	}
 }
@@ -221,7 +223,8 @@ func TestFaultsDoNotCloseTheGateWhileTheServerAnswers(t *testing.T) {
 	if pings := w.pings.Load() - pings; pings == 0 || pings > n*each/2 {
 		t.Errorf("%d probes for %d faults", pings, n*each)
 	}
-	if reloads := w.reloads.Load() - reloads; reloads > n*each+n/2 { // the node may read leases for another reason; the gate would read all again
+	// the node may read leases for another reason; the gate would read all again
+	if reloads := w.reloads.Load() - reloads; reloads > n*each+n/2 {
 		t.Errorf("%d leases were read again for %d faults", reloads, n*each)
 	}
 	if n := w.logs.FilterMessage("database unusable, all actors wait").Len(); n != 0 {

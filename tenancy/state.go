@@ -12,7 +12,7 @@ const (
 	Archived State = "archived"
 	// Dropping means that a drop of the tenant began and has not ended.
 	Dropping State = "dropping"
-	// Copying means that an earlier version of this library copies the tenant from a file. Until the copy is complete, the tenant
-	// takes no appends and no projection of it runs.
+	// Copying means that an earlier version of this library copies the tenant from a file. Until the copy is complete,
+	// the tenant takes no appends and no projection of it runs.
 	Copying State = "copying"
 )

@@ -59,7 +59,8 @@ func TestAliasBelongsToItsTenant(t *testing.T) {
 			t.Errorf("the aliases are %q, %q and %q", first, second, other)
 		}
 		b.MustAppend(acme, first, event.NoStream, kit.SomeEvents(1)...)
-		for name, says := range map[string]string{"": "empty", long + "é": "at most 500 bytes: 502 bytes", "\xff": "UTF-8", "a\x00": "NUL"} {
+		for name, says := range map[string]string{"": "empty", long +
+			"é": "at most 500 bytes: 502 bytes", "\xff": "UTF-8", "a\x00": "NUL"} {
 			if id, err := acme.Alias(b.Ctx, name); err == nil || id != "" || !strings.Contains(err.Error(), says) {
 				t.Errorf("%q: %q, %v", name, id, err)
 			}
@@ -100,7 +101,10 @@ func TestAliasInATransactionOfTheCaller(t *testing.T) {
 			}
 			return err
 		}
-		if err := b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error { return errors.Join(give(ctx, tx), stop) }); !errors.Is(err, stop) {
+		if err := b.Store.InTx(b.Ctx, func(ctx context.Context,
+			tx kit.Tx) error {
+			return errors.Join(give(ctx, tx), stop)
+		}); !errors.Is(err, stop) {
 			t.Fatal(err)
 		}
 		undone := first

@@ -21,7 +21,8 @@ func TestPositionsRiseWithVersionsInALargeAppend(t *testing.T) {
 		const n = 5000
 		result := b.MustAppend(b.Store, "s", event.Any, kit.SomeEvents(n)...)
 		if len(result.Positions) != n || !slices.IsSorted(result.Positions) || result.Version != n {
-			t.Fatalf("%d positions, sorted %v, version %d", len(result.Positions), slices.IsSorted(result.Positions), result.Version)
+			t.Fatalf("%d positions, sorted %v, version %d", len(result.Positions), slices.IsSorted(result.Positions),
+				result.Version)
 		}
 		for i, e := range b.All(b.Store) {
 			if e.Position != result.Positions[i] || e.Version != int64(i+1) || string(e.Body) != fmt.Sprint(i) {
@@ -57,7 +58,8 @@ func TestPositionsRiseWithVersionsUnderConcurrentWriters(t *testing.T) {
 			var last event.Envelope
 			for _, e := range b.Collect(b.Store.ReadStream(b.Ctx, stream, 1)) {
 				if e.Version != last.Version+1 || e.Position <= last.Position {
-					t.Fatalf("%s: version %d at position %d follows version %d at position %d", stream, e.Version, e.Position, last.Version, last.Position)
+					t.Fatalf("%s: version %d at position %d follows version %d at position %d", stream, e.Version,
+						e.Position, last.Version, last.Position)
 				}
 				last = e
 				total++
@@ -98,8 +100,10 @@ func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
 			expected event.Expected
 			actual   int64
 		}{
-			{"three", event.Exact(2), 3}, {"three", event.Exact(4), 3}, {"three", event.NoStream, 3}, {"three", event.Exact(0), 3},
-			{"missing", event.Exact(1), 0}, {"three", event.Exact(1).WithKey("k"), 3}, {"three", event.NoStream.WithKey("k"), 3},
+			{"three", event.Exact(2), 3}, {"three", event.Exact(4), 3}, {"three", event.NoStream, 3},
+			{"three", event.Exact(0), 3},
+			{"missing", event.Exact(1), 0}, {"three", event.Exact(1).WithKey("k"), 3},
+			{"three", event.NoStream.WithKey("k"), 3},
 		} {
 			_, err := b.Store.Append(b.Ctx, c.stream, c.expected, kit.SomeEvents(2)...)
 			var conflict *event.VersionConflictError
@@ -112,7 +116,8 @@ func TestConflictSaysWhatWasExpectedAndFound(t *testing.T) {
 			}
 		}
 		_, err := b.Store.Append(b.Ctx, "missing", event.Exact(1), kit.SomeEvents(1)...)
-		if !strings.HasPrefix(err.Error(), `append to "missing": version conflict: stream "missing" is at version 0, expected version 1`) {
+		if !strings.HasPrefix(err.Error(),
+			`append to "missing": version conflict: stream "missing" is at version 0, expected version 1`) {
 			t.Errorf("the message is %q", err)
 		}
 		b.MustHave(3)
@@ -131,13 +136,15 @@ func TestEventsAreReadAsTheyWereAppended(t *testing.T) {
 			t.Fatalf("%d events", len(got))
 		}
 		e := got[0]
-		if e.Type != want.Type || e.CausationID != want.CausationID || e.CorrelationID != want.CorrelationID || string(e.Body) != string(want.Body) {
+		if e.Type != want.Type || e.CausationID != want.CausationID || e.CorrelationID != want.CorrelationID ||
+			string(e.Body) != string(want.Body) {
 			t.Errorf("got %+v", e)
 		}
 		if h := e.Headers(); len(h) != 2 || h["quote\""] != want.Headers["quote\""] {
 			t.Errorf("headers %v", h)
 		}
-		if bare := got[1]; string(bare.Body) != "null" || bare.RawHeaders != nil || bare.CausationID != "" || bare.CorrelationID != "" {
+		if bare := got[1]; string(bare.Body) != "null" || bare.RawHeaders != nil || bare.CausationID != "" ||
+			bare.CorrelationID != "" {
 			t.Errorf("got %+v", bare)
 		}
 		for _, e := range got {
@@ -158,29 +165,38 @@ func TestBadInputIsRefusedByNameBeforeAnythingIsWritten(t *testing.T) {
 			events   []event.Event
 			want     string
 		}{
-			"no events":         {"s", event.Any, nil, "events must not be empty"},
-			"no stream":         {"", event.Any, []event.Event{good}, "stream's id must not be empty"},
-			"long stream":       {strings.Repeat("x", 501), event.Any, []event.Event{good}, "501 bytes"},
-			"stream not UTF-8":  {"s\xff", event.Any, []event.Event{good}, "not valid UTF-8"},
-			"stream with NUL":   {"s\x00", event.Any, []event.Event{good}, "NUL"},
-			"empty key":         {"s", event.Any.WithKey(""), []event.Event{good}, "key must not be empty"},
-			"long key":          {"s", event.Any.WithKey(strings.Repeat("k", 201)), []event.Event{good}, "201 bytes"},
-			"key not UTF-8":     {"s", event.Any.WithKey("\xff"), []event.Event{good}, "idempotency key"},
-			"negative version":  {"s", event.Exact(-1), []event.Event{good}, "must not be negative: -1"},
-			"second has a NUL":  {"s", event.Any, []event.Event{good, body(`{"a":"\u0000"}`)}, `event 1: event body contains \u0000`},
-			"body not JSON":     {"s", event.Any, []event.Event{body(`{"a":`)}, "event 0: event body is not one valid JSON value"},
-			"two bodies":        {"s", event.Any, []event.Event{body(`1 2`)}, "event 0"},
-			"body not UTF-8":    {"s", event.Any, []event.Event{body("\"\xff\"")}, "event 0: event body is not valid UTF-8"},
-			"half a surrogate":  {"s", event.Any, []event.Event{body(`"\ud800"`)}, "surrogate"},
-			"type missing":      {"s", event.Any, []event.Event{{}}, "event 0: event type is empty"},
-			"header with a NUL": {"s", event.Any, []event.Event{{Type: "T", Headers: map[string]string{"h": "\x00"}}}, "header h"},
+			"no events":        {"s", event.Any, nil, "events must not be empty"},
+			"no stream":        {"", event.Any, []event.Event{good}, "stream's id must not be empty"},
+			"long stream":      {strings.Repeat("x", 501), event.Any, []event.Event{good}, "501 bytes"},
+			"stream not UTF-8": {"s\xff", event.Any, []event.Event{good}, "not valid UTF-8"},
+			"stream with NUL":  {"s\x00", event.Any, []event.Event{good}, "NUL"},
+			"empty key":        {"s", event.Any.WithKey(""), []event.Event{good}, "key must not be empty"},
+			"long key":         {"s", event.Any.WithKey(strings.Repeat("k", 201)), []event.Event{good}, "201 bytes"},
+			"key not UTF-8":    {"s", event.Any.WithKey("\xff"), []event.Event{good}, "idempotency key"},
+			"negative version": {"s", event.Exact(-1), []event.Event{good}, "must not be negative: -1"},
+			"second has a NUL": {
+				"s", event.Any, []event.Event{good, body(`{"a":"\u0000"}`)}, `event 1: event body contains \u0000`,
+			},
+			"body not JSON": {
+				"s", event.Any, []event.Event{body(`{"a":`)}, "event 0: event body is not one valid JSON value",
+			},
+			"two bodies": {"s", event.Any, []event.Event{body(`1 2`)}, "event 0"},
+			"body not UTF-8": {
+				"s", event.Any, []event.Event{body("\"\xff\"")}, "event 0: event body is not valid UTF-8",
+			},
+			"half a surrogate": {"s", event.Any, []event.Event{body(`"\ud800"`)}, "surrogate"},
+			"type missing":     {"s", event.Any, []event.Event{{}}, "event 0: event type is empty"},
+			"header with a NUL": {
+				"s", event.Any, []event.Event{{Type: "T", Headers: map[string]string{"h": "\x00"}}}, "header h",
+			},
 		} {
 			_, err := b.Store.Append(b.Ctx, c.stream, c.expected, c.events...)
 			if err == nil || !strings.HasPrefix(err.Error(), "append to ") || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s: error %v, want one with %q", name, err, c.want)
 			}
 		}
-		b.MustAppend(b.Store, strings.Repeat("x", 500), event.Any.WithKey(strings.Repeat("k", 200)), body(`"\ud83d\ude00 \\u0000"`))
+		b.MustAppend(b.Store, strings.Repeat("x", 500), event.Any.WithKey(strings.Repeat("k", 200)),
+			body(`"\ud83d\ude00 \\u0000"`))
 		b.MustHave(1)
 	})
 }
@@ -193,7 +209,8 @@ func TestAppendWakesItsTenantOnlyIfItAppended(t *testing.T) {
 			t.Fatalf("%d wakes after an append", n)
 		}
 		b.MustAppend(b.Store, "s", event.Any.WithKey("k"), kit.SomeEvents(1)...)
-		if _, err := b.Store.Append(b.Ctx, "s", event.NoStream, kit.SomeEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
+		if _, err := b.Store.Append(b.Ctx, "s", event.NoStream, kit.SomeEvents(1)...); !errors.Is(err,
+			event.ErrVersionConflict) {
 			t.Fatal(err)
 		}
 		if n := wakes("default"); n != 1 {
@@ -222,7 +239,8 @@ func TestUnknownTenantIsNamed(t *testing.T) {
 				t.Errorf("%q is accepted: %v, %v, %v", name, forErr, createErr, bothErr)
 			}
 		}
-		if tenants, err := b.Store.Tenants(b.Ctx); err != nil || !slices.Equal(tenants, []string{projection.DefaultTenant}) {
+		if tenants, err := b.Store.Tenants(b.Ctx); err != nil ||
+			!slices.Equal(tenants, []string{projection.DefaultTenant}) {
 			t.Errorf("tenants %q, %v", tenants, err)
 		}
 	})
@@ -246,7 +264,8 @@ func TestEventsOfTenantsStayApart(t *testing.T) {
 		}
 		for i, tenant := range tenants {
 			for _, events := range [][]event.Envelope{b.All(tenant), b.Collect(tenant.ReadStream(b.Ctx, "s", 1))} {
-				if !slices.Equal(kit.PositionsOf(events), []int64{1, 2, 3}) || string(events[2].Body) != fmt.Sprint(i) || events[2].Version != 3 {
+				if !slices.Equal(kit.PositionsOf(events), []int64{1, 2, 3}) ||
+					string(events[2].Body) != fmt.Sprint(i) || events[2].Version != 3 {
 					t.Errorf("%q: %+v", tenant.Name(), events)
 				}
 			}
@@ -260,8 +279,8 @@ func TestEventsOfTenantsStayApart(t *testing.T) {
 	})
 }
 
-// PostgreSQL prints all digits of a number, so a small body could be too large to read. A file refuses the same bodies, since its events
-// may be copied to PostgreSQL.
+// PostgreSQL prints all digits of a number, so a small body could be too large to read. A file refuses the same bodies,
+// since its events may be copied to PostgreSQL.
 func TestBodyThatPrintsTooMuchIsRefusedByName(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		body := func(numbers int, number string) event.Event {
@@ -273,10 +292,19 @@ func TestBodyThatPrintsTooMuchIsRefusedByName(t *testing.T) {
 			event event.Event
 			want  string
 		}{
-			"9,000 numbers":      {body(9000, "1e131071"), `event 1: event body has 1179666011 bytes as PostgreSQL prints it, of at most 33554432; the number 1e131071 at $."rates"[0] has 131072 of them`},
-			"beyond numeric":     {body(1, "1e131072"), "event 1: event body contains the number 1e131072, which PostgreSQL cannot store"},
-			"too many places":    {body(1, "1e-16384"), "event 1: event body contains the number 1e-16384, which PostgreSQL cannot store"},
-			"a number, repeated": {body(300, "-1.5e131071"), `the number -1.5e131071 at $."rates"[0] has 131073 of them`},
+			"9,000 numbers": {
+				body(9000, "1e131071"),
+				`event 1: event body has 1179666011 bytes as PostgreSQL prints it, of at most 33554432; the number 1e131071 at $."rates"[0] has 131072 of them`,
+			},
+			"beyond numeric": {
+				body(1, "1e131072"), "event 1: event body contains the number 1e131072, which PostgreSQL cannot store",
+			},
+			"too many places": {
+				body(1, "1e-16384"), "event 1: event body contains the number 1e-16384, which PostgreSQL cannot store",
+			},
+			"a number, repeated": {
+				body(300, "-1.5e131071"), `the number -1.5e131071 at $."rates"[0] has 131073 of them`,
+			},
 		} {
 			_, err := b.Store.Append(b.Ctx, "s", event.Any, fine, c.event)
 			if err == nil || !strings.Contains(err.Error(), c.want) {

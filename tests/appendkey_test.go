@@ -19,9 +19,11 @@ func TestRepeatReturnsTheFirstResult(t *testing.T) {
 		b.MustAppend(b.Store, "s", event.Any, kit.SomeEvents(1)...)
 		want := first
 		want.Repeated = true
-		// The stream has a later version by now: the repeat wins over the conflict, whatever version and events it is given.
+		// The stream has a later version by now: the repeat wins over the conflict, whatever version and events it is
+		// given.
 		for _, expected := range []event.Expected{event.Exact(2), event.Any, event.NoStream} {
-			if got := b.MustAppend(b.Store, "s", expected.WithKey("k"), kit.SomeEvents(3)...); !reflect.DeepEqual(got, want) {
+			if got := b.MustAppend(b.Store, "s", expected.WithKey("k"), kit.SomeEvents(3)...); !reflect.DeepEqual(got,
+				want) {
 				t.Errorf("%v: got %+v, want %+v", expected, got, want)
 			}
 		}
@@ -29,7 +31,8 @@ func TestRepeatReturnsTheFirstResult(t *testing.T) {
 		// Another tenant has keys of its own.
 		tenant, err := b.Store.CreateTenant(b.Ctx, "b")
 		b.Must(err)
-		if r := b.MustAppend(tenant, "s", event.Any.WithKey("k"), kit.SomeEvents(1)...); r.Repeated || r.Positions[0] != 1 {
+		if r := b.MustAppend(tenant, "s", event.Any.WithKey("k"), kit.SomeEvents(1)...); r.Repeated ||
+			r.Positions[0] != 1 {
 			t.Errorf("another tenant: %+v", r)
 		}
 	})
@@ -50,11 +53,13 @@ func TestKeyOfAnAppendThatFailedCanBeUsed(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "s", event.Any, kit.SomeEvents(1)...)
 		for _, stream := range []string{"s", "other"} {
-			if _, err := b.Store.Append(b.Ctx, stream, event.Exact(7).WithKey("k"), kit.SomeEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
+			if _, err := b.Store.Append(b.Ctx, stream, event.Exact(7).WithKey("k"),
+				kit.SomeEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
 				t.Fatal(err)
 			}
 		}
-		if got := b.MustAppend(b.Store, "s", event.Exact(1).WithKey("k"), kit.SomeEvents(1)...); got.Repeated || got.Version != 2 {
+		if got := b.MustAppend(b.Store, "s", event.Exact(1).WithKey("k"), kit.SomeEvents(1)...); got.Repeated ||
+			got.Version != 2 {
 			t.Errorf("got %+v", got)
 		}
 	})

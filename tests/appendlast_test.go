@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// Last is what a caller waits for: of several events, of a repeat, of an append in a transaction, and of an append that was not needed.
+// Last is what a caller waits for: of several events, of a repeat, of an append in a transaction, and of an append that
+// was not needed.
 func TestLastIsWhatACallerWaitsFor(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p"))})

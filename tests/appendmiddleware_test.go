@@ -51,7 +51,8 @@ func TestAppendMiddlewareAddsHeadersToEachEvent(t *testing.T) {
 		if !maps.Equal(mine[0].Headers, before) || mine[1].Headers != nil {
 			t.Errorf("the caller's events were changed: %+v", mine)
 		}
-		if want := []string{"inner default s", "outer default s", "inner default t", "outer default t"}; !slices.Equal(calls, want) {
+		if want := []string{"inner default s", "outer default s", "inner default t",
+			"outer default t"}; !slices.Equal(calls, want) {
 			t.Errorf("calls %q, want %q", calls, want)
 		}
 		// An error of the append passes through, and the transaction can still be used.
@@ -87,11 +88,14 @@ func TestMisuseOfAppendMiddlewareIsAnError(t *testing.T) {
 				}
 			}, `"s" of "default" became "s" of "other"`},
 			"a refusal": {func(event.AppendFunc) event.AppendFunc {
-				return func(context.Context, event.Appending) (event.Appended, error) { return event.Appended{}, refused }
+				return func(context.Context, event.Appending) (event.Appended, error) {
+					return event.Appended{}, refused
+				}
 			}, "refused"},
 		} {
 			store := b.Around(test.middleware)
-			if _, err := store.Append(b.Ctx, "s", event.Any, kit.SomeEvents(1)...); err == nil || !strings.Contains(err.Error(), test.says) {
+			if _, err := store.Append(b.Ctx, "s", event.Any, kit.SomeEvents(1)...); err == nil ||
+				!strings.Contains(err.Error(), test.says) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -102,7 +106,8 @@ func TestMisuseOfAppendMiddlewareIsAnError(t *testing.T) {
 			"must not contain nil": nil,
 			"returned nil":         func(event.AppendFunc) event.AppendFunc { return nil },
 		} {
-			if _, err := b.Kind.Open(b.Ctx, b.Place, nil, middleware); err == nil || !strings.Contains(err.Error(), says) {
+			if _, err := b.Kind.Open(b.Ctx, b.Place, nil, middleware); err == nil ||
+				!strings.Contains(err.Error(), says) {
 				t.Errorf("open: %v", err)
 			}
 		}

@@ -85,7 +85,8 @@ func newGuarded(b *kit.Bundle, wait time.Duration) *guarded {
 	g.first = g.Append("a", 20).Positions[0]
 	g.last = g.Append("b", 20).Positions[19]
 	g.down.Store(true)
-	g.projection = millrace.Projection{Name: "p", MaxEvents: 16, Retry: kit.Soon(0), Handler: b.Store.Batch(g.relies("p")),
+	g.projection = millrace.Projection{Name: "p", MaxEvents: 16, Retry: kit.Soon(0),
+		Handler: b.Store.Batch(g.relies("p")),
 		Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: wait}}
 	return g
 }
@@ -104,8 +105,10 @@ func (g *guarded) closes(rt *millrace.Runtime, parked ...int64) {
 	g.T.Helper()
 	g.Reaches(rt, "p", g.last)
 	g.Verify("p", parked...)
-	if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || int(p.Parked) != len(parked) || p.Skipped != 0 || p.Attempts != 0 {
+	if p := g.Status(rt, "p"); p.Breaker != projection.BreakerClosed || int(p.Parked) != len(parked) ||
+		p.Skipped != 0 || p.Attempts != 0 {
 		g.T.Errorf("the service is back, and status says %+v", p)
 	}
-	g.Eventually("it is live and gives no reason", func() bool { p := g.Status(rt, "p"); return p.State == admin.StateLive && p.Reason == "" })
+	g.Eventually("it is live and gives no reason",
+		func() bool { p := g.Status(rt, "p"); return p.State == admin.StateLive && p.Reason == "" })
 }

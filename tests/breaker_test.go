@@ -29,22 +29,29 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 		projections := make([]millrace.Projection, 2)
 		for i, name := range []string{"guarded", "control"} {
 			services[i].down.Store(true)
-			projections[i] = millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit, Handler: b.Store.Batch(services[i].relies(name))}
+			projections[i] = millrace.Projection{
+				Name: name, MaxEvents: 16, Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit,
+				Handler: b.Store.Batch(services[i].relies(name)),
+			}
 		}
 		projections[0].Breaker = projection.BreakerPolicy{IsOutage: isDown, Failures: failures, OpenFor: wait}
 		log, logs := kit.Logs()
 		rt := b.Running(millrace.Config{Logger: log}, projections...)
-		b.Eventually("the service was asked again and again", func() bool { return len(services[0].refusals()) >= failures+8 })
-		if p := b.Is(rt, "guarded", admin.StateWaiting); p.Parked+p.Skipped+p.FailingPosition != 0 || p.Attempts != 0 || p.Applied != 0 || !strings.Contains(p.Reason, "3 failures within 1m0s") {
+		b.Eventually("the service was asked again and again",
+			func() bool { return len(services[0].refusals()) >= failures+8 })
+		if p := b.Is(rt, "guarded", admin.StateWaiting); p.Parked+p.Skipped+p.FailingPosition != 0 || p.Attempts != 0 ||
+			p.Applied != 0 || !strings.Contains(p.Reason, "3 failures within 1m0s") {
 			t.Errorf("while the service is down: %+v", p)
 		}
-		b.Eventually("the same outage fills the dead letters without a breaker", func() bool { return b.Status(rt, "control").Parked == 60 })
+		b.Eventually("the same outage fills the dead letters without a breaker",
+			func() bool { return b.Status(rt, "control").Parked == 60 })
 
 		for i := range services {
 			services[i].down.Store(false)
 		}
 		b.Applied(rt, last, "guarded")
-		if p := b.Status(rt, "guarded"); p.Parked+p.Skipped != 0 || p.Attempts != 0 || p.Breaker != projection.BreakerClosed || p.Applied != 60 {
+		if p := b.Status(rt, "guarded"); p.Parked+p.Skipped != 0 || p.Attempts != 0 ||
+			p.Breaker != projection.BreakerClosed || p.Applied != 60 {
 			t.Errorf("the service is back: %+v", p)
 		}
 		for i, r := range services[0].refusals()[:failures] {
@@ -53,7 +60,8 @@ func TestOutageOfAServiceParksAndCountsNothing(t *testing.T) {
 			}
 		}
 		services[0].mustWait(t, failures, wait)
-		for message, level := range map[string]zapcore.Level{"circuit breaker opened": zapcore.ErrorLevel, "circuit breaker closed": zapcore.InfoLevel} {
+		for message, level := range map[string]zapcore.Level{"circuit breaker opened": zapcore.ErrorLevel,
+			"circuit breaker closed": zapcore.InfoLevel} {
 			said := logs.FilterMessageSnippet(message).All()
 			if len(said) != 1 || said[0].Level != level || said[0].ContextMap()["projection"] != "guarded" {
 				t.Errorf("%s: the log says %v", message, said)
@@ -74,7 +82,8 @@ func TestPoisonEventAmongAnOutageIsCountedAndParkedAsUsual(t *testing.T) {
 		g.projection.Retry, g.projection.OnFailure = kit.Soon(2), projection.ActionPark
 		g.projection.Handler = b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			err := reliable(ctx, tx, events)
-			if err == nil && slices.ContainsFunc(events, func(e event.Envelope) bool { return slices.Contains(poison, e.Position) }) {
+			if err == nil && slices.ContainsFunc(events,
+				func(e event.Envelope) bool { return slices.Contains(poison, e.Position) }) {
 				return kit.ErrOnPurpose
 			}
 			return err
@@ -107,7 +116,8 @@ func TestResumeProbesAtOnceAndOnce(t *testing.T) {
 					says = fmt.Sprintf(": a failure, and %d since; the last was ", refusals-1)
 				}
 				return p.State == admin.StateWaiting && p.FailingPosition == 0 && p.Attempts == 0 && p.Breaker == "" &&
-					strings.HasPrefix(p.Reason, "circuit breaker open until ") && strings.HasSuffix(p.Reason, says+"call: the service is down")
+					strings.HasPrefix(p.Reason, "circuit breaker open until ") &&
+					strings.HasSuffix(p.Reason, says+"call: the service is down")
 			})
 			if n := len(g.refusals()); n != refusals {
 				t.Errorf("%d calls, want %d", n, refusals)
@@ -136,22 +146,27 @@ func TestBreakerLeavesFaultsOfAnEventToItsPolicy(t *testing.T) {
 			counts func(error) bool
 			fail   func(error) error
 		}{
-			"request": {all, projection.Park}, "request inside of At": {all, func(err error) error { return projection.At(poison, projection.Park(err)) }},
+			"request": {all, projection.Park}, "request inside of At": {all,
+				func(err error) error { return projection.At(poison, projection.Park(err)) }},
 			"permanent": {all, backoff.Permanent}, "does not count": {isDown, func(err error) error { return err }},
 			"panics": {panics, func(err error) error { return err }},
 		} {
-			projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, OnFailure: projection.ActionPark, Retry: kit.Soon(0),
+			projections = append(projections, millrace.Projection{Name: name,
+				MaxEvents: 16, OnFailure: projection.ActionPark, Retry: kit.Soon(0),
 				Breaker: projection.BreakerPolicy{IsOutage: test.counts, Failures: 1, OpenFor: time.Hour},
-				Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(context.Context, kit.Tx, int, int64) error { return test.fail(kit.ErrOnPurpose) }))})
+				Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison),
+					func(context.Context, kit.Tx, int, int64) error { return test.fail(kit.ErrOnPurpose) }))})
 		}
 		var outages atomic.Int64
-		projections = append(projections, millrace.Projection{Name: "infrastructure", Breaker: projection.BreakerPolicy{IsOutage: all, Failures: 1, OpenFor: time.Hour},
-			Handler: b.Store.Batch(kit.FailsAt("infrastructure", kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-				if outages.Add(1) > 3 {
-					return nil
-				}
-				return b.Kind.Outages["disk full"](ctx, tx)
-			}))})
+		projections = append(projections, millrace.Projection{Name: "infrastructure",
+			Breaker: projection.BreakerPolicy{IsOutage: all, Failures: 1, OpenFor: time.Hour},
+			Handler: b.Store.Batch(kit.FailsAt("infrastructure", kit.Only(poison),
+				func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+					if outages.Add(1) > 3 {
+						return nil
+					}
+					return b.Kind.Outages["disk full"](ctx, tx)
+				}))})
 		log, logs := kit.Logs()
 		rt := b.Running(millrace.Config{Logger: log}, projections...)
 		for _, p := range projections {
@@ -169,14 +184,16 @@ func TestBreakerLeavesFaultsOfAnEventToItsPolicy(t *testing.T) {
 			t.Errorf("IsOutage was asked %d times about errors that are not its concern", n)
 		}
 		said := logs.FilterMessageSnippet("outage check gave no answer").All()
-		if len(said) == 0 || said[0].Level != zapcore.ErrorLevel || !strings.Contains(fmt.Sprint(said[0].ContextMap()["reason"]), "a question on purpose") || said[0].ContextMap()["projection"] != "panics" {
+		if len(said) == 0 || said[0].Level != zapcore.ErrorLevel ||
+			!strings.Contains(fmt.Sprint(said[0].ContextMap()["reason"]), "a question on purpose") ||
+			said[0].ContextMap()["projection"] != "panics" {
 			t.Errorf("the log says %v", said)
 		}
 	})
 }
 
-// A replay during an outage of the service is no failure of its event either. It is tried again, and keeps no live event waiting, since
-// the event itself may be the cause.
+// A replay during an outage of the service is no failure of its event either. It is tried again, and keeps no live
+// event waiting, since the event itself may be the cause.
 func TestReplayThatMeetsAnOutageCountsNothingAndHoldsNothingUp(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		g := newGuarded(b, 50*time.Millisecond)
@@ -239,7 +256,8 @@ func TestDeadLettersAreDiscardedWhileTheBreakerIsOpen(t *testing.T) {
 		if !errors.Is(err, projection.ErrCommandPending) {
 			t.Fatalf("a replay meanwhile: %+v, %v", o, err)
 		}
-		if discarded, err := letters.Discard(g.Ctx, projection.DeadLetterFilter{All: true}, 10); err != nil || discarded.Done != 1 {
+		if discarded, err := letters.Discard(g.Ctx, projection.DeadLetterFilter{All: true}, 10); err != nil ||
+			discarded.Done != 1 {
 			t.Errorf("discarded %+v, %v", discarded, err)
 		}
 		b.Must(letters.Cancel(g.Ctx, o.Command))

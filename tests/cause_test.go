@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// appending are projections of each shape in the tenant acme. Each appends an event to the stream of its name for each event of type counted.
+// appending are projections of each shape in the tenant acme. Each appends an event to the stream of its name for each
+// event of type counted.
 func appending(b *kit.Bundle, acme kit.Tenant) []millrace.Projection {
 	typed := kit.Typed[kit.Counted]{Store: b.Store}
 	noted := func() event.Event { return event.New(kit.Noted{}) }
@@ -36,12 +37,16 @@ func appending(b *kit.Bundle, acme kit.Tenant) []millrace.Projection {
 		}
 	}
 	delivers := func(name string) millrace.Handler {
-		return millrace.DeliverOn(func(ctx context.Context, _ millrace.DeliveredOf[kit.Counted]) error { return outside(name)(ctx) })
+		return millrace.DeliverOn(func(ctx context.Context, _ millrace.DeliveredOf[kit.Counted]) error {
+			return outside(name)(ctx)
+		})
 	}
 	handlers := map[string]millrace.Handler{
 		"each": b.Store.Each(within("each")),
 		"on":   typed.On(on("on")), "route": kit.Route(typed.On(on("route"))),
-		"queued each": b.Store.QueuedEach(func(ctx context.Context, _ kit.Queue, _ event.Envelope) error { return outside("queued each")(ctx) }),
+		"queued each": b.Store.QueuedEach(func(ctx context.Context, _ kit.Queue, _ event.Envelope) error {
+			return outside("queued each")(ctx)
+		}),
 		"on queued": typed.OnQueued(func(ctx context.Context, _ kit.Queue, _ event.Of[kit.Counted]) error {
 			return outside("on queued")(ctx)
 		}),
@@ -107,7 +112,8 @@ func TestEventsOfAHandlerNameTheirCause(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
 		b.Must(err)
-		b.MustAppend(acme, "in", event.Any, event.New(kit.Counted{}), event.Event{Type: "counted", Body: []byte(`{"i": 1}`), CorrelationID: "talk"})
+		b.MustAppend(acme, "in", event.Any, event.New(kit.Counted{}),
+			event.Event{Type: "counted", Body: []byte(`{"i": 1}`), CorrelationID: "talk"})
 		projections := appending(b, acme)
 		b.Idle(projections...)
 		for _, p := range projections {
@@ -143,14 +149,15 @@ func TestCauseIsTheSameEachTime(t *testing.T) {
 			b.Append(stream, 1)
 		}
 		var mended atomic.Bool
-		p := millrace.Projection{Name: "p", Types: []string{"counted"}, Retry: kit.Soon(2), MaxFailureShare: projection.NoLimit, Handler: b.Store.Each(
-			func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-				_, err := b.Store.AppendTx(ctx, tx, "out", event.Any, event.New(kit.Noted{}))
-				if err == nil && e.Position == 2 && !mended.Load() {
-					err = kit.ErrOnPurpose
-				}
-				return err
-			})}
+		p := millrace.Projection{Name: "p", Types: []string{"counted"}, Retry: kit.Soon(2),
+			MaxFailureShare: projection.NoLimit, Handler: b.Store.Each(
+				func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+					_, err := b.Store.AppendTx(ctx, tx, "out", event.Any, event.New(kit.Noted{}))
+					if err == nil && e.Position == 2 && !mended.Load() {
+						err = kit.ErrOnPurpose
+					}
+					return err
+				})}
 		b.Idle(p)
 		if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != 2 {
 			t.Fatalf("parked %+v", letters)
@@ -162,7 +169,8 @@ func TestCauseIsTheSameEachTime(t *testing.T) {
 		}
 		got := idsOf(b, b.Store, "out")
 		slices.Sort(got)
-		if want := []string{"default/1 default/1", "default/2 default/2", "default/3 default/3"}; !slices.Equal(got, want) {
+		if want := []string{"default/1 default/1", "default/2 default/2", "default/3 default/3"}; !slices.Equal(got,
+			want) {
 			t.Errorf("appended %q, want %q", got, want)
 		}
 	})
@@ -173,18 +181,28 @@ func TestIDsOfAnEventAreKept(t *testing.T) {
 		cause := event.Envelope{Position: 7, CorrelationID: "talk"}
 		caused := event.CausedBy(b.Ctx, "acme", cause)
 		bare := event.New(kit.Noted{})
-		given := []event.Event{bare, {Type: "noted", CausationID: "mine"}, {Type: "noted", CorrelationID: "mine"}, {Type: "noted", CausationID: "a", CorrelationID: "b"}}
+		given := []event.Event{
+			bare, {Type: "noted", CausationID: "mine"}, {Type: "noted", CorrelationID: "mine"},
+			{Type: "noted", CausationID: "a", CorrelationID: "b"},
+		}
 		for stream, test := range map[string]struct {
 			ctx  context.Context
 			want []string
 		}{
-			"no cause":                 {b.Ctx, []string{" ", "mine ", " mine", "a b"}},
-			"an event":                 {caused, []string{"acme/7 talk", "mine talk", "acme/7 mine", "a b"}},
-			"a request":                {event.WithCorrelation(b.Ctx, "r"), []string{" r", "mine r", " mine", "a b"}},
-			"a request without an id":  {event.WithCorrelation(b.Ctx, ""), []string{" ", "mine ", " mine", "a b"}},
-			"another conversation":     {event.WithCorrelation(caused, "r"), []string{"acme/7 r", "mine r", "acme/7 mine", "a b"}},
-			"an event after a request": {event.CausedBy(event.WithCorrelation(b.Ctx, "r"), "acme", cause), []string{"acme/7 talk", "mine talk", "acme/7 mine", "a b"}},
-			"an event that is nowhere": {event.CausedBy(b.Ctx, "acme", event.Envelope{}), []string{" ", "mine ", " mine", "a b"}},
+			"no cause":                {b.Ctx, []string{" ", "mine ", " mine", "a b"}},
+			"an event":                {caused, []string{"acme/7 talk", "mine talk", "acme/7 mine", "a b"}},
+			"a request":               {event.WithCorrelation(b.Ctx, "r"), []string{" r", "mine r", " mine", "a b"}},
+			"a request without an id": {event.WithCorrelation(b.Ctx, ""), []string{" ", "mine ", " mine", "a b"}},
+			"another conversation": {
+				event.WithCorrelation(caused, "r"), []string{"acme/7 r", "mine r", "acme/7 mine", "a b"},
+			},
+			"an event after a request": {
+				event.CausedBy(event.WithCorrelation(b.Ctx, "r"), "acme", cause),
+				[]string{"acme/7 talk", "mine talk", "acme/7 mine", "a b"},
+			},
+			"an event that is nowhere": {
+				event.CausedBy(b.Ctx, "acme", event.Envelope{}), []string{" ", "mine ", " mine", "a b"},
+			},
 		} {
 			mine := slices.Clone(given)
 			_, err := b.Store.Append(test.ctx, stream, event.NoStream, mine...)
@@ -210,11 +228,13 @@ func asStored(events []event.Event) (list []event.Envelope) {
 // The ids of a redacted event are removed, and so its copy must not get others.
 func TestCopyOfARedactedEventGetsNoIDs(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		b.MustAppend(b.Store, "ada", event.Any, event.Event{Type: "counted", CausationID: "c", CorrelationID: "r"}, event.Event{Type: "counted"})
+		b.MustAppend(b.Store, "ada", event.Any, event.Event{Type: "counted", CausationID: "c", CorrelationID: "r"},
+			event.Event{Type: "counted"})
 		_, err := b.Store.RedactEvents(b.Ctx, []int64{1}, "a request")
 		b.Must(err)
 		for _, e := range b.All(b.Store) {
-			_, err := b.Store.Append(event.CausedBy(b.Ctx, "acme", event.Envelope{Position: 7}), "copy", event.Any, e.Event())
+			_, err := b.Store.Append(event.CausedBy(b.Ctx, "acme", event.Envelope{Position: 7}), "copy", event.Any,
+				e.Event())
 			b.Must(err)
 		}
 		if got, want := idsOf(b, b.Store, "copy"), []string{" ", "acme/7 acme/7"}; !slices.Equal(got, want) {
@@ -261,7 +281,8 @@ func TestMiddlewareOfAProjectionHasTheCause(t *testing.T) {
 		audits := func(next millrace.HandleFunc) millrace.HandleFunc {
 			return func(ctx context.Context, events []event.Envelope) error {
 				id, _ := millrace.ProjectionFrom(ctx)
-				if _, err := b.Store.Append(projection.OutsideTx(ctx), id.Name, event.Any, event.New(kit.Noted{})); err != nil {
+				if _, err := b.Store.Append(projection.OutsideTx(ctx), id.Name, event.Any,
+					event.New(kit.Noted{})); err != nil {
 					return err
 				}
 				return next(ctx, events)
@@ -278,7 +299,8 @@ func TestMiddlewareOfAProjectionHasTheCause(t *testing.T) {
 				p.Types = []string{"counted"}
 			}
 			b.Idle(p)
-			if got, want := idsOf(b, b.Store, name), []string{"default/1 default/1", "default/2 default/2"}; !slices.Equal(got, want) {
+			if got, want := idsOf(b, b.Store, name),
+				[]string{"default/1 default/1", "default/2 default/2"}; !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
 		}

@@ -17,8 +17,10 @@ import (
 )
 
 // compare is that of docs/changing.md.
-func compare(ctx context.Context, a *admin.Admin, tenant string, differ func(ctx context.Context, position int64) error) (err error) {
-	first, second := millrace.ProjectionID{Tenant: tenant, Name: "totals"}, millrace.ProjectionID{Tenant: tenant, Name: "totals@2"}
+func compare(ctx context.Context, a *admin.Admin, tenant string,
+	differ func(ctx context.Context, position int64) error) (err error) {
+	first, second := millrace.ProjectionID{Tenant: tenant, Name: "totals"},
+		millrace.ProjectionID{Tenant: tenant, Name: "totals@2"}
 	defer func() { err = errors.Join(err, a.Resume(context.WithoutCancel(ctx), first)) }()
 	if err := a.Pause(ctx, first); err != nil {
 		return err
@@ -53,14 +55,16 @@ var besideTables = []string{
 
 func besideFirst(b *kit.Bundle) millrace.Projection {
 	count := func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-		return tx.Exec(ctx, "insert into totals_1 values ($1, 1) on conflict (stream) do update set n = totals_1.n + 1", e.Stream)
+		return tx.Exec(ctx, "insert into totals_1 values ($1, 1) on conflict (stream) do update set n = totals_1.n + 1",
+			e.Stream)
 	}
 	return millrace.Projection{Name: "totals", Partitions: 3, Handler: b.Store.Each(count)}
 }
 
 // besideSecond counts the events of the stream "twice" twice, where it is wrong.
 func besideSecond(b *kit.Bundle, wrong bool) millrace.Projection {
-	return millrace.Projection{Name: "totals", Version: 2, Swap: b.Store.Hook(kit.Exec("update reading set version = 2")),
+	return millrace.Projection{Name: "totals", Version: 2,
+		Swap: b.Store.Hook(kit.Exec("update reading set version = 2")),
 		Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 			n := 1
 			if wrong && e.Stream == "twice" {
@@ -144,8 +148,8 @@ func TestComparisonFindsWhatDiffers(t *testing.T) {
 	}, besideTables...)
 }
 
-// A release that registers version 2 alone leaves version 1 to the nodes before: when the last of them ends, readers see no new events
-// until the swap.
+// A release that registers version 2 alone leaves version 1 to the nodes before: when the last of them ends, readers
+// see no new events until the swap.
 func TestReleaseWithoutTheEarlierVersionStopsItsReadModel(t *testing.T) {
 	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		rt, stop := deploy(b, besideFirst(b))

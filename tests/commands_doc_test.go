@@ -38,12 +38,15 @@ func deposit(ctx context.Context, streams event.Appender, id, account string, ce
 type Account struct{ Cents int64 }
 
 var accounts = aggregate.New("account",
-	aggregate.On(func(a Account, e event.Of[Deposited]) Account { return Account{a.Cents + e.Body.Cents} }, event.Strict),
-	aggregate.On(func(a Account, e event.Of[Withdrawn]) Account { return Account{a.Cents - e.Body.Cents} }, event.Strict),
+	aggregate.On(func(a Account, e event.Of[Deposited]) Account { return Account{a.Cents + e.Body.Cents} },
+		event.Strict),
+	aggregate.On(func(a Account, e event.Of[Withdrawn]) Account { return Account{a.Cents - e.Body.Cents} },
+		event.Strict),
 )
 
 // withdraw carries out the command id. It may be called again with the same id, by any node, until it returns no error.
-func withdraw(ctx context.Context, store aggregate.Store, id, account string, cents int64) (aggregate.Result[Account], error) {
+func withdraw(ctx context.Context, store aggregate.Store, id, account string,
+	cents int64) (aggregate.Result[Account], error) {
 	return accounts.Do(ctx, store, account, func(a Account) ([]event.Event, error) {
 		if a.Cents < cents {
 			return nil, ErrTooLittle
@@ -83,7 +86,8 @@ func TestRepeatedCommandHasOneEffect(t *testing.T) {
 				b.Must(err)
 			}
 			again, err := withdraw(b.Ctx, b.Store, "b", "1", 100)
-			if err != nil || !again.Appended.Repeated || again.Appended.Last() != first.Appended.Last() || again.State.Cents != more {
+			if err != nil || !again.Appended.Repeated || again.Appended.Last() != first.Appended.Last() ||
+				again.State.Cents != more {
 				t.Errorf("the repeat: %+v, %v; the first: %+v", again, err, first)
 			}
 			b.Reaches(rt, "p", again.Position)
@@ -107,7 +111,8 @@ func TestCommandRefusesATypeThatItDoesNotKnow(t *testing.T) {
 		b.Must(err)
 		_, err = b.Store.Append(b.Ctx, "account-1", event.Any, event.Untyped("Withdrawn.2", nil))
 		b.Must(err)
-		if _, err := withdraw(b.Ctx, b.Store, "b", "1", 100); !errors.Is(err, aggregate.ErrUnknownType) || !strings.Contains(err.Error(), "event 2 of stream") {
+		if _, err := withdraw(b.Ctx, b.Store, "b", "1", 100); !errors.Is(err, aggregate.ErrUnknownType) ||
+			!strings.Contains(err.Error(), "event 2 of stream") {
 			t.Error(err)
 		}
 		if head := b.Head(); head != 2 {
@@ -138,14 +143,15 @@ func TestRequestGivesItsIDToItsEvents(t *testing.T) {
 				_, err := b.Store.AppendTx(ctx, tx, "letters", event.Any, event.New(kit.Noted{}))
 				return err
 			})})
-		if got, want := ids(b.All(b.Store)), []string{"a ", "b request-9", "default/2 request-9"}; !slices.Equal(got, want) {
+		if got, want := ids(b.All(b.Store)), []string{"a ",
+			"b request-9", "default/2 request-9"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	})
 }
 
-// Many callers send each command at once and again, and every third answer is lost. No account is overdrawn, and each command has one
-// effect.
+// Many callers send each command at once and again, and every third answer is lost. No account is overdrawn, and each
+// command has one effect.
 func TestConcurrentCommandsHaveOneEffectEach(t *testing.T) {
 	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		var appends atomic.Int64

@@ -34,7 +34,8 @@ func TestObserverSeesWaitsForConnections(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(b.Ctx, 50*time.Millisecond)
 			defer cancel()
-			if _, err := b.Store.Append(ctx, "s", event.Any, event.Untyped("e", nil)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := b.Store.Append(ctx, "s", event.Any, event.Untyped("e", nil)); err != nil &&
+				!errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
 			}
 			close(release)
@@ -45,7 +46,8 @@ func TestObserverSeesWaitsForConnections(t *testing.T) {
 			hold()
 			all = observe.ConnectionWaits{}
 			for _, w := range seen(&o, func(observe.ConnectionWaits) bool { return true }) {
-				if w.Count < 0 || w.GivenUp < 0 || w.Duration < 0 || w.Count+w.GivenUp == 0 || w.Count == 0 && w.Duration > 0 {
+				if w.Count < 0 || w.GivenUp < 0 || w.Duration < 0 || w.Count+w.GivenUp == 0 ||
+					w.Count == 0 && w.Duration > 0 {
 					t.Errorf("%+v", w)
 				}
 				all.Count, all.GivenUp, all.Duration = all.Count+w.Count, all.GivenUp+w.GivenUp, all.Duration+w.Duration

@@ -104,12 +104,13 @@ const grace = 50 * time.Millisecond
 
 // deadlyAt is the projection of a victim that dies at the fifth event.
 func deadlyAt(t *testing.T, b *kit.Bundle, way string) millrace.Projection {
-	p := millrace.Projection{Name: "p", MaxEvents: 10, OnFailure: projection.ActionPark, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-		if slices.ContainsFunc(events, isFifth) {
-			kit.Die()
-		}
-		return tx.Record(ctx, "p", events...)
-	})}
+	p := millrace.Projection{Name: "p", MaxEvents: 10, OnFailure: projection.ActionPark,
+		Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			if slices.ContainsFunc(events, isFifth) {
+				kit.Die()
+			}
+			return tx.Record(ctx, "p", events...)
+		})}
 	switch way {
 	case queuedAt:
 		p.Handler = b.Store.QueuedEach(func(_ context.Context, q kit.Queue, e event.Envelope) error {
@@ -128,7 +129,8 @@ func deadlyAt(t *testing.T, b *kit.Bundle, way string) millrace.Projection {
 	case forever:
 		p.OnFailure = projection.ActionRetry
 		p.FailureHandler = func(_ context.Context, f projection.Failure) projection.Action {
-			if !errors.Is(f.Err, projection.ErrProcessDied) || f.Event.Position != fifth || f.Attempt != 4 || f.FirstFailedAt.IsZero() {
+			if !errors.Is(f.Err, projection.ErrProcessDied) || f.Event.Position != fifth || f.Attempt != 4 ||
+				f.FirstFailedAt.IsZero() {
 				t.Errorf("FailureHandler gets %+v", f)
 			}
 			return projection.ActionRetry
@@ -192,7 +194,8 @@ func deaths(b *kit.Bundle, way string, most int) (n int) {
 func mustHaveDied(b *kit.Bundle, parked, attempts, replays int) {
 	b.T.Helper()
 	letters := b.DeadLettersOf("p")
-	if len(letters) != parked || letters[0].Position != fifth || letters[0].Attempts != attempts || letters[0].Replays != replays || letters[0].Error != projection.ErrProcessDied.Error() {
+	if len(letters) != parked || letters[0].Position != fifth || letters[0].Attempts != attempts ||
+		letters[0].Replays != replays || letters[0].Error != projection.ErrProcessDied.Error() {
 		b.T.Errorf("dead letters %+v", letters)
 	}
 }
@@ -205,8 +208,8 @@ func TestEventThatEndsItsProcessIsParked(t *testing.T) {
 				t.Parallel()
 				b := kind.New(t)
 				positions := b.Append("a", 20).Positions
-				// After three deaths the projection is in quarantine. From then on attempts are counted, and the first attempt
-				// and its three retries each end a process.
+				// After three deaths the projection is in quarantine. From then on attempts are counted, and the first
+				// attempt and its three retries each end a process.
 				if n := deaths(b, way, 10); n != 7 {
 					t.Errorf("%d processes died, want 7", n)
 				}
@@ -229,9 +232,11 @@ func TestEventThatEndsItsProcessIsParked(t *testing.T) {
 func TestDeadLetterThatEndsItsProcessIsGivenUp(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("a", 20)
-		b.Idle(millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(fifth), func(_ context.Context, _ kit.Tx, _ int, position int64) error {
-			return projection.At(position, projection.Park(kit.ErrOnPurpose))
-		}))})
+		b.Idle(millrace.Projection{Name: "p",
+			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(fifth),
+				func(_ context.Context, _ kit.Tx, _ int, position int64) error {
+					return projection.At(position, projection.Park(kit.ErrOnPurpose))
+				}))})
 		result := b.Replaying("p")
 		b.Eventually("the command is given", func() bool {
 			all, _, err := b.Store.Commands(b.Ctx)
@@ -269,7 +274,8 @@ func TestKilledProcessAppliesEverythingOnce(t *testing.T) {
 					// The server may still execute a message of the process, between the two reads as well.
 					b.Eventually("the checkpoint is that of what is applied", func() bool {
 						applied, checkpoint := b.Positions("p"), b.Status(watcher, "p").Checkpoint
-						return len(applied) > 0 && int64(len(applied)) == checkpoint && slices.Max(applied) == checkpoint
+						return len(applied) > 0 && int64(len(applied)) == checkpoint &&
+							slices.Max(applied) == checkpoint
 					})
 				}
 				b.RunUntilIdle(b.Runtime(kit.Quick, b.Recorders("p")...))
@@ -290,11 +296,12 @@ func TestOrderlyEndIsNotCountedAsACrash(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 1)
 		entered := make(chan struct{})
-		slow := millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
-			entered <- struct{}{}
-			<-ctx.Done()
-			return ctx.Err()
-		})}
+		slow := millrace.Projection{Name: "p",
+			Handler: b.Store.Batch(func(ctx context.Context, _ kit.Tx, _ []event.Envelope) error {
+				entered <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			})}
 		attempts := func() int {
 			n, err := b.Store.CrashAttempts(b.Ctx)
 			b.Must(err)

@@ -27,11 +27,13 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 		s.CatchUp(rt)
 		want := slices.Concat(s.At["a"][3:], s.At["b"])
 		s.MustHaveParked(want...)
-		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
+		letters, err := s.DeadLetters.List(s.Ctx,
+			projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
 		if err != nil || len(letters) != 7 {
 			t.Fatal(letters, err)
 		}
-		if head, behind := letters[0], letters[1]; head.BlockedByStream || head.Attempts != 2 || !strings.Contains(head.Error, "on purpose") ||
+		if head, behind := letters[0], letters[1]; head.BlockedByStream || head.Attempts != 2 ||
+			!strings.Contains(head.Error, "on purpose") ||
 			!behind.BlockedByStream || behind.Attempts != 0 || behind.Version != 5 || behind.Type != "counted" {
 			t.Errorf("the first letter is %+v, the next %+v", head, behind)
 		}
@@ -47,7 +49,8 @@ func TestParkedStreamStaysInOrderAndTheOthersGoOn(t *testing.T) {
 		s.CatchUp(rt)
 		s.MustHaveParked(slices.Concat(s.At["a"][3:], s.At["b"])...)
 
-		// After the repair a parked stream is replayed as a whole, whichever of its dead letters was selected, and then continues.
+		// After the repair a parked stream is replayed as a whole, whichever of its dead letters was selected, and then
+		// continues.
 		s.Mended.Store(true)
 		s.MustReplay(projection.DeadLetterFilter{IDs: []int64{letters[5].ID}}, 100, 9, 0)
 		s.More("a", "b")
@@ -73,14 +76,17 @@ func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
 		s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 0, 2)
 		s.MustHaveParked(append(slices.Clone(s.At["a"][3:]), s.At["b"][9])...)
 		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{})
-		if err != nil || letters[0].Attempts != 3 || letters[0].Replays != 1 || letters[1].Attempts != 0 || letters[0].State != projection.DeadLetterParked {
+		if err != nil || letters[0].Attempts != 3 || letters[0].Replays != 1 || letters[1].Attempts != 0 ||
+			letters[0].State != projection.DeadLetterParked {
 			t.Errorf("%+v, %v", letters, err)
 		}
 		// The first is repaired: the stream continues to the next failing event, which then is the first.
 		s.Poison.Delete(s.At["a"][3])
 		s.MustReplay(projection.DeadLetterFilter{Stream: "a"}, 100, 3, 1)
 		s.MustHaveParked(append(slices.Clone(s.At["a"][6:]), s.At["b"][9])...)
-		if letters, err = s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{}); err != nil || letters[0].BlockedByStream || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, "on purpose") {
+		if letters, err = s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{}); err != nil ||
+			letters[0].BlockedByStream || letters[0].Attempts != 1 ||
+			!strings.Contains(letters[0].Error, "on purpose") {
 			t.Errorf("%+v, %v", letters, err)
 		}
 		// A limit ends in the middle of a stream, which stays in order.
@@ -126,7 +132,8 @@ func TestTwoReplaysAtOnceApplyOnce(t *testing.T) {
 		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{All: true}); n != 0 || err != nil {
 			t.Error(n, err)
 		}
-		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{Stream: "a"}, projection.DeadLetterResolved); n != 10 || err != nil {
+		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{Stream: "a"},
+			projection.DeadLetterResolved); n != 10 || err != nil {
 			t.Error(n, err)
 		}
 	})
@@ -137,7 +144,10 @@ func TestReplayDuringLiveTrafficAndTakeovers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
 		s.PoisonAt(s.At["a"][0], s.At["b"][2])
-		config := millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond, Reconcile: 100 * time.Millisecond}, LeaseDuration: time.Second, FailureDetection: 200 * time.Millisecond}
+		config := millrace.Config{
+			Store:         tuning.Settings{Heartbeat: 100 * time.Millisecond, Reconcile: 100 * time.Millisecond},
+			LeaseDuration: time.Second, FailureDetection: 200 * time.Millisecond,
+		}
 		rt := s.Another(config, s.P)
 		stop := s.Start(rt)
 		for range 60 {
@@ -174,7 +184,8 @@ func TestDiscardAffectsOnlyTheSelectedEvents(t *testing.T) {
 		rt := s.Runtime(millrace.Config{}, s.P)
 		stop := s.Start(rt)
 		s.CatchUp(rt)
-		letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
+		letters, err := s.DeadLetters.List(s.Ctx,
+			projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Stream: "a"}})
 		b.Must(err)
 		// The first of a stream is discarded: the others stay parked, and the next is the first.
 		s.MustDiscard(projection.DeadLetterFilter{IDs: []int64{letters[0].ID}}, 10, 1)
@@ -201,7 +212,8 @@ func TestDiscardAffectsOnlyTheSelectedEvents(t *testing.T) {
 		s.Mended.Store(true)
 		short, cancel := context.WithTimeout(s.Ctx, 3*time.Second)
 		defer cancel()
-		if o, err := s.DeadLetters.Replay(short, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) {
+		if o, err := s.DeadLetters.Replay(short, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}},
+			1); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a replay while it is paused: %+v, %v", o, err)
 		}
 		s.MustDiscard(projection.DeadLetterFilter{IDs: []int64{letters[2].ID}}, 1, 1)
@@ -218,19 +230,22 @@ func TestDiscardAffectsOnlyTheSelectedEvents(t *testing.T) {
 		if n, err := s.DeadLetters.Purge(s.Ctx, projection.DeadLetterFilter{Stream: "b"}, 0, 3); n != 3 || err != nil {
 			t.Errorf("purged %d, %v", n, err)
 		}
-		if n, err := s.DeadLetters.Purge(s.Ctx, projection.DeadLetterFilter{All: true}, time.Hour, 100); n != 0 || err != nil {
+		if n, err := s.DeadLetters.Purge(s.Ctx, projection.DeadLetterFilter{All: true}, time.Hour, 100); n != 0 ||
+			err != nil {
 			t.Errorf("purged %d, %v", n, err)
 		}
 		if n, err := s.DeadLetters.Purge(s.Ctx, projection.DeadLetterFilter{All: true}, 0, 100); err != nil || n == 0 {
 			t.Errorf("purged %d, %v", n, err)
 		}
-		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{All: true}, projection.DeadLetterDiscarded, projection.DeadLetterResolved); n != 0 || err != nil {
+		if n, err := s.DeadLetters.Count(s.Ctx, projection.DeadLetterFilter{All: true}, projection.DeadLetterDiscarded,
+			projection.DeadLetterResolved); n != 0 || err != nil {
 			t.Errorf("%d left, %v", n, err)
 		}
 	})
 }
 
-// An event that failed and has no room stops the projection. Events that are parked after it, because of their streams, do not count.
+// An event that failed and has no room stops the projection. Events that are parked after it, because of their streams,
+// do not count.
 func TestMaxParkedStopsTheProjection(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for _, action := range []projection.Action{projection.ActionParkStream, projection.ActionPark} {
@@ -275,7 +290,8 @@ func TestMaxBlockedStopsTheProjection(t *testing.T) {
 		stopped := func(at int64) {
 			t.Helper()
 			want := fmt.Sprintf("4 events are parked after others of their streams, which is the limit Projection.MaxBlocked; the event at position %d", at)
-			if err := rt.WaitFor(s.Ctx, s.ID, s.Head()); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), want) {
+			if err := rt.WaitFor(s.Ctx, s.ID, s.Head()); !errors.Is(err, projection.ErrFailed) ||
+				!strings.Contains(err.Error(), want) {
 				t.Fatalf("%v, want %s", err, want)
 			}
 			if p := s.Status(rt, "p"); p.Parked != 5 || p.Checkpoint != at-1 {
@@ -289,13 +305,15 @@ func TestMaxBlockedStopsTheProjection(t *testing.T) {
 		s.Start(rt)
 		s.Resume(rt, "p")
 		stopped(s.At["a"][7])
-		// A replay that ends in the middle of the stream makes room for as many as it applied: its first event is blocked by no other.
+		// A replay that ends in the middle of the stream makes room for as many as it applied: its first event is
+		// blocked by no other.
 		s.Mended.Store(true)
 		s.MustReplay(projection.DeadLetterFilter{All: true}, 2, 2, 0)
 		s.Resume(rt, "p")
 		// The status shows the earlier stop until the owner has read the row.
 		want := fmt.Sprintf("the event at position %d would be the next", s.At["a"][9])
-		s.Eventually("it stops where there is no more room", func() bool { return strings.Contains(s.Status(rt, "p").Reason, want) })
+		s.Eventually("it stops where there is no more room",
+			func() bool { return strings.Contains(s.Status(rt, "p").Reason, want) })
 		s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 5, 0)
 		s.Resume(rt, "p")
 		s.CatchUp(rt)
@@ -303,7 +321,8 @@ func TestMaxBlockedStopsTheProjection(t *testing.T) {
 	})
 }
 
-// Only events that failed count for the share of failures. One failing event of a busy stream does not stop the projection.
+// Only events that failed count for the share of failures. One failing event of a busy stream does not stop the
+// projection.
 func TestEventsParkedBecauseOfTheirStreamAreNoFailures(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
@@ -321,13 +340,16 @@ func TestEventsParkedBecauseOfTheirStreamAreNoFailures(t *testing.T) {
 func TestParkedEventsAreReplayedByThemselves(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
-		s.P.Replay = projection.ReplayPolicy{Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: 3, Error: "purpose"}
+		s.P.Replay = projection.ReplayPolicy{
+			Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: 3, Error: "purpose",
+		}
 		s.PoisonAt(s.At["a"][3], s.At["b"][5])
 		rt := s.Runtime(millrace.Config{Store: tuning.Settings{Reconcile: time.Hour}}, s.P)
 		stop := s.Start(rt)
 		s.CatchUp(rt)
 		s.Eventually("both were tried as often as they may be", func() bool {
-			letters, err := s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "on purpose"}})
+			letters, err := s.DeadLetters.List(s.Ctx,
+				projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{Error: "on purpose"}})
 			return err == nil && len(letters) == 2 && letters[0].Replays == 3 && letters[1].Replays == 3
 		})
 		calls := s.Calls.Load()

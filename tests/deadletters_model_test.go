@@ -95,7 +95,8 @@ func (m *lettersModel) order(stream string) (positions []int64) {
 }
 
 func (m *lettersModel) selects(c *modelCommand, position int64) bool {
-	return (len(c.positions) == 0 || slices.Contains(c.positions, position)) && (c.stream == "" || c.stream == m.stream(position)) &&
+	return (len(c.positions) == 0 || slices.Contains(c.positions, position)) &&
+		(c.stream == "" || c.stream == m.stream(position)) &&
 		strings.Contains(m.parked[position].err, c.text)
 }
 
@@ -246,9 +247,12 @@ func TestDeadLettersProperty(t *testing.T) {
 var lettersFor = flag.Duration("letters", 10*time.Second, "how long TestDeadLettersProperty may look, for each store")
 
 func newLettersWorld(t *rapid.T, d *drawer) *lettersWorld {
-	w := &lettersWorld{drawer: d, t: t, most: rapid.IntRange(1, 8).Draw(t, "batch"), names: rapid.Bool().Draw(t, "names"), model: &lettersModel{
-		poison: make(map[int64]projection.Action), checkpoint: d.Lease.Checkpoint, parked: make(map[int64]*modelLetter), streams: make(map[string]bool),
-	}}
+	w := &lettersWorld{drawer: d, t: t, most: rapid.IntRange(1, 8).Draw(t, "batch"),
+		names: rapid.Bool().Draw(t, "names"), model: &lettersModel{
+			poison: make(map[int64]projection.Action), checkpoint: d.Lease.Checkpoint,
+			parked:  make(map[int64]*modelLetter),
+			streams: make(map[string]bool),
+		}}
 	w.policy.MaxParked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may fail and be parked")
 	w.policy.MaxBlocked = rapid.SampledFrom([]int64{-1, 3, 12}).Draw(t, "may be parked because of their streams")
 	w.sizing = machine.NewBatchSizer(w.most, w.most)
@@ -268,8 +272,9 @@ func (w *lettersWorld) play() {
 				w.work(false, "")
 			}
 		},
-		"work while paused": func() { w.work(true, "") }, "crash in a replay": func() { w.work(false, "crash") }, "fault in a replay": func() { w.work(false, "fault") },
-		"cancel": w.cancel, "mend or break": w.mend, "claim": w.claim,
+		"work while paused": func() { w.work(true, "") }, "crash in a replay": func() { w.work(false, "crash") },
+		"fault in a replay": func() { w.work(false, "fault") },
+		"cancel":            w.cancel, "mend or break": w.mend, "claim": w.claim,
 	}
 	names := slices.Sorted(maps.Keys(steps))
 	w.append()
@@ -286,7 +291,8 @@ func (w *lettersWorld) play() {
 			w.step()
 		}
 		w.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, math.MaxInt32)
-		w.model.commands = append(w.model.commands, &modelCommand{replay: true, most: math.MaxInt32, letters: map[int64]bool{}, streams: map[string]bool{}})
+		w.model.commands = append(w.model.commands,
+			&modelCommand{replay: true, most: math.MaxInt32, letters: map[int64]bool{}, streams: map[string]bool{}})
 		for len(w.model.commands) > 0 {
 			w.work(false, "")
 		}
@@ -300,7 +306,8 @@ func (w *lettersWorld) append() {
 		stream := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(w.t, "stream")
 		at := w.add(stream)
 		w.model.events = append(w.model.events, w.events[at])
-		if action := rapid.SampledFrom([]projection.Action{-1, -1, -1, projection.ActionPark, projection.ActionParkStream}).Draw(w.t, "fails"); action >= 0 {
+		if action := rapid.SampledFrom([]projection.Action{-1, -1, -1, projection.ActionPark,
+			projection.ActionParkStream}).Draw(w.t, "fails"); action >= 0 {
 			w.model.poison[at] = action
 		}
 	}
@@ -364,14 +371,19 @@ func (w *lettersWorld) step() {
 		return
 	}
 	e := handled[0]
-	letter := projection.DeadLetter{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: errBad.Error(), Attempts: 1}
+	letter := projection.DeadLetter{
+		Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: errBad.Error(), Attempts: 1,
+	}
 	w.must(w.Plane().Park(w.Ctx, w.Lease, letter, w.model.poison[e.Position] == projection.ActionParkStream))
 	w.sizing.Succeeded()
 	w.model.pass(e.Position)
 }
 
 func (w *lettersWorld) command(replay bool) {
-	c := &modelCommand{replay: replay, most: rapid.SampledFrom([]int64{1, 2, 5, 100}).Draw(w.t, "limit"), letters: map[int64]bool{}, streams: map[string]bool{}}
+	c := &modelCommand{
+		replay: replay, most: rapid.SampledFrom([]int64{1, 2, 5, 100}).Draw(w.t, "limit"), letters: map[int64]bool{},
+		streams: map[string]bool{},
+	}
 	var filter projection.DeadLetterFilter
 	parked := w.model.order("")
 	switch rapid.SampledFrom([]string{"all", "ids", "stream", "error"}).Draw(w.t, "filter") {
@@ -404,7 +416,8 @@ func (w *lettersWorld) work(paused bool, how string) {
 	w.must(err)
 	i := slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !c.replay })
 	if i < 0 {
-		i = slices.IndexFunc(w.model.commands, func(c *modelCommand) bool { return !paused || c.done+c.failed >= c.most })
+		i = slices.IndexFunc(w.model.commands,
+			func(c *modelCommand) bool { return !paused || c.done+c.failed >= c.most })
 	}
 	if (queue.Command == nil) != (i < 0) || i >= 0 && queue.Command.Replay != w.model.commands[i].replay {
 		w.t.Fatalf("to be done: %+v, there are %d commands", queue.Command, len(w.model.commands))
@@ -509,7 +522,8 @@ func (w *lettersWorld) compare(step string) {
 		want = append(want, fmt.Sprint(p, m.stream(p), l.behind, l.begun > 0, l.attempts, l.err))
 	}
 	for _, l := range w.list(projection.DeadLetterPage{}) {
-		got = append(got, fmt.Sprint(l.Position, l.Stream, l.BlockedByStream, l.State == projection.DeadLetterReplaying, l.Attempts, l.Error))
+		got = append(got, fmt.Sprint(l.Position, l.Stream,
+			l.BlockedByStream, l.State == projection.DeadLetterReplaying, l.Attempts, l.Error))
 	}
 	if !slices.Equal(got, want) {
 		w.t.Fatalf("after %q these are parked:\n%q\nwant\n%q", step, got, want)
@@ -518,11 +532,13 @@ func (w *lettersWorld) compare(step string) {
 	if parked := slices.Sorted(maps.Keys(m.streams)); !slices.Equal(streams, parked) {
 		w.t.Fatalf("after %q these streams are parked: %v, want %v", step, streams, parked)
 	}
-	if w.Lease.Parked != int64(len(want)) || w.Lease.ParkedStreams != (len(streams) > 0) || w.Lease.Checkpoint != m.checkpoint {
+	if w.Lease.Parked != int64(len(want)) || w.Lease.ParkedStreams != (len(streams) > 0) ||
+		w.Lease.Checkpoint != m.checkpoint {
 		w.t.Fatalf("after %q the lease is %+v; want %d parked, checkpoint %d", step, w.Lease, len(want), m.checkpoint)
 	}
 	if w.Lease.Blocked != blocked {
-		w.t.Fatalf("after %q the lease says that %d are parked because of their streams, want %d", step, w.Lease.Blocked, blocked)
+		w.t.Fatalf("after %q the lease says that %d are parked because of their streams, want %d", step,
+			w.Lease.Blocked, blocked)
 	}
 	if applied := w.applied(); !slices.Equal(applied, m.applied) {
 		w.t.Fatalf("after %q these were applied: %v, want %v", step, applied, m.applied)

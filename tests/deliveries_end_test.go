@@ -25,7 +25,8 @@ func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 		if err := o.deliver(never, engine.DeliverOptions{}); !errors.Is(err, projection.ErrLeaseLost) {
 			t.Error(err)
 		}
-		o.MustBe(o.deliver(never, engine.DeliverOptions{LeaseDeadline: newDeadline(time.Time{}).deadline}), engine.Infrastructure)
+		o.MustBe(o.deliver(never, engine.DeliverOptions{LeaseDeadline: newDeadline(time.Time{}).deadline}),
+			engine.Infrastructure)
 		o.Untouched()
 	})
 }
@@ -35,7 +36,9 @@ func TestZombieCannotAcknowledgeAndItsDeliveryEnds(t *testing.T) {
 		o := newDeliverer(k, 6)
 		o.most = 3
 		for name, say := range map[string]func(ctx context.Context, d engine.Delivery, start int64) error{
-			"acknowledges": func(ctx context.Context, d engine.Delivery, start int64) error { return d.Ack(ctx, start+3) },
+			"acknowledges": func(ctx context.Context, d engine.Delivery, start int64) error {
+				return d.Ack(ctx, start+3)
+			},
 			"rejects": func(ctx context.Context, d engine.Delivery, start int64) error {
 				return d.Reject(ctx, start+2, errOnPurpose)
 			},
@@ -46,7 +49,8 @@ func TestZombieCannotAcknowledgeAndItsDeliveryEnds(t *testing.T) {
 					t.Errorf("%s: the next owner begins at %d", name, o.Lease.Checkpoint)
 				}
 				refused := say(ctx, d, start)
-				if !errors.Is(refused, projection.ErrLeaseLost) || !errors.Is(untilEnded(t, ctx), projection.ErrLeaseLost) {
+				if !errors.Is(refused, projection.ErrLeaseLost) ||
+					!errors.Is(untilEnded(t, ctx), projection.ErrLeaseLost) {
 					t.Errorf("%s: %v", name, refused)
 				}
 				if again := d.Ack(ctx, start+2); !errors.Is(again, projection.ErrDeliveryOver) {
@@ -82,20 +86,22 @@ func TestDeliveryEndsAtTheLeaseDeadline(t *testing.T) {
 			o.refresh()
 			start := o.Lease.Checkpoint
 			tr := newDeadline(time.Now().Add(20 * time.Minute))
-			err := o.deliverWithin(context.WithoutCancel(o.Ctx), failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
-				if left := d.Remaining(); left < 10*time.Minute || left > 20*time.Minute {
-					t.Errorf("%s: %v are left", name, left)
-				}
-				tr.set(time.Now().Add(time.Hour)) // a heartbeat
-				if left := d.Remaining(); left < 25*time.Minute || left > 30*time.Minute {
-					t.Errorf("%s: with a heartbeat %v are left", name, left)
-				}
-				loses(tr)
-				if cause := untilEnded(t, ctx); !errors.Is(cause, projection.ErrLeaseUnconfirmed) || d.Remaining() != 0 {
-					t.Errorf("%s: %v", name, cause)
-				}
-				return errOnPurpose
-			}), engine.DeliverOptions{Timeout: 30 * time.Minute, LeaseDeadline: tr.deadline})
+			err := o.deliverWithin(context.WithoutCancel(o.Ctx),
+				failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
+					if left := d.Remaining(); left < 10*time.Minute || left > 20*time.Minute {
+						t.Errorf("%s: %v are left", name, left)
+					}
+					tr.set(time.Now().Add(time.Hour)) // a heartbeat
+					if left := d.Remaining(); left < 25*time.Minute || left > 30*time.Minute {
+						t.Errorf("%s: with a heartbeat %v are left", name, left)
+					}
+					loses(tr)
+					if cause := untilEnded(t, ctx); !errors.Is(cause, projection.ErrLeaseUnconfirmed) ||
+						d.Remaining() != 0 {
+						t.Errorf("%s: %v", name, cause)
+					}
+					return errOnPurpose
+				}), engine.DeliverOptions{Timeout: 30 * time.Minute, LeaseDeadline: tr.deadline})
 			if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -110,7 +116,8 @@ func TestTimeoutCountsAgainstAnEventThatHadTheWholeTime(t *testing.T) {
 		hangs := func(ctx context.Context, _ engine.Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
 		short := engine.DeliverOptions{Timeout: 100 * time.Millisecond}
 		err := o.deliver(failsAfter(0, hangs), short)
-		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrTimeout) || fault.Position != start+1 {
+		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault ||
+			!errors.Is(fault, projection.ErrTimeout) || fault.Position != start+1 {
 			t.Errorf("nothing done: %v", fault)
 		}
 		wishes := func(ctx context.Context, d engine.Delivery) error { return projection.Stop(hangs(ctx, d)) }
@@ -145,7 +152,8 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 			late <- d.Ack(ctx, start+3)
 			return nil
 		}, engine.DeliverOptions{Timeout: 50 * time.Millisecond})
-		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrAbandoned) {
+		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault ||
+			!errors.Is(fault, projection.ErrAbandoned) {
 			t.Error(err)
 		}
 		close(release)
@@ -185,7 +193,8 @@ func TestAbandonedDeliveryIsCountedAfterParkedEvents(t *testing.T) {
 		defer close(release)
 		hangs := func(context.Context, engine.Delivery) error { <-release; return nil }
 		err := o.deliveries(hangs, engine.DeliverOptions{Timeout: 50 * time.Millisecond})(o.Ctx, o.Lease, batch)
-		if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+2 {
+		if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.HandlerFault ||
+			fault.Position != start+2 {
 			t.Errorf("it is %+v", fault)
 		}
 	})

@@ -38,8 +38,8 @@ func (o *deliverer) pending() []event.Envelope {
 
 type deliveryFunc = func(ctx context.Context, d engine.Delivery) error
 
-// deliveries returns the deliveries of a handler. It has 30 s, and the lease is good for an hour, unless the options say
-// otherwise.
+// deliveries returns the deliveries of a handler. It has 30 s, and the lease is good for an hour, unless the options
+// say otherwise.
 func (o *deliverer) deliveries(h deliveryFunc, opts engine.DeliverOptions) engine.Run {
 	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
 	opts.Slot = func(context.Context, projection.ID) (func(), error) { return func() {}, nil }

@@ -88,7 +88,10 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 		}{
 			"error": {fails, "on purpose"},
 			"panic": {func(context.Context, engine.Delivery) error { panic(errOnPurpose) }, "on purpose"},
-			"end":   {func(context.Context, engine.Delivery) error { runtime.Goexit(); return nil }, usercode.ErrGoexit.Error()},
+			"end": {
+				func(context.Context, engine.Delivery) error { runtime.Goexit(); return nil },
+				usercode.ErrGoexit.Error(),
+			},
 			"named": {func(_ context.Context, d engine.Delivery) error {
 				return projection.At(d.Events()[2].Position, errOnPurpose)
 			}, "on purpose"},
@@ -98,12 +101,15 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 			"own time-out": {func(context.Context, engine.Delivery) error {
 				return &net.DNSError{Err: "did not answer", IsTimeout: true}
 			}, "did not answer"},
-			"lease lost": {func(context.Context, engine.Delivery) error { return projection.ErrLeaseLost }, "lease lost"},
+			"lease lost": {
+				func(context.Context, engine.Delivery) error { return projection.ErrLeaseLost }, "lease lost",
+			},
 		} {
 			o.refresh()
 			start := o.Lease.Checkpoint
 			fault := o.partial(o.deliver(failsAfter(2, c.then), engine.DeliverOptions{}), start+2)
-			if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+3 || !strings.Contains(fault.Error(), c.says) {
+			if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+3 ||
+				!strings.Contains(fault.Error(), c.says) {
 				t.Errorf("%s: %+v", name, fault)
 			}
 			if name == "panic" && !strings.Contains(fault.Stack, "deliveries_test.go") {
@@ -116,7 +122,8 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 		o.refresh()
 		start := o.Lease.Checkpoint
 		err := o.deliver(func(context.Context, engine.Delivery) error { return nil }, engine.DeliverOptions{})
-		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault || !errors.Is(fault, delivery.ErrNothingDone) {
+		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault ||
+			!errors.Is(fault, delivery.ErrNothingDone) {
 			t.Errorf("a handler that did nothing: %v", fault)
 		}
 		err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
@@ -134,7 +141,8 @@ func TestRejectedEventIsParkedAndTheDeliveryContinues(t *testing.T) {
 		start := o.Lease.Checkpoint
 		o.Lease.FailingPosition, o.Lease.Attempts = start+2, 2
 		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
-			for _, step := range []error{d.Ack(ctx, start+1), d.Reject(ctx, start+2, errOnPurpose), d.Ack(ctx, start+3), d.Reject(ctx, start+4, projection.Park(errOnPurpose))} {
+			for _, step := range []error{d.Ack(ctx, start+1), d.Reject(ctx, start+2, errOnPurpose), d.Ack(ctx, start+3),
+				d.Reject(ctx, start+4, projection.Park(errOnPurpose))} {
 				if step != nil {
 					return step
 				}
@@ -145,7 +153,8 @@ func TestRejectedEventIsParkedAndTheDeliveryContinues(t *testing.T) {
 			t.Error(fault)
 		}
 		letters, err := o.letters().List(o.Ctx, projection.DeadLetterPage{})
-		if err != nil || len(letters) != 2 || letters[0].Position != start+2 || letters[0].Attempts != 3 || letters[0].Error != "on purpose" || letters[1].Attempts != 1 {
+		if err != nil || len(letters) != 2 || letters[0].Position != start+2 || letters[0].Attempts != 3 ||
+			letters[0].Error != "on purpose" || letters[1].Attempts != 1 {
 			t.Errorf("%+v, %v", letters, err)
 		}
 		if o.refresh(); o.Lease.Parked != 2 || o.Lease.Checkpoint != start+4 {
@@ -168,15 +177,27 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 			cause  error
 			want   projection.Action
 		}{
-			"another wish":      {engine.Policy{MaxFailureShare: -1, MaxParked: -1}, projection.Stop(errOnPurpose), projection.ActionStop},
-			"streams are kept":  {engine.Policy{MaxFailureShare: -1, MaxParked: -1, OnFailure: projection.ActionParkStream}, errOnPurpose, projection.ActionParkStream},
-			"no room":           {engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: -1, MaxParked: 0}, errOnPurpose, projection.ActionPark},
-			"nearly all failed": {engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: 0.5, MaxParked: -1}, errOnPurpose, projection.ActionPark},
+			"another wish": {
+				engine.Policy{MaxFailureShare: -1, MaxParked: -1}, projection.Stop(errOnPurpose), projection.ActionStop,
+			},
+			"streams are kept": {
+				engine.Policy{MaxFailureShare: -1, MaxParked: -1, OnFailure: projection.ActionParkStream}, errOnPurpose,
+				projection.ActionParkStream,
+			},
+			"no room": {
+				engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: -1, MaxParked: 0}, errOnPurpose,
+				projection.ActionPark,
+			},
+			"nearly all failed": {
+				engine.Policy{OnFailure: projection.ActionPark, MaxFailureShare: 0.5, MaxParked: -1}, errOnPurpose,
+				projection.ActionPark,
+			},
 		} {
 			ended := false
 			apply := o.deliveries(func(ctx context.Context, d engine.Delivery) error {
 				refused := d.Reject(ctx, start+1, c.cause)
-				if !errors.Is(refused, projection.ErrDeliveryOver) || !errors.Is(d.Ack(ctx, start+1), projection.ErrDeliveryOver) {
+				if !errors.Is(refused, projection.ErrDeliveryOver) ||
+					!errors.Is(d.Ack(ctx, start+1), projection.ErrDeliveryOver) {
 					t.Errorf("%s: %v", name, refused)
 				}
 				ended = ctx.Err() != nil && d.Remaining() == 0
@@ -201,7 +222,9 @@ func TestBlockedEventsOfADeliveryAreParkedInOrder(t *testing.T) {
 		start := o.Lease.Checkpoint
 		all := o.pending()
 		// 1 and 4 and 6 are parked, 2, 3 and 5 are delivered.
-		batch := engine.Batch{Events: append(all[1:3:3], all[4]), BlockedByStream: append(all[:1:1], all[3], all[5]), To: start + 6}
+		batch := engine.Batch{
+			Events: append(all[1:3:3], all[4]), BlockedByStream: append(all[:1:1], all[3], all[5]), To: start + 6,
+		}
 		parked := func(want int64) {
 			t.Helper()
 			if n, err := o.letters().Count(o.Ctx, projection.DeadLetterFilter{All: true}); n != want || err != nil {
@@ -219,7 +242,8 @@ func TestBlockedEventsOfADeliveryAreParkedInOrder(t *testing.T) {
 		parked(2)
 		o.refresh()
 		batch = engine.Batch{Events: batch.Events[2:], BlockedByStream: batch.BlockedByStream[2:], To: start + 6}
-		all3 := o.deliveries(failsAfter(1, func(context.Context, engine.Delivery) error { return nil }), engine.DeliverOptions{})
+		all3 := o.deliveries(failsAfter(1, func(context.Context, engine.Delivery) error { return nil }),
+			engine.DeliverOptions{})
 		if err := all3(o.Ctx, o.Lease, batch); err != nil || o.Checkpoint() != start+6 {
 			t.Errorf("checkpoint %d: %v", o.Checkpoint(), err)
 		}
@@ -243,7 +267,8 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		events := o.pending()
 		yield := make(chan struct{})
 		deliver := o.deliveries(handler(func() { close(yield) }), engine.DeliverOptions{})
-		if fault := o.partial(deliver(o.Ctx, o.Lease, engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
+		if fault := o.partial(deliver(o.Ctx, o.Lease,
+			engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 			t.Error(fault)
 		}
 		// The delivery has to yield before its first event: that is no failure either.
@@ -254,7 +279,8 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 			return nil
 		}, engine.DeliverOptions{})
 		o.refresh()
-		if fault := o.partial(put(o.Ctx, o.Lease, engine.Batch{Events: events[2:], To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
+		if fault := o.partial(put(o.Ctx, o.Lease, engine.Batch{Events: events[2:],
+			To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 			t.Error(fault)
 		}
 		// The timeout passes in the middle of the fourth event.
@@ -265,7 +291,8 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 			}
 			return nil
 		}).Deliver
-		if fault := o.partial(o.deliver(late, engine.DeliverOptions{Timeout: 400 * time.Millisecond}), events[3].Position); fault != nil {
+		if fault := o.partial(o.deliver(late, engine.DeliverOptions{Timeout: 400 * time.Millisecond}),
+			events[3].Position); fault != nil {
 			t.Error(fault)
 		}
 		o.refresh()

@@ -18,8 +18,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// step is the moment at which a process is killed while it delivers its third event: before the effect, after it, or after the
-// acknowledgement.
+// step is the moment at which a process is killed while it delivers its third event: before the effect, after it, or
+// after the acknowledgement.
 type step struct {
 	before, after, acknowledged func(b *kit.Bundle, position int64)
 	// effect and ack say whether the event has them then. unsure means that there may be an acknowledgement or not.
@@ -33,11 +33,17 @@ func lives(*kit.Bundle, int64) {}
 func waits(*kit.Bundle, int64) { select {} }
 
 var deliverySteps = map[string]step{
-	"before the effect":                              {before: dies, after: lives, acknowledged: lives},
-	"between effect and acknowledgement":             {before: lives, after: dies, acknowledged: lives, effect: true},
-	"once an acknowledgement can be seen":            {before: lives, after: diesOnceAcknowledged, acknowledged: waits, effect: true, ack: true},
-	"while the acknowledgement is on its way":        {before: lives, after: diesSoon, acknowledged: dies, effect: true, unsure: true},
-	"after the acknowledgement of a delivered event": {before: lives, after: lives, acknowledged: dies, effect: true, ack: true},
+	"before the effect":                  {before: dies, after: lives, acknowledged: lives},
+	"between effect and acknowledgement": {before: lives, after: dies, acknowledged: lives, effect: true},
+	"once an acknowledgement can be seen": {
+		before: lives, after: diesOnceAcknowledged, acknowledged: waits, effect: true, ack: true,
+	},
+	"while the acknowledgement is on its way": {
+		before: lives, after: diesSoon, acknowledged: dies, effect: true, unsure: true,
+	},
+	"after the acknowledgement of a delivered event": {
+		before: lives, after: lives, acknowledged: dies, effect: true, ack: true,
+	},
 }
 
 // diesOnceAcknowledged kills the process as soon as others can see the acknowledgement.
@@ -64,27 +70,28 @@ func diesSoon(b *kit.Bundle, _ int64) {
 // delivering records its effects outside of every transaction of the delivery.
 func delivering(b *kit.Bundle, s step) millrace.Projection {
 	n := 0
-	return millrace.Projection{Name: "p", MaxEvents: 10, Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-		for _, e := range d.Events() {
-			n++
-			if n == 3 {
-				s.before(b, e.Position)
+	return millrace.Projection{Name: "p", MaxEvents: 10,
+		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+			for _, e := range d.Events() {
+				n++
+				if n == 3 {
+					s.before(b, e.Position)
+				}
+				if err := b.Store.Arrive(b.Ctx, kit.Arrival{Position: e.Position, Token: d.Token(e)}); err != nil {
+					return err
+				}
+				if n == 3 {
+					s.after(b, e.Position)
+				}
+				if err := d.Ack(ctx, e.Position); err != nil {
+					return err
+				}
+				if n == 3 {
+					s.acknowledged(b, e.Position)
+				}
 			}
-			if err := b.Store.Arrive(b.Ctx, kit.Arrival{Position: e.Position, Token: d.Token(e)}); err != nil {
-				return err
-			}
-			if n == 3 {
-				s.after(b, e.Position)
-			}
-			if err := d.Ack(ctx, e.Position); err != nil {
-				return err
-			}
-			if n == 3 {
-				s.acknowledged(b, e.Position)
-			}
-		}
-		return nil
-	})}
+			return nil
+		})}
 }
 
 // mustHaveArrivedIn is MustHaveArrived for the effects in the store.
@@ -115,14 +122,16 @@ func TestKilledDeliveryRepeatsOnlyTheEventInProgress(t *testing.T) {
 					switch {
 					case s.effect && last != third, !s.effect && last != third-1:
 						t.Errorf("killed at position %d, the last effect was at %d", third, last)
-					case s.unsure && checkpoint != third && checkpoint != third-1, !s.unsure && (checkpoint == third) != s.ack, checkpoint < third-1:
+					case s.unsure && checkpoint != third && checkpoint != third-1, !s.unsure &&
+						(checkpoint == third) != s.ack, checkpoint < third-1:
 						t.Errorf("killed at position %d, acknowledged up to %d", third, checkpoint)
 					}
 					if last > checkpoint {
 						repeats++
 					}
 				}
-				b.RunUntilIdle(b.Runtime(kit.Quick, delivering(b, step{before: lives, after: lives, acknowledged: lives})))
+				b.RunUntilIdle(b.Runtime(kit.Quick,
+					delivering(b, step{before: lives, after: lives, acknowledged: lives})))
 				arrivals := mustHaveArrivedIn(b, positions, repeats)
 				// An acknowledgement on its way may also commit after the checkpoint was read.
 				if n := len(arrivals) - len(positions); n != repeats && (!s.unsure || n < 0 || n > repeats) {
@@ -265,11 +274,13 @@ func TestWebhooksArriveThoughTheirSenderIsKilled(t *testing.T) {
 		http.DefaultClient.CloseIdleConnections()
 		b.MustHaveArrived(h.All(), positions, forced)
 		if arrived := len(h.All()); arrived != len(positions)+forced || h.failed == 0 {
-			t.Errorf("%d arrivals of %d events, %d repeats were forced; %d requests failed", arrived, len(positions), forced, h.failed)
+			t.Errorf("%d arrivals of %d events, %d repeats were forced; %d requests failed", arrived, len(positions),
+				forced, h.failed)
 		}
 		if letters := b.DeadLettersOf("p"); len(letters) != 0 {
 			t.Errorf("dead letters %v", letters)
 		}
-		t.Logf("60 events, %d requests failed, 5 senders killed, %d of them after the effect: %d arrivals", h.failed, forced, len(h.All()))
+		t.Logf("60 events, %d requests failed, 5 senders killed, %d of them after the effect: %d arrivals", h.failed,
+			forced, len(h.All()))
 	})
 }

@@ -26,7 +26,8 @@ type published struct {
 }
 
 // broker is the recipe of docs/delivery.md for brokers.
-func broker(publishAll func(ctx context.Context, events []event.Envelope, token func(e event.Envelope) string) error) millrace.Projection {
+func broker(publishAll func(ctx context.Context, events []event.Envelope,
+	token func(e event.Envelope) string) error) millrace.Projection {
 	return millrace.Projection{
 		Name: "p",
 		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {

@@ -25,11 +25,12 @@ func TestDeliveriesThatHangLeaveOthersASlot(t *testing.T) {
 		projections := []millrace.Projection{{Name: "healthy", Handler: millrace.DeliverEach(kit.Freely)}}
 		for i := range hanging {
 			var once sync.Once
-			projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i), Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
-				once.Do(entered.Done)
-				<-leave
-				return nil
-			})})
+			projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i),
+				Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+					once.Do(entered.Done)
+					<-leave
+					return nil
+				})})
 		}
 		defer close(leave)
 		rt := b.Running(millrace.Config{MaxBatches: 2}, projections...)
@@ -39,7 +40,8 @@ func TestDeliveriesThatHangLeaveOthersASlot(t *testing.T) {
 	})
 }
 
-// Receivers that hung once share half of the slots: the healthy projection of the same tenant has one, however many hang.
+// Receivers that hung once share half of the slots: the healthy projection of the same tenant has one, however many
+// hang.
 func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		last := b.Append("a", 1).Positions[0]
@@ -49,8 +51,10 @@ func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
 		projections := []millrace.Projection{{Name: "healthy", Handler: millrace.DeliverEach(kit.Freely)}}
 		for i := range hanging {
 			calls := 0
-			projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i), Timeout: 5 * time.Minute, Retry: kit.Soon(0),
-				OnFailure: projection.ActionRetry, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
+			projections = append(projections, millrace.Projection{Name: fmt.Sprint("hangs", i),
+				Timeout: 5 * time.Minute, Retry: kit.Soon(0),
+				OnFailure: projection.ActionRetry,
+				Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
 					if calls++; calls > 1 {
 						<-leave
 						return nil
@@ -86,15 +90,17 @@ func TestNodeIsNotDeregisteredWhileAHandlerReturns(t *testing.T) {
 			})})
 		stop := b.Start(first)
 		<-entered
-		next := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}}, millrace.Projection{Name: "p",
-			Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
-				if !returned.Load() {
-					t.Error("two nodes deliver at once")
-				}
-				return nil
-			})})
+		next := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}},
+			millrace.Projection{Name: "p",
+				Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+					if !returned.Load() {
+						t.Error("two nodes deliver at once")
+					}
+					return nil
+				})})
 		b.Start(next)
-		b.Eventually("both nodes know each other, or the other stands by", func() bool { return len(b.Summary(next).Nodes) == b.Kind.Sharing(2) })
+		b.Eventually("both nodes know each other, or the other stands by",
+			func() bool { return len(b.Summary(next).Nodes) == b.Kind.Sharing(2) })
 		stop()
 		b.Reaches(next, "p", positions[2])
 	})

@@ -26,39 +26,42 @@ func TestDeliveryComesInOrderWhateverFails(t *testing.T) {
 		before, after := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
 		repeats := 0
 		rt := b.Runtime(millrace.Config{},
-			millrace.Projection{Name: "single", MaxEvents: 16, Retry: kit.Soon(100), Handler: millrace.DeliverEach(single.Sends(func(context.Context, millrace.Delivered) error {
-				switch before.IntN(6) {
-				case 0:
-					return kit.ErrOnPurpose
-				case 1:
-					panic(kit.ErrOnPurpose)
-				}
-				return nil
-			}))},
-			millrace.Projection{Name: "batches", MaxEvents: 16, Retry: kit.Soon(100), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-				for i, e := range d.Events() {
-					times := batches.Take(e.Position, d.Token(e))
-					if after.IntN(6) == 0 {
-						repeats++
+			millrace.Projection{Name: "single", MaxEvents: 16, Retry: kit.Soon(100),
+				Handler: millrace.DeliverEach(single.Sends(func(context.Context, millrace.Delivered) error {
+					switch before.IntN(6) {
+					case 0:
 						return kit.ErrOnPurpose
+					case 1:
+						panic(kit.ErrOnPurpose)
 					}
-					if times > 15 {
-						return projection.Stop(errors.New("it comes again and again"))
+					return nil
+				}))},
+			millrace.Projection{Name: "batches", MaxEvents: 16, Retry: kit.Soon(100),
+				Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+					for i, e := range d.Events() {
+						times := batches.Take(e.Position, d.Token(e))
+						if after.IntN(6) == 0 {
+							repeats++
+							return kit.ErrOnPurpose
+						}
+						if times > 15 {
+							return projection.Stop(errors.New("it comes again and again"))
+						}
+						if err := d.Ack(ctx, e.Position); err != nil {
+							return err
+						}
+						if i == 9 {
+							return nil // the rest comes at once
+						}
 					}
-					if err := d.Ack(ctx, e.Position); err != nil {
-						return err
-					}
-					if i == 9 {
-						return nil // the rest comes at once
-					}
-				}
-				return nil
-			})})
+					return nil
+				})})
 		b.RunUntilIdle(rt)
 		b.MustHaveArrived(single.All(), positions, 0)
 		b.MustHaveArrived(batches.All(), positions, repeats)
 		for _, name := range []string{"single", "batches"} {
-			if s := b.Status(rt, name); s.Parked != 0 || s.Checkpoint != positions[len(positions)-1] || s.Attempts != 0 && s.FailingPosition == 0 {
+			if s := b.Status(rt, name); s.Parked != 0 || s.Checkpoint != positions[len(positions)-1] ||
+				s.Attempts != 0 && s.FailingPosition == 0 {
 				t.Errorf("%s: %+v", name, s)
 			}
 		}
@@ -73,27 +76,28 @@ func TestStopAndPauseWaitForTheEventInProgressOfADelivery(t *testing.T) {
 			positions := b.Append("a", 10).Positions
 			var r kit.Receiver
 			resting := make(chan struct{})
-			p := millrace.Projection{Name: "p", Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-				for _, e := range d.Events() {
-					if d.Remaining() == 0 {
-						break
-					}
-					if e.Position == 3 {
-						close(resting)
-						for d.Remaining() > 0 {
-							kit.Pass(ctx, time.Millisecond)
+			p := millrace.Projection{Name: "p", Retry: kit.Soon(0),
+				Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+					for _, e := range d.Events() {
+						if d.Remaining() == 0 {
+							break
+						}
+						if e.Position == 3 {
+							close(resting)
+							for d.Remaining() > 0 {
+								kit.Pass(ctx, time.Millisecond)
+							}
+						}
+						r.Take(e.Position, d.Token(e))
+						if ctx.Err() != nil {
+							t.Errorf("paused: %v: the event in progress is cut short", pause)
+						}
+						if err := d.Ack(ctx, e.Position); err != nil {
+							return err
 						}
 					}
-					r.Take(e.Position, d.Token(e))
-					if ctx.Err() != nil {
-						t.Errorf("paused: %v: the event in progress is cut short", pause)
-					}
-					if err := d.Ack(ctx, e.Position); err != nil {
-						return err
-					}
-				}
-				return nil
-			})}
+					return nil
+				})}
 			first := b.Runtime(millrace.Config{}, p)
 			stop := b.Start(first)
 			<-resting
@@ -122,34 +126,40 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		var mended atomic.Bool
 		refused := make(map[int64]string)
 		var mu sync.Mutex
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 8, Retry: kit.Soon(0), OnFailure: projection.ActionPark, Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-			for _, e := range d.Events() {
-				if e.Position%7 == 0 && !mended.Load() {
-					mu.Lock()
-					refused[e.Position] = d.Token(e)
-					mu.Unlock()
-					if err := d.Reject(ctx, e.Position, fmt.Errorf("%w: not wanted", kit.ErrOnPurpose)); err != nil {
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+			MaxEvents: 8, Retry: kit.Soon(0), OnFailure: projection.ActionPark,
+			Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+				for _, e := range d.Events() {
+					if e.Position%7 == 0 && !mended.Load() {
+						mu.Lock()
+						refused[e.Position] = d.Token(e)
+						mu.Unlock()
+						if err := d.Reject(ctx, e.Position,
+							fmt.Errorf("%w: not wanted", kit.ErrOnPurpose)); err != nil {
+							return err
+						}
+						continue
+					}
+					r.Take(e.Position, d.Token(e))
+					if err := d.Ack(ctx, e.Position); err != nil {
 						return err
 					}
-					continue
 				}
-				r.Take(e.Position, d.Token(e))
-				if err := d.Ack(ctx, e.Position); err != nil {
-					return err
-				}
-			}
-			return nil
-		})})
+				return nil
+			})})
 		b.Reaches(rt, "p", positions[29])
-		b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p%7 == 0 }), 0)
-		if all := b.DeadLettersOf("p"); len(all) != 4 || all[0].Position != 7 || all[0].Attempts != 1 || !strings.Contains(all[0].Error, "not wanted") {
+		b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p%7 == 0 }),
+			0)
+		if all := b.DeadLettersOf("p"); len(all) != 4 || all[0].Position != 7 || all[0].Attempts != 1 ||
+			!strings.Contains(all[0].Error, "not wanted") {
 			t.Errorf("dead letters %+v", all)
 		}
 		if s := b.Status(rt, "p"); s.Parked != 4 {
 			t.Errorf("%+v", s)
 		}
 		// A replay that is rejected has failed, and one that succeeds has the same token.
-		if o, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 2); err != nil || o.Failed != 2 || o.Done != 0 {
+		if o, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 2); err != nil ||
+			o.Failed != 2 || o.Done != 0 {
 			t.Errorf("replayed %+v, %v", o, err)
 		}
 		mended.Store(true)
@@ -159,7 +169,8 @@ func TestRejectedEventsAreParkedAndReplayedWithTheSameToken(t *testing.T) {
 		}
 		for _, a := range r.All()[before:] {
 			if a.Token == "" || refused[a.Position] != a.Token {
-				t.Errorf("position %d was rejected with token %q and replayed with %q", a.Position, refused[a.Position], a.Token)
+				t.Errorf("position %d was rejected with token %q and replayed with %q", a.Position, refused[a.Position],
+					a.Token)
 			}
 		}
 		if s := b.Status(rt, "p"); len(r.All()) != 30 || s.Parked != 0 || s.Checkpoint != positions[29] {
@@ -227,7 +238,8 @@ func TestDeliveryParksStreamsInOrder(t *testing.T) {
 		for _, a := range r.All()[len(live):] {
 			replayed = append(replayed, a.Position)
 		}
-		if want := slices.Concat(s.At["b"][:len(s.At["b"])-1], s.At["a"][3:len(s.At["a"])-1], []int64{last - 1, last}); !slices.Equal(replayed, want) {
+		if want := slices.Concat(s.At["b"][:len(s.At["b"])-1], s.At["a"][3:len(s.At["a"])-1],
+			[]int64{last - 1, last}); !slices.Equal(replayed, want) {
 			t.Errorf("replayed %v, want %v", replayed, want)
 		}
 	})
@@ -277,7 +289,8 @@ func TestFailureOfADeliveredEventIsCountedWithoutNarrowing(t *testing.T) {
 				var calls, attempts atomic.Int64
 				b.Idle(millrace.Projection{Name: "p", Retry: kit.Soon(2),
 					FailureHandler: func(_ context.Context, f projection.Failure) projection.Action {
-						if attempts.Add(1) != int64(f.Attempt) || f.Event.Position != poison || !errors.Is(f.Err, kit.ErrOnPurpose) {
+						if attempts.Add(1) != int64(f.Attempt) || f.Event.Position != poison ||
+							!errors.Is(f.Err, kit.ErrOnPurpose) {
 							t.Errorf("FailureHandler gets %+v", f)
 						}
 						if f.Attempt < 3 {
@@ -292,8 +305,10 @@ func TestFailureOfADeliveredEventIsCountedWithoutNarrowing(t *testing.T) {
 						}
 						return nil
 					}))})
-				b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return p == poison }), 0)
-				if letters := b.DeadLettersOf("p"); calls.Load() != 3 || len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 3 {
+				b.MustHaveArrived(r.All(), slices.DeleteFunc(slices.Clone(positions),
+					func(p int64) bool { return p == poison }), 0)
+				if letters := b.DeadLettersOf("p"); calls.Load() != 3 || len(letters) != 1 ||
+					letters[0].Position != poison || letters[0].Attempts != 3 {
 					t.Errorf("%d calls for the poison event, want 3; dead letters %+v", calls.Load(), letters)
 				}
 			})

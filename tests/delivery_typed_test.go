@@ -14,7 +14,8 @@ import (
 )
 
 // delivers is a function for DeliverOn that records what arrives.
-func delivers[T event.Typed](b *kit.Bundle, fails func(e event.Envelope) error) func(context.Context, millrace.DeliveredOf[T]) error {
+func delivers[T event.Typed](b *kit.Bundle, fails func(e event.Envelope) error) func(context.Context,
+	millrace.DeliveredOf[T]) error {
 	return func(ctx context.Context, e millrace.DeliveredOf[T]) error {
 		if err := fails(e.Envelope); err != nil {
 			return err
@@ -23,11 +24,14 @@ func delivers[T event.Typed](b *kit.Bundle, fails func(e event.Envelope) error) 
 	}
 }
 
-// Deliveries of several types are routed by type, one by one, decoded and in order. An event that fails is parked alone, and a replay
-// finds its function again.
+// Deliveries of several types are routed by type, one by one, decoded and in order. An event that fails is parked
+// alone, and a replay finds its function again.
 func TestDeliveriesAreRoutedByType(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		all := []event.Event{event.New(kit.Counted{I: 1}), event.New(kit.Counted{I: 2}), event.New(kit.Noted{I: 3}), event.Untyped("other", nil), event.New(kit.Counted{I: 5})}
+		all := []event.Event{
+			event.New(kit.Counted{I: 1}), event.New(kit.Counted{I: 2}), event.New(kit.Noted{I: 3}),
+			event.Untyped("other", nil), event.New(kit.Counted{I: 5}),
+		}
 		_, err := b.Store.Append(b.Ctx, "s", event.Any, all...)
 		b.Must(err)
 		bad := true
@@ -39,7 +43,8 @@ func TestDeliveriesAreRoutedByType(t *testing.T) {
 		}
 		var calls [][]int64
 		p := millrace.Projection{Name: "p", AnyOrder: true,
-			Handler: millrace.DeliverRoute(millrace.DeliverOn(delivers[kit.Counted](b, fails)), millrace.DeliverOn(delivers[kit.Noted](b, fails))),
+			Handler: millrace.DeliverRoute(millrace.DeliverOn(delivers[kit.Counted](b, fails)),
+				millrace.DeliverOn(delivers[kit.Noted](b, fails))),
 			Middleware: []millrace.Middleware{func(next millrace.HandleFunc) millrace.HandleFunc {
 				return func(ctx context.Context, events []event.Envelope) error {
 					calls = append(calls, placesOf(events))
@@ -90,7 +95,8 @@ func TestStrictDeliveriesParkEventsOfAnotherShape(t *testing.T) {
 			b.Idle(millrace.Projection{Name: name, AnyOrder: true, Handler: h})
 			letters := b.DeadLettersOf(name)
 			if len(letters) != 2 || letters[0].Position != 1 || letters[1].Position != 3 || letters[0].Attempts != 1 ||
-				!strings.Contains(letters[0].Error, "at i: the type has no such field") || !strings.Contains(letters[1].Error, "at n: the body has no such member") {
+				!strings.Contains(letters[0].Error, "at i: the type has no such field") ||
+				!strings.Contains(letters[1].Error, "at n: the body has no such member") {
 				t.Errorf("%s: %+v", name, letters)
 			}
 		}
@@ -105,16 +111,20 @@ func TestStrictDeliveriesParkEventsOfAnotherShape(t *testing.T) {
 func TestRouteOfDeliveriesIsRefusedByItsReason(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		on := millrace.DeliverOn(func(context.Context, millrace.DeliveredOf[kit.Counted]) error { return nil })
-		inTx := kit.Typed[kit.Noted]{Store: b.Store}.On(func(context.Context, kit.Tx, event.Of[kit.Noted]) error { return nil })
+		inTx := kit.Typed[kit.Noted]{Store: b.Store}.On(func(context.Context, kit.Tx, event.Of[kit.Noted]) error {
+			return nil
+		})
 		for want, p := range map[string]millrace.Projection{
-			"DeliverRoute has no handlers":                {Handler: millrace.DeliverRoute()},
-			"handler 2 of DeliverRoute is nil":            {Handler: millrace.DeliverRoute(on, nil)},
-			`event type "counted" is handled twice`:       {Handler: millrace.DeliverRoute(on, on)},
-			"handler 1 of DeliverRoute has no event type": {Handler: millrace.DeliverRoute(millrace.DeliverEach(kit.Freely))},
-			"handler 2 of DeliverRoute does not deliver":  {Handler: millrace.DeliverRoute(on, inTx)},
-			"the function of DeliverOn is nil":            {Handler: millrace.DeliverOn[kit.Counted](nil)},
-			"Projection.Types must be empty":              {Handler: on, Types: []string{"counted"}},
-			"Projection.AsyncCommit must be false":        {Handler: millrace.DeliverRoute(on), AsyncCommit: true},
+			"DeliverRoute has no handlers":          {Handler: millrace.DeliverRoute()},
+			"handler 2 of DeliverRoute is nil":      {Handler: millrace.DeliverRoute(on, nil)},
+			`event type "counted" is handled twice`: {Handler: millrace.DeliverRoute(on, on)},
+			"handler 1 of DeliverRoute has no event type": {
+				Handler: millrace.DeliverRoute(millrace.DeliverEach(kit.Freely)),
+			},
+			"handler 2 of DeliverRoute does not deliver": {Handler: millrace.DeliverRoute(on, inTx)},
+			"the function of DeliverOn is nil":           {Handler: millrace.DeliverOn[kit.Counted](nil)},
+			"Projection.Types must be empty":             {Handler: on, Types: []string{"counted"}},
+			"Projection.AsyncCommit must be false":       {Handler: millrace.DeliverRoute(on), AsyncCommit: true},
 		} {
 			rt, err := millrace.New(millrace.Config{Store: b.Store})
 			b.Must(err)

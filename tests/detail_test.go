@@ -34,10 +34,12 @@ func TestDetailHasTheTenuresAndBatchesThatNodesKnow(t *testing.T) {
 			t.Fatalf("%+v", here)
 		}
 		owner, batch := here.Tenures[0], here.Batches[0]
-		if owner.Source != admin.SourceRuntime || owner.Epoch != 1 || owner.Node != here.Status.Owner || owner.Began.Before(began) || !owner.Ended.IsZero() {
+		if owner.Source != admin.SourceRuntime || owner.Epoch != 1 || owner.Node != here.Status.Owner ||
+			owner.Began.Before(began) || !owner.Ended.IsZero() {
 			t.Errorf("%+v", owner)
 		}
-		if batch.Source != admin.SourceRuntime || batch.Fault != "" || batch.Events < 1 || batch.Duration <= 0 || batch.Ended.Before(owner.Began) || batch.Node != owner.Node {
+		if batch.Source != admin.SourceRuntime || batch.Fault != "" || batch.Events < 1 || batch.Duration <= 0 ||
+			batch.Ended.Before(owner.Began) || batch.Node != owner.Node {
 			t.Errorf("%+v", batch)
 		}
 		var there admin.Detail
@@ -45,10 +47,12 @@ func TestDetailHasTheTenuresAndBatchesThatNodesKnow(t *testing.T) {
 			there = detail(a, "fails")
 			return len(there.Batches) > 0 && there.Tenures[0].Source == admin.SourceHeartbeat
 		})
-		if last := there.Batches[0]; last.Source != admin.SourceHeartbeat || last.Fault != "handler" || last.Events != 1 || last.Node != owner.Node {
+		if last := there.Batches[0]; last.Source != admin.SourceHeartbeat || last.Fault != "handler" ||
+			last.Events != 1 || last.Node != owner.Node {
 			t.Errorf("%+v", there.Batches)
 		}
-		if p := there.Tenures[0]; len(there.Tenures) != 1 || p.Epoch != 1 || p.Node != owner.Node || p.Began.Before(began) {
+		if p := there.Tenures[0]; len(there.Tenures) != 1 || p.Epoch != 1 || p.Node != owner.Node ||
+			p.Began.Before(began) {
 			t.Errorf("%+v", there.Tenures)
 		}
 		if fine := detail(a, "fine"); len(fine.Batches) != 0 {
@@ -79,10 +83,12 @@ func TestDetailHasTheTenuresBeforeAPause(t *testing.T) {
 			b.Eventually("the epoch begins", func() bool {
 				var err error
 				d, err = rt.Detail(b.Ctx, id)
-				return err == nil && len(d.Tenures) > 0 && d.Tenures[0].Epoch == epoch && !d.Tenures[0].Began.IsZero() // the database has no time
+				// the database has no time
+				return err == nil && len(d.Tenures) > 0 && d.Tenures[0].Epoch == epoch && !d.Tenures[0].Began.IsZero()
 			})
 			for i, tenure := range d.Tenures {
-				if tenure.Epoch != epoch-int64(i) || tenure.Partition != 2 || tenure.Ended.IsZero() != (i == 0) || i > 0 && tenure.Ended.After(d.Tenures[i-1].Began) {
+				if tenure.Epoch != epoch-int64(i) || tenure.Partition != 2 || tenure.Ended.IsZero() != (i == 0) ||
+					i > 0 && tenure.Ended.After(d.Tenures[i-1].Began) {
 					t.Errorf("%+v", d.Tenures)
 				}
 			}

@@ -42,7 +42,8 @@ func TestDroppedVersionLeavesNothing(t *testing.T) {
 		if n := rowsOf(b, 2); n != 0 {
 			t.Errorf("the read model has %d rows", n)
 		}
-		for doing, err := range map[string]error{"drop again": rt.DropVersion(b.Ctx, modelID(2)), "wait": rt.WaitFor(b.Ctx, modelID(2), 1),
+		for doing, err := range map[string]error{"drop again": rt.DropVersion(b.Ctx, modelID(2)),
+			"wait": rt.WaitFor(b.Ctx, modelID(2), 1),
 			"swap": rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{})} {
 			if !errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), "forgotten") {
 				t.Errorf("%s: %v", doing, err)
@@ -64,7 +65,8 @@ func TestDroppedVersionLeavesNothing(t *testing.T) {
 		if err := rt.DropVersion(b.Ctx, modelID(3)); !errors.Is(err, projection.ErrVersionInUse) {
 			t.Errorf("drop of a version in use: %v", err)
 		}
-		if err := rt.DropVersion(b.Ctx, modelID(1)); err == nil || !strings.Contains(err.Error(), "a version from 2 on") {
+		if err := rt.DropVersion(b.Ctx, modelID(1)); err == nil ||
+			!strings.Contains(err.Error(), "a version from 2 on") {
 			t.Errorf("drop of version 1: %v", err)
 		}
 	})
@@ -128,7 +130,8 @@ func TestTenantsAreSwappedOneByOne(t *testing.T) {
 				t.Errorf("%d tenants are left before %v, the %dth", n, id, i)
 			}
 			err := a.Swap(b.Ctx, id, admin.SwapOptions{})
-			if archived := id.Tenant == "tenant3"; archived != errors.Is(err, tenancy.ErrArchived) || !archived && err != nil {
+			if archived := id.Tenant == "tenant3"; archived != errors.Is(err, tenancy.ErrArchived) ||
+				!archived && err != nil {
 				t.Errorf("swap of %s: %v", id.Tenant, err)
 			}
 		}

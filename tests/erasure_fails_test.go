@@ -20,17 +20,20 @@ func TestErasureWhoseTimeEndsRedactsNothing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		entered, leave := make(chan struct{}), make(chan struct{})
 		first := true
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
-			if first {
-				first = false
-				close(entered)
-				<-leave
-			}
-			return nil
-		})})
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+			Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+				if first {
+					first = false
+					close(entered)
+					<-leave
+				}
+				return nil
+			})})
 		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(2)...)
 		<-entered
-		begun := &control.Erasure{Tenant: projection.DefaultTenant, Erasure: event.Erasure{Stream: "ada", Reason: "request 16"}}
+		begun := &control.Erasure{
+			Tenant: projection.DefaultTenant, Erasure: event.Erasure{Stream: "ada", Reason: "request 16"},
+		}
 		b.Must(b.Plane().BeginErasure(b.Ctx, begun))
 		if done, err := b.Plane().EndErasure(b.Ctx, begun); done || err != nil {
 			t.Errorf("redacted while a handler runs: %v", err)
@@ -39,7 +42,8 @@ func TestErasureWhoseTimeEndsRedactsNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(b.Ctx)
 		defer cancel()
 		go func() {
-			for state := tenancy.Active; state != tenancy.Paused && ctx.Err() == nil; kit.Pass(ctx, 10*time.Millisecond) {
+			for state := tenancy.Active; state != tenancy.Paused &&
+				ctx.Err() == nil; kit.Pass(ctx, 10*time.Millisecond) {
 				state, _ = b.Store.State(ctx)
 			}
 			cancel() // while the erasure waits
@@ -69,7 +73,8 @@ func mustBeUntouched(b *kit.Bundle) {
 	}
 }
 
-// After the death of a process that erased, the tenant stays paused until the next erasure of the tenant, or until a person resumes it.
+// After the death of a process that erased, the tenant stays paused until the next erasure of the tenant, or until a
+// person resumes it.
 func TestErasureWhoseProcessDiesIsRepeated(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		rt := b.Running(millrace.Config{}, b.Recorders("p")...)
@@ -77,7 +82,8 @@ func TestErasureWhoseProcessDiesIsRepeated(t *testing.T) {
 		b.Reaches(rt, "p", 2)
 		dies := func() {
 			t.Helper()
-			b.Must(b.Plane().BeginErasure(b.Ctx, &control.Erasure{Tenant: projection.DefaultTenant, Erasure: event.Erasure{Stream: "ada", Reason: "request 16"}}))
+			b.Must(b.Plane().BeginErasure(b.Ctx, &control.Erasure{Tenant: projection.DefaultTenant,
+				Erasure: event.Erasure{Stream: "ada", Reason: "request 16"}}))
 			if state, err := b.Store.State(b.Ctx); err != nil || state != tenancy.Paused {
 				t.Errorf("the tenant is %s, %v", state, err)
 			}

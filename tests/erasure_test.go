@@ -45,7 +45,8 @@ func mustErase(b *kit.Bundle, tenant kit.Tenant, stream string, events int64) ev
 	b.Must(err)
 	recorded, err := json.Marshal(all[len(all)-1])
 	b.Must(err)
-	if text, err := json.Marshal(erased); err != nil || erased.Events != events || erased.EndedAt.IsZero() || string(text) != string(recorded) {
+	if text, err := json.Marshal(erased); err != nil || erased.Events != events || erased.EndedAt.IsZero() ||
+		string(text) != string(recorded) {
 		b.T.Errorf("erased %s, recorded %s, want %d events (%v)", text, recorded, events, err)
 	}
 	return erased
@@ -73,7 +74,8 @@ func TestErasedStreamKeepsItsPlaces(t *testing.T) {
 			}
 			text, err := json.Marshal(e)
 			b.Must(err)
-			if !e.Redacted() || string(e.Body) != `"redacted"` || len(e.Headers()) != 0 || bytes.Contains(text, []byte(secret)) {
+			if !e.Redacted() || string(e.Body) != `"redacted"` || len(e.Headers()) != 0 ||
+				bytes.Contains(text, []byte(secret)) {
 				t.Errorf("%s is left", text)
 			}
 			if _, err := event.As[kit.Counted](e); !errors.Is(err, event.ErrRedacted) {
@@ -99,11 +101,13 @@ func TestErasedStreamKeepsItsPlaces(t *testing.T) {
 	})
 }
 
-// Other programs can insert events whose headers look like those of a redacted event, and whose bodies are as they were.
+// Other programs can insert events whose headers look like those of a redacted event, and whose bodies are as they
+// were.
 func TestErasureRemovesWhatLooksRedacted(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		text := json.RawMessage(`{"redacted": {"by": "` + secret + `"}}`)
-		looks := event.Envelope{Type: "counted", Body: text, RawHeaders: bytes.ReplaceAll(text, []byte(" "), nil), CausationID: secret}.Event()
+		looks := event.Envelope{Type: "counted", Body: text, RawHeaders: bytes.ReplaceAll(text, []byte(" "), nil),
+			CausationID: secret}.Event()
 		b.MustAppend(b.Store, "ada", event.Any, looks)
 		if e := b.All(b.Store)[0]; !e.Redacted() || !bytes.Contains(e.Body, []byte(secret)) {
 			t.Fatalf("appended %+v", e)
@@ -123,7 +127,8 @@ func TestEventsAreRedactedByPosition(t *testing.T) {
 		positions := []int64{6, 2, 6}
 		erased, err := b.Store.RedactEvents(b.Ctx, positions, "request 17")
 		b.Must(err)
-		if !slices.Equal(erased.Positions, []int64{2, 6}) || erased.Events != 2 || erased.Stream != "" || !slices.Equal(positions, []int64{6, 2, 6}) {
+		if !slices.Equal(erased.Positions, []int64{2, 6}) || erased.Events != 2 || erased.Stream != "" ||
+			!slices.Equal(positions, []int64{6, 2, 6}) {
 			t.Errorf("%+v of %v", erased, positions)
 		}
 		for _, e := range b.All(b.Store) {
@@ -248,29 +253,34 @@ func TestErasureRemovesErrorsThatQuoteEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "other", event.Any, kit.SomeEvents(1)...)
 		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(2)...)
-		policies := map[string]projection.Action{"parks": projection.ActionParkStream, "skips": projection.ActionSkip, "stops": projection.ActionStop,
+		policies := map[string]projection.Action{"parks": projection.ActionParkStream, "skips": projection.ActionSkip,
+			"stops":    projection.ActionStop,
 			"discards": projection.ActionPark}
 		var all []millrace.Projection
 		for name, action := range policies {
-			all = append(all, millrace.Projection{Name: name, Handler: b.Store.Each(quotes("ada", recordEach(name))), OnFailure: action, Retry: kit.Soon(1)})
+			all = append(all, millrace.Projection{Name: name,
+				Handler: b.Store.Each(quotes("ada", recordEach(name))), OnFailure: action, Retry: kit.Soon(1)})
 		}
-		all = append(all, millrace.Projection{Name: "retries", Handler: b.Store.Each(quotes("ada", recordEach("retries"))),
-			Retry: projection.RetryPolicy{Base: time.Hour, Cap: time.Hour}})
+		all = append(all, millrace.Projection{Name: "retries",
+			Handler: b.Store.Each(quotes("ada", recordEach("retries"))),
+			Retry:   projection.RetryPolicy{Base: time.Hour, Cap: time.Hour}})
 		rt := b.Running(millrace.Config{}, all...)
 		for _, name := range []string{"parks", "skips", "discards"} {
 			b.Reaches(rt, name, 3)
 		}
 		b.Is(rt, "stops", admin.StateFailed)
 		b.Is(rt, "retries", admin.StateWaiting)
-		_, err := b.Store.DeadLetters(projection.ID{Name: "discards"}).Discard(b.Ctx, projection.DeadLetterFilter{All: true}, 10)
+		_, err := b.Store.DeadLetters(projection.ID{Name: "discards"}).Discard(b.Ctx,
+			projection.DeadLetterFilter{All: true}, 10)
 		b.Must(err)
 		everything := func() string {
 			var text strings.Builder
 			encoder := json.NewEncoder(&text)
 			b.Must(encoder.Encode(b.StatusOf(rt)))
 			for name := range policies {
-				letters, err := b.Store.DeadLetters(projection.ID{Name: name}).List(b.Ctx, projection.DeadLetterPage{States: []projection.DeadLetterState{
-					projection.DeadLetterParked, projection.DeadLetterDiscarded}})
+				letters, err := b.Store.DeadLetters(projection.ID{Name: name}).List(b.Ctx,
+					projection.DeadLetterPage{States: []projection.DeadLetterState{
+						projection.DeadLetterParked, projection.DeadLetterDiscarded}})
 				b.Must(err)
 				b.Must(encoder.Encode(letters))
 			}
@@ -303,7 +313,8 @@ func TestTypedHandlersSkipRedactedEvents(t *testing.T) {
 		mustErase(b, b.Store, "ada", 2)
 		for shape, h := range recordTyped[kit.Counted](b.Store) {
 			b.Idle(millrace.Projection{Name: shape, Handler: h})
-			if positions := b.Positions(shape); !slices.Equal(positions, []int64{3, 4}) || len(b.DeadLettersOf(shape)) != 0 {
+			if positions := b.Positions(shape); !slices.Equal(positions, []int64{3, 4}) ||
+				len(b.DeadLettersOf(shape)) != 0 {
 				t.Errorf("%s: applied %v", shape, positions)
 			}
 		}
@@ -315,24 +326,28 @@ func TestTypedHandlersSkipRedactedEvents(t *testing.T) {
 		}
 		var delivered, included, each []int64
 		b.Idle(
-			millrace.Projection{Name: "delivers", Handler: millrace.DeliverOn(func(_ context.Context, e millrace.DeliveredOf[kit.Counted]) error {
-				delivered = append(delivered, e.Position)
-				return nil
-			})},
-			millrace.Projection{Name: "delivers all", Handler: millrace.DeliverOn(func(_ context.Context, e millrace.DeliveredOf[kit.Counted]) error {
-				if e.Redacted() != (e.Body == kit.Counted{}) {
-					t.Errorf("%+v", e)
-				}
-				included = append(included, e.Position)
-				return nil
-			}, event.IncludeRedacted)},
-			millrace.Projection{Name: "each", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
-				if e.Redacted() {
-					each = append(each, e.Position)
-				}
-				return nil
-			})})
-		if !slices.Equal(delivered, []int64{3, 4}) || !slices.Equal(included, []int64{1, 2, 3, 4}) || !slices.Equal(each, []int64{1, 2}) {
+			millrace.Projection{Name: "delivers",
+				Handler: millrace.DeliverOn(func(_ context.Context, e millrace.DeliveredOf[kit.Counted]) error {
+					delivered = append(delivered, e.Position)
+					return nil
+				})},
+			millrace.Projection{Name: "delivers all",
+				Handler: millrace.DeliverOn(func(_ context.Context, e millrace.DeliveredOf[kit.Counted]) error {
+					if e.Redacted() != (e.Body == kit.Counted{}) {
+						t.Errorf("%+v", e)
+					}
+					included = append(included, e.Position)
+					return nil
+				}, event.IncludeRedacted)},
+			millrace.Projection{Name: "each",
+				Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+					if e.Redacted() {
+						each = append(each, e.Position)
+					}
+					return nil
+				})})
+		if !slices.Equal(delivered, []int64{3, 4}) || !slices.Equal(included, []int64{1, 2, 3, 4}) ||
+			!slices.Equal(each, []int64{1, 2}) {
 			t.Errorf("delivered %v, and all %v; redacted for an untyped handler %v", delivered, included, each)
 		}
 	})
@@ -347,11 +362,14 @@ func TestErasureNamesProjectionsThatHavePassedTheEvents(t *testing.T) {
 		parts := b.Recorders("parts")[0]
 		parts.Partitions = 8
 		all = append(all, parts,
-			millrace.Projection{Name: "parks", Handler: b.Store.Each(quotes("ada", recordEach("parks"))), Retry: kit.Soon(1)},
+			millrace.Projection{
+				Name: "parks", Handler: b.Store.Each(quotes("ada", recordEach("parks"))), Retry: kit.Soon(1),
+			},
 			millrace.Projection{Name: "mails", Handler: millrace.DeliverEach(kit.Freely)})
 		b.Idle(all...)
 		erased := mustErase(b, b.Store, "ada", 2)
-		if !slices.Equal(erased.Applied, []string{"applied", "parts"}) || !slices.Equal(erased.Delivered, []string{"mails"}) ||
+		if !slices.Equal(erased.Applied, []string{"applied", "parts"}) ||
+			!slices.Equal(erased.Delivered, []string{"mails"}) ||
 			!slices.Equal(erased.Types, []string{"counted"}) {
 			t.Errorf("%+v", erased)
 		}
@@ -407,8 +425,9 @@ func TestErasureLeavesPausesAndArchives(t *testing.T) {
 	})
 }
 
-// What a node has read of a stream is gone when EraseStream returns: in the window of the feed and in the buffers of projections that are
-// behind. The projections of the test have not handled the events yet: they fail at the first one until it is erased.
+// What a node has read of a stream is gone when EraseStream returns: in the window of the feed and in the buffers of
+// projections that are behind. The projections of the test have not handled the events yet: they fail at the first one
+// until it is erased.
 func TestNoNodeHandlesWhatItReadBeforeAnErasure(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		const projections = 6
@@ -416,7 +435,10 @@ func TestNoNodeHandlesWhatItReadBeforeAnErasure(t *testing.T) {
 		var all []millrace.Projection
 		for i := range projections {
 			name := fmt.Sprint("p", i)
-			all = append(all, millrace.Projection{Name: name, Retry: projection.RetryPolicy{MaxAttempts: 1_000_000, Base: time.Millisecond, Cap: 5 * time.Millisecond},
+			all = append(all, millrace.Projection{Name: name,
+				Retry: projection.RetryPolicy{
+					MaxAttempts: 1_000_000, Base: time.Millisecond, Cap: 5 * time.Millisecond,
+				},
 				Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 					if e.Stream == "ada" && !e.Redacted() {
 						if e.Position <= erased.Load() {
@@ -439,7 +461,8 @@ func TestNoNodeHandlesWhatItReadBeforeAnErasure(t *testing.T) {
 			}
 			appended := b.MustAppend(b.Store, "ada", event.Any, ofAPerson(3)...)
 			b.Eventually("a projection tries the events", func() bool {
-				return slices.ContainsFunc(b.StatusOf(nodes[0]).Projections, func(p admin.ProjectionStatus) bool { return p.Attempts > 1 })
+				return slices.ContainsFunc(b.StatusOf(nodes[0]).Projections,
+					func(p admin.ProjectionStatus) bool { return p.Attempts > 1 })
 			})
 			_, err := b.Store.EraseStream(b.Ctx, "ada", "request 17")
 			b.Must(err)
@@ -493,11 +516,12 @@ func TestHandlerCannotEraseInItsTenant(t *testing.T) {
 		b.MustAppend(acme, "ada", event.Any, ofAPerson(1)...)
 		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(1)...)
 		var own, other error
-		p := millrace.Projection{Name: "p", Timeout: 30 * time.Second, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
-			_, own = b.Store.EraseStream(ctx, "ada", "r")
-			_, other = acme.EraseStream(ctx, "ada", "r")
-			return nil
-		})}
+		p := millrace.Projection{Name: "p", Timeout: 30 * time.Second,
+			Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
+				_, own = b.Store.EraseStream(ctx, "ada", "r")
+				_, other = acme.EraseStream(ctx, "ada", "r")
+				return nil
+			})}
 		p.Tenants = []string{projection.DefaultTenant}
 		b.Idle(p)
 		if own == nil || !strings.Contains(own.Error(), "would wait for its own end") || other != nil {

@@ -30,13 +30,16 @@ var (
 // Events get the times of their append, or of the clock, by all ways of appending. Handlers and readers see them.
 func TestEventsKeepTheTimesOfTheirAppend(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		earliest, latest := time.Date(1, time.January, 1, 0, 0, 0, 1000, time.UTC), time.Date(9999, time.December, 30, 23, 59, 59, 999999000, time.UTC)
+		earliest, latest := time.Date(1, time.January, 1, 0, 0, 0, 1000, time.UTC),
+			time.Date(9999, time.December, 30, 23, 59, 59, 999999000, time.UTC)
 		before := time.Now().Add(-time.Minute)
 		want := []time.Time{oldTime, {}, earliest, latest, futureTime, oldTime, {}, oldTime, oldTime, futureTime}
 		zone := time.FixedZone("", 5*3600)
-		b.MustAppend(b.Store, "s", event.NoStream, timed(oldTime.In(zone), time.Time{}, earliest, latest, futureTime)...)
+		b.MustAppend(b.Store, "s", event.NoStream,
+			timed(oldTime.In(zone), time.Time{}, earliest, latest, futureTime)...)
 		for range 2 { // the second one is a repeat
-			b.MustAppend(b.Store, "s", event.Exact(5).WithKey("k"), timed(oldTime.Add(999*time.Nanosecond), time.Time{})...)
+			b.MustAppend(b.Store, "s", event.Exact(5).WithKey("k"),
+				timed(oldTime.Add(999*time.Nanosecond), time.Time{})...)
 		}
 		b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
 			_, err := b.Store.AppendTx(ctx, tx, "s", event.Any, timed(oldTime)...)
@@ -45,16 +48,19 @@ func TestEventsKeepTheTimesOfTheirAppend(t *testing.T) {
 		b.MustAppend(b.Store, "s", event.Exact(8), timed(oldTime)...)
 		b.MustAppend(b.Store, "s", event.Any.WithKey("l"), timed(futureTime)...)
 		var handled []event.Envelope
-		b.Idle(millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
-			handled = append(handled, e)
-			return nil
-		})})
-		for how, events := range map[string][]event.Envelope{"stream": b.Collect(b.Store.ReadStream(b.Ctx, "s", 1)), "all": b.All(b.Store), "handled": handled} {
+		b.Idle(millrace.Projection{Name: "p",
+			Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+				handled = append(handled, e)
+				return nil
+			})})
+		for how, events := range map[string][]event.Envelope{"stream": b.Collect(b.Store.ReadStream(b.Ctx, "s", 1)),
+			"all": b.All(b.Store), "handled": handled} {
 			if len(events) != len(want) {
 				t.Fatalf("%s: %d events", how, len(events))
 			}
 			for i, e := range events {
-				if want[i].IsZero() && (e.Time.Before(before) || e.Time.After(time.Now().Add(time.Minute))) || !want[i].IsZero() && !e.Time.Equal(want[i]) {
+				if want[i].IsZero() && (e.Time.Before(before) || e.Time.After(time.Now().Add(time.Minute))) ||
+					!want[i].IsZero() && !e.Time.Equal(want[i]) {
 					t.Errorf("%s, version %d: %v, want %v", how, i+1, e.Time, want[i])
 				}
 			}
@@ -70,7 +76,8 @@ func TestEventsKeepTheTimesOfTheirAppend(t *testing.T) {
 func TestTimesThatAStoreCannotKeepAreRefused(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		for _, year := range []int{0, -4800, 10_000, 300_000} {
-			_, err := b.Store.Append(b.Ctx, "s", event.Any, timed(oldTime, time.Date(year, time.June, 1, 0, 0, 0, 0, time.UTC))...)
+			_, err := b.Store.Append(b.Ctx, "s", event.Any,
+				timed(oldTime, time.Date(year, time.June, 1, 0, 0, 0, 0, time.UTC))...)
 			if err == nil || !strings.Contains(err.Error(), "event 1: event time is not from year 1 to 9999") {
 				t.Errorf("year %d: %v", year, err)
 			}
@@ -79,13 +86,16 @@ func TestTimesThatAStoreCannotKeepAreRefused(t *testing.T) {
 	})
 }
 
-// The lag is the age of an event by its time, and 0 while that is in the future. A projection that begins at a time begins at the first
-// position whose event has it.
+// The lag is the age of an event by its time, and 0 while that is in the future. A projection that begins at a time
+// begins at the first position whose event has it.
 func TestLagAndStartsFollowTheTimesOfEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		appended := b.MustAppend(b.Store, "s", event.Any, timed(oldTime, futureTime, oldTime)...)
 		release := make(chan struct{})
-		later := millrace.Projection{Name: "later", Handler: b.Store.Batch(kit.Record("later")), Start: projection.Start{Time: oldTime.Add(time.Hour)}, MaxEvents: 1}
+		later := millrace.Projection{
+			Name: "later", Handler: b.Store.Batch(kit.Record("later")),
+			Start: projection.Start{Time: oldTime.Add(time.Hour)}, MaxEvents: 1,
+		}
 		config := quickBeats
 		config.MaxBatches = 3 // one delivery must not wait for another
 		q := blockedAfter("q", 1, release)
@@ -96,7 +106,8 @@ func TestLagAndStartsFollowTheTimesOfEvents(t *testing.T) {
 		if got := b.Positions("later"); !slices.Equal(got, appended.Positions[1:]) {
 			t.Errorf("it began at %v", got)
 		}
-		if p := elsewhere(b, newAdmin(b), "p"); p.Lag < time.Since(oldTime)-time.Minute || p.Lag > time.Since(oldTime)+time.Minute {
+		if p := elsewhere(b, newAdmin(b), "p"); p.Lag < time.Since(oldTime)-time.Minute ||
+			p.Lag > time.Since(oldTime)+time.Minute {
 			t.Errorf("it lags by %v at an event of 2017", p.Lag)
 		}
 		if q := elsewhere(b, newAdmin(b), "q"); q.Lag != 0 || q.Behind == 0 {

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// floodSlots is how many batches or deliveries run at once, and floodBatch how long each takes, unless it is a slow one of a
-	// flood. The handlers wait, so that slots are scarce and processors are not.
+	// floodSlots is how many batches or deliveries run at once, and floodBatch how long each takes, unless it is a slow
+	// one of a flood. The handlers wait, so that slots are scarce and processors are not.
 	floodSlots = 6
 	floodBatch = 50 * time.Millisecond
 	// floodEvents is how many events the batches of a flood have.
@@ -32,7 +32,8 @@ type floodCase struct {
 	config               millrace.Config
 }
 
-// flood are projections that have a large backlog for some tenants, and one projection whose latency is measured for the others.
+// flood are projections that have a large backlog for some tenants, and one projection whose latency is measured for
+// the others.
 type flood struct {
 	floodCase
 	b       *kit.Bundle
@@ -74,7 +75,8 @@ func newFlood(b *kit.Bundle, c floodCase) *flood {
 	projections := []millrace.Projection{{Name: "measured", Types: []string{"measured"},
 		Handler: handler(func(ctx context.Context) { kit.Pass(ctx, floodBatch) })}}
 	for i := range f.projections {
-		projections = append(projections, millrace.Projection{Name: fmt.Sprint("p", i), Types: []string{"flooding"}, MaxEvents: floodEvents, Handler: handler(f.handle)})
+		projections = append(projections, millrace.Projection{Name: fmt.Sprint("p", i),
+			Types: []string{"flooding"}, MaxEvents: floodEvents, Handler: handler(f.handle)})
 	}
 	f.rt = b.Running(c.config, projections...)
 	b.AllLive(f.rt, len(all)*len(projections))
@@ -112,7 +114,8 @@ func (f *flood) during(fn func()) {
 	}
 }
 
-// p99 appends single events to the quiet tenants now and then, and returns the 99th percentile of the times until they are applied.
+// p99 appends single events to the quiet tenants now and then, and returns the 99th percentile of the times until they
+// are applied.
 func (f *flood) p99() time.Duration {
 	f.b.T.Helper()
 	const probes = 6
@@ -122,12 +125,14 @@ func (f *flood) p99() time.Duration {
 	for i, tenant := range f.quiet {
 		group.Go(func() {
 			for probe := range probes {
-				// The pause keeps the tenants below their share of the slots: a flood of all tenants takes less for one batch of each.
+				// The pause keeps the tenants below their share of the slots: a flood of all tenants takes less for one
+				// batch of each.
 				kit.Pass(f.b.Ctx, 3*floodBatch+time.Duration(7*i+5*probe)*time.Millisecond)
 				result, err := tenant.Append(f.b.Ctx, "a", event.Any, event.Event{Type: "measured"})
 				began := time.Now()
 				if err == nil {
-					err = f.rt.WaitFor(f.b.Ctx, millrace.ProjectionID{Tenant: tenant.Name(), Name: "measured"}, result.Positions[0])
+					err = f.rt.WaitFor(f.b.Ctx, millrace.ProjectionID{Tenant: tenant.Name(), Name: "measured"},
+						result.Positions[0])
 				}
 				if err != nil {
 					f.b.T.Error(err)
@@ -160,14 +165,16 @@ func TestTenantsThatFloodDelayQuietOnesLittle(t *testing.T) {
 	)
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for name, c := range map[string]floodCase{
-			"batches of one tenant, which may have all slots": {tenants: 1, projections: 60, slots: floodSlots, batch: floodBatch,
+			"batches of one tenant, which may have all slots": {tenants: 1, projections: 60, slots: floodSlots,
+				batch:  floodBatch,
 				config: millrace.Config{MaxBatches: floodSlots, MaxBatchesPerTenant: floodSlots}},
 			"slow batches of one tenant": {tenants: 1, projections: 60, slots: floodSlots / 2, batch: 8 * floodBatch,
 				config: millrace.Config{MaxBatches: floodSlots}},
 			"batches of many tenants": {tenants: 10, projections: 8, slots: floodSlots, batch: floodBatch,
 				config: millrace.Config{MaxBatches: floodSlots}},
-			"deliveries of many tenants": {tenants: 10, projections: 8, slots: floodSlots, batch: floodBatch, deliver: true,
-				config: millrace.Config{MaxDeliveries: floodSlots}},
+			"deliveries of many tenants": {tenants: 10, projections: 8, slots: floodSlots, batch: floodBatch,
+				deliver: true,
+				config:  millrace.Config{MaxDeliveries: floodSlots}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				if !c.deliver {
@@ -177,7 +184,8 @@ func TestTenantsThatFloodDelayQuietOnesLittle(t *testing.T) {
 				f := newFlood(b, c)
 				var without, with []time.Duration
 				ratio := 0.0
-				for round := 1; round == 1 || ratio > clear && round <= rounds || ratio > most && ratio < 2*most && round <= moreRounds; round++ {
+				for round := 1; round == 1 || ratio > clear && round <= rounds ||
+					ratio > most && ratio < 2*most && round <= moreRounds; round++ {
 					without = append(without, f.p99())
 					f.during(func() { with = append(with, f.p99()) })
 					ratio = float64(median(with)) / float64(median(without))
@@ -191,7 +199,8 @@ func TestTenantsThatFloodDelayQuietOnesLittle(t *testing.T) {
 	}, kit.Alone)
 }
 
-// Forty projections of two tenants always wait for six slots. One tenant has the weight 3, and so has every other projection.
+// Forty projections of two tenants always wait for six slots. One tenant has the weight 3, and so has every other
+// projection.
 func TestWeightsShareTheSlots(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.With(t, 8)
@@ -228,12 +237,13 @@ func TestWeightsShareTheSlots(t *testing.T) {
 					return nil
 				})})
 		}
-		b.Running(millrace.Config{MaxBatches: floodSlots, MaxBatchesPerTenant: floodSlots, TenantWeight: func(tenant string) int {
-			if tenant == heavy {
-				return 3
-			}
-			return 1
-		}}, list...)
+		b.Running(millrace.Config{MaxBatches: floodSlots, MaxBatchesPerTenant: floodSlots,
+			TenantWeight: func(tenant string) int {
+				if tenant == heavy {
+					return 3
+				}
+				return 1
+			}}, list...)
 		b.Eventually("enough batches ended", func() bool {
 			mu.Lock()
 			defer mu.Unlock()

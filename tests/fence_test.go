@@ -66,7 +66,9 @@ func TestStaleCheckpointIsRefused(t *testing.T) {
 
 // leasedWrites are the writes under a lease that a runtime makes beside batches, for an event at position 1.
 func leasedWrites(h *kit.Holder) map[string]func(l engine.Lease) error {
-	failure := projection.Failure{Projection: h.Lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: kit.ErrOnPurpose}
+	failure := projection.Failure{
+		Projection: h.Lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: kit.ErrOnPurpose,
+	}
 	return map[string]func(l engine.Lease) error{
 		"record a failure": func(l engine.Lease) error {
 			_, err := h.Plane().RecordFailure(h.Ctx, l, failure, 0)
@@ -83,7 +85,9 @@ func leasedWrites(h *kit.Holder) map[string]func(l engine.Lease) error {
 
 // letterAt is a dead letter of the stream s.
 func letterAt(position int64) projection.DeadLetter {
-	return projection.DeadLetter{Position: position, Stream: "s", Version: position, Type: "counted", Error: "bad", Attempts: 1}
+	return projection.DeadLetter{
+		Position: position, Stream: "s", Version: position, Type: "counted", Error: "bad", Attempts: 1,
+	}
 }
 
 func TestWritesUnderALostLeaseChangeNothing(t *testing.T) {
@@ -91,7 +95,8 @@ func TestWritesUnderALostLeaseChangeNothing(t *testing.T) {
 		h := b.Hold(5)
 		current := h.Next()
 		for name, write := range leasedWrites(h) {
-			if err := write(h.Lease); !errors.Is(err, projection.ErrLeaseLost) || h.Port.Classify(err).Class != engine.LeaseLost {
+			if err := write(h.Lease); !errors.Is(err, projection.ErrLeaseLost) ||
+				h.Port.Classify(err).Class != engine.LeaseLost {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -144,7 +149,8 @@ func TestWritesUnderTheLeaseAreMade(t *testing.T) {
 		h := b.Hold(5)
 		writes := leasedWrites(h)
 		b.Must(writes["record a failure"](h.Lease))
-		if h.Refresh(); h.Lease.Attempts != 1 || h.Lease.FailingPosition != 1 || h.Lease.LastError != kit.ErrOnPurpose.Error() {
+		if h.Refresh(); h.Lease.Attempts != 1 || h.Lease.FailingPosition != 1 ||
+			h.Lease.LastError != kit.ErrOnPurpose.Error() {
 			t.Errorf("after a failure: %+v", h.Lease)
 		}
 		b.Must(writes["set as failed"](h.Lease))
@@ -153,7 +159,8 @@ func TestWritesUnderTheLeaseAreMade(t *testing.T) {
 		}
 		b.Must(h.Plane().SetFailed(b.Ctx, h.Lease, ""))
 		b.Must(writes["park"](h.Lease))
-		if h.Refresh(); h.Lease.Attempts != 0 || h.Lease.Checkpoint != 1 || h.Lease.Parked != 1 || h.Lease.ParkedStreams {
+		if h.Refresh(); h.Lease.Attempts != 0 || h.Lease.Checkpoint != 1 || h.Lease.Parked != 1 ||
+			h.Lease.ParkedStreams {
 			t.Errorf("after parking: %+v", h.Lease)
 		}
 		b.Must(h.Plane().Skip(b.Ctx, h.Lease, 2))
@@ -164,7 +171,8 @@ func TestWritesUnderTheLeaseAreMade(t *testing.T) {
 		if h.Refresh(); h.Lease.Checkpoint != 3 || h.Lease.Parked != 2 || !h.Lease.ParkedStreams {
 			t.Errorf("after parking a stream: %+v", h.Lease)
 		}
-		if moved, err := h.Port.Advance(b.Ctx, []engine.Advance{{Lease: h.Lease, To: 4}}); err != nil || !moved[h.Lease.Row] || h.Checkpoint() != 4 {
+		if moved, err := h.Port.Advance(b.Ctx, []engine.Advance{{Lease: h.Lease, To: 4}}); err != nil ||
+			!moved[h.Lease.Row] || h.Checkpoint() != 4 {
 			t.Errorf("advance: %v, %v", moved, err)
 		}
 		h.Refresh()
@@ -213,7 +221,8 @@ func TestClaimTakesOnlyFreeLeasesThatShouldRun(t *testing.T) {
 			t.Errorf("claimed %d leases that are held", n)
 		}
 		next := h.Next()
-		if l := next.Lease; l.Epoch != h.Lease.Epoch+1 || l.Checkpoint != 3 || l.Owner != next.Node.ID || l.CrashCount != 0 {
+		if l := next.Lease; l.Epoch != h.Lease.Epoch+1 || l.Checkpoint != 3 || l.Owner != next.Node.ID ||
+			l.CrashCount != 0 {
 			t.Errorf("the next owner claimed %+v after %+v", l, h.Lease)
 		}
 		b.Must(h.Plane().SetDesiredState(b.Ctx, next.Lease.ID, engine.WantPause))

@@ -52,8 +52,8 @@ func feed(b *kit.Bundle, tenants map[string]kit.Tenant, n int) map[string]int64 
 	return last
 }
 
-// appliedOnce checks that a projection applied events of exactly these tenants: each event once, in order, and the number of
-// each tenant's events that is given.
+// appliedOnce checks that a projection applied events of exactly these tenants: each event once, in order, and the
+// number of each tenant's events that is given.
 func appliedOnce(b *kit.Bundle, name string, want map[string]int) {
 	b.T.Helper()
 	applied, err := b.Store.Applied(b.Ctx, name)
@@ -94,7 +94,8 @@ func TestProjectionRunsForTheTenantsThatItsFilterMatches(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		tenants := named(b, "eu-a", "eu-b", "us-a", "x*y", "xzy")
 		feed(b, tenants, 10)
-		rt := b.Runtime(millrace.Config{}, recorderFor(b, "eu", "eu-*"), recorderFor(b, "one", millrace.ExactTenant("x*y"), "us-a"), recorderFor(b, "none", "not-yet"))
+		rt := b.Runtime(millrace.Config{}, recorderFor(b, "eu", "eu-*"),
+			recorderFor(b, "one", millrace.ExactTenant("x*y"), "us-a"), recorderFor(b, "none", "not-yet"))
 		b.RunUntilIdle(rt)
 		appliedOnce(b, "eu", map[string]int{"eu-a": 10, "eu-b": 10})
 		appliedOnce(b, "one", map[string]int{"x*y": 10, "us-a": 10})
@@ -122,7 +123,8 @@ func TestProjectionRunsForTheTenantsThatItsFilterMatches(t *testing.T) {
 		// A tenant that no projection wants costs nothing: the node has no feed, and so no settled mark.
 		b.ReachesOf(rt, "eu-a", "eu", 10)
 		for _, tenant := range b.StatusOf(rt).Tenants {
-			if unwanted := tenant.Tenant == "xzy" || tenant.Tenant == projection.DefaultTenant; unwanted && tenant.Mark != 0 {
+			if unwanted := tenant.Tenant == "xzy" ||
+				tenant.Tenant == projection.DefaultTenant; unwanted && tenant.Mark != 0 {
 				t.Errorf("%+v of a tenant that no projection wants", tenant)
 			}
 		}
@@ -133,7 +135,8 @@ func TestTenantsOfRuntimeAndProjectionAreIntersected(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		tenants := named(b, "a1", "a2", "b1")
 		last := feed(b, tenants, 5)
-		rt := b.Runtime(millrace.Config{Tenants: []string{"a2", "b1"}}, recorderFor(b, "p", "a*"), recorderFor(b, "all"))
+		rt := b.Runtime(millrace.Config{Tenants: []string{"a2", "b1"}}, recorderFor(b, "p", "a*"),
+			recorderFor(b, "all"))
 		b.RunUntilIdle(rt)
 		appliedOnce(b, "p", map[string]int{"a2": 5})
 		appliedOnce(b, "all", map[string]int{"a2": 5, "b1": 5})
@@ -151,7 +154,8 @@ func TestTenantsOfRuntimeAndProjectionAreIntersected(t *testing.T) {
 			nodes = b.Summary(rt).Nodes
 			return len(nodes) == 1
 		})
-		if !maps.EqualFunc(nodes[0].Filters, map[string][]string{"p": {"a*"}}, slices.Equal) || !slices.Equal(nodes[0].Tenants, []string{"a2", "b1"}) {
+		if !maps.EqualFunc(nodes[0].Filters, map[string][]string{"p": {"a*"}}, slices.Equal) ||
+			!slices.Equal(nodes[0].Tenants, []string{"a2", "b1"}) {
 			t.Errorf("the status of the nodes is %+v", nodes)
 		}
 	})
@@ -163,7 +167,8 @@ func TestTenantThatIsCreatedLaterRunsIfItMatches(t *testing.T) {
 		b.Reaches(rt, "all", b.Append("default", 1).Positions[0])
 		tenants := named(b, "a1", "b1", "later")
 		last := feed(b, tenants, 3)
-		for _, id := range []millrace.ProjectionID{{Tenant: "a1", Name: "p"}, {Tenant: "later", Name: "p"}, {Tenant: "a1", Name: "all"}, {Tenant: "b1", Name: "all"}} {
+		for _, id := range []millrace.ProjectionID{{Tenant: "a1", Name: "p"}, {Tenant: "later", Name: "p"},
+			{Tenant: "a1", Name: "all"}, {Tenant: "b1", Name: "all"}} {
 			b.ReachesOf(rt, id.Tenant, id.Name, last[id.Tenant])
 		}
 		appliedOnce(b, "p", map[string]int{"a1": 3, "later": 3})
@@ -180,10 +185,11 @@ func TestNodesWithDifferentFiltersShareWhatTheyHaveInCommon(t *testing.T) {
 			names = append(names, fmt.Sprint("a", i), fmt.Sprint("b", i))
 		}
 		tenants := named(b, names...)
-		// The first node runs p for a*, the second for b*, the third for all. So a* has two nodes, b* has two, and the default
-		// tenant one.
+		// The first node runs p for a*, the second for b*, the third for all. So a* has two nodes, b* has two, and the
+		// default tenant one.
 		nodes := []*millrace.Runtime{
-			b.Another(quick(), recorderFor(b, "p", "a*")), b.Another(quick(), recorderFor(b, "p", "b*")), b.Another(quick(), recorderFor(b, "p")),
+			b.Another(quick(), recorderFor(b, "p", "a*")), b.Another(quick(), recorderFor(b, "p", "b*")),
+			b.Another(quick(), recorderFor(b, "p")),
 		}
 		stops := make([]func(), len(nodes))
 		for i, node := range nodes {
@@ -260,15 +266,18 @@ func TestRollingDeploymentsChangeTheFilter(t *testing.T) {
 		reaches(narrow, last, "a2")
 		b.Eventually("the others are not registered, and status says so", func() bool {
 			status := b.StatusOf(narrow)
-			return b.Summary(narrow).Unregistered == 2 && !slices.ContainsFunc([]string{"a1", "b1"}, func(tenant string) bool {
-				p := status.Projection(millrace.ProjectionID{Tenant: tenant, Name: "p"})
-				return p.State != admin.StateUnregistered || p.Reason != "no node registers the projection for its tenant" || p.Checkpoint != last[tenant]-10
-			})
+			return b.Summary(narrow).Unregistered == 2 &&
+				!slices.ContainsFunc([]string{"a1", "b1"}, func(tenant string) bool {
+					p := status.Projection(millrace.ProjectionID{Tenant: tenant, Name: "p"})
+					return p.State != admin.StateUnregistered ||
+						p.Reason != "no node registers the projection for its tenant" || p.Checkpoint != last[tenant]-10
+				})
 		})
 		// Whoever waits for an alarm to end can pause them.
 		b.Must(narrow.Pause(b.Ctx, millrace.ProjectionID{Tenant: "a1", Name: "p"}))
 		if summary := b.Summary(narrow); summary.Unregistered != 1 || summary.NotOwned != 0 {
-			t.Errorf("after one was paused, %d are not registered and %d not owned", summary.Unregistered, summary.NotOwned)
+			t.Errorf("after one was paused, %d are not registered and %d not owned", summary.Unregistered,
+				summary.NotOwned)
 		}
 		stopNarrow()
 

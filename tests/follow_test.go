@@ -30,7 +30,8 @@ type following struct {
 }
 
 // follow follows a tenant until ctx ends, and pauses after each event for a time that depends on it.
-func follow(ctx context.Context, tenant kit.Tenant, opts event.ReadOptions, pause func(e event.Envelope) time.Duration) *following {
+func follow(ctx context.Context, tenant kit.Tenant, opts event.ReadOptions,
+	pause func(e event.Envelope) time.Duration) *following {
 	f := &following{opts: opts, done: make(chan struct{})}
 	go func() {
 		defer close(f.done)
@@ -74,15 +75,16 @@ func (f *following) ended(b *kit.Bundle) error {
 // selected returns the events of a tenant that a follower must get.
 func selected(b *kit.Bundle, tenant kit.Tenant, opts event.ReadOptions) (events []event.Envelope) {
 	for _, e := range b.All(tenant) {
-		if e.Position > opts.After && (opts.Stream == "" || e.Stream == opts.Stream) && (opts.Types == nil || slices.Contains(opts.Types, e.Type)) {
+		if e.Position > opts.After && (opts.Stream == "" || e.Stream == opts.Stream) &&
+			(opts.Types == nil || slices.Contains(opts.Types, e.Type)) {
 			events = append(events, e)
 		}
 	}
 	return events
 }
 
-// Followers join and leave while writers of this process and of another append, while a runtime with the same tenant starts and stops,
-// and while some of them are slow.
+// Followers join and leave while writers of this process and of another append, while a runtime with the same tenant
+// starts and stops, and while some of them are slow.
 func TestFollowersGetEveryEventOnceAndInOrder(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("before", 700)
@@ -90,7 +92,8 @@ func TestFollowersGetEveryEventOnceAndInOrder(t *testing.T) {
 		ctx, cancel := context.WithCancel(b.Ctx)
 		defer cancel()
 		var all []*following
-		for i, opts := range []event.ReadOptions{{}, {After: 650}, {Types: []string{"noted"}}, {Stream: "stream2"}, {After: 10, Types: []string{"counted"}, Stream: "other"}, {After: 700}} {
+		for i, opts := range []event.ReadOptions{{}, {After: 650}, {Types: []string{"noted"}}, {Stream: "stream2"},
+			{After: 10, Types: []string{"counted"}, Stream: "other"}, {After: 700}} {
 			slow := func(e event.Envelope) time.Duration {
 				return time.Duration(e.Position%50/49) * time.Duration(i%2) * 20 * time.Millisecond
 			}
@@ -131,7 +134,8 @@ func TestFollowersGetEveryEventOnceAndInOrder(t *testing.T) {
 		last := b.Head()
 		for i, f := range all {
 			want := selected(b, b.Store, f.opts)
-			b.Eventually(fmt.Sprintf("follower %d has %d events up to %d", i, len(want), last), func() bool { return f.has(b, len(want)) })
+			b.Eventually(fmt.Sprintf("follower %d has %d events up to %d", i, len(want), last),
+				func() bool { return f.has(b, len(want)) })
 			if got := f.events(); !reflect.DeepEqual(got, want) {
 				t.Errorf("follower %d, %+v: got %v, want %v", i, f.opts, kit.PositionsOf(got), kit.PositionsOf(want))
 			}
@@ -175,7 +179,8 @@ func TestFollowRefuses(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		nowhere, err := b.Store.ForTenant("nowhere")
 		b.Must(err)
-		limited, cancel := context.WithTimeout(b.Ctx, 20*time.Second) // only a follower that is not refused waits for so long
+		// only a follower that is not refused waits for so long
+		limited, cancel := context.WithTimeout(b.Ctx, 20*time.Second)
 		defer cancel()
 		first := func(read iter.Seq2[event.Envelope, error]) error {
 			for _, err := range read {
@@ -189,7 +194,8 @@ func TestFollowRefuses(t *testing.T) {
 		if _, err := nowhere.Settled(b.Ctx); !errors.Is(err, tenancy.ErrUnknown) {
 			t.Errorf("the mark of an unknown tenant: %v", err)
 		}
-		if err := first(b.Store.Follow(limited, event.ReadOptions{Types: []string{"a\x00"}})); err == nil || !strings.Contains(err.Error(), "type") {
+		if err := first(b.Store.Follow(limited, event.ReadOptions{Types: []string{"a\x00"}})); err == nil ||
+			!strings.Contains(err.Error(), "type") {
 			t.Errorf("a type without a name: %v", err)
 		}
 		if err := first(b.Store.Follow(limited, event.ReadOptions{After: 1})); !errors.Is(err, tenancy.ErrRestored) {
@@ -213,7 +219,8 @@ func TestFollowRefuses(t *testing.T) {
 		if err := f.ended(b); err == nil || !strings.Contains(err.Error(), "the store is closed") {
 			t.Errorf("a closed store: %v", err)
 		}
-		if err := first(store.Follow(limited, event.ReadOptions{})); err == nil || !strings.Contains(err.Error(), "the store is closed") {
+		if err := first(store.Follow(limited, event.ReadOptions{})); err == nil ||
+			!strings.Contains(err.Error(), "the store is closed") {
 			t.Errorf("a closed store: %v", err)
 		}
 	})
@@ -235,7 +242,8 @@ func TestFollowersOfARestoredTenantEnd(t *testing.T) {
 	})
 }
 
-// A tenant that is created again is another one, also if it soon has more events, and whichever process drops and creates it.
+// A tenant that is created again is another one, also if it soon has more events, and whichever process drops and
+// creates it.
 func TestFollowersOfADroppedTenantEnd(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		other := b.Again()
@@ -251,7 +259,8 @@ func TestFollowersOfADroppedTenantEnd(t *testing.T) {
 			again, err := by.CreateTenant(b.Ctx, "acme")
 			b.Must(err)
 			b.AppendTo(again, "s", 10)
-			if err := f.ended(b); !errors.Is(err, tenancy.ErrUnknown) && !errors.Is(err, tenancy.ErrDropping) && !errors.Is(err, tenancy.ErrRestored) {
+			if err := f.ended(b); !errors.Is(err, tenancy.ErrUnknown) && !errors.Is(err, tenancy.ErrDropping) &&
+				!errors.Is(err, tenancy.ErrRestored) {
 				t.Errorf("%v", err)
 			}
 			if n := len(f.events()); n != 4 {
@@ -262,8 +271,8 @@ func TestFollowersOfADroppedTenantEnd(t *testing.T) {
 	})
 }
 
-// Followers hold events in memory that they have not returned yet. After an erasure in their process, they return them redacted. Followers
-// of another process do so after 5 seconds.
+// Followers hold events in memory that they have not returned yet. After an erasure in their process, they return them
+// redacted. Followers of another process do so after 5 seconds.
 func TestFollowersReturnNothingErased(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		erased, late := make(chan struct{}), make(chan struct{})
@@ -275,9 +284,11 @@ func TestFollowersReturnNothingErased(t *testing.T) {
 				return 0
 			}
 		}
-		here, other := follow(b.Ctx, b.Store, event.ReadOptions{}, waits(erased)), follow(b.Ctx, b.Again(), event.ReadOptions{}, waits(late))
+		here, other := follow(b.Ctx, b.Store, event.ReadOptions{}, waits(erased)),
+			follow(b.Ctx, b.Again(), event.ReadOptions{}, waits(late))
 		b.MustAppend(b.Store, "ada", event.Any, ofAPerson(4)...)
-		b.Eventually("the followers have the first event", func() bool { return len(here.events()) == 1 && len(other.events()) == 1 })
+		b.Eventually("the followers have the first event",
+			func() bool { return len(here.events()) == 1 && len(other.events()) == 1 })
 		mustErase(b, b.Store, "ada", 4)
 		close(erased)
 		time.AfterFunc(5*time.Second, func() { close(late) })
@@ -292,7 +303,8 @@ func TestFollowersReturnNothingErased(t *testing.T) {
 	})
 }
 
-// Without an append in progress, Settled returns the position of the last event. TestFollowersWaitForOpenAppends has one in progress.
+// Without an append in progress, Settled returns the position of the last event. TestFollowersWaitForOpenAppends has
+// one in progress.
 func TestSettledIsTheEndOfWhatCanStillAppear(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		mark, err := b.Store.Settled(b.Ctx)

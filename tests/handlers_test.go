@@ -30,9 +30,11 @@ func TestPanicIsAnErrorWithItsStack(t *testing.T) {
 				}
 				return tx.Record(ctx, "p", e)
 			})
-			for position, err := range map[int64]error{0: h.Apply(kit.RecordAnd(fails), engine.ApplyOptions{}), second: h.ApplyWithin(b.Ctx, each, engine.ApplyOptions{})} {
+			for position, err := range map[int64]error{0: h.Apply(kit.RecordAnd(fails), engine.ApplyOptions{}),
+				second: h.ApplyWithin(b.Ctx, each, engine.ApplyOptions{})} {
 				fault := h.MustBe(err, engine.HandlerFault)
-				if !errors.Is(err, projection.ErrHandlerPanic) || value != nil && !strings.Contains(err.Error(), fmt.Sprint(value)) {
+				if !errors.Is(err, projection.ErrHandlerPanic) ||
+					value != nil && !strings.Contains(err.Error(), fmt.Sprint(value)) {
 					t.Errorf("panic with %v: %v", value, err)
 				}
 				if cause, ok := value.(error); ok && !errors.Is(err, cause) {
@@ -89,7 +91,8 @@ func TestOutagesOfHandlersAreNotTheirFaults(t *testing.T) {
 			err := h.Apply(kit.RecordAnd(fail), engine.ApplyOptions{})
 			if err == nil {
 				t.Errorf("%s: no error", name)
-			} else if fault := h.Port.Classify(err); fault.Class != engine.Infrastructure && fault.Class != engine.Unclear {
+			} else if fault := h.Port.Classify(err); fault.Class != engine.Infrastructure &&
+				fault.Class != engine.Unclear {
 				t.Errorf("%s: %v: class %q", name, err, fault.Class)
 			}
 			h.Untouched()
@@ -113,7 +116,8 @@ func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
 			timeoutError{}, io.EOF, context.DeadlineExceeded, context.Canceled, projection.ErrLeaseLost,
 			&engine.Fault{Class: engine.Infrastructure, Unreachable: true, Err: errors.New("of another store")},
 		} {
-			h.MustBe(h.Apply(kit.RecordAnd(func(context.Context, kit.Tx) error { return err }), engine.ApplyOptions{}), engine.HandlerFault)
+			h.MustBe(h.Apply(kit.RecordAnd(func(context.Context, kit.Tx) error { return err }), engine.ApplyOptions{}),
+				engine.HandlerFault)
 		}
 		h.Untouched()
 	})

@@ -37,7 +37,8 @@ func TestHealthFollowsTheLifeOfARuntime(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		rt := b.Runtime(kit.Quick, b.Recorders("p")...)
 		for range 2 { // it can run again
-			if h := rt.Health(b.Ctx); !h.Live || h.Ready || h.Degraded || !because(h.NotReady, "the runtime is not running") {
+			if h := rt.Health(b.Ctx); !h.Live || h.Ready || h.Degraded ||
+				!because(h.NotReady, "the runtime is not running") {
 				t.Errorf("while it does not run: %+v", h)
 			}
 			stop := b.Start(rt)
@@ -53,12 +54,13 @@ func TestHealthFollowsTheLifeOfARuntime(t *testing.T) {
 func TestRuntimeIsNotReadyFromTheBeginOfItsStop(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		began, release := make(chan struct{}), make(chan struct{})
-		rt := b.Runtime(millrace.Config{GracePeriod: time.Minute}, millrace.Projection{Name: "p", Handler: b.Store.Batch(
-			func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-				close(began)
-				<-release
-				return tx.Record(ctx, "p", events...)
-			})})
+		rt := b.Runtime(millrace.Config{GracePeriod: time.Minute},
+			millrace.Projection{Name: "p", Handler: b.Store.Batch(
+				func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+					close(began)
+					<-release
+					return tx.Record(ctx, "p", events...)
+				})})
 		ctx, cancel := context.WithCancel(b.Ctx)
 		defer cancel()
 		done := make(chan error, 1)
@@ -86,13 +88,21 @@ func TestWhatNeedsAttentionDegradesARuntimeThatStaysReady(t *testing.T) {
 			return b.Store.Batch(kit.FailsAt(name, kit.Any, kit.Fails))
 		}
 		projections := append(b.Recorders("healthy"),
-			millrace.Projection{Name: "parking", Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit, Handler: fails("parking")},
-			millrace.Projection{Name: "failed", Retry: kit.Soon(0), OnFailure: projection.ActionStop, Handler: fails("failed")},
-			millrace.Projection{Name: "open", Breaker: projection.BreakerPolicy{Failures: 1, IsOutage: func(error) bool { return true }}, Handler: fails("open")})
+			millrace.Projection{
+				Name: "parking", Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit, Handler: fails("parking"),
+			},
+			millrace.Projection{
+				Name: "failed", Retry: kit.Soon(0), OnFailure: projection.ActionStop, Handler: fails("failed"),
+			},
+			millrace.Projection{
+				Name: "open", Breaker: projection.BreakerPolicy{Failures: 1,
+					IsOutage: func(error) bool { return true }}, Handler: fails("open"),
+			})
 		rt := b.Running(kit.Quick, projections...)
 		healthy(b, rt)
 		b.Append("s", 1)
-		here, deployment := []string{"failed projections: default/failed", "open circuit breaker: default/open"}, []string{"parked events: 1", "default/parking"}
+		here, deployment := []string{"failed projections: default/failed", "open circuit breaker: default/open"},
+			[]string{"parked events: 1", "default/parking"}
 		var h millrace.Health
 		b.Eventually("the runtime is degraded", func() bool {
 			h = rt.Health(b.Ctx)
@@ -109,8 +119,10 @@ func TestWhatNeedsAttentionDegradesARuntimeThatStaysReady(t *testing.T) {
 func TestHealthShowsProjectionsThatNoNodeRuns(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 1)
-		stop := b.Start(b.Runtime(kit.Quick, append(b.Recorders("removed"), millrace.Projection{Name: "halted", Retry: kit.Soon(0),
-			OnFailure: projection.ActionStop, Handler: b.Store.Batch(kit.FailsAt("halted", kit.Any, kit.Fails))})...))
+		stop := b.Start(b.Runtime(kit.Quick, append(b.Recorders("removed"),
+			millrace.Projection{Name: "halted", Retry: kit.Soon(0),
+				OnFailure: projection.ActionStop,
+				Handler:   b.Store.Batch(kit.FailsAt("halted", kit.Any, kit.Fails))})...))
 		b.Eventually("the projections have run", func() bool {
 			rt := b.Runtime(kit.Quick, b.Recorders("watcher")...)
 			return b.Status(rt, "removed").Checkpoint == 1 && b.Status(rt, "halted").State == admin.StateFailed
@@ -118,13 +130,15 @@ func TestHealthShowsProjectionsThatNoNodeRuns(t *testing.T) {
 		stop()
 		rt := b.Running(kit.Quick, b.Recorders("new")...)
 		for _, text := range []string{"no living node registers: 1", "wait until they are resumed: 1"} {
-			b.Eventually(text, func() bool { h := rt.Health(b.Ctx); return h.Ready && h.Degraded && because(h.Deployment, text) })
+			b.Eventually(text,
+				func() bool { h := rt.Health(b.Ctx); return h.Ready && h.Degraded && because(h.Deployment, text) })
 		}
 		// It is no fault of this node.
 		status, body := probe(t, rt, http.MethodGet, "/readyz")
 		var answer kit.Answer
 		b.Must(json.Unmarshal([]byte(body), &answer))
-		if status != http.StatusOK || len(rt.Health(b.Ctx).DegradedBy)+len(answer.Degraded)+len(answer.Reasons) > 0 || !because(answer.Deployment, "no living node registers: 1") {
+		if status != http.StatusOK || len(rt.Health(b.Ctx).DegradedBy)+len(answer.Degraded)+len(answer.Reasons) > 0 ||
+			!because(answer.Deployment, "no living node registers: 1") {
 			t.Errorf("/readyz: %d %s", status, body)
 		}
 		// Other processes see the same.
@@ -162,7 +176,10 @@ func (c stuckCore) Check(entry zapcore.Entry, to *zapcore.CheckedEntry) *zapcore
 
 func TestRuntimeWhoseLoopStandsStillIsNotLive(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		core := stuckCore{Core: zapcore.NewNopCore(), message: "leases claimed", stuck: make(chan struct{}), once: new(sync.Once), release: make(chan struct{})}
+		core := stuckCore{
+			Core: zapcore.NewNopCore(), message: "leases claimed", stuck: make(chan struct{}), once: new(sync.Once),
+			release: make(chan struct{}),
+		}
 		config := kit.Tuned(kit.Quick, func(s *tuning.Settings) { s.Query = time.Second })
 		config.Logger = zap.New(core)
 		rt := b.Runtime(config, b.Recorders("p")...)
@@ -173,7 +190,8 @@ func TestRuntimeWhoseLoopStandsStillIsNotLive(t *testing.T) {
 		if len(h.NotLive) != 1 || !because(h.NotLive, "the loop of the node has stood still for 3") {
 			t.Errorf("%+v", h)
 		}
-		if status, body := probe(t, rt, http.MethodGet, "/livez"); status != http.StatusServiceUnavailable || !strings.Contains(body, `{"live":false,"reasons":["the loop`) {
+		if status, body := probe(t, rt, http.MethodGet, "/livez"); status != http.StatusServiceUnavailable ||
+			!strings.Contains(body, `{"live":false,"reasons":["the loop`) {
 			t.Errorf("/livez: %d %s", status, body)
 		}
 		close(core.release)

@@ -16,7 +16,9 @@ import (
 // It takes a minute, since minutes are those of the clock.
 func TestSummaryHasTheLastHourWithoutARuntime(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		stops := b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error { return projection.Stop(errors.New("on purpose")) })
+		stops := b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
+			return projection.Stop(errors.New("on purpose"))
+		})
 		rt := b.Another(quickBeats, append(b.Recorders("fine"), millrace.Projection{Name: "stops", Handler: stops})...)
 		b.Start(rt)
 		began := time.Now()
@@ -34,7 +36,8 @@ func TestSummaryHasTheLastHourWithoutARuntime(t *testing.T) {
 		for _, m := range s.Hour {
 			applied += m.Applied
 		}
-		if applied != 20 || last.Behind != 20 || last.Lag > time.Since(began)+time.Second || last.At.Before(began.Add(-time.Minute)) {
+		if applied != 20 || last.Behind != 20 || last.Lag > time.Since(began)+time.Second ||
+			last.At.Before(began.Add(-time.Minute)) {
 			t.Errorf("%+v", s.Hour)
 		}
 	})

@@ -55,8 +55,8 @@ func (i *interleaver) appendOne(random *rand.Rand) (committed int, err error) {
 	return len(events), tx.Commit(i.Ctx)
 }
 
-// Each committed event reaches the projections, in order, however appends interleave and roll back. One projection runs from the
-// start, another one starts in between, and a third reads everything afterwards.
+// Each committed event reaches the projections, in order, however appends interleave and roll back. One projection runs
+// from the start, another one starts in between, and a third reads everything afterwards.
 func TestInterleavedAppendsAreAppliedOnceAndInOrder(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		seed := kit.Seed(t)

@@ -43,7 +43,8 @@ func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 			if _, err := second.AppendTx(ctx, tx, "s", event.Any.WithKey("k"), kit.SomeEvents(1)...); err != nil {
 				return err
 			}
-			if _, err := third.AppendTx(ctx, tx, "s", event.Exact(1), kit.SomeEvents(1)...); !errors.Is(err, event.ErrVersionConflict) {
+			if _, err := third.AppendTx(ctx, tx, "s", event.Exact(1), kit.SomeEvents(1)...); !errors.Is(err,
+				event.ErrVersionConflict) {
 				return err
 			}
 			if wakes(first.Name())+wakes(second.Name()) != 0 || len(b.All(first)) != 0 {
@@ -53,7 +54,8 @@ func TestInTxCommitsAndWakesEveryTenantAppendedTo(t *testing.T) {
 		}))
 		for tenant, want := range map[kit.Tenant]int{first: 1, second: 1, third: 0, b.Store: 0} {
 			if wakes(tenant.Name()) != want || len(b.All(tenant)) != want {
-				t.Errorf("%s: %d wakes and %d events, want %d", tenant.Name(), wakes(tenant.Name()), len(b.All(tenant)), want)
+				t.Errorf("%s: %d wakes and %d events, want %d", tenant.Name(), wakes(tenant.Name()), len(b.All(tenant)),
+					want)
 			}
 		}
 		if recorded := b.Positions("p"); !reflect.DeepEqual(recorded, []int64{7}) {
@@ -70,10 +72,15 @@ func TestInTxThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 			fail func(ctx context.Context, cancel context.CancelFunc, tx kit.Tx) error
 			want error
 		}{
-			"error":              {func(context.Context, context.CancelFunc, kit.Tx) error { return boom }, boom},
-			"panic":              {func(context.Context, context.CancelFunc, kit.Tx) error { panic(boom) }, boom},
-			"commit":             {func(ctx context.Context, _ context.CancelFunc, tx kit.Tx) error { return tx.Commit(ctx) }, nil},
-			"context that ended": {func(_ context.Context, cancel context.CancelFunc, _ kit.Tx) error { cancel(); return nil }, context.Canceled},
+			"error": {func(context.Context, context.CancelFunc, kit.Tx) error { return boom }, boom},
+			"panic": {func(context.Context, context.CancelFunc, kit.Tx) error { panic(boom) }, boom},
+			"commit": {
+				func(ctx context.Context, _ context.CancelFunc, tx kit.Tx) error { return tx.Commit(ctx) }, nil,
+			},
+			"context that ended": {
+				func(_ context.Context, cancel context.CancelFunc, _ kit.Tx) error { cancel(); return nil },
+				context.Canceled,
+			},
 			"error of a statement": {func(ctx context.Context, _ context.CancelFunc, tx kit.Tx) error {
 				return tx.Exec(ctx, "insert into nothing values (1)")
 			}, nil},
@@ -86,7 +93,8 @@ func TestInTxThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 					}
 				}()
 				return b.Store.InTx(ctx, func(ctx context.Context, tx kit.Tx) error {
-					if _, err := b.Store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"), kit.SomeEvents(3)...); err != nil {
+					if _, err := b.Store.AppendTx(ctx, tx, "s", event.NoStream.WithKey("k"),
+						kit.SomeEvents(3)...); err != nil {
 						return err
 					}
 					if err := tx.Record(ctx, "p", event.Envelope{Position: 7}); err != nil {
@@ -99,7 +107,8 @@ func TestInTxThatFailsLeavesNothingAndWakesNoProjection(t *testing.T) {
 			if err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%s: error %v", name, err)
 			}
-			if events, rows := len(b.All(b.Store)), len(b.Positions("p")); events != 0 || rows != 0 || wakes("default") != 0 {
+			if events, rows := len(b.All(b.Store)), len(b.Positions("p")); events != 0 || rows != 0 ||
+				wakes("default") != 0 {
 				t.Errorf("%s: %d events, %d rows, %d wakes", name, events, rows, wakes("default"))
 			}
 		}

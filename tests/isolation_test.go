@@ -50,7 +50,8 @@ type misdeed struct {
 	do         func(ctx context.Context, tx kit.Tx, released <-chan struct{}) error
 	// The handlers must be called that often before the other projections are checked, and after that.
 	calls, more int64
-	// long means that a call takes long. If other projections waited for it, only few appends would be handled per call.
+	// long means that a call takes long. If other projections waited for it, only few appends would be handled per
+	// call.
 	long bool
 	// needs is what the store needs, so that the misdeed can disturb no other.
 	needs kit.Need
@@ -79,25 +80,53 @@ func misdeeds(kind *kit.Kind) map[string]misdeed {
 	faults := kind.AllFaults()
 	// parks means that a failing event is parked after its first retry.
 	parks := func(timeout time.Duration) millrace.Projection {
-		return millrace.Projection{Timeout: timeout, Retry: kit.Soon(1), OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit}
+		return millrace.Projection{
+			Timeout: timeout, Retry: kit.Soon(1), OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit,
+		}
 	}
 	many := 200
 	if !kind.Meets(kit.ConcurrentWrites) { // each of them waits for all others
 		many = 50
 	}
 	all := map[string]misdeed{
-		"hangs for longer than the test": {calls: 1, long: true, do: hang, projection: millrace.Projection{Timeout: time.Hour}, needs: kit.ConcurrentWrites},
-		"hangs again and again":          {calls: 2, more: 1, long: kind.Meets(kit.ConcurrentWrites), do: hang, projection: parks(50 * time.Millisecond)},
-		"hangs until its timeout":        {calls: 2, more: 1, long: true, do: always(faults["timeout"].Fail), projection: parks(time.Second), needs: kit.ConcurrentWrites},
-		"hangs until a short timeout":    {calls: 2, more: 1, do: always(faults["timeout"].Fail), projection: parks(50 * time.Millisecond)},
-		"panics":                         {calls: 3, more: 10, do: always(faults["panic"].Fail), projection: parks(0)},
-		"fails and is parked":            {calls: 3, more: 10, do: always(faults["Go error"].Fail), projection: parks(0)},
-		"fails and is retried":           {calls: 3, more: 10, do: always(faults["SQL error"].Fail), projection: millrace.Projection{Retry: kit.Soon(1 << 20)}},
-		"fills the disk":                 {calls: 3, more: 1, do: always(kind.Outages["disk full"])},
-		"is slow":                        {calls: 2, more: 1, long: true, do: takes(time.Second), projection: millrace.Projection{MaxEvents: 1}, needs: kit.ConcurrentWrites},
-		"is many":                        {calls: 2, more: 200, many: many, do: takes(0), projection: millrace.Projection{MaxEvents: 1}},
-		"is many and fails":              {calls: 2, more: 200, many: many, do: always(faults["SQL error"].Fail), projection: parks(0)},
-		"is many and slow":               {calls: 2, more: 60, many: 60, do: takes(50 * time.Millisecond), projection: millrace.Projection{MaxEvents: 1}, needs: kit.ConcurrentWrites},
+		"hangs for longer than the test": {
+			calls: 1, long: true, do: hang, projection: millrace.Projection{Timeout: time.Hour},
+			needs: kit.ConcurrentWrites,
+		},
+		"hangs again and again": {
+			calls: 2, more: 1, long: kind.Meets(kit.ConcurrentWrites), do: hang,
+			projection: parks(50 * time.Millisecond),
+		},
+		"hangs until its timeout": {
+			calls: 2, more: 1, long: true, do: always(faults["timeout"].Fail), projection: parks(time.Second),
+			needs: kit.ConcurrentWrites,
+		},
+		"hangs until a short timeout": {
+			calls: 2, more: 1, do: always(faults["timeout"].Fail), projection: parks(50 * time.Millisecond),
+		},
+		"panics": {calls: 3, more: 10, do: always(faults["panic"].Fail), projection: parks(0)},
+		"fails and is parked": {
+			calls: 3, more: 10, do: always(faults["Go error"].Fail), projection: parks(0),
+		},
+		"fails and is retried": {
+			calls: 3, more: 10, do: always(faults["SQL error"].Fail),
+			projection: millrace.Projection{Retry: kit.Soon(1 << 20)},
+		},
+		"fills the disk": {calls: 3, more: 1, do: always(kind.Outages["disk full"])},
+		"is slow": {
+			calls: 2, more: 1, long: true, do: takes(time.Second), projection: millrace.Projection{MaxEvents: 1},
+			needs: kit.ConcurrentWrites,
+		},
+		"is many": {
+			calls: 2, more: 200, many: many, do: takes(0), projection: millrace.Projection{MaxEvents: 1},
+		},
+		"is many and fails": {
+			calls: 2, more: 200, many: many, do: always(faults["SQL error"].Fail), projection: parks(0),
+		},
+		"is many and slow": {
+			calls: 2, more: 60, many: 60, do: takes(50 * time.Millisecond),
+			projection: millrace.Projection{MaxEvents: 1}, needs: kit.ConcurrentWrites,
+		},
 	}
 	if connection, ok := kind.Outages["connection"]; ok {
 		all["loses its connection"] = misdeed{calls: 3, more: 1, do: always(connection)}
@@ -106,7 +135,8 @@ func misdeeds(kind *kit.Kind) map[string]misdeed {
 }
 
 // misbehaving makes the projections of a misdeed for one tenant, and counts their calls.
-func (m misdeed) misbehaving(b *kit.Bundle, tenant kit.Tenant, released <-chan struct{}) (list []millrace.Projection, calls *atomic.Int64) {
+func (m misdeed) misbehaving(b *kit.Bundle, tenant kit.Tenant,
+	released <-chan struct{}) (list []millrace.Projection, calls *atomic.Int64) {
 	calls = new(atomic.Int64)
 	for i := range max(1, m.many) {
 		p := m.projection
@@ -136,13 +166,15 @@ func TestProjectionThatMisbehavesDisturbsNoOther(t *testing.T) {
 				b.Append("a", 400)
 				released := make(chan struct{})
 				list, calls := m.misbehaving(b, b.Store, released)
-				rt := b.Running(millrace.Config{GracePeriod: time.Second}, append(list, millrace.Projection{Name: "q", Handler: b.Store.Batch(gently)})...)
+				rt := b.Running(millrace.Config{GracePeriod: time.Second},
+					append(list, millrace.Projection{Name: "q", Handler: b.Store.Batch(gently)})...)
 				defer close(released)
 				b.Eventually("it misbehaves", func() bool { return calls.Load() >= m.calls })
 				before, started := calls.Load(), time.Now()
 				appends := mustKeepGoing(b, rt, tenants...)
 				meanwhile := calls.Load() - before
-				t.Logf("%d calls in the %v that the others took", meanwhile, time.Since(started).Round(time.Millisecond))
+				t.Logf("%d calls in the %v that the others took", meanwhile,
+					time.Since(started).Round(time.Millisecond))
 				if m.long && meanwhile > int64(appends/2) {
 					t.Errorf("%d calls, which take long, went by with %d appends", meanwhile, appends)
 				}
@@ -168,19 +200,22 @@ func TestTenantWhoseProjectionsHangDisturbsNoOther(t *testing.T) {
 				release := sync.OnceFunc(func() { close(released) })
 				m := misdeed{many: 2 * batches, do: hang, projection: millrace.Projection{Timeout: time.Hour}}
 				list, calls := m.misbehaving(b, hanging, released)
-				rt := b.Running(millrace.Config{MaxBatches: batches, MaxBatchesPerTenant: limit}, append(list, millrace.Projection{Name: "q", Handler: b.Store.Batch(gently)})...)
+				rt := b.Running(millrace.Config{MaxBatches: batches, MaxBatchesPerTenant: limit},
+					append(list, millrace.Projection{Name: "q", Handler: b.Store.Batch(gently)})...)
 				defer release()
 				b.AllLive(rt, 2*(2*batches+1))
 				// One event is enough for them to take all batches that they may have.
 				last := b.AppendTo(hanging, "a", 5)
-				b.Eventually("its projections hang", func() bool { return calls.Load() >= int64(cmp.Or(limit, batches/2)) })
+				b.Eventually("its projections hang",
+					func() bool { return calls.Load() >= int64(cmp.Or(limit, batches/2)) })
 				if limit == 0 {
 					mustKeepGoing(b, rt, other)
 				} else {
 					// The control: without the limit the others wait.
 					ctx, cancel := context.WithTimeout(b.Ctx, time.Second)
 					defer cancel()
-					if err := rt.WaitFor(ctx, millrace.ProjectionID{Name: "q"}, b.AppendTo(other, "q", 5)); !errors.Is(err, context.DeadlineExceeded) {
+					if err := rt.WaitFor(ctx, millrace.ProjectionID{Name: "q"},
+						b.AppendTo(other, "q", 5)); !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("without a limit for each tenant the others do not wait: %v", err)
 					}
 				}
@@ -218,8 +253,8 @@ func TestLongWaitForASlotShutsNothingDown(t *testing.T) {
 	})
 }
 
-// longWait runs the projections slow and p, which share one slot. While slow has the slot, p waits for several times as long as
-// its handler and its calls may take. handler makes a handler that calls wait.
+// longWait runs the projections slow and p, which share one slot. While slow has the slot, p waits for several times as
+// long as its handler and its calls may take. handler makes a handler that calls wait.
 func longWait(b *kit.Bundle, config millrace.Config, handler func(name string, wait func()) millrace.Handler) {
 	b.T.Helper()
 	log, logs := kit.Logs()
@@ -242,7 +277,8 @@ func longWait(b *kit.Bundle, config millrace.Config, handler func(name string, w
 		status, err = rt.Status(b.Ctx, admin.StatusFilter{Names: []string{"p"}})
 		return err == nil
 	})
-	if p := status.Projection(millrace.ProjectionID{Name: "p"}); p.State == admin.StateWaiting || p.State == admin.StateFailed {
+	if p := status.Projection(millrace.ProjectionID{Name: "p"}); p.State == admin.StateWaiting ||
+		p.State == admin.StateFailed {
 		b.T.Errorf("while another has the slot it is %s: %s", p.State, p.Reason)
 	}
 	close(leave)
@@ -270,7 +306,8 @@ func TestTrickleToManyTenantsPinsLittleMemory(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		const (
 			tenants, rounds, writers = 150, 3, 8
-			// An event of 200 bytes is some 500 bytes in memory, and timers and buffers of the trickle are counted with it.
+			// An event of 200 bytes is some 500 bytes in memory, and timers and buffers of the trickle are counted with
+			// it.
 			most = 8 << 10
 		)
 		b := kind.With(t, 8).Patient()
@@ -286,7 +323,8 @@ func TestTrickleToManyTenantsPinsLittleMemory(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					return rt.WaitFor(b.Ctx, millrace.ProjectionID{Tenant: tenant.Name(), Name: "p"}, result.Positions[0])
+					return rt.WaitFor(b.Ctx, millrace.ProjectionID{Tenant: tenant.Name(), Name: "p"},
+						result.Positions[0])
 				})
 			}
 			b.Must(group.Wait())
@@ -299,7 +337,8 @@ func TestTrickleToManyTenantsPinsLittleMemory(t *testing.T) {
 		each := (heap() - before) / tenants
 		t.Logf("%d bytes more for each tenant after %d events", each, rounds)
 		if each > most {
-			t.Errorf("a trickle of %d events pins %d bytes for each tenant, at most %d are expected", rounds, each, most)
+			t.Errorf("a trickle of %d events pins %d bytes for each tenant, at most %d are expected", rounds, each,
+				most)
 		}
 	}, kit.Alone)
 }

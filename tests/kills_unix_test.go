@@ -26,7 +26,8 @@ import (
 )
 
 // Run it for longer by: make kills KILLS=10m
-var killsFor = flag.Duration("kills", 4*time.Second, "how long TestKilledAndFrozenProcessesLoseNothing kills and freezes processes")
+var killsFor = flag.Duration("kills", 4*time.Second,
+	"how long TestKilledAndFrozenProcessesLoseNothing kills and freezes processes")
 
 // mendedEnv names a file for the victims of killing. As long as it does not exist, poison events fail.
 const mendedEnv = "MILLRACE_TEST_MENDED"
@@ -42,7 +43,8 @@ func killing(b *kit.Bundle, mended string) []millrace.Projection {
 	is := func(eventType string) func(event.Envelope) bool {
 		return func(e event.Envelope) bool { return e.Type == eventType }
 	}
-	parking := millrace.Projection{Name: "parking", MaxEvents: 10, MaxFailureShare: projection.NoLimit, Retry: kit.Soon(1), OnFailure: projection.ActionParkStream,
+	parking := millrace.Projection{Name: "parking", MaxEvents: 10, MaxFailureShare: projection.NoLimit,
+		Retry: kit.Soon(1), OnFailure: projection.ActionParkStream,
 		Replay: projection.ReplayPolicy{Interval: 100 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit},
 		Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 			if at := slices.IndexFunc(events, is(poisonType)); at >= 0 {
@@ -58,15 +60,17 @@ func killing(b *kit.Bundle, mended string) []millrace.Projection {
 		return is(poisonType)(e) && err != nil
 	}))
 	return append(b.Recorders("plain"), parking, queued,
-		millrace.Projection{Name: "deadly", MaxEvents: 10, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			if slices.ContainsFunc(events, is(deadlyType)) {
-				kit.Die()
-			}
-			return tx.Record(ctx, "deadly", events...)
-		})},
-		millrace.Projection{Name: "delivered", Handler: millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
-			return b.Store.Arrive(ctx, kit.Arrival{Position: e.Position, Token: e.Token})
-		})})
+		millrace.Projection{Name: "deadly", MaxEvents: 10,
+			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+				if slices.ContainsFunc(events, is(deadlyType)) {
+					kit.Die()
+				}
+				return tx.Record(ctx, "deadly", events...)
+			})},
+		millrace.Projection{Name: "delivered",
+			Handler: millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
+				return b.Store.Arrive(ctx, kit.Arrival{Position: e.Position, Token: e.Token})
+			})})
 }
 
 // killed is the way of a victim that another process kills.
@@ -167,8 +171,8 @@ func (h *herd) harass(random *rand.Rand, d time.Duration, kills, freezes *int) {
 	}
 }
 
-// Processes die and freeze at any time, while events fail, are parked and replayed, and one event ends every process that
-// handles it. Every event is applied once and in order.
+// Processes die and freeze at any time, while events fail, are parked and replayed, and one event ends every process
+// that handles it. Every event is applied once and in order.
 func TestKilledAndFrozenProcessesLoseNothing(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.New(t)
@@ -209,7 +213,8 @@ func TestKilledAndFrozenProcessesLoseNothing(t *testing.T) {
 			}
 		}
 		t.Logf("%d kills and %d freezes, %d events; the rest took %v", kills, freezes, head, time.Since(began))
-		b.Eventually("no event is parked", func() bool { return len(b.DeadLettersOf("parking"))+len(b.DeadLettersOf("queued")) == 0 })
+		b.Eventually("no event is parked",
+			func() bool { return len(b.DeadLettersOf("parking"))+len(b.DeadLettersOf("queued")) == 0 })
 		b.Verify("plain")
 		b.Verify("deadly", deadly)
 		b.Must(b.CheckStreams("parking"))

@@ -16,7 +16,8 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 		_, err := b.Store.CreateTenants(b.Ctx, []string{"a", "b"})
 		b.Must(err)
 		for _, tenant := range []string{projection.DefaultTenant, "a", "b"} {
-			b.Ensure(engine.NewProjection{Tenant: tenant, Name: "p", Partitions: 1}, engine.NewProjection{Tenant: tenant, Name: "q", Partitions: 1})
+			b.Ensure(engine.NewProjection{Tenant: tenant, Name: "p", Partitions: 1},
+				engine.NewProjection{Tenant: tenant, Name: "q", Partitions: 1})
 		}
 		b.Must(b.Plane().SetDesiredState(b.Ctx, projection.ID{Tenant: "a", Name: "q"}, engine.WantPause))
 		b.Must(b.Plane().SetDesiredState(b.Ctx, projection.ID{Tenant: "b", Name: "p"}, engine.WantPause))
@@ -25,8 +26,14 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 			want            map[engine.Want]bool
 		}{
 			{nil, nil, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Name: "q", Leases: 2}: true}},
-			{[]string{"a", "none"}, nil, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true, {Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true}},
-			{nil, []string{"q", "none"}, map[engine.Want]bool{{Name: "p", Leases: 2}: true, {Tenant: "b", Name: "q", Leases: 1}: true, {Tenant: "default", Name: "q", Leases: 1}: true}},
+			{
+				[]string{"a", "none"}, nil, map[engine.Want]bool{{Tenant: "a", Name: "p", Leases: 1}: true,
+					{Name: "p", Leases: 1}: true, {Name: "q", Leases: 2}: true},
+			},
+			{
+				nil, []string{"q", "none"}, map[engine.Want]bool{{Name: "p", Leases: 2}: true,
+					{Tenant: "b", Name: "q", Leases: 1}: true, {Tenant: "default", Name: "q", Leases: 1}: true},
+			},
 		} {
 			counts, err := port.Counts(b.Ctx, test.named, test.filtered)
 			got := make(map[engine.Want]bool)
@@ -40,7 +47,8 @@ func TestCountsAreSeparateForNamedTenants(t *testing.T) {
 		b.Ensure(engine.NewProjection{Tenant: "b", Name: "split", Partitions: 2})
 		counts, err := port.Counts(b.Ctx, nil, nil)
 		b.Must(err)
-		if want := (engine.Want{Tenant: "b", Name: "split", Leases: 2}); !slices.Contains(counts, want) || len(counts) != 3 {
+		if want := (engine.Want{Tenant: "b", Name: "split", Leases: 2}); !slices.Contains(counts, want) ||
+			len(counts) != 3 {
 			t.Errorf("with a split projection: %v, want %v among them", counts, want)
 		}
 	})

@@ -23,7 +23,8 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 		command := d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 		for owner := 1; owner <= 3; owner++ {
 			r := d.begin(command, 0)
-			if r == nil || r.Position != at || r.Begun != owner || r.Deadly() != (owner == 3) || d.one(at).State != projection.DeadLetterReplaying {
+			if r == nil || r.Position != at || r.Begun != owner || r.Deadly() != (owner == 3) ||
+				d.one(at).State != projection.DeadLetterReplaying {
 				t.Fatalf("the replay of owner %d: %+v", owner, r)
 			}
 			// An owner that begins again after its own attempt does not count it twice.
@@ -39,7 +40,8 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 			d.must(d.Plane().FailReplay(d.Ctx, d.Lease, failedReplay(*r, projection.ErrProcessDied)))
 		}
 		d.mustHave([]int64{at})
-		if l := d.one(at); l.State != projection.DeadLetterParked || l.Attempts != 5 || l.Replays != 1 || l.Error != projection.ErrProcessDied.Error() {
+		if l := d.one(at); l.State != projection.DeadLetterParked || l.Attempts != 5 || l.Replays != 1 ||
+			l.Error != projection.ErrProcessDied.Error() {
 			t.Errorf("%+v", l)
 		}
 		if r := d.begin(command, 0); r != nil {
@@ -49,7 +51,8 @@ func TestReplayIsCountedBeforeItIsMade(t *testing.T) {
 			t.Errorf("ended: %v, %+v", ended, o)
 		}
 		// The next command begins anew.
-		if r := d.begin(d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10), 0); r == nil || r.Begun != 1 {
+		if r := d.begin(d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10), 0); r == nil ||
+			r.Begun != 1 {
 			t.Errorf("%+v", r)
 		}
 	})
@@ -68,9 +71,10 @@ func TestNextOwnerContinuesACommand(t *testing.T) {
 		parked := slices.Concat(c, a[1:], b[:1])
 		slices.Sort(parked)
 		d.mustHave(parked, "a", "c")
-		// Stream a is replayed whole and in order, whichever dead letter was selected. Its third replay fails. Each owner
-		// makes one replay.
-		command := d.give(engine.ReplayCommand, projection.DeadLetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
+		// Stream a is replayed whole and in order, whichever dead letter was selected. Its third replay fails. Each
+		// owner makes one replay.
+		command := d.give(engine.ReplayCommand,
+			projection.DeadLetterFilter{IDs: []int64{d.one(a[4]).ID, d.one(b[0]).ID}}, 100)
 		wants := []int64{b[0], a[1], a[2], a[3]}
 		for i, at := range wants {
 			for owner := 1; owner <= 2; owner++ {
@@ -133,10 +137,13 @@ func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		d := newDrawer(k, 3)
 		d.park(d.at["a"][0], true)
-		for name, call := range map[string]func(context.Context, projection.DeadLetterFilter, int) (projection.CommandResult, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
+		for name, call := range map[string]func(context.Context, projection.DeadLetterFilter,
+			int) (projection.CommandResult, error){"replay": d.letters().Replay, "discard": d.letters().Discard} {
 			short, cancel := context.WithTimeout(d.Ctx, 3*time.Second)
 			defer cancel()
-			if o, err := call(short, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err, projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 || o.Done+o.Failed != 0 {
+			if o, err := call(short, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err,
+				projection.ErrCommandPending) || !errors.Is(err, context.DeadlineExceeded) || o.Command == 0 ||
+				o.Done+o.Failed != 0 {
 				t.Errorf("%s, while no node runs it: %+v, %v", name, o, err)
 			}
 		}
@@ -146,7 +153,8 @@ func TestCommandSurvivesItsCallerAndTheLeaseOwner(t *testing.T) {
 		}
 		for _, paused := range []bool{true, false} {
 			queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, paused)
-			if err != nil || queue.Command == nil || paused && queue.Command.Replay || queue.Parked != 1 || !queue.ParkedStreams {
+			if err != nil || queue.Command == nil || paused && queue.Command.Replay || queue.Parked != 1 ||
+				!queue.ParkedStreams {
 				t.Errorf("paused: %v: it finds %+v, %v", paused, queue, err)
 			}
 		}
@@ -174,7 +182,8 @@ func TestAutomaticReplaysMayHaveAnyLimit(t *testing.T) {
 		d.park(d.at["a"][0], false)
 		d.Must(d.Store.Age(d.Ctx, time.Hour))
 		for _, most := range []int{math.MaxInt, projection.NoLimit} {
-			policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: most}}.WithDefaults().Replay
+			policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute,
+				MaxReplays: most}}.WithDefaults().Replay
 			if scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy, false); err != nil || !scheduled {
 				t.Errorf("at most %d: scheduled %v, %v", most, scheduled, err)
 			}
@@ -190,7 +199,8 @@ func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 		d := newDrawer(k, 4)
 		a, b, c := d.at["a"], d.at["b"], d.at["c"]
 		d.anyOrder = true
-		policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}}.WithDefaults().Replay
+		policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute,
+			MaxReplays: 2}}.WithDefaults().Replay
 		schedule := func() (due int64) {
 			t.Helper()
 			scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy, d.anyOrder)
@@ -323,7 +333,8 @@ func TestReplayAndItsDeadLetterAreOneTransaction(t *testing.T) {
 		for name, write := range map[string]func() error{
 			"old checkpoint": func() error { return d.runAs(stale, d.write, behind) },
 			"another letter": func() error {
-				return d.run(d.write, engine.Batch{Events: []event.Envelope{d.events[2]}, To: d.Lease.Checkpoint, Replay: &engine.Replay{Command: command, DeadLetter: r.DeadLetter + 1}})
+				return d.run(d.write, engine.Batch{Events: []event.Envelope{d.events[2]},
+					To: d.Lease.Checkpoint, Replay: &engine.Replay{Command: command, DeadLetter: r.DeadLetter + 1}})
 			},
 		} {
 			if err := write(); !errors.Is(err, projection.ErrLeaseLost) {
@@ -371,7 +382,8 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 					t.Helper()
 					o, ended := d.result(command)
 					for i, l := range d.list(projection.DeadLetterPage{}) {
-						if !ended || o != (projection.CommandResult{}) || l.State != projection.DeadLetterParked || i == 0 && l.BlockedByStream {
+						if !ended || o != (projection.CommandResult{}) || l.State != projection.DeadLetterParked ||
+							i == 0 && l.BlockedByStream {
 							t.Errorf("%s: ended %v, %+v, %+v", doing, ended, o, l)
 						}
 					}

@@ -18,8 +18,8 @@ import (
 // errBad is the error of failing events.
 var errBad = errors.New("bad")
 
-// drawer is the holder of the lease of a projection with dead letters. Its tenant has the streams a, b and c; at has the
-// positions of each stream's events.
+// drawer is the holder of the lease of a projection with dead letters. Its tenant has the streams a, b and c; at has
+// the positions of each stream's events.
 type drawer struct {
 	*kit.Holder
 	at     map[string][]int64
@@ -98,7 +98,10 @@ func (d *drawer) letters() projection.DeadLetters { return d.Store.DeadLetters(d
 // letter returns the dead letter of the failed event at a position.
 func (d *drawer) letter(position int64) projection.DeadLetter {
 	e := d.events[position]
-	return projection.DeadLetter{Position: position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: fmt.Sprint("bad at ", position), Attempts: 4}
+	return projection.DeadLetter{
+		Position: position, Stream: e.Stream, Version: e.Version, Type: e.Type, Error: fmt.Sprint("bad at ", position),
+		Attempts: 4,
+	}
 }
 
 func (d *drawer) park(position int64, stream bool) {
@@ -166,7 +169,8 @@ func (d *drawer) discard(positions ...int64) {
 
 func (d *drawer) begin(command, lastBegun int64) *engine.Replay {
 	d.T.Helper()
-	r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, engine.ReplayRequest{Command: command, LastBegun: lastBegun, AnyOrder: d.anyOrder})
+	r, err := d.Plane().BeginReplay(d.Ctx, d.Lease,
+		engine.ReplayRequest{Command: command, LastBegun: lastBegun, AnyOrder: d.anyOrder})
 	d.must(err)
 	return r
 }
@@ -275,5 +279,6 @@ func (d *drawer) state() string {
 	for _, l := range d.list(projection.DeadLetterPage{States: deadletters.AllStates}) {
 		fmt.Fprintf(&letters, "%+v\n", l)
 	}
-	return fmt.Sprintf("%s%v\n%+v\n%d commands, %d open\n%v", letters.String(), d.parkedStreams(), d.Lease, all, open, d.applied())
+	return fmt.Sprintf("%s%v\n%+v\n%d commands, %d open\n%v", letters.String(), d.parkedStreams(), d.Lease, all, open,
+		d.applied())
 }

@@ -62,29 +62,39 @@ func TestMiddlewareRunsAroundEachCallInTheOrderGiven(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 2)
 		j := newJournal()
-		handled := func(ctx context.Context, positions ...int64) { j.note(ctx, "%s> %v", ctx.Value(seenBy{}), positions) }
+		handled := func(ctx context.Context, positions ...int64) {
+			j.note(ctx, "%s> %v", ctx.Value(seenBy{}), positions)
+		}
 		inner := []millrace.Middleware{j.named("inner ")}
 		rt := b.Runtime(millrace.Config{Middleware: []millrace.Middleware{j.named("first "), j.named("second ")}},
-			millrace.Projection{Name: "each", Middleware: inner, Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-				handled(ctx, e.Position)
-				return tx.Record(ctx, "each", e)
-			})},
-			millrace.Projection{Name: "batch", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-				handled(ctx, placesOf(events)...)
-				return tx.Record(ctx, "batch", events...)
-			})},
-			millrace.Projection{Name: "delivered", Middleware: inner, Handler: millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
-				handled(ctx, e.Position)
-				return nil
-			})},
-			millrace.Projection{Name: "deliveries", Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-				handled(ctx, placesOf(d.Events())...)
-				return d.Ack(ctx, 2)
-			})})
+			millrace.Projection{Name: "each", Middleware: inner,
+				Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+					handled(ctx, e.Position)
+					return tx.Record(ctx, "each", e)
+				})},
+			millrace.Projection{Name: "batch",
+				Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+					handled(ctx, placesOf(events)...)
+					return tx.Record(ctx, "batch", events...)
+				})},
+			millrace.Projection{Name: "delivered", Middleware: inner,
+				Handler: millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
+					handled(ctx, e.Position)
+					return nil
+				})},
+			millrace.Projection{Name: "deliveries",
+				Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+					handled(ctx, placesOf(d.Events())...)
+					return d.Ack(ctx, 2)
+				})})
 		b.RunUntilIdle(rt)
-		one := []string{"first  [1]", "second  [1]", "inner  [1]", "first second inner > [1]", "first  [2]", "second  [2]", "inner  [2]", "first second inner > [2]"}
+		one := []string{
+			"first  [1]", "second  [1]", "inner  [1]", "first second inner > [1]", "first  [2]", "second  [2]",
+			"inner  [2]", "first second inner > [2]",
+		}
 		all := []string{"first  [1 2]", "second  [1 2]", "first second > [1 2]"}
-		for name, want := range map[string][]string{"each": one, "delivered": one, "batch": all, "deliveries": all, "no projection": nil} {
+		for name, want := range map[string][]string{"each": one, "delivered": one, "batch": all, "deliveries": all,
+			"no projection": nil} {
 			if got := j.of(name); !slices.Equal(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
@@ -94,8 +104,8 @@ func TestMiddlewareRunsAroundEachCallInTheOrderGiven(t *testing.T) {
 	})
 }
 
-// Retries, narrowed batches and replays pass through the middleware, which sees each failure and panic. An error that it wraps
-// keeps its event and its requested action.
+// Retries, narrowed batches and replays pass through the middleware, which sees each failure and panic. An error that
+// it wraps keeps its event and its requested action.
 func TestMiddlewareSeesFailuresRetriesAndReplays(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
@@ -121,9 +131,11 @@ func TestMiddlewareSeesFailuresRetriesAndReplays(t *testing.T) {
 			return tx.Record(ctx, "each", e)
 		})
 		rt := b.Running(millrace.Config{}, batch, each)
-		for name, text := range map[string]string{"p": "on purpose", "each": projection.ErrHandlerPanic.Error() + ": on purpose"} {
+		for name, text := range map[string]string{"p": "on purpose", "each": projection.ErrHandlerPanic.Error() +
+			": on purpose"} {
 			var letters []projection.DeadLetter
-			b.Eventually("the poison event is parked", func() bool { letters = b.DeadLettersOf(name); return len(letters) == 1 })
+			b.Eventually("the poison event is parked",
+				func() bool { letters = b.DeadLettersOf(name); return len(letters) == 1 })
 			letter := letters[0]
 			if letter.Position != 3 || letter.Attempts != 2 || !strings.Contains(letter.Error, "seen: "+text) ||
 				strings.Contains(letter.Stack, "middleware_test.go") != (name == "each") {
@@ -158,11 +170,22 @@ func TestMiddlewareCannotLoseAnEventUnnoticed(t *testing.T) {
 			parked     string
 			skipped    bool
 		}{
-			"skips":    {func(context.Context, func() error) error { return projection.Skip(kit.ErrOnPurpose) }, nil, "", true},
-			"forgets":  {func(context.Context, func() error) error { return nil }, nil, "without calling next", false},
-			"repeats":  {func(_ context.Context, next func() error) error { _ = next(); return next() }, nil, "more than once", false},
-			"panics":   {func(context.Context, func() error) error { panic("in the middleware") }, nil, "in the middleware", false},
-			"swallows": {func(_ context.Context, next func() error) error { _ = next(); return nil }, func(context.Context, kit.Tx) error { return kit.ErrOnPurpose }, "", false},
+			"skips": {
+				func(context.Context, func() error) error { return projection.Skip(kit.ErrOnPurpose) }, nil, "", true,
+			},
+			"forgets": {func(context.Context, func() error) error { return nil }, nil, "without calling next", false},
+			"repeats": {
+				func(_ context.Context, next func() error) error { _ = next(); return next() }, nil, "more than once",
+				false,
+			},
+			"panics": {
+				func(context.Context, func() error) error { panic("in the middleware") }, nil, "in the middleware",
+				false,
+			},
+			"swallows": {
+				func(_ context.Context, next func() error) error { _ = next(); return nil },
+				func(context.Context, kit.Tx) error { return kit.ErrOnPurpose }, "", false,
+			},
 		} {
 			around := func(next millrace.HandleFunc) millrace.HandleFunc {
 				return func(ctx context.Context, events []event.Envelope) error {
@@ -172,7 +195,8 @@ func TestMiddlewareCannotLoseAnEventUnnoticed(t *testing.T) {
 					return test.middleware(ctx, func() error { return next(ctx, events) })
 				}
 			}
-			b.Idle(millrace.Projection{Name: name, OnFailure: projection.ActionPark, Retry: kit.Soon(0), Middleware: []millrace.Middleware{around},
+			b.Idle(millrace.Projection{Name: name, OnFailure: projection.ActionPark, Retry: kit.Soon(0),
+				Middleware: []millrace.Middleware{around},
 				Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 					if err := tx.Record(ctx, name, e); err != nil || e.Position != 2 || test.failsAt2 == nil {
 						return err

@@ -35,7 +35,8 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 		}
 		stops[1]()
 		b.Share(nodes[0], 2)
-		// Twelve leases were claimed first; the second node took six of them, the third four, and the one that left had four.
+		// Twelve leases were claimed first; the second node took six of them, the third four, and the one that left had
+		// four.
 		if moves := b.Epochs(nodes[0]); moves != 12+6+4+4 {
 			t.Errorf("%d claims, want 26", moves)
 		}
@@ -47,11 +48,13 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 	}, kit.SeveralNodes)
 }
 
-// A deployment begins a node of the next version while the node of the old one runs. Where only one of them runs projections, the
-// next version begins when the old one ends.
+// A deployment begins a node of the next version while the node of the old one runs. Where only one of them runs
+// projections, the next version begins when the old one ends.
 func TestNodesOfTwoVersionsRunWhatTheyKnow(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		config := millrace.Config{Store: tuning.Settings{Heartbeat: 500 * time.Millisecond}, LeaseDuration: 2 * time.Second}
+		config := millrace.Config{
+			Store: tuning.Settings{Heartbeat: 500 * time.Millisecond}, LeaseDuration: 2 * time.Second,
+		}
 		old := b.Another(config, b.Recorders("kept", "gone")...)
 		stopOld := b.Start(old)
 		b.Share(old, 1)
@@ -172,11 +175,13 @@ func TestStoppingNodeReleasesEachLeaseAsItsProjectionComesToRest(t *testing.T) {
 
 func TestAnyProcessControlsAProjectionAlsoInBackoff(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: 101, Base: time.Hour, Cap: time.Hour},
+		fails := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: 101,
+			Base: time.Hour, Cap: time.Hour},
 			Handler: b.Store.Batch(kit.FailsAt("p", kit.Any, kit.Fails))}
 		owner := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: time.Hour}}, fails)
 		b.Start(owner)
-		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...) // this runtime only reads the status and gives commands
+		// this runtime only reads the status and gives commands
+		remote := b.Runtime(millrace.Config{}, b.Recorders("other")...)
 		id := millrace.ProjectionID{Name: "p"}
 		last := b.Append("s", 1).Positions[0]
 		if p := b.Is(remote, "p", admin.StateWaiting); p.FailingPosition != last || p.Attempts != 1 || p.Reason == "" {
@@ -250,11 +255,12 @@ func TestPauseReturnsWhenNothingOfTheProjectionRuns(t *testing.T) {
 func TestPauseReportsThatTheProjectionWasResumed(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		entered, release := make(chan struct{}, 1), make(chan struct{})
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "slow", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
-			entered <- struct{}{}
-			<-release
-			return nil
-		})})
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "slow",
+			Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+				entered <- struct{}{}
+				<-release
+				return nil
+			})})
 		last := b.Append("a", 1).Positions[0]
 		<-entered
 		id := millrace.ProjectionID{Name: "slow"}

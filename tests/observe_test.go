@@ -34,7 +34,8 @@ func TestObserverSeesBatchesReadsAndLeases(t *testing.T) {
 		batches := seen(&o, func(e observe.Batch) bool { return e.Fault == "" })
 		for _, e := range batches {
 			events, applied = events+e.Events, applied+e.Applied
-			if e.Projection != id || e.Err != nil || e.Delivery || e.Parked != 0 || e.Bytes < 100*e.Events || e.Duration <= 0 || e.Queued < 0 {
+			if e.Projection != id || e.Err != nil || e.Delivery || e.Parked != 0 || e.Bytes < 100*e.Events ||
+				e.Duration <= 0 || e.Queued < 0 {
 				t.Errorf("a batch that succeeded: %+v", e)
 			}
 		}
@@ -42,22 +43,29 @@ func TestObserverSeesBatchesReadsAndLeases(t *testing.T) {
 			t.Errorf("batches of %d events, %d of them applied: %+v", events, applied, batches)
 		}
 		newest := batches[len(batches)-1]
-		if !newest.Live || newest.Position != last || newest.Oldest.Before(appended) || newest.Oldest.After(time.Now().Add(time.Minute)) {
+		if !newest.Live || newest.Position != last || newest.Oldest.Before(appended) ||
+			newest.Oldest.After(time.Now().Add(time.Minute)) {
 			t.Errorf("the batch of the newest events, appended after %v: %+v", appended, newest)
 		}
 		woken := seen(&o, func(e observe.Read) bool { return e.Woken && e.Events > 0 })
-		if len(woken) == 0 || woken[len(woken)-1].Mark != last || woken[0].Bytes == 0 || woken[0].Duration <= 0 != woken[0].Own || woken[0].Latency < 0 ||
+		if len(woken) == 0 || woken[len(woken)-1].Mark != last || woken[0].Bytes == 0 ||
+			woken[0].Duration <= 0 != woken[0].Own || woken[0].Latency < 0 ||
 			woken[0].Tenant != projection.DefaultTenant {
 			t.Errorf("reads after the append: %+v", woken)
 		}
 		var changes []observe.LeaseChange
-		for _, e := range seen(&o, func(e observe.Lease) bool { return e.Projection == id && !e.Takeover && e.Epoch == 1 }) {
+		for _, e := range seen(&o,
+			func(e observe.Lease) bool { return e.Projection == id && !e.Takeover && e.Epoch == 1 }) {
 			changes = append(changes, e.Change)
 		}
 		if !slices.Equal(changes, []observe.LeaseChange{observe.LeaseClaimed, observe.LeaseReleased}) {
 			t.Errorf("leases: %v", changes)
 		}
-		if s := seen(&o, func(e observe.Session) bool { return e.Connected && !e.Again && e.Err == nil && e.Lasted == 0 }); len(s) != 1 {
+		if s := seen(&o,
+			func(e observe.Session) bool {
+				return e.Connected && !e.Again && e.Err == nil &&
+					e.Lasted == 0
+			}); len(s) != 1 {
 			t.Errorf("sessions: %+v", s)
 		}
 	})
@@ -72,7 +80,8 @@ func TestObserverSeesFailuresDecisionsAndReplays(t *testing.T) {
 		rt := s.Running(millrace.Config{Observer: o.observer()}, s.P)
 		s.CatchUp(rt)
 		failed := seen(&o, func(e observe.Failure) bool {
-			return e.Position == bad && e.Stream == "a" && e.Type == "counted" && e.Fault == observe.FaultHandler && errors.Is(e.Err, kit.ErrOnPurpose)
+			return e.Position == bad && e.Stream == "a" && e.Type == "counted" && e.Fault == observe.FaultHandler &&
+				errors.Is(e.Err, kit.ErrOnPurpose)
 		})
 		if len(failed) != 2 || failed[0].Attempt != 1 || failed[1].Attempt != 2 {
 			t.Errorf("counted failures: %+v", failed)
@@ -83,7 +92,8 @@ func TestObserverSeesFailuresDecisionsAndReplays(t *testing.T) {
 			t.Errorf("batches that failed: %+v", batches)
 		}
 		parked := seen(&o, func(e observe.Decision) bool { return e.Action == projection.ActionParkStream })
-		if first := parked[0]; first.Events != 1 || first.Position != bad || first.Stream != "a" || first.Attempts != 2 || first.Err == nil {
+		if first := parked[0]; first.Events != 1 || first.Position != bad || first.Stream != "a" ||
+			first.Attempts != 2 || first.Err == nil {
 			t.Errorf("the decision about the failed event: %+v", first)
 		}
 		following := 0
@@ -118,24 +128,26 @@ func TestObserverSeesSkipsStopsAndRejections(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		last := b.Append("a", 3).Positions[2]
 		fails := func(request func(error) error) kit.EventFunc {
-			return kit.OneByOne(kit.FailsAt("p", kit.Only(2), func(context.Context, kit.Tx, int, int64) error { return request(kit.ErrOnPurpose) }))
+			return kit.OneByOne(kit.FailsAt("p", kit.Only(2),
+				func(context.Context, kit.Tx, int, int64) error { return request(kit.ErrOnPurpose) }))
 		}
 		var o observed
 		rt := b.Running(millrace.Config{Observer: o.observer()},
 			millrace.Projection{Name: "skips", Handler: b.Store.Each(fails(projection.Skip))},
 			millrace.Projection{Name: "stops", Handler: b.Store.Each(fails(projection.Stop))},
-			millrace.Projection{Name: "rejects", OnFailure: projection.ActionPark, Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-				for _, e := range d.Events() {
-					done := func() error { return d.Ack(ctx, e.Position) }
-					if e.Position == 2 {
-						done = func() error { return d.Reject(ctx, e.Position, kit.ErrOnPurpose) }
+			millrace.Projection{Name: "rejects", OnFailure: projection.ActionPark,
+				Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+					for _, e := range d.Events() {
+						done := func() error { return d.Ack(ctx, e.Position) }
+						if e.Position == 2 {
+							done = func() error { return d.Reject(ctx, e.Position, kit.ErrOnPurpose) }
+						}
+						if err := done(); err != nil {
+							return err
+						}
 					}
-					if err := done(); err != nil {
-						return err
-					}
-				}
-				return nil
-			})})
+					return nil
+				})})
 		b.Reaches(rt, "skips", last)
 		b.Reaches(rt, "rejects", last)
 		b.Is(rt, "stops", admin.StateFailed)
@@ -146,7 +158,8 @@ func TestObserverSeesSkipsStopsAndRejections(t *testing.T) {
 		} {
 			b.Eventually(name+" is decided", func() bool {
 				return len(seen(&o, func(e observe.Decision) bool {
-					return e.Projection.Name == name && e.Action == want.Action && e.Events == want.Events && e.Attempts == want.Attempts &&
+					return e.Projection.Name == name && e.Action == want.Action && e.Events == want.Events &&
+						e.Attempts == want.Attempts &&
 						e.Position == 2 && strings.Contains(e.Err.Error(), "on purpose")
 				})) == 1
 			})
@@ -176,7 +189,8 @@ func TestObserverSeesTheBreaker(t *testing.T) {
 			}
 		}
 		first, last := all[0], all[len(all)-1]
-		if first.Before != projection.BreakerClosed || first.State != projection.BreakerOpen || !errors.Is(first.Reason, errDown) || last.State != projection.BreakerClosed {
+		if first.Before != projection.BreakerClosed || first.State != projection.BreakerOpen ||
+			!errors.Is(first.Reason, errDown) || last.State != projection.BreakerClosed {
 			t.Errorf("the breaker changed: %+v", all)
 		}
 		if n := len(seen(&o, func(e observe.Batch) bool { return e.Fault == observe.FaultOutage })); n < 3 {
@@ -213,7 +227,8 @@ func TestObserverThatPanicsDisturbsNothing(t *testing.T) {
 		for _, line := range logs.FilterMessageSnippet("callback of the observer panicked").All() {
 			said[line.ContextMap()["callback"].(string)]++
 		}
-		for _, name := range []string{"BatchEnded", "EventFailed", "Decided", "LeaseChanged", "EventsRead", "SessionChanged"} {
+		for _, name := range []string{"BatchEnded", "EventFailed", "Decided", "LeaseChanged", "EventsRead",
+			"SessionChanged"} {
 			if said[name] != 1 {
 				t.Errorf("%s: its panic was logged %d times", name, said[name])
 			}
@@ -244,7 +259,8 @@ func TestObserverThatBlocksDelaysOneProjection(t *testing.T) {
 		b.Append("s", 1)
 		b.Reaches(rt, "q", 1)
 		b.Reaches(rt, "q", b.Append("s", 1).Positions[0])
-		b.Eventually("the node is live and ready", func() bool { // its first search ends after the projections have been started
+		// its first search ends after the projections have been started
+		b.Eventually("the node is live and ready", func() bool {
 			h := rt.Health(b.Ctx)
 			return h.Live && h.Ready
 		})

@@ -54,7 +54,8 @@ func TestOperateCarriesOutOperationsAndRunsNoProjection(t *testing.T) {
 // The error of fn is returned, and a runtime without projections has nothing to operate.
 func TestOperateReturnsTheErrorOfItsFunction(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		if err := b.Runtime(kit.Quick).Operate(b.Ctx, nil); err == nil || !strings.Contains(err.Error(), "operate: no projection is registered") {
+		if err := b.Runtime(kit.Quick).Operate(b.Ctx, nil); err == nil ||
+			!strings.Contains(err.Error(), "operate: no projection is registered") {
 			t.Errorf("without projections: %v", err)
 		}
 		job := b.Runtime(kit.Quick, b.Rebuildable("p"))
@@ -116,7 +117,8 @@ func TestOperateLeavesProjectionsThatItDoesNotRegister(t *testing.T) {
 		b.Reaches(rt, "p", b.Head())
 		job := b.Runtime(kit.Quick, b.Rebuildable("q"))
 		b.InTime("a node carries it out", func() {
-			b.Must(job.Operate(b.Ctx, func(ctx context.Context) error { return job.Rebuild(ctx, p, admin.ResetOptions{}) }))
+			b.Must(job.Operate(b.Ctx,
+				func(ctx context.Context) error { return job.Rebuild(ctx, p, admin.ResetOptions{}) }))
 		})
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// If the node that carries out an operation lives, but does not register the new name of its projection, another node carries it
-// out.
+// If the node that carries out an operation lives, but does not register the new name of its projection, another node
+// carries it out.
 func TestOperationOfAProjectionThatWasRenamedAwayFromItsNode(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
@@ -42,8 +42,8 @@ func TestOperationOfAProjectionThatWasRenamedAwayFromItsNode(t *testing.T) {
 	}, kit.SeveralNodes)
 }
 
-// renamedTake returns a store whose runtimes take one operation of q as if it was one of p, as if its projection was renamed between the
-// search for operations and the take.
+// renamedTake returns a store whose runtimes take one operation of q as if it was one of p, as if its projection was
+// renamed between the search for operations and the take.
 func renamedTake(s kit.Store) kit.Store {
 	var once atomic.Bool
 	return kit.Tracing(s, func() kit.Trace {
@@ -67,7 +67,8 @@ func TestOperationOfAProjectionThatIsRenamedWhileANodeTakesIt(t *testing.T) {
 		renamed := b.Rebuildable("q")
 		b.Idle(renamed)
 		id := millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "q"}
-		number, err := b.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"q"}})
+		number, err := b.Plane().InsertOperation(b.Ctx,
+			engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"q"}})
 		b.Must(err)
 		config := kit.On(kit.Quick, renamedTake(b.Store))
 		stop := b.Start(b.Runtime(config, b.Rebuildable("p")))
@@ -87,8 +88,8 @@ func TestOperationOfAProjectionThatIsRenamedWhileANodeTakesIt(t *testing.T) {
 	})
 }
 
-// A swap that is cancelled while it waits for the version ends on its node as well, which would look at the version for as long as
-// SwapOptions.CatchUp otherwise.
+// A swap that is cancelled while it waits for the version ends on its node as well, which would look at the version for
+// as long as SwapOptions.CatchUp otherwise.
 func TestSwapThatIsCancelledWhileItWaits(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		newModel(b, 2)
@@ -106,7 +107,8 @@ func TestSwapThatIsCancelledWhileItWaits(t *testing.T) {
 		if err := <-ended; !errors.Is(err, projection.ErrOperationCancelled) {
 			t.Errorf("the swap returned %v", err)
 		}
-		b.Eventually("the node has given it up", func() bool { return logs.FilterMessage("operation was ended or taken over meanwhile").Len() == 1 })
+		b.Eventually("the node has given it up",
+			func() bool { return logs.FilterMessage("operation was ended or taken over meanwhile").Len() == 1 })
 		goesOn(b, rt)
 		served(b, 1)
 	})
@@ -125,13 +127,15 @@ func TestSwapsThatWaitLeaveRoomForOtherOperations(t *testing.T) {
 					}
 					return nil
 				})}}
-		shapes[0].Tenants, shapes[1].Tenants, shapes[2].Tenants = []string{projection.DefaultTenant}, []string{"tenant*"}, []string{"tenant*"}
+		shapes[0].Tenants, shapes[1].Tenants, shapes[2].Tenants = []string{projection.DefaultTenant},
+			[]string{"tenant*"}, []string{"tenant*"}
 		rt := b.Running(kit.Quick, shapes...)
 		b.Append("s", 5)
 		swapped := make(chan error, len(tenants))
 		for _, tenant := range tenants[1:] {
 			id := millrace.ProjectionID{Tenant: tenant.Name(), Name: "model@2"}
-			b.ReachesOf(rt, tenant.Name(), model, b.AppendTo(tenant, "a", 1200)) // so far behind that version 1 is not held yet
+			// so far behind that version 1 is not held yet
+			b.ReachesOf(rt, tenant.Name(), model, b.AppendTo(tenant, "a", 1200))
 			go func() { swapped <- rt.Swap(b.Ctx, id, admin.SwapOptions{CatchUp: time.Hour}) }()
 		}
 		for _, tenant := range tenants[1:] {
@@ -202,12 +206,14 @@ func TestOperationOfAReplacedVersion(t *testing.T) {
 		newModel(b, 2)
 		b.Append("a", 20)
 		b.Idle(modelVersions(b, 1, 2)...)
-		number, err := b.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: modelID(1), Kind: engine.OperationRebuild, Holds: []string{model}})
+		number, err := b.Plane().InsertOperation(b.Ctx,
+			engine.NewOperation{ID: modelID(1), Kind: engine.OperationRebuild, Holds: []string{model}})
 		b.Must(err)
 		rt := b.Running(kit.Quick, modelVersion(b, 2))
 		swap(b, rt, 2)
 		o, err := b.Plane().Operation(b.Ctx, number)
-		if err != nil || o.EndedAt.IsZero() || !errors.Is(o.Err(), projection.ErrRetired) || !strings.Contains(o.Error, `replaced by "model@2"`) {
+		if err != nil || o.EndedAt.IsZero() || !errors.Is(o.Err(), projection.ErrRetired) ||
+			!strings.Contains(o.Error, `replaced by "model@2"`) {
 			t.Errorf("the operation ended at %v with %v, %v", o.EndedAt, o.Err(), err)
 		}
 		goesOn(b, rt)

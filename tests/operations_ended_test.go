@@ -38,7 +38,8 @@ func openOperation(b *kit.Bundle, id millrace.ProjectionID) engine.Operation {
 	return o
 }
 
-// A rolling deployment stops one node after the other, each of which carries out the same swap. That does not end the swap.
+// A rolling deployment stops one node after the other, each of which carries out the same swap. That does not end the
+// swap.
 func TestSwapOutlivesNodesThatStopInOrder(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		newModel(b, 2)
@@ -70,7 +71,8 @@ func TestSwapOutlivesNodesThatStopInOrder(t *testing.T) {
 	})
 }
 
-// A node that stops while it runs a hook rolls the hook back after the grace period. That does not count against the hook.
+// A node that stops while it runs a hook rolls the hook back after the grace period. That does not count against the
+// hook.
 func TestRebuildOutlivesNodesThatStopInItsHook(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
@@ -108,7 +110,8 @@ func TestRebuildOutlivesNodesThatStopInItsHook(t *testing.T) {
 	})
 }
 
-// A node that stops lets a hook in progress finish, as it does with batches, while its other projections move to other nodes.
+// A node that stops lets a hook in progress finish, as it does with batches, while its other projections move to other
+// nodes.
 func TestStopWaitsForAHook(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
@@ -200,7 +203,8 @@ func TestAgeOfAnOperation(t *testing.T) {
 		passed := time.Since(taken)
 		second := o.take()
 		if first.Age < 0 || second.Age < passed || !second.StartedAt.Equal(first.StartedAt) {
-			t.Errorf("the ages are %v and, %v later, %v; it began at %v and %v", first.Age, passed, second.Age, first.StartedAt, second.StartedAt)
+			t.Errorf("the ages are %v and, %v later, %v; it began at %v and %v", first.Age, passed, second.Age,
+				first.StartedAt, second.StartedAt)
 		}
 	})
 }
@@ -216,7 +220,8 @@ func aged(s kit.Store, age time.Duration) kit.Store {
 	})
 }
 
-// A node that takes a swap over has only the rest of the time. After that, it swaps a version that is near, and no other.
+// A node that takes a swap over has only the rest of the time. After that, it swaps a version that is near, and no
+// other.
 func TestCatchUpIsTheTimeOfTheSwap(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		newModel(b, 2)

@@ -42,7 +42,8 @@ func TestTenantThatIsDroppedDuringARebuild(t *testing.T) {
 		close(done)
 		b.InTime("the drop", func() { b.Must(<-dropped) })
 		b.InTime("the rebuild", func() {
-			if err := <-ended; err != nil && !errors.Is(err, tenancy.ErrDropping) && !errors.Is(err, tenancy.ErrUnknown) {
+			if err := <-ended; err != nil && !errors.Is(err, tenancy.ErrDropping) &&
+				!errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("the rebuild returned %v", err)
 			}
 		})
@@ -59,7 +60,11 @@ func TestTenantThatStopsDuringASwap(t *testing.T) {
 			stop func(b *kit.Bundle) error
 			want []error
 		}{
-			"archive": {func(b *kit.Bundle) error { return b.Store.ArchiveTenant(b.Ctx, "tenant0") }, []error{tenancy.ErrArchived}},
+			"archive": {
+				func(b *kit.Bundle) error { return b.Store.ArchiveTenant(b.Ctx, "tenant0") }, []error{
+					tenancy.ErrArchived,
+				},
+			},
 			"drop": {func(b *kit.Bundle) error { return b.Store.DropTenant(b.Ctx, "tenant0") },
 				[]error{tenancy.ErrDropping, tenancy.ErrUnknown}},
 		} {

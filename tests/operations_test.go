@@ -18,8 +18,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// operatorNode is a node that carries out operations by the store's engine, without a runtime, so that tests can do what a runtime
-// never does.
+// operatorNode is a node that carries out operations by the store's engine, without a runtime, so that tests can do
+// what a runtime never does.
 type operatorNode struct {
 	*kit.Bundle
 	port    store.Driver
@@ -30,12 +30,16 @@ type operatorNode struct {
 // newOperator connects a node that registers the projection p, and requests a rebuild of it.
 func newOperator(b *kit.Bundle) operatorNode {
 	b.T.Helper()
-	o := operatorNode{b, b.Store.Engine(), engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Hour}, nil}
+	o := operatorNode{
+		b, b.Store.Engine(), engine.Node{ID: uuid.NewString(), Projections: []string{"p"}, LeaseDuration: time.Hour},
+		nil,
+	}
 	var err error
 	o.session, err = o.port.Connect(b.Ctx, o.node)
 	b.Must(err)
 	b.T.Cleanup(func() { _ = o.session.Close(context.Background()) })
-	_, err = o.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
+	_, err = o.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: p,
+		Kind: engine.OperationRebuild, Holds: []string{"p"}})
 	b.Must(err)
 	return o
 }
@@ -68,8 +72,8 @@ func (o operatorNode) unchanged(events int64) {
 	}
 }
 
-// The error about an operation that was taken over names its number, kind and projection, and the epoch, on every store, whatever its
-// node does with it.
+// The error about an operation that was taken over names its number, kind and projection, and the epoch, on every
+// store, whatever its node does with it.
 func TestLostOperationIsNamedWithItsEpoch(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
@@ -81,8 +85,10 @@ func TestLostOperationIsNamedWithItsEpoch(t *testing.T) {
 		_, held := o.Plane().Hold(b.Ctx, op, op.Holds)
 		_, begun := o.Plane().BeginHook(b.Ctx, op, 1)
 		name, since := op.String(), fmt.Sprintf("was ended or taken over since epoch %d", op.Epoch)
-		for doing, err := range map[string]error{"hold": held, "begin the hook": begun, "fail": o.Plane().FailOperation(b.Ctx, op, errors.New("bad")), "run": o.run(op, nothing)} {
-			if !errors.Is(err, projection.ErrLeaseLost) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), since) {
+		for doing, err := range map[string]error{"hold": held, "begin the hook": begun,
+			"fail": o.Plane().FailOperation(b.Ctx, op, errors.New("bad")), "run": o.run(op, nothing)} {
+			if !errors.Is(err, projection.ErrLeaseLost) || !strings.Contains(err.Error(), name) ||
+				!strings.Contains(err.Error(), since) {
 				t.Errorf("%s: %v, want %q and %q", doing, err, name, since)
 			}
 		}
@@ -96,13 +102,17 @@ func TestNodeTakesTheNextOperation(t *testing.T) {
 		b.Idle(b.Rebuildable("p"), b.Rebuildable("q"))
 		o := newOperator(b)
 		o.node.Projections = []string{"p", "q"}
-		second, err := o.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: millrace.ProjectionID{Name: "q"}, Kind: engine.OperationRebuild, Holds: []string{"q"}})
+		second, err := o.Plane().InsertOperation(b.Ctx,
+			engine.NewOperation{
+				ID: millrace.ProjectionID{Name: "q"}, Kind: engine.OperationRebuild, Holds: []string{"q"},
+			})
 		b.Must(err)
 		first := o.take()
 		if first.ID.Name != "p" {
 			t.Fatalf("took %s first", first)
 		}
-		if op, err := o.Plane().TakeOperation(b.Ctx, o.node, []int64{first.Number}); err != nil || op == nil || op.Number != second {
+		if op, err := o.Plane().TakeOperation(b.Ctx, o.node, []int64{first.Number}); err != nil || op == nil ||
+			op.Number != second {
 			t.Errorf("took %v, %v, want that of q", op, err)
 		}
 	})
@@ -124,14 +134,16 @@ func TestOperationThatWasTakenOverHasNoEffect(t *testing.T) {
 		if second.Epoch <= first.Epoch {
 			t.Fatalf("the epoch is %d after %d", second.Epoch, first.Epoch)
 		}
-		for what, err := range map[string]error{"the transaction": o.run(first, nothing), "the end": o.Plane().FailOperation(b.Ctx, first, kit.ErrOnPurpose)} {
+		for what, err := range map[string]error{"the transaction": o.run(first, nothing),
+			"the end": o.Plane().FailOperation(b.Ctx, first, kit.ErrOnPurpose)} {
 			if !errors.Is(err, projection.ErrLeaseLost) {
 				t.Errorf("%s of the earlier node returned %v", what, err)
 			}
 		}
 		o.unchanged(5)
 		b.Must(o.run(second, nothing))
-		if rows, err := o.Plane().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{"p"}}); err != nil || rows[0].Checkpoint != 0 || rows[0].Held {
+		if rows, err := o.Plane().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{"p"}}); err != nil ||
+			rows[0].Checkpoint != 0 || rows[0].Held {
 			t.Errorf("after the rebuild: %+v, %v", rows, err)
 		}
 		if err := o.run(second, nothing); !errors.Is(err, projection.ErrLeaseLost) {
@@ -150,7 +162,8 @@ func TestOperationThatIsCancelledDuringItsHook(t *testing.T) {
 		if _, err := o.Plane().Hold(b.Ctx, op, op.Holds); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.run(op, func() error { return o.Plane().CancelOperation(b.Ctx, p) }); !errors.Is(err, projection.ErrLeaseLost) && !errors.Is(err, engine.ErrNotStill) {
+		if err := o.run(op, func() error { return o.Plane().CancelOperation(b.Ctx, p) }); !errors.Is(err,
+			projection.ErrLeaseLost) && !errors.Is(err, engine.ErrNotStill) {
 			t.Errorf("the transaction returned %v", err)
 		}
 		o.unchanged(5)
@@ -165,7 +178,8 @@ func TestOperationThatIsCancelledDuringItsHook(t *testing.T) {
 func TestOperationWaitsUntilItsProjectionsStandStill(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		h := b.Hold(5)
-		_, err := h.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
+		_, err := h.Plane().InsertOperation(b.Ctx,
+			engine.NewOperation{ID: p, Kind: engine.OperationRebuild, Holds: []string{"p"}})
 		b.Must(err)
 		o := operatorNode{b, h.Port, h.Node, h.Session}
 		op := o.take()
@@ -209,7 +223,8 @@ func TestOperationHoldsOnlyWhatItNames(t *testing.T) {
 			t.Errorf("the hold returned %v, %v", free, err)
 		}
 		for name, held := range map[string]bool{"p": true, "other": false} {
-			if rows, err := o.Plane().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{name}}); err != nil || rows[0].Held != held {
+			if rows, err := o.Plane().Projections(b.Ctx, engine.ProjectionFilter{Names: []string{name}}); err != nil ||
+				rows[0].Held != held {
 				t.Errorf("%s: %+v, %v", name, rows, err)
 			}
 		}

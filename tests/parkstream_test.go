@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// booking is a projection of the states of rooms: "booked" is 1, "cancelled" is 2. Its handler cannot handle Booked until it is
-// mended.
+// booking is a projection of the states of rooms: "booked" is 1, "cancelled" is 2. Its handler cannot handle Booked
+// until it is mended.
 type booking struct {
 	*kit.Bundle
 	mended atomic.Bool
@@ -24,15 +24,16 @@ type booking struct {
 func newBooking(b *kit.Bundle) *booking {
 	k := &booking{Bundle: b}
 	b.Must(b.Store.InTx(b.Ctx, kit.Exec("create table rooms (room varchar(40) primary key, state bigint not null)")))
-	k.p = millrace.Projection{Name: "rooms", Retry: kit.Soon(0), Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-		if e.Type == "Cancelled" {
-			return tx.Exec(ctx, fmt.Sprintf("update rooms set state = 2 where room = '%s'", e.Stream))
-		}
-		if !k.mended.Load() {
-			return kit.ErrOnPurpose
-		}
-		return tx.Exec(ctx, fmt.Sprintf("insert into rooms (room, state) values ('%s', 1)", e.Stream))
-	})}
+	k.p = millrace.Projection{Name: "rooms", Retry: kit.Soon(0),
+		Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+			if e.Type == "Cancelled" {
+				return tx.Exec(ctx, fmt.Sprintf("update rooms set state = 2 where room = '%s'", e.Stream))
+			}
+			if !k.mended.Load() {
+				return kit.ErrOnPurpose
+			}
+			return tx.Exec(ctx, fmt.Sprintf("insert into rooms (room, state) values ('%s', 1)", e.Stream))
+		})}
 	return k
 }
 
@@ -50,7 +51,8 @@ func (k *booking) happens(room string, types ...string) (last int64) {
 // state returns what the read model says of a room.
 func (k *booking) state(room string) int64 {
 	k.T.Helper()
-	numbers, err := k.Store.Numbers(k.Ctx, fmt.Sprintf("select coalesce(max(state), 0) from rooms where room = '%s'", room))
+	numbers, err := k.Store.Numbers(k.Ctx, fmt.Sprintf("select coalesce(max(state), 0) from rooms where room = '%s'",
+		room))
 	k.Must(err)
 	return numbers[0]
 }
@@ -62,12 +64,14 @@ func TestReplayAfterMendingGivesTheRightReadModelByDefault(t *testing.T) {
 		last := k.happens("room-1", "Booked", "Cancelled")
 		rt := b.Running(millrace.Config{}, k.p)
 		b.Reaches(rt, "rooms", last)
-		if parked := b.DeadLettersOf("rooms"); len(parked) != 2 || parked[0].BlockedByStream || !parked[1].BlockedByStream {
+		if parked := b.DeadLettersOf("rooms"); len(parked) != 2 || parked[0].BlockedByStream ||
+			!parked[1].BlockedByStream {
 			t.Errorf("parked %+v, want Booked and Cancelled after it", parked)
 		}
 		k.mended.Store(true)
 		b.Reaches(rt, "rooms", k.happens("room-2", "Booked"))
-		result, err := b.Store.DeadLetters(millrace.ProjectionID{Name: "rooms"}).Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 10)
+		result, err := b.Store.DeadLetters(millrace.ProjectionID{Name: "rooms"}).Replay(b.Ctx,
+			projection.DeadLetterFilter{All: true}, 10)
 		if err != nil || result.Done != 2 || result.Failed != 0 {
 			t.Errorf("replayed %+v, %v", result, err)
 		}
@@ -81,8 +85,9 @@ func TestReplayAfterMendingGivesTheRightReadModelByDefault(t *testing.T) {
 	})
 }
 
-// During a rollout, an event is parked by the program of the owner: alone by an earlier one, whose zero value was ActionPark. A stream
-// that either has parked stays parked under both, and events that were parked alone hold nothing back.
+// During a rollout, an event is parked by the program of the owner: alone by an earlier one, whose zero value was
+// ActionPark. A stream that either has parked stays parked under both, and events that were parked alone hold nothing
+// back.
 func TestProgramsOfBothDefaultsWorkOnOneStore(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)
@@ -128,8 +133,8 @@ func TestProgramsOfBothDefaultsWorkOnOneStore(t *testing.T) {
 	})
 }
 
-// A rejected event parks its stream by default. The delivery continues with other streams, and ends if it has a later event of that
-// stream.
+// A rejected event parks its stream by default. The delivery continues with other streams, and ends if it has a later
+// event of that stream.
 func TestRejectionParksTheStreamByDefault(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		s := kit.NewParking(b)

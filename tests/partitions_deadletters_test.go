@@ -38,7 +38,8 @@ func TestParkedStreamOfAPartitionDoesNotTouchTheOthers(t *testing.T) {
 		s.MustHaveParked(slices.Concat(s.At["a"][3:], s.At["b"][5:])...)
 		for _, letter := range b.DeadLettersOf("p") {
 			if _, id := inPartition(s, letter.Stream); letter.Projection != id {
-				t.Errorf("the dead letter of %s at %d is that of %v, want %v", letter.Stream, letter.Position, letter.Projection, id)
+				t.Errorf("the dead letter of %s at %d is that of %v, want %v", letter.Stream, letter.Position,
+					letter.Projection, id)
 			}
 		}
 		for stream, parked := range map[string]int64{"a": 7, "b": 5, "c": 0} {
@@ -50,7 +51,8 @@ func TestParkedStreamOfAPartitionDoesNotTouchTheOthers(t *testing.T) {
 		// A replay of one partition leaves the others parked. Its stream continues.
 		s.Mended.Store(true)
 		letters, _ := inPartition(s, "a")
-		if result, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 100); err != nil || result.Done != 7 || result.Failed != 0 {
+		if result, err := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 100); err != nil ||
+			result.Done != 7 || result.Failed != 0 {
 			t.Errorf("replayed %+v, %v", result, err)
 		}
 		s.More("a", "b", "c")
@@ -58,7 +60,9 @@ func TestParkedStreamOfAPartitionDoesNotTouchTheOthers(t *testing.T) {
 		s.MustHaveParked(s.At["b"][5:]...)
 		s.MustReplay(projection.DeadLetterFilter{All: true}, 100, 6, 0)
 		s.MustHaveParked()
-		page := projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterResolved}, NewestFirst: true, Limit: 4}
+		page := projection.DeadLetterPage{
+			States: []projection.DeadLetterState{projection.DeadLetterResolved}, NewestFirst: true, Limit: 4,
+		}
 		newest, err := s.DeadLetters.List(b.Ctx, page)
 		b.Must(err)
 		all := slices.Concat(s.At["a"][3:10], s.At["b"][5:])
@@ -75,9 +79,11 @@ func TestParkedStreamOfAPartitionDoesNotTouchTheOthers(t *testing.T) {
 }
 
 // manyParked parks 10 events of each of 8 streams, by a projection with 8 partitions whose replays wait for hold.
-func manyParked(b *kit.Bundle, hold func(ctx context.Context, e event.Envelope)) (*millrace.Runtime, projection.DeadLetters) {
+func manyParked(b *kit.Bundle, hold func(ctx context.Context,
+	e event.Envelope)) (*millrace.Runtime, projection.DeadLetters) {
 	var mended atomic.Bool
-	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Partitions: 8, Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit,
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+		Partitions: 8, Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit,
 		Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 			if !mended.Load() {
 				return kit.ErrOnPurpose

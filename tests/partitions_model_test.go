@@ -33,7 +33,8 @@ type splitModel struct {
 func (m *splitModel) start() {
 	fails := func(position int64) bool { _, bad := m.poison.Load(position); return bad }
 	handler := m.Store.Batch(kit.FailsAt("p", fails, kit.Fails))
-	m.rt = m.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Partitions: m.n, MaxEvents: 5, Retry: kit.Soon(0), OnFailure: projection.ActionParkStream,
+	m.rt = m.Runtime(millrace.Config{}, millrace.Projection{Name: "p",
+		Partitions: m.n, MaxEvents: 5, Retry: kit.Soon(0), OnFailure: projection.ActionParkStream,
 		MaxFailureShare: projection.NoLimit, Handler: handler})
 	m.stop = m.Start(m.rt)
 }
@@ -77,7 +78,8 @@ func (m *splitModel) command() {
 	switch m.rand.IntN(3) {
 	case 1:
 		id.Partition = partition.Numbers(m.n)[m.rand.IntN(m.n)]
-		chosen = slices.DeleteFunc(chosen, func(s *modelStream) bool { return partition.Of(partition.Slot(s.name), m.n) != id.Partition })
+		chosen = slices.DeleteFunc(chosen,
+			func(s *modelStream) bool { return partition.Of(partition.Slot(s.name), m.n) != id.Partition })
 	case 2:
 		i := m.rand.IntN(len(chosen))
 		chosen = chosen[i : i+1]
@@ -114,7 +116,8 @@ func (m *splitModel) check() {
 	positions := m.Positions("p")
 	for _, s := range m.streams {
 		of := slices.Concat(s.applied, s.parked)
-		if got := slices.DeleteFunc(slices.Clone(positions), func(p int64) bool { return !slices.Contains(of, p) }); !slices.Equal(got, s.applied) {
+		if got := slices.DeleteFunc(slices.Clone(positions),
+			func(p int64) bool { return !slices.Contains(of, p) }); !slices.Equal(got, s.applied) {
 			m.T.Fatalf("of stream %s %v were applied, want %v", s.name, got, s.applied)
 		}
 	}
@@ -126,7 +129,8 @@ func (m *splitModel) check() {
 			}
 		}
 		slices.Sort(want)
-		letters, err := m.Store.DeadLetters(projection.ID{Name: "p", Partition: number}).List(m.Ctx, projection.DeadLetterPage{Limit: 10_000})
+		letters, err := m.Store.DeadLetters(projection.ID{Name: "p", Partition: number}).List(m.Ctx,
+			projection.DeadLetterPage{Limit: 10_000})
 		m.Must(err)
 		var got []int64
 		for _, l := range letters {

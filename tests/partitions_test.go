@@ -207,7 +207,8 @@ func TestWaitForAPartitionDoesNotWaitForTheOthers(t *testing.T) {
 		free.Store(true)
 		b.Must(<-done)
 		b.Must(<-done)
-		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p", Partition: 4}, last); !errors.Is(err, projection.ErrUnknownProjection) {
+		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p", Partition: 4}, last); !errors.Is(err,
+			projection.ErrUnknownProjection) {
 			t.Errorf("waiting for a partition that is not there: %v", err)
 		}
 	})
@@ -234,7 +235,8 @@ func TestWaitForReportsTheFailureOfAnyPartition(t *testing.T) {
 			}
 		})
 		whole := b.Status(rt, "p")
-		if whole.State != admin.StateFailed || !strings.HasPrefix(whole.Reason, "partition 3: ") || whole.Position >= last {
+		if whole.State != admin.StateFailed || !strings.HasPrefix(whole.Reason, "partition 3: ") ||
+			whole.Position >= last {
 			t.Errorf("the status is %+v", whole)
 		}
 	})
@@ -244,7 +246,8 @@ func TestWaitForReportsTheFailureOfAnyPartition(t *testing.T) {
 func TestDeliveriesOfPartitionsKeepTheOrderOfStreams(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		var receiver kit.Receiver
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Partitions: 4, MaxEvents: 3, Retry: kit.Soon(1000),
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+			Partitions: 4, MaxEvents: 3, Retry: kit.Soon(1000),
 			Handler: millrace.DeliverEach(receiver.Sends(func(context.Context, millrace.Delivered) error {
 				if rand.N(10) == 0 {
 					return kit.ErrOnPurpose
@@ -311,7 +314,8 @@ func TestPartitionPassesOverTheEventsOfTheOthersWithoutWriting(t *testing.T) {
 	})
 }
 
-// A handler that waits keeps one partition busy, and the others work meanwhile. What else the machine does may delay a round.
+// A handler that waits keeps one partition busy, and the others work meanwhile. What else the machine does may delay a
+// round.
 func TestPartitionsShortenTheWorkOfAHandlerThatWaits(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		work := func(n int) time.Duration {

@@ -44,15 +44,16 @@ func TestEveryPolicyTreatsAllFailuresAlike(t *testing.T) {
 			if strings.HasPrefix(kind, "timeout") {
 				p.Timeout = 400 * time.Millisecond
 			}
-			handler := kit.FailsAt(name, kit.Only(f.Poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
-				if batch > 1 {
-					return kit.ErrOnPurpose // so that the handler is slow only for a batch of this event alone
-				}
-				if n.Load() >= c.Calls && !c.Fails() || mended.Load() {
-					return nil
-				}
-				return fault.Fail(ctx, tx)
-			})
+			handler := kit.FailsAt(name, kit.Only(f.Poison),
+				func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
+					if batch > 1 {
+						return kit.ErrOnPurpose // so that the handler is slow only for a batch of this event alone
+					}
+					if n.Load() >= c.Calls && !c.Fails() || mended.Load() {
+						return nil
+					}
+					return fault.Fail(ctx, tx)
+				})
 			counted := func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 				if len(events) == 1 && events[0].Position == f.Poison {
 					n.Add(1) // also if the time passes before the handler has recorded the event
@@ -66,19 +67,22 @@ func TestEveryPolicyTreatsAllFailuresAlike(t *testing.T) {
 			calls[name], projections = n, append(projections, p)
 		})
 		log, logs := kit.Logs()
-		// An attempt during which the lease is lost, or that cannot be recorded, does not count. On a busy machine, both take more time.
-		rt := f.Running(millrace.Config{Store: tuning.Settings{Query: time.Minute}, Logger: log, LeaseDuration: time.Minute}, projections...)
+		// An attempt during which the lease is lost, or that cannot be recorded, does not count. On a busy machine,
+		// both take more time.
+		rt := f.Running(millrace.Config{Store: tuning.Settings{Query: time.Minute}, Logger: log,
+			LeaseDuration: time.Minute}, projections...)
 		skips := 0
 		each(func(name, policy, kind string, single bool) {
 			c := kit.Courses()[policy]
 			f.MustHaveGone(rt, name, c, b.Kind.AllFaults()[kind].Says)
-			// The handler of single events is also called for the event in its batch, unless the failure comes only with the commit. On a
-			// busy machine, the time may also pass in a call that was to succeed.
+			// The handler of single events is also called for the event in its batch, unless the failure comes only
+			// with the commit. On a busy machine, the time may also pass in a call that was to succeed.
 			more := single || strings.HasPrefix(kind, "timeout") && !c.Fails()
 			if n := calls[name].Load(); n < c.Calls || n > c.Calls && !more {
 				t.Errorf("%s: %d calls for the event alone, want %d", name, n, c.Calls)
 			}
-			if letters := f.DeadLettersOf(name); c.Parks && strings.Contains(letters[0].Stack, "poison_test.go") != (kind == "panic") {
+			if letters := f.DeadLettersOf(name); c.Parks &&
+				strings.Contains(letters[0].Stack, "poison_test.go") != (kind == "panic") {
 				t.Errorf("%s: stack %q", name, letters[0].Stack)
 			}
 			if c.Skips {
@@ -89,7 +93,8 @@ func TestEveryPolicyTreatsAllFailuresAlike(t *testing.T) {
 		if len(warnings) != skips {
 			t.Fatalf("%d warnings for %d skipped events", len(warnings), skips)
 		}
-		if w := warnings[0].ContextMap(); w["position"] != f.Poison || w["type"] != "counted" || w["stream"] != "a" || w["attempt"] == int64(0) {
+		if w := warnings[0].ContextMap(); w["position"] != f.Poison || w["type"] != "counted" || w["stream"] != "a" ||
+			w["attempt"] == int64(0) {
 			t.Errorf("the warning says %v", w)
 		}
 		mended.Store(true)
@@ -109,7 +114,8 @@ func TestAttemptsSurviveARestart(t *testing.T) {
 		b := kind.New(t)
 		poison := b.Append("a", 1).Positions[0]
 		var calls atomic.Int64
-		p := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: retries + 1, Base: 50 * time.Millisecond, Factor: 1},
+		p := millrace.Projection{Name: "p", Retry: projection.RetryPolicy{MaxAttempts: retries + 1,
+			Base: 50 * time.Millisecond, Factor: 1},
 			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(poison), func(context.Context, kit.Tx, int, int64) error {
 				calls.Add(1)
 				return kit.ErrOnPurpose
@@ -135,15 +141,17 @@ func TestNarrowingIsNotCountedAndNotNeededIfTheHandlerNamesTheEvent(t *testing.T
 		poison := b.Append("a", 64).Positions[40]
 		var halved, named atomic.Int64
 		fails := func(name string, failed *atomic.Int64, at func(int64, error) error) millrace.Projection {
-			return millrace.Projection{Name: name, OnFailure: projection.ActionPark, Retry: kit.Soon(1), Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison),
-				func(_ context.Context, _ kit.Tx, batch int, position int64) error {
-					if batch > 1 {
-						failed.Add(1)
-					}
-					return at(position, kit.ErrOnPurpose)
-				}))}
+			return millrace.Projection{Name: name, OnFailure: projection.ActionPark, Retry: kit.Soon(1),
+				Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison),
+					func(_ context.Context, _ kit.Tx, batch int, position int64) error {
+						if batch > 1 {
+							failed.Add(1)
+						}
+						return at(position, kit.ErrOnPurpose)
+					}))}
 		}
-		b.Idle(fails("halved", &halved, func(_ int64, err error) error { return err }), fails("named", &named, projection.At))
+		b.Idle(fails("halved", &halved, func(_ int64, err error) error { return err }),
+			fails("named", &named, projection.At))
 		for _, name := range []string{"halved", "named"} {
 			b.Verify(name, poison)
 			if letters := b.DeadLettersOf(name); len(letters) != 1 || letters[0].Attempts != 2 {
@@ -180,7 +188,8 @@ func newStopped(b *kit.Bundle) *stopped {
 // mustBeStopped checks that a runtime says that it has stopped, and why.
 func (s *stopped) mustBeStopped(rt *millrace.Runtime) {
 	s.T.Helper()
-	if err := rt.WaitFor(s.Ctx, millrace.ProjectionID{Name: "p"}, s.Last); !errors.Is(err, projection.ErrFailed) || !strings.Contains(err.Error(), fmt.Sprintf("position %d, attempt 3: on purpose", s.Poison)) {
+	if err := rt.WaitFor(s.Ctx, millrace.ProjectionID{Name: "p"}, s.Last); !errors.Is(err, projection.ErrFailed) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("position %d, attempt 3: on purpose", s.Poison)) {
 		s.T.Errorf("waiting for it: %v", err)
 	}
 	if p := s.Is(rt, "p", admin.StateFailed); !strings.Contains(p.Reason, "on purpose") || p.Checkpoint != s.Poison-1 {
@@ -209,7 +218,8 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 		for range 2 {
 			owner := s.Another(millrace.Config{}, s.projection)
 			stop := s.Start(owner)
-			s.Eventually("the next node owns it", func() bool { p := s.Status(remote, "p"); return p.Owner != "" && p.NotOwned == 0 })
+			s.Eventually("the next node owns it",
+				func() bool { p := s.Status(remote, "p"); return p.Owner != "" && p.NotOwned == 0 })
 			s.Append("c", 20)
 			s.mustBeStopped(owner)
 			s.mustBeStopped(remote)
@@ -221,9 +231,11 @@ func TestStopSurvivesRestartsAndMovesAndIsKnownEverywhere(t *testing.T) {
 		// A command makes its owner check it, and it stays stopped.
 		owner := s.Another(millrace.Config{}, s.projection)
 		s.Start(owner)
-		s.Eventually("the last node owns it", func() bool { p := s.Status(remote, "p"); return p.Owner != "" && p.NotOwned == 0 })
+		s.Eventually("the last node owns it",
+			func() bool { p := s.Status(remote, "p"); return p.Owner != "" && p.NotOwned == 0 })
 		for range 30 {
-			_, err := s.Store.DeadLetters(millrace.ProjectionID{Name: "p"}).Discard(s.Ctx, projection.DeadLetterFilter{All: true}, 1)
+			_, err := s.Store.DeadLetters(millrace.ProjectionID{Name: "p"}).Discard(s.Ctx,
+				projection.DeadLetterFilter{All: true}, 1)
 			b.Must(err)
 			s.mustBeStopped(remote)
 		}
@@ -257,13 +269,18 @@ func TestHandlerRequestsTheActionForItsEvent(t *testing.T) {
 		requests := make(map[string]asked)
 		var projections []millrace.Projection
 		for want, ask := range map[projection.Action]func(error) error{
-			projection.ActionPark: projection.Park, projection.ActionSkip: projection.Skip, projection.ActionStop: projection.Stop, projection.ActionRetry: projection.Retry,
+			projection.ActionPark: projection.Park, projection.ActionSkip: projection.Skip,
+			projection.ActionStop: projection.Stop, projection.ActionRetry: projection.Retry,
 		} {
 			for how, fail := range map[string]func(context.Context, kit.Tx, int64) error{
-				"returned":      func(context.Context, kit.Tx, int64) error { return ask(kit.ErrOnPurpose) },
-				"inside of At":  func(_ context.Context, _ kit.Tx, p int64) error { return projection.At(p, ask(kit.ErrOnPurpose)) },
-				"outside of At": func(_ context.Context, _ kit.Tx, p int64) error { return ask(projection.At(p, kit.ErrOnPurpose)) },
-				"panic":         func(context.Context, kit.Tx, int64) error { panic(ask(kit.ErrOnPurpose)) },
+				"returned": func(context.Context, kit.Tx, int64) error { return ask(kit.ErrOnPurpose) },
+				"inside of At": func(_ context.Context, _ kit.Tx, p int64) error {
+					return projection.At(p, ask(kit.ErrOnPurpose))
+				},
+				"outside of At": func(_ context.Context, _ kit.Tx, p int64) error {
+					return ask(projection.At(p, kit.ErrOnPurpose))
+				},
+				"panic": func(context.Context, kit.Tx, int64) error { panic(ask(kit.ErrOnPurpose)) },
 				"of an SQL error": func(ctx context.Context, tx kit.Tx, _ int64) error {
 					return ask(fmt.Errorf("%w: %w", kit.ErrOnPurpose, b.Kind.Faults["SQL error"].Fail(ctx, tx)))
 				},
@@ -273,20 +290,25 @@ func TestHandlerRequestsTheActionForItsEvent(t *testing.T) {
 				requests[name] = asked{want, calls}
 				// Every setting asks for another action, and the calls show a second attempt.
 				p := millrace.Projection{Name: name, Retry: kit.Soon(5), OnFailure: projection.ActionStop,
-					FailureHandler: func(context.Context, projection.Failure) projection.Action { return projection.ActionStop }}
+					FailureHandler: func(context.Context, projection.Failure) projection.Action {
+						return projection.ActionStop
+					}}
 				switch want {
 				case projection.ActionStop:
 					p.OnFailure = projection.ActionPark
-					p.FailureHandler = func(context.Context, projection.Failure) projection.Action { return projection.ActionPark }
+					p.FailureHandler = func(context.Context, projection.Failure) projection.Action {
+						return projection.ActionPark
+					}
 				case projection.ActionRetry:
 					p.Retry = kit.Soon(0)
 				}
-				p.Handler = b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, position int64) error {
-					if batch == 1 && calls.Add(1) == 5 {
-						return nil // only an event that is retried reaches this line
-					}
-					return fail(ctx, tx, position)
-				}))
+				p.Handler = b.Store.Batch(kit.FailsAt(name, kit.Only(poison),
+					func(ctx context.Context, tx kit.Tx, batch int, position int64) error {
+						if batch == 1 && calls.Add(1) == 5 {
+							return nil // only an event that is retried reaches this line
+						}
+						return fail(ctx, tx, position)
+					}))
 				projections = append(projections, p)
 			}
 		}
@@ -309,8 +331,10 @@ func TestHandlerRequestsTheActionForItsEvent(t *testing.T) {
 				calls = 5
 				b.Verify(name)
 			}
-			if n := request.calls.Load(); n != calls || len(letters) != parked || s.Skipped != skipped || (s.State == admin.StateFailed) != (err != nil) {
-				t.Errorf("%s: %d calls for the event alone, want %d; dead letters %v, status %+v", name, n, calls, letters, s)
+			if n := request.calls.Load(); n != calls || len(letters) != parked || s.Skipped != skipped ||
+				(s.State == admin.StateFailed) != (err != nil) {
+				t.Errorf("%s: %d calls for the event alone, want %d; dead letters %v, status %+v", name, n, calls,
+					letters, s)
 			}
 		}
 	})
@@ -334,7 +358,8 @@ func TestFailureHandlerGetsEachFailureAndItsAnswerCounts(t *testing.T) {
 				}
 				return projection.ActionSkip
 			},
-			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(poison), func(context.Context, kit.Tx, int, int64) error { panic(kit.ErrOnPurpose) })),
+			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(poison),
+				func(context.Context, kit.Tx, int, int64) error { panic(kit.ErrOnPurpose) })),
 		})
 		b.Verify("p", poison)
 		if s := b.Status(rt, "p"); s.Skipped != 1 || s.Parked != 0 {
@@ -345,9 +370,12 @@ func TestFailureHandlerGetsEachFailureAndItsAnswerCounts(t *testing.T) {
 		}
 		for i, f := range failures {
 			e := f.Event
-			if e.Position != poison || e.Stream != "a" || e.Version != 8 || e.Type != "counted" || string(e.Body) != `{"i": 7}` || f.Attempt != i+1 ||
-				f.Projection != (projection.ID{Tenant: projection.DefaultTenant, Name: "p"}) || !errors.Is(f.Err, kit.ErrOnPurpose) ||
-				!strings.Contains(f.Stack, "poison_test.go") || f.FirstFailedAt.IsZero() || !f.FirstFailedAt.Equal(failures[0].FirstFailedAt) {
+			if e.Position != poison || e.Stream != "a" || e.Version != 8 || e.Type != "counted" ||
+				string(e.Body) != `{"i": 7}` || f.Attempt != i+1 ||
+				f.Projection != (projection.ID{Tenant: projection.DefaultTenant, Name: "p"}) ||
+				!errors.Is(f.Err, kit.ErrOnPurpose) ||
+				!strings.Contains(f.Stack, "poison_test.go") || f.FirstFailedAt.IsZero() ||
+				!f.FirstFailedAt.Equal(failures[0].FirstFailedAt) {
 				t.Errorf("failure %d: %+v", i+1, f)
 			}
 		}
@@ -359,8 +387,10 @@ func TestFailureHandlerThatPanicsLeavesTheDecisionToRetryAndOnFailure(t *testing
 		poison := b.Append("a", 20).Positions[7]
 		log, logs := kit.Logs()
 		p := millrace.Projection{Name: "p", Retry: kit.Soon(1), OnFailure: projection.ActionSkip,
-			FailureHandler: func(context.Context, projection.Failure) projection.Action { panic("a decision on purpose") },
-			Handler:        b.Store.Batch(kit.FailsAt("p", kit.Only(poison), kit.Fails)),
+			FailureHandler: func(context.Context, projection.Failure) projection.Action {
+				panic("a decision on purpose")
+			},
+			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(poison), kit.Fails)),
 		}
 		rt := b.Runtime(millrace.Config{Logger: log}, p)
 		b.RunUntilIdle(rt)
@@ -387,11 +417,26 @@ func TestProjectionStopsIfNearlyAllItsEventsFail(t *testing.T) {
 		}
 		later := func(p int64) bool { return p > 100 }
 		projections := []millrace.Projection{
-			{Name: "parks", OnFailure: projection.ActionPark, Handler: b.Store.Batch(kit.FailsAt("parks", kit.Any, fail))},
-			{Name: "skips", OnFailure: projection.ActionSkip, Handler: b.Store.Batch(kit.FailsAt("skips", kit.Any, fail))},
-			{Name: "later", OnFailure: projection.ActionPark, Handler: b.Store.Batch(kit.FailsAt("later", later, fail))},
-			{Name: "strict", OnFailure: projection.ActionPark, MaxFailureShare: 0.2, Handler: b.Store.Batch(kit.FailsAt("strict", later, fail))},
-			{Name: "off", OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit, Handler: b.Store.Batch(kit.FailsAt("off", kit.Any, fail))},
+			{
+				Name: "parks", OnFailure: projection.ActionPark,
+				Handler: b.Store.Batch(kit.FailsAt("parks", kit.Any, fail)),
+			},
+			{
+				Name: "skips", OnFailure: projection.ActionSkip,
+				Handler: b.Store.Batch(kit.FailsAt("skips", kit.Any, fail)),
+			},
+			{
+				Name: "later", OnFailure: projection.ActionPark,
+				Handler: b.Store.Batch(kit.FailsAt("later", later, fail)),
+			},
+			{
+				Name: "strict", OnFailure: projection.ActionPark, MaxFailureShare: 0.2,
+				Handler: b.Store.Batch(kit.FailsAt("strict", later, fail)),
+			},
+			{
+				Name: "off", OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit,
+				Handler: b.Store.Batch(kit.FailsAt("off", kit.Any, fail)),
+			},
 		}
 		for i := range projections {
 			projections[i].Retry = kit.Soon(0)
@@ -402,10 +447,13 @@ func TestProjectionStopsIfNearlyAllItsEventsFail(t *testing.T) {
 			says string
 		}{
 			"parks": {19, "20 of the last 20 events failed"}, "skips": {19, "20 of the last 20 events failed"},
-			"later": {50, "51 of the last 100 events failed"}, "strict": {20, "21 of the last 100 events failed"}, "off": {200, ""},
+			"later": {50, "51 of the last 100 events failed"}, "strict": {20, "21 of the last 100 events failed"},
+			"off": {200, ""},
 		} {
 			err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: name}, last)
-			if (err != nil) != (want.says != "") || err != nil && (!strings.Contains(err.Error(), want.says) || !strings.Contains(err.Error(), "on purpose")) {
+			if (err != nil) != (want.says != "") ||
+				err != nil && (!strings.Contains(err.Error(), want.says) ||
+					!strings.Contains(err.Error(), "on purpose")) {
 				t.Errorf("%s: waiting for it: %v", name, err)
 			}
 			s := b.Status(rt, name)
@@ -415,7 +463,8 @@ func TestProjectionStopsIfNearlyAllItsEventsFail(t *testing.T) {
 		}
 		// After a resume it counts from zero, and nothing was lost.
 		b.Resume(rt, "parks")
-		b.Eventually("it stopped again", func() bool { s := b.Status(rt, "parks"); return s.Parked == 38 && s.State == admin.StateFailed })
+		b.Eventually("it stopped again",
+			func() bool { s := b.Status(rt, "parks"); return s.Parked == 38 && s.State == admin.StateFailed })
 		mended.Store(true)
 		b.Resume(rt, "parks")
 		b.Reaches(rt, "parks", last)
@@ -437,20 +486,22 @@ func TestOutagesAreRetriedWithoutCounting(t *testing.T) {
 		var projections []millrace.Projection
 		for name, fail := range kind.Outages {
 			var calls atomic.Int64
-			projections = append(projections, millrace.Projection{Name: name, Retry: kit.Soon(0), MaxEvents: 5, OnFailure: projection.ActionStop,
+			projections = append(projections, millrace.Projection{Name: name,
+				Retry: kit.Soon(0), MaxEvents: 5, OnFailure: projection.ActionStop,
 				FailureHandler: func(context.Context, projection.Failure) projection.Action {
 					t.Errorf("%s: FailureHandler was asked", name)
 					return projection.ActionStop
 				},
-				Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-					if calls.Add(1) > 4 {
+				Handler: b.Store.Batch(kit.FailsAt(name, kit.Only(poison),
+					func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+						if calls.Add(1) > 4 {
+							return nil
+						}
+						if err := fail(ctx, tx); err != nil {
+							return projection.Skip(err) // not even the handler is asked
+						}
 						return nil
-					}
-					if err := fail(ctx, tx); err != nil {
-						return projection.Skip(err) // not even the handler is asked
-					}
-					return nil
-				}))})
+					}))})
 		}
 		b.Idle(projections...)
 		for _, p := range projections {
@@ -476,17 +527,22 @@ func TestOutageOfOneEventAloneCountsInTheEnd(t *testing.T) {
 			for _, form := range []string{"batch", "each", "deliver"} {
 				name, alone := outage+", "+form, new(atomic.Int64)
 				calls[name] = alone
-				handler := kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
-					if batch == 1 {
-						alone.Add(1)
-					}
-					return b.Kind.Outages[outage](ctx, tx)
-				})
-				projections = append(projections, millrace.Projection{Name: name, MaxEvents: 16, OnFailure: projection.ActionPark, Retry: kit.Soon(1),
+				handler := kit.FailsAt(name, kit.Only(poison),
+					func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
+						if batch == 1 {
+							alone.Add(1)
+						}
+						return b.Kind.Outages[outage](ctx, tx)
+					})
+				projections = append(projections, millrace.Projection{Name: name,
+					MaxEvents: 16, OnFailure: projection.ActionPark, Retry: kit.Soon(1),
 					Handler: kit.Limited(map[string]millrace.Handler{
 						"batch": b.Store.Batch(handler), "each": b.Store.Each(kit.OneByOne(handler)),
 						"deliver": millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
-							return b.Store.InTx(ctx, func(ctx context.Context, tx kit.Tx) error { return handler(ctx, tx, []event.Envelope{e.Envelope}) })
+							return b.Store.InTx(ctx,
+								func(ctx context.Context, tx kit.Tx) error {
+									return handler(ctx, tx, []event.Envelope{e.Envelope})
+								})
 						})}[form], soon)})
 			}
 		}
@@ -494,7 +550,8 @@ func TestOutageOfOneEventAloneCountsInTheEnd(t *testing.T) {
 		b.RunUntilIdle(b.Runtime(millrace.Config{Logger: log}, projections...))
 		for _, p := range projections {
 			b.Verify(p.Name, poison)
-			if letters := b.DeadLettersOf(p.Name); len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 2 {
+			if letters := b.DeadLettersOf(p.Name); len(letters) != 1 || letters[0].Position != poison ||
+				letters[0].Attempts != 2 {
 				t.Errorf("%s: parked %+v", p.Name, letters)
 			}
 			// Three faults are not counted, two are.

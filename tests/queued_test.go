@@ -30,7 +30,8 @@ func recordQueued(name string) kit.QueueEventFunc {
 	}
 }
 
-// Nodes end and leases move while events come, and each event is applied once and in order, also with asynchronous commits.
+// Nodes end and leases move while events come, and each event is applied once and in order, also with asynchronous
+// commits.
 func TestQueuedProjectionsApplyEachEventOnceWhileNodesComeAndGo(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		projections := []millrace.Projection{
@@ -52,8 +53,8 @@ func TestQueuedProjectionsApplyEachEventOnceWhileNodesComeAndGo(t *testing.T) {
 			for _, name := range names[:4] {
 				b.Reaches(rt, name, b.Head())
 			}
-			// Small batches fall behind while events come, since each of them waits for batches of the others. With more rounds of that, the
-			// test would take many times as long.
+			// Small batches fall behind while events come, since each of them waits for batches of the others. With
+			// more rounds of that, the test would take many times as long.
 			b.Reaches(rt, "small", stop())
 		}
 		b.Applied(rt, b.Head(), names...)
@@ -96,11 +97,15 @@ func TestQueuedBatchOfALostLeaseWritesNothing(t *testing.T) {
 func TestOthersWriteWhileAQueuedHandlerRuns(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		h := b.Hold(2)
-		b.Must(h.ApplyWithin(b.Ctx, b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
-			b.Append("s", 1)
-			b.Must(b.Again().InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error { return tx.Record(ctx, "other", events...) }))
-			return kit.RecordQueued("p")(ctx, q, events)
-		}), engine.ApplyOptions{}))
+		b.Must(h.ApplyWithin(b.Ctx,
+			b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
+				b.Append("s", 1)
+				b.Must(b.Again().InTx(b.Ctx, func(ctx context.Context,
+					tx kit.Tx) error {
+					return tx.Record(ctx, "other", events...)
+				}))
+				return kit.RecordQueued("p")(ctx, q, events)
+			}), engine.ApplyOptions{}))
 		h.HasApplied(2)
 		if other := b.Positions("other"); len(other) != 2 {
 			t.Errorf("another transaction wrote %v", other)
@@ -114,16 +119,19 @@ func TestQueuedHandlerThatDoesNotEndInTime(t *testing.T) {
 		h := b.Hold(1)
 		release, ended := make(chan struct{}), make(chan struct{})
 		soon := engine.ApplyOptions{Timeout: 100 * time.Millisecond}
-		late := h.MustBe(h.ApplyWithin(b.Ctx, b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
-			<-ctx.Done()
-			return errors.Join(kit.RecordQueued("p")(ctx, q, events), context.Cause(ctx))
-		}), soon), engine.HandlerFault)
-		hangs := h.MustBe(h.ApplyWithin(b.Ctx, b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
-			defer close(ended)
-			<-release
-			return kit.RecordQueued("p")(ctx, q, events)
-		}), soon), engine.HandlerFault)
-		if !errors.Is(late, projection.ErrTimeout) || !errors.Is(hangs, projection.ErrAbandoned) || h.Port.Abandoned() != 1 {
+		late := h.MustBe(h.ApplyWithin(b.Ctx,
+			b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
+				<-ctx.Done()
+				return errors.Join(kit.RecordQueued("p")(ctx, q, events), context.Cause(ctx))
+			}), soon), engine.HandlerFault)
+		hangs := h.MustBe(h.ApplyWithin(b.Ctx,
+			b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
+				defer close(ended)
+				<-release
+				return kit.RecordQueued("p")(ctx, q, events)
+			}), soon), engine.HandlerFault)
+		if !errors.Is(late, projection.ErrTimeout) || !errors.Is(hangs, projection.ErrAbandoned) ||
+			h.Port.Abandoned() != 1 {
 			t.Errorf("%v; %v; %d abandoned", late, hangs, h.Port.Abandoned())
 		}
 		h.Untouched()
@@ -133,10 +141,11 @@ func TestQueuedHandlerThatDoesNotEndInTime(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}), engine.ApplyOptions{}), engine.Infrastructure)
-		b.Must(h.ApplyWithin(b.Ctx, b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
-			<-ctx.Done() // it finishes late, and has done its work
-			return kit.RecordQueued("p")(ctx, q, events)
-		}), soon))
+		b.Must(h.ApplyWithin(b.Ctx,
+			b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
+				<-ctx.Done() // it finishes late, and has done its work
+				return kit.RecordQueued("p")(ctx, q, events)
+			}), soon))
 		close(release)
 		<-ended
 		h.HasApplied(1)
@@ -251,22 +260,25 @@ func TestQueuedVersionIsSwappedIn(t *testing.T) {
 	})
 }
 
-// A Route of handlers that queue queues. In a mixed one, the statements of those that queue are executed in order with the others.
+// A Route of handlers that queue queues. In a mixed one, the statements of those that queue are executed in order with
+// the others.
 func TestRouteOfQueuedAndOtherHandlers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		for i := range 20 {
-			b.MustAppend(b.Store, fmt.Sprint("s", i%3), event.Any, event.Event{Type: "counted"}, event.Event{Type: "noted"}, event.Event{Type: "noted"})
+			b.MustAppend(b.Store, fmt.Sprint("s", i%3), event.Any, event.Event{Type: "counted"},
+				event.Event{Type: "noted"}, event.Event{Type: "noted"})
 		}
 		poison := b.Head() - 1
-		rt := b.Idle(millrace.Projection{Name: "mixed", OnFailure: projection.ActionPark, Retry: kit.Soon(1), Handler: b.Store.Mixed(
-			func(ctx context.Context, tx kit.Tx, e event.Envelope) error { return tx.Record(ctx, "mixed", e) },
-			func(_ context.Context, q kit.Queue, e event.Envelope) error {
-				own := q.At(e)
-				if own.Record("mixed", e); e.Position == poison {
-					kit.QueueFails(own)
-				}
-				return nil
-			})})
+		rt := b.Idle(millrace.Projection{Name: "mixed", OnFailure: projection.ActionPark, Retry: kit.Soon(1),
+			Handler: b.Store.Mixed(
+				func(ctx context.Context, tx kit.Tx, e event.Envelope) error { return tx.Record(ctx, "mixed", e) },
+				func(_ context.Context, q kit.Queue, e event.Envelope) error {
+					own := q.At(e)
+					if own.Record("mixed", e); e.Position == poison {
+						kit.QueueFails(own)
+					}
+					return nil
+				})})
 		b.Verify("mixed", poison)
 		b.MustPark("mixed", poison, 2)
 		if s := b.Status(rt, "mixed"); s.Parked != 1 {
@@ -300,11 +312,15 @@ func TestMiddlewareRunsAroundQueuedHandlers(t *testing.T) {
 		rt := b.Runtime(millrace.Config{Middleware: []millrace.Middleware{j.named("m ")}},
 			millrace.Projection{Name: "each", Handler: b.Store.QueuedEach(queues("each"))},
 			millrace.Projection{Name: "typed", Handler: b.Store.QueuedCounted(queues("typed"))},
-			millrace.Projection{Name: "skipped", Middleware: []millrace.Middleware{skips}, Handler: b.Store.QueuedEach(recordQueued("skipped"))},
-			millrace.Projection{Name: "batch", Handler: b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
-				handled(ctx, events...)
-				return kit.RecordQueued("batch")(ctx, q, events)
-			})})
+			millrace.Projection{
+				Name: "skipped", Middleware: []millrace.Middleware{skips},
+				Handler: b.Store.QueuedEach(recordQueued("skipped")),
+			},
+			millrace.Projection{Name: "batch",
+				Handler: b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
+					handled(ctx, events...)
+					return kit.RecordQueued("batch")(ctx, q, events)
+				})})
 		b.RunUntilIdle(rt)
 		one := []string{"m  [1]", "m > [1]", "m  [2]", "m > [2]"}
 		for name, want := range map[string][]string{"each": one, "typed": one, "batch": {"m  [1 2]", "m > [1 2]"}} {
@@ -326,7 +342,9 @@ func TestQueuedHandlerThatReadsIsRefused(t *testing.T) {
 		h := b.Hold(1)
 		reads := map[string]func(ctx context.Context) error{
 			"a stream": func(ctx context.Context) error { return firstError(b.Store.ReadStream(ctx, "s", 1)) },
-			"all":      func(ctx context.Context) error { return firstError(b.Store.ReadAll(ctx, event.ReadOptions{})) },
+			"all": func(ctx context.Context) error {
+				return firstError(b.Store.ReadAll(ctx, event.ReadOptions{}))
+			},
 			"what a stream is": func(ctx context.Context) error {
 				_, err := b.Store.Stream(ctx, "s")
 				return err
@@ -334,9 +352,10 @@ func TestQueuedHandlerThatReadsIsRefused(t *testing.T) {
 		}
 		for name, read := range reads {
 			t.Run(name, func(t *testing.T) {
-				err := h.ApplyWithin(b.Ctx, b.Store.Queued(func(ctx context.Context, _ kit.Queue, _ []event.Envelope) error {
-					return read(ctx)
-				}), engine.ApplyOptions{})
+				err := h.ApplyWithin(b.Ctx,
+					b.Store.Queued(func(ctx context.Context, _ kit.Queue, _ []event.Envelope) error {
+						return read(ctx)
+					}), engine.ApplyOptions{})
 				if h.MustBe(err, engine.Configuration); !errors.Is(err, projection.ErrQueuedRead) {
 					t.Error(err)
 				}
@@ -368,7 +387,8 @@ func TestQueuedHandlerThatAppendsIsRefused(t *testing.T) {
 			_, err := b.Store.Append(ctx, "s", event.Any, event.Event{Type: "counted"})
 			return err
 		}), engine.ApplyOptions{})
-		if h.MustBe(err, engine.Configuration); !errors.Is(err, projection.ErrWithinTx) || !strings.Contains(err.Error(), "AppendTx") {
+		if h.MustBe(err, engine.Configuration); !errors.Is(err, projection.ErrWithinTx) ||
+			!strings.Contains(err.Error(), "AppendTx") {
 			t.Error(err)
 		}
 		h.Untouched()

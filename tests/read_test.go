@@ -36,22 +36,41 @@ func TestReadOptionsSelectEvents(t *testing.T) {
 			opts event.ReadOptions
 			want func(e event.Envelope) bool
 		}{
-			"all":              {event.ReadOptions{}, func(event.Envelope) bool { return true }},
-			"after":            {event.ReadOptions{After: 700}, func(e event.Envelope) bool { return e.Position > 700 }},
+			"all": {event.ReadOptions{}, func(event.Envelope) bool { return true }},
+			"after": {
+				event.ReadOptions{After: 700}, func(e event.Envelope) bool { return e.Position > 700 },
+			},
 			"before the start": {event.ReadOptions{After: -1}, func(event.Envelope) bool { return true }},
 			"after the end":    {event.ReadOptions{After: 2000}, func(event.Envelope) bool { return false }},
 			"far after it":     {event.ReadOptions{After: 1 << 62}, func(event.Envelope) bool { return false }},
-			"type":             {event.ReadOptions{Types: []string{`B"\,{}`}}, func(e event.Envelope) bool { return e.Type == `B"\,{}` }},
-			"types, after":     {event.ReadOptions{After: 9, Types: []string{"A", "C", "?"}}, func(e event.Envelope) bool { return e.Position > 9 && e.Type != `B"\,{}` }},
-			"unknown type":     {event.ReadOptions{Types: []string{"?"}}, func(event.Envelope) bool { return false }},
-			"stream":           {event.ReadOptions{Stream: "y"}, func(e event.Envelope) bool { return e.Stream == "y" }},
-			"stream, after":    {event.ReadOptions{Stream: "y", After: 1000}, func(e event.Envelope) bool { return e.Stream == "y" && e.Position > 1000 }},
-			"stream, types":    {event.ReadOptions{Stream: "z", Types: []string{"A"}}, func(e event.Envelope) bool { return e.Stream == "z" && e.Type == "A" }},
-			"everything given": {event.ReadOptions{Stream: "z", Types: []string{"A", "C"}, After: 55}, func(e event.Envelope) bool { return e.Stream == "z" && e.Position > 55 && e.Type != `B"\,{}` }},
-			"unknown stream":   {event.ReadOptions{Stream: "?"}, func(event.Envelope) bool { return false }},
+			"type": {
+				event.ReadOptions{Types: []string{`B"\,{}`}}, func(e event.Envelope) bool { return e.Type == `B"\,{}` },
+			},
+			"types, after": {
+				event.ReadOptions{After: 9, Types: []string{"A", "C", "?"}},
+				func(e event.Envelope) bool { return e.Position > 9 && e.Type != `B"\,{}` },
+			},
+			"unknown type": {event.ReadOptions{Types: []string{"?"}}, func(event.Envelope) bool { return false }},
+			"stream": {
+				event.ReadOptions{Stream: "y"}, func(e event.Envelope) bool { return e.Stream == "y" },
+			},
+			"stream, after": {
+				event.ReadOptions{Stream: "y", After: 1000},
+				func(e event.Envelope) bool { return e.Stream == "y" && e.Position > 1000 },
+			},
+			"stream, types": {
+				event.ReadOptions{Stream: "z", Types: []string{"A"}},
+				func(e event.Envelope) bool { return e.Stream == "z" && e.Type == "A" },
+			},
+			"everything given": {
+				event.ReadOptions{Stream: "z", Types: []string{"A", "C"}, After: 55},
+				func(e event.Envelope) bool { return e.Stream == "z" && e.Position > 55 && e.Type != `B"\,{}` },
+			},
+			"unknown stream": {event.ReadOptions{Stream: "?"}, func(event.Envelope) bool { return false }},
 		} {
 			want := slices.DeleteFunc(slices.Clone(all), func(e event.Envelope) bool { return !c.want(e) })
-			if got := b.Collect(b.Store.ReadAll(b.Ctx, c.opts)); !slices.Equal(kit.PositionsOf(got), kit.PositionsOf(want)) {
+			if got := b.Collect(b.Store.ReadAll(b.Ctx, c.opts)); !slices.Equal(kit.PositionsOf(got),
+				kit.PositionsOf(want)) {
 				t.Errorf("%s: %d events, want %d", name, len(got), len(want))
 			}
 		}

@@ -36,8 +36,8 @@ func rebuildingVictim(b *kit.Bundle, last kit.Step) {
 	<-b.Ctx.Done()
 }
 
-// A process that is killed at any step of a rebuild leaves it to the next one. The projection stands still no longer than the
-// rebuild lasts, and each event is applied once.
+// A process that is killed at any step of a rebuild leaves it to the next one. The projection stands still no longer
+// than the rebuild lasts, and each event is applied once.
 func TestRebuildSurvivesTheEndOfItsProcess(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		for step := range maps.Keys(rebuildSteps) {
@@ -84,7 +84,8 @@ func TestHookThatEndsItsProcess(t *testing.T) {
 			return nil
 		})
 		rt := b.Running(kit.Quick, deadly)
-		if err := <-ended; err == nil || err.Error() != "rebuild default/p: 5 runs of its hook ended with their nodes or connections" {
+		if err := <-ended; err == nil ||
+			err.Error() != "rebuild default/p: 5 runs of its hook ended with their nodes or connections" {
 			t.Errorf("the rebuild returned %v", err)
 		}
 		b.Append("s", 1)
@@ -105,7 +106,8 @@ func unendable(s kit.Store) kit.Store {
 	})
 }
 
-// The failure of an operation names the fault that each run of its hook met, also if the outage kept it from being recorded at first.
+// The failure of an operation names the fault that each run of its hook met, also if the outage kept it from being
+// recorded at first.
 func TestHookThatMeetsAnOutageInEachRun(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
@@ -120,7 +122,8 @@ func TestHookThatMeetsAnOutageInEachRun(t *testing.T) {
 		rt := b.Running(config, full)
 		b.Reaches(rt, "p", 5)
 		err := rt.Rebuild(b.Ctx, p, admin.ResetOptions{})
-		if err == nil || !strings.Contains(err.Error(), "5 runs of its hook") || !strings.Contains(err.Error(), last.Load().(string)) {
+		if err == nil || !strings.Contains(err.Error(), "5 runs of its hook") ||
+			!strings.Contains(err.Error(), last.Load().(string)) {
 			t.Errorf("the rebuild returned %v", err)
 		}
 	})
@@ -134,7 +137,8 @@ func TestRebuildIsTakenOver(t *testing.T) {
 			rt := b.Another(kit.Quick, b.Rebuildable("p"), b.Recorders("q")[0])
 			victim := b.VictimOf(step)
 			b.Must(victim.Start())
-			b.Eventually("both nodes are there", func() bool { nodes := b.Summary(rt).Nodes; return len(nodes) > 0 && nodes[len(nodes)-1].Alive })
+			b.Eventually("both nodes are there",
+				func() bool { nodes := b.Summary(rt).Nodes; return len(nodes) > 0 && nodes[len(nodes)-1].Alive })
 			stop := b.Start(rt)
 			b.Reaches(rt, "q", b.Head())
 			ctx, cancel := context.WithTimeout(b.Ctx, time.Minute)

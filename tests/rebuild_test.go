@@ -49,7 +49,9 @@ func TestRebuildFromAnotherProcess(t *testing.T) {
 // The hook's error, and its panic, end the rebuild without effect, and the projection continues.
 func TestRebuildWhoseHookFails(t *testing.T) {
 	fail := map[string]kit.HookFunc{
-		"on purpose": func(ctx context.Context, tx kit.Tx) error { return errors.Join(tx.Erase(ctx, "p"), kit.ErrOnPurpose) },
+		"on purpose": func(ctx context.Context, tx kit.Tx) error {
+			return errors.Join(tx.Erase(ctx, "p"), kit.ErrOnPurpose)
+		},
 		"panic": func(ctx context.Context, tx kit.Tx) error {
 			_ = tx.Erase(ctx, "p")
 			panic("panic")
@@ -90,7 +92,8 @@ func TestRebuildWithoutHook(t *testing.T) {
 		for name, rebuild := range map[string]func(context.Context, millrace.ProjectionID, admin.ResetOptions) error{
 			"known at once": rt.Rebuild, "known to the node": a.Rebuild,
 		} {
-			if err := rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrNoHook) || !strings.Contains(err.Error(), "Projection.Reset") {
+			if err := rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrNoHook) ||
+				!strings.Contains(err.Error(), "Projection.Reset") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -98,8 +101,8 @@ func TestRebuildWithoutHook(t *testing.T) {
 	})
 }
 
-// While no node knows the projection, the rebuild is pending: a second one is refused, it can be cancelled, and a node that
-// starts later carries it out.
+// While no node knows the projection, the rebuild is pending: a second one is refused, it can be cancelled, and a node
+// that starts later carries it out.
 func TestPendingRebuild(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
@@ -122,7 +125,8 @@ func TestPendingRebuild(t *testing.T) {
 			}
 		}
 		pending()
-		if err := a.Rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrOperationOpen) || !strings.Contains(err.Error(), "operation 1 (rebuild)") {
+		if err := a.Rebuild(b.Ctx, p, admin.ResetOptions{}); !errors.Is(err, projection.ErrOperationOpen) ||
+			!strings.Contains(err.Error(), "operation 1 (rebuild)") {
 			t.Errorf("a second rebuild returned %v", err)
 		}
 		b.Must(a.CancelOperation(b.Ctx, p))
@@ -139,7 +143,8 @@ func TestPendingRebuild(t *testing.T) {
 			return tx.Erase(ctx, "p")
 		})
 		rt := b.Running(kit.Quick, rebuilt)
-		if err := <-waited; err != nil && !errors.Is(err, projection.ErrOperationNotFound) { // it may have ended before the wait
+		// it may have ended before the wait
+		if err := <-waited; err != nil && !errors.Is(err, projection.ErrOperationNotFound) {
 			t.Error(err)
 		}
 		b.Eventually("the rebuild is carried out", func() bool { return resets.Load() == 1 })
@@ -170,7 +175,8 @@ func TestHookIsGuardedLikeAHandler(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		p := b.Rebuildable("p")
 		p.Reset = b.Store.Hook(func(ctx context.Context, tx kit.Tx) error {
-			if id, ok := millrace.ProjectionFrom(ctx); !ok || id != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "p"}) {
+			if id, ok := millrace.ProjectionFrom(ctx); !ok ||
+				id != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "p"}) {
 				return fmt.Errorf("the context names %v", id)
 			}
 			_ = tx.Erase(ctx, "p")
@@ -179,7 +185,8 @@ func TestHookIsGuardedLikeAHandler(t *testing.T) {
 		b.Append("s", 5)
 		rt := b.Running(kit.Quick, p)
 		b.Reaches(rt, "p", 5)
-		if err := rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{}); err == nil || !strings.Contains(err.Error(), "commit refused") {
+		if err := rt.Rebuild(b.Ctx, millrace.ProjectionID{Name: "p"}, admin.ResetOptions{}); err == nil ||
+			!strings.Contains(err.Error(), "commit refused") {
 			t.Errorf("the rebuild returned %v", err)
 		}
 		b.Verify("p")
@@ -215,7 +222,8 @@ func TestStatusOfARebuild(t *testing.T) {
 		go func() { ended <- rt.Rebuild(b.Ctx, p, admin.ResetOptions{}) }()
 		b.Eventually("the hook runs", hooked.Load)
 		s := b.Status(rt, "p")
-		if o := s.Operation; s.State != admin.StatePaused || s.Reason != "held by operation 1 (rebuild)" || o == nil || o.Number != 1 || o.Kind != "rebuild" ||
+		if o := s.Operation; s.State != admin.StatePaused || s.Reason != "held by operation 1 (rebuild)" || o == nil ||
+			o.Number != 1 || o.Kind != "rebuild" ||
 			o.Node != b.StatusOf(rt).Node || o.RequestedAt.IsZero() || o.StartedAt.Before(o.RequestedAt) || !o.Holds {
 			t.Errorf("while the hook runs: %+v, operation %+v", s, s.Operation)
 		}
@@ -225,7 +233,8 @@ func TestStatusOfARebuild(t *testing.T) {
 			turn <- true
 		}
 		b.Eventually("half is done", func() bool { s = b.Status(rt, "p"); return s.Position == 10 })
-		if r := s.Rebuild; r == nil || r.From != 0 || r.To != 20 || r.Done != 0.5 || r.Since.IsZero() || r.Left <= 0 || s.Operation != nil {
+		if r := s.Rebuild; r == nil || r.From != 0 || r.To != 20 || r.Done != 0.5 || r.Since.IsZero() || r.Left <= 0 ||
+			s.Operation != nil {
 			t.Errorf("halfway: %+v, %+v", s.Rebuild, s.Operation)
 		}
 		close(turn)

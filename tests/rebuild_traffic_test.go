@@ -64,15 +64,16 @@ func TestReadersSeeOldOrNewRows(t *testing.T) {
 	})
 }
 
-// A projection is rebuilt again and again. Meanwhile it is paused and repartitioned, its events are parked, replayed and
-// discarded, rebuilds are cancelled, and nodes start and stop. In the end each event is applied exactly once.
+// A projection is rebuilt again and again. Meanwhile it is paused and repartitioned, its events are parked, replayed
+// and discarded, rebuilds are cancelled, and nodes start and stop. In the end each event is applied exactly once.
 func TestRebuildsAmongEverythingElse(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b, seed := kind.New(t), kit.Seed(t)
 		random := rand.New(rand.NewPCG(seed, 1))
 		var broken atomic.Bool
 		rebuilt := b.Rebuildable("p")
-		rebuilt.MaxEvents, rebuilt.Retry, rebuilt.MaxFailureShare, rebuilt.OnFailure = 10, kit.Soon(0), projection.NoLimit, projection.ActionParkStream
+		rebuilt.MaxEvents, rebuilt.Retry, rebuilt.MaxFailureShare, rebuilt.OnFailure = 10, kit.Soon(0),
+			projection.NoLimit, projection.ActionParkStream
 		poison := func(at int64) bool { return broken.Load() && at%13 == 0 }
 		rebuilt.Handler = b.Store.Batch(kit.FailsAt("p", poison, kit.Fails))
 		nodes := kind.Sharing(2)
@@ -90,7 +91,8 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 		rebuild := func() {
 			background.Go(func() {
 				err := a.Rebuild(b.Ctx, p, admin.ResetOptions{})
-				if rebuilds.Add(1); err != nil && !errors.Is(err, projection.ErrOperationOpen) && !errors.Is(err, projection.ErrOperationCancelled) &&
+				if rebuilds.Add(1); err != nil && !errors.Is(err, projection.ErrOperationOpen) &&
+					!errors.Is(err, projection.ErrOperationCancelled) &&
 					!errors.Is(err, projection.ErrUnknownProjection) {
 					t.Errorf("seed %d: %v", seed, err)
 				}
@@ -103,7 +105,8 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 			case 3:
 				broken.Store(!broken.Load())
 			case 4:
-				if err := a.CancelOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) && !errors.Is(err, projection.ErrUnknownProjection) {
+				if err := a.CancelOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) &&
+					!errors.Is(err, projection.ErrUnknownProjection) {
 					t.Errorf("seed %d: %v", seed, err)
 				}
 			case 5:
@@ -118,7 +121,8 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 					b.Must(a.Resume(b.Ctx, p))
 				}
 			case 7:
-				if err := a.Repartition(b.Ctx, p, 1+random.IntN(4)); err != nil && !errors.Is(err, projection.ErrUnknownProjection) {
+				if err := a.Repartition(b.Ctx, p, 1+random.IntN(4)); err != nil &&
+					!errors.Is(err, projection.ErrUnknownProjection) {
 					t.Errorf("seed %d: %v", seed, err)
 				}
 			case 8:

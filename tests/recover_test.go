@@ -18,19 +18,22 @@ import (
 )
 
 // soonNoticed lets nodes notice a restore soon.
-var soonNoticed = millrace.Config{Store: kit.Quick.Store, LeaseDuration: kit.Quick.LeaseDuration, PollInterval: 50 * time.Millisecond}
+var soonNoticed = millrace.Config{
+	Store: kit.Quick.Store, LeaseDuration: kit.Quick.LeaseDuration, PollInterval: 50 * time.Millisecond,
+}
 
-// allStopped waits until all projections have stopped since the events of the default tenant were restored, and until the store has that
-// they have. A node shows it before.
+// allStopped waits until all projections have stopped since the events of the default tenant were restored, and until
+// the store has that they have. A node shows it before.
 func allStopped(b *kit.Bundle, rt *millrace.Runtime) {
 	b.T.Helper()
 	b.Eventually("all projections have stopped", func() bool {
 		found, err := rt.RestoredTenant(b.Ctx, "", 0)
 		b.Must(err)
 		runs := func(p admin.RestoredProjection) bool { return p.Running }
-		return !slices.ContainsFunc(found.Projections, runs) && !slices.ContainsFunc(b.StatusOf(rt).Projections, func(p admin.ProjectionStatus) bool {
-			return p.State != admin.StateFailed || !strings.HasSuffix(p.Reason, tenancy.ErrRestored.Error())
-		})
+		return !slices.ContainsFunc(found.Projections, runs) &&
+			!slices.ContainsFunc(b.StatusOf(rt).Projections, func(p admin.ProjectionStatus) bool {
+				return p.State != admin.StateFailed || !strings.HasSuffix(p.Reason, tenancy.ErrRestored.Error())
+			})
 	})
 }
 
@@ -43,14 +46,17 @@ func mustRecover(b *kit.Bundle, a *admin.Admin, opts admin.RecoverOptions) admin
 }
 
 func recovered(name string, from, to int64) admin.RecoveredProjection {
-	return admin.RecoveredProjection{ID: millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: name}, From: from, Position: to}
+	return admin.RecoveredProjection{
+		ID: millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: name}, From: from, Position: to,
+	}
 }
 
 // Events are appended between the restore and the recovery. They are applied and delivered, and nothing else is.
 func TestRecoveredProjectionsHandleWhatWasAppendedSinceTheRestore(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		var r kit.Receiver
-		rt := b.Running(soonNoticed, append(b.Recorders("p", "q"), millrace.Projection{Name: "mails", Handler: millrace.DeliverEach(r.Sends(kit.Freely))})...)
+		rt := b.Running(soonNoticed, append(b.Recorders("p", "q"),
+			millrace.Projection{Name: "mails", Handler: millrace.DeliverEach(r.Sends(kit.Freely))})...)
 		b.Append("a", 5)
 		for _, name := range []string{"p", "q", "mails"} {
 			b.Reaches(rt, name, 5)
@@ -109,12 +115,14 @@ func TestRecoveredProjectionsAreRebuilt(t *testing.T) {
 		b.Must(b.Store.Truncate(b.Ctx, 3))
 		allStopped(b, rt)
 		result, err := rt.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Rebuild: []string{"p", "q", "fails"}})
-		if err == nil || !strings.Contains(err.Error(), "rebuild default/fails: ") || !strings.Contains(err.Error(), kit.ErrOnPurpose.Error()) || len(result.Projections) != 3 {
+		if err == nil || !strings.Contains(err.Error(), "rebuild default/fails: ") ||
+			!strings.Contains(err.Error(), kit.ErrOnPurpose.Error()) || len(result.Projections) != 3 {
 			t.Errorf("%+v, %v", result, err)
 		}
 		b.Append("b", 2)
 		b.Applied(rt, 5, "p", "q")
-		if s := b.Status(rt, "fails"); s.State != admin.StateFailed || s.Checkpoint != 3 || !strings.Contains(s.Reason, "not rebuilt yet") {
+		if s := b.Status(rt, "fails"); s.State != admin.StateFailed || s.Checkpoint != 3 ||
+			!strings.Contains(s.Reason, "not rebuilt yet") {
 			t.Errorf("the projection whose rebuild failed: %+v", s)
 		}
 		if at := b.Positions("fails"); !slices.Equal(at, upTo(1, 5)) {
@@ -130,13 +138,15 @@ func TestRecoveryWithoutANodeMayBeRepeated(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		var r kit.Receiver
 		b.Append("a", 5)
-		rt := b.Idle(append(b.Recorders("p"), millrace.Projection{Name: "mails", Handler: millrace.DeliverEach(r.Sends(kit.Freely))})...)
+		rt := b.Idle(append(b.Recorders("p"), millrace.Projection{Name: "mails",
+			Handler: millrace.DeliverEach(r.Sends(kit.Freely))})...)
 		b.Must(rt.PauseTenant(b.Ctx, ""))
 		b.Must(b.Store.Truncate(b.Ctx, 3))
 		b.Append("b", 4) // passes the checkpoints: no node can notice the restore
 		for range 2 {
 			result := mustRecover(b, rt.Admin, admin.RecoverOptions{End: 3, Continue: []string{"p"}})
-			if len(result.Projections) != 2 || result.Projections[0].Position != 3 || result.Projections[1].Position != 3 {
+			if len(result.Projections) != 2 || result.Projections[0].Position != 3 ||
+				result.Projections[1].Position != 3 {
 				t.Errorf("recovered %+v", result)
 			}
 		}
@@ -161,7 +171,10 @@ func TestRecoveryWithoutANodeMayBeRepeated(t *testing.T) {
 func TestRecoveryThatIsRefused(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("a", 5)
-		mails := millrace.Projection{Name: "mails", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error { return nil })}
+		mails := millrace.Projection{
+			Name:    "mails",
+			Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error { return nil }),
+		}
 		rt := b.Running(soonNoticed, append(b.Recorders("p"), mails)...)
 		b.Reaches(rt, "p", 5)
 		b.Reaches(rt, "mails", 5)
@@ -178,19 +191,27 @@ func TestRecoveryThatIsRefused(t *testing.T) {
 			}
 		}
 		// While they run.
-		refused(admin.RecoverOptions{End: 3, Continue: []string{"p"}}, projection.ErrRunning, `recover tenant "default": "mails": `)
+		refused(admin.RecoverOptions{End: 3, Continue: []string{"p"}}, projection.ErrRunning,
+			`recover tenant "default": "mails": `)
 		refused(admin.RecoverOptions{End: 5, Reset: map[string]int64{"p": 5}}, projection.ErrRunning, `"p"`)
-		refused(admin.RecoverOptions{End: 6, Continue: []string{"p"}}, nil, "the end of the restored events, 6, is above the last event, 5")
+		refused(admin.RecoverOptions{End: 6, Continue: []string{"p"}}, nil,
+			"the end of the restored events, 6, is above the last event, 5")
 		b.Must(b.Store.Truncate(b.Ctx, 3))
 		allStopped(b, rt)
 		refused(admin.RecoverOptions{}, nil, `these projections must continue, be reset or be rebuilt too: "p"`)
-		refused(admin.RecoverOptions{Continue: []string{"p"}, Rebuild: []string{"p"}}, nil, "must name each projection at most once")
+		refused(admin.RecoverOptions{Continue: []string{"p"}, Rebuild: []string{"p"}}, nil,
+			"must name each projection at most once")
 		refused(admin.RecoverOptions{Continue: []string{"p", "x"}}, projection.ErrUnknownProjection, `"x"`)
-		refused(admin.RecoverOptions{Reset: map[string]int64{"p": 4}}, nil, `"p": the position must be from 0 to the last restored event, 3: 4`)
-		refused(admin.RecoverOptions{Reset: map[string]int64{"p": -1}}, nil, `"p": the position must be from 0 to the last restored event, 3: -1`)
-		refused(admin.RecoverOptions{Continue: []string{"p"}, Reset: map[string]int64{"mails": 1}}, projection.ErrDelivers, `"mails"`)
-		refused(admin.RecoverOptions{Continue: []string{"p"}, Rebuild: []string{"mails"}}, projection.ErrDelivers, `"mails"`)
-		if _, err := rt.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Rebuild: []string{"p"}}); !errors.Is(err, projection.ErrNoHook) {
+		refused(admin.RecoverOptions{Reset: map[string]int64{"p": 4}}, nil,
+			`"p": the position must be from 0 to the last restored event, 3: 4`)
+		refused(admin.RecoverOptions{Reset: map[string]int64{"p": -1}}, nil,
+			`"p": the position must be from 0 to the last restored event, 3: -1`)
+		refused(admin.RecoverOptions{Continue: []string{"p"}, Reset: map[string]int64{"mails": 1}},
+			projection.ErrDelivers, `"mails"`)
+		refused(admin.RecoverOptions{Continue: []string{"p"}, Rebuild: []string{"mails"}}, projection.ErrDelivers,
+			`"mails"`)
+		if _, err := rt.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Rebuild: []string{"p"}}); !errors.Is(err,
+			projection.ErrNoHook) {
 			t.Errorf("without a hook: %v", err)
 		}
 		if _, err := a.RecoverTenant(b.Ctx, "nobody", admin.RecoverOptions{}); !errors.Is(err, tenancy.ErrUnknown) {
@@ -220,7 +241,8 @@ func TestRecoveryDuringAnOperationIsRefused(t *testing.T) {
 		if err := <-ended; !errors.Is(err, projection.ErrOperationPending) {
 			t.Errorf("without a node: %v", err)
 		}
-		if _, err := a.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Continue: []string{"p"}}); !errors.Is(err, projection.ErrOperationOpen) {
+		if _, err := a.RecoverTenant(b.Ctx, "", admin.RecoverOptions{Continue: []string{"p"}}); !errors.Is(err,
+			projection.ErrOperationOpen) {
 			t.Errorf("during the rebuild: %v", err)
 		}
 		b.Must(rt.ResumeTenant(b.Ctx, ""))
@@ -228,7 +250,8 @@ func TestRecoveryDuringAnOperationIsRefused(t *testing.T) {
 			t.Errorf("before the rebuild: %+v", s)
 		}
 		b.Start(rt)
-		if err := a.WaitOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) { // it may have ended
+		// it may have ended
+		if err := a.WaitOperation(b.Ctx, p); err != nil && !errors.Is(err, projection.ErrOperationNotFound) {
 			t.Error(err)
 		}
 		b.Applied(rt, 3, "p")
@@ -258,7 +281,8 @@ func TestProcessThatOnlyOperatesRecoversATenant(t *testing.T) {
 func TestRecoveryDeletesDeadLettersOfEventsThatAreGone(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		bad := func(at int64) bool { return at == 2 || at == 6 }
-		rt := b.Running(soonNoticed, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.FailsAt("p", bad, kit.Fails)), Retry: kit.Soon(0), MaxFailureShare: -1})
+		rt := b.Running(soonNoticed, millrace.Projection{Name: "p",
+			Handler: b.Store.Batch(kit.FailsAt("p", bad, kit.Fails)), Retry: kit.Soon(0), MaxFailureShare: -1})
 		b.Append("a", 1)
 		b.Append("stays", 2) // 2 and 3
 		b.Append("a", 2)     // 4 and 5
@@ -272,7 +296,8 @@ func TestRecoveryDeletesDeadLettersOfEventsThatAreGone(t *testing.T) {
 		if found, err := rt.RestoredTenant(b.Ctx, "", 0); err != nil || found.Projections[0].Parked != 3 {
 			t.Errorf("found %+v, %v", found, err)
 		}
-		if p := mustRecover(b, rt.Admin, admin.RecoverOptions{Continue: []string{"p"}}).Projections[0]; p.Removed != 3 || p.Position != 4 {
+		if p := mustRecover(b, rt.Admin,
+			admin.RecoverOptions{Continue: []string{"p"}}).Projections[0]; p.Removed != 3 || p.Position != 4 {
 			t.Errorf("recovered %+v", p)
 		}
 		b.Append("gone", 1)  // 5: its stream is not parked any more
@@ -283,7 +308,8 @@ func TestRecoveryDeletesDeadLettersOfEventsThatAreGone(t *testing.T) {
 		for _, l := range b.DeadLettersOf("p") {
 			parked = append(parked, fmt.Sprintf("%d %s %d %v", l.Position, l.Stream, l.Version, l.BlockedByStream))
 		}
-		if want := []string{"2 stays 1 false", "3 stays 2 true", "6 other 1 false", "7 stays 3 true"}; !slices.Equal(parked, want) {
+		if want := []string{"2 stays 1 false", "3 stays 2 true", "6 other 1 false",
+			"7 stays 3 true"}; !slices.Equal(parked, want) {
 			t.Errorf("parked %q, want %q", parked, want)
 		}
 		if s := b.Status(rt, "p"); s.Parked != 4 {
@@ -292,10 +318,12 @@ func TestRecoveryDeletesDeadLettersOfEventsThatAreGone(t *testing.T) {
 	})
 }
 
-// A dead letter that a reset resolved has the position of an event that is gone. If the next event there is parked, it is that event's.
+// A dead letter that a reset resolved has the position of an event that is gone. If the next event there is parked, it
+// is that event's.
 func TestEventAtAReusedPositionIsParkedAsItself(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		rt := b.Running(soonNoticed, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(3), kit.Fails)), Retry: kit.Soon(0)})
+		rt := b.Running(soonNoticed, millrace.Projection{Name: "p",
+			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(3), kit.Fails)), Retry: kit.Soon(0)})
 		b.Append("a", 2)
 		b.Append("gone", 1)
 		b.Reaches(rt, "p", 3)
@@ -307,7 +335,8 @@ func TestEventAtAReusedPositionIsParkedAsItself(t *testing.T) {
 		_, err := b.Store.Append(b.Ctx, "other", event.Any, event.Event{Type: "noted"})
 		b.Must(err)
 		b.Reaches(rt, "p", 3)
-		if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Stream != "other" || letters[0].Version != 1 || letters[0].Type != "noted" {
+		if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Stream != "other" ||
+			letters[0].Version != 1 || letters[0].Type != "noted" {
 			t.Errorf("parked %+v", letters)
 		}
 	})
@@ -326,7 +355,9 @@ func TestRecoveryOfPartitions(t *testing.T) {
 			return tx.Record(ctx, "p", events...)
 		})
 		of := func(partitions int) millrace.Projection {
-			return millrace.Projection{Name: "p", Handler: h, Partitions: partitions, Retry: kit.Soon(0), OnFailure: projection.ActionStop}
+			return millrace.Projection{
+				Name: "p", Handler: h, Partitions: partitions, Retry: kit.Soon(0), OnFailure: projection.ActionStop,
+			}
 		}
 		rt := b.Runtime(kit.Quick, of(4))
 		stop := b.Start(rt)

@@ -42,7 +42,8 @@ func newAdmin(b *kit.Bundle) *admin.Admin {
 // existing returns the names of the default tenant's projections.
 func existing(b *kit.Bundle) (names []string) {
 	b.T.Helper()
-	status, err := newAdmin(b).Status(b.Ctx, admin.StatusFilter{Tenants: []string{projection.DefaultTenant}, Limit: 10_000})
+	status, err := newAdmin(b).Status(b.Ctx, admin.StatusFilter{Tenants: []string{projection.DefaultTenant},
+		Limit: 10_000})
 	b.Must(err)
 	for _, p := range status.Projections {
 		names = append(names, p.ID.Name)
@@ -131,7 +132,8 @@ func TestRenameTakesEverythingWithIt(t *testing.T) {
 		if letters := b.DeadLettersOf("sums"); len(letters) != 4 {
 			t.Errorf("dead letters: %+v", letters)
 		}
-		if _, err := b.Store.DeadLetters(id("totals")).List(b.Ctx, projection.DeadLetterPage{}); !errors.Is(err, projection.ErrRetired) {
+		if _, err := b.Store.DeadLetters(id("totals")).List(b.Ctx, projection.DeadLetterPage{}); !errors.Is(err,
+			projection.ErrRetired) {
 			t.Errorf("dead letters of the old name: %v", err)
 		}
 		fails = false
@@ -180,7 +182,8 @@ func TestRenameKeepsDeliveryTokens(t *testing.T) {
 func TestBatchInFlightUnderTheOldNameCannotCommit(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		began, goOn := make(chan bool, 100), make(chan bool)
-		shape := millrace.Projection{Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+		shape := millrace.Projection{Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx,
+			events []event.Envelope) error {
 			began <- true
 			<-goOn
 			return tx.Record(ctx, "old", events...)
@@ -210,7 +213,8 @@ func TestOwnerCannotCommitAfterARename(t *testing.T) {
 		b.Must(newAdmin(b).Rename(b.Ctx, id("p"), "q"))
 		h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), engine.LeaseLost)
 		h.Untouched()
-		if moved, err := h.Port.Advance(b.Ctx, []engine.Advance{{Lease: h.Lease, To: 3}}); err != nil || len(moved) != 0 {
+		if moved, err := h.Port.Advance(b.Ctx, []engine.Advance{{Lease: h.Lease, To: 3}}); err != nil ||
+			len(moved) != 0 {
 			t.Errorf("the checkpoint moved: %v, %v", moved, err)
 		}
 		h.Untouched()
@@ -230,7 +234,8 @@ func TestChainsOfRenamesLeadToTheLastName(t *testing.T) {
 				switch unknown := errors.Is(err, projection.ErrUnknownProjection); {
 				case name == step[1] && err != nil, name == step[0] && err == nil:
 					t.Errorf("after %v: %s: %v", step, name, err)
-				case err != nil && !unknown && (!errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), `renamed to "`+step[1]+`"`)):
+				case err != nil && !unknown && (!errors.Is(err, projection.ErrRetired) ||
+					!strings.Contains(err.Error(), `renamed to "`+step[1]+`"`)):
 					t.Errorf("after %v: %s: %v", step, name, err)
 				}
 			}
@@ -246,14 +251,18 @@ func TestRenameMovesAllVersions(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		last := b.Append("s", 3).Positions[2]
 		versions := func(name string) []millrace.Projection {
-			return []millrace.Projection{{Name: name, Handler: b.Store.Batch(kit.Record("first"))}, {Name: name, Version: 2, Handler: b.Store.Batch(kit.Record("second"))}}
+			return []millrace.Projection{
+				{Name: name, Handler: b.Store.Batch(kit.Record("first"))},
+				{Name: name, Version: 2, Handler: b.Store.Batch(kit.Record("second"))},
+			}
 		}
 		b.Idle(versions("totals")...)
 		b.Must(newAdmin(b).Rename(b.Ctx, id("totals"), "sums"))
 		if names := existing(b); !slices.Equal(names, []string{"sums", "sums@2"}) {
 			t.Errorf("%q exist", names)
 		}
-		if err := newAdmin(b).Resume(b.Ctx, id("totals@2")); !errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), `"sums@2"`) {
+		if err := newAdmin(b).Resume(b.Ctx, id("totals@2")); !errors.Is(err, projection.ErrRetired) ||
+			!strings.Contains(err.Error(), `"sums@2"`) {
 			t.Errorf("%v", err)
 		}
 		b.Idle(versions("sums")...)
@@ -269,7 +278,8 @@ func TestRenamesThatAreRefused(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Tenants(2)
 		b.Append("s", 1)
-		b.Idle(append(called(b, millrace.Projection{}, "a", "b"), millrace.Projection{Name: "v", Version: 2, Handler: b.Store.Batch(kit.Nothing)})...)
+		b.Idle(append(called(b, millrace.Projection{}, "a", "b"),
+			millrace.Projection{Name: "v", Version: 2, Handler: b.Store.Batch(kit.Nothing)})...)
 		retire(b, projection.DefaultTenant)
 		before := existing(b)
 		a := newAdmin(b)
@@ -317,7 +327,8 @@ func TestForgottenProjectionLeavesNothingAndDoesNotComeBack(t *testing.T) {
 		stop := b.Start(rt)
 		b.Reaches(rt, "old", 5)
 		a := newAdmin(b)
-		if err := a.Forget(b.Ctx, id("old")); !errors.Is(err, projection.ErrInUse) || !strings.Contains(err.Error(), b.Summary(rt).Node) {
+		if err := a.Forget(b.Ctx, id("old")); !errors.Is(err, projection.ErrInUse) ||
+			!strings.Contains(err.Error(), b.Summary(rt).Node) {
 			t.Errorf("forget what a node registers: %v", err)
 		}
 		stop()
@@ -340,10 +351,12 @@ func TestForgottenProjectionLeavesNothingAndDoesNotComeBack(t *testing.T) {
 		if err := old.WaitFor(b.Ctx, id("old"), 5); !errors.Is(err, projection.ErrRetired) {
 			t.Errorf("%v", err)
 		}
-		if err := a.Forget(b.Ctx, millrace.ProjectionID{Tenant: "tenant0", Name: "none"}); !errors.Is(err, projection.ErrUnknownProjection) {
+		if err := a.Forget(b.Ctx, millrace.ProjectionID{Tenant: "tenant0", Name: "none"}); !errors.Is(err,
+			projection.ErrUnknownProjection) {
 			t.Errorf("%v", err)
 		}
-		if _, err := b.Store.DeadLetters(millrace.ProjectionID{Tenant: "tenant0", Name: "old"}).List(b.Ctx, projection.DeadLetterPage{}); err != nil {
+		if _, err := b.Store.DeadLetters(millrace.ProjectionID{Tenant: "tenant0", Name: "old"}).List(b.Ctx,
+			projection.DeadLetterPage{}); err != nil {
 			t.Errorf("in another tenant: %v", err)
 		}
 	})

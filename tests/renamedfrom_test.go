@@ -18,7 +18,9 @@ import (
 
 // release returns a projection that writes to the read model "model".
 func release(b *kit.Bundle, name, renamedFrom string) millrace.Projection {
-	return millrace.Projection{Name: name, RenamedFrom: renamedFrom, Partitions: 2, Handler: b.Store.Batch(kit.Record("model"))}
+	return millrace.Projection{
+		Name: name, RenamedFrom: renamedFrom, Partitions: 2, Handler: b.Store.Batch(kit.Record("model")),
+	}
 }
 
 // namesByTenant returns the names of the projections of each tenant.
@@ -35,7 +37,8 @@ func namesByTenant(b *kit.Bundle) map[string][]string {
 	return names
 }
 
-// mustHaveApplied checks that the events of streams, whose names differ between tenants, were applied once and in order.
+// mustHaveApplied checks that the events of streams, whose names differ between tenants, were applied once and in
+// order.
 func mustHaveApplied(b *kit.Bundle, versions map[string]int64) {
 	b.T.Helper()
 	var applied []kit.Applied
@@ -63,7 +66,8 @@ func mustHaveApplied(b *kit.Bundle, versions map[string]int64) {
 	}
 }
 
-// A node of the next release starts while the old one serves. The old node serves until it ends, also new tenants of its own.
+// A node of the next release starts while the old one serves. The old node serves until it ends, also new tenants of
+// its own.
 func TestNextReleaseTakesARenamedProjectionOver(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		tenants := b.Tenants(12)
@@ -128,8 +132,8 @@ func TestNextReleaseTakesARenamedProjectionOver(t *testing.T) {
 	})
 }
 
-// Nodes of both releases start at once, before there are any rows, while tenants are created. In each tenant one of them runs
-// the projection.
+// Nodes of both releases start at once, before there are any rows, while tenants are created. In each tenant one of
+// them runs the projection.
 func TestReleasesThatStartTogetherNeverRunBoth(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		versions := make(map[string]int64)
@@ -182,7 +186,8 @@ func TestNextReleaseTakesOverFromADeadNode(t *testing.T) {
 		b.Must(h.Apply(kit.Record("p"), engine.ApplyOptions{}))
 		h.Refresh()
 		b.Append("s", 2)
-		rt := b.Another(kit.Quick, millrace.Projection{Name: "q", RenamedFrom: "p", Handler: b.Store.Batch(kit.Record("p"))})
+		rt := b.Another(kit.Quick, millrace.Projection{Name: "q",
+			RenamedFrom: "p", Handler: b.Store.Batch(kit.Record("p"))})
 		b.Start(rt)
 		if b.Kind.Meets(kit.SeveralNodes) {
 			b.Eventually("it knows the other node", func() bool { return len(b.Summary(rt).Nodes) == 2 })
@@ -242,7 +247,8 @@ func TestReleasesRenameOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// A person renamed the projection, and the release gives it a different name. The release must not begin at the first event.
+// A person renamed the projection, and the release gives it a different name. The release must not begin at the first
+// event.
 func TestReleaseWhoseProjectionWasRenamedElsewhereRunsNothing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 3)
@@ -269,7 +275,8 @@ func TestReleaseWithVersionsRenamesAllOfThem(t *testing.T) {
 		b.Append("s", 3)
 		versions := func(name, from string) (list []millrace.Projection) {
 			for v, model := range []string{"first", "second"} {
-				list = append(list, millrace.Projection{Name: name, Version: v + 1, RenamedFrom: from, Handler: b.Store.Batch(kit.Record(model))})
+				list = append(list, millrace.Projection{Name: name,
+					Version: v + 1, RenamedFrom: from, Handler: b.Store.Batch(kit.Record(model))})
 			}
 			return list
 		}
@@ -286,7 +293,8 @@ func TestReleaseWithVersionsRenamesAllOfThem(t *testing.T) {
 			}
 		}
 		for _, old := range []string{"totals", "totals@2"} {
-			if err := newAdmin(b).Resume(b.Ctx, millrace.ProjectionID{Tenant: "later", Name: old}); !errors.Is(err, projection.ErrRetired) {
+			if err := newAdmin(b).Resume(b.Ctx, millrace.ProjectionID{Tenant: "later", Name: old}); !errors.Is(err,
+				projection.ErrRetired) {
 				t.Errorf("%s of a new tenant: %v", old, err)
 			}
 		}

@@ -22,22 +22,27 @@ func TestObjectMissingForOneEventIsCountedAfterTheTimeout(t *testing.T) {
 		poison := b.Append("a", 30).Positions[12]
 		var first, last atomic.Int64
 		const wait = 700 * time.Millisecond
-		b.Idle(millrace.Projection{Name: "p", MaxEvents: 8, OnFailure: projection.ActionPark, Retry: kit.Soon(1), MissingObjectTimeout: wait,
-			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
-				if batch == 1 {
-					first.CompareAndSwap(0, time.Now().UnixNano())
-					last.Store(time.Now().UnixNano())
-				}
-				return tx.Exec(ctx, "insert into of_another_time values (1)")
-			}))},
-			millrace.Projection{Name: "at once", MaxEvents: 8, OnFailure: projection.ActionPark, Retry: kit.Soon(1), MissingObjectTimeout: projection.None,
-				Handler: b.Store.Batch(kit.FailsAt("at once", kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+		b.Idle(millrace.Projection{Name: "p", MaxEvents: 8, OnFailure: projection.ActionPark, Retry: kit.Soon(1),
+			MissingObjectTimeout: wait,
+			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(poison),
+				func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
+					if batch == 1 {
+						first.CompareAndSwap(0, time.Now().UnixNano())
+						last.Store(time.Now().UnixNano())
+					}
 					return tx.Exec(ctx, "insert into of_another_time values (1)")
-				}))})
+				}))},
+			millrace.Projection{Name: "at once", MaxEvents: 8, OnFailure: projection.ActionPark, Retry: kit.Soon(1),
+				MissingObjectTimeout: projection.None,
+				Handler: b.Store.Batch(kit.FailsAt("at once", kit.Only(poison),
+					func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+						return tx.Exec(ctx, "insert into of_another_time values (1)")
+					}))})
 
 		for _, name := range []string{"p", "at once"} {
 			b.Verify(name, poison)
-			if letters := b.DeadLettersOf(name); len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "of_another_time") {
+			if letters := b.DeadLettersOf(name); len(letters) != 1 || letters[0].Attempts != 2 ||
+				!strings.Contains(letters[0].Error, "of_another_time") {
 				t.Errorf("%s: parked %+v", name, letters)
 			}
 		}
@@ -50,14 +55,16 @@ func TestObjectMissingForOneEventIsCountedAfterTheTimeout(t *testing.T) {
 func TestDeadLettersAreDiscardedWhileAnObjectIsMissing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("a", 2)
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 1, Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-			if e.Position == 1 {
-				return projection.Park(errors.New("no"))
-			}
-			return tx.Exec(ctx, "insert into forgotten values (1)")
-		})})
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+			MaxEvents: 1, Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+				if e.Position == 1 {
+					return projection.Park(errors.New("no"))
+				}
+				return tx.Exec(ctx, "insert into forgotten values (1)")
+			})})
 		b.Is(rt, "p", admin.StateMissingObject)
-		o, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Discard(b.Ctx, projection.DeadLetterFilter{All: true}, 1)
+		o, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Discard(b.Ctx, projection.DeadLetterFilter{All: true},
+			1)
 		if err != nil || o.Done != 1 {
 			t.Errorf("%+v, %v", o, err)
 		}
@@ -83,7 +90,8 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 		}
 		b.Eventually("every process says that events are gone", stopped)
 		for _, process := range []*millrace.Runtime{rt, elsewhere} {
-			if err := process.WaitFor(b.Ctx, id, 11); !errors.Is(err, projection.ErrFailed) || !errors.Is(err, tenancy.ErrRestored) {
+			if err := process.WaitFor(b.Ctx, id, 11); !errors.Is(err, projection.ErrFailed) ||
+				!errors.Is(err, tenancy.ErrRestored) {
 				t.Errorf("waiting for it: %v", err)
 			}
 		}
@@ -96,7 +104,8 @@ func TestRestoredTenantStaysStoppedWhenNewEventsPassTheCheckpoint(t *testing.T) 
 		}
 		stop()
 		rt, _ = run()
-		b.Eventually("the next owner runs it", func() bool { return b.Status(rt, "p").Owner != "" && b.Status(rt, "p").NotOwned == 0 })
+		b.Eventually("the next owner runs it",
+			func() bool { return b.Status(rt, "p").Owner != "" && b.Status(rt, "p").NotOwned == 0 })
 		if err := rt.WaitFor(b.Ctx, id, last); !errors.Is(err, projection.ErrFailed) || !stopped() {
 			t.Errorf("the next owner goes on: %v, %+v", err, b.Status(rt, "p"))
 		}
@@ -130,7 +139,8 @@ func TestRunUntilIdleReportsAProjectionWhoseEventsAreGone(t *testing.T) {
 		b.Append("a", 10)
 		rt := b.Idle(b.Recorders("p")...)
 		b.Must(b.Store.Truncate(b.Ctx, 4))
-		if _, err := rt.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrFailed) || !errors.Is(err, tenancy.ErrRestored) {
+		if _, err := rt.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrFailed) ||
+			!errors.Is(err, tenancy.ErrRestored) {
 			t.Errorf("RunUntilIdle: %v", err)
 		}
 	})

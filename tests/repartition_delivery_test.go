@@ -32,7 +32,8 @@ func delivered(t *testing.T, arrivals []kit.Arrival, n int) (repeats int) {
 	return len(arrivals) - len(tokens)
 }
 
-// A re-split repeats at most the event that each previous partition was delivering, and none if the projection is paused.
+// A re-split repeats at most the event that each previous partition was delivering, and none if the projection is
+// paused.
 func TestResplitsRepeatOnlyDeliveriesInProgress(t *testing.T) {
 	for name, paused := range map[string]bool{"running": false, "paused": true} {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// ailing is a projection at some of whose events the handler fails until it is mended. Streams whose names begin with s are
-// parked as a whole.
+// ailing is a projection at some of whose events the handler fails until it is mended. Streams whose names begin with s
+// are parked as a whole.
 type ailing struct {
 	*kit.Bundle
 	mended atomic.Bool
@@ -28,7 +28,8 @@ type ailing struct {
 func (a *ailing) poison(position int64) bool { return position%7 == 3 && !a.mended.Load() }
 
 func (a *ailing) projection() millrace.Projection {
-	return millrace.Projection{Name: "p", MaxEvents: 20, Retry: kit.Soon(1), MaxParked: projection.NoLimit, MaxFailureShare: projection.NoLimit,
+	return millrace.Projection{Name: "p", MaxEvents: 20, Retry: kit.Soon(1), MaxParked: projection.NoLimit,
+		MaxFailureShare: projection.NoLimit,
 		FailureHandler: func(_ context.Context, f projection.Failure) projection.Action {
 			if f.Event.Stream[0] == 's' {
 				return projection.ActionParkStream
@@ -46,8 +47,8 @@ func (a *ailing) projection() millrace.Projection {
 		})}
 }
 
-// fill appends rounds of one event to each of 16 streams, and waits until a runtime has handled them. It returns how many events
-// are parked.
+// fill appends rounds of one event to each of 16 streams, and waits until a runtime has handled them. It returns how
+// many events are parked.
 func (a *ailing) fill(rt *millrace.Runtime, rounds int) int64 {
 	a.T.Helper()
 	for range rounds {
@@ -68,7 +69,8 @@ func (a *ailing) letters() int64 {
 }
 
 func TestReplayContinuesAfterAResplit(t *testing.T) {
-	for name, into := range map[string][]int{"more partitions": {1, 7}, "fewer": {7, 2}, "one": {5, 1}, "several times": {3, 8, 2, 5, 1, 4}} {
+	for name, into := range map[string][]int{"more partitions": {1, 7}, "fewer": {7, 2}, "one": {5, 1},
+		"several times": {3, 8, 2, 5, 1, 4}} {
 		t.Run(name, func(t *testing.T) {
 			kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 				a := &ailing{Bundle: b}

@@ -24,9 +24,10 @@ import (
 
 var resplitsFor = flag.Duration("resplits", 10*time.Second, "how long TestResplitsProperty may look, for each store")
 
-// TestResplitsProperty plays random sequences of appends, batches, parked events and streams, replays, discards, takeovers and
-// re-splits, and then handles everything that is left. Each event must have been applied once, or be parked or discarded by then.
-// Repeat a failure by -rapid.seed or -rapid.failfile, and look for longer by -rapid.checks=10000 -resplits=1h.
+// TestResplitsProperty plays random sequences of appends, batches, parked events and streams, replays, discards,
+// takeovers and re-splits, and then handles everything that is left. Each event must have been applied once, or be
+// parked or discarded by then. Repeat a failure by -rapid.seed or -rapid.failfile, and look for longer by
+// -rapid.checks=10000 -resplits=1h.
 func TestResplitsProperty(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Ctx = t.Context()
@@ -46,8 +47,8 @@ func TestResplitsProperty(t *testing.T) {
 	})
 }
 
-// splitWorld is a projection of a tenant of its own, whose partitions are worked on by hand. Streams whose names begin with s
-// are parked as a whole.
+// splitWorld is a projection of a tenant of its own, whose partitions are worked on by hand. Streams whose names begin
+// with s are parked as a whole.
 type splitWorld struct {
 	*rapid.T
 	store   kit.Store
@@ -70,7 +71,8 @@ type splitWorld struct {
 var splitStreams = []string{"s1", "s2", "s3", "s4", "s5", "s6", "e1", "e2", "e3", "e4"}
 
 func newSplitWorld(t *rapid.T, b *kit.Bundle, name string) *splitWorld {
-	w := &splitWorld{T: t, store: b.Store, port: b.Store.Engine(), plane: b.Plane(), ctx: b.Ctx, id: projection.ID{Tenant: name, Name: "p of " + name},
+	w := &splitWorld{T: t, store: b.Store, port: b.Store.Engine(), plane: b.Plane(), ctx: b.Ctx,
+		id:     projection.ID{Tenant: name, Name: "p of " + name},
 		events: make(map[int64]event.Envelope), limits: make(map[int64]int64)}
 	var err error
 	w.tenant, err = b.Store.CreateTenant(w.ctx, name)
@@ -93,7 +95,10 @@ func (w *splitWorld) must(err error) {
 func (w *splitWorld) takeOver() {
 	w.Helper()
 	w.gone()
-	w.node = engine.Node{ID: uuid.NewString(), Projections: []string{w.id.Name}, Tenants: []string{w.id.Tenant}, LeaseDuration: 10 * time.Minute}
+	w.node = engine.Node{
+		ID: uuid.NewString(), Projections: []string{w.id.Name}, Tenants: []string{w.id.Tenant},
+		LeaseDuration: 10 * time.Minute,
+	}
 	var err error
 	w.session, err = w.port.Connect(w.ctx, w.node)
 	w.must(err)
@@ -165,7 +170,9 @@ func (w *splitWorld) append() {
 	result, err := w.tenant.Append(w.ctx, stream, event.Any, kit.SomeEvents(n)...)
 	w.must(err)
 	for i, at := range result.Positions {
-		w.events[at] = event.Envelope{Position: at, Stream: stream, Version: result.Version - int64(n-1-i), Type: "T", Body: []byte("0")}
+		w.events[at] = event.Envelope{
+			Position: at, Stream: stream, Version: result.Version - int64(n-1-i), Type: "T", Body: []byte("0"),
+		}
 		w.head = at
 	}
 }
@@ -176,7 +183,8 @@ func (w *splitWorld) batch() {
 }
 
 func (w *splitWorld) handle(lease engine.Lease, poison bool, limit int) (more bool) {
-	page, err := w.port.Read(w.ctx, w.id.Tenant, engine.ReadRange{After: lease.Checkpoint, UpTo: w.head, Limit: limit, MaxBytes: 1 << 20, Share: lease.Share})
+	page, err := w.port.Read(w.ctx, w.id.Tenant, engine.ReadRange{After: lease.Checkpoint,
+		UpTo: w.head, Limit: limit, MaxBytes: 1 << 20, Share: lease.Share})
 	w.must(err)
 	if len(page.Events) == 0 {
 		return false
@@ -194,11 +202,15 @@ func (w *splitWorld) handle(lease engine.Lease, poison bool, limit int) (more bo
 	first := page.Events[0]
 	if poison && !parked[first.Stream] && rapid.Bool().Draw(w.T, "poison") {
 		if rapid.IntRange(0, 3).Draw(w.T, "attempt") == 0 {
-			_, err := w.plane.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: first, Attempt: 1, Err: errBad}, time.Second)
+			_, err := w.plane.RecordFailure(w.ctx, lease,
+				projection.Failure{Projection: lease.ID, Event: first, Attempt: 1, Err: errBad}, time.Second)
 			w.must(err)
 			return true
 		}
-		letter := projection.DeadLetter{Position: first.Position, Stream: first.Stream, Version: first.Version, Type: first.Type, Error: "bad", Attempts: 1}
+		letter := projection.DeadLetter{
+			Position: first.Position, Stream: first.Stream, Version: first.Version, Type: first.Type, Error: "bad",
+			Attempts: 1,
+		}
 		w.must(w.plane.Park(w.ctx, lease, letter, first.Stream[0] == 's'))
 		return true
 	}
@@ -231,7 +243,8 @@ func (w *splitWorld) command(kind engine.CommandKind) {
 	case limit == 1000:
 		w.discard = append(w.discard, parked...)
 	}
-	id, err := w.store.DeadLetters(w.id).(*deadletters.DeadLetters).Start(w.ctx, kind, projection.DeadLetterFilter{All: true}, limit)
+	id, err := w.store.DeadLetters(w.id).(*deadletters.DeadLetters).Start(w.ctx, kind,
+		projection.DeadLetterFilter{All: true}, limit)
 	w.must(err)
 	w.limits[id] = int64(limit)
 }
@@ -260,7 +273,8 @@ func (w *splitWorld) obey(lease engine.Lease, poison bool, replays int) (more bo
 		}
 		switch how {
 		case "replay":
-			w.must(w.apply(lease, engine.Batch{Events: []event.Envelope{w.events[r.Position]}, To: lease.Checkpoint, Replay: r}))
+			w.must(w.apply(lease, engine.Batch{Events: []event.Envelope{w.events[r.Position]},
+				To: lease.Checkpoint, Replay: r}))
 		case "fail":
 			w.must(w.plane.FailReplay(w.ctx, lease, failedReplay(*r, errBad)))
 		case "interrupt":
@@ -276,8 +290,12 @@ func (w *splitWorld) zombie() {
 		w.Skip("there is none")
 	}
 	lease := rapid.SampledFrom(w.zombies).Draw(w.T, "zombie")
-	letter := projection.DeadLetter{Position: lease.Checkpoint + 1, Stream: "s1", Version: 1, Type: "T", Error: "bad", Attempts: 1}
-	_, recorded := w.plane.RecordFailure(w.ctx, lease, projection.Failure{Projection: lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errBad}, time.Second)
+	letter := projection.DeadLetter{
+		Position: lease.Checkpoint + 1, Stream: "s1", Version: 1, Type: "T", Error: "bad", Attempts: 1,
+	}
+	_, recorded := w.plane.RecordFailure(w.ctx, lease,
+		projection.Failure{Projection: lease.ID, Event: event.Envelope{Position: 1}, Attempt: 1, Err: errBad},
+		time.Second)
 	_, begun := w.plane.BeginReplay(w.ctx, lease, engine.ReplayRequest{Command: 1})
 	for what, err := range map[string]error{
 		"batch":   w.apply(lease, engine.Batch{To: lease.Checkpoint + 1}),
@@ -367,7 +385,8 @@ func (w *splitWorld) ordered() (applied map[int64]bool) {
 	for _, r := range records {
 		e := w.events[r.Position]
 		if applied[r.Position] || e.Stream[0] == 's' && r.Position < last[e.Stream] {
-			w.Fatalf("event %d of %s was applied after %d, before: %v", r.Position, e.Stream, last[e.Stream], applied[r.Position])
+			w.Fatalf("event %d of %s was applied after %d, before: %v", r.Position, e.Stream, last[e.Stream],
+				applied[r.Position])
 		}
 		applied[r.Position], last[e.Stream] = true, r.Position
 	}
@@ -389,12 +408,14 @@ func (w *splitWorld) finish() {
 	waiting := positionsOf(w.letters(w.id, projection.DeadLetterParked, projection.DeadLetterDiscarded))
 	for at, e := range w.events {
 		if applied[at] == slices.Contains(waiting, at) {
-			w.Fatalf("event %d of %s was applied: %v, and is parked or discarded: %v", at, e.Stream, applied[at], !applied[at])
+			w.Fatalf("event %d of %s was applied: %v, and is parked or discarded: %v", at, e.Stream, applied[at],
+				!applied[at])
 		}
 	}
 	// A command may have failed to replay an event, or the one before it in its stream.
 	for _, l := range w.letters(w.id) {
-		if slices.Contains(w.discard, l.Position) || slices.Contains(w.replay, l.Position) && l.Replays == 0 && !l.BlockedByStream {
+		if slices.Contains(w.discard, l.Position) ||
+			slices.Contains(w.replay, l.Position) && l.Replays == 0 && !l.BlockedByStream {
 			w.Fatalf("%+v is parked, of which %v were replayed and %v discarded", l, w.replay, w.discard)
 		}
 	}
@@ -414,7 +435,8 @@ func (w *splitWorld) results() {
 		}
 		done += result.Done
 	}
-	if ended := w.letters(w.id, projection.DeadLetterResolved, projection.DeadLetterDiscarded); int64(len(ended)) != done {
+	if ended := w.letters(w.id, projection.DeadLetterResolved,
+		projection.DeadLetterDiscarded); int64(len(ended)) != done {
 		w.Fatalf("%d dead letters are resolved or discarded, the commands count %d", len(ended), done)
 	}
 	if replaying := w.letters(w.id, projection.DeadLetterReplaying); len(replaying) > 0 {

@@ -39,8 +39,8 @@ func applies(b *kit.Bundle, name string) {
 	}
 }
 
-// exact returns an error unless n events were applied, each once, and those of each stream in order. Streams whose names begin
-// with e are in no order: their events are parked alone.
+// exact returns an error unless n events were applied, each once, and those of each stream in order. Streams whose
+// names begin with e are in no order: their events are parked alone.
 func exact(applied []kit.Applied, n int) error {
 	seen, last := make(map[int64]bool), make(map[string]int64)
 	for _, a := range applied {
@@ -109,7 +109,8 @@ func TestNewPartitionsRunAtOnce(t *testing.T) {
 		})
 		var nodes []*millrace.Runtime
 		for range 3 {
-			node := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: time.Minute}}, millrace.Projection{Name: "p", Handler: handler})
+			node := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: time.Minute}},
+				millrace.Projection{Name: "p", Handler: handler})
 			b.Start(node)
 			nodes = append(nodes, node)
 		}
@@ -140,11 +141,14 @@ func TestNewPartitionsRunAtOnce(t *testing.T) {
 			if latest.Sub(done) > 30*time.Second {
 				t.Fatalf("a partition began after %v", latest.Sub(done))
 			}
-			calls, first, all = append(calls, done.Sub(called)), append(first, earliest.Sub(done)), append(all, latest.Sub(done))
+			calls, first, all = append(calls, done.Sub(called)), append(first, earliest.Sub(done)),
+				append(all, latest.Sub(done))
 		}
-		for what, times := range map[string][]time.Duration{"the call": calls, "until the first batch": first, "until a batch for each of 32 streams": all} {
+		for what, times := range map[string][]time.Duration{"the call": calls, "until the first batch": first,
+			"until a batch for each of 32 streams": all} {
 			slices.Sort(times)
-			t.Logf("%s: median %v, longest %v", what, times[len(times)/2].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond))
+			t.Logf("%s: median %v, longest %v", what, times[len(times)/2].Round(time.Millisecond),
+				times[len(times)-1].Round(time.Millisecond))
 		}
 		applies(b, "p")
 	})
@@ -203,12 +207,16 @@ func TestResplitsAreRefusedByName(t *testing.T) {
 			{idOfP, 0, nil, "from 1 to 1024: 0"},
 			{idOfP, -1, nil, "from 1 to 1024: -1"},
 			{idOfP, 1025, nil, "from 1 to 1024: 1025"},
-			{millrace.ProjectionID{Name: "p", Partition: 1}, 2, nil, "default/p/1: ProjectionID.Partition must not be set"},
+			{
+				millrace.ProjectionID{Name: "p", Partition: 1}, 2, nil,
+				"default/p/1: ProjectionID.Partition must not be set",
+			},
 			{millrace.ProjectionID{Name: "unknown"}, 2, projection.ErrUnknownProjection, "default/unknown"},
 			{millrace.ProjectionID{Tenant: "nobody", Name: "p"}, 2, tenancy.ErrUnknown, "nobody/p"},
 		} {
 			err := rt.Repartition(b.Ctx, test.id, test.n)
-			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
+			if err == nil || test.want != nil && !errors.Is(err, test.want) ||
+				!strings.Contains(err.Error(), test.says) {
 				t.Errorf("%+v into %d: %v", test.id, test.n, err)
 			}
 		}

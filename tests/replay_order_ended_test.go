@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// Purge keeps what was discarded of a stream that is parked: without it the event would seem to be handled, and the replay of those before
-// it be out of order.
+// Purge keeps what was discarded of a stream that is parked: without it the event would seem to be handled, and the
+// replay of those before it be out of order.
 func TestPurgeKeepsWhatWasDiscardedOfAParkedStream(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		d := newDrawer(kind.New(t), 3)
@@ -22,7 +22,8 @@ func TestPurgeKeepsWhatWasDiscardedOfAParkedStream(t *testing.T) {
 		d.discard(a[1])
 		purge := func(want int64) {
 			t.Helper()
-			if n, err := d.letters().Purge(d.Ctx, projection.DeadLetterFilter{All: true}, 0, 100); n != want || err != nil {
+			if n, err := d.letters().Purge(d.Ctx, projection.DeadLetterFilter{All: true}, 0, 100); n != want ||
+				err != nil {
 				t.Errorf("%d dead letters are purged, %v; want %d", n, err, want)
 			}
 		}
@@ -67,7 +68,8 @@ func TestRefusedDeadLettersTakeNothingOfTheLimit(t *testing.T) {
 		d.park(last, false)
 		command := d.give(engine.ReplayCommand, everything, 1)
 		applied, result, err := d.carryOut(engine.ReplayRequest{Command: command})
-		if !slices.Equal(applied, []int64{last}) || result.Done != 1 || result.Refused == nil || result.Refused.Events != 2 || err != nil {
+		if !slices.Equal(applied, []int64{last}) || result.Done != 1 || result.Refused == nil ||
+			result.Refused.Events != 2 || err != nil {
 			t.Errorf("applied %v, %+v, %v", applied, result, err)
 		}
 	})
@@ -77,7 +79,8 @@ func TestRefusedDeadLettersTakeNothingOfTheLimit(t *testing.T) {
 func TestFirstDeliveryOfAnOwnerKeepsToMaxParked(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.New(t)
-		p := millrace.Projection{Name: "p", AnyOrder: true, MaxParked: 3, MaxFailureShare: projection.NoLimit, Retry: kit.Soon(0), MaxEvents: 30,
+		p := millrace.Projection{Name: "p", AnyOrder: true, MaxParked: 3, MaxFailureShare: projection.NoLimit,
+			Retry: kit.Soon(0), MaxEvents: 30,
 			Handler: millrace.Deliver(rejectAll)}
 		b.Append("a", 2)
 		b.Idle(p)

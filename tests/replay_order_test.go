@@ -22,8 +22,10 @@ import (
 // everything is the filter of all dead letters.
 var everything = projection.DeadLetterFilter{All: true}
 
-// ordered runs a replay of dead letters as the projection of the request does, and returns what it applied and its result.
-func (d *drawer) ordered(filter projection.DeadLetterFilter, request engine.ReplayRequest) (applied []int64, result projection.CommandResult, err error) {
+// ordered runs a replay of dead letters as the projection of the request does, and returns what it applied and its
+// result.
+func (d *drawer) ordered(filter projection.DeadLetterFilter,
+	request engine.ReplayRequest) (applied []int64, result projection.CommandResult, err error) {
 	d.T.Helper()
 	request.Command = d.give(engine.ReplayCommand, filter, 100)
 	return d.carryOut(request)
@@ -72,10 +74,12 @@ func TestReplayIsRefusedAfterLaterEventsOfItsStream(t *testing.T) {
 				then: func(d *drawer) { d.must(d.run(d.write, d.batch(d.at["c"][2]))) }},
 			{name: "the projection handles events in any order", request: engine.ReplayRequest{AnyOrder: true},
 				then: func(d *drawer) { d.must(d.run(d.write, d.batch(d.at["c"][2]))) }},
-			{name: "later events are selected by the projection", request: engine.ReplayRequest{Types: []string{"other", "of a"}}, refused: true,
+			{name: "later events are selected by the projection",
+				request: engine.ReplayRequest{Types: []string{"other", "of a"}}, refused: true,
 				then: func(d *drawer) { d.must(d.run(d.write, d.batch(d.at["c"][2]))) }},
-			{name: "later events are not selected by the projection", request: engine.ReplayRequest{Types: []string{"other", "of b"}},
-				then: func(d *drawer) { d.must(d.run(d.write, d.batch(d.at["c"][2]))) }},
+			{name: "later events are not selected by the projection",
+				request: engine.ReplayRequest{Types: []string{"other", "of b"}},
+				then:    func(d *drawer) { d.must(d.run(d.write, d.batch(d.at["c"][2]))) }},
 			{name: "later events are above the checkpoint",
 				then: func(d *drawer) { d.must(d.run(d.write, d.batch(d.at["c"][0]))) }},
 			{name: "later events are parked",
@@ -106,13 +110,15 @@ func TestReplayIsRefusedAfterLaterEventsOfItsStream(t *testing.T) {
 				after := d.one(first)
 				if !test.refused {
 					want := projection.CommandResult{Done: 1}
-					if err != nil || result != want || !slices.Equal(applied, []int64{first}) || after.State != projection.DeadLetterResolved || after.OutOfOrder {
+					if err != nil || result != want || !slices.Equal(applied, []int64{first}) ||
+						after.State != projection.DeadLetterResolved || after.OutOfOrder {
 						t.Errorf("applied %v: %+v, %v; %+v", applied, result, err, after)
 					}
 					return
 				}
 				want := projection.CommandResult{Refused: &projection.Refused{Events: 1, Streams: []string{"a"}}}
-				if !errors.Is(err, projection.ErrOutOfOrder) || !strings.Contains(err.Error(), `of streams: "a"; rebuild the projection`) {
+				if !errors.Is(err, projection.ErrOutOfOrder) ||
+					!strings.Contains(err.Error(), `of streams: "a"; rebuild the projection`) {
 					t.Errorf("error %v", err)
 				}
 				before.OutOfOrder = true
@@ -120,7 +126,8 @@ func TestReplayIsRefusedAfterLaterEventsOfItsStream(t *testing.T) {
 					t.Errorf("applied %v: %+v; %+v, before %+v", applied, result, after, before)
 				}
 				// It can be asked for after that.
-				if applied, _, err := d.ordered(projection.DeadLetterFilter{IDs: test.filter.IDs, OutOfOrder: true}, engine.ReplayRequest{}); err != nil || len(applied) != 1 {
+				if applied, _, err := d.ordered(projection.DeadLetterFilter{IDs: test.filter.IDs, OutOfOrder: true},
+					engine.ReplayRequest{}); err != nil || len(applied) != 1 {
 					t.Errorf("out of order: applied %v, %v", applied, err)
 				}
 			})
@@ -146,8 +153,10 @@ func TestReplayOfManyDeadLettersRefusesThoseOutOfOrder(t *testing.T) {
 		d.must(d.run(d.write, d.batch(last[11])))
 		d.park(last[12], false)
 		applied, result, err := d.ordered(everything, engine.ReplayRequest{})
-		if err != nil || !slices.Equal(applied, last[12:]) || result.Done != 1 || result.Failed != 0 || result.Refused == nil || result.Refused.Events != 13 ||
-			len(result.Refused.Streams) != 10 || result.Refused.Streams[0] != "s00" || result.Refused.Streams[9] != "s09" {
+		if err != nil || !slices.Equal(applied, last[12:]) || result.Done != 1 || result.Failed != 0 ||
+			result.Refused == nil || result.Refused.Events != 13 ||
+			len(result.Refused.Streams) != 10 || result.Refused.Streams[0] != "s00" ||
+			result.Refused.Streams[9] != "s09" {
 			t.Errorf("applied %v: %+v, %+v, %v", applied, result, result.Refused, err)
 		}
 		// Without others, the result is an error.
@@ -159,7 +168,8 @@ func TestReplayOfManyDeadLettersRefusesThoseOutOfOrder(t *testing.T) {
 	})
 }
 
-// A stream may be parked while an event of it is parked alone that is out of order: a store of an earlier release has such events.
+// A stream may be parked while an event of it is parked alone that is out of order: a store of an earlier release has
+// such events.
 func TestReplayOfAParkedStreamStopsAtAnEventOutOfOrder(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		d := newDrawer(k, 4)
@@ -171,7 +181,8 @@ func TestReplayOfAParkedStreamStopsAtAnEventOutOfOrder(t *testing.T) {
 		d.must(d.run(d.write, d.batch(a[3], a[3])))
 		d.park(b[3], false)
 		applied, result, err := d.ordered(everything, engine.ReplayRequest{})
-		if err != nil || !slices.Equal(applied, b[3:]) || result.Done != 1 || result.Refused == nil || result.Refused.Events != 1 {
+		if err != nil || !slices.Equal(applied, b[3:]) || result.Done != 1 || result.Refused == nil ||
+			result.Refused.Events != 1 {
 			t.Errorf("applied %v: %+v, %v", applied, result, err)
 		}
 		d.mustHave([]int64{a[0], a[2], a[3]}, "a")
@@ -216,7 +227,8 @@ func TestNextOwnerDecidesAboutTheOrderOfAReplay(t *testing.T) {
 		if err := d.runAs(late, d.write, batch); !errors.Is(err, projection.ErrLeaseLost) {
 			t.Errorf("the previous owner: %v", err)
 		}
-		if _, err := d.Plane().BeginReplay(d.Ctx, late, engine.ReplayRequest{Command: command}); !errors.Is(err, projection.ErrLeaseLost) {
+		if _, err := d.Plane().BeginReplay(d.Ctx, late, engine.ReplayRequest{Command: command}); !errors.Is(err,
+			projection.ErrLeaseLost) {
 			t.Errorf("the previous owner: %v", err)
 		}
 		if again := d.begin(command, 0); again == nil || !again.OutOfOrder {
@@ -225,7 +237,8 @@ func TestNextOwnerDecidesAboutTheOrderOfAReplay(t *testing.T) {
 		if d.begin(command, 0) != nil {
 			t.Error("the command goes on")
 		}
-		if l := d.one(a[0]); l.State != projection.DeadLetterParked || !l.OutOfOrder || l.Replays != 0 || l.Attempts != 4 {
+		if l := d.one(a[0]); l.State != projection.DeadLetterParked || !l.OutOfOrder || l.Replays != 0 ||
+			l.Attempts != 4 {
 			t.Errorf("%+v", l)
 		}
 		if _, err := d.letters().Wait(d.Ctx, command); !errors.Is(err, projection.ErrOutOfOrder) {
@@ -279,7 +292,8 @@ func TestAutomaticReplayerLeavesEventsThatAreOutOfOrder(t *testing.T) {
 		d.must(d.run(d.write, d.batch(d.at["a"][1])))
 		d.park(b[1], false)
 		d.Must(d.Store.Age(d.Ctx, time.Hour))
-		policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute, MaxReplays: 2}}.WithDefaults().Replay
+		policy := engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Minute,
+			MaxReplays: 2}}.WithDefaults().Replay
 		schedule := func(anyOrder bool) (command int64) {
 			t.Helper()
 			scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy, anyOrder)
@@ -305,7 +319,8 @@ func TestAutomaticReplayerLeavesEventsThatAreOutOfOrder(t *testing.T) {
 		if command := schedule(false); command != 0 {
 			t.Errorf("command %d replays it again", command)
 		}
-		if l := d.one(a[0]); !l.OutOfOrder || l.Replays != 0 || l.Attempts != 4 || l.State != projection.DeadLetterParked {
+		if l := d.one(a[0]); !l.OutOfOrder || l.Replays != 0 || l.Attempts != 4 ||
+			l.State != projection.DeadLetterParked {
 			t.Errorf("%+v", l)
 		}
 		// A release of the program may declare that it does not mind the order.
@@ -317,45 +332,48 @@ func TestAutomaticReplayerLeavesEventsThatAreOutOfOrder(t *testing.T) {
 }
 
 func TestReplayAfterLaterEventsIsRefusedUnlessAskedFor(t *testing.T) {
-	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), OnFailure: projection.ActionPark}, func(t *testing.T, a *asking) {
-		positions := a.parks(projection.Park, 2)
-		a.Reaches(a.rt, "p", a.Append("a", 1).Positions[0])
-		result, err := a.letters.Replay(a.Ctx, everything, 100)
-		if !errors.Is(err, projection.ErrOutOfOrder) || result.Refused == nil || result.Refused.Events != 2 || !slices.Equal(result.Refused.Streams, []string{"a"}) {
-			t.Errorf("%+v, %v", result, err)
-		}
-		a.mustHave(2, 1, 0)
-		letters := a.DeadLettersOf("p")
-		if len(letters) != 2 || !letters[0].OutOfOrder || letters[0].Replays != 0 || letters[0].Attempts != 1 {
-			t.Fatalf("%+v", letters)
-		}
-		_, err = a.letters.Replay(a.Ctx, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1)
-		if !errors.Is(err, projection.ErrOutOfOrder) {
-			t.Error(err)
-		}
-		result, err = a.letters.Replay(a.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100)
-		if err != nil || result.Done != 2 || result.Refused != nil {
-			t.Errorf("%+v, %v", result, err)
-		}
-		a.mustHave(0, 3, 0)
-		if got := a.applied[1:]; !slices.Equal(got, positions) {
-			t.Errorf("applied %v, want %v", got, positions)
-		}
-	})
+	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), OnFailure: projection.ActionPark},
+		func(t *testing.T, a *asking) {
+			positions := a.parks(projection.Park, 2)
+			a.Reaches(a.rt, "p", a.Append("a", 1).Positions[0])
+			result, err := a.letters.Replay(a.Ctx, everything, 100)
+			if !errors.Is(err, projection.ErrOutOfOrder) || result.Refused == nil || result.Refused.Events != 2 ||
+				!slices.Equal(result.Refused.Streams, []string{"a"}) {
+				t.Errorf("%+v, %v", result, err)
+			}
+			a.mustHave(2, 1, 0)
+			letters := a.DeadLettersOf("p")
+			if len(letters) != 2 || !letters[0].OutOfOrder || letters[0].Replays != 0 || letters[0].Attempts != 1 {
+				t.Fatalf("%+v", letters)
+			}
+			_, err = a.letters.Replay(a.Ctx, projection.DeadLetterFilter{IDs: []int64{letters[1].ID}}, 1)
+			if !errors.Is(err, projection.ErrOutOfOrder) {
+				t.Error(err)
+			}
+			result, err = a.letters.Replay(a.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100)
+			if err != nil || result.Done != 2 || result.Refused != nil {
+				t.Errorf("%+v, %v", result, err)
+			}
+			a.mustHave(0, 3, 0)
+			if got := a.applied[1:]; !slices.Equal(got, positions) {
+				t.Errorf("applied %v, want %v", got, positions)
+			}
+		})
 }
 
 func TestProjectionInAnyOrderParksAndReplaysSingleEvents(t *testing.T) {
-	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), AnyOrder: true, Partitions: 2}, func(t *testing.T, a *asking) {
-		fails := func(err error) error { return err }
-		a.parks(fails, 1)
-		a.Append("a", 1)
-		a.Eventually("the later event is handled", func() bool {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return len(a.applied) == 1
+	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), AnyOrder: true, Partitions: 2},
+		func(t *testing.T, a *asking) {
+			fails := func(err error) error { return err }
+			a.parks(fails, 1)
+			a.Append("a", 1)
+			a.Eventually("the later event is handled", func() bool {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				return len(a.applied) == 1
+			})
+			a.mustReplay(projection.CommandResult{Done: 1})
 		})
-		a.mustReplay(projection.CommandResult{Done: 1})
-	})
 }
 
 func TestAutomaticReplayIsRefusedOnce(t *testing.T) {
@@ -369,10 +387,14 @@ func TestAutomaticReplayIsRefusedOnce(t *testing.T) {
 		}}
 		first := k.Append("a", 2).Positions[0]
 		other := k.Append("b", 1).Positions[0]
-		fails := kit.FailsAt("p", func(position int64) bool { return position == first || position == other }, kit.Fails)
-		rt := k.Running(millrace.Config{Logger: log, Observer: observer}, millrace.Projection{Name: "p", Handler: k.Store.Batch(fails), Retry: kit.Soon(0),
-			OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit,
-			Replay: projection.ReplayPolicy{Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit}})
+		fails := kit.FailsAt("p", func(position int64) bool { return position == first || position == other },
+			kit.Fails)
+		rt := k.Running(millrace.Config{Logger: log, Observer: observer},
+			millrace.Projection{Name: "p", Handler: k.Store.Batch(fails), Retry: kit.Soon(0),
+				OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit,
+				Replay: projection.ReplayPolicy{
+					Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit,
+				}})
 		k.Reaches(rt, "p", other)
 		replays := func(position int64) (n int) {
 			for _, l := range k.DeadLettersOf("p") {
@@ -387,7 +409,8 @@ func TestAutomaticReplayIsRefusedOnce(t *testing.T) {
 		k.Eventually("the other event is replayed again and again", func() bool { return replays(other) >= others+5 })
 		refusals := logs.FilterMessage("replay refused: later events of the stream are handled, event stays parked")
 		if after := replays(first); after != before || late.Load() != 1 || refusals.Len() != 1 {
-			t.Errorf("%d replays failed, and %d before the refusal; refused %d times, logged %d times", after, before, late.Load(), refusals.Len())
+			t.Errorf("%d replays failed, and %d before the refusal; refused %d times, logged %d times", after, before,
+				late.Load(), refusals.Len())
 		}
 	})
 }
@@ -402,12 +425,14 @@ func TestPartitionsRefuseReplaysEachForItself(t *testing.T) {
 		}
 		last := k.Append("a", 1).Positions[0]
 		fails := kit.FailsAt("p", func(position int64) bool { return poison[position] && !mended.Load() }, kit.Fails)
-		rt := k.Running(millrace.Config{}, millrace.Projection{Name: "p", Handler: k.Store.Batch(fails), Retry: kit.Soon(0), Partitions: 4,
+		rt := k.Running(millrace.Config{}, millrace.Projection{Name: "p",
+			Handler: k.Store.Batch(fails), Retry: kit.Soon(0), Partitions: 4,
 			OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit})
 		k.Reaches(rt, "p", last)
 		mended.Store(true)
 		result, err := k.Store.DeadLetters(millrace.ProjectionID{Name: "p"}).Replay(k.Ctx, everything, 100)
-		if err != nil || result.Done != int64(len(streams)-1) || result.Refused == nil || result.Refused.Events != 1 || !slices.Equal(result.Refused.Streams, streams[:1]) {
+		if err != nil || result.Done != int64(len(streams)-1) || result.Refused == nil || result.Refused.Events != 1 ||
+			!slices.Equal(result.Refused.Streams, streams[:1]) {
 			t.Errorf("%+v, %+v, %v", result, result.Refused, err)
 		}
 	})

@@ -37,14 +37,20 @@ func inBothWays(t *testing.T, p millrace.Projection, test func(t *testing.T, a *
 		for _, way := range []string{"in a transaction", "delivered"} {
 			t.Run(way, func(t *testing.T) {
 				t.Parallel()
-				a := &asking{Bundle: kind.New(t), id: millrace.ProjectionID{Name: "p"}, asks: make(map[int64]func(error) error)}
+				a := &asking{
+					Bundle: kind.New(t), id: millrace.ProjectionID{Name: "p"}, asks: make(map[int64]func(error) error),
+				}
 				a.letters = a.Store.DeadLetters(a.id)
 				p := p
 				p.Name = "p"
 				if way == "delivered" {
-					p.Handler = millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return a.handle(e.Position) })
+					p.Handler = millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error {
+						return a.handle(e.Position)
+					})
 				} else {
-					p.Handler = a.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error { return a.handle(e.Position) })
+					p.Handler = a.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+						return a.handle(e.Position)
+					})
 				}
 				a.rt = a.Running(millrace.Config{}, p)
 				test(t, a)
@@ -103,7 +109,8 @@ func (a *asking) mustHave(parked, applied, skipped int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if int(s.Parked) != parked || len(letters) != parked || len(a.applied) != applied || int(s.Skipped) != skipped {
-		a.T.Errorf("%d letters, applied %v, %+v; want %d parked, %d applied, %d skipped", len(letters), a.applied, s, parked, applied, skipped)
+		a.T.Errorf("%d letters, applied %v, %+v; want %d parked, %d applied, %d skipped", len(letters), a.applied, s,
+			parked, applied, skipped)
 	}
 	for _, l := range letters {
 		if l.State != projection.DeadLetterParked {
@@ -119,8 +126,10 @@ func TestSkipOnAReplayDiscardsItsEvent(t *testing.T) {
 		a.ask(projection.Skip, positions[0])
 		a.mustReplay(projection.CommandResult{Done: 3})
 		a.mustHave(0, 2, 1)
-		all, err := a.letters.List(a.Ctx, projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterDiscarded}})
-		if err != nil || len(all) != 1 || all[0].Position != positions[0] || !strings.Contains(all[0].Error, "on purpose") || all[0].Attempts != 2 || all[0].EndedAt.IsZero() {
+		all, err := a.letters.List(a.Ctx,
+			projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterDiscarded}})
+		if err != nil || len(all) != 1 || all[0].Position != positions[0] ||
+			!strings.Contains(all[0].Error, "on purpose") || all[0].Attempts != 2 || all[0].EndedAt.IsZero() {
 			t.Errorf("%+v, %v", all, err)
 		}
 		// It is free after its last event.
@@ -139,7 +148,8 @@ func TestStopOnAReplayHaltsTheProjection(t *testing.T) {
 		a.mustReplay(projection.CommandResult{Done: 1, Failed: 1}) // and the third is not tried
 		a.mustHave(2, 1, 0)
 		s := a.Status(a.rt, "p")
-		if s.State != admin.StateFailed || !strings.Contains(s.Reason, "on purpose") || !strings.Contains(s.Reason, "attempt 2") {
+		if s.State != admin.StateFailed || !strings.Contains(s.Reason, "on purpose") ||
+			!strings.Contains(s.Reason, "attempt 2") {
 			t.Errorf("%+v", s)
 		}
 		last := a.Append("b", 1).Positions[0]
@@ -159,23 +169,26 @@ func TestStopOnAReplayHaltsTheProjection(t *testing.T) {
 }
 
 func TestReplayThatRequestsAnotherActionStaysParked(t *testing.T) {
-	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), OnFailure: projection.ActionSkip}, func(t *testing.T, a *asking) {
-		positions := a.parks(projection.Park, 1)
-		for i, ask := range []func(error) error{projection.Retry, projection.Park, projection.ParkStream, func(err error) error { return err }} {
-			before := a.DeadLettersOf("p")[0]
-			a.ask(ask, positions[0])
-			a.mustReplay(projection.CommandResult{Failed: 1})
-			a.mustHave(1, 0, 0)
-			after := a.DeadLettersOf("p")[0]
-			if after.Attempts != before.Attempts+1 || after.Replays != i+1 || !after.LastFailedAt.After(before.LastFailedAt) {
-				t.Errorf("it was %+v, and is %+v", before, after)
+	inBothWays(t, millrace.Projection{Retry: kit.Soon(0), OnFailure: projection.ActionSkip},
+		func(t *testing.T, a *asking) {
+			positions := a.parks(projection.Park, 1)
+			for i, ask := range []func(error) error{projection.Retry, projection.Park, projection.ParkStream,
+				func(err error) error { return err }} {
+				before := a.DeadLettersOf("p")[0]
+				a.ask(ask, positions[0])
+				a.mustReplay(projection.CommandResult{Failed: 1})
+				a.mustHave(1, 0, 0)
+				after := a.DeadLettersOf("p")[0]
+				if after.Attempts != before.Attempts+1 || after.Replays != i+1 ||
+					!after.LastFailedAt.After(before.LastFailedAt) {
+					t.Errorf("it was %+v, and is %+v", before, after)
+				}
 			}
-		}
-		// For a permanent error, the policy of the projection decides.
-		a.ask(func(err error) error { return backoff.Permanent(err) }, positions[0])
-		a.mustReplay(projection.CommandResult{Done: 1})
-		a.mustHave(0, 0, 1)
-	})
+			// For a permanent error, the policy of the projection decides.
+			a.ask(func(err error) error { return backoff.Permanent(err) }, positions[0])
+			a.mustReplay(projection.CommandResult{Done: 1})
+			a.mustHave(0, 0, 1)
+		})
 }
 
 // However often a resume cuts the wait for the next attempt short, the later attempts are as far apart as before.
@@ -191,7 +204,8 @@ func TestResumeDoesNotMultiplyAttempts(t *testing.T) {
 			defer mu.Unlock()
 			return len(tries)
 		}
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: delay, Cap: delay, Factor: 1, Jitter: projection.None},
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+			Retry: projection.RetryPolicy{Base: delay, Cap: delay, Factor: 1, Jitter: projection.None},
 			Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
 				mu.Lock()
 				defer mu.Unlock()
@@ -223,7 +237,8 @@ func TestStatusShowsAStopWhileAReplayMeetsAnOutage(t *testing.T) {
 		bad := b.Append("a", 2).Positions[0]
 		var down atomic.Bool
 		var replays atomic.Int64
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: time.Hour},
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+			Breaker: projection.BreakerPolicy{IsOutage: isDown, Failures: 1, OpenFor: time.Hour},
 			Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
 				switch {
 				case down.Load():
@@ -240,7 +255,8 @@ func TestStatusShowsAStopWhileAReplayMeetsAnOutage(t *testing.T) {
 		defer cancel()
 		given := make(chan error, 1)
 		go func() {
-			_, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Replay(replay, projection.DeadLetterFilter{All: true}, 1)
+			_, err := b.Store.DeadLetters(projection.ID{Name: "p"}).Replay(replay,
+				projection.DeadLetterFilter{All: true}, 1)
 			given <- err
 		}()
 		b.Eventually("the replay is tried again and again", func() bool { return replays.Load() > 2 })

@@ -14,11 +14,15 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// A projection that delivers is reset only if that is allowed, also while no node is alive. Its events come again with their tokens.
+// A projection that delivers is reset only if that is allowed, also while no node is alive. Its events come again with
+// their tokens.
 func TestResetOfAProjectionThatDelivers(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		var r kit.Receiver
-		delivers := millrace.Projection{Name: "p", Handler: millrace.DeliverEach(r.Sends(kit.Freely)), Reset: b.Store.Hook(func(context.Context, kit.Tx) error { return nil })}
+		delivers := millrace.Projection{
+			Name: "p", Handler: millrace.DeliverEach(r.Sends(kit.Freely)),
+			Reset: b.Store.Hook(func(context.Context, kit.Tx) error { return nil }),
+		}
 		b.Append("s", 4)
 		rt := b.Idle(delivers)
 		first := r.All()
@@ -61,7 +65,8 @@ func TestResetOfAProjectionThatDelivers(t *testing.T) {
 	})
 }
 
-// A reset of a split projection sets all partitions to the position, also those whose events another partition had handled.
+// A reset of a split projection sets all partitions to the position, also those whose events another partition had
+// handled.
 func TestResetOfPartitions(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		split := kit.NewSplit(b, "p", 3)
@@ -107,7 +112,8 @@ func TestResetForgetsPassedRanges(t *testing.T) {
 			}
 			return tx.Record(ctx, "p", events...)
 		})
-		rt := b.Running(kit.Quick, millrace.Projection{Name: "p", Handler: h, Partitions: 4, Retry: kit.Soon(0), OnFailure: projection.ActionStop})
+		rt := b.Running(kit.Quick, millrace.Projection{Name: "p",
+			Handler: h, Partitions: 4, Retry: kit.Soon(0), OnFailure: projection.ActionStop})
 		for i := range 40 {
 			b.Append(fmt.Sprint("s", i%8), 1)
 		}

@@ -82,12 +82,17 @@ func TestResetThatIsRefused(t *testing.T) {
 		}{
 			{p, -1, "reset default/p to -1: the position must not be negative: -1", nil},
 			{p, 4, "reset default/p to 4: the position is above the settled mark: 3", projection.ErrNotSettled},
-			{millrace.ProjectionID{Name: "p", Partition: 1}, 0, "reset default/p/1 to 0: ProjectionID.Partition must be 0, since partitions run and pause together: 1", nil},
+			{
+				millrace.ProjectionID{Name: "p", Partition: 1}, 0,
+				"reset default/p/1 to 0: ProjectionID.Partition must be 0, since partitions run and pause together: 1",
+				nil,
+			},
 			{millrace.ProjectionID{Name: "other"}, 0, "", projection.ErrUnknownProjection},
 			{millrace.ProjectionID{Tenant: "nobody", Name: "p"}, 1, "", tenancy.ErrUnknown},
 		} {
 			_, err := rt.Reset(b.Ctx, refused.id, refused.position, admin.ResetOptions{})
-			if err == nil || refused.want != "" && err.Error() != refused.want || refused.is != nil && !errors.Is(err, refused.is) {
+			if err == nil || refused.want != "" && err.Error() != refused.want ||
+				refused.is != nil && !errors.Is(err, refused.is) {
 				t.Errorf("a reset of %s to %d returned %v", refused.id, refused.position, err)
 			}
 		}
@@ -97,16 +102,19 @@ func TestResetThatIsRefused(t *testing.T) {
 	})
 }
 
-// Dead letters above the position are resolved, so that a replay does not apply their events a second time. Those below stay.
+// Dead letters above the position are resolved, so that a replay does not apply their events a second time. Those below
+// stay.
 func TestResetResolvesTheDeadLettersThatArePassedAgain(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
-		for name, onFailure := range map[string]projection.Action{"events": projection.ActionPark, "streams": projection.ActionParkStream} {
+		for name, onFailure := range map[string]projection.Action{"events": projection.ActionPark,
+			"streams": projection.ActionParkStream} {
 			t.Run(name, func(t *testing.T) {
 				b := kind.New(t)
 				broken := true
 				poison := func(at int64) bool { return broken && (at == 2 || at == 7) }
-				rt := b.Runtime(kit.Quick, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.FailsAt("p", poison, kit.Fails)),
-					Retry: kit.Soon(0), OnFailure: onFailure, MaxFailureShare: projection.NoLimit})
+				rt := b.Runtime(kit.Quick, millrace.Projection{Name: "p",
+					Handler: b.Store.Batch(kit.FailsAt("p", poison, kit.Fails)),
+					Retry:   kit.Soon(0), OnFailure: onFailure, MaxFailureShare: projection.NoLimit})
 				for i := range 10 { // two streams, "0" has the even positions
 					b.Append(fmt.Sprint((i+1)%2), 1)
 				}
@@ -126,8 +134,10 @@ func TestResetResolvesTheDeadLettersThatArePassedAgain(t *testing.T) {
 						below = append(below, at)
 					}
 				}
-				if !slices.Equal(parked(), below) || result.Resolved != int64(len(before)-len(below)) || result.Resolved == 0 || b.Status(rt, "p").Parked != int64(len(below)) {
-					t.Errorf("of the parked events %v, %v are left, %+v, %+v", before, parked(), result, b.Status(rt, "p"))
+				if !slices.Equal(parked(), below) || result.Resolved != int64(len(before)-len(below)) ||
+					result.Resolved == 0 || b.Status(rt, "p").Parked != int64(len(below)) {
+					t.Errorf("of the parked events %v, %v are left, %+v, %+v", before, parked(), result,
+						b.Status(rt, "p"))
 				}
 				applied := b.Positions("p")
 				b.RunUntilIdle(rt)
@@ -152,18 +162,19 @@ func TestBatchInProgressCannotCommitAfterAReset(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		reached, release := make(chan struct{}), make(chan struct{})
 		first := true
-		rt := b.Running(kit.Quick, millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			if err := tx.Record(ctx, "p", events...); err != nil {
-				return err
-			}
-			if first && events[len(events)-1].Position == 10 {
-				first = false
-				close(reached)
-				<-release
-				return tx.Record(context.WithoutCancel(ctx), "late", events...)
-			}
-			return nil
-		})})
+		rt := b.Running(kit.Quick, millrace.Projection{Name: "p",
+			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+				if err := tx.Record(ctx, "p", events...); err != nil {
+					return err
+				}
+				if first && events[len(events)-1].Position == 10 {
+					first = false
+					close(reached)
+					<-release
+					return tx.Record(context.WithoutCancel(ctx), "late", events...)
+				}
+				return nil
+			})})
 		b.Append("s", 5)
 		b.Reaches(rt, "p", 5)
 		b.Append("s", 5)
@@ -182,8 +193,9 @@ func TestBatchInProgressCannotCommitAfterAReset(t *testing.T) {
 func TestResetForgetsFailures(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		broken := true
-		rt := b.Running(kit.Quick, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.FailsAt("p", func(at int64) bool { return broken && at == 3 }, kit.Fails)),
-			Retry: kit.Soon(0), OnFailure: projection.ActionStop})
+		rt := b.Running(kit.Quick, millrace.Projection{Name: "p",
+			Handler: b.Store.Batch(kit.FailsAt("p", func(at int64) bool { return broken && at == 3 }, kit.Fails)),
+			Retry:   kit.Soon(0), OnFailure: projection.ActionStop})
 		b.Append("s", 5)
 		b.Is(rt, "p", admin.StateFailed)
 		b.Must(b.Store.Quarantine(b.Ctx))
@@ -201,7 +213,8 @@ func TestResetDuringAReplay(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		reached, release := make(chan struct{}), make(chan struct{})
 		broken, replaying := true, false
-		rt := b.Running(kit.Quick, millrace.Projection{Name: "p", Retry: kit.Soon(0), OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit,
+		rt := b.Running(kit.Quick, millrace.Projection{Name: "p",
+			Retry: kit.Soon(0), OnFailure: projection.ActionPark, MaxFailureShare: projection.NoLimit,
 			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 				if replaying && len(events) == 1 && events[0].Position == 4 {
 					replaying = false

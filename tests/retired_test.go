@@ -31,7 +31,8 @@ func retire(b *kit.Bundle, tenants ...string) {
 			if name == "forgotten" {
 				successor = ""
 			}
-			b.Must(b.Store.Retire(b.Ctx, projection.ID{Tenant: tenant, Name: name}, engine.RetiredReason(name), successor))
+			b.Must(b.Store.Retire(b.Ctx, projection.ID{Tenant: tenant, Name: name}, engine.RetiredReason(name),
+				successor))
 		}
 	}
 }
@@ -120,7 +121,9 @@ func TestOperationsOnRetiredProjectionsNameTheSuccessor(t *testing.T) {
 			for by, a := range map[string]*admin.Admin{"runtime": rt.Admin, "admin": other} {
 				operations["pause by the "+by] = func(ctx context.Context) error { return a.Pause(ctx, id) }
 				operations["resume by the "+by] = func(ctx context.Context) error { return a.Resume(ctx, id) }
-				operations["repartition by the "+by] = func(ctx context.Context) error { return a.Repartition(ctx, id, 3) }
+				operations["repartition by the "+by] = func(ctx context.Context) error {
+					return a.Repartition(ctx, id, 3)
+				}
 				if name != "replaced" {
 					operations["wait by the "+by] = func(ctx context.Context) error { return a.WaitFor(ctx, id, last) }
 				} else {
@@ -149,7 +152,8 @@ func TestRunUntilIdleNamesRetiredProjections(t *testing.T) {
 		b.Append("s", 3)
 		retire(b, "tenant1")
 		_, err := b.Runtime(millrace.Config{}, b.Recorders("kept", "renamed")...).RunUntilIdle(b.Ctx)
-		if !errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), "tenant1/renamed") || !strings.Contains(err.Error(), `renamed to "kept"`) {
+		if !errors.Is(err, projection.ErrRetired) || !strings.Contains(err.Error(), "tenant1/renamed") ||
+			!strings.Contains(err.Error(), `renamed to "kept"`) {
 			t.Errorf("%v", err)
 		}
 		b.Idle(b.Recorders("kept")...)

@@ -16,8 +16,8 @@ import (
 
 // The tests of this file act out docs/rollback.md. A release is a list of projections.
 
-// deploy runs a release on a node of its own until stop is called. It appends two events, and waits until a projection that all
-// releases have has handled them.
+// deploy runs a release on a node of its own until stop is called. It appends two events, and waits until a projection
+// that all releases have has handled them.
 func deploy(b *kit.Bundle, release ...millrace.Projection) (rt *millrace.Runtime, stop func()) {
 	b.T.Helper()
 	rt = b.Another(kit.Quick, append(release, b.Recorders("other")...)...)
@@ -29,7 +29,8 @@ func deploy(b *kit.Bundle, release ...millrace.Projection) (rt *millrace.Runtime
 // isUnregistered checks that no node registers a projection, and how many events it has not handled.
 func isUnregistered(b *kit.Bundle, rt *millrace.Runtime, name string, behind int64) {
 	b.T.Helper()
-	b.Eventually("the nodes before have ended", func() bool { return b.Status(rt, name).State == admin.StateUnregistered })
+	b.Eventually("the nodes before have ended",
+		func() bool { return b.Status(rt, name).State == admin.StateUnregistered })
 	if s := b.Status(rt, name); s.Behind != behind || s.Owner != "" {
 		b.T.Errorf("%+v", s)
 	}
@@ -41,7 +42,9 @@ func isUnregistered(b *kit.Bundle, rt *millrace.Runtime, name string, behind int
 // A new projection that began at the end continues at its checkpoint, and not at the end again.
 func TestNewProjectionOfAReleaseThatIsRolledBack(t *testing.T) {
 	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
-		added := millrace.Projection{Name: "new", Start: projection.Start{End: true}, Handler: b.Store.Batch(kit.Record("new"))}
+		added := millrace.Projection{
+			Name: "new", Start: projection.Start{End: true}, Handler: b.Store.Batch(kit.Record("new")),
+		}
 		_, stop := deploy(b)
 		stop()
 		rt, stop := deploy(b, added)

@@ -25,7 +25,8 @@ import (
 func TestEveryEventIsAppliedOnceAndInOrder(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("a", 700)
-		rt := b.Running(millrace.Config{}, append(b.Recorders("p"), millrace.Projection{Name: "q", Handler: b.Store.Each(kit.OneByOne(kit.Record("q")))})...)
+		rt := b.Running(millrace.Config{}, append(b.Recorders("p"),
+			millrace.Projection{Name: "q", Handler: b.Store.Each(kit.OneByOne(kit.Record("q")))})...)
 		var last int64
 		for i := range 50 {
 			last = b.Append(fmt.Sprint("s", i%7), 1+i%3).Positions[0]
@@ -66,7 +67,8 @@ func TestTwoRuntimesInOneProcessDoNotDisturbEachOther(t *testing.T) {
 
 func TestTypesSelectEventsAndTheCheckpointFollows(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		rt := b.Running(millrace.Config{Store: tuning.Settings{Advance: 50 * time.Millisecond}}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Types: []string{"wanted"}})
+		rt := b.Running(millrace.Config{Store: tuning.Settings{Advance: 50 * time.Millisecond}},
+			millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Types: []string{"wanted"}})
 		wanted, err := b.Store.Append(b.Ctx, "w", event.Any, event.Event{Type: "wanted"})
 		b.Must(err)
 		last := b.Append("a", 300).Positions[299]
@@ -97,7 +99,8 @@ func TestPausedProjectionDoesNotRunAndStatusShowsIt(t *testing.T) {
 		b.Resume(rt, "p")
 		b.Eventually("it goes on", func() bool { return b.Status(rt, "p").Checkpoint == last })
 		b.Verify("p")
-		if err := rt.Pause(b.Ctx, millrace.ProjectionID{Name: "unknown"}); !errors.Is(err, projection.ErrUnknownProjection) {
+		if err := rt.Pause(b.Ctx, millrace.ProjectionID{Name: "unknown"}); !errors.Is(err,
+			projection.ErrUnknownProjection) {
 			t.Errorf("pausing what is not there: %v", err)
 		}
 		for _, id := range []millrace.ProjectionID{{Name: "unknown"}, {Name: "p", Partition: 7}} {
@@ -105,7 +108,8 @@ func TestPausedProjectionDoesNotRunAndStatusShowsIt(t *testing.T) {
 				t.Errorf("waiting for %s, which is not there: %v", id, err)
 			}
 		}
-		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Tenant: "typo", Name: "p"}, 1); !errors.Is(err, tenancy.ErrUnknown) {
+		if err := rt.WaitFor(b.Ctx, millrace.ProjectionID{Tenant: "typo", Name: "p"}, 1); !errors.Is(err,
+			tenancy.ErrUnknown) {
 			t.Errorf("waiting for a tenant that is not there: %v", err)
 		}
 	})
@@ -129,12 +133,13 @@ func TestRunUntilIdleReportsAPausedProjection(t *testing.T) {
 func TestRunUntilIdleLetsTheOthersEndWhenOneFails(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		failing := func(name string, from int64) millrace.Projection {
-			return millrace.Projection{Name: name, Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
-				if e.Version >= from {
-					return projection.Stop(fmt.Errorf("%s cannot handle %d", name, e.Version))
-				}
-				return nil
-			})}
+			return millrace.Projection{Name: name,
+				Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+					if e.Version >= from {
+						return projection.Stop(fmt.Errorf("%s cannot handle %d", name, e.Version))
+					}
+					return nil
+				})}
 		}
 		slow := b.Recorders("slow")[0]
 		slow.MaxEvents = 1
@@ -142,11 +147,13 @@ func TestRunUntilIdleLetsTheOthersEndWhenOneFails(t *testing.T) {
 		head := b.Append("s", 20)
 		b.Pause(rt, "late")
 		status, err := rt.RunUntilIdle(b.Ctx)
-		if !errors.Is(err, projection.ErrFailed) || !strings.Contains(fmt.Sprint(err), "early cannot handle 1") || !strings.HasSuffix(fmt.Sprint(err), "(and 1 more)") {
+		if !errors.Is(err, projection.ErrFailed) || !strings.Contains(fmt.Sprint(err), "early cannot handle 1") ||
+			!strings.HasSuffix(fmt.Sprint(err), "(and 1 more)") {
 			t.Errorf("RunUntilIdle with a failing and a paused projection: %v", err)
 		}
 		b.Resume(rt, "late")
-		if _, err := rt.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrFailed) || !strings.HasSuffix(fmt.Sprint(err), "(and 1 more)") {
+		if _, err := rt.RunUntilIdle(b.Ctx); !errors.Is(err, projection.ErrFailed) ||
+			!strings.HasSuffix(fmt.Sprint(err), "(and 1 more)") {
 			t.Errorf("RunUntilIdle with two failing projections: %v", err)
 		}
 		if p := b.Status(rt, "slow"); p.Position != head.Last() || len(status.Projections) != 3 {
@@ -160,11 +167,12 @@ func TestRunUntilIdleLetsTheOthersEndWhenOneFails(t *testing.T) {
 
 func TestTenantsStayApartAndNewOnesAreFound(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 50 * time.Millisecond}}, millrace.Projection{Name: "p",
-			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-				id, _ := millrace.ProjectionFrom(ctx)
-				return tx.Record(ctx, id.Tenant, events...)
-			})})
+		rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 50 * time.Millisecond}},
+			millrace.Projection{Name: "p",
+				Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+					id, _ := millrace.ProjectionFrom(ctx)
+					return tx.Record(ctx, id.Tenant, events...)
+				})})
 		b.Append("a", 2)
 		for _, name := range []string{"acme", `o'hara "; drop schema public`} {
 			tenant, err := b.Store.CreateTenant(b.Ctx, name)
@@ -276,11 +284,13 @@ func TestRunRefusesToStartIfItCannotWork(t *testing.T) {
 		if err := rt.Register(p); err == nil {
 			t.Error("a doubled name was accepted")
 		}
-		if err := b.Runtime(millrace.Config{Tenants: []string{"unknown"}}, p).Run(b.Ctx); !errors.Is(err, tenancy.ErrUnknown) {
+		if err := b.Runtime(millrace.Config{Tenants: []string{"unknown"}}, p).Run(b.Ctx); !errors.Is(err,
+			tenancy.ErrUnknown) {
 			t.Errorf("unknown tenant: %v", err)
 		}
 		raw := b.Kind.At(t, b.Kind.Place(t, 0))
-		if err := raw.Runtime(millrace.Config{}, p).Run(b.Ctx); err == nil || !strings.Contains(err.Error(), "call Migrate") {
+		if err := raw.Runtime(millrace.Config{}, p).Run(b.Ctx); err == nil ||
+			!strings.Contains(err.Error(), "call Migrate") {
 			t.Errorf("not migrated: %v", err)
 		}
 		b.Start(rt)
@@ -299,9 +309,11 @@ func TestLogsShortenErrorsOfHandlers(t *testing.T) {
 		core, logs := observer.New(zapcore.DebugLevel)
 		b.Append("a", 1)
 		logger := zap.New(core, zap.AddCaller()).With(zap.NamedError("with", errors.New(strings.Repeat("é", 1<<19))))
-		rt := b.Runtime(millrace.Config{Logger: logger}, millrace.Projection{Name: "p", Retry: kit.Soon(1), Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error {
-			return errors.New("the reason: " + strings.Repeat("é", 1<<19))
-		})})
+		rt := b.Runtime(millrace.Config{Logger: logger},
+			millrace.Projection{Name: "p", Retry: kit.Soon(1),
+				Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error {
+					return errors.New("the reason: " + strings.Repeat("é", 1<<19))
+				})})
 		b.RunUntilIdle(rt)
 		reasons := 0
 		for _, entry := range logs.All() {

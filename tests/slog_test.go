@@ -34,9 +34,12 @@ func TestRuntimeLogsToSlog(t *testing.T) {
 		b.Append("s", 1)
 		out := new(lockedBuffer)
 		rt := b.Runtime(millrace.Config{Logger: millrace.SlogLogger(slog.New(slog.NewTextHandler(out, nil)))},
-			millrace.Projection{Name: "p", Retry: kit.Soon(0), Handler: b.Store.Batch(kit.FailsAt("p", kit.Any, kit.Fails))})
+			millrace.Projection{
+				Name: "p", Retry: kit.Soon(0), Handler: b.Store.Batch(kit.FailsAt("p", kit.Any, kit.Fails)),
+			})
 		b.RunUntilIdle(rt)
-		for _, want := range []string{`level=INFO msg="runtime started"`, `level=INFO msg="runtime ended"`, "projection=p", "position=1", "on purpose"} {
+		for _, want := range []string{`level=INFO msg="runtime started"`, `level=INFO msg="runtime ended"`,
+			"projection=p", "position=1", "on purpose"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s is not logged: %s", want, out)
 			}

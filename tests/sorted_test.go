@@ -34,14 +34,15 @@ func pagesOf(b *kit.Bundle, a *admin.Admin, filter admin.StatusFilter) (all []ad
 	}
 }
 
-// uneven makes tenants whose projections are behind by different numbers of events, and stops the node that ran them. In each tenant "p0"
-// has handled nothing, "p1" the first event, and so on, and "all" everything.
+// uneven makes tenants whose projections are behind by different numbers of events, and stops the node that ran them.
+// In each tenant "p0" has handled nothing, "p1" the first event, and so on, and "all" everything.
 func uneven(b *kit.Bundle, tenants int) (projections int) {
 	b.T.Helper()
 	const names = 4
 	var list []millrace.Projection
 	for i := range names {
-		list = append(list, millrace.Projection{Name: fmt.Sprint("p", i), Retry: kit.Soon(0), OnFailure: projection.ActionStop,
+		list = append(list, millrace.Projection{Name: fmt.Sprint("p", i),
+			Retry: kit.Soon(0), OnFailure: projection.ActionStop,
 			Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
 				if e.Version > int64(i) {
 					return errors.New("on purpose")
@@ -59,7 +60,8 @@ func uneven(b *kit.Bundle, tenants int) (projections int) {
 		head := b.AppendTo(tenant, "s", events)
 		b.ReachesOf(rt, tenant.Name(), "all", head)
 	}
-	b.Eventually("all failing projections have stopped", func() bool { return b.Summary(rt).States[admin.StateFailed] == failing })
+	b.Eventually("all failing projections have stopped",
+		func() bool { return b.Summary(rt).States[admin.StateFailed] == failing })
 	stop()
 	return (names + 1) * tenants
 }
@@ -88,9 +90,12 @@ func TestPagesAreSortedByLag(t *testing.T) {
 			},
 		}
 		for sort, order := range orders {
-			for _, filter := range []admin.StatusFilter{{}, {Names: []string{"p1", "all"}}, {Tenants: []string{"tenant3", "", "tenant1"}}, {States: []admin.State{admin.StateFailed}},
-				{States: []admin.State{admin.StateNotOwned}}, {Parked: true}, {Limit: 1}, {Limit: 4}, {Limit: projections}, {Limit: 10_000}} {
-				all, err := a.Status(b.Ctx, admin.StatusFilter{Tenants: filter.Tenants, Names: filter.Names, States: filter.States, Parked: filter.Parked, Limit: 10_000})
+			for _, filter := range []admin.StatusFilter{{}, {Names: []string{"p1", "all"}},
+				{Tenants: []string{"tenant3", "", "tenant1"}}, {States: []admin.State{admin.StateFailed}},
+				{States: []admin.State{admin.StateNotOwned}}, {Parked: true}, {Limit: 1}, {Limit: 4},
+				{Limit: projections}, {Limit: 10_000}} {
+				all, err := a.Status(b.Ctx, admin.StatusFilter{Tenants: filter.Tenants,
+					Names: filter.Names, States: filter.States, Parked: filter.Parked, Limit: 10_000})
 				b.Must(err)
 				want := slices.SortedFunc(slices.Values(all.Projections), order)
 				filter.Sort, filter.Limit = sort, cmp.Or(filter.Limit, 5)
@@ -130,10 +135,16 @@ func TestPagesOfAnotherOrderAreRefused(t *testing.T) {
 			return next != ""
 		})
 		for want, filter := range map[string]admin.StatusFilter{
-			"status: StatusFilter.Next must be the Next of a Status with the same Sort": {Next: next, Sort: admin.SortByLag},
-			"status: StatusFilter.Next must be the Next of a Status":                    {Next: "MQ", Sort: admin.SortByLag},
-			`status: StatusFilter.Sort is not known: "age"`:                             {Sort: "age"},
-			"status: StatusFilter.After must not be set together with Next or Sort":     {Sort: admin.SortByLag, After: projection.ID{Name: "a"}},
+			"status: StatusFilter.Next must be the Next of a Status with the same Sort": {
+				Next: next, Sort: admin.SortByLag,
+			},
+			"status: StatusFilter.Next must be the Next of a Status": {
+				Next: "MQ", Sort: admin.SortByLag,
+			},
+			`status: StatusFilter.Sort is not known: "age"`: {Sort: "age"},
+			"status: StatusFilter.After must not be set together with Next or Sort": {
+				Sort: admin.SortByLag, After: projection.ID{Name: "a"},
+			},
 		} {
 			if _, err := a.Status(b.Ctx, filter); err == nil || err.Error() != want {
 				t.Errorf("%v, want %s", err, want)

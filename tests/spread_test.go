@@ -10,7 +10,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// The partitions of a projection run on as many nodes as there are, also among projections that stay together by tenant.
+// The partitions of a projection run on as many nodes as there are, also among projections that stay together by
+// tenant.
 func TestPartitionsAreSpreadOverTheNodes(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Tenants(6)
@@ -29,7 +30,8 @@ func TestPartitionsAreSpreadOverTheNodes(t *testing.T) {
 			})
 		}
 		stop()
-		b.Eventually("the others take the parts of a node that left", func() bool { return slices.Equal(spread(b, nodes[0], "split"), []int{3, 3}) })
+		b.Eventually("the others take the parts of a node that left",
+			func() bool { return slices.Equal(spread(b, nodes[0], "split"), []int{3, 3}) })
 	}, kit.SeveralNodes)
 }
 

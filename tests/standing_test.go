@@ -28,7 +28,8 @@ func TestBatchesThatNeverBeginAreFound(t *testing.T) {
 	const reason = "while another process writes: database is locked"
 	b.Patient().Eventually("the standstill is a finding", func() bool {
 		for _, f := range b.Summary(rt).Findings() {
-			if f.Check == "standstill" && strings.Contains(f.Problem, "default/p") && strings.Contains(f.Problem, reason) {
+			if f.Check == "standstill" && strings.Contains(f.Problem, "default/p") &&
+				strings.Contains(f.Problem, reason) {
 				return true
 			}
 		}
@@ -37,7 +38,8 @@ func TestBatchesThatNeverBeginAreFound(t *testing.T) {
 	if s := b.Status(rt, "p"); s.State != admin.StateWaiting || !strings.Contains(s.Reason, reason) {
 		t.Errorf("the status is %s, %q", s.State, s.Reason)
 	}
-	if h := rt.Health(b.Ctx); !h.Live || !strings.Contains(strings.Join(h.DegradedBy, ""), "although events wait: 1, the first default/p") {
+	if h := rt.Health(b.Ctx); !h.Live ||
+		!strings.Contains(strings.Join(h.DegradedBy, ""), "although events wait: 1, the first default/p") {
 		t.Errorf("%+v", h)
 	}
 	b.Must(tx.Rollback())

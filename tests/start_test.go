@@ -46,7 +46,8 @@ func TestProjectionsBeginWhereTheyStart(t *testing.T) {
 		}
 		var list []millrace.Projection
 		for name, s := range starts {
-			list = append(list, millrace.Projection{Name: name, Start: s.start, Partitions: 1 + len(name)%3, Handler: b.Store.Batch(kit.Record(name))})
+			list = append(list, millrace.Projection{Name: name,
+				Start: s.start, Partitions: 1 + len(name)%3, Handler: b.Store.Batch(kit.Record(name))})
 		}
 		b.Idle(list...)
 		// It applies only once: at the next start the projections continue.
@@ -82,12 +83,15 @@ func TestProjectionsBeginWhereTheyStart(t *testing.T) {
 	})
 }
 
-// Nodes create the projection at once, while events are appended. It handles what is appended after one position, and nothing else.
+// Nodes create the projection at once, while events are appended. It handles what is appended after one position, and
+// nothing else.
 func TestProjectionFromTheEndHandlesEveryLaterEvent(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("before", 50)
 		stop := b.AppendThrough(6)
-		var shape = millrace.Projection{Name: "p", Partitions: 3, Start: projection.Start{End: true}, Handler: b.Store.Batch(kit.Record("p"))}
+		var shape = millrace.Projection{
+			Name: "p", Partitions: 3, Start: projection.Start{End: true}, Handler: b.Store.Batch(kit.Record("p")),
+		}
 		nodes := make([]*millrace.Runtime, 3)
 		b.Must(kit.Together(len(nodes), func(i int) error {
 			nodes[i] = b.Another(kit.Quick, shape)
@@ -127,7 +131,8 @@ func TestCreateInAnArchivedTenantIsRefusedFirst(t *testing.T) {
 		b.Idle(b.Recorders("p")...)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, projection.DefaultTenant))
 		for _, name := range []string{"p", "free"} {
-			if err := newAdmin(b).Create(b.Ctx, id(name), projection.Start{}); !errors.Is(err, tenancy.ErrArchived) || errors.Is(err, projection.ErrExists) {
+			if err := newAdmin(b).Create(b.Ctx, id(name), projection.Start{}); !errors.Is(err, tenancy.ErrArchived) ||
+				errors.Is(err, projection.ErrExists) {
 				t.Errorf("create %s: %v", name, err)
 			}
 		}
@@ -161,11 +166,13 @@ func TestCreateBringsARetiredNameBack(t *testing.T) {
 			t.Errorf("%q exist", names)
 		}
 		for says, err := range map[string]error{
-			"ProjectionID.Partition": a.Create(b.Ctx, millrace.ProjectionID{Name: "q", Partition: 1}, projection.Start{}),
-			"must be set":            a.Create(b.Ctx, id(""), projection.Start{}),
-			"at most one of":         a.Create(b.Ctx, id("q"), projection.Start{End: true, Position: 3}),
-			"must not be negative":   a.Create(b.Ctx, id("q"), projection.Start{Position: -3}),
-			"unknown tenant":         a.Create(b.Ctx, millrace.ProjectionID{Tenant: "none", Name: "q"}, projection.Start{}),
+			"ProjectionID.Partition": a.Create(b.Ctx, millrace.ProjectionID{Name: "q", Partition: 1},
+				projection.Start{}),
+			"must be set":          a.Create(b.Ctx, id(""), projection.Start{}),
+			"at most one of":       a.Create(b.Ctx, id("q"), projection.Start{End: true, Position: 3}),
+			"must not be negative": a.Create(b.Ctx, id("q"), projection.Start{Position: -3}),
+			"unknown tenant": a.Create(b.Ctx, millrace.ProjectionID{Tenant: "none", Name: "q"},
+				projection.Start{}),
 		} {
 			if err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("%v, want %q", err, says)
@@ -186,7 +193,8 @@ func (a around) Begins(ctx context.Context, projections []engine.NewProjection) 
 	return a.Driver.Begins(ctx, projections)
 }
 
-// A projection that begins at the end never begins at the first event, whatever becomes of its tenant while the end is found.
+// A projection that begins at the end never begins at the first event, whatever becomes of its tenant while the end is
+// found.
 func TestBeginningIsFoundAgainIfTheTenantChangesMeanwhile(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		tenant := b.Tenants(2)[1].Name()
@@ -198,7 +206,10 @@ func TestBeginningIsFoundAgainIfTheTenantChangesMeanwhile(t *testing.T) {
 		}
 		nothing := func() {}
 		for name, change := range map[string]around{
-			"archived": {nil, func() { b.Must(b.Store.ArchiveTenant(b.Ctx, tenant)) }, func() { b.Must(b.Store.UnarchiveTenant(b.Ctx, tenant)) }},
+			"archived": {
+				nil, func() { b.Must(b.Store.ArchiveTenant(b.Ctx, tenant)) },
+				func() { b.Must(b.Store.UnarchiveTenant(b.Ctx, tenant)) },
+			},
 			"dropped": {nil, nothing, func() {
 				b.Must(b.Store.DropTenant(b.Ctx, tenant))
 				_, err := b.Store.CreateTenant(b.Ctx, tenant)

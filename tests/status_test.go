@@ -28,17 +28,18 @@ func elsewhere(b *kit.Bundle, a *admin.Admin, name string) admin.ProjectionStatu
 // blockedAfter is a projection whose handler takes some events, and then waits for release.
 func blockedAfter(name string, after int, release <-chan struct{}) millrace.Projection {
 	taken := 0
-	return millrace.Projection{Name: name, Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
-		if taken++; taken <= after {
-			return nil
-		}
-		select {
-		case <-release:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})}
+	return millrace.Projection{Name: name,
+		Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
+			if taken++; taken <= after {
+				return nil
+			}
+			select {
+			case <-release:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})}
 }
 
 // hourly tries failed events again after an hour.
@@ -51,20 +52,24 @@ func TestAdminWithoutRuntimeSeesTheStatesOfOtherNodes(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		release := make(chan struct{})
 		fails := b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error { return errors.New("on purpose") })
-		rt := b.Another(quickBeats, append(b.Recorders("live"), blockedAfter("behind", 0, release), millrace.Projection{Name: "fails", Retry: hourly, Handler: fails})...)
+		rt := b.Another(quickBeats, append(b.Recorders("live"),
+			blockedAfter("behind", 0, release), millrace.Projection{Name: "fails", Retry: hourly, Handler: fails})...)
 		head := b.Append("a", 700).Positions[699]
 		stop := b.Start(rt)
 		a := newAdmin(b)
 		b.Reaches(rt, "live", head)
 		b.Is(rt, "fails", admin.StateWaiting)
-		want := map[string]admin.State{"live": admin.StateLive, "behind": admin.StateCatchUp, "fails": admin.StateWaiting}
+		want := map[string]admin.State{
+			"live": admin.StateLive, "behind": admin.StateCatchUp, "fails": admin.StateWaiting,
+		}
 		for name, state := range want {
 			var here, there admin.ProjectionStatus
 			b.Eventually(name+" is seen alike by both", func() bool {
 				here, there = b.Status(rt, name), elsewhere(b, a, name)
 				return here.State == state && there.State == state && here.Position == there.Position
 			})
-			if there.Mark != head || there.Head != head || there.Behind != here.Behind || there.Owner != here.Owner || there.Epoch != here.Epoch || there.Owner == "" {
+			if there.Mark != head || there.Head != head || there.Behind != here.Behind || there.Owner != here.Owner ||
+				there.Epoch != here.Epoch || there.Owner == "" {
 				t.Errorf("%s: %+v, on its node %+v", name, there, here)
 			}
 			if (there.Lag > 0) != (name != "live") {
@@ -72,16 +77,20 @@ func TestAdminWithoutRuntimeSeesTheStatesOfOtherNodes(t *testing.T) {
 			}
 			selected, err := a.Status(b.Ctx, admin.StatusFilter{States: []admin.State{state}})
 			b.Must(err)
-			if len(selected.Projections) != 1 || selected.Projections[0].ID.Name != name || selected.Tenants[0].Mark != head || selected.Tenants[0].Held != nil {
+			if len(selected.Projections) != 1 || selected.Projections[0].ID.Name != name ||
+				selected.Tenants[0].Mark != head || selected.Tenants[0].Held != nil {
 				t.Errorf("%s: selected by its state are %+v", name, selected)
 			}
 		}
-		if p := elsewhere(b, a, "live"); !p.NextAttempt.IsZero() || p.LastError != "" || !p.LastErrorAt.IsZero() || p.Behind != 0 {
+		if p := elsewhere(b, a, "live"); !p.NextAttempt.IsZero() || p.LastError != "" || !p.LastErrorAt.IsZero() ||
+			p.Behind != 0 {
 			t.Errorf("%+v", p)
 		}
-		for what, p := range map[string]admin.ProjectionStatus{"on its node": b.Status(rt, "fails"), "elsewhere": elsewhere(b, a, "fails")} {
+		for what, p := range map[string]admin.ProjectionStatus{"on its node": b.Status(rt, "fails"),
+			"elsewhere": elsewhere(b, a, "fails")} {
 			delay := p.NextAttempt.Sub(p.LastErrorAt)
-			if p.FailingPosition != 1 || p.Attempts != 1 || p.LastError != "on purpose" || delay < time.Hour-time.Second || delay > time.Hour+time.Second {
+			if p.FailingPosition != 1 || p.Attempts != 1 || p.LastError != "on purpose" ||
+				delay < time.Hour-time.Second || delay > time.Hour+time.Second {
 				t.Errorf("%s the failing event is tried again after %v: %+v", what, delay, p)
 			}
 		}
@@ -96,16 +105,19 @@ func TestAdminWithoutRuntimeSeesTheStatesOfOtherNodes(t *testing.T) {
 func TestLastErrorOutlivesItsEvent(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		failed := false
-		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Retry: kit.Soon(9), Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
-			if !failed {
-				failed = true
-				return errors.New("only once")
-			}
-			return nil
-		})})
+		rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+			Retry: kit.Soon(9), Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
+				if !failed {
+					failed = true
+					return errors.New("only once")
+				}
+				return nil
+			})})
 		b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
-		for what, p := range map[string]admin.ProjectionStatus{"on its node": b.Status(rt, "p"), "elsewhere": elsewhere(b, newAdmin(b), "p")} {
-			if p.LastError != "only once" || p.LastErrorAt.IsZero() || p.Reason != "" || p.Attempts != 0 || !p.NextAttempt.IsZero() {
+		for what, p := range map[string]admin.ProjectionStatus{"on its node": b.Status(rt, "p"),
+			"elsewhere": elsewhere(b, newAdmin(b), "p")} {
+			if p.LastError != "only once" || p.LastErrorAt.IsZero() || p.Reason != "" || p.Attempts != 0 ||
+				!p.NextAttempt.IsZero() {
 				t.Errorf("%s: %+v", what, p)
 			}
 		}
@@ -129,7 +141,8 @@ func TestLagIsTheAgeOfTheOldestEventThatIsNotHandled(t *testing.T) {
 			began := time.Now()
 			p := elsewhere(b, a, "p")
 			if p.Lag < began.Sub(after)-rounding || p.Lag > time.Since(before)+rounding {
-				t.Errorf("a lag of %v, for an event that is between %v and %v old", p.Lag, began.Sub(after), time.Since(before))
+				t.Errorf("a lag of %v, for an event that is between %v and %v old", p.Lag, began.Sub(after),
+					time.Since(before))
 			}
 			if here := b.Status(rt, "p"); here.Lag < p.Lag {
 				t.Errorf("its node sees a lag of %v, after one of %v", here.Lag, p.Lag)
@@ -138,7 +151,8 @@ func TestLagIsTheAgeOfTheOldestEventThatIsNotHandled(t *testing.T) {
 			b.Append("a", 1) // a later event changes nothing
 		}
 		close(release)
-		b.Eventually("nothing lags at the end", func() bool { p := elsewhere(b, a, "p"); return p.Lag == 0 && p.Behind == 0 })
+		b.Eventually("nothing lags at the end",
+			func() bool { p := elsewhere(b, a, "p"); return p.Lag == 0 && p.Behind == 0 })
 	})
 }
 
@@ -149,7 +163,8 @@ func TestRateIsThatOfTheNodeThatRunsTheProjection(t *testing.T) {
 		p.MaxEvents = 10
 		b.Append("a", 700)
 		rt := b.Running(quickBeats, p)
-		b.Eventually("the node reports its rate", func() bool { return b.Status(rt, "p").Rate > 0 && elsewhere(b, newAdmin(b), "p").Rate > 0 })
+		b.Eventually("the node reports its rate",
+			func() bool { return b.Status(rt, "p").Rate > 0 && elsewhere(b, newAdmin(b), "p").Rate > 0 })
 		s, err := newAdmin(b).Summary(b.Ctx)
 		b.Must(err)
 		if len(s.Lagging) != 1 || s.Lagging[0].Rate <= 0 {
@@ -198,7 +213,8 @@ func TestSummaryNamesTheTenantsThatLagMost(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		fails := b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error { return errors.New("on purpose") })
 		tenants := b.Tenants(13)
-		rt := b.Running(quickBeats, append(b.Recorders("fine"), millrace.Projection{Name: "f1", Retry: hourly, Handler: fails},
+		rt := b.Running(quickBeats, append(b.Recorders("fine"),
+			millrace.Projection{Name: "f1", Retry: hourly, Handler: fails},
 			millrace.Projection{Name: "f2", Retry: hourly, Handler: fails})...)
 		var want []admin.TenantLag
 		for i, tenant := range tenants[1:] {

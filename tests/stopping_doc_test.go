@@ -16,11 +16,12 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// stopping are the times that a server takes to stop. In Drain it answers requests though it is no longer ready, until no load balancer
-// sends it new ones. After that, requests in progress have the time of Requests.
+// stopping are the times that a server takes to stop. In Drain it answers requests though it is no longer ready, until
+// no load balancer sends it new ones. After that, requests in progress have the time of Requests.
 type stopping struct{ Drain, Requests time.Duration }
 
-// serve runs a runtime, and serves requests and probes, until ctx ends. Then it stops both in the order in which nothing is cut off.
+// serve runs a runtime, and serves requests and probes, until ctx ends. Then it stops both in the order in which
+// nothing is cut off.
 func serve(ctx context.Context, rt *millrace.Runtime, requests http.Handler, at net.Listener, s stopping) error {
 	ctx, end := context.WithCancel(ctx)
 	// A request may wait for the runtime, so neither ends with ctx.
@@ -152,7 +153,8 @@ func (s *shop) refuses() {
 	})
 }
 
-// A stop answers the requests in progress, though they wait for their read model, and before that, probes say that the process is stopping.
+// A stop answers the requests in progress, though they wait for their read model, and before that, probes say that the
+// process is stopping.
 func TestStopOfAServerCutsNothingOff(t *testing.T) {
 	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		probed := 0 // it may come too late, on a slow machine
@@ -182,8 +184,8 @@ func TestStopOfAServerCutsNothingOff(t *testing.T) {
 	})
 }
 
-// A request that takes too long is cut off, and its client gets no answer. It sends the order with the same key again, and the order is
-// taken once.
+// A request that takes too long is cut off, and its client gets no answer. It sends the order with the same key again,
+// and the order is taken once.
 func TestRequestThatAStopCutOffIsSentAgain(t *testing.T) {
 	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
 		s := opens(b, true, stopping{Requests: 50 * time.Millisecond})
@@ -216,7 +218,8 @@ func TestServerEndsWithItsRuntime(t *testing.T) {
 		at, err := net.Listen("tcp", "127.0.0.1:0")
 		b.Must(err)
 		const why = "no projection is registered"
-		if err := serve(b.Ctx, b.Runtime(millrace.Config{}), http.NotFoundHandler(), at, stopping{Requests: time.Minute}); err == nil || !strings.Contains(err.Error(), why) {
+		if err := serve(b.Ctx, b.Runtime(millrace.Config{}), http.NotFoundHandler(), at,
+			stopping{Requests: time.Minute}); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%v, want %q", err, why)
 		}
 	})

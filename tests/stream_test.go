@@ -80,8 +80,12 @@ func TestStreamWhoseEventsWereDeleted(t *testing.T) {
 			left  int
 		}{{"stream_version = 1", 2}, {"true", 0}} {
 			table := map[string]string{"pgstore": "millrace_default.events where " + c.where,
-				"sqlitestore": "millrace_events where " + strings.ReplaceAll(c.where, "stream_version", "version")}[b.Kind.Name]
-			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error { return tx.Exec(ctx, "delete from "+table) }))
+				"sqlitestore": "millrace_events where " +
+					strings.ReplaceAll(c.where, "stream_version", "version")}[b.Kind.Name]
+			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context,
+				tx kit.Tx) error {
+				return tx.Exec(ctx, "delete from "+table)
+			}))
 			want := event.StreamInfo{ID: "s", Version: 3}
 			if events := b.Collect(b.Store.ReadStream(b.Ctx, "s", 1)); len(events) != c.left {
 				t.Fatalf("%d events, want %d", len(events), c.left)

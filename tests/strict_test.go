@@ -24,7 +24,10 @@ func (renamed) EventType() string { return "counted" }
 func recordTyped[T event.Typed](s kit.Store, o ...event.DecodeOption) map[string]millrace.Handler {
 	of := kit.Typed[T]{Store: s}
 	all := map[string]millrace.Handler{
-		"on": of.On(func(ctx context.Context, tx kit.Tx, e event.Of[T]) error { return tx.Record(ctx, "on", e.Envelope) }, o...),
+		"on": of.On(func(ctx context.Context, tx kit.Tx,
+			e event.Of[T]) error {
+			return tx.Record(ctx, "on", e.Envelope)
+		}, o...),
 		"batch": of.OnBatch(func(ctx context.Context, tx kit.Tx, events []event.Of[T]) error {
 			return tx.Record(ctx, "batch", kit.EnvelopesOf(events)...)
 		}, o...),
@@ -38,22 +41,27 @@ func recordTyped[T event.Typed](s kit.Store, o ...event.DecodeOption) map[string
 		}, o...),
 	}
 	noted := kit.Typed[kit.Noted]{Store: s}
-	all["route"] = kit.Route(of.On(func(ctx context.Context, tx kit.Tx, e event.Of[T]) error { return tx.Record(ctx, "route", e.Envelope) }, o...),
+	all["route"] = kit.Route(of.On(func(ctx context.Context, tx kit.Tx,
+		e event.Of[T]) error {
+		return tx.Record(ctx, "route", e.Envelope)
+	}, o...),
 		noted.OnBatch(func(ctx context.Context, tx kit.Tx, events []event.Of[kit.Noted]) error {
 			return tx.Record(ctx, "route", kit.EnvelopesOf(events)...)
 		}))
 	return all
 }
 
-// An event whose members are not those of the Go type takes the road of a poison event, in each typed shape and for each tenant: one
-// attempt, a dead letter that names type, position and member, and all other events are applied.
+// An event whose members are not those of the Go type takes the road of a poison event, in each typed shape and for
+// each tenant: one attempt, a dead letter that names type, position and member, and all other events are applied.
 func TestStrictHandlersParkEventsOfAnotherShape(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		acme, err := b.Store.CreateTenant(b.Ctx, "acme")
 		b.Must(err)
 		for _, tenant := range []kit.Tenant{b.Store, acme} {
-			for i, body := range []string{`{"n": 1}`, `{"i": 2}`, `{"n": 3}`, `{}`, `{"N": 5}`} { // as the decoder, it ignores the case
-				_, err := tenant.Append(b.Ctx, fmt.Sprint("s", i), event.Any, event.Event{Type: "counted", Body: []byte(body)}, event.New(kit.Noted{}))
+			// as the decoder, it ignores the case
+			for i, body := range []string{`{"n": 1}`, `{"i": 2}`, `{"n": 3}`, `{}`, `{"N": 5}`} {
+				_, err := tenant.Append(b.Ctx, fmt.Sprint("s", i), event.Any,
+					event.Event{Type: "counted", Body: []byte(body)}, event.New(kit.Noted{}))
 				b.Must(err)
 			}
 		}

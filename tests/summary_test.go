@@ -18,8 +18,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// inAllStates are projections of which each ends in another state. One of them has parked the first event, and one is paused by
-// the caller.
+// inAllStates are projections of which each ends in another state. One of them has parked the first event, and one is
+// paused by the caller.
 func inAllStates(b *kit.Bundle) []millrace.Projection {
 	failing := func(positions ...int64) millrace.Handler {
 		return b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
@@ -38,7 +38,9 @@ func inAllStates(b *kit.Bundle) []millrace.Projection {
 
 func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
-		config := millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: 2 * time.Second}
+		config := millrace.Config{
+			Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: 2 * time.Second,
+		}
 		former := b.Another(config, b.Recorders("gone")...)
 		stopFormer := b.Start(former)
 		first := b.Append("a", 50)
@@ -56,26 +58,35 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 			t.Helper()
 			b.Eventually(what, func() bool {
 				s = b.Summary(rt)
-				return maps.Equal(s.States, want) && s.NotOwned == want[admin.StateNotOwned] && s.Unregistered == want[admin.StateUnregistered]
+				return maps.Equal(s.States, want) && s.NotOwned == want[admin.StateNotOwned] &&
+					s.Unregistered == want[admin.StateUnregistered]
 			})
 			return s
 		}
-		want := map[admin.State]int{admin.StateLive: 2, admin.StateWaiting: 1, admin.StateFailed: 1, admin.StatePaused: 1, admin.StateUnregistered: 1}
+		want := map[admin.State]int{
+			admin.StateLive: 2, admin.StateWaiting: 1, admin.StateFailed: 1, admin.StatePaused: 1,
+			admin.StateUnregistered: 1,
+		}
 		for what, seen := range map[string]*millrace.Runtime{"its node knows": rt, "another process knows": watcher} {
 			s := expect(what, seen, want)
 			node := s.Nodes[len(s.Nodes)-1]
-			if len(s.Nodes) != 1 || !node.Alive || node.Leases != 4 || node.States[admin.StateLive] != 2 || node.States[admin.StatePaused] != 0 {
+			if len(s.Nodes) != 1 || !node.Alive || node.Leases != 4 || node.States[admin.StateLive] != 2 ||
+				node.States[admin.StatePaused] != 0 {
 				t.Errorf("%s: nodes %+v", what, s.Nodes)
 			}
-			if s.Tenants[tenancy.Active] != 1 || s.Parked != 1 || s.OldestParkedIn != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "parks"}) || !s.OldestParked.Equal(b.DeadLettersOf("parks")[0].FirstFailedAt) {
+			if s.Tenants[tenancy.Active] != 1 || s.Parked != 1 ||
+				s.OldestParkedIn != (millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "parks"}) ||
+				!s.OldestParked.Equal(b.DeadLettersOf("parks")[0].FirstFailedAt) {
 				t.Errorf("%s: %+v", what, s)
 			}
 			if len(s.Lagging) != 2 || len(s.Held) != 0 {
 				t.Fatalf("%s: lagging %+v, held %+v", what, s.Lagging, s.Held)
 			}
 			for _, p := range s.Lagging {
-				if p.Behind != 50 || p.Head != head || p.Owner != node.ID || p.Epoch != 1 || !strings.Contains(p.Reason, "on purpose") ||
-					p.State != map[string]admin.State{"stops": admin.StateFailed, "waits": admin.StateWaiting}[p.ID.Name] {
+				if p.Behind != 50 || p.Head != head || p.Owner != node.ID || p.Epoch != 1 ||
+					!strings.Contains(p.Reason, "on purpose") ||
+					p.State != map[string]admin.State{"stops": admin.StateFailed,
+						"waits": admin.StateWaiting}[p.ID.Name] {
 					t.Errorf("%s: lagging %+v", what, p)
 				}
 			}
@@ -84,11 +95,13 @@ func TestSummaryAndPagesShowWhatAllNodesRun(t *testing.T) {
 			}
 		}
 		for _, rt := range []*millrace.Runtime{rt, watcher} {
-			pagesAgree(b, rt, map[admin.State][]string{admin.StateLive: {"fine", "parks"}, admin.StateWaiting: {"waits"},
-				admin.StateFailed: {"stops"}, admin.StatePaused: {"paused"}, admin.StateUnregistered: {"gone"}})
+			pagesAgree(b, rt, map[admin.State][]string{admin.StateLive: {"fine", "parks"},
+				admin.StateWaiting: {"waits"},
+				admin.StateFailed:  {"stops"}, admin.StatePaused: {"paused"}, admin.StateUnregistered: {"gone"}})
 		}
 		stop()
-		expect("after the end of the node", watcher, map[admin.State]int{admin.StateNotOwned: 4, admin.StateFailed: 1, admin.StatePaused: 1})
+		expect("after the end of the node", watcher,
+			map[admin.State]int{admin.StateNotOwned: 4, admin.StateFailed: 1, admin.StatePaused: 1})
 	})
 }
 
@@ -122,7 +135,8 @@ func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[admin.State][]stri
 	for state, names := range want {
 		is(admin.StatusFilter{States: []admin.State{state}}, names...)
 		is(admin.StatusFilter{States: []admin.State{state}, Names: []string{"waits", "gone"}, Tenants: []string{""}},
-			slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name != "waits" && name != "gone" })...)
+			slices.DeleteFunc(slices.Clone(names),
+				func(name string) bool { return name != "waits" && name != "gone" })...)
 		all = append(all, names...)
 		if state != admin.StatePaused && state != admin.StateUnregistered {
 			running = append(running, names...)
@@ -130,7 +144,12 @@ func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[admin.State][]stri
 	}
 	is(admin.StatusFilter{}, all...)
 	is(admin.StatusFilter{States: slices.Collect(maps.Keys(want))}, all...)
-	is(admin.StatusFilter{States: []admin.State{admin.StateStarting, admin.StateCatchUp, admin.StateElsewhere, admin.StateNotOwned, admin.StateMissingObject, "unknown"}})
+	is(admin.StatusFilter{
+		States: []admin.State{
+			admin.StateStarting, admin.StateCatchUp, admin.StateElsewhere, admin.StateNotOwned,
+			admin.StateMissingObject, "unknown",
+		},
+	})
 	is(admin.StatusFilter{Parked: true}, "parks")
 	is(admin.StatusFilter{Parked: true, States: []admin.State{admin.StateLive, admin.StateCatchUp}}, "parks")
 	is(admin.StatusFilter{Names: []string{"parks", "stops"}, States: slices.Collect(maps.Keys(want))}, "parks", "stops")
@@ -138,12 +157,14 @@ func pagesAgree(b *kit.Bundle, rt *millrace.Runtime, want map[admin.State][]stri
 	is(admin.StatusFilter{Tenants: []string{"another"}})
 	status, err := rt.Status(b.Ctx, admin.StatusFilter{Tenants: []string{"another", ""}, Names: []string{"none"}})
 	b.Must(err)
-	if len(status.Projections) != 0 || len(status.Tenants) != 2 || !strings.Contains(status.Tenants[0].Reason, tenancy.ErrUnknown.Error()) ||
+	if len(status.Projections) != 0 || len(status.Tenants) != 2 ||
+		!strings.Contains(status.Tenants[0].Reason, tenancy.ErrUnknown.Error()) ||
 		status.Tenants[1].Head != b.Head() || status.Tenants[1].Reason != "" {
 		b.T.Errorf("%+v", status)
 	}
 	for _, limit := range []int{-1, 10_001} {
-		if _, err := rt.Status(b.Ctx, admin.StatusFilter{Limit: limit}); err == nil || !strings.Contains(err.Error(), "StatusFilter.Limit") {
+		if _, err := rt.Status(b.Ctx, admin.StatusFilter{Limit: limit}); err == nil ||
+			!strings.Contains(err.Error(), "StatusFilter.Limit") {
 			b.T.Errorf("limit %d: %v", limit, err)
 		}
 	}

@@ -39,12 +39,14 @@ func freezing(b *kit.Bundle, step string, version int) *exec.Cmd {
 	return process
 }
 
-// The process that carries out a swap is frozen. On a store for several nodes another one takes the swap over, and what the frozen
-// one does when it continues has no effect. A file stays with its process, which carries the swap out when it continues.
+// The process that carries out a swap is frozen. On a store for several nodes another one takes the swap over, and what
+// the frozen one does when it continues has no effect. A file stays with its process, which carries the swap out when
+// it continues.
 func TestSwapOfAFrozenProcess(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		// After the hook, its locks keep readers out until its session is ended.
-		for _, step := range []string{"once the earlier version is held", "before the hook", "after the hook", afterCommit} {
+		for _, step := range []string{"once the earlier version is held", "before the hook", "after the hook",
+			afterCommit} {
 			t.Run(step, func(t *testing.T) {
 				t.Parallel()
 				b := kind.New(t)

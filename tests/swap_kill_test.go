@@ -37,7 +37,8 @@ const (
 
 // dyingSwap returns a store whose process is killed, or what else strike does, at a step of a swap.
 func dyingSwap(s kit.Store, step string, strike func()) kit.Store {
-	named := map[kit.Step]string{kit.Taken: swapSteps[0], kit.Looks: swapSteps[1], kit.Holds: swapSteps[2], kit.Held: swapSteps[3],
+	named := map[kit.Step]string{kit.Taken: swapSteps[0], kit.Looks: swapSteps[1], kit.Holds: swapSteps[2],
+		kit.Held: swapSteps[3],
 		kit.Runs: swapSteps[5], kit.Hooks: swapSteps[6], kit.Hooked: swapSteps[7], kit.Committed: afterCommit}
 	return kit.AtSteps(s, func(at kit.Step, names []string) {
 		if step != "" && named[at] == step || at == kit.Held && len(names) > 1 && step == swapSteps[4] {
@@ -46,7 +47,8 @@ func dyingSwap(s kit.Store, step string, strike func()) kit.Store {
 	})
 }
 
-// versionsWay is the way of a process that runs versions of the model until it is killed, also by itself at a step of a swap.
+// versionsWay is the way of a process that runs versions of the model until it is killed, also by itself at a step of a
+// swap.
 const versionsWay = "versions "
 
 func wayOf(step string, versions ...int) string { return fmt.Sprintln(versionsWay, versions) + step }
@@ -121,14 +123,15 @@ func (c *child) dies(b *kit.Bundle) {
 	}
 }
 
-// Versions replace each other while events arrive and readers query, and at each swap the process that carries it out is
-// killed at another step.
+// Versions replace each other while events arrive and readers query, and at each swap the process that carries it out
+// is killed at another step.
 func TestNoReaderMissesARowWhileVersionsAreSwappedAndProcessesKilled(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.New(t).Patient()
 		last := len(swapSteps) + 1
 		newModel(b, last)
-		// Where one process at a time runs the projections, it runs both versions. Otherwise those of the old release go on.
+		// Where one process at a time runs the projections, it runs both versions. Otherwise those of the old release
+		// go on.
 		together := !kind.Meets(kit.SeveralNodes)
 		old := spawn(b, "", 1)
 		b.Eventually("version 1 runs", func() bool { return living(b, model) })
@@ -157,8 +160,8 @@ func TestNoReaderMissesARowWhileVersionsAreSwappedAndProcessesKilled(t *testing.
 	})
 }
 
-// swapUnderFire replaces a version by the next one. The process that carries it out is killed at a step. old is the process
-// that runs the version, and then the next one.
+// swapUnderFire replaces a version by the next one. The process that carries it out is killed at a step. old is the
+// process that runs the version, and then the next one.
 func swapUnderFire(b *kit.Bundle, old **child, step string, version int, together bool) {
 	b.T.Helper()
 	run := []int{version + 1}
@@ -200,7 +203,8 @@ func swapUnderFire(b *kit.Bundle, old **child, step string, version int, togethe
 func living(b *kit.Bundle, name string) bool {
 	nodes, err := b.Plane().Nodes(b.Ctx)
 	b.Must(err)
-	return slices.ContainsFunc(nodes, func(n engine.NodeRow) bool { return n.Alive && slices.Contains(n.Projections, name) })
+	return slices.ContainsFunc(nodes,
+		func(n engine.NodeRow) bool { return n.Alive && slices.Contains(n.Projections, name) })
 }
 
 // requestSwap swaps. On a slow machine, the version may be behind the earlier one for longer than that is held.
@@ -213,7 +217,8 @@ func requestSwap(b *kit.Bundle, a *admin.Admin, version int) error {
 	}
 }
 
-// untouched checks that the versions that were replaced ended with prefixes of the events, and that only the last one is left.
+// untouched checks that the versions that were replaced ended with prefixes of the events, and that only the last one
+// is left.
 func untouched(b *kit.Bundle, last int) {
 	b.T.Helper()
 	head := b.Head()

@@ -53,7 +53,8 @@ func newSwapping(b *kit.Bundle, versions int) *swapping {
 // may fails the test on an error that is none of those that the other commands may cause.
 func (s *swapping) may(doing string, err error, others ...error) {
 	s.T.Helper()
-	for _, other := range append(others, projection.ErrRetired, projection.ErrUnknownProjection, projection.ErrOperationOpen) {
+	for _, other := range append(others, projection.ErrRetired, projection.ErrUnknownProjection,
+		projection.ErrOperationOpen) {
 		if errors.Is(err, other) {
 			return
 		}
@@ -74,7 +75,8 @@ func (s *swapping) disturb(version int) {
 	switch s.random.IntN(8) {
 	case 0, 1:
 		s.group.Go(func() {
-			s.may("swap", s.swap(version), projection.ErrBehind, projection.ErrPaused, projection.ErrParkedEvents, projection.ErrOperationCancelled)
+			s.may("swap", s.swap(version), projection.ErrBehind, projection.ErrPaused, projection.ErrParkedEvents,
+				projection.ErrOperationCancelled)
 		})
 	case 2:
 		s.broken.Store(!s.broken.Load())
@@ -120,14 +122,15 @@ func (s *swapping) settle(version int) {
 func (s *swapping) replay(version int) {
 	s.T.Helper()
 	s.Eventually("nothing is parked", func() bool {
-		_, err := s.Store.DeadLetters(modelID(version)).Replay(s.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100_000)
+		_, err := s.Store.DeadLetters(modelID(version)).Replay(s.Ctx,
+			projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100_000)
 		s.may("replay", err)
 		return len(s.DeadLettersOf(modelID(version).Name)) == 0
 	})
 }
 
-// Whatever happens to the versions while they replace each other, each event is applied exactly once in the end: pauses, parked
-// events, replays, cancelled swaps, changes of the number of partitions, and nodes that come and go.
+// Whatever happens to the versions while they replace each other, each event is applied exactly once in the end:
+// pauses, parked events, replays, cancelled swaps, changes of the number of partitions, and nodes that come and go.
 func TestSwapsAmongEverythingElse(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		const last = 3

@@ -13,8 +13,9 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// takeName is a hook that gives the table of a version the name that readers use. The table of the earlier version is renamed.
-// Afterwards the handler finds its table by the view, or in SQLite by the view and its trigger, that has the table's first name.
+// takeName is a hook that gives the table of a version the name that readers use. The table of the earlier version is
+// renamed. Afterwards the handler finds its table by the view, or in SQLite by the view and its trigger, that has the
+// table's first name.
 func takeName(b *kit.Bundle, version int) kit.HookFunc {
 	return func(ctx context.Context, tx kit.Tx) error {
 		statements := []string{
@@ -24,8 +25,9 @@ func takeName(b *kit.Bundle, version int) kit.HookFunc {
 			fmt.Sprintf("create view %s as select position from model", tableOf(version)),
 		}
 		if b.Kind == kit.SQLite {
-			statements = append(statements, fmt.Sprintf("create trigger t%d instead of insert on %s begin insert into model values (new.position); end",
-				version, tableOf(version)))
+			statements = append(statements,
+				fmt.Sprintf("create trigger t%d instead of insert on %s begin insert into model values (new.position); end",
+					version, tableOf(version)))
 		}
 		return execAll(ctx, tx, statements...)
 	}
@@ -40,8 +42,8 @@ func execAll(ctx context.Context, tx kit.Tx, statements ...string) error {
 	return nil
 }
 
-// Hooks rename tables while events arrive and readers query the table by its name. No reader fails, misses a row, or sees the
-// past.
+// Hooks rename tables while events arrive and readers query the table by its name. No reader fails, misses a row, or
+// sees the past.
 func TestNoReaderMissesARowWhileHooksRenameTables(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		const last = 4
@@ -116,8 +118,8 @@ func TestSwapContinuesUnderANewName(t *testing.T) {
 	})
 }
 
-// A release renames the projection and registers only a new version of it. The renamed version keeps its read model, which readers
-// use until the swap.
+// A release renames the projection and registers only a new version of it. The renamed version keeps its read model,
+// which readers use until the swap.
 func TestReleaseThatRenamesAndBeginsAVersion(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		newModel(b, 2)
@@ -131,7 +133,8 @@ func TestReleaseThatRenamesAndBeginsAVersion(t *testing.T) {
 		b.Start(rt)
 		stop()
 		id := millrace.ProjectionID{Name: "sums@2"}
-		b.Eventually("the projection is renamed", func() bool { names := existing(b); return len(names) == 2 && names[0] == "sums" })
+		b.Eventually("the projection is renamed",
+			func() bool { names := existing(b); return len(names) == 2 && names[0] == "sums" })
 		served(b, 1)
 		b.Append("a", 5)
 		b.Must(rt.Swap(b.Ctx, id, admin.SwapOptions{}))

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// model is the projection of the swap tests. Each version has a table of its own with the positions that it applied, without
-// a unique index. Readers see that of one version by the view model.
+// model is the projection of the swap tests. Each version has a table of its own with the positions that it applied,
+// without a unique index. Readers see that of one version by the view model.
 const model = "model"
 
 func modelID(version int) millrace.ProjectionID {
@@ -63,9 +63,10 @@ func writeModel(ctx context.Context, tx kit.Tx, table string, events []event.Env
 
 // modelVersion is a version of the projection with its hooks.
 func modelVersion(b *kit.Bundle, version int) millrace.Projection {
-	p := millrace.Projection{Name: model, Version: version, Retry: kit.Soon(0), Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-		return writeModel(ctx, tx, tableOf(version), events)
-	})}
+	p := millrace.Projection{Name: model, Version: version, Retry: kit.Soon(0),
+		Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			return writeModel(ctx, tx, tableOf(version), events)
+		})}
 	if version > 1 {
 		p.Swap = b.Store.Hook(exchange(b, version))
 		p.Drop = b.Store.Hook(func(ctx context.Context, tx kit.Tx) error {
@@ -104,15 +105,16 @@ func (s seenModel) whole() bool {
 }
 
 func look(ctx context.Context, store kit.Store, table string) (s seenModel, err error) {
-	values, err := store.Numbers(ctx, "select count(*), coalesce(max(position), 0), cast(coalesce(sum(position), 0) as bigint) from "+table)
+	values, err := store.Numbers(ctx,
+		"select count(*), coalesce(max(position), 0), cast(coalesce(sum(position), 0) as bigint) from "+table)
 	if err == nil {
 		s = seenModel{values[0], values[1], values[2]}
 	}
 	return s, err
 }
 
-// readers query the view all the time. Each query must see a prefix of the events that has what was seen, or waited for, before
-// the query began.
+// readers query the view all the time. Each query must see a prefix of the events that has what was seen, or waited
+// for, before the query began.
 type readers struct {
 	*kit.Bundle
 	ctx   context.Context
@@ -122,7 +124,8 @@ type readers struct {
 	queries, follows atomic.Int64
 }
 
-// startReaders starts n readers. One more reader appends events itself, and waits for them by the name that readers know.
+// startReaders starts n readers. One more reader appends events itself, and waits for them by the name that readers
+// know.
 func startReaders(b *kit.Bundle, n int) (r *readers, stop func()) {
 	ctx, cancel := context.WithCancel(b.Ctx)
 	r = &readers{Bundle: b, ctx: ctx}
@@ -201,7 +204,8 @@ func load(b *kit.Bundle) (stop func()) {
 	for w := range 2 {
 		group.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				if _, err := b.Store.Append(b.Ctx, fmt.Sprintf("load%d-%d", w, i%50), event.Any, kit.SomeEvents(3)...); err != nil {
+				if _, err := b.Store.Append(b.Ctx, fmt.Sprintf("load%d-%d", w, i%50), event.Any,
+					kit.SomeEvents(3)...); err != nil {
 					b.T.Errorf("append: %v", err)
 					return
 				}

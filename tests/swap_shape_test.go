@@ -15,13 +15,14 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// A version may select other types and have other partitions than the earlier one. It replaces that one when it has handled the
-// events of its own types, whether the earlier version selects them or not.
+// A version may select other types and have other partitions than the earlier one. It replaces that one when it has
+// handled the events of its own types, whether the earlier version selects them or not.
 func TestSwapToAVersionWithOtherTypesAndPartitions(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		newModel(b, 3)
 		for i := range 30 {
-			b.MustAppend(b.Store, string(rune('a'+i%7)), event.Any, event.Event{Type: []string{"counted", "other", "third"}[i%3]})
+			b.MustAppend(b.Store, string(rune('a'+i%7)), event.Any,
+				event.Event{Type: []string{"counted", "other", "third"}[i%3]})
 		}
 		shape := func(version, partitions int, types ...string) millrace.Projection {
 			p := modelVersion(b, version)
@@ -48,7 +49,8 @@ func TestSwapToAVersionWithOtherTypesAndPartitions(t *testing.T) {
 			}
 		}
 		rows(1, 10, 28)
-		if err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: 200 * time.Millisecond}); !errors.Is(err, projection.ErrBehind) {
+		if err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: 200 * time.Millisecond}); !errors.Is(err,
+			projection.ErrBehind) {
 			t.Errorf("a swap to a version without events that only it selects: %v", err)
 		}
 		sound.Store(true)
@@ -64,14 +66,16 @@ func TestSwapToAVersionWithOtherTypesAndPartitions(t *testing.T) {
 	})
 }
 
-// The versions may select different tenants. A tenant of which only the new version is registered begins with that one, and a
-// tenant of which only the earlier one is registered keeps it.
+// The versions may select different tenants. A tenant of which only the new version is registered begins with that one,
+// and a tenant of which only the earlier one is registered keeps it.
 func TestVersionsSelectDifferentTenants(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		tenants := b.Tenants(4)[1:]
 		var begun atomic.Int64
 		record := func(version int, tenants ...string) millrace.Projection {
-			p := millrace.Projection{Name: model, Version: version, Tenants: tenants, Handler: b.Store.Batch(kit.Nothing)}
+			p := millrace.Projection{
+				Name: model, Version: version, Tenants: tenants, Handler: b.Store.Batch(kit.Nothing),
+			}
 			if version > 1 {
 				p.Swap = b.Store.Hook(func(ctx context.Context, _ kit.Tx) error {
 					id, _ := millrace.ProjectionFrom(ctx)

@@ -59,7 +59,8 @@ func TestSwapReplacesTheEarlierVersion(t *testing.T) {
 		rt := b.Runtime(kit.Quick, modelVersions(b, 1, 2, 3)...)
 		stop := b.Start(rt)
 		b.Reaches(rt, "model@3", b.Head())
-		if err := rt.Swap(b.Ctx, modelID(3), admin.SwapOptions{}); !errors.Is(err, projection.ErrSeveralVersions) || !strings.Contains(err.Error(), `"model" and "model@2"`) {
+		if err := rt.Swap(b.Ctx, modelID(3), admin.SwapOptions{}); !errors.Is(err, projection.ErrSeveralVersions) ||
+			!strings.Contains(err.Error(), `"model" and "model@2"`) {
 			t.Errorf("swap past version 2: %v", err)
 		}
 		for _, version := range []int{2, 3} {
@@ -138,7 +139,8 @@ func TestSwapsAreRefusedByName(t *testing.T) {
 		b.Resume(rt, "model@2")
 		b.Reaches(rt, "model@2", b.Head())
 		for id, says := range map[millrace.ProjectionID]string{
-			modelID(1): "a version from 2 on", {Name: "model@2", Partition: 1}: "ProjectionID.Partition must be 0", {Name: "none@2"}: "unknown projection",
+			modelID(1): "a version from 2 on", {Name: "model@2", Partition: 1}: "ProjectionID.Partition must be 0",
+			{Name: "none@2"}:                  "unknown projection",
 			{Tenant: "none", Name: "model@2"}: "unknown tenant",
 		} {
 			if err := rt.Swap(b.Ctx, id, admin.SwapOptions{}); err == nil || !strings.Contains(err.Error(), says) {
@@ -178,7 +180,9 @@ func TestSwapOfAVersionThatIsBehindIsRefused(t *testing.T) {
 			b.Append("a", more)
 			b.Reaches(rt, model, b.Head())
 			err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{CatchUp: 100 * time.Millisecond})
-			if !errors.Is(err, projection.ErrBehind) || !strings.Contains(err.Error(), `"model@2": the version is behind the earlier one: it is at position 7, and "model" at`) {
+			if !errors.Is(err, projection.ErrBehind) ||
+				!strings.Contains(err.Error(),
+					`"model@2": the version is behind the earlier one: it is at position 7, and "model" at`) {
 				t.Errorf("%d more: %v", more, err)
 			}
 			goesOn(b, rt)
@@ -234,7 +238,8 @@ func TestSwapFailsWithItsHook(t *testing.T) {
 		rt := b.Running(kit.Quick, modelVersion(b, 1), v2)
 		b.Append("a", 20)
 		b.Reaches(rt, "model@2", b.Head())
-		if err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{}); err == nil || !strings.Contains(err.Error(), kit.ErrOnPurpose.Error()) {
+		if err := rt.Swap(b.Ctx, modelID(2), admin.SwapOptions{}); err == nil ||
+			!strings.Contains(err.Error(), kit.ErrOnPurpose.Error()) {
 			t.Errorf("swap: %v", err)
 		}
 		mustRun(b, projection.DefaultTenant, 1, 2)

@@ -33,7 +33,8 @@ func operate(b *kit.Bundle, kind engine.OperationKind) *operator {
 	o.session, err = o.store.Connect(b.Ctx, node)
 	b.Must(err)
 	b.T.Cleanup(o.leave)
-	request, err := engine.NewOperation{ID: engine.FullID(modelID(2)), Kind: kind, Holds: versions.Names(modelID(2))}.Encode(engine.SwapOptions{CatchUp: time.Minute})
+	request, err := engine.NewOperation{ID: engine.FullID(modelID(2)), Kind: kind,
+		Holds: versions.Names(modelID(2))}.Encode(engine.SwapOptions{CatchUp: time.Minute})
 	b.Must(err)
 	_, err = o.Plane().InsertOperation(b.Ctx, request)
 	b.Must(err)

@@ -18,8 +18,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// acked is an append that succeeded. drops is how many drops of the tenant had begun before it, and alone reports whether all of
-// them had ended.
+// acked is an append that succeeded. drops is how many drops of the tenant had begun before it, and alone reports
+// whether all of them had ended.
 type acked struct {
 	tenant int
 	drops  int64
@@ -42,17 +42,18 @@ type comeAndGo struct {
 
 // recorder records the number and the position of each event, by tenant.
 func (c *comeAndGo) recorder(name string) millrace.Projection {
-	return millrace.Projection{Name: name, MaxEvents: 7, Handler: c.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-		id, _ := millrace.ProjectionFrom(ctx)
-		numbered := make([]event.Envelope, len(events))
-		for i, e := range events {
-			if err := e.Decode(&numbered[i].Position); err != nil {
-				return err
+	return millrace.Projection{Name: name, MaxEvents: 7,
+		Handler: c.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			id, _ := millrace.ProjectionFrom(ctx)
+			numbered := make([]event.Envelope, len(events))
+			for i, e := range events {
+				if err := e.Decode(&numbered[i].Position); err != nil {
+					return err
+				}
+				numbered[i].Stream, numbered[i].Version = e.Stream, e.Position
 			}
-			numbered[i].Stream, numbered[i].Version = e.Stream, e.Position
-		}
-		return tx.Record(ctx, name+" of "+id.Tenant, numbered...)
-	})}
+			return tx.Record(ctx, name+" of "+id.Tenant, numbered...)
+		})}
 }
 
 // write appends until ctx ends, in one way or another, and notes what was acknowledged.
@@ -160,8 +161,8 @@ func (c *comeAndGo) settle(rt *millrace.Runtime) {
 	}
 }
 
-// verify checks each tenant: each of its events was applied once by each projection, at its position; nothing was applied twice or
-// to another tenant; and it has every acknowledged event, unless it was dropped since.
+// verify checks each tenant: each of its events was applied once by each projection, at its position; nothing was
+// applied twice or to another tenant; and it has every acknowledged event, unless it was dropped since.
 func (c *comeAndGo) verify(rt *millrace.Runtime, projections ...string) {
 	c.T.Helper()
 	owner := make(map[int64]int)
@@ -217,7 +218,9 @@ func TestTenantsComeAndGoWhileEventsAreApplied(t *testing.T) {
 		seed := kit.Seed(t)
 		c := &comeAndGo{Bundle: b.Patient(), names: []string{"a", "b", "c", "d"}, errors: make(map[string]int)}
 		c.begun, c.ended = make([]atomic.Int64, len(c.names)), make([]atomic.Int64, len(c.names))
-		config := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond}
+		config := millrace.Config{
+			Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond,
+		}
 		nodes := fleet(b, 2, config, c.recorder("p"), c.recorder("q"))
 		ctx, stop := context.WithCancel(b.Ctx)
 		defer stop()

@@ -75,8 +75,8 @@ func (j *journal) namesTenant(b *kit.Bundle) (list []millrace.Projection) {
 	return list
 }
 
-// A handler of every shape, its middleware, its FailureHandler and its hooks learn their tenant from the context, whatever tenants the
-// store has.
+// A handler of every shape, its middleware, its FailureHandler and its hooks learn their tenant from the context,
+// whatever tenants the store has.
 func TestTenantIsInEachContext(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		acme, err := b.Store.CreateTenant(b.Ctx, "acme")

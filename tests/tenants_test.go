@@ -30,7 +30,8 @@ func doNothing(b *kit.Bundle, names ...string) (list []millrace.Projection) {
 }
 
 // fleet runs nodes with these projections, each with a store of its own, until all leases have owners.
-func fleet(b *kit.Bundle, nodes int, config millrace.Config, projections ...millrace.Projection) (all []*millrace.Runtime) {
+func fleet(b *kit.Bundle, nodes int, config millrace.Config,
+	projections ...millrace.Projection) (all []*millrace.Runtime) {
 	b.T.Helper()
 	for range nodes {
 		rt := b.Another(config, projections...)
@@ -41,8 +42,8 @@ func fleet(b *kit.Bundle, nodes int, config millrace.Config, projections ...mill
 	return all
 }
 
-// TestNewTenantRunsAtOnceOnEveryNode creates tenants one by one and many at once, each right after the other. Nodes that waited
-// for a poll would need 10 minutes.
+// TestNewTenantRunsAtOnceOnEveryNode creates tenants one by one and many at once, each right after the other. Nodes
+// that waited for a poll would need 10 minutes.
 func TestNewTenantRunsAtOnceOnEveryNode(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		const single, many = 10, 100
@@ -52,7 +53,8 @@ func TestNewTenantRunsAtOnceOnEveryNode(t *testing.T) {
 			t.Helper()
 			b.Eventually(fmt.Sprintf("the projections of %d tenants run", tenants), func() bool {
 				all := b.StatusOf(nodes[0]).Projections
-				return len(all) == 3*tenants && !slices.ContainsFunc(all, func(p admin.ProjectionStatus) bool { return p.Owner == "" })
+				return len(all) == 3*tenants && !slices.ContainsFunc(all,
+					func(p admin.ProjectionStatus) bool { return p.Owner == "" })
 			})
 		}
 		for i := range single {
@@ -148,7 +150,8 @@ func TestPauseOfATenantIsIndependentOfItsProjections(t *testing.T) {
 				if s.State != admin.StatePaused || s.Reason != reason || s.Owner != "" || s.Checkpoint == head {
 					t.Errorf("%s: %+v, want it paused with reason %q", name, s, reason)
 				}
-				if err := nodes[1].WaitFor(b.Ctx, id(name), head); !errors.Is(err, projection.ErrPaused) || !strings.Contains(err.Error(), reason) {
+				if err := nodes[1].WaitFor(b.Ctx, id(name), head); !errors.Is(err, projection.ErrPaused) ||
+					!strings.Contains(err.Error(), reason) {
 					t.Errorf("WaitFor: %v", err)
 				}
 			}
@@ -247,7 +250,8 @@ func TestArchivedTenantRefusesAppends(t *testing.T) {
 					t.Errorf("%s: error %v", way, err)
 				}
 			}
-			if all, stream := b.All(acme), b.Collect(acme.ReadStream(b.Ctx, "s", 1)); len(all) != 4 || len(stream) != 3 {
+			if all, stream := b.All(acme), b.Collect(acme.ReadStream(b.Ctx, "s", 1)); len(all) != 4 ||
+				len(stream) != 3 {
 				t.Errorf("read %d events, %d of a stream", len(all), len(stream))
 			}
 			if half := b.Positions("half written"); len(half) != 0 {
@@ -271,7 +275,8 @@ func TestArchivedTenantRefusesAppends(t *testing.T) {
 		if last := b.All(acme); last[len(last)-1].Position != int64(len(last)) {
 			t.Errorf("appends that were refused drew positions: %+v", last)
 		}
-		for doing, err := range map[string]error{"archive": b.Store.ArchiveTenant(b.Ctx, "none"), "unarchive": b.Store.UnarchiveTenant(b.Ctx, "none")} {
+		for doing, err := range map[string]error{"archive": b.Store.ArchiveTenant(b.Ctx, "none"),
+			"unarchive": b.Store.UnarchiveTenant(b.Ctx, "none")} {
 			if !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("%s a tenant that does not exist: %v", doing, err)
 			}
@@ -297,8 +302,8 @@ func TestProjectionsOfAnArchivedTenantWait(t *testing.T) {
 	})
 }
 
-// A handler that appends to an archived tenant waits until the tenant is back. The event is not parked, and other projections of
-// its tenant continue.
+// A handler that appends to an archived tenant waits until the tenant is back. The event is not parked, and other
+// projections of its tenant continue.
 func TestHandlerThatAppendsToAnArchivedTenantWaits(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		target, err := b.Store.CreateTenant(b.Ctx, "target")
@@ -311,7 +316,8 @@ func TestHandlerThatAppendsToAnArchivedTenantWaits(t *testing.T) {
 			append(doNothing(b, "other"), millrace.Projection{Name: "forward", Handler: forward})...)
 		b.Must(b.Store.ArchiveTenant(b.Ctx, "target"))
 		last := b.Append("s", 3).Positions[2]
-		if s := b.Is(rt, "forward", admin.StateMissingObject); !strings.Contains(s.Reason, tenancy.ErrArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
+		if s := b.Is(rt, "forward", admin.StateMissingObject); !strings.Contains(s.Reason,
+			tenancy.ErrArchived.Error()) || s.Parked != 0 || s.Attempts != 0 {
 			t.Errorf("status %+v", s)
 		}
 		b.Reaches(rt, "other", last)
@@ -332,7 +338,8 @@ func TestNodeOfADroppedTenantServesItWhenItIsCreatedAgain(t *testing.T) {
 		b.Must(err)
 		rt := b.Running(config, doNothing(b, "p")...)
 		for range 3 {
-			if r := b.MustAppend(acme, "s", event.NoStream.WithKey("k"), kit.SomeEvents(1)...); r.Repeated || r.Positions[0] != 1 {
+			if r := b.MustAppend(acme, "s", event.NoStream.WithKey("k"), kit.SomeEvents(1)...); r.Repeated ||
+				r.Positions[0] != 1 {
 				t.Errorf("the first append: %+v", r)
 			}
 			b.ReachesOf(rt, "acme", "p", 1)

@@ -31,7 +31,8 @@ func processed(n int64) millrace.Tick {
 func TestTickRunsOneBatch(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 2, Handler: b.Store.Batch(kit.Record("p"))},
+		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p",
+			MaxEvents: 2, Handler: b.Store.Batch(kit.Record("p"))},
 			millrace.Projection{Name: "other", Handler: b.Store.Batch(kit.Record("other"))})
 		for i, n := range []int64{2, 2, 1} {
 			tick(b, rt, processed(n))
@@ -53,7 +54,9 @@ func TestTickRunsOneBatch(t *testing.T) {
 func TestTicksParkAPoisonEvent(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 5)
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", OnFailure: projection.ActionPark, Retry: projection.RetryPolicy{MaxAttempts: 2, Base: 2 * time.Second, Jitter: projection.None},
+		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p",
+			OnFailure: projection.ActionPark, Retry: projection.RetryPolicy{MaxAttempts: 2,
+				Base: 2 * time.Second, Jitter: projection.None},
 			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(3), kit.Fails))})
 		var waited, steps int
 		b.Eventually("all events are handled", func() bool {
@@ -67,7 +70,8 @@ func TestTicksParkAPoisonEvent(t *testing.T) {
 			}
 			return got.State == millrace.TickIdle
 		})
-		if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != 3 || letters[0].Attempts != 2 || waited == 0 || steps > 10_000 {
+		if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != 3 || letters[0].Attempts != 2 ||
+			waited == 0 || steps > 10_000 {
 			t.Errorf("%+v, %d of %d steps waited", letters, waited, steps)
 		}
 		b.Verify("p", 3)
@@ -78,10 +82,11 @@ func TestTickOfADeliveryAcknowledges(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 3)
 		var delivered []int64
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", MaxEvents: 2, Handler: millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error {
-			delivered = append(delivered, e.Position)
-			return nil
-		})})
+		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p",
+			MaxEvents: 2, Handler: millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error {
+				delivered = append(delivered, e.Position)
+				return nil
+			})})
 		tick(b, rt, processed(2))
 		tick(b, rt, processed(1))
 		tick(b, rt, millrace.Tick{State: millrace.TickIdle})
@@ -108,7 +113,8 @@ func TestTickSaysWhyItDoesNothing(t *testing.T) {
 				t.Errorf("%s: %v", bad, err)
 			}
 		}
-		if _, err := rt.Tick(b.Ctx, millrace.ProjectionID{Name: "split"}); err == nil || !strings.Contains(err.Error(), "one of its 2 partitions") {
+		if _, err := rt.Tick(b.Ctx, millrace.ProjectionID{Name: "split"}); err == nil ||
+			!strings.Contains(err.Error(), "one of its 2 partitions") {
 			t.Error(err)
 		}
 		var err error
@@ -143,7 +149,8 @@ func TestTickOfOnePartitionLeavesTheOthers(t *testing.T) {
 		for _, stream := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 			b.Append(stream, 1)
 		}
-		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Partitions: 2, Handler: b.Store.Batch(kit.Record("p"))})
+		rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p",
+			Partitions: 2, Handler: b.Store.Batch(kit.Record("p"))})
 		var sum int64
 		for partition := 1; partition <= 2; partition++ {
 			got, err := rt.Tick(b.Ctx, millrace.ProjectionID{Name: "p", Partition: partition})

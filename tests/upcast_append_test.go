@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// An append of a type that is not registered is refused in each way to append, and writes nothing: no event, and no key. Old types are
-// appended, as while a release is rolled out.
+// An append of a type that is not registered is refused in each way to append, and writes nothing: no event, and no
+// key. Old types are appended, as while a release is rolled out.
 func TestAppendsOfOtherTypesAreRefused(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		misspells := func(next event.AppendFunc) event.AppendFunc {
@@ -29,10 +29,12 @@ func TestAppendsOfOtherTypesAreRefused(t *testing.T) {
 			}
 		}
 		u := newUpcasting(b, misspells)
-		wrong, right := []event.Event{event.New(upPlain{}), event.Untyped("up-itm", 1)}, []event.Event{event.New(upItem1{}), event.New(upItem{})}
+		wrong, right := []event.Event{event.New(upPlain{}), event.Untyped("up-itm", 1)},
+			[]event.Event{event.New(upItem1{}), event.New(upItem{})}
 		refused := func(how string, err error) {
 			t.Helper()
-			if !errors.Is(err, eventtype.ErrNotRegistered) || !strings.Contains(err.Error(), `event type "up-itm" is not registered`) {
+			if !errors.Is(err, eventtype.ErrNotRegistered) ||
+				!strings.Contains(err.Error(), `event type "up-itm" is not registered`) {
 				t.Errorf("%s: error %v", how, err)
 			}
 		}
@@ -59,7 +61,8 @@ func TestAppendsOfOtherTypesAreRefused(t *testing.T) {
 			return err
 		})
 		u.Idle(millrace.Projection{Name: "appends", Types: []string{"up-left"}, Handler: appends, Retry: kit.Soon(0)})
-		if letters := u.DeadLettersOf("appends"); len(letters) != 1 || !strings.Contains(letters[0].Error, `"up-itm" is not registered`) {
+		if letters := u.DeadLettersOf("appends"); len(letters) != 1 ||
+			!strings.Contains(letters[0].Error, `"up-itm" is not registered`) {
 			t.Errorf("parked %+v", letters)
 		}
 	})
@@ -68,10 +71,12 @@ func TestAppendsOfOtherTypesAreRefused(t *testing.T) {
 // oldForms are the events that the current release and earlier releases append for the same fact.
 var oldForms = []func(n int) (current []event.Event, old []event.Event){
 	func(n int) (_, _ []event.Event) {
-		return []event.Event{event.New(upPlain{n})}, []event.Event{event.New(upPlain{n}), event.Untyped("up_plain", upPlain{n})}
+		return []event.Event{event.New(upPlain{n})},
+			[]event.Event{event.New(upPlain{n}), event.Untyped("up_plain", upPlain{n})}
 	},
 	func(n int) (_, _ []event.Event) {
-		return []event.Event{event.New(upItem{100 * n})}, []event.Event{event.New(upItem{100 * n}), event.New(upItem1{fmt.Sprint(n)})}
+		return []event.Event{event.New(upItem{100 * n})},
+			[]event.Event{event.New(upItem{100 * n}), event.New(upItem1{fmt.Sprint(n)})}
 	},
 	func(n int) (_, _ []event.Event) {
 		current := event.New(upOrder{10 * (n + 1)})
@@ -82,8 +87,8 @@ var oldForms = []func(n int) (current []event.Event, old []event.Event){
 	},
 }
 
-// Whatever forms the facts have, a reader of current events sees the same events as if all were appended in their current form, and so
-// does a handler, with each selection.
+// Whatever forms the facts have, a reader of current events sees the same events as if all were appended in their
+// current form, and so does a handler, with each selection.
 func TestFormsOfEventsDoNotShowProperty(t *testing.T) {
 	selections := [][]string{nil, {"up-plain"}, {"up-item.v2", "up-right"}, {"up-order.v3", "up-left"}}
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
@@ -118,7 +123,9 @@ func TestFormsOfEventsDoNotShowProperty(t *testing.T) {
 					}
 					return nil
 				})
-				u.Idle(millrace.Projection{Name: "p", Tenants: []string{tenant.Name()}, Types: selected, Handler: handler})
+				u.Idle(millrace.Projection{
+					Name: "p", Tenants: []string{tenant.Name()}, Types: selected, Handler: handler,
+				})
 				for s := range 3 {
 					for _, e := range u.Collect(tenant.ReadStream(u.Ctx, fmt.Sprint("s", s), 1)) {
 						shown[side] = append(shown[side], shownFact(e))

@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// The filters of dead letters name current types, and select the dead letters of older events as well. Without a registry they name stored
-// types.
+// The filters of dead letters name current types, and select the dead letters of older events as well. Without a
+// registry they name stored types.
 func TestFiltersOfDeadLettersNameCurrentTypes(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b).appendThen()
@@ -27,7 +27,8 @@ func TestFiltersOfDeadLettersNameCurrentTypes(t *testing.T) {
 		}
 		u.plain.MustAppend(u.plain.Store, "many", event.Any, old...)
 		var repaired atomic.Bool
-		rt := u.Idle(millrace.Projection{Name: "p", OnFailure: projection.ActionPark, Retry: kit.Soon(0), MaxFailureShare: projection.NoLimit,
+		rt := u.Idle(millrace.Projection{Name: "p", OnFailure: projection.ActionPark, Retry: kit.Soon(0),
+			MaxFailureShare: projection.NoLimit,
 			Handler: u.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
 				if !repaired.Load() {
 					return errors.New("on purpose")
@@ -58,15 +59,19 @@ func TestFiltersOfDeadLettersNameCurrentTypes(t *testing.T) {
 		if n, err := letters.Count(u.Ctx, of("up-item.v2")); err != nil || n != many+2 {
 			t.Errorf("up-item.v2: %d, %v", n, err)
 		}
-		page := projection.DeadLetterPage{DeadLetterFilter: of("up-order.v3"), NewestFirst: true, After: u.at[11], Limit: 1}
+		page := projection.DeadLetterPage{
+			DeadLetterFilter: of("up-order.v3"), NewestFirst: true, After: u.at[11], Limit: 1,
+		}
 		page.Stream, page.Error = "order", "on purpose"
 		if found, err := letters.List(u.Ctx, page); err != nil || len(found) != 1 || found[0].Position != u.at[8] {
 			t.Errorf("the page is %+v, %v", found, err)
 		}
-		if n, err := u.plain.Store.DeadLetters(projection.ID{Name: "p"}).Count(u.Ctx, of("up-order")); err != nil || n != 1 {
+		if n, err := u.plain.Store.DeadLetters(projection.ID{Name: "p"}).Count(u.Ctx, of("up-order")); err != nil ||
+			n != 1 {
 			t.Errorf("without a registry: %d, %v", n, err)
 		}
-		for eventType, want := range map[string]error{"up-order": eventtype.ErrOutdated, "up-odrer": eventtype.ErrNotRegistered} {
+		for eventType, want := range map[string]error{"up-order": eventtype.ErrOutdated,
+			"up-odrer": eventtype.ErrNotRegistered} {
 			_, list := letters.List(u.Ctx, projection.DeadLetterPage{DeadLetterFilter: of(eventType)})
 			_, count := letters.Count(u.Ctx, of(eventType))
 			_, replay := letters.Replay(u.Ctx, of(eventType), 1)

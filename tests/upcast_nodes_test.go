@@ -12,12 +12,14 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// While a release with a registry is rolled out, nodes of the release before run beside it. They share the partitions of a projection, and
-// each event is handled once, by the handler of one or the other. After they have ended, the new type is appended.
+// While a release with a registry is rolled out, nodes of the release before run beside it. They share the partitions
+// of a projection, and each event is handled once, by the handler of one or the other. After they have ended, the new
+// type is appended.
 func TestNodesWithAndWithoutARegistryRunSideBySide(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b)
-		before := kit.Typed[upItem1]{Store: b.Store}.On(func(ctx context.Context, tx kit.Tx, e event.Of[upItem1]) error {
+		before := kit.Typed[upItem1]{Store: b.Store}.On(func(ctx context.Context, tx kit.Tx,
+			e event.Of[upItem1]) error {
 			var euros int
 			if _, err := fmt.Sscan(e.Body.Amount, &euros); err != nil {
 				return err
@@ -26,7 +28,8 @@ func TestNodesWithAndWithoutARegistryRunSideBySide(t *testing.T) {
 			return tx.Record(ctx, "p", asLines([]event.Envelope{e.Envelope})...)
 		})
 		stopOld := b.Start(b.Runtime(kit.Quick, millrace.Projection{Name: "p", Partitions: 4, Handler: before}))
-		rt := u.Running(kit.Quick, millrace.Projection{Name: "p", Partitions: 4, Handler: recordsOn[upItem](u.Store, "p")})
+		rt := u.Running(kit.Quick, millrace.Projection{Name: "p",
+			Partitions: 4, Handler: recordsOn[upItem](u.Store, "p")})
 		if u.Kind.Meets(kit.SeveralNodes) {
 			u.Share(rt, 2)
 		}

@@ -50,7 +50,8 @@ func positionOf(line string) (position int) {
 	return position
 }
 
-// Every reader gets current events, in all shapes of old ones. A selection of a current type selects the old events as well.
+// Every reader gets current events, in all shapes of old ones. A selection of a current type selects the old events as
+// well.
 func TestReadersGetCurrentEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b).appendThen()
@@ -68,9 +69,16 @@ func TestReadersGetCurrentEvents(t *testing.T) {
 			"stream that panics": {u.Store.ReadStream(u.Ctx, "worse", 1), u.withFailed(nil, 5)},
 			"all":                {u.Store.ReadAll(u.Ctx, event.ReadOptions{}), all},
 			"all of a stream":    {u.Store.ReadAll(u.Ctx, event.ReadOptions{Stream: "both"}), u.want(ofStream("both"))},
-			"all after":          {u.Store.ReadAll(u.Ctx, event.ReadOptions{After: u.at[5]}), u.want([]int{6, 7, 8, 9, 10, 11})},
-			"a type of a chain":  {u.Store.ReadAll(u.Ctx, event.ReadOptions{Types: []string{"up-order.v3"}}), u.want(allThen(), "up-order.v3")},
-			"a type of a split":  {u.Store.ReadAll(u.Ctx, event.ReadOptions{Types: []string{"up-right"}}), u.want(allThen(), "up-right")},
+			"all after": {
+				u.Store.ReadAll(u.Ctx, event.ReadOptions{After: u.at[5]}), u.want([]int{6, 7, 8, 9, 10, 11}),
+			},
+			"a type of a chain": {
+				u.Store.ReadAll(u.Ctx, event.ReadOptions{Types: []string{"up-order.v3"}}),
+				u.want(allThen(), "up-order.v3"),
+			},
+			"a type of a split": {
+				u.Store.ReadAll(u.Ctx, event.ReadOptions{Types: []string{"up-right"}}), u.want(allThen(), "up-right"),
+			},
 			"types that may fail": {u.Store.ReadAll(u.Ctx, event.ReadOptions{Types: []string{"up-plain", "up-left"}}),
 				u.withFailed(u.want(allThen(), "up-plain", "up-left"), 4, 5)},
 		} {
@@ -81,10 +89,12 @@ func TestReadersGetCurrentEvents(t *testing.T) {
 		mustEqual(t, "follow", u.lines(u.Store.Follow(ctx, event.ReadOptions{}), len(all)), all)
 		for _, eventType := range []string{"up-item.v2", "up-order.v3", "up-right"} {
 			want := u.want(allThen(), eventType)
-			mustEqual(t, "follow "+eventType, u.lines(u.Store.Follow(ctx, event.ReadOptions{Types: []string{eventType}}), len(want)), want)
+			mustEqual(t, "follow "+eventType,
+				u.lines(u.Store.Follow(ctx, event.ReadOptions{Types: []string{eventType}}), len(want)), want)
 		}
 		want := u.want(ofStream("order"))
-		mustEqual(t, "follow a stream", u.lines(u.Store.Follow(ctx, event.ReadOptions{Stream: "order"}), len(want)), want)
+		mustEqual(t, "follow a stream", u.lines(u.Store.Follow(ctx, event.ReadOptions{Stream: "order"}), len(want)),
+			want)
 	})
 }
 
@@ -97,7 +107,8 @@ func TestFollowersGetCurrentEventsOfLaterAppends(t *testing.T) {
 		next, stop := iter.Pull2(u.Store.Follow(ctx, event.ReadOptions{Types: []string{"up-item.v2"}}))
 		defer stop()
 		for i, by := range []*kit.Bundle{u.Bundle, u.plain} {
-			u.MustAppend(by.Store, "s", event.Any, event.New(upItem1{Amount: fmt.Sprint(i)}), event.New(upPlain{}), event.New(upItem{7}))
+			u.MustAppend(by.Store, "s", event.Any, event.New(upItem1{Amount: fmt.Sprint(i)}), event.New(upPlain{}),
+				event.New(upItem{7}))
 			for _, want := range []string{fmt.Sprintf(`up-item.v2 0 {"cents":%d}`, 100*i), `up-item.v2 0 {"cents":7}`} {
 				if e, err, _ := next(); err != nil || line(e) != want {
 					t.Errorf("%s, %v, want %s", line(e), err, want)
@@ -119,13 +130,15 @@ func TestStoredEventsCanBeRead(t *testing.T) {
 			}
 		}
 		mustEqual(t, "read", u.lines(u.Store.ReadAll(u.Ctx, event.ReadOptions{Stored: true}), -1), want)
-		mustEqual(t, "read a type", u.lines(u.Store.ReadAll(u.Ctx, event.ReadOptions{Stored: true, Types: []string{"up-item"}}), -1), items)
+		mustEqual(t, "read a type",
+			u.lines(u.Store.ReadAll(u.Ctx, event.ReadOptions{Stored: true, Types: []string{"up-item"}}), -1), items)
 		mustEqual(t, "follow", u.lines(u.Store.Follow(u.Ctx, event.ReadOptions{Stored: true}), len(want)), want)
 		mustEqual(t, "without a registry", u.lines(u.plain.Store.ReadAll(u.Ctx, event.ReadOptions{}), -1), want)
 	})
 }
 
-// A selection must name current types. An old type and a misspelt type are errors. Otherwise the read would return no events.
+// A selection must name current types. An old type and a misspelt type are errors. Otherwise the read would return no
+// events.
 func TestSelectionsOfOtherTypesAreErrors(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b).appendThen()
@@ -134,11 +147,14 @@ func TestSelectionsOfOtherTypesAreErrors(t *testing.T) {
 			says string
 		}{
 			"up-order": {eventtype.ErrOutdated, `event type "up-order" is outdated: it becomes "up-order.v3"`},
-			"up-both":  {eventtype.ErrOutdated, `event type "up-both" is outdated: it becomes "up-left" and "up-right"`},
-			"up-itm":   {eventtype.ErrNotRegistered, `event type "up-itm" is not registered`},
+			"up-both": {
+				eventtype.ErrOutdated, `event type "up-both" is outdated: it becomes "up-left" and "up-right"`,
+			},
+			"up-itm": {eventtype.ErrNotRegistered, `event type "up-itm" is not registered`},
 		} {
 			opts := event.ReadOptions{Types: []string{"up-plain", eventType}}
-			for name, read := range map[string]events{"read": u.Store.ReadAll(u.Ctx, opts), "follow": u.Store.Follow(u.Ctx, opts)} {
+			for name, read := range map[string]events{"read": u.Store.ReadAll(u.Ctx, opts),
+				"follow": u.Store.Follow(u.Ctx, opts)} {
 				_, err := kit.Collect(read)
 				if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
 					t.Errorf("%s %s: error %v, want one with %q", name, eventType, err, c.says)

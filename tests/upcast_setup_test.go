@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// The event types of the tests of upcasters. "up-item" becomes "up-item.v2", "up-order" becomes "up-order.v3" in two steps, "up-both" is
-// split, and "up-bad" and "up-worse" become "up-plain" once they are mended.
+// The event types of the tests of upcasters. "up-item" becomes "up-item.v2", "up-order" becomes "up-order.v3" in two
+// steps, "up-both" is split, and "up-bad" and "up-worse" become "up-plain" once they are mended.
 type (
 	upPlain struct{ N int }
 	upItem1 struct {
@@ -95,8 +95,8 @@ func newUpcasting(b *kit.Bundle, around ...event.AppendMiddleware) *upcasting {
 	return u
 }
 
-// storedThen are events as earlier releases have appended them, by their streams. currentThen is what readers get of each of them, and
-// nothing if its upcaster fails.
+// storedThen are events as earlier releases have appended them, by their streams. currentThen is what readers get of
+// each of them, and nothing if its upcaster fails.
 var storedThen = []struct{ stream, eventType, body string }{
 	{"plain", "up-plain", `{"N":1}`},
 	{"item", "up-item", `{"amount":"2"}`},
@@ -133,7 +133,8 @@ var mendedThen = map[int]string{4: `up-plain 0 {"N":51}`, 5: `up-plain 0 {"N":61
 // appendThen appends the stored events, as a release without a registry does.
 func (u *upcasting) appendThen() *upcasting {
 	for _, e := range storedThen {
-		appended := u.plain.MustAppend(u.plain.Store, e.stream, event.Any, event.Untyped(e.eventType, json.RawMessage(e.body)))
+		appended := u.plain.MustAppend(u.plain.Store, e.stream, event.Any,
+			event.Untyped(e.eventType, json.RawMessage(e.body)))
 		u.at = append(u.at, appended.Last())
 	}
 	return u

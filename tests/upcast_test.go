@@ -71,14 +71,18 @@ func (u *upcasting) shapesOf(d *deliveredLines) map[string]upcastShape {
 			d.take("deliver-each", e.Envelope, e.Token)
 			return nil
 		}), true},
-		"deliver-route": {[]string{"up-order.v3", "up-plain", "up-right"}, millrace.DeliverRoute(deliversOn[upOrder]("deliver-route", d),
-			deliversOn[upPlain]("deliver-route", d), deliversOn[upRight]("deliver-route", d)), true},
+		"deliver-route": {[]string{"up-order.v3", "up-plain", "up-right"},
+			millrace.DeliverRoute(deliversOn[upOrder]("deliver-route", d),
+				deliversOn[upPlain]("deliver-route", d), deliversOn[upRight]("deliver-route", d)), true},
 		"deliver-on": {[]string{"up-right"}, deliversOn[upRight]("deliver-on", d), false},
 	}
 	maps.Copy(all, typedShapes[upOrder](u.Store, "order"))
 	maps.Copy(all, typedShapes[upLeft](u.Store, "left"))
-	all["route"] = upcastShape{[]string{"up-item.v2", "up-left", "up-order.v3", "up-plain"}, kit.Route(recordsOn[upOrder](u.Store, "route"),
-		recordsOn[upLeft](u.Store, "route"), recordsOn[upItem](u.Store, "route"), recordsOn[upPlain](u.Store, "route")), true}
+	all["route"] = upcastShape{[]string{"up-item.v2", "up-left", "up-order.v3", "up-plain"},
+		kit.Route(recordsOn[upOrder](u.Store, "route"),
+			recordsOn[upLeft](u.Store, "route"), recordsOn[upItem](u.Store, "route"),
+			recordsOn[upPlain](u.Store, "route")),
+		true}
 	return all
 }
 
@@ -134,7 +138,8 @@ func (u *upcasting) linesOf(name string, d *deliveredLines) []string {
 	return u.recorded(name)
 }
 
-// mustHaveParked checks the dead letters of the events whose upcasters fail, and of the event after one of them in its stream.
+// mustHaveParked checks the dead letters of the events whose upcasters fail, and of the event after one of them in its
+// stream.
 func (u *upcasting) mustHaveParked(name string) {
 	u.T.Helper()
 	letters := u.DeadLettersOf(name)
@@ -142,14 +147,17 @@ func (u *upcasting) mustHaveParked(name string) {
 		u.T.Errorf("%s: parked %+v", name, letters)
 		return
 	}
-	wants := []projection.DeadLetter{{Position: u.at[4], Type: "up-bad", Attempts: 1}, {Position: u.at[5], Type: "up-worse", Attempts: 1},
+	wants := []projection.DeadLetter{{Position: u.at[4], Type: "up-bad", Attempts: 1},
+		{Position: u.at[5], Type: "up-worse", Attempts: 1},
 		{Position: u.at[6], Type: "up-plain"}}
 	for i, want := range wants {
 		l := letters[i]
-		if l.Position != want.Position || l.Type != want.Type || l.Attempts != want.Attempts || l.State != projection.DeadLetterParked {
+		if l.Position != want.Position || l.Type != want.Type || l.Attempts != want.Attempts ||
+			l.State != projection.DeadLetterParked {
 			u.T.Errorf("%s: dead letter %+v, want %+v", name, l, want)
 		}
-		says := fmt.Sprintf("decode event %d (%s of stream %q) as up-plain: the upcaster failed at %q: ", l.Position, l.Type, l.Stream, l.Type)
+		says := fmt.Sprintf("decode event %d (%s of stream %q) as up-plain: the upcaster failed at %q: ", l.Position,
+			l.Type, l.Stream, l.Type)
 		if i < 2 && (!strings.Contains(l.Error, says) || !strings.Contains(l.Error, "on purpose")) {
 			u.T.Errorf("%s: error %q", name, l.Error)
 		}
@@ -159,8 +167,8 @@ func (u *upcasting) mustHaveParked(name string) {
 	}
 }
 
-// Every kind of handler gets current events, each once and in order. An event whose upcaster fails or panics is parked with its stream at
-// the first attempt. After the upcaster is mended, a replay handles it.
+// Every kind of handler gets current events, each once and in order. An event whose upcaster fails or panics is parked
+// with its stream at the first attempt. After the upcaster is mended, a replay handles it.
 func TestHandlersGetCurrentEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b).appendThen()
@@ -168,7 +176,8 @@ func TestHandlersGetCurrentEvents(t *testing.T) {
 		shapes := u.shapesOf(d)
 		var all []millrace.Projection
 		for name, s := range shapes {
-			all = append(all, millrace.Projection{Name: name, Handler: s.handler, Retry: kit.Soon(3), MaxFailureShare: projection.NoLimit})
+			all = append(all, millrace.Projection{Name: name,
+				Handler: s.handler, Retry: kit.Soon(3), MaxFailureShare: projection.NoLimit})
 		}
 		rt := u.Idle(all...)
 		for name, s := range shapes {
@@ -188,7 +197,8 @@ func TestHandlersGetCurrentEvents(t *testing.T) {
 				continue
 			}
 			before := u.linesOf(name, d)
-			result, err := u.Store.DeadLetters(projection.ID{Name: name}).Replay(u.Ctx, projection.DeadLetterFilter{All: true}, 10)
+			result, err := u.Store.DeadLetters(projection.ID{Name: name}).Replay(u.Ctx,
+				projection.DeadLetterFilter{All: true}, 10)
 			if err != nil || result.Done != 3 {
 				t.Errorf("%s: replayed %+v, %v", name, result, err)
 			}
@@ -208,9 +218,12 @@ func TestHandlersGetCurrentEvents(t *testing.T) {
 func TestAutomaticReplaysAndRebuildsGetCurrentEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b).appendThen()
-		rt := u.Running(kit.Quick, millrace.Projection{Name: "p", Handler: u.Store.Batch(recordLines("p")), Reset: u.Store.Hook(kit.Erase("p")),
+		rt := u.Running(kit.Quick, millrace.Projection{Name: "p",
+			Handler: u.Store.Batch(recordLines("p")), Reset: u.Store.Hook(kit.Erase("p")),
 			MaxFailureShare: projection.NoLimit,
-			Replay:          projection.ReplayPolicy{Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit}})
+			Replay: projection.ReplayPolicy{
+				Interval: 20 * time.Millisecond, Factor: 1, MaxReplays: projection.NoLimit,
+			}})
 		u.Reaches(rt, "p", u.at[11])
 		u.mended.Store(true)
 		u.Eventually("replays", func() bool { return len(u.recorded("p")) == len(u.want(allThen())) })
@@ -228,7 +241,8 @@ func TestLiveEventsAndPartitionsGetCurrentEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		u := newUpcasting(b)
 		parts := millrace.Projection{Name: "parts", Handler: recordsOn[upOrder](u.Store, "parts"), Partitions: 3}
-		rt := u.Running(kit.Quick, millrace.Projection{Name: "p", Handler: u.Store.Batch(recordLines("p")), MaxFailureShare: projection.NoLimit}, parts)
+		rt := u.Running(kit.Quick, millrace.Projection{Name: "p",
+			Handler: u.Store.Batch(recordLines("p")), MaxFailureShare: projection.NoLimit}, parts)
 		u.Is(rt, "p", admin.StateLive)
 		u.appendThen()
 		u.Reaches(rt, "p", u.at[11])
@@ -255,11 +269,13 @@ func TestProjectionsOfOtherTypesAreRefused(t *testing.T) {
 			u.Must(err)
 			p.Name = "p"
 			err = rt.Register(p)
-			if !errors.Is(err, eventtype.ErrOutdated) || !strings.Contains(err.Error(), `is outdated: it becomes "up-order.v3"`) {
+			if !errors.Is(err, eventtype.ErrOutdated) ||
+				!strings.Contains(err.Error(), `is outdated: it becomes "up-order.v3"`) {
 				t.Errorf("%s: error %v", name, err)
 			}
 			p.Handler, p.Types = untyped, []string{"up-plian"}
-			if err := rt.Register(p); !errors.Is(err, eventtype.ErrNotRegistered) || !strings.Contains(err.Error(), `"up-plian"`) {
+			if err := rt.Register(p); !errors.Is(err, eventtype.ErrNotRegistered) ||
+				!strings.Contains(err.Error(), `"up-plian"`) {
 				t.Errorf("error %v", err)
 			}
 			if rt, err = millrace.New(millrace.Config{Store: u.plain.Store}); err != nil || rt.Register(p) != nil {

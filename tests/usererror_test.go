@@ -54,10 +54,15 @@ func brokenErrors() map[string]error {
 		"method error (its method Unwrap panicked: boom":                          &methodError{"Unwrap", boom},
 		"method error (its method Is panicked: boom":                              &methodError{"Is", boom},
 		"method error (its method As panicked: boom":                              &methodError{"As", boom},
-		"*tests_test.methodError: its method Error ended the goroutine":           &methodError{"Error", runtime.Goexit},
-		"method error (its method As ended the goroutine":                         &methodError{"As", runtime.Goexit},
-		"wrapped: method error (its method Is panicked: boom, in the wrapped":     fmt.Errorf("wrapped: %w", &methodError{"Is", boom}),
-		"*tests_test.methodError: its method Error panicked":                      projection.Park(&methodError{"Error", boom}),
+		"*tests_test.methodError: its method Error ended the goroutine": &methodError{
+			"Error", runtime.Goexit,
+		},
+		"method error (its method As ended the goroutine": &methodError{"As", runtime.Goexit},
+		"wrapped: method error (its method Is panicked: boom, in the wrapped": fmt.Errorf("wrapped: %w",
+			&methodError{"Is", boom}),
+		"*tests_test.methodError: its method Error panicked": projection.Park(&methodError{
+			"Error", boom,
+		}),
 	}
 }
 
@@ -78,7 +83,8 @@ func brokenWays(b *kit.Bundle, err error) map[string]millrace.Projection {
 			}
 			return nil
 		})},
-		"batch that names the event": {Handler: b.Store.Batch(func(_ context.Context, _ kit.Tx, events []event.Envelope) error {
+		"batch that names the event": {Handler: b.Store.Batch(func(_ context.Context, _ kit.Tx,
+			events []event.Envelope) error {
 			for _, e := range events {
 				if err := fails(e.Position); err != nil {
 					return projection.At(e.Position, err)
@@ -86,16 +92,26 @@ func brokenWays(b *kit.Bundle, err error) map[string]millrace.Projection {
 			}
 			return nil
 		})},
-		"each": {Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error { return fails(e.Position) })},
+		"each": {
+			Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+				return fails(e.Position)
+			}),
+		},
 		"panic": {Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
 			if err := fails(e.Position); err != nil {
 				panic(err)
 			}
 			return nil
 		})},
-		"deliver each": {Handler: millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return fails(e.Position) })},
+		"deliver each": {
+			Handler: millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error {
+				return fails(e.Position)
+			}),
+		},
 	}
-	ways["middleware"] = millrace.Projection{Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error { return nil }),
+	ways["middleware"] = millrace.Projection{Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
+		return nil
+	}),
 		Middleware: []millrace.Middleware{func(next millrace.HandleFunc) millrace.HandleFunc {
 			return func(ctx context.Context, events []event.Envelope) error {
 				if err := next(ctx, events); err != nil {
@@ -104,7 +120,8 @@ func brokenWays(b *kit.Bundle, err error) map[string]millrace.Projection {
 				return fails(events[0].Position)
 			}
 		}}}
-	ways["reject"] = millrace.Projection{Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+	ways["reject"] = millrace.Projection{Handler: millrace.Deliver(func(ctx context.Context,
+		d *millrace.Delivery) error {
 		for _, e := range d.Events() {
 			end := d.Ack
 			if err := fails(e.Position); err != nil {
@@ -127,7 +144,8 @@ func TestErrorWhoseMethodsPanicFailsItsEventAlone(t *testing.T) {
 		says := make(map[string]string)
 		for text, err := range brokenErrors() {
 			for way, p := range brokenWays(b, err) {
-				p.Name, p.MaxEvents, p.Retry, p.MaxFailureShare = fmt.Sprintf("%s %d", way, len(says)), 3, kit.Soon(2), projection.NoLimit
+				p.Name, p.MaxEvents, p.Retry, p.MaxFailureShare = fmt.Sprintf("%s %d", way, len(says)), 3, kit.Soon(2),
+					projection.NoLimit
 				p.OnFailure = projection.ActionPark
 				says[p.Name], projections = text, append(projections, p)
 			}
@@ -163,7 +181,9 @@ func TestUsersCodeGetsTheErrorThatItReturned(t *testing.T) {
 			defer mu.Unlock()
 			seen[by] = err
 		}
-		log := zap.New(zapcore.NewNopCore()).WithOptions(zap.WrapCore(func(zapcore.Core) zapcore.Core { return seeing{see} }))
+		log := zap.New(zapcore.NewNopCore()).WithOptions(zap.WrapCore(func(zapcore.Core) zapcore.Core {
+			return seeing{see}
+		}))
 		p := millrace.Projection{Name: "p", MaxFailureShare: projection.NoLimit,
 			Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error { return own }),
 			FailureHandler: func(_ context.Context, f projection.Failure) projection.Action {
@@ -226,12 +246,18 @@ func TestCallersGetTheErrorThatStoppedTheProjection(t *testing.T) {
 			returned := func(handlers error) error {
 				b := kind.New(t)
 				b.Append("s", 1)
-				return call(b, millrace.Projection{Name: "p", FailureHandler: func(context.Context, projection.Failure) projection.Action { return projection.ActionStop },
-					Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error { return handlers })})
+				return call(b, millrace.Projection{Name: "p",
+					FailureHandler: func(context.Context, projection.Failure) projection.Action {
+						return projection.ActionStop
+					},
+					Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error {
+						return handlers
+					})})
 			}
 			err := returned(own)
 			var as *nilError
-			if !errors.Is(err, projection.ErrFailed) || !errors.Is(err, errGone) || !errors.Is(err, own) || !errors.As(err, &as) || as.field != "of asked" ||
+			if !errors.Is(err, projection.ErrFailed) || !errors.Is(err, errGone) || !errors.Is(err, own) ||
+				!errors.As(err, &as) || as.field != "of asked" ||
 				!strings.Contains(err.Error(), "event failed: no such account") {
 				t.Errorf("%s returned %v", name, err)
 			}
@@ -271,18 +297,24 @@ func (s seeing) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 func TestBrokenErrorInUsersOwnFunctionsHarmsNothingElse(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		var broken error = (*nilError)(nil)
-		p := millrace.Projection{Name: "p", MaxFailureShare: projection.NoLimit, Retry: kit.Soon(1), Timeout: time.Minute,
+		p := millrace.Projection{Name: "p", MaxFailureShare: projection.NoLimit, Retry: kit.Soon(1),
+			Timeout: time.Minute,
 			Handler: b.Store.Batch(func(context.Context, kit.Tx, []event.Envelope) error { return broken }),
 			FailureHandler: func(_ context.Context, f projection.Failure) projection.Action {
 				panic(f.Err.Error())
 			},
 			Breaker: projection.BreakerPolicy{IsOutage: func(err error) bool { return err.Error() == "" }}}
-		observer := observe.Observer{EventFailed: func(f observe.Failure) { _ = f.Err.Error() }, Decided: func(d observe.Decision) { panic(d.Err) }}
+		observer := observe.Observer{
+			EventFailed: func(f observe.Failure) { _ = f.Err.Error() },
+			Decided:     func(d observe.Decision) { panic(d.Err) },
+		}
 		log := zap.New(panicking{zapcore.NewNopCore()}, zap.ErrorOutput(zapcore.AddSync(io.Discard)))
-		rt := b.Running(millrace.Config{Logger: log, Observer: observer, TenantWeight: func(string) int { runtime.Goexit(); return 1 }}, p)
+		rt := b.Running(millrace.Config{Logger: log, Observer: observer,
+			TenantWeight: func(string) int { runtime.Goexit(); return 1 }}, p)
 		b.Append("s", 1)
 		b.Reaches(rt, "p", 1)
-		if letters := b.DeadLettersOf("p"); len(letters) != 1 || !strings.Contains(letters[0].Error, "nilError: its method Error panicked") {
+		if letters := b.DeadLettersOf("p"); len(letters) != 1 ||
+			!strings.Contains(letters[0].Error, "nilError: its method Error panicked") {
 			t.Errorf("parked: %v", letters)
 		}
 	})

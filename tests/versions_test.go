@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// versionsOf returns versions of a projection, which record what they apply under the names by which the store knows them.
+// versionsOf returns versions of a projection, which record what they apply under the names by which the store knows
+// them.
 func versionsOf(b *kit.Bundle, name string, versions ...int) (list []millrace.Projection) {
 	for _, version := range versions {
 		list = append(list, millrace.Projection{Name: name, Version: version, Handler: b.Store.Batch(recordVersion)})

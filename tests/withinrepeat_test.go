@@ -24,7 +24,8 @@ func TestRepeatedBatchDoesNotAppendTwice(t *testing.T) {
 					return nil
 				}
 				calls++
-				if _, err := b.Store.Append(ctx, "refunds", event.Any, kit.SomeEvents(1)...); !errors.Is(err, projection.ErrWithinTx) {
+				if _, err := b.Store.Append(ctx, "refunds", event.Any, kit.SomeEvents(1)...); !errors.Is(err,
+					projection.ErrWithinTx) {
 					t.Errorf("append: %v", err)
 				}
 				if calls == 1 {
@@ -50,7 +51,8 @@ func TestOutsideTxCommitsWithoutTheTransaction(t *testing.T) {
 		err := b.Store.InTx(b.Ctx, func(ctx context.Context, _ kit.Tx) error {
 			within = ctx
 			err := appends(ctx)
-			if concurrent := b.Kind.Meets(kit.ConcurrentWrites); (err == nil) != concurrent || !concurrent && !errors.Is(err, projection.ErrWithinTx) {
+			if concurrent := b.Kind.Meets(kit.ConcurrentWrites); (err == nil) != concurrent ||
+				!concurrent && !errors.Is(err, projection.ErrWithinTx) {
 				t.Errorf("in the transaction: %v", err)
 			}
 			return kit.ErrOnPurpose
@@ -69,7 +71,8 @@ func TestOutsideTxCommitsWithoutTheTransaction(t *testing.T) {
 	})
 }
 
-// Within a transaction, a command that has ended has its result, and no other one is waited for: in a file it cannot end meanwhile.
+// Within a transaction, a command that has ended has its result, and no other one is waited for: in a file it cannot
+// end meanwhile.
 func TestCommandIsNotWaitedForWithinATransaction(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		d := newDrawer(b, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// A handler that returns ErrWithinTx stops its projection and parks no event, since all of its events would fail. The projection
-// continues when a user resumes it, or with the next release of the program.
+// A handler that returns ErrWithinTx stops its projection and parks no event, since all of its events would fail. The
+// projection continues when a user resumes it, or with the next release of the program.
 func TestHandlerThatWritesOutsideOfItsTransactionParksNothing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 3)
@@ -54,14 +54,16 @@ func TestHandlerThatWritesOutsideOfItsTransactionParksNothing(t *testing.T) {
 				status = b.Status(rt, p.Name)
 				return status.State == admin.StateFailed || status.Parked > 0
 			})
-			if status.Parked+int64(status.Attempts) != 0 || !strings.Contains(status.Reason, projection.ErrWithinTx.Error()) {
+			if status.Parked+int64(status.Attempts) != 0 ||
+				!strings.Contains(status.Reason, projection.ErrWithinTx.Error()) {
 				t.Errorf("%s: %+v", p.Name, status)
 			}
 		}
 		repaired.Store(true)
 		b.Resume(rt, "each")
 		ends := func(name string) {
-			b.Eventually(name+" is repaired", func() bool { p := b.Status(rt, name); return p.Checkpoint == 3 && p.State == admin.StateLive })
+			b.Eventually(name+" is repaired",
+				func() bool { p := b.Status(rt, name); return p.Checkpoint == 3 && p.State == admin.StateLive })
 		}
 		ends("each")
 		stop()
@@ -84,12 +86,13 @@ func TestHandlerThatWritesOutsideOfItsTransactionParksNothing(t *testing.T) {
 func TestHandlerMayParkAnEventWithWhichItWroteOutsideOfItsTransaction(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.Append("s", 2)
-		b.Idle(millrace.Projection{Name: "p", Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-			if e.Position == 1 {
-				return projection.Park(b.Store.InTx(ctx, func(context.Context, kit.Tx) error { return nil }))
-			}
-			return tx.Record(ctx, "p", e)
-		})})
+		b.Idle(millrace.Projection{Name: "p",
+			Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+				if e.Position == 1 {
+					return projection.Park(b.Store.InTx(ctx, func(context.Context, kit.Tx) error { return nil }))
+				}
+				return tx.Record(ctx, "p", e)
+			})})
 		b.Verify("p", 1)
 	})
 }

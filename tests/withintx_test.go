@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// allowedWithin are the methods that may be called with the context of a transaction: they read, append to the transaction, or do
-// nothing with a context.
+// allowedWithin are the methods that may be called with the context of a transaction: they read, append to the
+// transaction, or do nothing with a context.
 var allowedWithin = strings.Fields(`
 	Store.AliasTx Store.AppendTx Store.Close Store.DB Store.DeadLetters Store.Engine Store.EventsSchema
 	Store.Wake Tenant.Wake Store.Erasures Store.ForTenant Store.Pool Store.ReadAll Store.ReadStream Store.Stream Store.Streams Store.Tenants
@@ -26,7 +26,8 @@ var allowedWithin = strings.Fields(`
 	DeadLetters.Count DeadLetters.Get DeadLetters.List DeadLetters.Wait
 	Admin.Detail Admin.Findings Admin.RestoredTenant Admin.Schema Admin.Status Admin.Summary Admin.Unswapped Admin.WaitFor Admin.WaitOperation`)
 
-// writing are calls of all methods that write, or that wait for open transactions. The projections p and p@2 are there, and the tenant x.
+// writing are calls of all methods that write, or that wait for open transactions. The projections p and p@2 are there,
+// and the tenant x.
 func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 	a, err := admin.New(b.Store)
 	b.Must(err)
@@ -60,23 +61,31 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 		return func(ctx context.Context) error { _, err := of.Settled(ctx); return err }
 	}
 	return map[string]func(ctx context.Context) error{
-		"Store.Follow": followed(b.Store), "Tenant.Follow": followed(other), "Store.Settled": settled(b.Store), "Tenant.Settled": settled(other),
+		"Store.Follow": followed(b.Store), "Tenant.Follow": followed(other), "Store.Settled": settled(b.Store),
+		"Tenant.Settled": settled(other),
 		"MoveTenant": func(ctx context.Context) error {
 			_, err := admin.MoveTenant(ctx, b.Store, b.Store, "", admin.MoveOptions{})
 			return err
 		},
 		"AbandonMove":       func(ctx context.Context) error { return admin.AbandonMove(ctx, b.Store, "", "another") },
-		"Store.EraseStream": erase(b.Store), "Tenant.EraseStream": erase(other), "Store.RedactEvents": redact(b.Store), "Tenant.RedactEvents": redact(other),
+		"Store.EraseStream": erase(b.Store), "Tenant.EraseStream": erase(other), "Store.RedactEvents": redact(b.Store),
+		"Tenant.RedactEvents": redact(other),
 		"Admin.RecoverTenant": func(ctx context.Context) error {
 			_, err := a.RecoverTenant(ctx, "x", admin.RecoverOptions{Continue: []string{"p"}})
 			return err
 		},
 		"Store.Append": append1(b.Store), "Tenant.Append": append1(other), "Store.InTx": inTx, "Tenant.InTx": inTx,
-		"Store.Alias":           func(ctx context.Context) error { _, err := b.Store.Alias(ctx, "within"); return err },
-		"Tenant.Alias":          func(ctx context.Context) error { _, err := other.Alias(ctx, "within"); return err },
-		"Store.Migrate":         b.Store.Migrate,
-		"Store.CreateTenant":    func(ctx context.Context) error { _, err := b.Store.CreateTenant(ctx, "x"); return err },
-		"Store.CreateTenants":   func(ctx context.Context) error { _, err := b.Store.CreateTenants(ctx, []string{"x"}); return err },
+		"Store.Alias":   func(ctx context.Context) error { _, err := b.Store.Alias(ctx, "within"); return err },
+		"Tenant.Alias":  func(ctx context.Context) error { _, err := other.Alias(ctx, "within"); return err },
+		"Store.Migrate": b.Store.Migrate,
+		"Store.CreateTenant": func(ctx context.Context) error {
+			_, err := b.Store.CreateTenant(ctx, "x")
+			return err
+		},
+		"Store.CreateTenants": func(ctx context.Context) error {
+			_, err := b.Store.CreateTenants(ctx, []string{"x"})
+			return err
+		},
 		"Store.ArchiveTenant":   func(ctx context.Context) error { return b.Store.ArchiveTenant(ctx, "x") },
 		"Store.UnarchiveTenant": func(ctx context.Context) error { return b.Store.UnarchiveTenant(ctx, "x") },
 		"Store.DropTenant":      func(ctx context.Context) error { return b.Store.DropTenant(ctx, "x") },
@@ -97,14 +106,17 @@ func writing(b *kit.Bundle) map[string]func(ctx context.Context) error {
 		"Admin.Create": func(ctx context.Context) error {
 			return a.Create(ctx, millrace.ProjectionID{Name: "new"}, projection.Start{})
 		},
-		"Admin.DropVersion":  func(ctx context.Context) error { return a.DropVersion(ctx, p2) },
-		"Admin.Forget":       func(ctx context.Context) error { return a.Forget(ctx, p) },
-		"Admin.Pause":        func(ctx context.Context) error { return a.Pause(ctx, p) },
-		"Admin.PauseTenant":  func(ctx context.Context) error { return a.PauseTenant(ctx, "x") },
-		"Admin.Rebuild":      func(ctx context.Context) error { return a.Rebuild(ctx, p, admin.ResetOptions{}) },
-		"Admin.Rename":       func(ctx context.Context) error { return a.Rename(ctx, p, "renamed") },
-		"Admin.Repartition":  func(ctx context.Context) error { return a.Repartition(ctx, p, 2) },
-		"Admin.Reset":        func(ctx context.Context) error { _, err := a.Reset(ctx, p, 0, admin.ResetOptions{}); return err },
+		"Admin.DropVersion": func(ctx context.Context) error { return a.DropVersion(ctx, p2) },
+		"Admin.Forget":      func(ctx context.Context) error { return a.Forget(ctx, p) },
+		"Admin.Pause":       func(ctx context.Context) error { return a.Pause(ctx, p) },
+		"Admin.PauseTenant": func(ctx context.Context) error { return a.PauseTenant(ctx, "x") },
+		"Admin.Rebuild":     func(ctx context.Context) error { return a.Rebuild(ctx, p, admin.ResetOptions{}) },
+		"Admin.Rename":      func(ctx context.Context) error { return a.Rename(ctx, p, "renamed") },
+		"Admin.Repartition": func(ctx context.Context) error { return a.Repartition(ctx, p, 2) },
+		"Admin.Reset": func(ctx context.Context) error {
+			_, err := a.Reset(ctx, p, 0, admin.ResetOptions{})
+			return err
+		},
 		"Admin.Resume":       func(ctx context.Context) error { return a.Resume(ctx, p) },
 		"Admin.ResumeTenant": func(ctx context.Context) error { return a.ResumeTenant(ctx, "x") },
 		"Admin.Swap":         func(ctx context.Context) error { return a.Swap(ctx, p2, admin.SwapOptions{}) },
@@ -122,7 +134,8 @@ func TestEveryMethodIsKnownToWriteOrNot(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		known := append(slices.Collect(maps.Keys(writing(b))), allowedWithin...)
 		types := maps.Clone(b.Kind.Types)
-		types["DeadLetters"], types["Admin"] = reflect.TypeFor[projection.DeadLetters](), reflect.TypeFor[*admin.Admin]()
+		types["DeadLetters"], types["Admin"] = reflect.TypeFor[projection.DeadLetters](),
+			reflect.TypeFor[*admin.Admin]()
 		for name, of := range types {
 			for i := range of.NumMethod() {
 				if method := name + "." + of.Method(i).Name; !slices.Contains(known, method) {
@@ -133,8 +146,8 @@ func TestEveryMethodIsKnownToWriteOrNot(t *testing.T) {
 	})
 }
 
-// transactions run a function with the context of a transaction of a store, by the place of the function. The function is called at
-// least once: a batch may be repeated. What the projections have recorded shows each event once.
+// transactions run a function with the context of a transaction of a store, by the place of the function. The function
+// is called at least once: a batch may be repeated. What the projections have recorded shows each event once.
 func transactions(b *kit.Bundle, do func(ctx context.Context, store kit.Store)) map[string]func() {
 	own := func(ctx context.Context) { do(ctx, b.Store) }
 	run := func(p millrace.Projection) func() {
@@ -159,13 +172,17 @@ func transactions(b *kit.Bundle, do func(ctx context.Context, store kit.Store)) 
 		"InTx": func() {
 			b.Must(b.Store.InTx(b.Ctx, func(ctx context.Context, _ kit.Tx) error { own(ctx); return nil }))
 		},
-		"batch": run(millrace.Projection{Name: "batch", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			own(ctx)
-			return tx.Record(ctx, "batch", events...)
-		})}),
-		"event":      run(millrace.Projection{Name: "event", Handler: b.Store.Each(each("event"))}),
-		"typed":      run(millrace.Projection{Name: "typed", Handler: b.Store.Counted(each("typed"))}),
-		"middleware": run(millrace.Projection{Name: "middleware", Handler: b.Store.Batch(kit.Record("middleware")), Middleware: []millrace.Middleware{around}}),
+		"batch": run(millrace.Projection{Name: "batch",
+			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+				own(ctx)
+				return tx.Record(ctx, "batch", events...)
+			})}),
+		"event": run(millrace.Projection{Name: "event", Handler: b.Store.Each(each("event"))}),
+		"typed": run(millrace.Projection{Name: "typed", Handler: b.Store.Counted(each("typed"))}),
+		"middleware": run(millrace.Projection{
+			Name: "middleware", Handler: b.Store.Batch(kit.Record("middleware")),
+			Middleware: []millrace.Middleware{around},
+		}),
 		"append middleware": func() {
 			var store kit.Store
 			appending := false

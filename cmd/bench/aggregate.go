@@ -23,10 +23,13 @@ var aggregateScenario = scenario{
 		append with a condition. "millrace, cache" reads the last event, since the state is in memory. Writers of separate streams never meet. Those of shared streams all write to the same four.`,
 	cases: func(o sizeOptions) (cases []benchCase) {
 		for _, n := range o.aggregateEvents {
-			cases = append(cases, benchCase{name: fmt.Sprintf("load of %d events", n), metrics: []metric{{"loads/s", "", higher, true}},
+			cases = append(cases, benchCase{name: fmt.Sprintf("load of %d events", n),
+				metrics: []metric{{"loads/s", "", higher, true}},
 				goals: []goal{{contender: "millrace", metric: "loads/s", to: "by hand", atLeast: 0.9},
 					{contender: "millrace, snapshot", metric: "loads/s", to: "by hand, snapshot", atLeast: 0.9}},
-				prepare: func(ctx context.Context, e *env) ([]contender, error) { return loadContenders(ctx, e, o, n) }})
+				prepare: func(ctx context.Context, e *env) ([]contender, error) {
+					return loadContenders(ctx, e, o, n)
+				}})
 		}
 		for _, n := range []int{1, o.most()} {
 			for _, shared := range []bool{false, true} {
@@ -34,9 +37,12 @@ var aggregateScenario = scenario{
 				if shared {
 					name = "commands on shared streams, "
 				}
-				cases = append(cases, benchCase{name: name + writersText(n), metrics: []metric{{"commands/s", "", higher, true}},
+				cases = append(cases, benchCase{name: name + writersText(n),
+					metrics: []metric{{"commands/s", "", higher, true}},
 					goals:   []goal{{contender: "millrace", metric: "commands/s", to: "by hand", atLeast: 0.9}},
-					prepare: func(ctx context.Context, e *env) ([]contender, error) { return commandContenders(ctx, e, o, n, shared) }})
+					prepare: func(ctx context.Context, e *env) ([]contender, error) {
+						return commandContenders(ctx, e, o, n, shared)
+					}})
 			}
 		}
 		return cases
@@ -59,9 +65,10 @@ type balance struct {
 func (b balance) after(body booked) balance { return balance{b.Amount + body.Amount, b.Events + 1} }
 
 var (
-	balances = aggregate.New("balance", aggregate.On(func(b balance, e event.Of[booked]) balance { return b.after(e.Body) }))
-	saving   = balances.Snapshot(100, 1)
-	oneMore  = booked{Amount: 26.85, Note: "one of many"}
+	balances = aggregate.New("balance",
+		aggregate.On(func(b balance, e event.Of[booked]) balance { return b.after(e.Body) }))
+	saving  = balances.Snapshot(100, 1)
+	oneMore = booked{Amount: 26.85, Note: "one of many"}
 )
 
 func book(balance) ([]event.Event, error) { return []event.Event{event.New(oneMore)}, nil }
@@ -69,9 +76,9 @@ func book(balance) ([]event.Event, error) { return []event.Event{event.New(oneMo
 // handAggregate loads and appends by hand.
 type handAggregate struct {
 	pool *pgxpool.Pool
-	// read has the events of stream $1 from version $2 on, at most $3. save has the snapshot of stream $1 of tenant $5 before them. Both are
-	// those of millrace, with $4 as the first position and $6 as the fingerprint. add appends an event to stream $1 at version $2, with type
-	// $3 and body $4.
+	// read has the events of stream $1 from version $2 on, at most $3. save has the snapshot of stream $1 of tenant $5
+	// before them. Both are those of millrace, with $4 as the first position and $6 as the fingerprint. add appends an
+	// event to stream $1 at version $2, with type $3 and body $4.
 	read, save, add string
 }
 
@@ -222,7 +229,8 @@ func loadContenders(ctx context.Context, e *env, o sizeOptions, events int) ([]c
 }
 
 const (
-	// streamLength is the number of events after which commands go to the next stream, and sharedStreams how many all writers share.
+	// streamLength is the number of events after which commands go to the next stream, and sharedStreams how many all
+	// writers share.
 	streamLength  = 20
 	sharedStreams = 4
 )
@@ -267,7 +275,8 @@ func commandContenders(ctx context.Context, e *env, o sizeOptions, writers int, 
 }
 
 // carryOut lets writers carry out commands for a while.
-func carryOut(ctx context.Context, duration time.Duration, prefix string, writers int, shared bool, do func(ctx context.Context, id string) error) (n int, rate float64, err error) {
+func carryOut(ctx context.Context, duration time.Duration, prefix string, writers int, shared bool,
+	do func(ctx context.Context, id string) error) (n int, rate float64, err error) {
 	var all atomic.Int64
 	return together(ctx, duration, writers, func(ctx context.Context, w, i int) error {
 		if shared {

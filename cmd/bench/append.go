@@ -21,10 +21,13 @@ var appendScenario = scenario{
 				name:    writersText(n),
 				metrics: []metric{{"appends/s", "", higher, true}},
 				goals:   []goal{{contender: "millrace", metric: "appends/s", to: "bare insert", atLeast: 0.9}},
-				prepare: func(ctx context.Context, e *env) ([]contender, error) { return appendContenders(ctx, e, o, n) },
+				prepare: func(ctx context.Context, e *env) ([]contender, error) {
+					return appendContenders(ctx, e, o, n)
+				},
 			}
 			if n == o.most() && n > 1 {
-				c.goals = append(c.goals, goal{contender: "millrace", metric: "appends/s", to: "NOTIFY in the transaction", atLeast: 4})
+				c.goals = append(c.goals, goal{contender: "millrace",
+					metric: "appends/s", to: "NOTIFY in the transaction", atLeast: 4})
 			}
 			cases = append(cases, c)
 		}

@@ -22,12 +22,16 @@ var catchUpScenario = scenario{
 		return []benchCase{{
 			name: thousands(int64(o.catchUpEvents)) + " events",
 			metrics: []metric{
-				{"events/s", "", higher, true}, {"own CPU/event", "µs", lower, false}, {"server CPU/event", "µs", lower, false}, {"allocations/event", "", lower, false},
+				{"events/s", "", higher, true}, {"own CPU/event", "µs", lower, false},
+				{"server CPU/event", "µs", lower, false}, {"allocations/event", "", lower, false},
 			},
 			goals: []goal{
 				{contender: "millrace, set-based", metric: "events/s", to: "handwritten", atLeast: 0.95},
 				{contender: "millrace, set-based, queued", metric: "events/s", to: "handwritten", atLeast: 1.1},
-				{contender: "millrace, set-based, with an upcaster", metric: "events/s", to: "millrace, set-based", atLeast: 0.98},
+				{
+					contender: "millrace, set-based, with an upcaster", metric: "events/s", to: "millrace, set-based",
+					atLeast: 0.98,
+				},
 				{contender: "millrace, pipelined", metric: "events/s", to: "millrace, per event", atLeast: 5},
 			},
 			prepare: func(ctx context.Context, e *env) ([]contender, error) { return catchUpContenders(ctx, e, o) },
@@ -50,7 +54,8 @@ func (c catcher) withUpcaster(ctx context.Context) (catcher, error) {
 		names[i] = filledType(i)
 	}
 	unchanged := func(body json.RawMessage) (json.RawMessage, error) { return body, nil }
-	types, err := eventtype.New(eventtype.Named(names...), eventtype.Named("current"), eventtype.UpcastJSON("old", "current", unchanged))
+	types, err := eventtype.New(eventtype.Named(names...), eventtype.Named("current"),
+		eventtype.UpcastJSON("old", "current", unchanged))
 	if err == nil {
 		c.store, err = c.env.store(ctx, 12, pgstore.Options{Types: types}, nil)
 	}
@@ -82,9 +87,12 @@ func catchUpContenders(ctx context.Context, e *env, o sizeOptions) ([]contender,
 		c.millrace("millrace, set-based", "t0", o.catchUpEvents, batchSetBased),
 		upcasting.millrace("millrace, set-based, with an upcaster", "t0", o.catchUpEvents, batchSetBased),
 		c.millrace("millrace, set-based, queued", "t0", o.catchUpEvents, queuedSetBased),
-		c.millrace("millrace, pipelined", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.Batch(pipelined(name, t)) }),
-		c.millrace("millrace, per event, queued", "t0", o.catchUpEvents, func(name string, t *tally) millrace.Handler { return pgstore.QueuedEach(perEventQueued(name, t)) }),
-		c.millrace("millrace, per event", "t1", c.fewEvents(), func(name string, t *tally) millrace.Handler { return pgstore.Each(perEvent(name, t)) }),
+		c.millrace("millrace, pipelined", "t0", o.catchUpEvents,
+			func(name string, t *tally) millrace.Handler { return pgstore.Batch(pipelined(name, t)) }),
+		c.millrace("millrace, per event, queued", "t0", o.catchUpEvents,
+			func(name string, t *tally) millrace.Handler { return pgstore.QueuedEach(perEventQueued(name, t)) }),
+		c.millrace("millrace, per event", "t1", c.fewEvents(),
+			func(name string, t *tally) millrace.Handler { return pgstore.Each(perEvent(name, t)) }),
 		{"classic sequence", c.classic},
 	}, nil
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// classic are the statements of a common way to run a projection: lock its checkpoint, read after it, apply the events one by one,
-// advance the checkpoint, commit. Each statement is a round trip. The statements are prepared, except the read, since
-// each tenant has a table of its own.
+// classic are the statements of a common way to run a projection: lock its checkpoint, read after it, apply the events
+// one by one, advance the checkpoint, commit. Each statement is a round trip. The statements are prepared, except the
+// read, since each tenant has a table of its own.
 type classic struct {
 	lock, advance string
 	// key are the first parameters of lock and advance.
@@ -24,14 +24,16 @@ type classic struct {
 }
 
 // classicCheckpoint is the sequence of a single projection.
-func classicCheckpoint(name string, tenant *pgstore.Tenant, apply func(ctx context.Context, tx pgx.Tx, e event.Envelope) error) classic {
+func classicCheckpoint(name string, tenant *pgstore.Tenant,
+	apply func(ctx context.Context, tx pgx.Tx, e event.Envelope) error) classic {
 	return classic{
 		lock:    "select position from bench.checkpoint where contender = $1 for update",
 		advance: "update bench.checkpoint set position = $2 where contender = $1",
 		key:     []any{name},
-		read:    "select " + eventColumns + " from " + eventsOf(tenant) + " where global_seq > $1 order by global_seq limit $2",
-		mode:    pgx.QueryExecModeCacheStatement,
-		apply:   apply,
+		read: "select " + eventColumns + " from " + eventsOf(tenant) +
+			" where global_seq > $1 order by global_seq limit $2",
+		mode:  pgx.QueryExecModeCacheStatement,
+		apply: apply,
 	}
 }
 
@@ -64,15 +66,18 @@ func (c classic) tick(ctx context.Context, conn *pgx.Conn) (n int, err error) {
 		}
 	}
 	if len(events) > 0 {
-		if _, err := tx.Exec(ctx, c.advance, append(c.key[:len(c.key):len(c.key)], events[len(events)-1].Position)...); err != nil {
+		if _, err := tx.Exec(ctx, c.advance, append(c.key[:len(c.key):len(c.key)],
+			events[len(events)-1].Position)...); err != nil {
 			return 0, err
 		}
 	}
 	return len(events), tx.Commit(ctx)
 }
 
-// classicMark is the sequence of one of many projections, whose tenants have tables of their own. Its read is not prepared.
-func classicMark(contender string, tenant, projection int, events string, apply func(ctx context.Context, tx pgx.Tx, e event.Envelope) error) classic {
+// classicMark is the sequence of one of many projections, whose tenants have tables of their own. Its read is not
+// prepared.
+func classicMark(contender string, tenant, projection int, events string,
+	apply func(ctx context.Context, tx pgx.Tx, e event.Envelope) error) classic {
 	return classic{
 		lock:    "select position from bench.marks where contender = $1 and tenant = $2 and projection = $3 for update",
 		advance: "update bench.marks set position = $4 where contender = $1 and tenant = $2 and projection = $3",

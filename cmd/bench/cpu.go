@@ -31,8 +31,8 @@ func (e *env) usageAfter() usage {
 	return u
 }
 
-// since returns the shares of one processor that were used since an earlier usage, in percent. The server's is NaN if it cannot be
-// read here.
+// since returns the shares of one processor that were used since an earlier usage, in percent. The server's is NaN if
+// it cannot be read here.
 func (u usage) since(before usage) (own, server float64) {
 	took := u.at.Sub(before.at).Seconds()
 	own, server = 100*(u.own-before.own).Seconds()/took, math.NaN()
@@ -129,5 +129,8 @@ func (m meter) perEvent(n int) figures {
 	runtime.ReadMemStats(&mem)
 	events, took := float64(n), after.at.Sub(m.before.at).Seconds()
 	own, server := after.since(m.before)
-	return figures{events / took, own / 100 * took / events * 1e6, server / 100 * took / events * 1e6, float64(mem.Mallocs-m.allocs) / events}
+	return figures{
+		events / took, own / 100 * took / events * 1e6, server / 100 * took / events * 1e6,
+		float64(mem.Mallocs-m.allocs) / events,
+	}
 }

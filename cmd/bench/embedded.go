@@ -24,16 +24,20 @@ var embeddedScenario = scenario{
 	cases: func(o sizeOptions) []benchCase {
 		var cases []benchCase
 		for _, n := range o.fileWriters {
-			cases = append(cases, fileCase("append, "+writersText(n), []metric{{"appends/s", "", higher, true}}, atLeastFile,
+			cases = append(cases, fileCase("append, "+
+				writersText(n), []metric{{"appends/s", "", higher, true}}, atLeastFile,
 				func(e *fileEnv) []contender { return e.appends(o, n) }))
 		}
 		for _, n := range o.fileWriters {
-			cases = append(cases, fileCase("live, "+writersText(n), []metric{{"events/s", "", higher, true}, {"CPU/event", "µs", lower, false}}, atLeastFile,
+			cases = append(cases, fileCase("live, "+
+				writersText(n), []metric{{"events/s", "", higher, true}, {"CPU/event", "µs", lower, false}},
+				atLeastFile,
 				func(e *fileEnv) []contender { return e.live(o, n) }))
 		}
 		return append(cases,
 			fileCase("latency", latencyMetrics, 0, func(e *fileEnv) []contender { return e.latency(o) }),
-			fileCase("catch-up, "+thousands(int64(o.fileEvents))+" events", []metric{{"events/s", "", higher, true}}, atLeastFile,
+			fileCase("catch-up, "+thousands(int64(o.fileEvents))+
+				" events", []metric{{"events/s", "", higher, true}}, atLeastFile,
 				func(e *fileEnv) []contender { return e.catchUp(o) }))
 	},
 }
@@ -110,7 +114,9 @@ func (e *fileEnv) appends(o sizeOptions, writers int) []contender {
 			}, err
 		}}
 	}
-	return []contender{measure("handwritten", e.hand.append, e.hand.count), measure("millrace", appendTo(e.store), e.count)}
+	return []contender{
+		measure("handwritten", e.hand.append, e.hand.count), measure("millrace", appendTo(e.store), e.count),
+	}
 }
 
 // stopwatch measures events per second, and microseconds of processor time per event.
@@ -182,7 +188,8 @@ func (e *fileEnv) verify(name string, seen *tally) verify {
 }
 
 // running runs a projection that is live, as a loop is, and calls fn.
-func (e *fileEnv) running(ctx context.Context, name string, fn func(ctx context.Context, rt *millrace.Runtime, id millrace.ProjectionID) error) error {
+func (e *fileEnv) running(ctx context.Context, name string,
+	fn func(ctx context.Context, rt *millrace.Runtime, id millrace.ProjectionID) error) error {
 	id := millrace.ProjectionID{Name: name}
 	rt, err := e.runtime(name, &e.seen)
 	if err != nil {
@@ -217,7 +224,8 @@ func (e *fileEnv) liveRuntime(ctx context.Context, o sizeOptions, writers, round
 }
 
 // probes appends events one at a time, and returns the percentiles of the time until each is applied.
-func probes(ctx context.Context, o sizeOptions, appendOne appendFunc, applied func(ctx context.Context, position int64) error) (figures, error) {
+func probes(ctx context.Context, o sizeOptions, appendOne appendFunc,
+	applied func(ctx context.Context, position int64) error) (figures, error) {
 	var took []time.Duration
 	for i := range 1 + o.probes {
 		if err := pause(ctx, probePause); err != nil {
@@ -252,8 +260,10 @@ func (e *fileEnv) latency(o sizeOptions) []contender {
 			return f, all(fileCounted(e.store.DB(), loop.name, n), loop.tally.inOrder(n)), errors.Join(err, stop())
 		}},
 		{"millrace", func(ctx context.Context, _ int) (f figures, _ verify, err error) {
-			err = e.running(ctx, "latency", func(ctx context.Context, rt *millrace.Runtime, id millrace.ProjectionID) (err error) {
-				f, err = probes(ctx, o, appendTo(e.store), func(ctx context.Context, position int64) error { return rt.WaitFor(ctx, id, position) })
+			err = e.running(ctx, "latency", func(ctx context.Context,
+				rt *millrace.Runtime, id millrace.ProjectionID) (err error) {
+				f, err = probes(ctx, o, appendTo(e.store),
+					func(ctx context.Context, position int64) error { return rt.WaitFor(ctx, id, position) })
 				return err
 			})
 			return f, e.verify("latency", &e.seen), err
@@ -302,7 +312,8 @@ func (e *fileEnv) catchUp(o sizeOptions) []contender {
 				}
 			}
 			rate := perSecond(o.fileEvents, begin)
-			return figures{rate}, all(fileCounted(e.store.DB(), loop.name, o.fileEvents), loop.tally.inOrder(o.fileEvents)), nil
+			return figures{rate}, all(fileCounted(e.store.DB(), loop.name, o.fileEvents),
+				loop.tally.inOrder(o.fileEvents)), nil
 		}},
 		{"millrace", func(ctx context.Context, round int) (figures, verify, error) {
 			if err := fill(ctx); err != nil {

@@ -39,8 +39,8 @@ func typesAsJSON(events []event.Envelope) (string, error) {
 	return string(encoded), err
 }
 
-// fileHand is the handwritten code: one connection to a file of its own, to which it appends, and one to the file of the store,
-// from which it reads. All statements are prepared once.
+// fileHand is the handwritten code: one connection to a file of its own, to which it appends, and one to the file of
+// the store, from which it reads. All statements are prepared once.
 type fileHand struct {
 	own, store *sql.DB
 
@@ -67,14 +67,17 @@ func openFileHand(ctx context.Context, path, storePath string) (_ *fileHand, err
 		return nil, err
 	}
 	h.store.SetMaxOpenConns(1)
-	if _, err = h.own.ExecContext(ctx, createCounts+`; create table events (position integer primary key, stream text not null, version integer not null, type text not null,
+	if _, err = h.own.ExecContext(ctx, createCounts+
+		`; create table events (position integer primary key, stream text not null, version integer not null, type text not null,
 		body text not null, created_at integer not null, unique (stream, version))`); err != nil {
 		return nil, err
 	}
-	if h.version, err = h.own.PrepareContext(ctx, "select coalesce(max(version), 0) from events where stream = ?"); err != nil {
+	if h.version, err = h.own.PrepareContext(ctx,
+		"select coalesce(max(version), 0) from events where stream = ?"); err != nil {
 		return nil, err
 	}
-	h.insert, err = h.own.PrepareContext(ctx, "insert into events (stream, version, type, body, created_at) values (?, ?, ?, ?, ?)")
+	h.insert, err = h.own.PrepareContext(ctx,
+		"insert into events (stream, version, type, body, created_at) values (?, ?, ?, ?, ?)")
 	return h, err
 }
 
@@ -101,7 +104,8 @@ func (h *fileHand) append(ctx context.Context, stream string) (int64, error) {
 	if err := tx.StmtContext(ctx, h.version).QueryRowContext(ctx, stream).Scan(&version); err != nil {
 		return 0, err
 	}
-	result, err := tx.StmtContext(ctx, h.insert).ExecContext(ctx, stream, version+1, probe.Type, string(probe.Body), time.Now().UnixMicro())
+	result, err := tx.StmtContext(ctx, h.insert).ExecContext(ctx, stream, version+1, probe.Type, string(probe.Body),
+		time.Now().UnixMicro())
 	if err != nil {
 		return 0, err
 	}
@@ -141,8 +145,8 @@ var (
 		handBatch)
 )
 
-// loop makes a loop over the events of the store or over the handwritten ones, which begins at the first event or after the
-// last one.
+// loop makes a loop over the events of the store or over the handwritten ones, which begins at the first event or after
+// the last one.
 func (h *fileHand) loop(ctx context.Context, db *sql.DB, name string, atEnd bool) (*fileLoop, error) {
 	l := &fileLoop{db: db, base: firstID, name: name}
 	read, last := readStoreEvents, "select coalesce(max(position), 0) from millrace_events"
@@ -213,7 +217,8 @@ func (l *fileLoop) events(ctx context.Context) (events []event.Envelope, err err
 		var e event.Envelope
 		var headers, causation, correlation sql.NullString
 		var created int64
-		if err := rows.Scan(&e.Position, &e.Stream, &e.Version, &e.Type, (*[]byte)(&e.Body), &headers, &causation, &correlation, &created); err != nil {
+		if err := rows.Scan(&e.Position, &e.Stream, &e.Version, &e.Type, (*[]byte)(&e.Body), &headers, &causation,
+			&correlation, &created); err != nil {
 			return nil, err
 		}
 		e.Time = time.UnixMicro(created)

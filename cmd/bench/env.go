@@ -82,7 +82,8 @@ func (e *env) createDatabase(ctx context.Context, serverDSN string) error {
 	err := program.Cleanup(ctx, func(ctx context.Context) error { return exec(ctx, "create database "+databaseName) })
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "42P04" {
-		return fmt.Errorf("there is already a database %s; if no other run uses it, remove it with: drop database %s", databaseName, databaseName)
+		return fmt.Errorf("there is already a database %s; if no other run uses it, remove it with: drop database %s",
+			databaseName, databaseName)
 	}
 	if err != nil {
 		return fmt.Errorf("create the database %s: %w", databaseName, err)
@@ -140,7 +141,8 @@ func (e *env) pool(ctx context.Context, connections int, change func(config *pgx
 }
 
 // store returns a store with a pool of its own, which closes with the env. Its schemas exist.
-func (e *env) store(ctx context.Context, connections int, options pgstore.Options, change func(config *pgxpool.Config)) (*pgstore.Store, error) {
+func (e *env) store(ctx context.Context, connections int, options pgstore.Options,
+	change func(config *pgxpool.Config)) (*pgstore.Store, error) {
 	pool, err := e.pool(ctx, connections, change)
 	if err != nil {
 		return nil, err
@@ -184,7 +186,8 @@ func (e *env) connect(ctx context.Context) (*pgx.Conn, func(), error) {
 
 // counted returns a verification that the handler of a contender has counted this number of events.
 func (e *env) counted(contender string, events int) verify {
-	return e.isCount(events, contender+" counted", "select coalesce(sum(n), 0) from bench.counts where contender = $1", contender)
+	return e.isCount(events, contender+" counted",
+		"select coalesce(sum(n), 0) from bench.counts where contender = $1", contender)
 }
 
 // isCount returns a verification that a statement returns this number. what begins the error.

@@ -23,7 +23,8 @@ func tiny(dsn string, scenarios ...string) options {
 // left reports whether the database of the benchmark exists.
 func left(t *testing.T, pool *pgxpool.Pool) (exists bool) {
 	t.Helper()
-	if err := pool.QueryRow(t.Context(), "select exists (select from pg_database where datname = $1)", databaseName).Scan(&exists); err != nil {
+	if err := pool.QueryRow(t.Context(), "select exists (select from pg_database where datname = $1)",
+		databaseName).Scan(&exists); err != nil {
 		t.Fatal(err)
 	}
 	return exists
@@ -42,7 +43,8 @@ func TestForeignDatabaseIsRefusedAndKept(t *testing.T) {
 	}()
 	var out strings.Builder
 	err := run(t.Context(), tiny(dsn, "append"), &out)
-	if err == nil || !strings.Contains(err.Error(), "there is already a database "+databaseName+";") || !strings.HasSuffix(err.Error(), "drop database "+databaseName) {
+	if err == nil || !strings.Contains(err.Error(), "there is already a database "+databaseName+";") ||
+		!strings.HasSuffix(err.Error(), "drop database "+databaseName) {
 		t.Errorf("got %v, want the database named, and how to remove it", err)
 	}
 	if out.Len() > 0 {
@@ -57,7 +59,8 @@ func TestInterruptedRunRemovesItsDatabase(t *testing.T) {
 	defer interrupt()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- program.Execute(ctx, command(), []string{"-scenario", "append", "-rounds", "1000000", "-database-url", dsn}, io.Discard, io.Discard)
+		ended <- program.Execute(ctx, command(), []string{"-scenario",
+			"append", "-rounds", "1000000", "-database-url", dsn}, io.Discard, io.Discard)
 	}()
 	waitFor(t, ended, "the database exists", func() bool { return left(t, pool) })
 	interrupt()
@@ -78,7 +81,8 @@ func TestInterruptedRunRemovesItsFiles(t *testing.T) {
 	t.Setenv("DATABASE_URL", "")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- program.Execute(ctx, command(), []string{"-scenario", "embedded", "-rounds", "1000000"}, io.Discard, io.Discard)
+		ended <- program.Execute(ctx, command(), []string{"-scenario", "embedded", "-rounds", "1000000"}, io.Discard,
+			io.Discard)
 	}()
 	files := func() int {
 		list, err := os.ReadDir(folder)

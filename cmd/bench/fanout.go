@@ -71,15 +71,20 @@ func fanoutContenders(ctx context.Context, e *env, o sizeOptions) ([]contender, 
 	if err := e.fill(ctx, tenants[0], fanoutOlder); err != nil {
 		return nil, err
 	}
-	f := &fanout{env: e, store: store, tenant: tenants[0], o: o, seen: make([]tally, o.fanoutProjections), applied: newProgress()}
+	f := &fanout{
+		env: e, store: store, tenant: tenants[0], o: o, seen: make([]tally, o.fanoutProjections),
+		applied: newProgress(),
+	}
 	return []contender{
-		{"independent loops", f.loops("independent loops", f.runIndependent)}, {"loops with a pool", f.loops("loops with a pool", f.runPooled)},
+		{"independent loops", f.loops("independent loops", f.runIndependent)},
+		{"loops with a pool", f.loops("loops with a pool", f.runPooled)},
 		{"millrace", f.millrace},
 	}, nil
 }
 
 // append appends the events of a round, and calls appended after each. applied counts from before on.
-func (f *fanout) append(ctx context.Context, appendOne appendFunc, applied *progress, before int, appended func()) error {
+func (f *fanout) append(ctx context.Context, appendOne appendFunc, applied *progress, before int,
+	appended func()) error {
 	for i := range f.o.fanoutEvents {
 		if _, err := appendOne(ctx, fmt.Sprint("fanout", i%streamsPerWriter)); err != nil {
 			return err
@@ -93,7 +98,8 @@ func (f *fanout) append(ctx context.Context, appendOne appendFunc, applied *prog
 	return applied.wait(ctx, (before+f.o.fanoutEvents)*f.o.fanoutProjections)
 }
 
-// rowsRead returns how many rows of events the server has read so far. A session reports them when it ends, at the latest.
+// rowsRead returns how many rows of events the server has read so far. A session reports them when it ends, at the
+// latest.
 func (f *fanout) rowsRead(ctx context.Context) (n int64, err error) {
 	err = f.Pool.QueryRow(ctx, `select coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0) from pg_stat_user_tables
 		where schemaname = $1 and relname = 'events'`, f.tenant.EventsSchema()).Scan(&n)
@@ -105,7 +111,8 @@ func (f *fanout) sessionsEnded(ctx context.Context) error {
 	var failed error
 	err := until(ctx, "the sessions have ended", func() bool {
 		var n int
-		failed = f.Pool.QueryRow(ctx, "select count(*) from pg_stat_activity where application_name = $1", fanoutApplication).Scan(&n)
+		failed = f.Pool.QueryRow(ctx, "select count(*) from pg_stat_activity where application_name = $1",
+			fanoutApplication).Scan(&n)
 		return failed != nil || n == 0
 	})
 	return errors.Join(err, failed)
@@ -129,7 +136,8 @@ func (f *fanout) apart(ctx context.Context, run func(ctx context.Context, e *env
 }
 
 // round measures run, and returns the figures of applying all events of a round.
-func (f *fanout) round(ctx context.Context, run func(ctx context.Context, e *env) (time.Duration, error)) (figures, error) {
+func (f *fanout) round(ctx context.Context, run func(ctx context.Context,
+	e *env) (time.Duration, error)) (figures, error) {
 	before, err := f.rowsRead(ctx)
 	if err != nil {
 		return nil, err
@@ -173,7 +181,8 @@ func (f *fanout) millrace(ctx context.Context, _ int) (figures, verify, error) {
 }
 
 // runFor runs all projections on sessions of an env, and calls fn when all events are applied.
-func (f *fanout) runFor(ctx context.Context, e *env, fn func(ctx context.Context, tenant *pgstore.Tenant) error) (err error) {
+func (f *fanout) runFor(ctx context.Context, e *env,
+	fn func(ctx context.Context, tenant *pgstore.Tenant) error) (err error) {
 	store, err := e.store(ctx, fanoutWorkers+4, pgstore.Options{}, nil)
 	if err != nil {
 		return err
@@ -199,7 +208,8 @@ func (f *fanout) runFor(ctx context.Context, e *env, fn func(ctx context.Context
 			_, err := tx.Exec(ctx, addTotalSQL, "millrace", 0, i, len(events))
 			return err
 		}
-		if err := rt.Register(millrace.Projection{Name: fmt.Sprint("p", i), Start: projection.Start{Position: fanoutOlder + 1}, Handler: pgstore.Batch(handler)}); err != nil {
+		if err := rt.Register(millrace.Projection{Name: fmt.Sprint("p", i),
+			Start: projection.Start{Position: fanoutOlder + 1}, Handler: pgstore.Batch(handler)}); err != nil {
 			return err
 		}
 	}
@@ -216,23 +226,31 @@ func (f *fanout) runFor(ctx context.Context, e *env, fn func(ctx context.Context
 
 // verify returns a verification that each projection of a contender has applied this number of events.
 func (f *fanout) verify(contender string, events int) verify {
-	return f.isCount(f.o.fanoutProjections, "projections that applied all", "select count(*) from bench.totals where contender = $1 and n = $2", contender, events)
+	return f.isCount(f.o.fanoutProjections, "projections that applied all",
+		"select count(*) from bench.totals where contender = $1 and n = $2", contender, events)
 }
 
 // loops returns the round of handwritten loops.
-func (f *fanout) loops(kind string, run func(ctx context.Context, e *env, name string, positions []int64) (time.Duration, error)) func(ctx context.Context, round int) (figures, verify, error) {
+func (f *fanout) loops(kind string, run func(ctx context.Context,
+	e *env, name string, positions []int64) (time.Duration, error)) func(ctx context.Context, round int) (figures,
+	verify, error) {
 	return func(ctx context.Context, round int) (figures, verify, error) {
 		name := fmt.Sprint(kind, " ", round)
 		var last int64
 		if err := f.Pool.QueryRow(ctx, "select max(global_seq) from "+eventsOf(f.tenant)).Scan(&last); err != nil {
 			return nil, nil, err
 		}
-		_, err := f.Pool.Exec(ctx, "insert into bench.marks select $1, 0, p, $2 from generate_series(0, $3::int - 1) as p", name, last, f.o.fanoutProjections)
+		_, err := f.Pool.Exec(ctx,
+			"insert into bench.marks select $1, 0, p, $2 from generate_series(0, $3::int - 1) as p", name, last,
+			f.o.fanoutProjections)
 		if err != nil {
 			return nil, nil, err
 		}
 		positions := slices.Repeat([]int64{last}, f.o.fanoutProjections)
-		measured, err := f.round(ctx, func(ctx context.Context, e *env) (time.Duration, error) { return run(ctx, e, name, positions) })
+		measured, err := f.round(ctx, func(ctx context.Context,
+			e *env) (time.Duration, error) {
+			return run(ctx, e, name, positions)
+		})
 		return measured, f.verify(name, f.o.fanoutEvents), err
 	}
 }
@@ -243,7 +261,8 @@ func (f *fanout) connectLoop(ctx context.Context, e *env) (*pgx.Conn, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = conn.Prepare(ctx, "read", fmt.Sprintf("select "+eventColumns+" from "+eventsOf(f.tenant)+" where global_seq > $1 order by global_seq limit %d", handBatch))
+	_, err = conn.Prepare(ctx, "read", fmt.Sprintf("select "+
+		eventColumns+" from "+eventsOf(f.tenant)+" where global_seq > $1 order by global_seq limit %d", handBatch))
 	if err != nil {
 		closeConn()
 	}
@@ -349,6 +368,7 @@ func loopOnce(ctx context.Context, conn *pgx.Conn, name string, projection int, 
 func queueTotal(batch *pgx.Batch, name string, tenant, projection, events int, position int64) {
 	batch.Queue("begin")
 	batch.Queue(addTotalSQL, name, tenant, projection, events)
-	batch.Queue("update bench.marks set position = $4 where contender = $1 and tenant = $2 and projection = $3", name, tenant, projection, position)
+	batch.Queue("update bench.marks set position = $4 where contender = $1 and tenant = $2 and projection = $3", name,
+		tenant, projection, position)
 	batch.Queue("commit")
 }

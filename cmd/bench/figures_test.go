@@ -53,13 +53,16 @@ func TestContendersAlternateAndFailByName(t *testing.T) {
 	if got := strings.Join(calls, ", "); got != want {
 		t.Errorf("called %s", got)
 	}
-	if _, err := runRounds(t.Context(), 4, 1, contenders); !errors.Is(err, reason) || err.Error() != "b, round 4: broken" {
+	if _, err := runRounds(t.Context(), 4, 1, contenders); !errors.Is(err, reason) ||
+		err.Error() != "b, round 4: broken" {
 		t.Errorf("got %v, want contender and round named", err)
 	}
-	if _, err := runRounds(t.Context(), 6, 1, contenders[:1]); !errors.Is(err, wrong) || err.Error() != "a, round 6: not verified: wrong" {
+	if _, err := runRounds(t.Context(), 6, 1, contenders[:1]); !errors.Is(err, wrong) ||
+		err.Error() != "a, round 6: not verified: wrong" {
 		t.Errorf("got %v, want the verification's error", err)
 	}
-	if _, err := runRounds(t.Context(), 1, 2, contenders); err == nil || err.Error() != "a, round 1: 1 figures, want 2" {
+	if _, err := runRounds(t.Context(), 1, 2, contenders); err == nil ||
+		err.Error() != "a, round 1: 1 figures, want 2" {
 		t.Errorf("got %v, want the number of figures", err)
 	}
 }
@@ -78,7 +81,8 @@ func TestMedian(t *testing.T) {
 
 func TestFiguresAreShort(t *testing.T) {
 	for value, want := range map[float64]string{
-		0: "0.000", 0.12345: "0.123", 1.2345: "1.23", 12.345: "12.3", 123.45: "123", 999.5: "1,000", 1234567: "1,234,567", -1234: "-1,234", -0.5: "-0.500",
+		0: "0.000", 0.12345: "0.123", 1.2345: "1.23", 12.345: "12.3", 123.45: "123", 999.5: "1,000",
+		1234567: "1,234,567", -1234: "-1,234", -0.5: "-0.500",
 	} {
 		if got := short(value); got != want {
 			t.Errorf("%v is %q, want %q", value, got, want)
@@ -103,7 +107,10 @@ func TestRatiosAreThoseOfTheMedians(t *testing.T) {
 	for _, row := range measured().cells() {
 		got = append(got, strings.Join(row, " | "))
 	}
-	want := []string{"c | events/s | ratio | CPU, % | ratio", "handwritten | 200 |  | – | ", "millrace | 100 | 0.500 (0.500–2.00) | 2.00 | "}
+	want := []string{
+		"c | events/s | ratio | CPU, % | ratio", "handwritten | 200 |  | – | ",
+		"millrace | 100 | 0.500 (0.500–2.00) | 2.00 | ",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -117,20 +124,36 @@ func TestGoals(t *testing.T) {
 		known bool
 		met   bool
 	}{
-		{goal{contender: "millrace", metric: "events/s", to: "handwritten", atLeast: 0.5}, "millrace: events/s ≥ 0.5 × handwritten", true, true},
-		{goal{contender: "millrace", metric: "events/s", to: "handwritten", atLeast: 0.51}, "millrace: events/s ≥ 0.51 × handwritten", true, false},
-		{goal{contender: "millrace", metric: "events/s", to: "handwritten", atMost: 0.5}, "millrace: events/s ≤ 0.5 × handwritten", true, true},
-		{goal{contender: "millrace", metric: "events/s", to: "handwritten", atMost: 0.49}, "millrace: events/s ≤ 0.49 × handwritten", true, false},
+		{
+			goal{contender: "millrace", metric: "events/s", to: "handwritten", atLeast: 0.5},
+			"millrace: events/s ≥ 0.5 × handwritten", true, true,
+		},
+		{
+			goal{contender: "millrace", metric: "events/s", to: "handwritten", atLeast: 0.51},
+			"millrace: events/s ≥ 0.51 × handwritten", true, false,
+		},
+		{
+			goal{contender: "millrace", metric: "events/s", to: "handwritten", atMost: 0.5},
+			"millrace: events/s ≤ 0.5 × handwritten", true, true,
+		},
+		{
+			goal{contender: "millrace", metric: "events/s", to: "handwritten", atMost: 0.49},
+			"millrace: events/s ≤ 0.49 × handwritten", true, false,
+		},
 		{goal{contender: "millrace", metric: "events/s", atLeast: 100}, "millrace: events/s ≥ 100", true, true},
 		{goal{contender: "millrace", metric: "CPU", atMost: 1.5}, "millrace: CPU ≤ 1.5", true, false},
-		{goal{contender: "millrace", metric: "CPU", to: "handwritten", atMost: 1}, "millrace: CPU ≤ 1 × handwritten", false, false},
+		{
+			goal{contender: "millrace", metric: "CPU", to: "handwritten", atMost: 1}, "millrace: CPU ≤ 1 × handwritten",
+			false, false,
+		},
 	} {
 		got, err := test.check(r)
 		if err != nil || got.Goal != test.text || got.Known != test.known || got.Met != test.met {
 			t.Errorf("got %+v, %v, want %q, %v, %v", got, err, test.text, test.known, test.met)
 		}
 	}
-	for _, g := range []goal{{contender: "x", metric: "CPU", atMost: 1}, {contender: "millrace", metric: "x", atMost: 1}, {contender: "millrace", metric: "CPU", to: "x", atMost: 1}} {
+	for _, g := range []goal{{contender: "x", metric: "CPU", atMost: 1},
+		{contender: "millrace", metric: "x", atMost: 1}, {contender: "millrace", metric: "CPU", to: "x", atMost: 1}} {
 		if got, err := g.check(r); err == nil {
 			t.Errorf("goal %q without such a contender and metric has the outcome %+v", g, got)
 		}
@@ -174,16 +197,19 @@ func TestJSONSaysHowItWasMeasured(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[1]), &l); err != nil {
 		t.Fatal(err)
 	}
-	if l.Scenario != "s" || l.Case != "c" || l.Contender != "millrace" || l.Rounds != 3 || !l.Quick || l.Machine.Processors < 1 || l.Versions["go"] == "" || l.Settings["fsync"] != "on" {
+	if l.Scenario != "s" || l.Case != "c" || l.Contender != "millrace" || l.Rounds != 3 || !l.Quick ||
+		l.Machine.Processors < 1 || l.Versions["go"] == "" || l.Settings["fsync"] != "on" {
 		t.Errorf("got %s", lines[1])
 	}
-	if m := l.Metrics[0]; *m.Median != 100 || *m.Ratio != 0.5 || *m.RatioLow != 0.5 || *m.RatioHigh != 2 || len(m.Rounds) != 3 {
+	if m := l.Metrics[0]; *m.Median != 100 || *m.Ratio != 0.5 || *m.RatioLow != 0.5 || *m.RatioHigh != 2 ||
+		len(m.Rounds) != 3 {
 		t.Errorf("got %s", lines[1])
 	}
 	if len(l.Goals) != 1 || l.Goals[0].Met || l.Goals[0].Value != 0.5 {
 		t.Errorf("got the goals %+v", l.Goals)
 	}
-	if err := json.Unmarshal([]byte(lines[0]), &l); err != nil || l.Metrics[1].Median != nil || l.Metrics[1].Rounds[1] != nil {
+	if err := json.Unmarshal([]byte(lines[0]), &l); err != nil || l.Metrics[1].Median != nil ||
+		l.Metrics[1].Rounds[1] != nil {
 		t.Errorf("a figure that was not measured is not null: %s", lines[0])
 	}
 }
@@ -202,7 +228,8 @@ func TestUsageOfAProcess(t *testing.T) {
 
 func TestTallyNoticesDisorderAndRepeats(t *testing.T) {
 	for positions, want := range map[string]string{
-		"1 2 5": "", "1 2 2": "1 events were out of order", "2 1 5": "1 events were out of order", "1 2": "the handler saw 2 events, want 3",
+		"1 2 5": "", "1 2 2": "1 events were out of order", "2 1 5": "1 events were out of order",
+		"1 2": "the handler saw 2 events, want 3",
 	} {
 		var seen tally
 		for field := range strings.FieldsSeq(positions) {

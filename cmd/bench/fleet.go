@@ -64,12 +64,13 @@ func (f *fleet) runtime() (*millrace.Runtime, error) {
 		return nil, err
 	}
 	for i := range f.perTenant {
-		err := rt.Register(millrace.Projection{Name: fmt.Sprint("p", i), Handler: pgstore.Batch(func(ctx context.Context, _ pgx.Tx, events []event.Envelope) error {
-			if id, _ := millrace.ProjectionFrom(ctx); len(f.tenants) > 0 && id.Tenant == f.watchedTenant().Name() {
-				f.watched.Add(int64(len(events)))
-			}
-			return nil
-		})})
+		err := rt.Register(millrace.Projection{Name: fmt.Sprint("p", i),
+			Handler: pgstore.Batch(func(ctx context.Context, _ pgx.Tx, events []event.Envelope) error {
+				if id, _ := millrace.ProjectionFrom(ctx); len(f.tenants) > 0 && id.Tenant == f.watchedTenant().Name() {
+					f.watched.Add(int64(len(events)))
+				}
+				return nil
+			})})
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +81,8 @@ func (f *fleet) runtime() (*millrace.Runtime, error) {
 const (
 	// lookInterval is how often a condition is checked.
 	lookInterval = 20 * time.Millisecond
-	// lookShare limits what the checks take of one processor: 1 of this number. The figures of 100,000 projections take some 50 ms.
+	// lookShare limits what the checks take of one processor: 1 of this number. The figures of 100,000 projections take
+	// some 50 ms.
 	lookShare = 6
 )
 
@@ -139,10 +141,12 @@ func (f *fleet) allAtEnd(ctx context.Context, rt *millrace.Runtime) error {
 	})
 }
 
-// follows returns a verification that the database has a lease for each projection, all of one owner, with its checkpoint at the
-// end of the tenant's events, and that an event reaches all projections of its tenant. The runtime is still running then.
+// follows returns a verification that the database has a lease for each projection, all of one owner, with its
+// checkpoint at the end of the tenant's events, and that an event reaches all projections of its tenant. The runtime is
+// still running then.
 func (f *fleet) follows(ctx context.Context, rt *millrace.Runtime) error {
-	if err := f.isCount(f.projections, "leases with an owner", "select count(*) from "+storeSchema+".leases where owner is not null")(ctx); err != nil {
+	if err := f.isCount(f.projections, "leases with an owner", "select count(*) from "+storeSchema+
+		".leases where owner is not null")(ctx); err != nil {
 		return err
 	}
 	if err := f.isCount(1, "owners", "select count(distinct owner) from "+storeSchema+".leases")(ctx); err != nil {

@@ -63,7 +63,8 @@ func floodContenders(ctx context.Context, e *env, o sizeOptions) ([]contender, e
 		return func(ctx context.Context, _ int) (figures, verify, error) { return f.during(ctx, flood, perTenant) }
 	}
 	return []contender{
-		{"no flood", during(false, 0)}, {"flood, no limits", during(true, floodBatches)}, {"flood, millrace", during(true, 0)},
+		{"no flood", during(false, 0)}, {"flood, no limits", during(true, floodBatches)},
+		{"flood, millrace", during(true, 0)},
 	}, nil
 }
 
@@ -74,7 +75,9 @@ func (f *flooder) during(ctx context.Context, flood bool, perTenant int) (figure
 		return nil, nil, err
 	}
 	seen := make([]tally, len(f.tenants))
-	projections := []millrace.Projection{{Name: "quiet", Types: []string{probe.Type}, Handler: pgstore.Batch(f.count(seen))}}
+	projections := []millrace.Projection{
+		{Name: "quiet", Types: []string{probe.Type}, Handler: pgstore.Batch(f.count(seen))},
+	}
 	if flood {
 		projections = append(projections, f.noisy()...)
 		if err := f.addBacklog(ctx); err != nil {
@@ -94,7 +97,8 @@ func (f *flooder) during(ctx context.Context, flood bool, perTenant int) (figure
 	if flood && !flooding {
 		return nil, nil, errors.New("the flood ended before the measurement")
 	}
-	return figures{percentile(took, 0.5), percentile(took, 0.99)}, all(f.counted("quiet", f.appended), sumInOrder(seen, f.appended-n)), nil
+	return figures{percentile(took, 0.5), percentile(took, 0.99)},
+		all(f.counted("quiet", f.appended), sumInOrder(seen, f.appended-n)), nil
 }
 
 // sumInOrder returns a verification that the tallies saw this number of events together, each in order.
@@ -106,7 +110,8 @@ func sumInOrder(seen []tally, events int) verify {
 			faults += seen[i].faults.Load()
 		}
 		if faults > 0 || total != int64(events) {
-			return fmt.Errorf("the handlers saw %d events, %d of them out of order, want %d in order", total, faults, events)
+			return fmt.Errorf("the handlers saw %d events, %d of them out of order, want %d in order", total, faults,
+				events)
 		}
 		return nil
 	}
@@ -134,7 +139,8 @@ func tenantNumber(ctx context.Context) (n int, err error) {
 func (f *flooder) noisy() (list []millrace.Projection) {
 	for i := range f.o.floodProjections {
 		list = append(list, millrace.Projection{
-			Name: fmt.Sprint("noisy", i), Tenants: []string{fmt.Sprint("t", f.o.floodTenants)}, Types: []string{"flooded"}, MaxEvents: 1,
+			Name: fmt.Sprint("noisy", i), Tenants: []string{fmt.Sprint("t", f.o.floodTenants)},
+			Types: []string{"flooded"}, MaxEvents: 1,
 			Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, _ []event.Envelope) error {
 				f.batches.Add(1)
 				_, err := tx.Exec(ctx, floodSleep)
@@ -145,7 +151,8 @@ func (f *flooder) noisy() (list []millrace.Projection) {
 	return list
 }
 
-// addBacklog appends enough events that the flood outlasts the probes: a probe takes less time than ten batches of each projection.
+// addBacklog appends enough events that the flood outlasts the probes: a probe takes less time than ten batches of each
+// projection.
 func (f *flooder) addBacklog(ctx context.Context) error {
 	events := 10 * (f.o.floodProbes + 10)
 	f.backlog += int64(events)
@@ -157,7 +164,8 @@ func (f *flooder) addBacklog(ctx context.Context) error {
 	return nil
 }
 
-// probe appends single events to the quiet tenants, and returns how long each took. The first one of each tenant is not measured.
+// probe appends single events to the quiet tenants, and returns how long each took. The first one of each tenant is not
+// measured.
 func (f *flooder) probe(ctx context.Context, rt *millrace.Runtime) (took []time.Duration, err error) {
 	for i := range f.o.floodTenants + f.o.floodProbes {
 		if err := pause(ctx, probePause); err != nil {

@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	// handBatch is how many events the handwritten code reads and applies at a time at most. With more it is not faster.
+	// handBatch is how many events the handwritten code reads and applies at a time at most. With more it is not
+	// faster.
 	handBatch = 2000
 	// handAhead is how many batches it reads ahead.
 	handAhead = 2
 )
 
-// handLoop is the handwritten loop: read after the checkpoint, apply, advance the checkpoint. One connection reads ahead while
-// another applies. All statements are prepared. A batch is applied in one round trip. It handles no gaps, leases or failures.
+// handLoop is the handwritten loop: read after the checkpoint, apply, advance the checkpoint. One connection reads
+// ahead while another applies. All statements are prepared. A batch is applied in one round trip. It handles no gaps,
+// leases or failures.
 type handLoop struct {
 	reader, writer *pgx.Conn
 	name           string
@@ -32,7 +34,8 @@ type handLoop struct {
 const eventColumns = "global_seq, stream_id, stream_version, type, body, headers, causation_id, correlation_id, created_at"
 
 // handLoop connects, and begins at the first event or after the last one.
-func (e *env) handLoop(ctx context.Context, tenant *pgstore.Tenant, name string, atEnd bool) (_ *handLoop, closeLoop func(), err error) {
+func (e *env) handLoop(ctx context.Context, tenant *pgstore.Tenant, name string,
+	atEnd bool) (_ *handLoop, closeLoop func(), err error) {
 	l := &handLoop{name: name}
 	var closers []func()
 	closeLoop = func() {
@@ -53,18 +56,21 @@ func (e *env) handLoop(ctx context.Context, tenant *pgstore.Tenant, name string,
 		*conn, closers = c, append(closers, closeConn)
 	}
 	if atEnd {
-		if err := l.writer.QueryRow(ctx, "select coalesce(max(global_seq), 0) from "+eventsOf(tenant)).Scan(&l.position); err != nil {
+		if err := l.writer.QueryRow(ctx, "select coalesce(max(global_seq), 0) from "+
+			eventsOf(tenant)).Scan(&l.position); err != nil {
 			return nil, nil, err
 		}
 	}
 	if _, err := l.writer.Exec(ctx, "insert into bench.checkpoint values ($1, $2)", name, l.position); err != nil {
 		return nil, nil, err
 	}
-	read := fmt.Sprintf("select "+eventColumns+" from "+eventsOf(tenant)+" where global_seq > $1 order by global_seq limit %d", handBatch)
+	read := fmt.Sprintf("select "+eventColumns+" from "+eventsOf(tenant)+
+		" where global_seq > $1 order by global_seq limit %d", handBatch)
 	if _, err := l.reader.Prepare(ctx, "read", read); err != nil {
 		return nil, nil, err
 	}
-	for name, sql := range map[string]string{"apply": countTypesSQL, "advance": "update bench.checkpoint set position = $2 where contender = $1"} {
+	for name, sql := range map[string]string{"apply": countTypesSQL,
+		"advance": "update bench.checkpoint set position = $2 where contender = $1"} {
 		if _, err := l.writer.Prepare(ctx, name, sql); err != nil {
 			return nil, nil, err
 		}
@@ -108,7 +114,10 @@ type eventRow struct {
 // into returns where the columns of the next row go.
 func (r *eventRow) into() []any {
 	r.e = event.Envelope{}
-	r.list = [9]any{&r.e.Position, &r.e.Stream, &r.e.Version, &r.e.Type, (*[]byte)(&r.e.Body), &r.headers, &r.causation, &r.correlation, &r.e.Time}
+	r.list = [9]any{
+		&r.e.Position, &r.e.Stream, &r.e.Version, &r.e.Type, (*[]byte)(&r.e.Body), &r.headers, &r.causation,
+		&r.correlation, &r.e.Time,
+	}
 	return r.list[:]
 }
 
@@ -173,16 +182,19 @@ const handChannel = "bench_by_hand"
 // notifyByHand is the notification in the transaction of an append.
 const notifyByHand = "select pg_notify('" + handChannel + "', '')"
 
-// listen applies events when it is notified, and reports its position, until ctx ends. The connection that reads also listens.
+// listen applies events when it is notified, and reports its position, until ctx ends. The connection that reads also
+// listens.
 func (l *handLoop) listen(ctx context.Context, applied func(position int64)) error {
 	if _, err := l.reader.Exec(ctx, "listen "+handChannel); err != nil {
 		return err
 	}
-	return l.follow(ctx, func(ctx context.Context) error { _, err := l.reader.WaitForNotification(ctx); return err }, applied)
+	return l.follow(ctx, func(ctx context.Context) error { _, err := l.reader.WaitForNotification(ctx); return err },
+		applied)
 }
 
 // follow applies events whenever wait returns, and reports its position, until ctx ends.
-func (l *handLoop) follow(ctx context.Context, wait func(ctx context.Context) error, applied func(position int64)) error {
+func (l *handLoop) follow(ctx context.Context, wait func(ctx context.Context) error,
+	applied func(position int64)) error {
 	for {
 		err := wait(ctx)
 		for more := true; more && err == nil; {

@@ -35,11 +35,14 @@ var idleScenario = scenario{
 			cases = append(cases, benchCase{
 				name: thousands(int64(n)) + " projections, " + o.idleTime.String(),
 				metrics: []metric{
-					{"statements/s", "", lower, true}, {"own CPU", "%", lower, true}, {"server CPU", "%", lower, true}, {"memory/projection", "KiB", lower, false},
+					{"statements/s", "", lower, true}, {"own CPU", "%", lower, true}, {"server CPU", "%", lower, true},
+					{"memory/projection", "KiB", lower, false},
 				},
 				goals: []goal{
-					{contender: "millrace", metric: "statements/s", atMost: 8}, {contender: "millrace", metric: "own CPU", atMost: 1},
-					{contender: "millrace", metric: "server CPU", atMost: 5}, {contender: "millrace", metric: "memory/projection", atMost: 4},
+					{contender: "millrace", metric: "statements/s", atMost: 8},
+					{contender: "millrace", metric: "own CPU", atMost: 1},
+					{contender: "millrace", metric: "server CPU", atMost: 5},
+					{contender: "millrace", metric: "memory/projection", atMost: 4},
 				},
 				rounds:  min(o.rounds, 3),
 				prepare: func(ctx context.Context, e *env) ([]contender, error) { return idleContenders(ctx, e, o, n) },
@@ -59,7 +62,12 @@ func idleContenders(ctx context.Context, e *env, o sizeOptions, projections int)
 		return nil, err
 	}
 	return []contender{
-		{"classic sequence", func(ctx context.Context, _ int) (figures, verify, error) { return c.idle(ctx, o.idleTime) }},
+		{
+			"classic sequence", func(ctx context.Context,
+				_ int) (figures, verify, error) {
+				return c.idle(ctx, o.idleTime)
+			},
+		},
 		{"millrace", func(ctx context.Context, _ int) (figures, verify, error) { return f.idle(ctx, o) }},
 	}, nil
 }
@@ -100,17 +108,19 @@ func newClassicFleet(ctx context.Context, f *fleet) (*classicFleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.Pool.Exec(ctx, "insert into bench.marks select 'classic', t, p, 1 from generate_series(0, $1::int - 1) as t, generate_series(0, $2::int - 1) as p",
+	_, err = f.Pool.Exec(ctx,
+		"insert into bench.marks select 'classic', t, p, 1 from generate_series(0, $1::int - 1) as t, generate_series(0, $2::int - 1) as p",
 		len(f.tenants), f.perTenant)
 	if err != nil {
 		return nil, err
 	}
 	for t, tenant := range f.tenants {
 		for p := range f.perTenant {
-			c.sequences = append(c.sequences, classicMark("classic", t, p, eventsOf(tenant), func(context.Context, pgx.Tx, event.Envelope) error {
-				c.applied.Add(1)
-				return nil
-			}))
+			c.sequences = append(c.sequences, classicMark("classic",
+				t, p, eventsOf(tenant), func(context.Context, pgx.Tx, event.Envelope) error {
+					c.applied.Add(1)
+					return nil
+				}))
 		}
 	}
 	return c, nil
@@ -151,7 +161,8 @@ func (c *classicFleet) idle(ctx context.Context, d time.Duration) (figures, veri
 	stop := running(ctx, c.run)
 	defer func() { _ = stop() }()
 	// Every session has seen each tenant once.
-	if err := until(ctx, "each projection was read", func() bool { return c.statements.n.Load() >= int64(4*len(c.sequences)) }); err != nil {
+	if err := until(ctx, "each projection was read",
+		func() bool { return c.statements.n.Load() >= int64(4*len(c.sequences)) }); err != nil {
 		return nil, nil, err
 	}
 	statements, begin := c.statements.n.Load(), c.usageBefore()

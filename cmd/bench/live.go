@@ -18,8 +18,8 @@ import (
 
 var latencyMetrics = []metric{{"p50", "ms", lower, true}, {"p99", "ms", lower, false}}
 
-// liveWriters is how many writers share the rate of live. A handwritten loop that reads after its checkpoint loses events of
-// concurrent writers, so there is one.
+// liveWriters is how many writers share the rate of live. A handwritten loop that reads after its checkpoint loses
+// events of concurrent writers, so there is one.
 const liveWriters = 1
 
 var liveScenario = scenario{
@@ -122,14 +122,16 @@ func (d *delays) list() []time.Duration {
 	}
 	var all []time.Duration
 	for _, m := range d.returned {
-		i, _ := slices.BinarySearchFunc(d.applied, m.position, func(a moment, position int64) int { return cmp.Compare(a.position, position) })
+		i, _ := slices.BinarySearchFunc(d.applied, m.position,
+			func(a moment, position int64) int { return cmp.Compare(a.position, position) })
 		all = append(all, max(0, d.applied[i].at.Sub(m.at)))
 	}
 	return all
 }
 
 // appendAtRate appends at a rate, by all writers together, and records the returns of the appends.
-func (d *delays) appendAtRate(ctx context.Context, rate int, duration time.Duration, prefix string, writers []appendFunc) error {
+func (d *delays) appendAtRate(ctx context.Context, rate int, duration time.Duration, prefix string,
+	writers []appendFunc) error {
 	group, ctx := errgroup.WithContext(ctx)
 	interval := time.Second * time.Duration(len(writers)) / time.Duration(rate)
 	n := max(1, int(duration/interval))
@@ -193,7 +195,8 @@ func liveContenders(ctx context.Context, e *env, o sizeOptions) ([]contender, er
 }
 
 // take appends at the rate of the case while run applies, and returns the percentiles.
-func (l *liver) take(ctx context.Context, d *delays, prefix string, writers []appendFunc, run func(ctx context.Context) error) (figures, int, error) {
+func (l *liver) take(ctx context.Context, d *delays, prefix string, writers []appendFunc,
+	run func(ctx context.Context) error) (figures, int, error) {
 	stop := running(ctx, run)
 	err := d.appendAtRate(ctx, l.o.liveRate, l.o.liveTime, prefix, writers)
 	l.events += len(d.returned)
@@ -230,11 +233,12 @@ func (l *liver) millrace(name string, from *pgstore.Tenant, handler handlerFunc)
 
 // runtime returns a runtime that reports the checkpoints of a projection.
 func (l *liver) runtime(name string, d *delays, handler millrace.Handler) (*millrace.Runtime, error) {
-	rt, err := millrace.New(millrace.Config{Store: l.store, Observer: observe.Observer{BatchEnded: func(b observe.Batch) {
-		if b.Err == nil {
-			d.advance(b.Position)
-		}
-	}}})
+	rt, err := millrace.New(millrace.Config{Store: l.store,
+		Observer: observe.Observer{BatchEnded: func(b observe.Batch) {
+			if b.Err == nil {
+				d.advance(b.Position)
+			}
+		}}})
 	if err == nil {
 		err = rt.Register(millrace.Projection{Name: name, Handler: handler})
 	}
@@ -242,7 +246,8 @@ func (l *liver) runtime(name string, d *delays, handler millrace.Handler) (*mill
 }
 
 // byHand runs a handwritten loop that begins at the end.
-func (l *liver) byHand(name string, after []string, run func(loop *handLoop, ctx context.Context, applied func(int64)) error) contender {
+func (l *liver) byHand(name string, after []string,
+	run func(loop *handLoop, ctx context.Context, applied func(int64)) error) contender {
 	return contender{name, func(ctx context.Context, round int) (figures, verify, error) {
 		writers, closeAll, err := l.handWriters(ctx, liveWriters, l.tenant, nil, after)
 		if err != nil {

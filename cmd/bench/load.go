@@ -34,15 +34,18 @@ func appendTo(store event.Appender) appendFunc {
 }
 
 // write lets writers append for a while, each at least once, and returns the number of appends.
-func write(ctx context.Context, duration time.Duration, prefix string, writers []appendFunc) (n int, rate float64, err error) {
+func write(ctx context.Context, duration time.Duration, prefix string,
+	writers []appendFunc) (n int, rate float64, err error) {
 	return together(ctx, duration, len(writers), func(ctx context.Context, w, i int) error {
 		_, err := writers[w](ctx, fmt.Sprintf("%s-%d-%d", prefix, w, i%streamsPerWriter))
 		return err
 	})
 }
 
-// together lets writers call do for a while, each at least once, with their number and that of the call. It returns the number of calls.
-func together(ctx context.Context, duration time.Duration, writers int, do func(ctx context.Context, w, i int) error) (n int, rate float64, err error) {
+// together lets writers call do for a while, each at least once, with their number and that of the call. It returns the
+// number of calls.
+func together(ctx context.Context, duration time.Duration, writers int,
+	do func(ctx context.Context, w, i int) error) (n int, rate float64, err error) {
 	var count atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	begin := time.Now()
@@ -93,7 +96,8 @@ const filledTypes = 14
 func filledType(k int) string { return fmt.Sprint("type ", k%filledTypes) }
 
 // fillStore appends events of several types to many streams of a store.
-func fillStore(ctx context.Context, appendTo func(context.Context, string, event.Expected, ...event.Event) (event.Appended, error), events int) error {
+func fillStore(ctx context.Context, appendTo func(context.Context,
+	string, event.Expected, ...event.Event) (event.Appended, error), events int) error {
 	const batch, writers = 1000, 4
 	group, filling := errgroup.WithContext(ctx)
 	for w := range writers {
@@ -101,7 +105,9 @@ func fillStore(ctx context.Context, appendTo func(context.Context, string, event
 			for i := w * batch; i < events; i += writers * batch {
 				list := make([]event.Event, min(batch, events-i))
 				for k := range list {
-					body, err := json.Marshal(map[string]any{"id": fmt.Sprint("step ", i+k), "role": "EMPLOYEE", "amount": float64(k) / 100})
+					body, err := json.Marshal(map[string]any{
+						"id": fmt.Sprint("step ", i+k), "role": "EMPLOYEE", "amount": float64(k) / 100,
+					})
 					if err != nil {
 						return err
 					}
@@ -120,8 +126,8 @@ func fillStore(ctx context.Context, appendTo func(context.Context, string, event
 // eventsOf returns the name of the table of events of a tenant.
 func eventsOf(tenant *pgstore.Tenant) string { return tenant.EventsSchema() + ".events" }
 
-// handAppend returns the statement by which handwritten code appends one event: it raises the version of the stream and inserts the
-// event in one round trip. $1 stream, $2 type, $3 body.
+// handAppend returns the statement by which handwritten code appends one event: it raises the version of the stream and
+// inserts the event in one round trip. $1 stream, $2 type, $3 body.
 func handAppend(tenant *pgstore.Tenant) string {
 	schema := tenant.EventsSchema()
 	return `with stream as (
@@ -133,7 +139,8 @@ func handAppend(tenant *pgstore.Tenant) string {
 
 // handWriter returns a handwritten writer with a connection of its own and prepared statements. It sends the statements
 // before the append, the append, and those after it, in one round trip and one transaction.
-func (e *env) handWriter(ctx context.Context, tenant *pgstore.Tenant, before, after []string) (appendFunc, func(), error) {
+func (e *env) handWriter(ctx context.Context, tenant *pgstore.Tenant, before,
+	after []string) (appendFunc, func(), error) {
 	conn, closeConn, err := e.connect(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -164,7 +171,8 @@ func (e *env) handWriter(ctx context.Context, tenant *pgstore.Tenant, before, af
 }
 
 // handWriters returns several writers, and the function that closes their connections.
-func (e *env) handWriters(ctx context.Context, n int, tenant *pgstore.Tenant, before, after []string) ([]appendFunc, func(), error) {
+func (e *env) handWriters(ctx context.Context, n int, tenant *pgstore.Tenant, before,
+	after []string) ([]appendFunc, func(), error) {
 	var writers []appendFunc
 	var closers []func()
 	closeAll := func() {
@@ -183,8 +191,8 @@ func (e *env) handWriters(ctx context.Context, n int, tenant *pgstore.Tenant, be
 	return writers, closeAll, nil
 }
 
-// streamsAreWhole verifies that a table has this number of events, and that the versions of each stream begin at 1, have no gap, and
-// rise with the positions.
+// streamsAreWhole verifies that a table has this number of events, and that the versions of each stream begin at 1,
+// have no gap, and rise with the positions.
 func (e *env) streamsAreWhole(tenant *pgstore.Tenant, events int) verify {
 	return all(
 		e.isCount(events, "the store has", "select count(*) from "+eventsOf(tenant)),

@@ -59,7 +59,8 @@ func (m machine) String() string {
 
 // reported are the modules whose versions are reported.
 var reported = []string{
-	"github.com/jackc/pgx/v5", "modernc.org/sqlite", "github.com/riverqueue/river", "github.com/ThreeDotsLabs/watermill-sql/v3",
+	"github.com/jackc/pgx/v5", "modernc.org/sqlite", "github.com/riverqueue/river",
+	"github.com/ThreeDotsLabs/watermill-sql/v3",
 }
 
 // buildVersions returns the versions of Go, of millrace, and of the modules that are compared.
@@ -86,7 +87,8 @@ func buildVersions() map[string]string {
 
 // serverSettings are the settings of PostgreSQL that the figures depend on.
 var serverSettings = []string{
-	"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_connections", "wal_sync_method", "full_page_writes",
+	"server_version", "fsync", "synchronous_commit", "shared_buffers", "max_connections", "wal_sync_method",
+	"full_page_writes",
 }
 
 // readServerSettings returns the settings by name.

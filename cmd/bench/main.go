@@ -1,5 +1,6 @@
-// Command bench compares millrace with handwritten code and with other libraries. Without -database-url it starts a private PostgreSQL
-// and removes it at the end. It is a module of its own, so that users of millrace inherit none of what it compares with.
+// Command bench compares millrace with handwritten code and with other libraries. Without -database-url it starts a
+// private PostgreSQL and removes it at the end. It is a module of its own, so that users of millrace inherit none of
+// what it compares with.
 package main
 
 import (
@@ -68,7 +69,8 @@ func command() *cobra.Command {
 				o.sizes.catchUpEvents = events
 			}
 			if cmd.Flags().Changed("projections") {
-				o.sizes.idleProjections, o.sizes.startProjections, o.sizes.takeoverLeases = []int{projections}, []int{projections}, []int{projections / 2}
+				o.sizes.idleProjections, o.sizes.startProjections, o.sizes.takeoverLeases = []int{projections},
+					[]int{projections}, []int{projections / 2}
 			}
 			if err := o.validate(); err != nil {
 				return err
@@ -80,10 +82,12 @@ func command() *cobra.Command {
 	f.StringSliceVar(&o.scenarios, "scenario", nil, "scenarios, separated by commas (default all)")
 	f.BoolVar(&o.quick, "quick", false, "small sizes: all scenarios within three minutes on two processors")
 	f.BoolVar(&o.json, "json", false, "print one JSON object per line instead of tables")
-	f.StringVar(&o.write, "write", "", "also write the tables and plots of each scenario into this Markdown `file`, between its markers")
+	f.StringVar(&o.write, "write", "",
+		"also write the tables and plots of each scenario into this Markdown `file`, between its markers")
 	f.IntVar(&rounds, "rounds", 0, "number of rounds, in which each contender runs once (default 5, quick 2)")
 	f.IntVar(&events, "events", 0, "catchup: events to apply in each round (default 500000, quick 200000)")
-	f.IntVar(&projections, "projections", 0, "idle, start and takeover: number of projections (default 20000 and 100000, quick less)")
+	f.IntVar(&projections, "projections", 0,
+		"idle, start and takeover: number of projections (default 20000 and 100000, quick less)")
 	f.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile of all contenders to this `file`")
 	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations to this `file`")
 	f.StringVar(&o.databaseURL, "database-url", "", `server to use; "" is a private server (default $DATABASE_URL)`)

@@ -9,7 +9,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// pageEvents is how many events each tenant of the scenario pages has. Its projections have handled between none and all of them.
+// pageEvents is how many events each tenant of the scenario pages has. Its projections have handled between none and
+// all of them.
 const pageEvents = 10
 
 var pagesScenario = scenario{
@@ -23,12 +24,15 @@ var pagesScenario = scenario{
 		return []benchCase{{
 			name: thousands(int64(o.pageProjections)) + " projections, pages of " + fmt.Sprint(o.pageRows),
 			metrics: []metric{
-				{"first page", "ms", lower, true}, {"last page", "ms", lower, true}, {"messages", "", lower, false}, {"own CPU", "ms", lower, false},
+				{"first page", "ms", lower, true}, {"last page", "ms", lower, true}, {"messages", "", lower, false},
+				{"own CPU", "ms", lower, false},
 				{"server CPU", "ms", lower, false},
 			},
 			goals: []goal{
-				{contender: "by behind", metric: "first page", atMost: 1000}, {contender: "by behind", metric: "last page", atMost: 1000},
-				{contender: "by lag", metric: "first page", atMost: 1000}, {contender: "by lag", metric: "last page", atMost: 1000},
+				{contender: "by behind", metric: "first page", atMost: 1000},
+				{contender: "by behind", metric: "last page", atMost: 1000},
+				{contender: "by lag", metric: "first page", atMost: 1000},
+				{contender: "by lag", metric: "last page", atMost: 1000},
 			},
 			prepare: func(ctx context.Context, e *env) ([]contender, error) { return pageContenders(ctx, e, o) },
 		}}
@@ -60,7 +64,8 @@ func pageContenders(ctx context.Context, e *env, o sizeOptions) (contenders []co
 	return contenders, nil
 }
 
-// lag lets all projections run once, appends further events to all tenants, and sets the checkpoints back by different numbers of events.
+// lag lets all projections run once, appends further events to all tenants, and sets the checkpoints back by different
+// numbers of events.
 func (f *fleet) lag(ctx context.Context) error {
 	if err := f.prepareRestart(ctx); err != nil {
 		return err
@@ -140,7 +145,8 @@ func (p pages) read(ctx context.Context, next string) (page admin.Status, took f
 // check returns an error unless the pages are full and in order, and the first one is before the last one.
 func (p pages) check(first, last admin.Status) error {
 	if len(first.Projections) != p.rows || len(last.Projections) != p.rows {
-		return fmt.Errorf("pages of %d and %d projections, want %d", len(first.Projections), len(last.Projections), p.rows)
+		return fmt.Errorf("pages of %d and %d projections, want %d", len(first.Projections), len(last.Projections),
+			p.rows)
 	}
 	list := append(first.Projections[:p.rows:p.rows], last.Projections...)
 	for i, s := range list[1:] {
@@ -153,7 +159,8 @@ func (p pages) check(first, last admin.Status) error {
 			inOrder = before.Lag > s.Lag-time.Second
 		}
 		if !inOrder {
-			return fmt.Errorf("%s, %d positions and %v behind, stands before %s, %d and %v behind", before.ID, before.Behind, before.Lag, s.ID, s.Behind, s.Lag)
+			return fmt.Errorf("%s, %d positions and %v behind, stands before %s, %d and %v behind", before.ID,
+				before.Behind, before.Lag, s.ID, s.Behind, s.Lag)
 		}
 	}
 	return nil

@@ -62,29 +62,32 @@ func partitionContenders(ctx context.Context, e *env, o sizeOptions) ([]contende
 }
 
 // catchUpPartitions measures from Run to the last commit.
-func catchUpPartitions(ctx context.Context, e *env, store *pgstore.Store, n, round, events int) (figures, verify, error) {
+func catchUpPartitions(ctx context.Context, e *env, store *pgstore.Store, n, round,
+	events int) (figures, verify, error) {
 	name := fmt.Sprintf("%d partitions %d", n, round)
 	seen := make([]tally, n+1)
 	rt, err := millrace.New(millrace.Config{Store: store, Tenants: []string{"t0"}})
 	if err != nil {
 		return nil, nil, err
 	}
-	err = rt.Register(millrace.Projection{Name: name, Partitions: n, Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-		id, _ := millrace.ProjectionFrom(ctx)
-		seen[id.Partition].see(events)
-		for range events {
-			if err := pause(ctx, time.Millisecond); err != nil {
-				return err
+	err = rt.Register(millrace.Projection{Name: name, Partitions: n,
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			id, _ := millrace.ProjectionFrom(ctx)
+			seen[id.Partition].see(events)
+			for range events {
+				if err := pause(ctx, time.Millisecond); err != nil {
+					return err
+				}
 			}
-		}
-		_, err := tx.Exec(ctx, addTotalSQL, name, 0, id.Partition, len(events))
-		return err
-	})})
+			_, err := tx.Exec(ctx, addTotalSQL, name, 0, id.Partition, len(events))
+			return err
+		})})
 	if err != nil {
 		return nil, nil, err
 	}
 	begin := time.Now()
 	_, err = rt.RunUntilIdle(ctx)
 	return figures{perSecond(events, begin)}, all(
-		e.isCount(events, name+" applied", "select coalesce(sum(n), 0) from bench.totals where contender = $1", name), sumInOrder(seen, events)), err
+		e.isCount(events, name+" applied", "select coalesce(sum(n), 0) from bench.totals where contender = $1", name),
+		sumInOrder(seen, events)), err
 }

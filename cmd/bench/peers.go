@@ -33,7 +33,8 @@ var peersScenario = scenario{
 		bestOf := func(metric string, peers []string, atLeast, atMost float64, ours ...string) (goals []goal) {
 			for _, contender := range ours {
 				for _, peer := range peers {
-					goals = append(goals, goal{contender: contender, metric: metric, to: peer, atLeast: atLeast, atMost: atMost})
+					goals = append(goals, goal{contender: contender,
+						metric: metric, to: peer, atLeast: atLeast, atMost: atMost})
 				}
 			}
 			return goals
@@ -42,13 +43,15 @@ var peersScenario = scenario{
 			{
 				name:    "catch-up, " + thousands(int64(o.peerEvents)) + " events",
 				metrics: []metric{{"events/s", "", higher, true}},
-				goals:   bestOf("events/s", []string{"River, tuned", "Watermill-SQL"}, 1, 0, "millrace, per event", "millrace, set-based"),
+				goals: bestOf("events/s", []string{"River, tuned", "Watermill-SQL"}, 1, 0, "millrace, per event",
+					"millrace, set-based"),
 				prepare: func(ctx context.Context, e *env) ([]contender, error) { return peerCatchUps(ctx, e, o) },
 			},
 			{
 				name:    fmt.Sprintf("live, %d events/s", o.peerRate),
 				metrics: latencyMetrics,
-				goals:   bestOf("p50", []string{"River", "River, tuned", "Watermill-SQL", "Watermill-SQL, tuned"}, 0, 1, "millrace, per event"),
+				goals: bestOf("p50", []string{"River", "River, tuned", "Watermill-SQL", "Watermill-SQL, tuned"}, 0, 1,
+					"millrace, per event"),
 				prepare: func(ctx context.Context, e *env) ([]contender, error) { return peerLives(ctx, e, o) },
 			},
 		}
@@ -219,15 +222,16 @@ func (o *ours) insert(ctx context.Context, from, n int) error {
 // run reports the events of each batch after its commit.
 func (o *ours) run(ctx context.Context, applied func(n int)) error {
 	next := 0
-	rt, err := millrace.New(millrace.Config{Store: o.store, Tenants: []string{o.name}, Observer: observe.Observer{BatchEnded: func(b observe.Batch) {
-		if b.Err != nil {
-			return
-		}
-		for range b.Applied {
-			applied(next)
-			next++
-		}
-	}}})
+	rt, err := millrace.New(millrace.Config{Store: o.store, Tenants: []string{o.name},
+		Observer: observe.Observer{BatchEnded: func(b observe.Batch) {
+			if b.Err != nil {
+				return
+			}
+			for range b.Applied {
+				applied(next)
+				next++
+			}
+		}}})
 	if err == nil {
 		err = rt.Register(millrace.Projection{Name: "peer", Handler: o.handler(o.name)})
 	}

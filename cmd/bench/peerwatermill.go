@@ -38,7 +38,8 @@ func newWatermill(interval time.Duration) peerFunc {
 		schema := watermillsql.DefaultPostgreSQLSchema{SubscribeBatchSize: handBatch}
 		p := &watermillPeer{db: db, name: name, topic: notInTopics.ReplaceAllString(name, "_")}
 		p.subscriber, err = watermillsql.NewSubscriber(db, watermillsql.SubscriberConfig{
-			ConsumerGroup: "bench", SchemaAdapter: schema, OffsetsAdapter: watermillsql.DefaultPostgreSQLOffsetsAdapter{},
+			ConsumerGroup: "bench", SchemaAdapter: schema,
+			OffsetsAdapter:   watermillsql.DefaultPostgreSQLOffsetsAdapter{},
 			InitializeSchema: true, PollInterval: interval,
 		}, watermill.NopLogger{})
 		if err != nil {
@@ -47,7 +48,8 @@ func newWatermill(interval time.Duration) peerFunc {
 		if err := p.subscriber.SubscribeInitialize(p.topic); err != nil {
 			return nil, err
 		}
-		p.publisher, err = watermillsql.NewPublisher(db, watermillsql.PublisherConfig{SchemaAdapter: schema}, watermill.NopLogger{})
+		p.publisher, err = watermillsql.NewPublisher(db, watermillsql.PublisherConfig{SchemaAdapter: schema},
+			watermill.NopLogger{})
 		return p, err
 	}
 }
@@ -60,8 +62,8 @@ func (p *watermillPeer) insert(_ context.Context, from, n int) error {
 	return p.publisher.Publish(p.topic, list...)
 }
 
-// run reports an event when it is acknowledged, shortly before Watermill commits: the library reports no commits. When ctx ends, the
-// subscriber closes after the commit of the batch in progress.
+// run reports an event when it is acknowledged, shortly before Watermill commits: the library reports no commits. When
+// ctx ends, the subscriber closes after the commit of the batch in progress.
 func (p *watermillPeer) run(ctx context.Context, applied func(n int)) error {
 	messages, err := p.subscriber.Subscribe(context.WithoutCancel(ctx), p.topic)
 	if err != nil {

@@ -59,18 +59,20 @@ func plotResults(path string, results []result) error {
 	if _, err := canvas.WriteTo(&text); err != nil {
 		return err
 	}
-	return os.WriteFile(path, bytes.ReplaceAll(text.Bytes(), []byte("font-family:Liberation Sans"), []byte("font-family:"+families)), 0o644)
+	return os.WriteFile(path, bytes.ReplaceAll(text.Bytes(),
+		[]byte("font-family:Liberation Sans"), []byte("font-family:"+families)), 0o644)
 }
 
-// sans is the font of the plots, and families are fonts with the same widths, so that texts keep their places without it.
+// sans is the font of the plots, and families are fonts with the same widths, so that texts keep their places without
+// it.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 const families = "Liberation Sans,Arial,Helvetica,sans-serif"
 
 func init() { plot.DefaultFont, plotter.DefaultFont = sans, sans }
 
-// newPanel draws the medians of a metric as bars, and the lowest and the highest round as whiskers. The first contender is at the
-// top. A figure that was not measured has no bar.
+// newPanel draws the medians of a metric as bars, and the lowest and the highest round as whiskers. The first contender
+// is at the top. A figure that was not measured has no bar.
 func newPanel(r result, m int) (panel, error) {
 	p := plot.New()
 	p.Title.Text = r.name

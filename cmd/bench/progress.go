@@ -25,7 +25,8 @@ func (p *progress) add(n int) {
 	}
 }
 
-// wait returns when n things were done, or with an error if there are more, or if ctx ends. Only one goroutine may wait.
+// wait returns when n things were done, or with an error if there are more, or if ctx ends. Only one goroutine may
+// wait.
 func (p *progress) wait(ctx context.Context, n int) error {
 	if err := p.atLeast(ctx, n); err != nil {
 		return err

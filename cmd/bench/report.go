@@ -87,7 +87,8 @@ func (p *reporter) count(r result, outcomes []outcome) {
 	for _, o := range outcomes {
 		p.goals++
 		if !o.Met {
-			p.missed = append(p.missed, fmt.Sprintf("%s, %s: %s: %s (%s)", r.scenario, r.name, o.Goal, short(o.Value), o.verdict()))
+			p.missed = append(p.missed, fmt.Sprintf("%s, %s: %s: %s (%s)",
+				r.scenario, r.name, o.Goal, short(o.Value), o.verdict()))
 		}
 	}
 }
@@ -95,7 +96,9 @@ func (p *reporter) count(r result, outcomes []outcome) {
 // line returns the figures of a contender's metric.
 func (r result) line(c, m int) metricLine {
 	values := r.of(c, m)
-	l := metricLine{Name: r.metrics[m].name, Unit: r.metrics[m].unit, Better: r.metrics[m].better, Median: finite(median(values))}
+	l := metricLine{
+		Name: r.metrics[m].name, Unit: r.metrics[m].unit, Better: r.metrics[m].better, Median: finite(median(values)),
+	}
 	for _, v := range values {
 		l.Rounds = append(l.Rounds, finite(v))
 	}

@@ -41,8 +41,9 @@ func runOne(ctx context.Context, c contender, round int) (figures, error) {
 	return f, nil
 }
 
-// order returns the order of the contenders in a round. Each round begins with another one, and every other round is reversed. Two
-// or three contenders thus run in every possible order, so that the state in which one leaves the machine affects all others.
+// order returns the order of the contenders in a round. Each round begins with another one, and every other round is
+// reversed. Two or three contenders thus run in every possible order, so that the state in which one leaves the machine
+// affects all others.
 func order(contenders, round int) []int {
 	step := 1
 	if round%2 == 1 {

@@ -59,7 +59,8 @@ const serverConnections = 260
 var privateSettings = map[string]string{"shared_buffers": "256MB", "max_wal_size": "4GB"}
 
 // runCase runs one case in an env of its own. It also returns the settings of the server, empty without one.
-func runCase(ctx context.Context, s scenario, c benchCase, dsn string, pid int, o sizeOptions) (r result, settings map[string]string, err error) {
+func runCase(ctx context.Context, s scenario, c benchCase, dsn string, pid int,
+	o sizeOptions) (r result, settings map[string]string, err error) {
 	e := &env{}
 	if !s.embedded {
 		if e, err = newEnv(ctx, dsn, pid); err != nil {

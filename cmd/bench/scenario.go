@@ -17,7 +17,8 @@ type scenario struct {
 
 // scenarios are all scenarios, in the order in which they run.
 var scenarios = []scenario{
-	appendScenario, aggregateScenario, catchUpScenario, liveScenario, wideScenario, fanoutScenario, partitionsScenario, idleScenario, startScenario,
+	appendScenario, aggregateScenario, catchUpScenario, liveScenario, wideScenario, fanoutScenario, partitionsScenario,
+	idleScenario, startScenario,
 	pagesScenario, floodScenario, takeoverScenario, embeddedScenario, peersScenario,
 }
 
@@ -60,11 +61,13 @@ const (
 // contender is an implementation that is measured.
 type contender struct {
 	name string
-	// round measures once. The frame calls the returned function, which verifies the result, before it takes the figures.
+	// round measures once. The frame calls the returned function, which verifies the result, before it takes the
+	// figures.
 	round func(ctx context.Context, round int) (figures, verify, error)
 }
 
-// figures are the results of a round, in the order of the metrics of the case. A figure that cannot be measured here is NaN.
+// figures are the results of a round, in the order of the metrics of the case. A figure that cannot be measured here is
+// NaN.
 type figures []float64
 
 // verify returns an error unless the contender did what it should.

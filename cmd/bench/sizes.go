@@ -29,7 +29,8 @@ type sizeOptions struct {
 	startProjections []int
 	// perTenant is the number of projections of each tenant in idle and start.
 	perTenant int
-	// idleTime is measured after idleSettle, in which the start ends what it left to do, such as checkpoints that are written with a delay.
+	// idleTime is measured after idleSettle, in which the start ends what it left to do, such as checkpoints that are
+	// written with a delay.
 	idleTime, idleSettle time.Duration
 
 	// pageRows is the number of projections on a page.
@@ -58,7 +59,8 @@ func fullSizes() sizeOptions {
 		catchUpEvents: 500_000, slowShare: 10,
 		liveRate: 500, liveTime: 10 * time.Second,
 		wideTenants: 2000, wideProjections: 10, wideEvents: 2000, wideProbes: 300,
-		idleProjections: []int{20_000, 100_000}, startProjections: []int{20_000, 100_000}, perTenant: 10, idleTime: 30 * time.Second, idleSettle: 10 * time.Second,
+		idleProjections: []int{20_000, 100_000}, startProjections: []int{20_000, 100_000}, perTenant: 10,
+		idleTime: 30 * time.Second, idleSettle: 10 * time.Second,
 		pageProjections: 20_000, pageRows: 100,
 		floodTenants: 99, floodProjections: 32, floodProbes: 1000,
 		fanoutProjections: 200, fanoutEvents: 500, partitionEvents: 5000, takeoverLeases: []int{12, 1000, 50_000},
@@ -76,7 +78,8 @@ func quickSizes() sizeOptions {
 		catchUpEvents: 200_000, slowShare: 10,
 		liveRate: 500, liveTime: time.Second,
 		wideTenants: 200, wideProjections: 10, wideEvents: 400, wideProbes: 50,
-		idleProjections: []int{2000}, startProjections: []int{5000}, perTenant: 10, idleTime: 3 * time.Second, idleSettle: 6 * time.Second,
+		idleProjections: []int{2000}, startProjections: []int{5000}, perTenant: 10, idleTime: 3 * time.Second,
+		idleSettle:      6 * time.Second,
 		pageProjections: 2000, pageRows: 100,
 		floodTenants: 99, floodProjections: 32, floodProbes: 100,
 		fanoutProjections: 200, fanoutEvents: 50, partitionEvents: 1200, takeoverLeases: []int{12, 1000},
@@ -94,7 +97,8 @@ func tinySizes() sizeOptions {
 		catchUpEvents: 3000, slowShare: 30,
 		liveRate: 200, liveTime: 100 * time.Millisecond,
 		wideTenants: 3, wideProjections: 2, wideEvents: 6, wideProbes: 2,
-		idleProjections: []int{20}, startProjections: []int{20}, perTenant: 5, idleTime: 200 * time.Millisecond, idleSettle: 100 * time.Millisecond,
+		idleProjections: []int{20}, startProjections: []int{20}, perTenant: 5, idleTime: 200 * time.Millisecond,
+		idleSettle:      100 * time.Millisecond,
 		pageProjections: 20, pageRows: 5,
 		floodTenants: 3, floodProjections: 2, floodProbes: 3,
 		fanoutProjections: 5, fanoutEvents: 5, partitionEvents: 40, takeoverLeases: []int{12},

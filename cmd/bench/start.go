@@ -19,9 +19,13 @@ var startScenario = scenario{
 			cases = append(cases, benchCase{
 				name: thousands(int64(n)) + " projections",
 				metrics: []metric{
-					{"owned", "s", lower, false}, {"live", "s", lower, true}, {"own CPU", "s", lower, false}, {"server CPU", "s", lower, false},
+					{"owned", "s", lower, false}, {"live", "s", lower, true}, {"own CPU", "s", lower, false},
+					{"server CPU", "s", lower, false},
 				},
-				goals:  []goal{{contender: "first start", metric: "live", atMost: 10}, {contender: "restart", metric: "live", atMost: 10}},
+				goals: []goal{
+					{contender: "first start", metric: "live", atMost: 10},
+					{contender: "restart", metric: "live", atMost: 10},
+				},
 				rounds: min(o.rounds, 3),
 				prepare: func(ctx context.Context, e *env) ([]contender, error) {
 					f, err := newFleet(ctx, e, n, o.perTenant)

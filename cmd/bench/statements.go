@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// statementCount counts the statements that connections send: the messages Query and Execute of PostgreSQL's protocol. A tracer of
-// the driver does not see all of them. A message with several statements counts once.
+// statementCount counts the statements that connections send: the messages Query and Execute of PostgreSQL's protocol.
+// A tracer of the driver does not see all of them. A message with several statements counts once.
 type statementCount struct{ n atomic.Int64 }
 
 // of makes a pool count its statements.
@@ -25,8 +25,8 @@ func (c *statementCount) of(config *pgxpool.Config) {
 type countedConn struct {
 	net.Conn
 	count *statementCount
-	// header is the beginning of the next message, as far as it was written. rest is how many bytes are left of the message that is
-	// being written.
+	// header is the beginning of the next message, as far as it was written. rest is how many bytes are left of the
+	// message that is being written.
 	header []byte
 	rest   int
 	// began reports that the first message, which has no type, was written.

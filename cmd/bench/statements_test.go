@@ -22,7 +22,8 @@ func TestStatementsAreCountedHoweverTheyAreWritten(t *testing.T) {
 		return append([]byte{kind, 0, 0, 0, byte(4 + len(payload))}, payload...)
 	}
 	sent := append([]byte{0, 0, 0, 9, 0, 3, 0, 0, 'Q'}, message('p', "QQQQ")...) // the first message has no type
-	for _, m := range [][]byte{message('Q', "begin;E"), message('P', "Q\x00select 1"), message('B', ""), message('E', "\x00\x00"), message('S', ""), message('E', "")} {
+	for _, m := range [][]byte{message('Q', "begin;E"), message('P', "Q\x00select 1"), message('B', ""),
+		message('E', "\x00\x00"), message('S', ""), message('E', "")} {
 		sent = append(sent, m...)
 	}
 	for piece := 1; piece <= len(sent); piece++ {

@@ -26,10 +26,14 @@ var takeoverScenario = scenario{
 	cases: func(o sizeOptions) (cases []benchCase) {
 		for _, leases := range o.takeoverLeases {
 			c := benchCase{
-				name:    thousands(int64(leases)) + " leases",
-				metrics: []metric{{"first lease", "s", lower, false}, {"all leases", "s", lower, true}, {"from first to last", "s", lower, false}},
+				name: thousands(int64(leases)) + " leases",
+				metrics: []metric{
+					{"first lease", "s", lower, false}, {"all leases", "s", lower, true},
+					{"from first to last", "s", lower, false},
+				},
 				goals: []goal{
-					{contender: "clean stop", metric: "all leases", atMost: 0.2}, {contender: "kill -9", metric: "all leases", atMost: 1},
+					{contender: "clean stop", metric: "all leases", atMost: 0.2},
+					{contender: "kill -9", metric: "all leases", atMost: 1},
 				},
 				rounds: min(o.rounds, 5),
 				prepare: func(ctx context.Context, e *env) ([]contender, error) {
@@ -38,7 +42,8 @@ var takeoverScenario = scenario{
 					if err != nil {
 						return nil, err
 					}
-					return []contender{{"clean stop", f.takeoverAfter(syscall.SIGTERM)}, {"kill -9", f.takeoverAfter(syscall.SIGKILL)}}, nil
+					return []contender{{"clean stop", f.takeoverAfter(syscall.SIGTERM)},
+						{"kill -9", f.takeoverAfter(syscall.SIGKILL)}}, nil
 				},
 			}
 			if leases > 100 {
@@ -47,7 +52,8 @@ var takeoverScenario = scenario{
 			}
 			if leases > 1000 {
 				c.goals = []goal{
-					{contender: "clean stop", metric: "from first to last", atMost: 5}, {contender: "kill -9", metric: "from first to last", atMost: 5},
+					{contender: "clean stop", metric: "from first to last", atMost: 5},
+					{contender: "kill -9", metric: "from first to last", atMost: 5},
 				}
 				c.rounds = min(c.rounds, 2)
 			}
@@ -128,7 +134,10 @@ func (f *fleet) takeoverAfter(sig syscall.Signal) func(ctx context.Context, _ in
 			if err := victim.Wait(); err != nil && sig != syscall.SIGKILL {
 				return fmt.Errorf("stop the other process: %w", err)
 			}
-			measured = figures{leases.first.Sub(begin).Seconds(), leases.last.Sub(begin).Seconds(), leases.last.Sub(leases.first).Seconds()}
+			measured = figures{
+				leases.first.Sub(begin).Seconds(), leases.last.Sub(begin).Seconds(),
+				leases.last.Sub(leases.first).Seconds(),
+			}
 			return f.follows(ctx, rt)
 		})
 		return measured, alreadyVerified, err
@@ -143,7 +152,8 @@ func (f *fleet) shared(ctx context.Context, leases *leaseCount) error {
 			return false
 		}
 		var owned int
-		failed = f.Pool.QueryRow(ctx, "select count(*) from "+storeSchema+".leases where owner is not null").Scan(&owned)
+		failed = f.Pool.QueryRow(ctx, "select count(*) from "+storeSchema+
+			".leases where owner is not null").Scan(&owned)
 		return failed != nil || owned == f.projections
 	})
 	return errors.Join(err, failed)

@@ -72,7 +72,8 @@ func wideCase(o sizeOptions, name string, async bool) benchCase {
 	return benchCase{
 		name: name,
 		metrics: []metric{
-			{"applications/s", "", higher, true}, {"own CPU/application", "µs", lower, false}, {"server CPU/application", "µs", lower, false},
+			{"applications/s", "", higher, true}, {"own CPU/application", "µs", lower, false},
+			{"server CPU/application", "µs", lower, false},
 			{"allocations/application", "", lower, false},
 		},
 		goals: []goal{
@@ -86,7 +87,10 @@ func wideCase(o sizeOptions, name string, async bool) benchCase {
 				return nil, err
 			}
 			w.async = async
-			contenders := []contender{{"handwritten", w.byHand}, w.millrace("millrace", w.batch), w.millrace("millrace, queued", w.queued), {"classic sequence", w.classic}}
+			contenders := []contender{
+				{"handwritten", w.byHand}, w.millrace("millrace", w.batch), w.millrace("millrace, queued", w.queued),
+				{"classic sequence", w.classic},
+			}
 			if !async {
 				contenders = append(contenders, contender{"handwritten, one flush", w.byHandOneFlush})
 			}
@@ -122,7 +126,10 @@ func newWide(ctx context.Context, e *env, o sizeOptions) (*wide, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &wide{env: e, store: store, tenants: tenants, events: make([]int64, len(tenants)), seen: make(map[string][]tally), o: o}
+	w := &wide{
+		env: e, store: store, tenants: tenants, events: make([]int64, len(tenants)), seen: make(map[string][]tally),
+		o: o,
+	}
 	for _, contender := range []string{"millrace", "millrace, queued", "latency"} {
 		w.seen[contender] = make([]tally, len(tenants)*o.wideProjections)
 	}
@@ -143,13 +150,15 @@ func (w *wide) ours(contender string) verify {
 
 // verify returns a verification that each projection of each tenant has applied all events of the tenant.
 func (w *wide) verify(contender string, events []int64) verify {
-	return w.isCount(0, "with a wrong number of events are", `select count(*) from unnest($2::bigint[]) with ordinality as e (n, tenant)
+	return w.isCount(0, "with a wrong number of events are",
+		`select count(*) from unnest($2::bigint[]) with ordinality as e (n, tenant)
 		cross join generate_series(0, $3::int - 1) as p
 		left join bench.totals t on t.contender = $1 and t.tenant = e.tenant - 1 and t.projection = p
 		where coalesce(t.n, 0) <> e.n`, contender, events, w.o.wideProjections)
 }
 
-// append lets the writers append, and calls appended after each append. Each writer has tenants of its own, in random order.
+// append lets the writers append, and calls appended after each append. Each writer has tenants of its own, in random
+// order.
 func (w *wide) append(ctx context.Context, tenants []*pgstore.Tenant, appended func(tenant int)) error {
 	orders := make([][]int, wideWriters)
 	for i := range w.o.wideEvents {
@@ -198,7 +207,8 @@ func (w *wide) queued(contender string, projection int) millrace.Handler {
 }
 
 // see notes events that a projection of a contender handles, and returns the tenant.
-func (w *wide) see(ctx context.Context, contender string, projection int, events []event.Envelope) (tenant int, err error) {
+func (w *wide) see(ctx context.Context, contender string, projection int,
+	events []event.Envelope) (tenant int, err error) {
 	tenant, err = tenantNumber(ctx)
 	if err != nil {
 		return 0, err
@@ -214,7 +224,9 @@ func (w *wide) runtime(contender string, handler wideHandler, ended func(b obser
 		return nil, err
 	}
 	for i := range w.o.wideProjections {
-		err := rt.Register(millrace.Projection{Name: fmt.Sprint(contender, i), AsyncCommit: w.async, Handler: handler(contender, i)})
+		err := rt.Register(millrace.Projection{
+			Name: fmt.Sprint(contender, i), AsyncCommit: w.async, Handler: handler(contender, i),
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -224,7 +236,8 @@ func (w *wide) runtime(contender string, handler wideHandler, ended func(b obser
 
 // live runs a runtime with the projections of a contender, and calls fn when all have applied all events. p counts the
 // applications of the contender in all rounds.
-func (w *wide) live(ctx context.Context, contender string, handler wideHandler, p *progress, fn func(ctx context.Context) error) error {
+func (w *wide) live(ctx context.Context, contender string, handler wideHandler, p *progress,
+	fn func(ctx context.Context) error) error {
 	rt, err := w.runtime(contender, handler, func(b observe.Batch) {
 		if b.Err == nil {
 			p.add(b.Applied)
@@ -275,7 +288,8 @@ func (w *wide) byHand(ctx context.Context, round int) (figures, verify, error) {
 	return w.handwritten(ctx, fmt.Sprint("handwritten ", round), false)
 }
 
-// byHandOneFlush is byHand, but of the transactions of a message only the last waits for the disk, and none counts before that.
+// byHandOneFlush is byHand, but of the transactions of a message only the last waits for the disk, and none counts
+// before that.
 func (w *wide) byHandOneFlush(ctx context.Context, round int) (figures, verify, error) {
 	return w.handwritten(ctx, fmt.Sprint("handwritten, one flush ", round), true)
 }
@@ -286,9 +300,10 @@ func (w *wide) handwritten(ctx context.Context, name string, oneFlush bool) (fig
 		return nil, nil, err
 	}
 	before := append([]int64(nil), w.events...)
-	f, err := w.byWorkers(ctx, name, positions, wideShared, oneFlush, func(ctx context.Context, conn *pgx.Conn, tenants []int) (int, error) {
-		return w.applyByHand(ctx, conn, name, tenants, positions, oneFlush)
-	})
+	f, err := w.byWorkers(ctx, name, positions, wideShared, oneFlush,
+		func(ctx context.Context, conn *pgx.Conn, tenants []int) (int, error) {
+			return w.applyByHand(ctx, conn, name, tenants, positions, oneFlush)
+		})
 	return f, w.verify(name, added(w.events, before)), err
 }
 
@@ -305,7 +320,8 @@ func added(after, before []int64) []int64 {
 func (w *wide) positions(ctx context.Context) ([]int64, error) {
 	positions := make([]int64, len(w.tenants))
 	for i, tenant := range w.tenants {
-		err := w.Pool.QueryRow(ctx, "select coalesce(max(global_seq), 0) from "+eventsOf(tenant), pgx.QueryExecModeExec).Scan(&positions[i])
+		err := w.Pool.QueryRow(ctx, "select coalesce(max(global_seq), 0) from "+
+			eventsOf(tenant), pgx.QueryExecModeExec).Scan(&positions[i])
 		if err != nil {
 			return nil, err
 		}
@@ -316,9 +332,10 @@ func (w *wide) positions(ctx context.Context) ([]int64, error) {
 // applying applies the events of tenants, and returns how many times one was applied.
 type applying = func(ctx context.Context, conn *pgx.Conn, tenants []int) (int, error)
 
-// byWorkers appends while workers apply the events of up to shared tenants at a time, and measures. All checkpoints of a tenant begin
-// at its position.
-func (w *wide) byWorkers(ctx context.Context, name string, positions []int64, shared int, oneFlush bool, apply applying) (figures, error) {
+// byWorkers appends while workers apply the events of up to shared tenants at a time, and measures. All checkpoints of
+// a tenant begin at its position.
+func (w *wide) byWorkers(ctx context.Context, name string, positions []int64, shared int, oneFlush bool,
+	apply applying) (figures, error) {
 	_, err := w.Pool.Exec(ctx, `insert into bench.marks select $1, t - 1, p, position
 		from unnest($2::bigint[]) with ordinality as e (position, t), generate_series(0, $3::int - 1) as p`, name, positions, w.o.wideProjections)
 	if err != nil {
@@ -355,13 +372,15 @@ func (w *wide) byWorkers(ctx context.Context, name string, positions []int64, sh
 	return measured, errors.Join(err, q.close(group))
 }
 
-// applyByHand reads the new events of tenants in one round trip, and applies them in another, by each projection in a transaction
-// of its own.
-func (w *wide) applyByHand(ctx context.Context, conn *pgx.Conn, name string, tenants []int, positions []int64, oneFlush bool) (applied int, err error) {
+// applyByHand reads the new events of tenants in one round trip, and applies them in another, by each projection in a
+// transaction of its own.
+func (w *wide) applyByHand(ctx context.Context, conn *pgx.Conn, name string, tenants []int, positions []int64,
+	oneFlush bool) (applied int, err error) {
 	reads := make([]string, len(tenants))
 	args := []any{pgx.QueryExecModeExec}
 	for i, tenant := range tenants {
-		reads[i] = fmt.Sprintf("(select %d, "+eventColumns+" from "+eventsOf(w.tenants[tenant])+" where global_seq > $%d order by global_seq limit %d)",
+		reads[i] = fmt.Sprintf("(select %d, "+eventColumns+" from "+eventsOf(w.tenants[tenant])+
+			" where global_seq > $%d order by global_seq limit %d)",
 			i, i+1, handBatch)
 		args = append(args, positions[tenant])
 	}
@@ -401,7 +420,8 @@ func (w *wide) applyByHand(ctx context.Context, conn *pgx.Conn, name string, ten
 	}
 	if oneFlush {
 		last := len(batch.QueuedQueries) - 4
-		batch.QueuedQueries = slices.Insert(batch.QueuedQueries, last+1, &pgx.QueuedQuery{SQL: "set local synchronous_commit = on"})
+		batch.QueuedQueries = slices.Insert(batch.QueuedQueries, last+1,
+			&pgx.QueuedQuery{SQL: "set local synchronous_commit = on"})
 	}
 	return applied, conn.SendBatch(ctx, &batch).Close()
 }
@@ -414,19 +434,21 @@ func (w *wide) classic(ctx context.Context, round int) (figures, verify, error) 
 		return nil, nil, err
 	}
 	before := append([]int64(nil), w.events...)
-	f, err := w.byWorkers(ctx, name, positions, 1, false, func(ctx context.Context, conn *pgx.Conn, tenants []int) (total int, err error) {
-		tenant := tenants[0]
-		for p := 0; p < w.o.wideProjections && err == nil; p++ {
-			one := classicMark(name, tenant, p, eventsOf(w.tenants[tenant]), func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
-				_, err := tx.Exec(ctx, addTotalSQL, name, tenant, p, 1)
-				return err
-			})
-			var n int
-			n, err = one.tick(ctx, conn)
-			total += n
-		}
-		return total, err
-	})
+	f, err := w.byWorkers(ctx, name, positions, 1, false,
+		func(ctx context.Context, conn *pgx.Conn, tenants []int) (total int, err error) {
+			tenant := tenants[0]
+			for p := 0; p < w.o.wideProjections && err == nil; p++ {
+				one := classicMark(name, tenant, p, eventsOf(w.tenants[tenant]),
+					func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
+						_, err := tx.Exec(ctx, addTotalSQL, name, tenant, p, 1)
+						return err
+					})
+				var n int
+				n, err = one.tick(ctx, conn)
+				total += n
+			}
+			return total, err
+		})
 	return f, w.verify(name, added(w.events, before)), err
 }
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// write puts the tables of a scenario into a Markdown file, between its markers, and its plot into a folder beside the file that has
-// the file's name. The rest of the file stays.
+// write puts the tables of a scenario into a Markdown file, between its markers, and its plot into a folder beside the
+// file that has the file's name. The rest of the file stays.
 func (p *reporter) write(path string, s scenario, results []result) error {
 	content, err := os.ReadFile(path)
 	if err != nil {

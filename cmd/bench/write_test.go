@@ -40,7 +40,8 @@ func TestResultsAreWrittenBetweenTheirMarkers(t *testing.T) {
 		t.Errorf("the earlier text is left:\n%s", got)
 	}
 	svg, err := os.ReadFile(filepath.Join(filepath.Dir(path), "performance", "s.svg"))
-	if err != nil || !strings.Contains(string(svg), "<svg") || !strings.Contains(string(svg), "handwritten") || !strings.Contains(string(svg), "higher is better") ||
+	if err != nil || !strings.Contains(string(svg), "<svg") || !strings.Contains(string(svg), "handwritten") ||
+		!strings.Contains(string(svg), "higher is better") ||
 		!strings.Contains(string(svg), "font-family:Liberation Sans,Arial") || strings.Contains(string(svg), "Serif") {
 		t.Errorf("the plot is %.300s, %v", svg, err)
 	}

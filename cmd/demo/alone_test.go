@@ -48,18 +48,27 @@ func TestDemoNeedsNothingButItself(t *testing.T) {
 		args []string
 		says string
 	}{
-		"generated":     {[]string{"-events", "3000"}, "verified: every event was applied exactly once\n"},
-		"poison":        {[]string{"-events", "1000", "-poison", "8"}, "parks it and the later events of its stream\n"},
-		"parked alone":  {[]string{"-events", "1000", "-poison", "8", "-on-error", "park"}, "verified: every event was applied exactly once, except the 8 that are parked\n"},
-		"skipped":       {[]string{"-events", "1000", "-poison", "8", "-on-error", "skip"}, "except the 8 that were skipped\n"},
-		"parked stream": {[]string{"-events", "1000", "-poison", "8", "-on-error", "park-stream", "-replay"}, "by a replay, each stream in order\n"},
+		"generated": {[]string{"-events", "3000"}, "verified: every event was applied exactly once\n"},
+		"poison":    {[]string{"-events", "1000", "-poison", "8"}, "parks it and the later events of its stream\n"},
+		"parked alone": {
+			[]string{"-events", "1000", "-poison", "8", "-on-error", "park"},
+			"verified: every event was applied exactly once, except the 8 that are parked\n",
+		},
+		"skipped": {
+			[]string{"-events", "1000", "-poison", "8", "-on-error", "skip"}, "except the 8 that were skipped\n",
+		},
+		"parked stream": {
+			[]string{"-events", "1000", "-poison", "8", "-on-error", "park-stream", "-replay"},
+			"by a replay, each stream in order\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			demo, temporary := startAlone(t, append(test.args, "-json")...)
 			demo.awaitExit(0)
 			output := demo.output()
-			for _, says := range []string{"on SQLite 3.", "it is removed at the end\n", "-postgres runs it on a private PostgreSQL server", test.says} {
+			for _, says := range []string{"on SQLite 3.", "it is removed at the end\n",
+				"-postgres runs it on a private PostgreSQL server", test.says} {
 				if !strings.Contains(output, says) {
 					t.Errorf("it does not print %q", says)
 				}
@@ -79,7 +88,8 @@ func TestPostgresFlagNeedsServerBinaries(t *testing.T) {
 	for _, args := range [][]string{{"-postgres"}, {"serve", "-port", "0"}} {
 		demo, temporary := startAlone(t, args...)
 		demo.awaitExit(1)
-		if said := demo.output(); !strings.Contains(said, "no PostgreSQL server binaries found: install them (apt-get install postgresql, ") ||
+		if said := demo.output(); !strings.Contains(said,
+			"no PostgreSQL server binaries found: install them (apt-get install postgresql, ") ||
 			strings.Count(said, "\n") != 1 {
 			t.Errorf("%s: it says %q, want one line that says what to install", args, said)
 		}

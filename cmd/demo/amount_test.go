@@ -22,7 +22,8 @@ func TestAmountsAreExactOrRefused(t *testing.T) {
 			t.Errorf("%s: %d, %v, want %d", decimal, n, err, want)
 		}
 	}
-	for _, decimal := range []string{"1.005", "1.000", "1e2", "1.5e1", `"1"`, "10000000000000", "-10000000000000", "99999999999999999999", "true", "{}", "[1.5]"} {
+	for _, decimal := range []string{"1.005", "1.000", "1e2", "1.5e1", `"1"`, "10000000000000", "-10000000000000",
+		"99999999999999999999", "true", "{}", "[1.5]"} {
 		if n, err := cents(decimal); err == nil {
 			t.Errorf("%q: %d, want an error", decimal, n)
 		}
@@ -31,8 +32,10 @@ func TestAmountsAreExactOrRefused(t *testing.T) {
 
 // oddBodies are bodies that readers of JSON treat differently, of payments of 3.29 in all.
 var oddBodies = []string{
-	`{"amount": 1.10, "role": "A"}`, `{"amount": 2.2, "role": null}`, `{"amount": null}`, `{"Amount": 5, "ROLE": "B"}`, `{"role": 7}`,
-	`{"amount": -0.01, "role": {"a": 1}}`, `{"role": "tab\t\"quote\" é"}`, `[1]`, `"text"`, `null`, `7`, `{"amount": 9999999999999.99}`,
+	`{"amount": 1.10, "role": "A"}`, `{"amount": 2.2, "role": null}`, `{"amount": null}`, `{"Amount": 5, "ROLE": "B"}`,
+	`{"role": 7}`,
+	`{"amount": -0.01, "role": {"a": 1}}`, `{"role": "tab\t\"quote\" é"}`, `[1]`, `"text"`, `null`, `7`,
+	`{"amount": 9999999999999.99}`,
 	`{"amount": -9999999999999.99}`, `{"role": ""}`,
 }
 
@@ -46,8 +49,10 @@ func TestHandlersAgreeWithTheCountOnOddBodies(t *testing.T) {
 		defer d.Close()
 		for i, body := range oddBodies {
 			// The stream and another type need care in SQL and in JSON.
-			stream, other := fmt.Sprintf("it's \"%d\" \\ %%", i%3), event.Event{Type: "O'Brien, \"x\"", Body: []byte(body)}
-			if _, err := d.Append(p.t.Context(), stream, event.Any, event.Event{Type: paid, Body: []byte(body)}, other); err != nil {
+			stream, other := fmt.Sprintf("it's \"%d\" \\ %%", i%3),
+				event.Event{Type: "O'Brien, \"x\"", Body: []byte(body)}
+			if _, err := d.Append(p.t.Context(), stream, event.Any, event.Event{Type: paid, Body: []byte(body)},
+				other); err != nil {
 				p.t.Fatal(err)
 			}
 		}
@@ -64,7 +69,8 @@ func TestHandlersAgreeWithTheCountOnOddBodies(t *testing.T) {
 		if got := p.counts("select 'cents', cents from {schema}.payments"); got["cents"] != 329 {
 			p.t.Errorf("the payments have %v, want 329", got)
 		}
-		if got := p.counts("select role, n from {schema}.events_by_role"); got["(none)"] != int64(2*len(oddBodies)-6) || got[""] != 2 {
+		if got := p.counts("select role, n from {schema}.events_by_role"); got["(none)"] != int64(2*len(oddBodies)-6) ||
+			got[""] != 2 {
 			p.t.Errorf("the roles have %v", got)
 		}
 	})

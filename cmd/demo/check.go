@@ -32,11 +32,12 @@ type modelResult struct {
 	wrong           bool
 }
 
-// check compares every read model with a plain SQL count over the events that are neither parked nor skipped. The parked,
-// replayed and skipped events must be exactly those that the fault affects.
+// check compares every read model with a plain SQL count over the events that are neither parked nor skipped. The
+// parked, replayed and skipped events must be exactly those that the fault affects.
 func check(ctx context.Context, d database, status admin.Status, f *fault) (checkResult, error) {
 	v := checkResult{lateReplay: f.onError == projection.ActionPark && f.fixed.Load()}
-	err := query(ctx, d, `with events as ({events}) select count(*), count(distinct stream) from events`, nil, []any{&v.events, &v.streams}, func() {})
+	err := query(ctx, d, `with events as ({events}) select count(*), count(distinct stream) from events`, nil,
+		[]any{&v.events, &v.streams}, func() {})
 	if err != nil {
 		return v, fmt.Errorf("count the events: %w", err)
 	}
@@ -59,7 +60,8 @@ func check(ctx context.Context, d database, status admin.Status, f *fault) (chec
 }
 
 // compare fills in the result, and returns what is wrong.
-func (c *modelResult) compare(ctx context.Context, d database, m readModel, f *fault, lateReplay bool) (wrong []string, err error) {
+func (c *modelResult) compare(ctx context.Context, d database, m readModel, f *fault,
+	lateReplay bool) (wrong []string, err error) {
 	letters, err := deadLettersOf(ctx, d, m)
 	if err != nil {
 		return nil, err
@@ -70,8 +72,10 @@ func (c *modelResult) compare(ctx context.Context, d database, m readModel, f *f
 		return nil, err
 	}
 	wrong = f.compareDeadLetters(m.name, letters, affected)
-	if f.onError != projection.ActionSkip && c.skipped > 0 || f.onError == projection.ActionSkip && c.skipped != int64(len(affected)) {
-		wrong = append(wrong, fmt.Sprintf("%s skipped %d events; the fault affects %d", m.name, c.skipped, len(affected)))
+	if f.onError != projection.ActionSkip && c.skipped > 0 ||
+		f.onError == projection.ActionSkip && c.skipped != int64(len(affected)) {
+		wrong = append(wrong, fmt.Sprintf("%s skipped %d events; the fault affects %d",
+			m.name, c.skipped, len(affected)))
 	}
 	missing, late := []int64{}, []int64{}
 	for _, h := range affected {
@@ -101,8 +105,8 @@ func (c *modelResult) compare(ctx context.Context, d database, m readModel, f *f
 	return wrong, nil
 }
 
-// compareRows returns the differences between a read model and the count over the events. Events at the positions missing were
-// not applied, those at late after all others.
+// compareRows returns the differences between a read model and the count over the events. Events at the positions
+// missing were not applied, those at late after all others.
 func compareRows(ctx context.Context, d database, m readModel, missing, late []int64) (wrong []string, err error) {
 	var key, got, want string
 	err = query(ctx, d, `
@@ -165,17 +169,21 @@ func (v checkResult) lines() []string {
 			result = "DIFFERS"
 		case m.reordered > 0:
 			result = "reordered"
-			notes = append(notes, fmt.Sprintf("reordered: in %s, %d streams end with a replayed event although later events were applied before; -on-error park-stream keeps the order",
-				m.name, m.reordered))
+			notes = append(notes,
+				fmt.Sprintf("reordered: in %s, %d streams end with a replayed event although later events were applied before; -on-error park-stream keeps the order",
+					m.name, m.reordered))
 		}
-		lines = append(lines, fmt.Sprintf("%-14s %8d %7d %7d %7d  %s", m.name, m.events, m.deadLetters.Left, m.skipped, m.rows, result))
+		lines = append(lines, fmt.Sprintf("%-14s %8d %7d %7d %7d  %s",
+			m.name, m.events, m.deadLetters.Left, m.skipped, m.rows, result))
 		if m.eventType != "" {
-			notes = append(notes, fmt.Sprintf("%s handles only events of type %s: %d of %d", m.name, m.eventType, m.events, v.events))
+			notes = append(notes, fmt.Sprintf("%s handles only events of type %s: %d of %d",
+				m.name, m.eventType, m.events, v.events))
 		}
 	}
 	if l := v.deadLetters(); l.Parked > 0 {
-		notes = append(notes, fmt.Sprintf("%d events were parked: %d failed, %d follow a failed event of their stream; %d were replayed, %d are still parked",
-			l.Parked, l.Parked-l.Behind, l.Behind, l.Replayed, l.Left))
+		notes = append(notes,
+			fmt.Sprintf("%d events were parked: %d failed, %d follow a failed event of their stream; %d were replayed, %d are still parked",
+				l.Parked, l.Parked-l.Behind, l.Behind, l.Replayed, l.Left))
 	}
 	lines = append(append(lines, ""), notes...)
 	return append(append(lines, v.wrong...), v.conclusion())

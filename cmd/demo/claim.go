@@ -35,11 +35,14 @@ type transition struct {
 	percent int
 }
 
-// paths is the process: an employee submits a claim, and several roles approve or reject it. A rejected claim goes back to the
-// employee, who submits it again or gives up. An approved claim is paid.
+// paths is the process: an employee submits a claim, and several roles approve or reject it. A rejected claim goes back
+// to the employee, who submits it again or gives up. An approved claim is paid.
 var paths = map[string][]transition{
-	"":             {{submitted, 99}, {saved, 1}},
-	submitted:      {{adminApproved, 69}, {adminRejected, 8}, {finalApproved, 15}, {preApproved, 6}, {preRejected, 1}, {finalRejected, 1}},
+	"": {{submitted, 99}, {saved, 1}},
+	submitted: {
+		{adminApproved, 69}, {adminRejected, 8}, {finalApproved, 15}, {preApproved, 6}, {preRejected, 1},
+		{finalRejected, 1},
+	},
 	preApproved:    {{finalApproved, 98}, {finalRejected, 2}},
 	preRejected:    {{withdrawn, 100}},
 	adminApproved:  {{finalApproved, 63}, {budgetApproved, 34}, {finalRejected, 2}, {budgetRejected, 1}},
@@ -138,8 +141,9 @@ func (g *generator) follow(last string) string {
 // record returns the claim's next event.
 func (c *claim) record() record {
 	c.steps++
-	data := claimData{ID: fmt.Sprintf("st_step %d_%d", c.number, c.steps), Role: roles[c.next], Resource: "STAFF MEMBER",
-		Amount: c.amount, Budget: c.budget}
+	data := claimData{ID: fmt.Sprintf("st_step %d_%d", c.number, c.steps), Role: roles[c.next],
+		Resource: "STAFF MEMBER",
+		Amount:   c.amount, Budget: c.budget}
 	if data.Role == "" {
 		data.ID = fmt.Sprintf("dd_declaration %d_%d", c.number, c.steps)
 		data.Role, data.Resource = "UNDEFINED", "SYSTEM"

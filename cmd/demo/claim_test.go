@@ -53,7 +53,8 @@ func TestClaimsFollowTheProcess(t *testing.T) {
 		if err := json.Unmarshal(r.event.Body, &data); err != nil {
 			t.Fatal(err)
 		}
-		if !amount.MatchString(data.Amount.String()) || data.Role == "" || data.Resource == "" || data.ID == "" || data.Budget == "" {
+		if !amount.MatchString(data.Amount.String()) || data.Role == "" || data.Resource == "" || data.ID == "" ||
+			data.Budget == "" {
 			t.Fatalf("%s: data %s", r.stream, r.event.Body)
 		}
 		if known, ok := amounts[r.stream]; ok && known != data.Amount {

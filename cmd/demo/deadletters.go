@@ -9,8 +9,9 @@ import (
 
 // deadLettersOf returns all dead letters of a projection.
 func deadLettersOf(ctx context.Context, d database, m readModel) (all []projection.DeadLetter, err error) {
-	page := projection.DeadLetterPage{Limit: 1000, States: []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying,
-		projection.DeadLetterResolved, projection.DeadLetterDiscarded}}
+	page := projection.DeadLetterPage{Limit: 1000,
+		States: []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying,
+			projection.DeadLetterResolved, projection.DeadLetterDiscarded}}
 	for {
 		more, err := d.DeadLetters(m.id()).List(ctx, page)
 		if err != nil {
@@ -26,8 +27,8 @@ func deadLettersOf(ctx context.Context, d database, m readModel) (all []projecti
 
 // deadLetterSummary counts dead letters.
 type deadLetterSummary struct {
-	// Parked is how many events were ever parked. Behind is how many of them did not fail, but follow a parked event of their
-	// stream.
+	// Parked is how many events were ever parked. Behind is how many of them did not fail, but follow a parked event of
+	// their stream.
 	Parked int64 `json:"parked"`
 	Behind int64 `json:"behind"`
 	// Replayed is how many a replay applied, Left how many are parked at the end.
@@ -50,7 +51,8 @@ func (s *deadLetterSummary) add(letters []projection.DeadLetter) {
 	}
 }
 
-// affectedEvent is an event that a projection must park or skip: it fails, or it follows such an event in its stream (blocked).
+// affectedEvent is an event that a projection must park or skip: it fails, or it follows such an event in its stream
+// (blocked).
 type affectedEvent struct {
 	eventID
 	position int64
@@ -89,7 +91,8 @@ func (f *fault) affected(ctx context.Context, d database, m readModel) ([]affect
 }
 
 // compareDeadLetters returns the differences between the dead letters of a projection and its affected events.
-func (f *fault) compareDeadLetters(name string, found []projection.DeadLetter, affected []affectedEvent) (wrong []string) {
+func (f *fault) compareDeadLetters(name string, found []projection.DeadLetter,
+	affected []affectedEvent) (wrong []string) {
 	missing := make(map[affectedEvent]bool)
 	if f.onError != projection.ActionSkip {
 		for _, h := range affected {
@@ -104,14 +107,18 @@ func (f *fault) compareDeadLetters(name string, found []projection.DeadLetter, a
 		h := affectedEvent{eventID{l.Stream, l.Version}, l.Position, l.BlockedByStream}
 		switch {
 		case !missing[h]:
-			wrong = append(wrong, fmt.Sprintf("%s parked position %d of %s unexpectedly (blocked by its stream: %v): %s", name, l.Position, l.Stream, l.BlockedByStream, l.Error))
+			wrong = append(wrong,
+				fmt.Sprintf("%s parked position %d of %s unexpectedly (blocked by its stream: %v): %s", name,
+					l.Position, l.Stream, l.BlockedByStream, l.Error))
 		case l.State != want:
-			wrong = append(wrong, fmt.Sprintf("%s: the dead letter at position %d is %s, not %s", name, l.Position, l.State, want))
+			wrong = append(wrong, fmt.Sprintf("%s: the dead letter at position %d is %s, not %s",
+				name, l.Position, l.State, want))
 		}
 		delete(missing, h)
 	}
 	if len(missing) > 0 {
-		wrong = append(wrong, fmt.Sprintf("%s did not park %d of the %d events that fail", name, len(missing), len(affected)))
+		wrong = append(wrong, fmt.Sprintf("%s did not park %d of the %d events that fail",
+			name, len(missing), len(affected)))
 	}
 	return shorten(wrong)
 }

@@ -11,7 +11,8 @@ type dialect struct {
 	// events selects the events, with the columns position, stream, version, type, role and cents. A role that is
 	// missing or not a text is "(none)". cents is null for events that are not payments.
 	events string
-	// elements is the function that returns the elements of a JSON array as rows, in the column value. Its argument is $1 or $2.
+	// elements is the function that returns the elements of a JSON array as rows, in the column value. Its argument is
+	// $1 or $2.
 	elements func(argument string) string
 }
 
@@ -43,8 +44,8 @@ func inPostgres(events string) *dialect {
 	}
 }
 
-// inSQLite is the dialect of SQLite. The product of an amount and 100 is a floating-point number there. Rounding it gives
-// the exact number of cents, because amounts have at most mostCents.
+// inSQLite is the dialect of SQLite. The product of an amount and 100 is a floating-point number there. Rounding it
+// gives the exact number of cents, because amounts have at most mostCents.
 var inSQLite = &dialect{
 	schema: "main",
 	tables: `

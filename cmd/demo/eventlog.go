@@ -28,7 +28,9 @@ type eventLog struct {
 }
 
 func newEventLog(title string, now time.Time) *eventLog {
-	return &eventLog{title: title, last: make(map[string]admin.ProjectionStatus), applied: make(map[string]int64), rated: now}
+	return &eventLog{
+		title: title, last: make(map[string]admin.ProjectionStatus), applied: make(map[string]int64), rated: now,
+	}
 }
 
 // lines returns what has changed. If err is not nil, status is not valid.
@@ -102,11 +104,12 @@ func (l *eventLog) ownershipChanges(status admin.Status) (lines []string) {
 	if len(runs) == 0 {
 		return append(lines, "runs nothing now")
 	}
-	return append(lines, fmt.Sprintf("runs %d of %d now: %s", len(runs), len(status.Projections), strings.Join(runs, ", ")))
+	return append(lines, fmt.Sprintf("runs %d of %d now: %s",
+		len(runs), len(status.Projections), strings.Join(runs, ", ")))
 }
 
-// standby returns a line about the node that runs the projections, if this node stands by for it. It returns the line once for
-// each such node.
+// standby returns a line about the node that runs the projections, if this node stands by for it. It returns the line
+// once for each such node.
 func (l *eventLog) standby(status admin.Status) []string {
 	owner := ""
 	for _, p := range status.Projections {
@@ -114,7 +117,8 @@ func (l *eventLog) standby(status admin.Status) []string {
 			owner = p.Owner
 		}
 	}
-	runsSome := slices.ContainsFunc(status.Projections, func(p admin.ProjectionStatus) bool { return p.Owner == l.node })
+	runsSome := slices.ContainsFunc(status.Projections,
+		func(p admin.ProjectionStatus) bool { return p.Owner == l.node })
 	if !l.standsBy || runsSome || owner == "" || owner == l.owner {
 		return nil
 	}

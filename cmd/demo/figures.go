@@ -21,8 +21,8 @@ const (
 	finished   phase = "all applied"
 )
 
-// figures are the figures that a run shows. Rates are averages since the first append. They do not change after the projections
-// have caught up, so that the last frame and the summary agree.
+// figures are the figures that a run shows. Rates are averages since the first append. They do not change after the
+// projections have caught up, so that the last frame and the summary agree.
 type figures struct {
 	at          time.Duration // since the first append
 	phase       phase
@@ -108,7 +108,8 @@ func (f *figures) table() []string {
 	}
 	var notes []string
 	for i, p := range f.projections {
-		lines = append(lines, fmt.Sprintf("%-14s %7d %7d %6d %8.0f  %s", p.name, p.applied, p.behind, p.parked, p.rate, p.state))
+		lines = append(lines, fmt.Sprintf("%-14s %7d %7d %6d %8.0f  %s",
+			p.name, p.applied, p.behind, p.parked, p.rate, p.state))
 		if eventType := readModels[i].eventType; eventType != "" {
 			notes = append(notes, fmt.Sprintf("%s handles only events of type %s", p.name, eventType))
 		}

@@ -14,9 +14,13 @@ func someFigures() figures {
 	f := newFigures(500)
 	f.at, f.phase, f.appended = 3*time.Second, catchingUp, 400
 	f.observe(admin.Status{Projections: []admin.ProjectionStatus{
-		{ID: millrace.ProjectionID{Tenant: "default", Name: "events_by_type"}, State: admin.StateLive, Applied: 290, Behind: 7, Parked: 2, Reason: "parked before"},
-		{ID: millrace.ProjectionID{Tenant: "default", Name: "streams"}, State: admin.StateCatchUp, FailingPosition: 12, Attempts: 3,
-			Reason: "projection default/streams: event at position 12, attempt 3: two\nlines"},
+		{
+			ID: millrace.ProjectionID{Tenant: "default", Name: "events_by_type"}, State: admin.StateLive, Applied: 290,
+			Behind: 7, Parked: 2, Reason: "parked before",
+		},
+		{ID: millrace.ProjectionID{Tenant: "default", Name: "streams"}, State: admin.StateCatchUp, FailingPosition: 12,
+			Attempts: 3,
+			Reason:   "projection default/streams: event at position 12, attempt 3: two\nlines"},
 	}})
 	f.measure(2*time.Second, 2900*time.Millisecond)
 	return f
@@ -43,7 +47,8 @@ func TestTableFitsSixtyColumns(t *testing.T) {
 	f := someFigures()
 	// These are the widest figures of a long run.
 	p := &f.projections[0]
-	p.applied, p.behind, p.parked, p.rate, p.state = 9_999_999, 9_999_999, 999_999, 9_999_999, string(admin.StateCatchUp)
+	p.applied, p.behind, p.parked, p.rate, p.state = 9_999_999, 9_999_999, 999_999, 9_999_999,
+		string(admin.StateCatchUp)
 	for i, line := range f.table() {
 		if len(line) >= 60 {
 			t.Errorf("line %d has %d columns: %s", i, len(line), line)

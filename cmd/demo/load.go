@@ -15,8 +15,8 @@ import (
 // queued is how many events may wait for one writer, so that one slow append does not block the others.
 const queued = 128
 
-// load appends the workload as a live system does: one event in each append, with concurrent writers. Each stream belongs to one
-// writer, which expects its version, so that an append out of order is refused.
+// load appends the workload as a live system does: one event in each append, with concurrent writers. Each stream
+// belongs to one writer, which expects its version, so that an append out of order is refused.
 type load struct {
 	store    database
 	total    int64
@@ -28,7 +28,9 @@ type load struct {
 }
 
 func newLoad(store database, events int64, o options) *load {
-	l := &load{store: store, total: events, rate: o.rate, seed: maphash.MakeSeed(), queues: make([]chan record, o.writers)}
+	l := &load{
+		store: store, total: events, rate: o.rate, seed: maphash.MakeSeed(), queues: make([]chan record, o.writers),
+	}
 	for i := range l.queues {
 		l.queues[i] = make(chan record, queued)
 	}

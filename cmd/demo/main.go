@@ -1,5 +1,5 @@
-// Command demo appends expense claims to an event store with many concurrent writers, applies four projections meanwhile, and
-// checks their read models. Its store is an SQLite file or a PostgreSQL database.
+// Command demo appends expense claims to an event store with many concurrent writers, applies four projections
+// meanwhile, and checks their read models. Its store is an SQLite file or a PostgreSQL database.
 package main
 
 import (
@@ -47,11 +47,13 @@ Use the commands below to run several nodes on one store, each in a terminal of 
 	f := cmd.Flags()
 	f.Int64Var(&o.events, "events", 50_000, "number of events to generate")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the generated events and of the choice of -poison")
-	f.StringVar(&o.input, "input", "", "append the events of this NDJSON file, plain or gzip, instead of generating them")
+	f.StringVar(&o.input, "input", "",
+		"append the events of this NDJSON file, plain or gzip, instead of generating them")
 	f.IntVar(&o.writers, "writers", 16, "number of concurrent writers")
 	f.IntVar(&o.rate, "rate", 0, "events to append per second; 0 is as fast as possible")
 	f.IntVar(&o.poison, "poison", 0, "number of random events at which a handler fails")
-	f.StringVar(&o.onError, "on-error", "park-stream", "what happens to an event of -poison: park-stream (with later events of its stream), park (alone), skip, or stop (the projection)")
+	f.StringVar(&o.onError, "on-error", "park-stream",
+		"what happens to an event of -poison: park-stream (with later events of its stream), park (alone), skip, or stop (the projection)")
 	f.BoolVar(&o.replay, "replay", false, "at the end, repair the handlers and replay the parked events")
 	o.store.add(cmd)
 	f.BoolVar(&o.store.postgres, "postgres", false, "start a private PostgreSQL server from the installed binaries")

@@ -18,7 +18,10 @@ func TestBadFlagsAreOneClearLine(t *testing.T) {
 		{[]string{"-rate", "-1"}, "-rate must not be negative"},
 		{[]string{"-poison=-1"}, "-poison must not be negative"},
 		{[]string{"-events", "10", "-poison", "11"}, "there are only 10 events"},
-		{[]string{"-poison", "1", "-on-error", "ignore"}, `-on-error must be park-stream, park, skip or stop: "ignore"`},
+		{
+			[]string{"-poison", "1", "-on-error", "ignore"},
+			`-on-error must be park-stream, park, skip or stop: "ignore"`,
+		},
 		{[]string{"-on-error", "stop"}, "-on-error stop needs -poison"},
 		{[]string{"-replay"}, "-replay needs -poison"},
 		{[]string{"-poison", "1", "-on-error", "skip", "-replay"}, "-replay and -on-error skip exclude each other"},

@@ -55,7 +55,8 @@ The first interrupt stops the node gracefully and releases its projections; the 
 	}
 	o.store.add(cmd)
 	f := cmd.Flags()
-	f.DurationVar(&o.leaseTime, "lease-time", 5*time.Second, "how long the node keeps its projections without a heartbeat")
+	f.DurationVar(&o.leaseTime, "lease-time", 5*time.Second,
+		"how long the node keeps its projections without a heartbeat")
 	f.StringVar(&o.log, "log", "", "write the library's log to this file")
 	f.SortFlags = false
 	return cmd

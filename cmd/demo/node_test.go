@@ -76,7 +76,8 @@ func TestKilledNodeIsReplacedAndNothingIsLost(t *testing.T) {
 		return counts(t, pool, "select 'applied', coalesce(sum(n), 0)::bigint from demo.streams")["applied"] > 100
 	})
 
-	victim := slices.MaxFunc(slices.Collect(maps.Keys(owning)), func(a, b string) int { return int(owning[a] - owning[b]) })
+	victim := slices.MaxFunc(slices.Collect(maps.Keys(owning)),
+		func(a, b string) int { return int(owning[a] - owning[b]) })
 	nodes[victim].signal(syscall.SIGKILL)
 	nodes[victim].awaitExit(-1)
 	delete(nodes, victim)

@@ -50,14 +50,15 @@ func (r *poisoned) mustNotice(f *fault, corrupt, repair, says string) {
 	for _, step := range []struct{ sql, says string }{{corrupt, says}, {repair, ""}} {
 		r.change(step.sql)
 		found := r.check(f).err()
-		if step.says == "" && found != nil || step.says != "" && (found == nil || !strings.Contains(found.Error(), step.says)) {
+		if step.says == "" && found != nil || step.says != "" &&
+			(found == nil || !strings.Contains(found.Error(), step.says)) {
 			r.t.Errorf("after %q: %v, want %q", step.sql, found, step.says)
 		}
 	}
 }
 
-// behind computes from the events alone how many of them are blocked by a poison event of their stream and projection, and how
-// many streams continue after a poison event of the projection streams.
+// behind computes from the events alone how many of them are blocked by a poison event of their stream and projection,
+// and how many streams continue after a poison event of the projection streams.
 func (r *poisoned) behind(events int64) (behind, streams int64) {
 	r.t.Helper()
 	versions := make(map[string]int64)
@@ -105,10 +106,13 @@ func TestRunParksStreams(t *testing.T) {
 		one := " where id = (select min(id) from {letters} where blocked_by_stream)"
 		r.mustNotice(f, letters+"state = 'resolved'"+one, letters+"state = 'parked'"+one, "is resolved, not parked")
 		r.mustNotice(f, letters+"state = 'discarded'"+one, letters+"state = 'parked'"+one, "is discarded, not parked")
-		r.mustNotice(f, letters+"{version} = -{version}"+one, letters+"{version} = -{version} where {version} < 0", " unexpectedly ")
-		r.mustNotice(f, letters+"blocked_by_stream = false, error = 'was behind'"+one, letters+"blocked_by_stream = true where error = 'was behind'", "unexpectedly (blocked by its stream: false)")
+		r.mustNotice(f, letters+"{version} = -{version}"+one, letters+
+			"{version} = -{version} where {version} < 0", " unexpectedly ")
+		r.mustNotice(f, letters+"blocked_by_stream = false, error = 'was behind'"+one, letters+
+			"blocked_by_stream = true where error = 'was behind'", "unexpectedly (blocked by its stream: false)")
 		// This event was applied although it is blocked.
-		r.mustNotice(f, "update {schema}.streams set n = n + 1 where stream = 'declaration1'", "update {schema}.streams set n = n - 1 where stream = 'declaration1'", "streams has")
+		r.mustNotice(f, "update {schema}.streams set n = n + 1 where stream = 'declaration1'",
+			"update {schema}.streams set n = n - 1 where stream = 'declaration1'", "streams has")
 	})
 }
 
@@ -127,14 +131,16 @@ func TestRunReplaysParkedStreamsInOrder(t *testing.T) {
 				t.Errorf("%+v, want all of %d events applied, in order", p, events)
 			}
 		}
-		r.mustSay("at the end the handlers are repaired and the parked events replayed\n", "s "+string(replaying)+": ", "all are replayed\n",
+		r.mustSay("at the end the handlers are repaired and the parked events replayed\n", "s "+string(replaying)+
+			": ", "all are replayed\n",
 			", 0 are still parked\n", " of them by a replay, each stream in order\n")
 		f := newFault(r.chosen, projection.ActionParkStream)
 		f.fixed.Store(true)
 		letters := "update {letters} set "
 		one := " where id = (select min(id) from {letters})"
 		r.mustNotice(f, letters+"state = 'parked'"+one, letters+"state = 'resolved'"+one, "is parked, not resolved")
-		r.mustNotice(f, letters+"state = 'replaying'"+one, letters+"state = 'resolved'"+one, "is replaying, not resolved")
+		r.mustNotice(f, letters+"state = 'replaying'"+one, letters+"state = 'resolved'"+
+			one, "is replaying, not resolved")
 	})
 }
 
@@ -157,7 +163,8 @@ func TestReplayOfSingleEventsShowsReorderedRows(t *testing.T) {
 				t.Errorf("%+v, and %d streams continued after a poison event", p, streams)
 			}
 		}
-		r.mustSay("reordered\n", "-on-error park-stream keeps the order", "30 of them by a replay, after later events of their streams\n")
+		r.mustSay("reordered\n", "-on-error park-stream keeps the order",
+			"30 of them by a replay, after later events of their streams\n")
 	})
 }
 
@@ -172,7 +179,8 @@ func TestRunSkipsPoisonEvents(t *testing.T) {
 		r.mustSay("except the 8 that were skipped\n")
 		// The check notices an unexpected skip.
 		projections := "update {projections} set skipped = skipped "
-		r.mustNotice(newFault(r.chosen, projection.ActionSkip), projections+"+ 1 where name = 'streams'", projections+"- 1 where name = 'streams'", "streams skipped")
+		r.mustNotice(newFault(r.chosen, projection.ActionSkip), projections+"+ 1 where name = 'streams'", projections+
+			"- 1 where name = 'streams'", "streams skipped")
 	})
 }
 
@@ -180,7 +188,8 @@ func TestRunFailsWhenAProjectionStops(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(p testPlace) {
 		var out, errs bytes.Buffer
-		if status := execute(p.args("-events", "1000", "-poison", "8", "-on-error", "stop", "-keep"), &out, &errs); status != 1 {
+		if status := execute(p.args("-events", "1000", "-poison", "8", "-on-error", "stop", "-keep"), &out,
+			&errs); status != 1 {
 			p.t.Errorf("exit status %d, want 1\n%s", status, out.String())
 		}
 		for _, says := range []string{"projection failed", "event at position", "attempt 4", "chosen by -poison"} {

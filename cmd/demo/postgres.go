@@ -147,7 +147,8 @@ func (d *postgresDatabase) query(ctx context.Context, sql string, args, scan []a
 
 func (d *postgresDatabase) describe(ctx context.Context) (string, error) {
 	var version string
-	if err := d.schemas.Pool.QueryRow(ctx, "select split_part(current_setting('server_version'), ' ', 1)").Scan(&version); err != nil {
+	if err := d.schemas.Pool.QueryRow(ctx,
+		"select split_part(current_setting('server_version'), ' ', 1)").Scan(&version); err != nil {
 		return "", fmt.Errorf("read the server's version: %w", err)
 	}
 	if d.private {

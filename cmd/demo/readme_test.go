@@ -15,8 +15,10 @@ import (
 )
 
 // forPostgres are the changes that the README names.
-var forPostgres = strings.NewReplacer("sqlitestore", "pgstore", `"database/sql"`, `"github.com/jackc/pgx/v5"`, "*sql.Tx", "pgx.Tx",
-	"ExecContext", "Exec", "DB().QueryRowContext", "Pool().QueryRow", "millracetest.SQLite(t,", `millracetest.Postgres(t, "",`)
+var forPostgres = strings.NewReplacer("sqlitestore", "pgstore", `"database/sql"`, `"github.com/jackc/pgx/v5"`,
+	"*sql.Tx", "pgx.Tx",
+	"ExecContext", "Exec", "DB().QueryRowContext", "Pool().QueryRow", "millracetest.SQLite(t,",
+	`millracetest.Postgres(t, "",`)
 
 // quickStart returns the program of the README and its test.
 func quickStart(t *testing.T) (program, test string) {
@@ -48,7 +50,8 @@ func newModule(t *testing.T, program, test string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With all requirements of this module, the go tool needs only files of modules that have been downloaded to build it.
+	// With all requirements of this module, the go tool needs only files of modules that have been downloaded to build
+	// it.
 	requirements, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +63,8 @@ func newModule(t *testing.T, program, test string) string {
 	}
 	for name, content := range map[string]string{
 		"main.go": program, "main_test.go": test, "go.sum": string(sums),
-		"go.mod": "module shop\n" + rest + "\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + here + "\n",
+		"go.mod": "module shop\n" + rest + "\nrequire " + module + " v0.0.0\n\nreplace " + module + " => " + here +
+			"\n",
 	} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)

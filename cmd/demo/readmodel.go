@@ -25,9 +25,9 @@ type readModel struct {
 	handle batchHandler
 	// fail is how the handler fails at a poison event.
 	fail failure
-	// want and got select key and value, both text. got reads the table. want computes what the table must contain. It reads
-	// "counted", the events that are neither parked nor skipped. Its column "late" is true for events that were replayed after
-	// later events.
+	// want and got select key and value, both text. got reads the table. want computes what the table must contain. It
+	// reads "counted", the events that are neither parked nor skipped. Its column "late" is true for events that were
+	// replayed after later events.
 	want, got string
 }
 
@@ -37,7 +37,8 @@ func (m readModel) concerns(eventType string) bool {
 
 func (m readModel) id() millrace.ProjectionID { return millrace.ProjectionID{Name: m.name} }
 
-// projection returns the projection to register in a runtime on d, with the fault. It never pauses because of many failures.
+// projection returns the projection to register in a runtime on d, with the fault. It never pauses because of many
+// failures.
 func (m readModel) projection(d database, f *fault) millrace.Projection {
 	p := millrace.Projection{
 		Name:            m.name,
@@ -59,8 +60,8 @@ func concerned(eventType string) []readModel {
 	return slices.DeleteFunc(slices.Clone(readModels), func(m readModel) bool { return !m.concerns(eventType) })
 }
 
-// readModels are the four projections. Each handler adds up a batch in memory and writes it with one statement, which is at
-// least ten times faster than a statement for each event.
+// readModels are the four projections. Each handler adds up a batch in memory and writes it with one statement, which
+// is at least ten times faster than a statement for each event.
 var readModels = []readModel{
 	{
 		name:   "events_by_type",

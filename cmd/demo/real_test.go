@@ -61,7 +61,8 @@ func TestRealLog(t *testing.T) {
 		demo, _ := startAlone(t, p.args("-input", log, "-keep", "-json")...)
 		demo.awaitExit(0)
 		if s := demo.summary(); !s.Verified || s.Events != want.Events || s.Streams != want.Streams {
-			t.Errorf("verified %v, %d events, %d streams; want true, %d, %d", s.Verified, s.Events, s.Streams, want.Events, want.Streams)
+			t.Errorf("verified %v, %d events, %d streams; want true, %d, %d", s.Verified, s.Events, s.Streams,
+				want.Events, want.Streams)
 		}
 		for sql, expected := range map[string]map[string]int64{
 			"select event_type, n from {schema}.events_by_type":                   want.ByType,

@@ -214,7 +214,9 @@ func (r *run) replay(ctx context.Context) error {
 	}
 	err := r.during(ctx, replaying, func(ctx context.Context) error {
 		for _, m := range readModels {
-			if _, err := r.database.DeadLetters(m.id()).Replay(ctx, projection.DeadLetterFilter{All: true, OutOfOrder: r.fault.onError == projection.ActionPark}, int(parked.Parked)); err != nil {
+			if _, err := r.database.DeadLetters(m.id()).Replay(ctx,
+				projection.DeadLetterFilter{All: true, OutOfOrder: r.fault.onError == projection.ActionPark},
+				int(parked.Parked)); err != nil {
 				return err
 			}
 		}

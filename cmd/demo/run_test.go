@@ -20,14 +20,18 @@ func TestRunIsVerifiedAndCheckNoticesCorruption(t *testing.T) {
 	onEachStore(t, func(p testPlace) {
 		t := p.t
 		const events, poisoned = 1500, 12
-		o := options{events: events, seed: 3, writers: 8, poison: poisoned, onError: "park", store: p.storeFlags, keep: true, json: true}
+		o := options{
+			events: events, seed: 3, writers: 8, poison: poisoned, onError: "park", store: p.storeFlags, keep: true,
+			json: true,
+		}
 		var out bytes.Buffer
 		s, err := runDemo(t.Context(), o, &out)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, out.String())
 		}
 		if !s.Verified || s.Events != events || s.DeadLetters.Left != poisoned {
-			t.Errorf("verified %v, %d events, %d parked; want true, %d, %d", s.Verified, s.Events, s.DeadLetters.Left, events, poisoned)
+			t.Errorf("verified %v, %d events, %d parked; want true, %d, %d", s.Verified, s.Events, s.DeadLetters.Left,
+				events, poisoned)
 		}
 		var last summary
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
@@ -37,7 +41,8 @@ func TestRunIsVerifiedAndCheckNoticesCorruption(t *testing.T) {
 		}
 		for _, p := range s.Projections[:3] {
 			if p.Applied+p.Parked != events || p.Checkpoint < events {
-				t.Errorf("%s: %d applied, %d parked, checkpoint %d, of %d events", p.Name, p.Applied, p.Parked, p.Checkpoint, events)
+				t.Errorf("%s: %d applied, %d parked, checkpoint %d, of %d events", p.Name, p.Applied, p.Parked,
+					p.Checkpoint, events)
 			}
 		}
 		found, err := inspect(t.Context(), generate(events, o.seed), poisoned, o.seed)
@@ -72,13 +77,24 @@ func (p testPlace) corruptionIsNoticed(verify func() error) {
 	for _, test := range []struct{ corrupt, repair, says string }{
 		{"update {schema}.events_by_type set n = n + 1 where event_type = 'Payment Handled'",
 			"update {schema}.events_by_type set n = n - 1 where event_type = 'Payment Handled'", "events_by_type has"},
-		{"insert into {schema}.events_by_role values ('NONE', 1)", "delete from {schema}.events_by_role where role = 'NONE'",
+		{"insert into {schema}.events_by_role values ('NONE', 1)",
+			"delete from {schema}.events_by_role where role = 'NONE'",
 			`events_by_role has 1 for "NONE", but the events give nothing`},
 		{"update {schema}.streams set last_type = '-' || last_type where stream = 'declaration1'",
-			"update {schema}.streams set last_type = substr(last_type, 2) where stream = 'declaration1'", "streams has"},
-		{"update {schema}.payments set cents = cents + 1", "update {schema}.payments set cents = cents - 1", "payments has"},
-		{"update {letters} set position = -position" + one, "update {letters} set position = -position" + one, " events that fail"},
-		{"update {letters} set stream_id = '-' || stream_id" + one, "update {letters} set stream_id = substr(stream_id, 2)" + one, " unexpectedly "},
+			"update {schema}.streams set last_type = substr(last_type, 2) where stream = 'declaration1'",
+			"streams has"},
+		{
+			"update {schema}.payments set cents = cents + 1", "update {schema}.payments set cents = cents - 1",
+			"payments has",
+		},
+		{
+			"update {letters} set position = -position" + one, "update {letters} set position = -position" +
+				one, " events that fail",
+		},
+		{
+			"update {letters} set stream_id = '-' || stream_id" +
+				one, "update {letters} set stream_id = substr(stream_id, 2)" + one, " unexpectedly ",
+		},
 	} {
 		p.change(test.corrupt)
 		if err := verify(); err == nil || !strings.Contains(err.Error(), test.says) {
@@ -95,7 +111,8 @@ func TestRunRemovesWhatItCreated(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(p testPlace) {
 		var out bytes.Buffer
-		if _, err := runDemo(p.t.Context(), options{events: 1, seed: 1, writers: 2, store: p.storeFlags}, &out); err != nil {
+		if _, err := runDemo(p.t.Context(), options{events: 1, seed: 1, writers: 2, store: p.storeFlags},
+			&out); err != nil {
 			p.t.Fatalf("%v\n%s", err, out.String())
 		}
 		if left := p.left(); left != "" {
@@ -158,7 +175,8 @@ func TestBadInputStartsNothing(t *testing.T) {
 	}
 	var out bytes.Buffer
 	// The database does not exist, but the input is read first.
-	_, err := runDemo(t.Context(), options{input: path, writers: 2, store: storeFlags{databaseURL: "postgres://127.0.0.1:1/x"}}, &out)
+	_, err := runDemo(t.Context(), options{input: path,
+		writers: 2, store: storeFlags{databaseURL: "postgres://127.0.0.1:1/x"}}, &out)
 	if err == nil || !strings.Contains(err.Error(), "line 2:") {
 		t.Errorf("got %v, want line 2 named", err)
 	}

@@ -41,7 +41,8 @@ func runServe(ctx context.Context, port int, out io.Writer) (err error) {
 		return fmt.Errorf("-port %d: %w", port, err)
 	}
 	defer func() { err = errors.Join(err, program.Cleanup(ctx, server.Stop)) }()
-	_, err = fmt.Fprintf(out, "a private PostgreSQL runs until you interrupt this command; in other terminals:\n\nexport DATABASE_URL='%s'\n",
+	_, err = fmt.Fprintf(out,
+		"a private PostgreSQL runs until you interrupt this command; in other terminals:\n\nexport DATABASE_URL='%s'\n",
 		server.TCPDSN("postgres"))
 	if err != nil {
 		return err

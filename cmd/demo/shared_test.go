@@ -30,7 +30,8 @@ func runs(t *testing.T, status int, want string, args ...string) {
 		}
 	}
 	if got != status || !strings.Contains(printed, want) {
-		t.Errorf("demo %q: exit status %d, printed %q; want %d, and %q\n%s", args, got, printed, status, want, errs.String())
+		t.Errorf("demo %q: exit status %d, printed %q; want %d, and %q\n%s", args, got, printed, status, want,
+			errs.String())
 	}
 }
 

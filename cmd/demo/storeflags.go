@@ -53,7 +53,8 @@ func (s *storeFlags) place(cmd *cobra.Command) (place, error) {
 	case s.databaseURL != "":
 		return postgresPlace{url: s.databaseURL}, nil
 	}
-	return nil, errors.New("none of -file, -database-url and DATABASE_URL is set; demo serve starts a PostgreSQL server")
+	return nil,
+		errors.New("none of -file, -database-url and DATABASE_URL is set; demo serve starts a PostgreSQL server")
 }
 
 // place returns the place of a run, which may be temporary. stop removes a temporary place.
@@ -72,7 +73,8 @@ func (o options) place(ctx context.Context) (_ place, stop func() error, err err
 		if err != nil {
 			return nil, nil, err
 		}
-		return postgresPlace{url: server.DSN("postgres"), private: true}, func() error { return program.Cleanup(ctx, server.Stop) }, nil
+		return postgresPlace{url: server.DSN("postgres"), private: true},
+			func() error { return program.Cleanup(ctx, server.Stop) }, nil
 	}
 	folder, remove, err := program.TemporaryFolder("millrace-demo-")
 	if err != nil {

@@ -50,9 +50,10 @@ func inDatabase(t *testing.T) testPlace {
 	pool := program.Pool(t, dsn)
 	return testPlace{
 		t: t, place: postgresPlace{url: dsn}, storeFlags: storeFlags{databaseURL: dsn}, found: new(database),
-		exec:  func(sql string) { t.Helper(); program.MustExec(t, pool, sql) },
-		left:  func() string { t.Helper(); return program.Schemas(t, pool) },
-		names: strings.NewReplacer("{letters}", "demo_millrace.dead_letters", "{projections}", "demo_millrace.projections", "{version}", "stream_version", "{stored}", "demo_millrace_default.events"),
+		exec: func(sql string) { t.Helper(); program.MustExec(t, pool, sql) },
+		left: func() string { t.Helper(); return program.Schemas(t, pool) },
+		names: strings.NewReplacer("{letters}", "demo_millrace.dead_letters", "{projections}",
+			"demo_millrace.projections", "{version}", "stream_version", "{stored}", "demo_millrace_default.events"),
 	}
 }
 
@@ -62,7 +63,8 @@ func inFile(t *testing.T) testPlace {
 	path := filepath.Join(t.TempDir(), "demo.db")
 	p := testPlace{
 		t: t, place: filePlace{path: path}, storeFlags: storeFlags{file: path}, found: new(database),
-		names: strings.NewReplacer("{letters}", "millrace_dead_letters", "{projections}", "millrace_projections", "{version}", "version", "{stored}", "millrace_events"),
+		names: strings.NewReplacer("{letters}", "millrace_dead_letters", "{projections}", "millrace_projections",
+			"{version}", "version", "{stored}", "millrace_events"),
 	}
 	p.exec = func(statement string) {
 		t.Helper()

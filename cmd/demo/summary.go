@@ -53,7 +53,8 @@ func (r *run) summary(status admin.Status, v checkResult) summary {
 		Verified:         len(v.wrong) == 0,
 	}
 	for i, m := range v.models {
-		p := projectionSummary{Name: m.name, Events: m.events, Applied: r.figures.projections[i].applied, Parked: m.deadLetters.Left,
+		p := projectionSummary{Name: m.name, Events: m.events, Applied: r.figures.projections[i].applied,
+			Parked:   m.deadLetters.Left,
 			Replayed: m.deadLetters.Replayed, Skipped: m.skipped, OutOfOrder: m.reordered}
 		for _, found := range status.Projections {
 			if found.ID.Name == m.name {

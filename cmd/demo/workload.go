@@ -22,8 +22,8 @@ type survey struct {
 	poison poison
 }
 
-// inspect iterates over the source once, before anything is started. It counts the events, refuses invalid ones, and chooses the
-// poison events at random.
+// inspect iterates over the source once, before anything is started. It counts the events, refuses invalid ones, and
+// chooses the poison events at random.
 func inspect(ctx context.Context, from source, poisoned int, seed uint64) (survey, error) {
 	var found survey
 	choice := newChoice(poisoned, seed)

@@ -1,5 +1,5 @@
-// Command millrace observes and changes the projections, tenants, dead letters and events of a store, from any process that has
-// access to it. It is package commandline without a registry of event types.
+// Command millrace observes and changes the projections, tenants, dead letters and events of a store, from any process
+// that has access to it. It is package commandline without a registry of event types.
 package main
 
 import (

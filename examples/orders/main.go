@@ -1,5 +1,5 @@
-// Command orders is the program of docs/tutorial.md: a service that takes orders, has them paid by a provider, and cancels those that are not
-// paid in time. Its store is a PostgreSQL database, or an SQLite file.
+// Command orders is the program of docs/tutorial.md: a service that takes orders, has them paid by a provider, and
+// cancels those that are not paid in time. Its store is a PostgreSQL database, or an SQLite file.
 //
 //	orders -store postgres://localhost/orders -provider http://localhost:9000
 //	orders -store orders.db -provider http://localhost:9000
@@ -125,8 +125,8 @@ func (s *service) expireUntil(ctx context.Context) error {
 	}
 }
 
-// handler serves the commands and the list. A client sends each command with a header Idempotency-Key, and again until it gets an answer. The
-// answer comes after the list shows the command.
+// handler serves the commands and the list. A client sends each command with a header Idempotency-Key, and again until
+// it gets an answer. The answer comes after the list shows the command.
 func handler(s *service, rt *millrace.Runtime) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -195,7 +195,8 @@ func reply(w http.ResponseWriter, err error) {
 		code = http.StatusNotFound
 	case errors.Is(err, ErrPlaced), errors.Is(err, ErrPaid), errors.Is(err, ErrCancelled):
 		code = http.StatusConflict
-	case errors.Is(err, ErrCents), errors.Is(err, aggregate.ErrID), errors.Is(err, aggregate.ErrKey), errors.Is(err, event.ErrKeyReused):
+	case errors.Is(err, ErrCents), errors.Is(err, aggregate.ErrID), errors.Is(err, aggregate.ErrKey),
+		errors.Is(err, event.ErrKeyReused):
 		code = http.StatusBadRequest
 	default:
 		code = http.StatusServiceUnavailable // send it again

@@ -126,7 +126,8 @@ func (w *world) ServeHTTP(out http.ResponseWriter, r *http.Request) {
 func (w *world) send(key, path, body string) (code int, text string) {
 	w.t.Helper()
 	for range 2 {
-		request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.server.URL+path, strings.NewReader(body))
+		request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.server.URL+path,
+			strings.NewReader(body))
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -239,7 +240,8 @@ func TestOrderIsPaid(t *testing.T) {
 		if code, text := w.send("c2", "/orders/7/cancel", ""); code != http.StatusConflict || text != ErrPaid.Error() {
 			t.Errorf("%d %s", code, text)
 		}
-		for path, want := range map[string]int{"/orders/8/cancel": http.StatusNotFound, "/orders/order-7/cancel": http.StatusBadRequest} {
+		for path, want := range map[string]int{"/orders/8/cancel": http.StatusNotFound,
+			"/orders/order-7/cancel": http.StatusBadRequest} {
 			if code, text := w.send("c3", path, ""); code != want {
 				t.Errorf("%s: %d %s", path, code, text)
 			}
@@ -281,8 +283,11 @@ func TestReleaseTwoReadsReleaseOne(t *testing.T) {
 	onEachStore(t, time.Hour, func(w *world) {
 		old := w.service.store.(event.Appender)
 		for stream, events := range map[string][]event.Event{
-			"order-5":   {event.Untyped("OrderPlaced", json.RawMessage(`{"customer":"Ada","cents":4200}`))},
-			"order-6":   {event.New(release1.OrderPlaced{Customer: "Ada", Cents: 100}), event.New(release1.OrderCancelled{Reason: "late"})},
+			"order-5": {event.Untyped("OrderPlaced", json.RawMessage(`{"customer":"Ada","cents":4200}`))},
+			"order-6": {
+				event.New(release1.OrderPlaced{Customer: "Ada", Cents: 100}),
+				event.New(release1.OrderCancelled{Reason: "late"}),
+			},
 			"payment-4": {event.Untyped("PaymentRequested", json.RawMessage(`{"cents":300}`))},
 		} {
 			if _, err := old.Append(t.Context(), stream, event.NoStream, events...); err != nil {
@@ -305,7 +310,8 @@ func TestReleaseTwoReadsReleaseOne(t *testing.T) {
 			return len(w.bodies) == 5
 		})
 		slices.Sort(w.bodies)
-		if want := []string{`{"cents":1,"currency":"EUR"}`, `{"cents":100,"currency":"EUR"}`, `{"cents":1000,"currency":"USD"}`, `{"cents":300}`,
+		if want := []string{`{"cents":1,"currency":"EUR"}`, `{"cents":100,"currency":"EUR"}`,
+			`{"cents":1000,"currency":"USD"}`, `{"cents":300}`,
 			`{"cents":4200,"currency":"EUR"}`}; !slices.Equal(w.bodies, want) {
 			t.Errorf("the provider was asked for %q", w.bodies)
 		}
@@ -316,7 +322,8 @@ func TestReleaseTwoReadsReleaseOne(t *testing.T) {
 
 func TestUnregisteredTypeIsRefused(t *testing.T) {
 	onEachStore(t, time.Hour, func(w *world) {
-		_, err := w.service.store.(event.Appender).Append(t.Context(), "order-7", event.Any, event.Untyped("OrderPayed", nil))
+		_, err := w.service.store.(event.Appender).Append(t.Context(), "order-7", event.Any,
+			event.Untyped("OrderPayed", nil))
 		if !errors.Is(err, eventtype.ErrNotRegistered) {
 			t.Error(err)
 		}
@@ -331,7 +338,8 @@ func TestUnpaidOrderExpires(t *testing.T) {
 		if err != nil || !order.State.Cancelled || order.Version != 2 {
 			t.Errorf("%+v, %v", order, err)
 		}
-		if _, err := orders.Do(t.Context(), w.service.store, "7", pay("r"), aggregate.Key("late")); !errors.Is(err, ErrCancelled) {
+		if _, err := orders.Do(t.Context(), w.service.store, "7", pay("r"), aggregate.Key("late")); !errors.Is(err,
+			ErrCancelled) {
 			t.Error(err)
 		}
 	})

@@ -53,7 +53,8 @@ func request(placed OrderPlaced) func(Payment) ([]event.Event, error) {
 	}
 }
 
-// answer records the provider's answer, which continues the conversation of the request. A reference is that of a payment that was made.
+// answer records the provider's answer, which continues the conversation of the request. A reference is that of a
+// payment that was made.
 func answer(reference string) func(Payment) ([]event.Event, error) {
 	return func(p Payment) ([]event.Event, error) {
 		switch {

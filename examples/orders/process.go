@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// process carries each order through its payment. Its functions are the handler of a projection: what they append commits with the checkpoint,
-// so each event leads to one decision. Tx is the transaction of the store.
+// process carries each order through its payment. Its functions are the handler of a projection: what they append
+// commits with the checkpoint, so each event leads to one decision. Tx is the transaction of the store.
 type process[Tx any] struct {
 	store aggregate.TxStore[Tx]
 }
@@ -43,7 +43,8 @@ func (p process[Tx]) onDeclined(ctx context.Context, tx Tx, e event.Of[PaymentDe
 	return err
 }
 
-// provider is the client of the payment provider. It sends each request with the token of its event, by which the provider detects repeats.
+// provider is the client of the payment provider. It sends each request with the token of its event, by which the
+// provider detects repeats.
 type provider struct{ url string }
 
 func (p provider) request(ctx context.Context, e millrace.DeliveredOf[PaymentRequested]) error {
@@ -77,10 +78,12 @@ func (p provider) post(ctx context.Context, path, token string, body any) error 
 	return nil
 }
 
-// The list of orders, a read model. pgstore.Queue and sqlitestore.Queue are the same type, and this SQL is that of both databases.
+// The list of orders, a read model. pgstore.Queue and sqlitestore.Queue are the same type, and this SQL is that of both
+// databases.
 func listPlaced(_ context.Context, q pgstore.Queue, e event.Of[OrderPlaced]) error {
 	id, _ := orders.ID(e.Stream)
-	q.Exec(`insert into order_list (id, customer, cents, state) values ($1, $2, $3, 'placed')`, id, e.Body.Customer, e.Body.Cents)
+	q.Exec(`insert into order_list (id, customer, cents, state) values ($1, $2, $3, 'placed')`, id, e.Body.Customer,
+		e.Body.Cents)
 	return nil
 }
 

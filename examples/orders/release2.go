@@ -11,12 +11,14 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-// eventTypes is the registry of both stores. They take no other event types, and give handlers and aggregates current events only.
+// eventTypes is the registry of both stores. They take no other event types, and give handlers and aggregates current
+// events only.
 func eventTypes() (*eventtype.Types, error) {
 	return eventtype.New(
 		eventtype.Upcast(inEuros, event.Strict),
 		eventtype.Of[OrderPaid](), eventtype.Of[OrderCancelled](),
-		eventtype.Of[PaymentRequested](), eventtype.Of[PaymentMade](), eventtype.Of[PaymentDeclined](), eventtype.Of[RefundRequested](),
+		eventtype.Of[PaymentRequested](), eventtype.Of[PaymentMade](), eventtype.Of[PaymentDeclined](),
+		eventtype.Of[RefundRequested](),
 	)
 }
 
@@ -25,7 +27,8 @@ func inEuros(old release1.OrderPlaced) (OrderPlaced, error) {
 	return OrderPlaced{Customer: old.Customer, Cents: old.Cents, Currency: "EUR"}, nil
 }
 
-// administer runs a command of operators with the registry, and returns the exit status. It shows events as handlers get them.
+// administer runs a command of operators with the registry, and returns the exit status. It shows events as handlers
+// get them.
 func administer(args []string) int {
 	types, err := eventTypes()
 	if err != nil {
@@ -35,7 +38,8 @@ func administer(args []string) int {
 	return commandline.Main(args, commandline.Options{Types: types})
 }
 
-// turnoverTable is that of the turnover, a read model that release 2 adds. It begins at the first event, so it has the orders of release 1.
+// turnoverTable is that of the turnover, a read model that release 2 adds. It begins at the first event, so it has the
+// orders of release 1.
 const turnoverTable = `create table if not exists turnover (currency text primary key, cents bigint not null)`
 
 func addTurnover(_ context.Context, q pgstore.Queue, e event.Of[OrderPlaced]) error {

@@ -34,10 +34,14 @@ func openSQLite(ctx context.Context, s settings) (*service, error) {
 	p, provider := process[*sql.Tx]{store}, provider{s.provider}
 	return &service{store: store, close: store.Close,
 		projections: []millrace.Projection{
-			{Name: "process", Handler: sqlitestore.Route(sqlitestore.On(p.onPlaced), sqlitestore.On(p.onMade), sqlitestore.On(p.onDeclined))},
-			{Name: "provider", Handler: millrace.DeliverRoute(millrace.DeliverOn(provider.request), millrace.DeliverOn(provider.refund))},
-			{Name: "order_list", Handler: sqlitestore.Route(sqlitestore.OnQueued(listPlaced), sqlitestore.OnQueued(listPaid), sqlitestore.OnQueued(listCancelled))},
-			{Name: "deadlines", Handler: sqlitestore.Route(sqlitestore.OnQueued(setDeadline(s.patience)), sqlitestore.OnQueued(clearPaid), sqlitestore.OnQueued(clearCancelled))},
+			{Name: "process", Handler: sqlitestore.Route(sqlitestore.On(p.onPlaced),
+				sqlitestore.On(p.onMade), sqlitestore.On(p.onDeclined))},
+			{Name: "provider", Handler: millrace.DeliverRoute(millrace.DeliverOn(provider.request),
+				millrace.DeliverOn(provider.refund))},
+			{Name: "order_list", Handler: sqlitestore.Route(sqlitestore.OnQueued(listPlaced),
+				sqlitestore.OnQueued(listPaid), sqlitestore.OnQueued(listCancelled))},
+			{Name: "deadlines", Handler: sqlitestore.Route(sqlitestore.OnQueued(setDeadline(s.patience)),
+				sqlitestore.OnQueued(clearPaid), sqlitestore.OnQueued(clearCancelled))},
 			{Name: "turnover", Handler: sqlitestore.OnQueued(addTurnover)},
 		},
 		show: func(ctx context.Context, query, arg string) (text string, err error) {
@@ -48,7 +52,8 @@ func openSQLite(ctx context.Context, s settings) (*service, error) {
 			return text, err
 		},
 		due: func(ctx context.Context, now time.Time) (ids []string, err error) {
-			rows, err := store.DB().QueryContext(ctx, "select id from deadlines where due <= ? order by due limit 100", now.UnixMilli())
+			rows, err := store.DB().QueryContext(ctx, "select id from deadlines where due <= ? order by due limit 100",
+				now.UnixMilli())
 			if err != nil {
 				return nil, err
 			}

@@ -1,11 +1,12 @@
-// Command prometheus runs projections over an event store, in an SQLite file or in PostgreSQL, and serves their metrics to Prometheus.
+// Command prometheus runs projections over an event store, in an SQLite file or in PostgreSQL, and serves their metrics
+// to Prometheus.
 //
 //	go run ./prometheus                                    # a temporary file, metrics on http://127.0.0.1:9464/metrics
 //	go run ./prometheus -file shop.db -listen :9464
 //	go run ./prometheus -database-url postgres://localhost/shop
 //
-// It appends orders by itself. Some orders are invalid and are parked, and the server for mails is down from time to time. docs/grafana.json
-// of the module above is a dashboard of the metrics, and docs/alerts.yml has rules for alerts.
+// It appends orders by itself. Some orders are invalid and are parked, and the server for mails is down from time to
+// time. docs/grafana.json of the module above is a dashboard of the metrics, and docs/alerts.yml has rules for alerts.
 package main
 
 import (

@@ -83,7 +83,9 @@ func get(t *testing.T, url string) string {
 }
 
 func TestBadFlagsAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"-unknown"}, {"-every", "soon"}, {"-every", "0s"}, {"-file", "a", "-database-url", "b"}, {"-database-url", "postgres://127.0.0.1:1/none"}, {"-listen", "nowhere"}} {
+	for _, args := range [][]string{{"-unknown"}, {"-every", "soon"}, {"-every", "0s"},
+		{"-file", "a", "-database-url", "b"}, {"-database-url", "postgres://127.0.0.1:1/none"},
+		{"-listen", "nowhere"}} {
 		if err := run(t.Context(), args, io.Discard); err == nil {
 			t.Errorf("%q is accepted", args)
 		}

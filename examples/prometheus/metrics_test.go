@@ -62,8 +62,8 @@ func documented(t *testing.T) map[string]string {
 	return names
 }
 
-// busy returns a shop in which everything has happened that metrics count, as far as the program can make it happen. The rest is
-// reported to the observer, since outages and crashes take long.
+// busy returns a shop in which everything has happened that metrics count, as far as the program can make it happen.
+// The rest is reported to the observer, since outages and crashes take long.
 func busy(t *testing.T, o options) *shop {
 	t.Helper()
 	s := open(t, o)
@@ -107,7 +107,8 @@ func TestScrapeHasEveryDocumentedMetric(t *testing.T) {
 		}
 		for name := range found {
 			base := strings.NewReplacer("_bucket", "", "_sum", "", "_count", "").Replace(name)
-			if _, ok := documented(t)[name]; strings.HasPrefix(name, "millrace_") && !ok && documented(t)[base] != "histogram" {
+			if _, ok := documented(t)[name]; strings.HasPrefix(name, "millrace_") && !ok &&
+				documented(t)[base] != "histogram" {
 				t.Errorf("%s is not documented", name)
 			}
 		}
@@ -142,14 +143,16 @@ func grep(text, prefix string) (found string) {
 	return found
 }
 
-// Two runtimes of one process report to one provider. Without an attribute the gauges of one would replace those of the other.
+// Two runtimes of one process report to one provider. Without an attribute the gauges of one would replace those of the
+// other.
 func TestTwoRuntimesOfAProcessAreBothSeen(t *testing.T) {
 	meters, metrics, err := newMeters()
 	if err != nil {
 		t.Fatal(err)
 	}
 	placed := map[string]int{"east": 3, "west": 5}
-	for name, o := range map[string]options{"east": {file: t.TempDir() + "/shop.db"}, "west": {databaseURL: pgtest.Database(t)}} {
+	for name, o := range map[string]options{"east": {file: t.TempDir() + "/shop.db"},
+		"west": {databaseURL: pgtest.Database(t)}} {
 		o.name, o.meters = name, meters
 		s := open(t, o)
 		var last event.Appended
@@ -166,8 +169,10 @@ func TestTwoRuntimesOfAProcessAreBothSeen(t *testing.T) {
 	text := scrape(t, &shop{metrics: metrics})
 	for name, n := range placed {
 		for _, line := range []string{
-			fmt.Sprintf(`millrace_event_applied_total{millrace_projection_name="orders",millrace_store="%s"} %d`, name, n),
-			fmt.Sprintf(`millrace_batch_duration_seconds_count{millrace_projection_name="orders",millrace_store="%s"} `, name),
+			fmt.Sprintf(`millrace_event_applied_total{millrace_projection_name="orders",millrace_store="%s"} %d`, name,
+				n),
+			fmt.Sprintf(`millrace_batch_duration_seconds_count{millrace_projection_name="orders",millrace_store="%s"} `,
+				name),
 			fmt.Sprintf(`millrace_projection_count{millrace_projection_name="orders",millrace_state="live",millrace_store="%s"} 1`, name),
 			fmt.Sprintf(`millrace_session_connected{millrace_store="%s"} 1`, name),
 			fmt.Sprintf(`millrace_lease_owned{millrace_store="%s"} 3`, name),
@@ -201,8 +206,10 @@ func TestFiguresOfTheNodeAreThereWhileTheDatabaseIsDown(t *testing.T) {
 	}
 	during := families(text)
 	for name := range before {
-		absent := strings.HasPrefix(name, "millrace_lease_") && name != "millrace_lease_changes_total" || strings.HasPrefix(name, "millrace_node_") ||
-			strings.HasPrefix(name, "millrace_tenant_") || name == "millrace_dead_letter_parked" || strings.HasSuffix(name, "_oldest_seconds") ||
+		absent := strings.HasPrefix(name, "millrace_lease_") && name != "millrace_lease_changes_total" ||
+			strings.HasPrefix(name, "millrace_node_") ||
+			strings.HasPrefix(name, "millrace_tenant_") || name == "millrace_dead_letter_parked" ||
+			strings.HasSuffix(name, "_oldest_seconds") ||
 			name == "millrace_database_oldest_snapshot_seconds"
 		if (during[name] == "") != absent {
 			t.Errorf("%s is absent: %v, want %v", name, during[name] == "", absent)
@@ -211,7 +218,8 @@ func TestFiguresOfTheNodeAreThereWhileTheDatabaseIsDown(t *testing.T) {
 	if err := server.StartAgain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for text = scrape(t, s); !strings.Contains(text, "\nmillrace_session_connected 1\n") || !strings.Contains(text, "\nmillrace_lease_owned 3\n"); text = scrape(t, s) {
+	for text = scrape(t, s); !strings.Contains(text, "\nmillrace_session_connected 1\n") ||
+		!strings.Contains(text, "\nmillrace_lease_owned 3\n"); text = scrape(t, s) {
 		if ctx.Err() != nil {
 			t.Fatal("the session is not restored:", grep(text, "millrace_session"))
 		}

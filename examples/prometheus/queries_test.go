@@ -92,7 +92,8 @@ func faults(query, scraped string) (found []string) {
 	for _, by := range regexp.MustCompile(`\bby \(([^)]*)\)`).FindAllStringSubmatch(query, -1) {
 		for _, label := range strings.Split(by[1], ",") {
 			label = strings.TrimSpace(label)
-			if label == "instance" || slices.Contains(name.FindAllString(query, -1), label) || strings.Contains(scraped, label+`="`) {
+			if label == "instance" || slices.Contains(name.FindAllString(query, -1), label) ||
+				strings.Contains(scraped, label+`="`) {
 				continue // Prometheus adds the instance; labels with our prefix were checked above
 			}
 			found = append(found, "there is no label "+label)

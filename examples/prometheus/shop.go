@@ -43,7 +43,8 @@ type options struct {
 	log               *zap.Logger
 	// tracers receives the spans. Default: they are dropped.
 	tracers trace.TracerProvider
-	// name is the attribute millrace.store of the metrics and spans, if there are several shops. Default: they have none.
+	// name is the attribute millrace.store of the metrics and spans, if there are several shops. Default: they have
+	// none.
 	name string
 	// meters receives the metrics, and its owner serves them and shuts it down. Default: the shop serves its own.
 	meters *sdkmetric.MeterProvider
@@ -66,7 +67,8 @@ func newMeters() (*sdkmetric.MeterProvider, http.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)), promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
+	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter)),
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
 }
 
 // newShop opens the store, creates its tables and registers the projections.
@@ -87,7 +89,9 @@ func newShop(ctx context.Context, o options) (_ *shop, err error) {
 	if o.name != "" {
 		attributes = append(attributes, attribute.String("millrace.store", o.name))
 	}
-	s.telemetry, err = millraceotel.New(millraceotel.Options{MeterProvider: o.meters, TracerProvider: o.tracers, Attributes: attributes})
+	s.telemetry, err = millraceotel.New(millraceotel.Options{
+		MeterProvider: o.meters, TracerProvider: o.tracers, Attributes: attributes,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -128,15 +132,18 @@ func (s *shop) close() {
 // errMailServer is the error of mail while the mail server is down.
 var errMailServer = errors.New("the mail server is down")
 
-// projections returns three projections: confirmations handles single events and appends others, orders handles batches, and
-// mails delivers.
+// projections returns three projections: confirmations handles single events and appends others, orders handles
+// batches, and mails delivers.
 func (s *shop) projections() []millrace.Projection {
 	quick := projection.RetryPolicy{MaxAttempts: 2, Base: 50 * time.Millisecond}
 	return []millrace.Projection{
 		{Name: "confirmations", Handler: s.store.confirmations(), Retry: quick, MaxFailureShare: projection.NoLimit},
 		{Name: "orders", Handler: s.store.orders()},
 		{Name: "mails", Types: []string{"OrderConfirmed"}, Handler: millrace.DeliverEach(s.mail), Retry: quick,
-			Breaker: projection.BreakerPolicy{IsOutage: func(err error) bool { return errors.Is(err, errMailServer) }, Failures: 3, OpenFor: time.Second}},
+			Breaker: projection.BreakerPolicy{
+				IsOutage: func(err error) bool { return errors.Is(err, errMailServer) }, Failures: 3,
+				OpenFor: time.Second,
+			}},
 	}
 }
 

@@ -27,7 +27,8 @@ func TestOrderAndWhatFollowsAreOneTrace(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The order is confirmed, and the confirmation is mailed.
-		for name, position := range map[string]int64{"confirmations": placed.Positions[0], "orders": placed.Positions[0], "mails": placed.Positions[0] + 1} {
+		for name, position := range map[string]int64{"confirmations": placed.Positions[0],
+			"orders": placed.Positions[0], "mails": placed.Positions[0] + 1} {
 			if err := s.runtime.WaitFor(t.Context(), projection.ID{Name: name}, position); err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +59,8 @@ func TestOrderAndWhatFollowsAreOneTrace(t *testing.T) {
 			"process mails":              {"append of the confirmation", trace.SpanKindConsumer, true},
 		} {
 			span, found := spans[name]
-			if !found || span.Parent.SpanID() != spans[of.parent].SpanContext.SpanID() || span.SpanKind != of.kind || span.Parent.IsRemote() != of.remote {
+			if !found || span.Parent.SpanID() != spans[of.parent].SpanContext.SpanID() || span.SpanKind != of.kind ||
+				span.Parent.IsRemote() != of.remote {
 				t.Errorf("%q is not a child of %q: %+v", name, of.parent, span)
 			}
 		}

@@ -1,5 +1,5 @@
-// Command server takes orders over HTTP, keeps a total of each order, and answers the probes of an orchestrator. It is the
-// program of docs/guide.md.
+// Command server takes orders over HTTP, keeps a total of each order, and answers the probes of an orchestrator. It is
+// the program of docs/guide.md.
 package main
 
 import (
@@ -43,8 +43,8 @@ func open(ctx context.Context, dsn string) (*pgstore.Store, error) {
 	}})
 }
 
-// handler serves POST /orders/{order}, /livez and /readyz. A client sends each order with a header Idempotency-Key. If the answer is
-// lost, it sends the order with the same key again, and the store appends it once.
+// handler serves POST /orders/{order}, /livez and /readyz. A client sends each order with a header Idempotency-Key. If
+// the answer is lost, it sends the order with the same key again, and the store appends it once.
 func handler(store *pgstore.Store) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders/{order}", func(w http.ResponseWriter, r *http.Request) {
@@ -71,11 +71,12 @@ func handler(store *pgstore.Store) http.Handler {
 	return mux
 }
 
-// stopping are the times that a server takes to stop. In Drain it answers requests though it is no longer ready, until no load balancer
-// sends it new ones. After that, requests in progress have the time of Requests.
+// stopping are the times that a server takes to stop. In Drain it answers requests though it is no longer ready, until
+// no load balancer sends it new ones. After that, requests in progress have the time of Requests.
 type stopping struct{ Drain, Requests time.Duration }
 
-// serve runs a runtime, and serves requests and probes, until ctx ends. Then it stops both in the order in which nothing is cut off.
+// serve runs a runtime, and serves requests and probes, until ctx ends. Then it stops both in the order in which
+// nothing is cut off.
 func serve(ctx context.Context, rt *millrace.Runtime, requests http.Handler, at net.Listener, s stopping) error {
 	ctx, end := context.WithCancel(ctx)
 	// A request may wait for the runtime, so neither ends with ctx.
@@ -124,7 +125,8 @@ func run(ctx context.Context, dsn, address string, s stopping) error {
 	if err != nil {
 		return err
 	}
-	if err := rt.Register(millrace.Projection{Name: "totals", Handler: pgstore.OnQueued(addItem, event.Strict)}); err != nil {
+	if err := rt.Register(millrace.Projection{Name: "totals",
+		Handler: pgstore.OnQueued(addItem, event.Strict)}); err != nil {
 		return err
 	}
 	at, err := net.Listen("tcp", address)

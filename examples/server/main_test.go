@@ -21,7 +21,8 @@ import (
 
 func TestMain(m *testing.M) { testmain.Run(m) }
 
-// migrated opens the store of a new database as the role that runs, after the migration by the role that owns the tables.
+// migrated opens the store of a new database as the role that runs, after the migration by the role that owns the
+// tables.
 func migrated(t *testing.T) (store *pgstore.Store, dsn string) {
 	t.Helper()
 	owner, dsn := kit.RolesOf(t, pgtest.Database(t))
@@ -41,7 +42,8 @@ func TestOrdersAreAddedUp(t *testing.T) {
 	server := httptest.NewServer(handler(store))
 	defer server.Close()
 	post := func(order, key, body string) (int, string) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/orders/"+order, strings.NewReader(body))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/orders/"+
+			order, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

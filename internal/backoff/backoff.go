@@ -1,5 +1,5 @@
-// Package backoff computes the delays between tries, and waits for them. The delays come from cenkalti/backoff. They go on
-// without limit, and jitter never exceeds the longest delay.
+// Package backoff computes the delays between tries, and waits for them. The delays come from cenkalti/backoff. They go
+// on without limit, and jitter never exceeds the longest delay.
 package backoff
 
 import (
@@ -15,10 +15,12 @@ import (
 // jitter is the part of a delay of Delays by which it is longer or shorter at random.
 const jitter = 0.2
 
-// Delay returns the delay after the attempt of that number, from 1. random is a number from 0 to 1: half of the policy's
-// jitter lies below the delay, half above.
+// Delay returns the delay after the attempt of that number, from 1. random is a number from 0 to 1: half of the
+// policy's jitter lies below the delay, half above.
 func Delay(p projection.RetryPolicy, attempt int, random float64) time.Duration {
-	b := &backoff.ExponentialBackOff{InitialInterval: p.Base, MaxInterval: p.Cap, Multiplier: p.Factor, Clock: noClock{}, Stop: backoff.Stop}
+	b := &backoff.ExponentialBackOff{
+		InitialInterval: p.Base, MaxInterval: p.Cap, Multiplier: p.Factor, Clock: noClock{}, Stop: backoff.Stop,
+	}
 	b.Reset()
 	delay := b.NextBackOff()
 	for range min(max(attempt, 1), 64) - 1 {
@@ -66,8 +68,8 @@ func (d *Delays) Wait(ctx context.Context) error {
 	}
 }
 
-// Poll calls fn until it is done or fails, with delays from first to most in between. It returns fn's error, or ctx's error if
-// ctx ends first.
+// Poll calls fn until it is done or fails, with delays from first to most in between. It returns fn's error, or ctx's
+// error if ctx ends first.
 func Poll(ctx context.Context, first, most time.Duration, fn func() (done bool, err error)) error {
 	for delays := New(first, most); ; {
 		done, err := fn()

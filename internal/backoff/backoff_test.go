@@ -55,7 +55,8 @@ func TestPollCallsUntilItIsDoneOrFailsOrItsContextEnds(t *testing.T) {
 		if err := Poll(ctx, time.Millisecond, time.Second, after(5, io.EOF)); err != io.EOF || calls != 5 {
 			t.Errorf("failed: %v after %d calls", err, calls)
 		}
-		if err := Poll(ctx, time.Millisecond, time.Second, after(1<<30, nil)); !errors.Is(err, context.DeadlineExceeded) || calls < 60 {
+		if err := Poll(ctx, time.Millisecond, time.Second, after(1<<30, nil)); !errors.Is(err,
+			context.DeadlineExceeded) || calls < 60 {
 			t.Errorf("ended: %v after %d calls", err, calls)
 		}
 	})
@@ -68,7 +69,8 @@ func TestRetryDelayStaysWithinItsBounds(t *testing.T) {
 			Factor: rapid.Float64Range(1, 10).Draw(t, "factor"), Jitter: rapid.Float64Range(0, 1).Draw(t, "jitter"),
 		}
 		p.Cap = p.Base + time.Duration(rapid.Int64Range(0, int64(time.Hour)).Draw(t, "cap"))
-		attempt := rapid.OneOf(rapid.IntRange(1, 64), rapid.Int()).Filter(func(i int) bool { return i > 0 }).Draw(t, "attempt")
+		attempt := rapid.OneOf(rapid.IntRange(1, 64), rapid.Int()).Filter(func(i int) bool { return i > 0 }).Draw(t,
+			"attempt")
 		most := float64(p.Base)
 		for range min(attempt, 64) - 1 {
 			most = min(most*p.Factor, float64(p.Cap))
@@ -79,15 +81,18 @@ func TestRetryDelayStaysWithinItsBounds(t *testing.T) {
 			t.Fatalf("%v after attempt %d, cap %v", delay, attempt, p.Cap)
 		}
 		// Up to there the delays grow by the factor; the tolerance is for the rounding of the library.
-		if low, high := min(most*(1-p.Jitter), float64(p.Cap)), most*(1+p.Jitter); float64(delay) < low*0.999-10 || float64(delay) > high*1.001+10 {
-			t.Fatalf("%v after attempt %d of %+v, want from %v to %v", delay, attempt, p, time.Duration(low), time.Duration(high))
+		if low, high := min(most*(1-p.Jitter), float64(p.Cap)), most*(1+p.Jitter); float64(delay) < low*0.999-10 ||
+			float64(delay) > high*1.001+10 {
+			t.Fatalf("%v after attempt %d of %+v, want from %v to %v", delay, attempt, p, time.Duration(low),
+				time.Duration(high))
 		}
 	})
 }
 
 func TestRetryDelaysDoubleAndDiffer(t *testing.T) {
 	p := engine.Policy{Retry: projection.RetryPolicy{Jitter: -1}}.WithDefaults().Retry
-	for attempt, want := range []time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 5: 16 * time.Second, 6: 30 * time.Second, 60: 30 * time.Second} {
+	for attempt, want := range []time.Duration{1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second,
+		5: 16 * time.Second, 6: 30 * time.Second, 60: 30 * time.Second} {
 		if got := Delay(p, attempt, 0.7); want != 0 && got != want {
 			t.Errorf("%v after attempt %d, want %v", got, attempt, want)
 		}
@@ -103,7 +108,8 @@ func TestRetryDelaysDoubleAndDiffer(t *testing.T) {
 
 func TestJitterIsSymmetric(t *testing.T) {
 	p := projection.RetryPolicy{Base: time.Second, Cap: time.Minute, Factor: 2, Jitter: 0.5}
-	for random, want := range map[float64]time.Duration{0: 500 * time.Millisecond, 0.5: time.Second, 1: 1500 * time.Millisecond} {
+	for random, want := range map[float64]time.Duration{0: 500 * time.Millisecond, 0.5: time.Second,
+		1: 1500 * time.Millisecond} {
 		if got := Delay(p, 1, random); got != want {
 			t.Errorf("%v at %v, want %v", got, random, want)
 		}

@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// Cause is what leads to events: an event that is handled, a request with a correlation id, or both. The zero value is no cause.
+// Cause is what leads to events: an event that is handled, a request with a correlation id, or both. The zero value is
+// no cause.
 type Cause struct {
 	// Tenant and Position identify the event. Position is 0 if there is none.
 	Tenant   string
@@ -16,7 +17,8 @@ type Cause struct {
 	Correlation string
 }
 
-// CausationID returns the tenant and the position of the event, with a slash between them. It is empty without an event.
+// CausationID returns the tenant and the position of the event, with a slash between them. It is empty without an
+// event.
 func (c Cause) CausationID() string {
 	if c.Position <= 0 {
 		return ""
@@ -24,12 +26,14 @@ func (c Cause) CausationID() string {
 	return c.Tenant + "/" + strconv.FormatInt(c.Position, 10)
 }
 
-// CorrelationID returns the correlation id of what the cause leads to. An event without a correlation id begins one, with its own place.
+// CorrelationID returns the correlation id of what the cause leads to. An event without a correlation id begins one,
+// with its own place.
 func (c Cause) CorrelationID() string { return cmp.Or(c.Correlation, c.CausationID()) }
 
 type key struct{}
 
-// Context is a context with a cause. A handler of single events has one for each event of a batch, all of them in one slice.
+// Context is a context with a cause. A handler of single events has one for each event of a batch, all of them in one
+// slice.
 type Context struct {
 	context.Context
 	Cause Cause

@@ -26,7 +26,8 @@ type Column struct {
 	Title string
 	// Right aligns texts at the right, as numbers should be.
 	Right bool
-	// Optional columns are left out if the table is too wide, those with the highest number first. Others are always shown.
+	// Optional columns are left out if the table is too wide, those with the highest number first. Others are always
+	// shown.
 	Optional int
 	// Least is the number of columns to which texts may be cut if the table is too wide. 0 means that they are not cut.
 	Least int
@@ -56,8 +57,8 @@ func (t *Table) Add(texts ...string) {
 // gap separates columns.
 const gap = "  "
 
-// Lines returns the table in lines of at most the given width, with colours or without. A width of 0 is unlimited. If the columns
-// that are always shown do not fit, lines are longer.
+// Lines returns the table in lines of at most the given width, with colours or without. A width of 0 is unlimited. If
+// the columns that are always shown do not fit, lines are longer.
 func (t Table) Lines(width int, colours bool) (lines []string) {
 	widths, shown := t.layout(width)
 	line := func(cells []Cell) {
@@ -128,7 +129,10 @@ func (t Table) layout(width int) (widths, shown []int) {
 	}
 	for excess(widths) > 0 {
 		// The longest column loses one place, so that short names stay whole.
-		longest := slices.MaxFunc(shown, func(a, b int) int { return spare(widths, least, a) - spare(widths, least, b) })
+		longest := slices.MaxFunc(shown, func(a,
+			b int) int {
+			return spare(widths, least, a) - spare(widths, least, b)
+		})
 		if widths[longest] <= least[longest] {
 			break
 		}

@@ -39,7 +39,8 @@ func runeWidth(r rune) int {
 	return 1
 }
 
-// Fit returns a text that takes at most the given columns. A longer one loses its middle, since names often differ at their ends.
+// Fit returns a text that takes at most the given columns. A longer one loses its middle, since names often differ at
+// their ends.
 func Fit(text string, columns int) string {
 	if Width(text) <= columns {
 		return text

@@ -11,8 +11,9 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Alias returns the id of the stream that has an alias. If none has it, a new id gets it. It returns tenancy.ErrUnknown, and
-// tenancy.ErrArchived, ErrDropping or ErrCopying if the alias is free and the tenant takes no appends.
+// Alias returns the id of the stream that has an alias. If none has it, a new id gets it. It returns
+// tenancy.ErrUnknown, and tenancy.ErrArchived, ErrDropping or ErrCopying if the alias is free and the tenant takes no
+// appends.
 func (p Plane) Alias(ctx context.Context, tenant, name string) (id string, err error) {
 	if err := valid.ID("the alias", name); err != nil {
 		return "", err
@@ -63,9 +64,9 @@ func readAlias(v store.View, tenant, name string) (string, error) {
 // aliasTries is how often insertAlias tries again after the tenant was opened between its statements.
 const aliasTries = 3
 
-// insertAlias gives the alias to a new id, unless another transaction was faster, and returns the id that has it. The insert holds
-// the tenant active until the commit, and waits for others that insert the alias. The read after it is a statement of its own, so it
-// sees what they have committed.
+// insertAlias gives the alias to a new id, unless another transaction was faster, and returns the id that has it. The
+// insert holds the tenant active until the commit, and waits for others that insert the alias. The read after it is a
+// statement of its own, so it sees what they have committed.
 func insertAlias(tx store.Tx, tenant, name string) (string, error) {
 	own, err := uuid.NewV7()
 	if err != nil {

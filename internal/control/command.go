@@ -13,7 +13,8 @@ import (
 
 // Insert inserts a command durably, with a part for each partition, and notifies the owners of the leases. It returns
 // tenancy.ErrUnknown or projection.ErrUnknownProjection if there is no such projection.
-func (p Plane) Insert(ctx context.Context, id projection.ID, kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
+func (p Plane) Insert(ctx context.Context, id projection.ID, kind engine.CommandKind,
+	filter projection.DeadLetterFilter, limit int) (command int64, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Lock(id.Tenant)
 		rows, err := column[int32](tx, "letter_projections", id.Tenant, id.Name, id.Partition)
@@ -134,8 +135,8 @@ type command struct {
 	low, high               int64
 	// left is how many dead letters it may try, without those that the other partitions have tried.
 	left int64
-	// inStream is the parked stream that is being replayed. All dead letters up to after were tried. current is the dead
-	// letter whose replay began last.
+	// inStream is the parked stream that is being replayed. All dead letters up to after were tried. current is the
+	// dead letter whose replay began last.
 	inStream *string
 	after    int64
 	current  *int64
@@ -148,7 +149,8 @@ type command struct {
 func openCommand(tx store.Tx, row int32, id int64) (*command, error) {
 	c := &command{id: id, row: row}
 	tx.Exec("lock_command", id)
-	found, err := tx.One("open_command", []any{id, row}, &c.ids, &c.stream, &c.eventType, &c.text, &c.left, &c.inStream, &c.after, &c.current,
+	found, err := tx.One("open_command", []any{id, row}, &c.ids, &c.stream, &c.eventType, &c.text, &c.left, &c.inStream,
+		&c.after, &c.current,
 		&c.low, &c.high, &c.outOfOrder, &c.root)
 	if err != nil || !found {
 		return nil, err
@@ -163,8 +165,8 @@ type letterAt struct {
 	inParked     bool
 }
 
-// beginNext begins the next replay of a command. If no work is left, it ends the command and returns nil. A replay that would be out of order
-// does not begin, unless the command or the request allows that.
+// beginNext begins the next replay of a command. If no work is left, it ends the command and returns nil. A replay that
+// would be out of order does not begin, unless the command or the request allows that.
 func (c *command) beginNext(tx store.Tx, lease engine.Lease, r engine.ReplayRequest) (*engine.Replay, error) {
 	letter, err := c.choose(tx)
 	switch {
@@ -193,8 +195,8 @@ func (c *command) beginNext(tx store.Tx, lease engine.Lease, r engine.ReplayRequ
 	return replay, nil
 }
 
-// choose returns the dead letter that the command replays next, or nil if no work is left, and moves the command to it. A
-// dead letter of a parked stream selects the whole stream. The stream is replayed in order, until a replay fails.
+// choose returns the dead letter that the command replays next, or nil if no work is left, and moves the command to it.
+// A dead letter of a parked stream selects the whole stream. The stream is replayed in order, until a replay fails.
 func (c *command) choose(tx store.Tx) (*letterAt, error) {
 	if c.left <= 0 {
 		return nil, nil
@@ -206,7 +208,8 @@ func (c *command) choose(tx store.Tx) (*letterAt, error) {
 		c.inStream = nil
 	}
 	var l letterAt
-	found, err := tx.One("next_dead_letter", append([]any{c.row, c.id, max(c.low, c.after+1), c.high}, c.filter()...), &l.id, &l.position, &l.stream, &l.inParked)
+	found, err := tx.One("next_dead_letter", append([]any{c.row, c.id, max(c.low, c.after+1), c.high}, c.filter()...),
+		&l.id, &l.position, &l.stream, &l.inParked)
 	if err != nil || !found {
 		return nil, err
 	}
@@ -237,8 +240,8 @@ func (c *command) first(tx store.Tx, stream string) (*letterAt, error) {
 func (c *command) filter() []any { return []any{c.ids, c.stream, c.eventType, c.text} }
 
 // endReplay ends a replay command: at its limit, after its last event, or because it was cancelled. A dead letter whose
-// replay began and did not end is parked again. If a parked stream is left in the middle, its next event is blocked by no
-// earlier event. The caller owns the lease or has fenced it.
+// replay began and did not end is parked again. If a parked stream is left in the middle, its next event is blocked by
+// no earlier event. The caller owns the lease or has fenced it.
 func endReplay(tx store.Tx, row int32, id int64) error {
 	var current *int64
 	var stream *string
@@ -255,14 +258,15 @@ func endReplay(tx store.Tx, row int32, id int64) error {
 	return nil
 }
 
-// Discard discards the dead letters of a command, ends it, and returns their number. Other events of a parked stream stay
-// parked. A stream without parked events continues. The caller owns the lease or has fenced it.
+// Discard discards the dead letters of a command, ends it, and returns their number. Other events of a parked stream
+// stay parked. A stream without parked events continues. The caller owns the lease or has fenced it.
 func Discard(tx store.Tx, row int32, id int64) (int64, error) {
 	c, err := openCommand(tx, row, id)
 	if err != nil || c == nil {
 		return 0, err
 	}
-	streams, err := column[string](tx, "discard_dead_letters", append(append([]any{row, id, c.low, c.high}, c.filter()...), max(c.left, 0))...)
+	streams, err := column[string](tx, "discard_dead_letters",
+		append(append([]any{row, id, c.low, c.high}, c.filter()...), max(c.left, 0))...)
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
-// Package control is the control plane of a runtime, over the transactions of any store: failures, dead letters and their commands,
-// operations, resets, partitions, versions, names, states of tenants, lists for a status, aliases and descriptions of streams. Its flows
-// are here, with the statements that are one text for both stores. Other statements are in each store, under the same name.
+// Package control is the control plane of a runtime, over the transactions of any store: failures, dead letters and
+// their commands, operations, resets, partitions, versions, names, states of tenants, lists for a status, aliases and
+// descriptions of streams. Its flows are here, with the statements that are one text for both stores. Other statements
+// are in each store, under the same name.
 package control
 
 import (
@@ -20,12 +21,12 @@ import (
 //go:embed sql/*.sql
 var Statements embed.FS
 
-// LockWait bounds one wait of a change for a row of a projection or lease. It is less than the server's deadlock_timeout. So if a batch
-// and a change of partitions or names wait for each other, the change gives up first.
+// LockWait bounds one wait of a change for a row of a projection or lease. It is less than the server's
+// deadlock_timeout. So if a batch and a change of partitions or names wait for each other, the change gives up first.
 const LockWait = 500 * time.Millisecond
 
-// Plane is the control plane of a store. In methods on dead letters, the id of a projection selects one partition, or all if its partition
-// is 0. Filters, states and pages are valid there, and have their defaults.
+// Plane is the control plane of a store. In methods on dead letters, the id of a projection selects one partition, or
+// all if its partition is 0. Filters, states and pages are valid there, and have their defaults.
 type Plane struct{ db store.Control }
 
 // On returns the control plane of a store.
@@ -43,7 +44,8 @@ func (p Plane) failed(err error, doing string, args ...any) error {
 }
 
 // fenced runs fn under the fence of a lease.
-func (p Plane) fenced(ctx context.Context, lease engine.Lease, fn func(tx store.Tx) error, doing string, args ...any) error {
+func (p Plane) fenced(ctx context.Context, lease engine.Lease, fn func(tx store.Tx) error, doing string,
+	args ...any) error {
 	return p.failed(p.db.Fenced(ctx, lease, fn), doing, args...)
 }
 
@@ -52,7 +54,8 @@ func (p Plane) fenced(ctx context.Context, lease engine.Lease, fn func(tx store.
 func Unknown(v store.View, id projection.ID) error {
 	var tenant, found bool
 	retired := engine.Retired{Tenant: id.Tenant, Name: id.Name}
-	_, err := v.One("projection_exists", []any{id.Tenant, id.Name, id.Partition}, &tenant, &found, &retired.Reason, &retired.Successor)
+	_, err := v.One("projection_exists", []any{id.Tenant, id.Name, id.Partition}, &tenant, &found, &retired.Reason,
+		&retired.Successor)
 	switch {
 	case err != nil:
 		return err

@@ -14,14 +14,14 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 )
 
-// Ensure inserts the rows of those projections that have none, one for each partition. Tenants that do not exist, or are archived or being
-// dropped, are left out. So are retired names, and projections that have rows under the name RenamedFrom: Ensure returns these. If it
-// creates a projection, it retires the name RenamedFrom.
+// Ensure inserts the rows of those projections that have none, one for each partition. Tenants that do not exist, or
+// are archived or being dropped, are left out. So are retired names, and projections that have rows under the name
+// RenamedFrom: Ensure returns these. If it creates a projection, it retires the name RenamedFrom.
 //
-// Nearly always, all rows exist: it reads once, and locks nothing. Otherwise it decides which projections get rows, finds where they begin,
-// and decides again under the structural locks of their tenants. Names and states change under these alone, also by nodes of an
-// earlier release: what such a node creates or renames first, stays. A projection whose tenant was archived, or created again, while its
-// beginning was found gets no rows: the next call finds it anew.
+// Nearly always, all rows exist: it reads once, and locks nothing. Otherwise it decides which projections get rows,
+// finds where they begin, and decides again under the structural locks of their tenants. Names and states change under
+// these alone, also by nodes of an earlier release: what such a node creates or renames first, stays. A projection
+// whose tenant was archived, or created again, while its beginning was found gets no rows: the next call finds it anew.
 func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (left engine.LeftOut, err error) {
 	var first, n rename.New
 	err = p.db.View(ctx, func(v store.View) error {
@@ -49,7 +49,9 @@ func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (
 		}
 		return err
 	})
-	left = engine.LeftOut{Retired: append(first.Left.Retired, n.Left.Retired...), Waiting: append(first.Left.Waiting, n.Left.Waiting...)}
+	left = engine.LeftOut{
+		Retired: append(first.Left.Retired, n.Left.Retired...), Waiting: append(first.Left.Waiting, n.Left.Waiting...),
+	}
 	if err != nil {
 		return left, p.failed(err, "register projections")
 	}
@@ -76,7 +78,8 @@ func withoutRows(v store.View, projections []engine.NewProjection) (missing []en
 }
 
 // register decides which of these projections get rows. It returns the names of their tenants, too.
-func register(v store.View, projections []engine.NewProjection) (n rename.New, names map[string]rename.Names, err error) {
+func register(v store.View, projections []engine.NewProjection) (n rename.New,
+	names map[string]rename.Names, err error) {
 	var nodes []engine.NodeRow
 	if slices.ContainsFunc(projections, func(p engine.NewProjection) bool { return p.RenamedFrom != "" }) {
 		nodes, err = members(v)
@@ -100,8 +103,10 @@ func tenantsOf(projections []engine.NewProjection) []string {
 	return slices.Compact(tenants)
 }
 
-// withBegin returns those of new projections whose beginning is known, in tenants that were not created again since it was found.
-func withBegin(projections []engine.NewProjection, names map[string]rename.Names, begins store.Begins) (still []engine.NewProjection) {
+// withBegin returns those of new projections whose beginning is known, in tenants that were not created again since it
+// was found.
+func withBegin(projections []engine.NewProjection, names map[string]rename.Names,
+	begins store.Begins) (still []engine.NewProjection) {
 	for _, p := range projections {
 		at, known := begins.At[p.ID()]
 		if !p.BeginsLater() || known && at.Tenant == names[p.Tenant].Key {
@@ -123,8 +128,8 @@ type newRow struct {
 	Checkpoint int64  `json:"checkpoint"`
 }
 
-// insert inserts the rows and leases of projections that have none, and retires their earlier names. The caller holds the structural locks
-// of their tenants.
+// insert inserts the rows and leases of projections that have none, and retires their earlier names. The caller holds
+// the structural locks of their tenants.
 func insert(tx store.Tx, names map[string]rename.Names, create []engine.NewProjection, begins store.Begins) {
 	create = withBegin(create, names, begins)
 	if len(create) == 0 {
@@ -139,7 +144,8 @@ func insert(tx store.Tx, names map[string]rename.Names, create []engine.NewProje
 		token, at := uuid.NewString(), begins.At[p.ID()]
 		for _, n := range partition.Numbers(p.Partitions) {
 			slots := partition.RangeOf(n, p.Partitions)
-			rows = append(rows, newRow{p.Tenant, p.Name, n, max(1, p.Partitions), slots.From, slots.To, token, at.Checkpoint})
+			rows = append(rows, newRow{p.Tenant, p.Name,
+				n, max(1, p.Partitions), slots.From, slots.To, token, at.Checkpoint})
 		}
 	}
 	list := jsonArray(rows)
@@ -147,7 +153,8 @@ func insert(tx store.Tx, names map[string]rename.Names, create []engine.NewProje
 	tx.Exec("insert_leases", list)
 }
 
-// jsonArray returns a list as a JSON array, as an argument of a statement. Its values are numbers and texts, or structs of these.
+// jsonArray returns a list as a JSON array, as an argument of a statement. Its values are numbers and texts, or structs
+// of these.
 func jsonArray[T any](list []T) string {
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -156,8 +163,9 @@ func jsonArray[T any](list []T) string {
 	return string(text)
 }
 
-// beginVersions lets tenants begin with later versions, since they have no earlier ones. It goes on after errors, and returns them
-// as an *engine.SwapError: the hook of one tenant may wait for a lock, or may not be able to connect, while all else works.
+// beginVersions lets tenants begin with later versions, since they have no earlier ones. It goes on after errors, and
+// returns them as an *engine.SwapError: the hook of one tenant may wait for a lock, or may not be able to connect,
+// while all else works.
 func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, begins store.Begins) error {
 	failed := &engine.SwapError{Tenants: make(map[string]engine.SwapFailure)}
 	for _, n := range later {
@@ -176,9 +184,9 @@ func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, 
 	return nil
 }
 
-// beginVersion lets readers of a tenant use a version from the beginning: it retires the earlier versions, inserts the rows, and runs the
-// hook, in one transaction. It holds the structural lock of the tenant from the first statement on. If the tenant has an earlier
-// version by now, it only inserts the rows.
+// beginVersion lets readers of a tenant use a version from the beginning: it retires the earlier versions, inserts the
+// rows, and runs the hook, in one transaction. It holds the structural lock of the tenant from the first statement on.
+// If the tenant has an earlier version by now, it only inserts the rows.
 func (p Plane) beginVersion(ctx context.Context, n engine.NewProjection, begins store.Begins) error {
 	return p.db.Lend(ctx, store.Lending{
 		ID: n.ID(), What: "the beginning", Hook: n.Swap, Timeout: n.Timeout,

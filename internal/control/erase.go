@@ -56,8 +56,9 @@ func (e *Erasure) Failed(err error) error {
 	return fmt.Errorf("erase stream %s: %w", excerpt.Quoted(e.Stream), err)
 }
 
-// BeginErasure records an erasure, unless it has an ID, and suspends the projections of its tenant by a pause. The record says that the
-// erasure has paused the tenant, so that its end resumes the tenant. If its process dies, the end of the next one does.
+// BeginErasure records an erasure, unless it has an ID, and suspends the projections of its tenant by a pause. The
+// record says that the erasure has paused the tenant, so that its end resumes the tenant. If its process dies, the end
+// of the next one does.
 func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 	for _, t := range []newTable{erasuresTable, snapshotsTable} { // a load that saves a snapshot may begin at any time
 		if err := p.makeTable(ctx, t); err != nil {
@@ -92,10 +93,10 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 	return p.failed(err, "record the erasure")
 }
 
-// EndErasure redacts the events, while no projection of the tenant runs, and removes what else has their contents. It returns false if
-// projections run, since the tenant was resumed meanwhile. All of it is one transaction, under the structural lock of the tenant and the
-// locks of its projections and leases: so no projection is claimed until its commit, and its checkpoints are those at which the events
-// are redacted.
+// EndErasure redacts the events, while no projection of the tenant runs, and removes what else has their contents. It
+// returns false if projections run, since the tenant was resumed meanwhile. All of it is one transaction, under the
+// structural lock of the tenant and the locks of its projections and leases: so no projection is claimed until its
+// commit, and its checkpoints are those at which the events are redacted.
 func (p Plane) EndErasure(ctx context.Context, e *Erasure) (done bool, err error) {
 	err = p.db.Change(ctx, e.Tenant, func(tx store.Tx, state tenancy.State) (err error) {
 		if err := Changing(state); err != nil {
@@ -189,8 +190,8 @@ func (e *Erasure) redact(tx store.Tx, all partitions) error {
 	return err
 }
 
-// lockEvents returns the events that the erasure selects. If it erases a stream, appends to it wait until the commit, and its aliases are
-// removed.
+// lockEvents returns the events that the erasure selects. If it erases a stream, appends to it wait until the commit,
+// and its aliases are removed.
 func (e *Erasure) lockEvents(tx store.Tx) (events []selected, err error) {
 	aliased := false
 	if e.Stream != "" {
@@ -202,10 +203,11 @@ func (e *Erasure) lockEvents(tx store.Tx) (events []selected, err error) {
 		}
 	}
 	var s selected
-	err = tx.Each("selected_events", []any{e.Tenant, store.OrNull(e.Stream), e.Positions}, []any{&s.position, &s.stream, &s.kind, &s.headers}, func() error {
-		events = append(events, s)
-		return nil
-	})
+	err = tx.Each("selected_events", []any{e.Tenant, store.OrNull(e.Stream), e.Positions},
+		[]any{&s.position, &s.stream, &s.kind, &s.headers}, func() error {
+			events = append(events, s)
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -224,9 +226,10 @@ func (e *Erasure) lockEvents(tx store.Tx) (events []selected, err error) {
 	return events, nil
 }
 
-// applied returns the names of the projections that have passed events at some positions, and of those that deliver. Events that are
-// parked or were discarded are not applied.
-func (all partitions) applied(tx store.Tx, tenant string, events []selected, positions []int64) (applied, delivered []string, err error) {
+// applied returns the names of the projections that have passed events at some positions, and of those that deliver.
+// Events that are parked or were discarded are not applied.
+func (all partitions) applied(tx store.Tx, tenant string, events []selected,
+	positions []int64) (applied, delivered []string, err error) {
 	type letter struct {
 		row      int32
 		position int64
@@ -242,7 +245,8 @@ func (all partitions) applied(tx store.Tx, tenant string, events []selected, pos
 	}
 	for _, p := range all {
 		passed := slices.ContainsFunc(events, func(s selected) bool {
-			return p.Slots().Contains(partition.Slot(s.stream)) && s.position <= p.HandledUpTo(s.stream, p.Checkpoint) &&
+			return p.Slots().Contains(partition.Slot(s.stream)) &&
+				s.position <= p.HandledUpTo(s.stream, p.Checkpoint) &&
 				!redact.Is([]byte(s.headers)) && !letters[letter{p.Row, s.position}]
 		})
 		switch {
@@ -269,7 +273,10 @@ func (p Plane) Erasures(ctx context.Context, tenant string) (list []event.Erasur
 			return err
 		}
 		var e event.Erasure
-		columns := []any{&e.ID, &e.Stream, &e.Positions, &e.Reason, &e.RequestedAt, &e.EndedAt, &e.Events, &e.Types, &e.Applied, &e.Delivered}
+		columns := []any{
+			&e.ID, &e.Stream, &e.Positions, &e.Reason, &e.RequestedAt, &e.EndedAt, &e.Events, &e.Types, &e.Applied,
+			&e.Delivered,
+		}
 		return v.Each("erasures", []any{tenant}, columns, func() error {
 			e.RequestedAt, e.EndedAt = valid.Time(e.RequestedAt), valid.Time(e.EndedAt)
 			list = append(list, e)

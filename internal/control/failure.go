@@ -11,11 +11,15 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// RecordFailure writes the attempts at an event, under the lease's fence, and returns when the event failed first. With an attempt of 0 it
-// counts nothing and writes only the error, as the reason of a wait. retry is the delay of the next attempt, 0 if that is not known. Its
-// transaction is not that of the batch, which was rolled back.
-func (p Plane) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure, retry time.Duration) (first time.Time, err error) {
-	args := []any{lease.Row, f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()), errors.Is(f.Err, projection.ErrMissingObject), store.OrNull(retry)}
+// RecordFailure writes the attempts at an event, under the lease's fence, and returns when the event failed first. With
+// an attempt of 0 it counts nothing and writes only the error, as the reason of a wait. retry is the delay of the next
+// attempt, 0 if that is not known. Its transaction is not that of the batch, which was rolled back.
+func (p Plane) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure,
+	retry time.Duration) (first time.Time, err error) {
+	args := []any{
+		lease.Row, f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()),
+		errors.Is(f.Err, projection.ErrMissingObject), store.OrNull(retry),
+	}
 	err = p.fenced(ctx, lease, func(tx store.Tx) error {
 		tx.Later("record_failure", args, &first)
 		return nil
@@ -31,8 +35,8 @@ func (p Plane) BeginAttempt(ctx context.Context, lease engine.Lease, position in
 	}, "begin an attempt of %s at %d", lease.ID, position)
 }
 
-// SetFailed writes under the lease's fence why a projection waits for a person. An empty reason clears that. It changes nothing about a
-// projection that Halt stopped.
+// SetFailed writes under the lease's fence why a projection waits for a person. An empty reason clears that. It changes
+// nothing about a projection that Halt stopped.
 func (p Plane) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		tx.Exec("set_failed", lease.Row, store.OrNull(excerpt.Storable(reason)), lease.Epoch)

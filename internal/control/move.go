@@ -38,7 +38,8 @@ type Move struct {
 	// Head is the last position that was given to an event. Rows are the rows of each table.
 	Head int64
 	Rows map[string]int64
-	// Begun reports that this call has recorded the move, and Ended that the transaction of the target may have committed.
+	// Begun reports that this call has recorded the move, and Ended that the transaction of the target may have
+	// committed.
 	Begun, Ended bool
 
 	// record is that of the source, and source the name of that store.
@@ -109,8 +110,9 @@ func isEmpty(v store.View, tenant string) error {
 	return err
 }
 
-// Move moves an archived tenant, none of whose projections runs, to another store, unless another call has moved it. Meanwhile the
-// transaction of the source has the structural lock of the tenant and the locks of its projections and leases, so nothing of it changes.
+// Move moves an archived tenant, none of whose projections runs, to another store, unless another call has moved it.
+// Meanwhile the transaction of the source has the structural lock of the tenant and the locks of its projections and
+// leases, so nothing of it changes.
 func (p Plane) Move(ctx context.Context, to Plane, m *Move) (moved bool, err error) {
 	var failed error
 	there := false // the target has committed
@@ -209,7 +211,8 @@ func notBegun(ctx context.Context, err error) error {
 // reserve reserves ids in the target. They stay the same if no such id was given there yet.
 func (m *Move) reserve(ctx context.Context, from store.Tx, to Plane) error {
 	var commands, letters struct{ low, high int64 }
-	if _, err := from.One("ids_of_tenant", []any{m.Tenant}, &commands.low, &commands.high, &letters.low, &letters.high); err != nil {
+	if _, err := from.One("ids_of_tenant", []any{m.Tenant}, &commands.low, &commands.high, &letters.low,
+		&letters.high); err != nil {
 		return err
 	}
 	ctx, begins, cancel := m.beginning(ctx)
@@ -370,8 +373,8 @@ func intact(row string) error {
 	return err
 }
 
-// lower lowers checkpoints above the last event, as a file has them after its last events were deleted. PostgreSQL would treat such a
-// checkpoint as a loss of events.
+// lower lowers checkpoints above the last event, as a file has them after its last events were deleted. PostgreSQL
+// would treat such a checkpoint as a loss of events.
 func (m *Move) lower(to store.Tx) error {
 	var end int64
 	if _, err := to.One("newest_position", []any{m.Tenant}, &end); err != nil {

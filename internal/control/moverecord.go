@@ -13,15 +13,15 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// moveRecord is what a store keeps of the last move of a tenant. The source writes it in the transaction that archives the tenant, and the
-// target in the transaction that inserts the tenant.
+// moveRecord is what a store keeps of the last move of a tenant. The source writes it in the transaction that archives
+// the tenant, and the target in the transaction that inserts the tenant.
 type moveRecord struct {
 	// id is the same in both stores.
 	id string
 	// store is the name of the other store.
 	store string
-	// away reports that the tenant leaves this store, or has left it. active reports that it was active before. repeated reports that a second
-	// call has taken up the move.
+	// away reports that the tenant leaves this store, or has left it. active reports that it was active before.
+	// repeated reports that a second call has taken up the move.
 	away, active, repeated bool
 	// moved is when the other store had committed. It is zero if that is not known.
 	began, moved time.Time
@@ -68,7 +68,8 @@ func (p Plane) name(ctx context.Context) (name string, err error) {
 	return name, p.failed(err, "read the name of the store")
 }
 
-// Unarchive is the decision of UnarchiveTenant. A tenant that a move has, or may have, committed to another store stays archived.
+// Unarchive is the decision of UnarchiveTenant. A tenant that a move has, or may have, committed to another store stays
+// archived.
 func Unarchive(tenant string) store.Decision {
 	return func(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 		if state == tenancy.Archived {
@@ -84,8 +85,9 @@ func Unarchive(tenant string) store.Decision {
 	}
 }
 
-// Abandon returns the decision that forgets the move of a tenant to a store, which the caller names. A tenant that was active becomes active
-// again. It returns an error if there is no such move, and the decision does if the move has gone on meanwhile.
+// Abandon returns the decision that forgets the move of a tenant to a store, which the caller names. A tenant that was
+// active becomes active again. It returns an error if there is no such move, and the decision does if the move has gone
+// on meanwhile.
 func (p Plane) Abandon(ctx context.Context, tenant, target string) (store.Decision, error) {
 	before, err := p.moveOf(ctx, tenant)
 	switch {
@@ -117,8 +119,8 @@ func (r moveRecord) forget(tx store.Tx, tenant string, state tenancy.State) tena
 	return state
 }
 
-// Prepare makes the tables of moves, and reports whether an earlier call has moved the tenant, which is archived. exists reports whether the
-// target has a tenant of that name. Without such a move it must be empty.
+// Prepare makes the tables of moves, and reports whether an earlier call has moved the tenant, which is archived.
+// exists reports whether the target has a tenant of that name. Without such a move it must be empty.
 func (p Plane) Prepare(ctx context.Context, to Plane, m *Move, active, exists bool) (moved bool, err error) {
 	err = cmp.Or(to.MakeMoves(ctx), p.MakeMoves(ctx))
 	if err == nil {
@@ -149,7 +151,8 @@ func (p Plane) Prepare(ctx context.Context, to Plane, m *Move, active, exists bo
 	return false, err
 }
 
-// mayLeave returns an error if the tenant has left by another move, or may have. If it has moved to the target, the target has it no more.
+// mayLeave returns an error if the tenant has left by another move, or may have. If it has moved to the target, the
+// target has it no more.
 func (m *Move) mayLeave(r moveRecord, active bool) error {
 	if r.away && (r.store != m.record.store || !active && !r.moved.IsZero()) {
 		return r.err()
@@ -157,7 +160,8 @@ func (m *Move) mayLeave(r moveRecord, active bool) error {
 	return nil
 }
 
-// Leave is the decision that archives the tenant, and records that it leaves. A repeat of a move finds the record of the call before.
+// Leave is the decision that archives the tenant, and records that it leaves. A repeat of a move finds the record of
+// the call before.
 func (m *Move) Leave(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 	if err := Changing(state); err != nil {
 		return "", err
@@ -184,8 +188,9 @@ func (m *Move) Leave(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 	return tenancy.Archived, nil
 }
 
-// Return is the decision after an error of the call that has begun the move, and has not come to the commit. It forgets the move, and a
-// tenant that was active becomes active again. If a second call has taken up the move, that may have moved the tenant: then it returns an error.
+// Return is the decision after an error of the call that has begun the move, and has not come to the commit. It forgets
+// the move, and a tenant that was active becomes active again. If a second call has taken up the move, that may have
+// moved the tenant: then it returns an error.
 func (m *Move) Return(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 	r, err := moveOf(tx, m.Tenant)
 	switch {

@@ -12,10 +12,10 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Create creates a projection whose name may be retired, and notifies the nodes. It returns projection.ErrExists if a projection has that
-// name. Where the projection begins is found before the transaction, which may wait for locks. The projection is
-// unknown then if the tenant was created again meanwhile, or has no earlier version. Names and states of the tenant change under
-// its structural lock alone.
+// Create creates a projection whose name may be retired, and notifies the nodes. It returns projection.ErrExists if a
+// projection has that name. Where the projection begins is found before the transaction, which may wait for locks. The
+// projection is unknown then if the tenant was created again meanwhile, or has no earlier version. Names and states of
+// the tenant change under its structural lock alone.
 func (p Plane) Create(ctx context.Context, n engine.NewProjection) error {
 	begins, err := p.db.Begins(ctx, []engine.NewProjection{n})
 	if err != nil {
@@ -50,18 +50,20 @@ func (p Plane) Retired(ctx context.Context, tenants, names []string) (retired []
 	err = p.db.View(ctx, func(v store.View) error {
 		retired = nil
 		var r engine.Retired
-		return v.Each("retired_projections", []any{tenants, names}, []any{&r.Tenant, &r.Name, &r.Reason, &r.Successor}, func() error {
-			one := r
-			retired = append(retired, &one)
-			return nil
-		})
+		return v.Each("retired_projections", []any{tenants, names}, []any{&r.Tenant, &r.Name, &r.Reason, &r.Successor},
+			func() error {
+				one := r
+				retired = append(retired, &one)
+				return nil
+			})
 	})
 	return retired, p.failed(err, "list retired projections")
 }
 
-// Forget deletes a projection and all that belongs to it, and retires its name. It returns projection.ErrInUse if a living node registers
-// the projection, or holds its lease. If it was forgotten already, Forget does nothing. After the structural lock it locks the rows of the
-// projection and their leases, so it waits for commits of batches in progress, and no node claims a lease that was free.
+// Forget deletes a projection and all that belongs to it, and retires its name. It returns projection.ErrInUse if a
+// living node registers the projection, or holds its lease. If it was forgotten already, Forget does nothing. After the
+// structural lock it locks the rows of the projection and their leases, so it waits for commits of batches in progress,
+// and no node claims a lease that was free.
 func (p Plane) Forget(ctx context.Context, id projection.ID) error {
 	err := p.change(ctx, id.Tenant, func(tx store.Tx) error {
 		names, err := namesOf(tx, id.Tenant)
@@ -94,9 +96,10 @@ func (p Plane) Forget(ctx context.Context, id projection.ID) error {
 	return p.failed(err, "forget %s", id)
 }
 
-// Rename gives a projection another name, with all its versions and partitions, in one transaction. Their owners cannot commit any more,
-// and the nodes are notified. The old names are retired, and names that led to them lead to the new ones. It returns projection.ErrExists
-// if a projection has the new name. If the projection has it already, Rename does nothing. Its locks are those of Forget.
+// Rename gives a projection another name, with all its versions and partitions, in one transaction. Their owners cannot
+// commit any more, and the nodes are notified. The old names are retired, and names that led to them lead to the new
+// ones. It returns projection.ErrExists if a projection has the new name. If the projection has it already, Rename does
+// nothing. Its locks are those of Forget.
 func (p Plane) Rename(ctx context.Context, r engine.Rename) error {
 	err := p.change(ctx, r.Tenant, func(tx store.Tx) error {
 		names, err := namesOf(tx, r.Tenant)
@@ -112,9 +115,9 @@ func (p Plane) Rename(ctx context.Context, r engine.Rename) error {
 	return p.failed(err, "rename %s to %q", projection.ID{Tenant: r.Tenant, Name: r.From}, r.To)
 }
 
-// RenameUnused is Rename for many tenants, in one transaction. It leaves out projections that a living node registers under an old name,
-// and those that cannot be renamed. It locks nothing while there is nothing to rename. What it reads then is decided again under the
-// structural locks of the tenants.
+// RenameUnused is Rename for many tenants, in one transaction. It leaves out projections that a living node registers
+// under an old name, and those that cannot be renamed. It locks nothing while there is nothing to rename. What it reads
+// then is decided again under the structural locks of the tenants.
 func (p Plane) RenameUnused(ctx context.Context, renames []engine.Rename) error {
 	tenants := make([]string, len(renames))
 	for i, r := range renames {
@@ -152,8 +155,8 @@ func unusedRenames(v store.View, tenants []string, renames []engine.Rename) (map
 	return rename.Unused(renames, names, nodes), nil
 }
 
-// moveNames carries changes of names out, each in its tenant, and notifies the nodes. Leases of renamed projections get free, and their
-// owners cannot commit any more.
+// moveNames carries changes of names out, each in its tenant, and notifies the nodes. Leases of renamed projections get
+// free, and their owners cannot commit any more.
 func moveNames(tx store.Tx, changes map[string]rename.Change) error {
 	var tenants, names []string
 	changed := slices.Sorted(maps.Keys(changes))
@@ -206,11 +209,12 @@ func namesOfTenants(v store.View, tenants []string) (map[string]rename.Names, er
 func members(v store.View) (nodes []engine.NodeRow, err error) {
 	var n engine.NodeRow
 	var filtered, filters []string
-	err = v.Each("members", nil, []any{&n.ID, &n.Name, &n.Alive, &n.Projections, &n.Tenants, &filtered, &filters}, func() error {
-		n.Filters = engine.FiltersOf(filtered, filters)
-		nodes = append(nodes, n)
-		return nil
-	})
+	err = v.Each("members", nil, []any{&n.ID, &n.Name, &n.Alive, &n.Projections, &n.Tenants, &filtered, &filters},
+		func() error {
+			n.Filters = engine.FiltersOf(filtered, filters)
+			nodes = append(nodes, n)
+			return nil
+		})
 	return nodes, err
 }
 
@@ -220,7 +224,8 @@ type ownedRows struct {
 	owners             []string
 }
 
-// lockProjections locks the rows of projections and their leases, in order. names are those of the projections in tenants, in pairs.
+// lockProjections locks the rows of projections and their leases, in order. names are those of the projections in
+// tenants, in pairs.
 func lockProjections(tx store.Tx, tenants, names []string) (owned ownedRows, err error) {
 	owned.living, owned.dead = []int32{}, []int32{} // nil would be null
 	var row int32

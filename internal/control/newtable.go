@@ -6,10 +6,12 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 )
 
-// newTable is a table that is created when it is needed for the first time. It is no migration, so older programs run beside it.
+// newTable is a table that is created when it is needed for the first time. It is no migration, so older programs run
+// beside it.
 type newTable struct {
 	name string
-	// create is the statement that creates it. owned is one that lets the owner alone write it, empty if every role may.
+	// create is the statement that creates it. owned is one that lets the owner alone write it, empty if every role
+	// may.
 	create, owned string
 }
 

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// laterHandled reports whether the holder of a lease has handled a later event of the dead letter's stream. types are those that the
-// projection handles, none for all. Only the holder of the lease handles events and parks them, and the fence checks at the commit that
-// there is no other one. If an earlier commit of the holder got no answer, lease.Checkpoint may be too low: then the replay itself is
-// refused, and begins anew with the row.
+// laterHandled reports whether the holder of a lease has handled a later event of the dead letter's stream. types are
+// those that the projection handles, none for all. Only the holder of the lease handles events and parks them, and the
+// fence checks at the commit that there is no other one. If an earlier commit of the holder got no answer,
+// lease.Checkpoint may be too low: then the replay itself is refused, and begins anew with the row.
 func laterHandled(v store.View, lease engine.Lease, l *letterAt, types []string) (later bool, err error) {
 	if len(types) == 0 {
 		types = nil
@@ -22,9 +22,9 @@ func laterHandled(v store.View, lease engine.Lease, l *letterAt, types []string)
 // refusedStreams is how many streams a command names of those whose replays it refused: see projection.Refused.
 const refusedStreams = 10
 
-// refuse leaves a dead letter parked, since its replay would be out of order, and counts it in the command's result. The automatic replayer
-// leaves it alone from now on. If its stream is parked, the command leaves the stream, as after a failed replay: the events after it would
-// be applied without it.
+// refuse leaves a dead letter parked, since its replay would be out of order, and counts it in the command's result.
+// The automatic replayer leaves it alone from now on. If its stream is parked, the command leaves the stream, as after
+// a failed replay: the events after it would be applied without it.
 func (c *command) refuse(tx store.Tx, l *letterAt) error {
 	tx.Must(projection.ErrLeaseLost, "refuse_replay", c.row, l.id, c.id)
 	tx.Exec("leave_refused", c.id, c.after)

@@ -11,10 +11,11 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. With stream, the later events of its
-// stream are parked, too.
+// Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. With stream, the
+// later events of its stream are parked, too.
 func (p Plane) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
-	return p.moveOver(ctx, lease, letter.Position, func(tx store.Tx) { ParkFailed(tx, lease.Row, letter, stream) }, "park")
+	return p.moveOver(ctx, lease, letter.Position, func(tx store.Tx) { ParkFailed(tx, lease.Row, letter, stream) },
+		"park")
 }
 
 // Skip counts a skipped event and advances the checkpoint to its position, in one fenced transaction.
@@ -26,7 +27,8 @@ func (p Plane) Skip(ctx context.Context, lease engine.Lease, position int64) err
 }
 
 // moveOver moves the checkpoint over an event that was not applied, in one transaction with record.
-func (p Plane) moveOver(ctx context.Context, lease engine.Lease, position int64, record func(tx store.Tx), doing string) error {
+func (p Plane) moveOver(ctx context.Context, lease engine.Lease, position int64, record func(tx store.Tx),
+	doing string) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		record(tx)
 		moved := fmt.Errorf("the checkpoint is not %d: %w", lease.Checkpoint, projection.ErrLeaseLost)
@@ -35,11 +37,12 @@ func (p Plane) moveOver(ctx context.Context, lease engine.Lease, position int64,
 	}, "%s position %d of %s", doing, position, lease.ID)
 }
 
-// Settle records what a batch does beside its events: it parks those that are blocked by an earlier event of their stream, and resolves
-// the dead letter that it replays. It is part of the batch's transaction.
+// Settle records what a batch does beside its events: it parks those that are blocked by an earlier event of their
+// stream, and resolves the dead letter that it replays. It is part of the batch's transaction.
 func Settle(tx store.Tx, lease engine.Lease, batch engine.Batch) {
 	if len(batch.BlockedByStream) > 0 {
-		park(tx, lease.Row, batch.BlockedByStream, projection.DeadLetter{BlockedByStream: true, Error: blockedError}, true)
+		park(tx, lease.Row, batch.BlockedByStream, projection.DeadLetter{BlockedByStream: true, Error: blockedError},
+			true)
 	}
 	if r := batch.Replay; r != nil {
 		Resolve(tx, lease.Row, r)
@@ -56,8 +59,9 @@ func ParkFailed(tx store.Tx, row int32, letter projection.DeadLetter, stream boo
 	tx.Exec("clear_failure", row)
 }
 
-// park parks events, and their streams if streams is true. letter has what their dead letters have in common. Events that are parked
-// are counted first: that locks the row of the projection, and later statements see what its other writers have committed.
+// park parks events, and their streams if streams is true. letter has what their dead letters have in common. Events
+// that are parked are counted first: that locks the row of the projection, and later statements see what its other
+// writers have committed.
 func park(tx store.Tx, row int32, events []event.Envelope, letter projection.DeadLetter, streams bool) {
 	n := len(events)
 	positions, names, versions, types := make([]int64, n), make([]string, n), make([]int64, n), make([]string, n)

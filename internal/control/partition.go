@@ -39,8 +39,10 @@ func lockPartitions(tx store.Tx, tenant string, names ...string) (all partitions
 	var from, to []int32
 	var upto []int64
 	var living, dead bool
-	columns := []any{&l.Row, &l.name, &l.From, &l.To, &from, &to, &upto, &l.Checkpoint, &l.epoch, &l.CrashCount, &l.Skipped, &l.Halted,
-		&l.Failing.Position, &l.Failing.Attempts, &l.Crashed.Position, &l.Crashed.Attempts, &living, &dead, &l.delivers, &l.heldBy}
+	columns := []any{&l.Row, &l.name, &l.From, &l.To, &from, &to, &upto, &l.Checkpoint, &l.epoch, &l.CrashCount,
+		&l.Skipped, &l.Halted,
+		&l.Failing.Position, &l.Failing.Attempts, &l.Crashed.Position, &l.Crashed.Attempts, &living, &dead, &l.delivers,
+		&l.heldBy}
 	err = tx.Each("lock_partitions", []any{tenant, names}, columns, func() error {
 		next := l
 		next.Passed = make([]partition.Passed, len(upto))
@@ -76,8 +78,9 @@ func (all partitions) rows() []int32 {
 	return rows
 }
 
-// stillPartitions locks the partitions of an operation's projections, and returns those of its own projection. It returns
-// engine.ErrNotStill unless the operation holds all of them and none has an owner. The locks keep them so until the commit.
+// stillPartitions locks the partitions of an operation's projections, and returns those of its own projection. It
+// returns engine.ErrNotStill unless the operation holds all of them and none has an owner. The locks keep them so until
+// the commit.
 func stillPartitions(tx store.Tx, o engine.Operation) (own partitions, err error) {
 	if err := Active(tx, o.ID.Tenant); err != nil {
 		return nil, err

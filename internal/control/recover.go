@@ -15,8 +15,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Restored returns the partitions of a tenant's projections, by name, and the tables in the tenant's schema that are not the store's.
-func (p Plane) Restored(ctx context.Context, tenant string) (found []engine.RestoredPartition, tables []string, err error) {
+// Restored returns the partitions of a tenant's projections, by name, and the tables in the tenant's schema that are
+// not the store's.
+func (p Plane) Restored(ctx context.Context, tenant string) (found []engine.RestoredPartition,
+	tables []string, err error) {
 	err = p.db.View(ctx, func(v store.View) (err error) {
 		found, err = restoredPartitions(v, tenant)
 		if err != nil {
@@ -47,10 +49,10 @@ func restoredPartitions(v store.View, tenant string) (found []engine.RestoredPar
 	return found, err
 }
 
-// Recover lets all projections of a restored tenant continue, each as its action says, in one transaction: while one of them has a
-// checkpoint above the last event, no event of the tenant is read. It returns what was done, by name. It returns projection.ErrRunning
-// if a projection runs, unless that continues and has handled no event above the end. Its locks are those of Reset, for all
-// projections of the tenant.
+// Recover lets all projections of a restored tenant continue, each as its action says, in one transaction: while one of
+// them has a checkpoint above the last event, no event of the tenant is read. It returns what was done, by name. It
+// returns projection.ErrRunning if a projection runs, unless that continues and has handled no event above the end. Its
+// locks are those of Reset, for all projections of the tenant.
 func (p Plane) Recover(ctx context.Context, r engine.Recover) (done []engine.Recovered, err error) {
 	err = p.change(ctx, r.Tenant, func(tx store.Tx) error {
 		if r.Incarnation != 0 {
@@ -91,7 +93,8 @@ func planRecovery(r engine.Recover, found []engine.RestoredPartition) (plan []en
 		case !named:
 			action.Kind = engine.RecoverContinue
 		case action.Kind == engine.RecoverReset && (action.Position < 0 || action.Position > r.End):
-			return nil, fmt.Errorf("%s: the position must be from 0 to the last restored event, %d: %d", excerpt.Quoted(f.Name), r.End, action.Position)
+			return nil, fmt.Errorf("%s: the position must be from 0 to the last restored event, %d: %d",
+				excerpt.Quoted(f.Name), r.End, action.Position)
 		}
 		plan = append(plan, engine.Recovered{Name: f.Name, Action: action})
 	}
@@ -102,7 +105,8 @@ func planRecovery(r engine.Recover, found []engine.RestoredPartition) (plan []en
 		return nil, fmt.Errorf("%w %s", projection.ErrUnknownProjection, excerpt.Quoted(name))
 	}
 	if len(unnamed) > 0 {
-		return nil, fmt.Errorf("these projections must continue, be reset or be rebuilt too: %s", strings.Join(unnamed, ", "))
+		return nil, fmt.Errorf("these projections must continue, be reset or be rebuilt too: %s",
+			strings.Join(unnamed, ", "))
 	}
 	return plan, nil
 }
@@ -157,15 +161,16 @@ func (r recovery) recover(d *engine.Recovered) error {
 	if d.Action.Kind != engine.RecoverRebuild {
 		return nil
 	}
-	o, err := engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{d.Name}, By: d.Action.By}.Encode(engine.RebuildOptions{Redeliver: r.Redeliver})
+	o, err := engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{d.Name},
+		By: d.Action.By}.Encode(engine.RebuildOptions{Redeliver: r.Redeliver})
 	if err == nil {
 		d.Operation, err = insertOperation(r.tx, o)
 	}
 	return err
 }
 
-// leaves reports whether the projection is left as it is: it runs, and continues. It returns projection.ErrRunning for any other projection
-// that runs.
+// leaves reports whether the projection is left as it is: it runs, and continues. It returns projection.ErrRunning for
+// any other projection that runs.
 func (r recovery) leaves(a engine.RecoverAction) (left bool, err error) {
 	running := func(l locked) bool { return !l.Halted && l.Owner == resplit.LivingOwner }
 	above := func(f engine.RestoredPartition) bool { return f.Highest > r.End }
@@ -181,8 +186,8 @@ func (r recovery) leaves(a engine.RecoverAction) (left bool, err error) {
 // notRebuilt is the reason of a projection whose rebuild after a restore was requested, and has not happened yet.
 const notRebuilt = "the tenant was restored, and the projection is not rebuilt yet: rebuild it"
 
-// lower lets the checkpoints be at most end, the position of the last restored event. The dead letters above it are deleted. A projection
-// that will be rebuilt stays stopped. It returns the new epoch.
+// lower lets the checkpoints be at most end, the position of the last restored event. The dead letters above it are
+// deleted. A projection that will be rebuilt stays stopped. It returns the new epoch.
 func (all partitions) lower(tx store.Tx, tenant string, end int64, kind engine.RecoverKind) (epoch int64) {
 	var stopped any
 	if kind == engine.RecoverRebuild {

@@ -12,9 +12,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Repartition replaces the partitions of a projection by n others in one transaction, and notifies the nodes. Each event is handled once,
-// by an old or a new partition. Previous owners cannot commit any more. If the projection has n partitions, Repartition changes nothing.
-// Its locks are those of Reset. In the end it ends the sessions in which batches of dead owners still run.
+// Repartition replaces the partitions of a projection by n others in one transaction, and notifies the nodes. Each
+// event is handled once, by an old or a new partition. Previous owners cannot commit any more. If the projection has n
+// partitions, Repartition changes nothing. Its locks are those of Reset. In the end it ends the sessions in which
+// batches of dead owners still run.
 func (p Plane) Repartition(ctx context.Context, id projection.ID, n int) error {
 	id = engine.FullID(id)
 	err := p.change(ctx, id.Tenant, func(tx store.Tx) error { return repartition(tx, id, n) })
@@ -44,7 +45,9 @@ func repartition(tx store.Tx, id projection.ID, n int) error {
 	if err := DiscardOf(tx, old.Rows()); err != nil {
 		return err
 	}
-	r := replacement{tx: tx, old: old.Rows(), rows: make([]int32, len(parts)), slots: make([]partition.Range, len(parts))}
+	r := replacement{
+		tx: tx, old: old.Rows(), rows: make([]int32, len(parts)), slots: make([]partition.Range, len(parts)),
+	}
 	r.insert(parts)
 	if err := r.moveAll(old.Owned(resplit.LivingOwner)); err != nil {
 		return err
@@ -85,7 +88,8 @@ func (r *replacement) insert(parts []resplit.New) {
 	r.tx.Exec("release_partition_numbers", r.old)
 	for i, p := range parts {
 		r.slots[i] = p.Range
-		from, to, upto := make([]int32, 0, len(p.Passed)), make([]int32, 0, len(p.Passed)), make([]int64, 0, len(p.Passed))
+		from, to, upto := make([]int32, 0, len(p.Passed)), make([]int32, 0, len(p.Passed)),
+			make([]int64, 0, len(p.Passed))
 		for _, passed := range p.Passed {
 			from, to, upto = append(from, passed.From), append(to, passed.To), append(upto, passed.Position)
 		}
@@ -136,10 +140,11 @@ func (r *replacement) moveAll(living []int32) error {
 // openReplays returns the open replays of the old partitions.
 func (r *replacement) openReplays() (open []resplit.Replay, err error) {
 	var o resplit.Replay
-	err = r.tx.Each("open_replays", []any{r.old}, []any{&o.ID, &o.Root, &o.From, &o.To, &o.Stream, &o.StreamOnly}, func() error {
-		open = append(open, o)
-		return nil
-	})
+	err = r.tx.Each("open_replays", []any{r.old}, []any{&o.ID, &o.Root, &o.From, &o.To, &o.Stream, &o.StreamOnly},
+		func() error {
+			open = append(open, o)
+			return nil
+		})
 	return open, err
 }
 

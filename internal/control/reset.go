@@ -10,11 +10,12 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Reset sets the checkpoints of all partitions of a projection in one transaction, and notifies the nodes. Previous owners cannot commit
-// any more. It forgets what the projection knows about events, and resolves the dead letters above the position. It returns
-// projection.ErrOperationOpen if the projection has an open operation, and projection.ErrDelivers. Its locks are the structural lock of the
-// tenant, under which partitions and operations change, and those of all rows of the projection and their leases. So it waits for commits
-// of batches in progress, and what it reads then stays until its own commit. The new epoch ends the batches that run.
+// Reset sets the checkpoints of all partitions of a projection in one transaction, and notifies the nodes. Previous
+// owners cannot commit any more. It forgets what the projection knows about events, and resolves the dead letters above
+// the position. It returns projection.ErrOperationOpen if the projection has an open operation, and
+// projection.ErrDelivers. Its locks are the structural lock of the tenant, under which partitions and operations
+// change, and those of all rows of the projection and their leases. So it waits for commits of batches in progress, and
+// what it reads then stays until its own commit. The new epoch ends the batches that run.
 func (p Plane) Reset(ctx context.Context, r engine.Reset) (result engine.ResetResult, err error) {
 	r.ID = engine.FullID(r.ID)
 	err = p.change(ctx, r.ID.Tenant, func(tx store.Tx) error {
@@ -69,8 +70,8 @@ func (all partitions) noOperation(v store.View, id projection.ID) error {
 	return AlreadyOpen(v, id)
 }
 
-// reset sets the checkpoints to a position. What the partitions know about events above it is forgotten, and their dead letters
-// are resolved.
+// reset sets the checkpoints to a position. What the partitions know about events above it is forgotten, and their dead
+// letters are resolved.
 func (all partitions) reset(tx store.Tx, tenant string, position int64, result *engine.ResetResult) error {
 	*result = engine.ResetResult{Lowest: all.lowest(), Position: position}
 	for _, l := range all {
@@ -91,8 +92,9 @@ func (all partitions) reset(tx store.Tx, tenant string, position int64, result *
 	return nil
 }
 
-// taken takes the partitions away from their owners, after dead letters of them have ended: change sets their checkpoints and their new
-// epoch, which taken returns. In the end it ends the sessions in which batches of dead owners still run.
+// taken takes the partitions away from their owners, after dead letters of them have ended: change sets their
+// checkpoints and their new epoch, which taken returns. In the end it ends the sessions in which batches of dead owners
+// still run.
 func (all partitions) taken(tx store.Tx, tenant string, change func(epoch int64)) (epoch int64) {
 	var living, dead []int32
 	for _, l := range all {

@@ -30,9 +30,11 @@ func (p Plane) MakeSnapshots(ctx context.Context) error { return p.makeTable(ctx
 // HasSnapshots reports whether the table of snapshots exists.
 func HasSnapshots(v store.View) (bool, error) { return snapshotsTable.wasMade(v) }
 
-// SaveSnapshot replaces the snapshot of a stream, unless an erasure has ended its generation, or another release has just saved one.
+// SaveSnapshot replaces the snapshot of a stream, unless an erasure has ended its generation, or another release has
+// just saved one.
 func SaveSnapshot(tx store.Tx, tenant string, s Snapshot) {
-	tx.Exec("save_snapshot", tenant, s.Stream, s.Version, s.Position, s.Time, s.Fingerprint, string(s.State), s.Generation, s.Every)
+	tx.Exec("save_snapshot", tenant, s.Stream, s.Version, s.Position, s.Time, s.Fingerprint, string(s.State),
+		s.Generation, s.Every)
 }
 
 // LockStreams locks streams of a tenant, in this order. Those without events have no lock.

@@ -13,14 +13,18 @@ import (
 )
 
 // Projections lists the rows that a filter selects, sorted. It reads no tenant's tables.
-func (p Plane) Projections(ctx context.Context, filter engine.ProjectionFilter) (found []engine.ProjectionRow, err error) {
+func (p Plane) Projections(ctx context.Context, filter engine.ProjectionFilter) (found []engine.ProjectionRow,
+	err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		found = nil
 		var r engine.ProjectionRow
 		o := &r.Operation
-		row := []any{&r.ID.Tenant, &r.ID.Name, &r.ID.Partition, &r.Partitions, &r.State, &r.Desired, &r.Tenant, &r.Failed, &r.Halted, &r.Skipped,
-			&r.FailingPosition, &r.Attempts, &r.LastError, &r.LastErrorAt, &r.NextAttempt, &r.Owner, &r.OwnerName, &r.Epoch, &r.Checkpoint,
-			&r.Parked, &r.OldestParked, &r.OwnerAlive, &r.NotOwned, &r.RebuildSince, &r.RebuildFor, &r.RebuildFrom, &r.RebuildTo,
+		row := []any{&r.ID.Tenant, &r.ID.Name, &r.ID.Partition, &r.Partitions, &r.State, &r.Desired, &r.Tenant,
+			&r.Failed, &r.Halted, &r.Skipped,
+			&r.FailingPosition, &r.Attempts, &r.LastError, &r.LastErrorAt, &r.NextAttempt, &r.Owner, &r.OwnerName,
+			&r.Epoch, &r.Checkpoint,
+			&r.Parked, &r.OldestParked, &r.OwnerAlive, &r.NotOwned, &r.RebuildSince, &r.RebuildFor, &r.RebuildFrom,
+			&r.RebuildTo,
 			&o.Number, &o.Kind, &o.Node, &o.RequestedAt, &o.StartedAt, &o.Error, &r.Held}
 		return v.Each("projections", ProjectionArgs(filter), row, func() error {
 			r.NotOwned = max(0, r.NotOwned)
@@ -35,8 +39,8 @@ func (p Plane) Projections(ctx context.Context, filter engine.ProjectionFilter) 
 	return found, p.failed(err, "list projections")
 }
 
-// ProjectionArgs returns the arguments of the statement projections, in which null means any. The first page begins after a name
-// that sorts before all others.
+// ProjectionArgs returns the arguments of the statement projections, in which null means any. The first page begins
+// after a name that sorts before all others.
 func ProjectionArgs(f engine.ProjectionFilter) []any {
 	tenants := f.Tenants
 	var ids []string
@@ -50,7 +54,8 @@ func ProjectionArgs(f engine.ProjectionFilter) []any {
 	if f.After != (projection.ID{}) {
 		after = f.After
 	}
-	return []any{orAny(tenants), orAny(f.Names), ids, orAny(f.States), store.OrNull(f.Owner), store.OrNull(f.NotOwner), f.Parked,
+	return []any{orAny(tenants), orAny(f.Names), ids, orAny(f.States), store.OrNull(f.Owner), store.OrNull(f.NotOwner),
+		f.Parked,
 		after.Tenant, after.Name, after.Partition, store.OrNull(f.Limit)}
 }
 
@@ -83,7 +88,8 @@ func LagArgs(f engine.LagFilter) []any {
 	if f.After != nil {
 		behind, after = f.After.Behind, f.After.ID
 	}
-	return []any{jsonArray(heads), orAny(f.Names), orAny(f.States), store.OrNull(f.Owner), store.OrNull(f.Owned), jsonArray(append([]projection.ID{}, f.Reported...)), f.Parked,
+	return []any{jsonArray(heads), orAny(f.Names), orAny(f.States), store.OrNull(f.Owner), store.OrNull(f.Owned),
+		jsonArray(append([]projection.ID{}, f.Reported...)), f.Parked,
 		behind, after.Tenant, after.Name, after.Partition, f.Limit, f.Least}
 }
 
@@ -102,7 +108,8 @@ func (p Plane) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
 		var n engine.NodeRow
 		var filtered, filters []string
 		var summary []byte
-		row := []any{&n.ID, &n.Name, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters, &n.StartedAt, &n.HeartbeatAt,
+		row := []any{&n.ID, &n.Name, &n.Alive, &n.Draining, &n.Projections, &n.Tenants, &filtered, &filters,
+			&n.StartedAt, &n.HeartbeatAt,
 			&n.Silent, &n.Leases, &summary}
 		return v.Each("nodes", nil, row, func() error {
 			n.Filters, n.Summary = engine.FiltersOf(filtered, filters), engine.DecodeSummary(summary)
@@ -113,21 +120,23 @@ func (p Plane) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
 	return nodes, p.failed(err, "list nodes")
 }
 
-// Overview returns the figures that no node counts. patience is how long a projection may have no living owner. Those of the names in
-// byTenant are counted for each tenant. It reads no tenant's tables.
+// Overview returns the figures that no node counts. patience is how long a projection may have no living owner. Those
+// of the names in byTenant are counted for each tenant. It reads no tenant's tables.
 func (p Plane) Overview(ctx context.Context, patience time.Duration, byTenant []string) (o engine.Overview, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		o = engine.Overview{Tenants: make(map[tenancy.State]int)}
 		in := &o.OldestParkedIn
 		var states, names, tenants []string
 		var ofStates, notOwned, overdue []int64
-		_, err := v.One("overview", []any{patience, byTenant}, &states, &ofStates, &o.Paused, &o.Halted, &names, &tenants, &notOwned, &overdue,
+		_, err := v.One("overview", []any{patience, byTenant}, &states, &ofStates, &o.Paused, &o.Halted, &names,
+			&tenants, &notOwned, &overdue,
 			&o.Parked, &o.OldestParked, &in.Tenant, &in.Name, &in.Partition)
 		for i, state := range states {
 			o.Tenants[tenancy.State(state)] = int(ofStates[i])
 		}
 		for i, name := range names {
-			o.NotOwned = append(o.NotOwned, engine.NotOwned{Name: name, Tenant: tenants[i], Count: int(notOwned[i]), Overdue: int(overdue[i])})
+			o.NotOwned = append(o.NotOwned, engine.NotOwned{Name: name,
+				Tenant: tenants[i], Count: int(notOwned[i]), Overdue: int(overdue[i])})
 		}
 		return err
 	})

@@ -11,9 +11,9 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not change. It returns
-// tenancy.ErrDropping or tenancy.ErrCopying while the tenant is being dropped or copied. The structural lock orders it
-// with other changes of the tenant's state.
+// SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not
+// change. It returns tenancy.ErrDropping or tenancy.ErrCopying while the tenant is being dropped or copied. The
+// structural lock orders it with other changes of the tenant's state.
 func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
 	err := p.db.Tx(ctx, func(tx store.Tx) error {
 		_, state, err := LockTenant(tx, tenant)
@@ -60,11 +60,12 @@ func LockTenant(tx store.Tx, tenant string) (row int32, state tenancy.State, err
 	return row, state, err
 }
 
-// NotOfTenant returns an error if ctx is that of a function of one of the tenant's projections: it would wait for its own end. do is what
-// the caller does.
+// NotOfTenant returns an error if ctx is that of a function of one of the tenant's projections: it would wait for its
+// own end. do is what the caller does.
 func NotOfTenant(ctx context.Context, tenant, do string) error {
 	if caller, within := engine.ProjectionFrom(ctx); within && caller.Tenant == tenant {
-		return fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: %s elsewhere", caller, do)
+		return fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: %s elsewhere",
+			caller, do)
 	}
 	return nil
 }
@@ -128,16 +129,18 @@ func Restore(tx store.Tx, tenant string, state tenancy.State, paused bool) {
 	SetState(tx, tenant, state)
 }
 
-// suspend suspends the projections of a tenant or ends their suspension, after its state has changed, and notifies the nodes.
+// suspend suspends the projections of a tenant or ends their suspension, after its state has changed, and notifies the
+// nodes.
 func suspend(tx store.Tx, tenant string) {
 	tx.Exec("suspend_projections", tenant)
 	tx.Notify(engine.Notice{Control: true, Tenant: tenant})
 }
 
-// SuspensionEnded reports whether all leases of a tenant that is paused, archived or being dropped are free. It frees the leases of dead
-// owners. It returns projection.ErrResumed if the tenant's projections may run again. As in PauseEnded, an expired heartbeat alone takes a
-// lease away. While only living nodes have leases, it writes nothing. Before it reports that all leases are free, it locks them and so
-// waits for claims in progress: later ones see that the projections are suspended, which the structural lock keeps so until the commit.
+// SuspensionEnded reports whether all leases of a tenant that is paused, archived or being dropped are free. It frees
+// the leases of dead owners. It returns projection.ErrResumed if the tenant's projections may run again. As in
+// PauseEnded, an expired heartbeat alone takes a lease away. While only living nodes have leases, it writes nothing.
+// Before it reports that all leases are free, it locks them and so waits for claims in progress: later ones see that
+// the projections are suspended, which the structural lock keeps so until the commit.
 func (p Plane) SuspensionEnded(ctx context.Context, tenant string) (free bool, err error) {
 	var living, dead bool
 	err = p.db.View(ctx, func(v store.View) error {
@@ -174,8 +177,8 @@ func (p Plane) freeSuspended(ctx context.Context, tenant string) (free bool, err
 	return free && err == nil, err
 }
 
-// suspension reports whether living and dead nodes have leases of a tenant. It returns projection.ErrResumed unless the tenant is
-// suspended.
+// suspension reports whether living and dead nodes have leases of a tenant. It returns projection.ErrResumed unless the
+// tenant is suspended.
 func suspension(v store.View, tenant string) (living, dead bool, err error) {
 	var suspended bool
 	found, err := v.One("suspension", []any{tenant}, &suspended, &living, &dead)

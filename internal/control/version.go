@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Versions returns how far a version of a projection is behind the earlier one. types are the event types that the version selects. It
-// returns projection.ErrUnknownProjection, projection.ErrRetired or tenancy.ErrUnknown if the version has no rows, and
-// projection.ErrSeveralVersions.
+// Versions returns how far a version of a projection is behind the earlier one. types are the event types that the
+// version selects. It returns projection.ErrUnknownProjection, projection.ErrRetired or tenancy.ErrUnknown if the
+// version has no rows, and projection.ErrSeveralVersions.
 func (p Plane) Versions(ctx context.Context, id projection.ID, types []string) (state versions.State, err error) {
 	id = engine.FullID(id)
 	err = p.db.View(ctx, func(v store.View) error {
@@ -28,7 +28,9 @@ func (p Plane) Versions(ctx context.Context, id projection.ID, types []string) (
 func readVersions(v store.View, id projection.ID, types []string) (state versions.State, err error) {
 	var partitions []versions.Partition
 	var p versions.Partition
-	columns := []any{&p.Row, &p.Name, &p.Slots.From, &p.Slots.To, &p.Checkpoint, &p.Reached, &p.Paused, &p.Failed, &p.Parked}
+	columns := []any{
+		&p.Row, &p.Name, &p.Slots.From, &p.Slots.To, &p.Checkpoint, &p.Reached, &p.Paused, &p.Failed, &p.Parked,
+	}
 	err = v.Each("versions", []any{id.Tenant, versions.Names(id)}, columns, func() error {
 		partitions = append(partitions, p)
 		return nil
@@ -59,7 +61,8 @@ func misses(v store.View, state versions.State, types []string) (found bool, err
 		types = nil
 	}
 	for _, p := range state.Lagging() {
-		_, err := v.One("has_events", []any{state.ID.Tenant, p.Checkpoint, state.Target(), p.Slots.From, p.Slots.To, types}, &found)
+		_, err := v.One("has_events", []any{state.ID.Tenant,
+			p.Checkpoint, state.Target(), p.Slots.From, p.Slots.To, types}, &found)
 		if err != nil || found {
 			return found, err
 		}
@@ -67,8 +70,8 @@ func misses(v store.View, state versions.State, types []string) (found bool, err
 	return false, nil
 }
 
-// swap makes a version take the place of the earlier one, after the hook. The partitions of both are locked, so that what it reads
-// stays until the commit.
+// swap makes a version take the place of the earlier one, after the hook. The partitions of both are locked, so that
+// what it reads stays until the commit.
 func swap(tx store.Tx, o engine.Operation, types []string) error {
 	state, err := readVersions(tx, o.ID, types)
 	if err != nil || state.InUse() {
@@ -122,8 +125,8 @@ func dropVersion(tx store.Tx, id projection.ID, rows []int32) error {
 	return nil
 }
 
-// DeleteProjections deletes rows of projections, their leases, and all that belongs to them. Their owners cannot commit any more. The
-// caller has locked the rows, so that nothing is inserted for them meanwhile.
+// DeleteProjections deletes rows of projections, their leases, and all that belongs to them. Their owners cannot commit
+// any more. The caller has locked the rows, so that nothing is inserted for them meanwhile.
 func DeleteProjections(tx store.Tx, rows []int32) {
 	tx.Exec("delete_commands_of", rows)
 	tx.Exec("delete_dead_letters_of", rows)

@@ -20,16 +20,19 @@ const (
 	lastPoll  = 200 * time.Millisecond
 )
 
-func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
+func (d *DeadLetters) Replay(ctx context.Context, filter projection.DeadLetterFilter,
+	limit int) (projection.CommandResult, error) {
 	return d.command(ctx, engine.ReplayCommand, filter, limit)
 }
 
-func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter, limit int) (projection.CommandResult, error) {
+func (d *DeadLetters) Discard(ctx context.Context, filter projection.DeadLetterFilter,
+	limit int) (projection.CommandResult, error) {
 	return d.command(ctx, engine.DiscardCommand, filter, limit)
 }
 
 // command starts a command and waits for its result.
-func (d *DeadLetters) command(ctx context.Context, kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) (_ projection.CommandResult, err error) {
+func (d *DeadLetters) command(ctx context.Context, kind engine.CommandKind, filter projection.DeadLetterFilter,
+	limit int) (_ projection.CommandResult, err error) {
 	defer d.explain(&err, string(kind))
 	command, err := d.Start(ctx, kind, filter, limit)
 	if err != nil {
@@ -39,7 +42,8 @@ func (d *DeadLetters) command(ctx context.Context, kind engine.CommandKind, filt
 }
 
 // Start starts a command and returns its number. The owners of the leases run it.
-func (d *DeadLetters) Start(ctx context.Context, kind engine.CommandKind, filter projection.DeadLetterFilter, limit int) (command int64, err error) {
+func (d *DeadLetters) Start(ctx context.Context, kind engine.CommandKind, filter projection.DeadLetterFilter,
+	limit int) (command int64, err error) {
 	replays := filter
 	if kind == engine.ReplayCommand {
 		replays.OutOfOrder = false
@@ -92,7 +96,8 @@ func Result(command int64, parts []engine.CommandPart) (result projection.Comman
 	return result, ended
 }
 
-// refused returns projection.ErrOutOfOrder if a command did nothing but refuse replays. The text names the streams and what to do.
+// refused returns projection.ErrOutOfOrder if a command did nothing but refuse replays. The text names the streams and
+// what to do.
 func refused(r projection.CommandResult) error {
 	if r.Refused == nil || r.Done+r.Failed > 0 {
 		return nil
@@ -119,7 +124,8 @@ func (d *DeadLetters) runUnowned(ctx context.Context, parts []engine.CommandPart
 }
 
 // wait polls for the result of a command, also during an outage of the database. It runs a command that calls no
-// handler itself if no node owns the lease. Within a transaction it does not wait: the command may need what the transaction holds.
+// handler itself if no node owns the lease. Within a transaction it does not wait: the command may need what the
+// transaction holds.
 func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	result := projection.CommandResult{Command: command}
 	var unowned error
@@ -155,8 +161,8 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 	return result, nil
 }
 
-// renamed returns the dead letters of a projection that was renamed, and otherwise an error: it has no such command. During an
-// outage it returns d.
+// renamed returns the dead letters of a projection that was renamed, and otherwise an error: it has no such command.
+// During an outage it returns d.
 func (d *DeadLetters) renamed(ctx context.Context) (*DeadLetters, error) {
 	err := d.plane.Known(ctx, d.id)
 	var retired *engine.Retired

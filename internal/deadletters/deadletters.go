@@ -1,5 +1,5 @@
-// Package deadletters implements projection.DeadLetters over a store: it checks filters and limits, waits for commands, and
-// explains errors.
+// Package deadletters implements projection.DeadLetters over a store: it checks filters and limits, waits for commands,
+// and explains errors.
 package deadletters
 
 import (
@@ -27,7 +27,8 @@ func Of(driver store.Driver, id projection.ID) *DeadLetters {
 	return &DeadLetters{plane: control.On(driver), store: driver, id: engine.FullID(id)}
 }
 
-func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) (letters []projection.DeadLetter, err error) {
+func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) (letters []projection.DeadLetter,
+	err error) {
 	defer d.explain(&err, "list")
 	page.States, err = selected(page.DeadLetterFilter, page.States)
 	switch {
@@ -72,20 +73,26 @@ func (d *DeadLetters) checked(ctx context.Context, err error, found int64) error
 }
 
 func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter, event.Envelope, error) {
-	letters, err := d.List(ctx, projection.DeadLetterPage{DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: AllStates, Limit: 1})
+	letters, err := d.List(ctx,
+		projection.DeadLetterPage{
+			DeadLetterFilter: projection.DeadLetterFilter{IDs: []int64{id}}, States: AllStates, Limit: 1,
+		})
 	switch {
 	case err != nil:
 		return projection.DeadLetter{}, event.Envelope{}, err
 	case len(letters) == 0:
-		return projection.DeadLetter{}, event.Envelope{}, fmt.Errorf("dead letter %d of %s: %w", id, d.id, projection.ErrDeadLetterNotFound)
+		return projection.DeadLetter{}, event.Envelope{},
+			fmt.Errorf("dead letter %d of %s: %w", id, d.id, projection.ErrDeadLetterNotFound)
 	}
 	letter := letters[0]
-	page, err := d.store.Read(ctx, d.id.Tenant, engine.ReadRange{After: letter.Position - 1, UpTo: letter.Position, Limit: 1})
+	page, err := d.store.Read(ctx, d.id.Tenant, engine.ReadRange{After: letter.Position - 1,
+		UpTo: letter.Position, Limit: 1})
 	switch {
 	case err != nil:
 		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, err)
 	case len(page.Events) == 0:
-		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w", id, d.id, projection.ErrEventGone)
+		return letter, event.Envelope{}, fmt.Errorf("event of dead letter %d of %s: %w",
+			id, d.id, projection.ErrEventGone)
 	}
 	e := page.Events[0]
 	if e.Unreadable != nil {
@@ -94,7 +101,8 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 	return letter, e, nil
 }
 
-func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter, states ...projection.DeadLetterState) (n int64, err error) {
+func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter,
+	states ...projection.DeadLetterState) (n int64, err error) {
 	defer d.explain(&err, "count")
 	if states, err = selected(filter, states); err != nil {
 		return 0, err
@@ -107,7 +115,8 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 	return n, d.checked(ctx, err, n)
 }
 
-func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration, limit int) (deleted int64, err error) {
+func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFilter, endedFor time.Duration,
+	limit int) (deleted int64, err error) {
 	defer d.explain(&err, "purge")
 	err = bounded(filter, limit)
 	if err == nil && endedFor < 0 {

@@ -12,14 +12,19 @@ import (
 )
 
 // AllStates are the states of dead letters.
-var AllStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved, projection.DeadLetterDiscarded}
+var AllStates = []projection.DeadLetterState{
+	projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved,
+	projection.DeadLetterDiscarded,
+}
 
 // openStates are those of dead letters that commands work on.
 var openStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying}
 
 // selected checks a filter and states. It returns the states, or the default without any.
-func selected(filter projection.DeadLetterFilter, states []projection.DeadLetterState) ([]projection.DeadLetterState, error) {
-	if err := errors.Join(valid.Text("Stream", filter.Stream), valid.Text("Type", filter.Type), valid.Text("Error", filter.Error)); err != nil {
+func selected(filter projection.DeadLetterFilter, states []projection.DeadLetterState) ([]projection.DeadLetterState,
+	error) {
+	if err := errors.Join(valid.Text("Stream", filter.Stream), valid.Text("Type", filter.Type),
+		valid.Text("Error", filter.Error)); err != nil {
 		return nil, err
 	}
 	if filter.OutOfOrder {
@@ -56,9 +61,10 @@ func bounded(filter projection.DeadLetterFilter, limit int) error {
 // pageOfIDs is how many dead letters byStored lists at once.
 const pageOfIDs = 100
 
-// byStored returns a filter in terms of stored types. Dead letters have stored types, and the filter of a user names a current type. If
-// older types become that one, the filter selects the dead letters of all these types by their ids.
-func (d *DeadLetters) byStored(ctx context.Context, filter projection.DeadLetterFilter, states []projection.DeadLetterState,
+// byStored returns a filter in terms of stored types. Dead letters have stored types, and the filter of a user names a
+// current type. If older types become that one, the filter selects the dead letters of all these types by their ids.
+func (d *DeadLetters) byStored(ctx context.Context, filter projection.DeadLetterFilter,
+	states []projection.DeadLetterState,
 ) (projection.DeadLetterFilter, error) {
 	if filter.Type == "" {
 		return filter, nil

@@ -109,7 +109,8 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 		return fmt.Errorf("the next event is at position %d", d.batch.Events[d.next].Position)
 	}
 	e := d.batch.Events[at]
-	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause), usercode.StackOf(cause))
+	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause),
+		usercode.StackOf(cause))
 	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.ParkedFailures()}
 	action := about.Decide(failure).Action
 	if !d.parks(action, at) || d.batch.Replay != nil {
@@ -132,8 +133,8 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	return nil
 }
 
-// parks reports whether the delivery itself carries out the action for the event at an index. A stream is parked here only if no
-// later event of the delivery is of that stream: the handler has it already.
+// parks reports whether the delivery itself carries out the action for the event at an index. A stream is parked here
+// only if no later event of the delivery is of that stream: the handler has it already.
 func (d *delivery) parks(action projection.Action, at int) bool {
 	stream := d.batch.Events[at].Stream
 	return action == projection.ActionPark || action == projection.ActionParkStream &&
@@ -142,7 +143,8 @@ func (d *delivery) parks(action projection.Action, at int) bool {
 
 // at returns the index of an event that is not done yet.
 func (d *delivery) at(position int64) (int, error) {
-	at, found := slices.BinarySearchFunc(d.batch.Events, position, func(e event.Envelope, p int64) int { return cmp.Compare(e.Position, p) })
+	at, found := slices.BinarySearchFunc(d.batch.Events, position,
+		func(e event.Envelope, p int64) int { return cmp.Compare(e.Position, p) })
 	switch {
 	case d.over != nil:
 		return 0, d.over

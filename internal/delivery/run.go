@@ -47,7 +47,9 @@ func (p Port) Run(h engine.Handler, o engine.DeliverOptions) engine.Run {
 		ctx = engine.WithProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		defer giveUp()
-		d := &delivery{store: p, batch: batch, opts: o, lease: lease, recent: batch.FailureWindow, acks: acks, end: func(error) {}}
+		d := &delivery{
+			store: p, batch: batch, opts: o, lease: lease, recent: batch.FailureWindow, acks: acks, end: func(error) {},
+		}
 		if len(batch.Events) == 0 {
 			return d.move(ctx, batch.To, nil)
 		}
@@ -84,7 +86,8 @@ func (d *delivery) begin(ctx context.Context) error {
 		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	if !held {
-		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint, projection.ErrLeaseLost)
+		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint,
+			projection.ErrLeaseLost)
 	}
 	d.token = token
 	return nil
@@ -119,12 +122,14 @@ func (d *delivery) untilEnd(returned <-chan struct{}) {
 		}
 		lapse.Stop()
 		if !time.Now().Before(until) {
-			d.end(projection.ErrLeaseUnconfirmed) // also after a late heartbeat: another node may have claimed the lease meanwhile
+			// also after a late heartbeat: another node may have claimed the lease meanwhile
+			d.end(projection.ErrLeaseUnconfirmed)
 		}
 	}
 }
 
-// ended returns the result of a delivery whose handler returned err. cause is why its context ended before that, or nil.
+// ended returns the result of a delivery whose handler returned err. cause is why its context ended before that, or
+// nil.
 func (d *delivery) ended(err, cause error) error {
 	d.mu.Lock() // an acknowledgement in progress ends first
 	defer d.mu.Unlock()

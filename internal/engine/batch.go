@@ -9,10 +9,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Run runs one batch of a projection. It calls the handler, parks the events whose streams are parked, resolves the dead letter
-// of a replay, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and commits all or nothing.
-// A delivery works in steps, each of them fenced. Run returns a *PartialResult if it did not reach the end of the batch, or if
-// it rejected events.
+// Run runs one batch of a projection. It calls the handler, parks the events whose streams are parked, resolves the
+// dead letter of a replay, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
+// commits all or nothing. A delivery works in steps, each of them fenced. Run returns a *PartialResult if it did not
+// reach the end of the batch, or if it rejected events.
 type Run func(ctx context.Context, lease Lease, batch Batch) error
 
 // ApplyOptions are settings of millrace.Projection for its batches. Their defaults are set.
@@ -21,8 +21,8 @@ type ApplyOptions struct {
 	AsyncCommit bool
 }
 
-// DeliverOptions are settings of millrace.Projection for its deliveries, with their defaults, and what a delivery needs of its
-// runtime.
+// DeliverOptions are settings of millrace.Projection for its deliveries, with their defaults, and what a delivery needs
+// of its runtime.
 type DeliverOptions struct {
 	Timeout time.Duration
 	Policy  Policy
@@ -41,29 +41,33 @@ type Batch struct {
 	BlockedByStream []event.Envelope
 	// To is the checkpoint after the batch; it may lie beyond the last of Events.
 	To int64
-	// Replay is the dead letter that the batch resolves. Events has its one event then, and To is the present checkpoint.
+	// Replay is the dead letter that the batch resolves. Events has its one event then, and To is the present
+	// checkpoint.
 	Replay *Replay
 	// FailureWindow has the outcomes of the events before, for a delivery, which parks events itself.
 	FailureWindow FailureWindow
-	// Yield is closed when the projection should come to rest soon: a delivery stops after the event under way. It may be nil.
+	// Yield is closed when the projection should come to rest soon: a delivery stops after the event under way. It may
+	// be nil.
 	Yield <-chan struct{}
 	// Fresh asks for a connection that no batch has used before.
 	Fresh bool
-	// Apart are the rows of the leases of other projections, in ascending order. No batch of theirs may run at the same time.
+	// Apart are the rows of the leases of other projections, in ascending order. No batch of theirs may run at the same
+	// time.
 	Apart []int32
 	// Opening is the begin of the batch, if it was made in advance. It may have been sent.
 	Opening Opening
 	// Slot is the slot that the batch runs in. It is nil if the slot cannot be promised to another batch.
 	Slot Slot
-	// Connect waits for the slot of a connection, and returns a function that releases the slot. It is nil if there are no such slots. The
-	// slot is for the batch alone, or, if tenants are named, for a message with batches of these.
+	// Connect waits for the slot of a connection, and returns a function that releases the slot. It is nil if there are
+	// no such slots. The slot is for the batch alone, or, if tenants are named, for a message with batches of these.
 	Connect func(ctx context.Context, tenants []string) (release func(), err error)
-	// Connected reports that the batch has such a slot. Then it does not wait until another one has sent it: that may wait for this slot.
+	// Connected reports that the batch has such a slot. Then it does not wait until another one has sent it: that may
+	// wait for this slot.
 	Connected bool
 }
 
-// Opening is the begin of the transaction of a batch that waits for its slot. The batch before it in that slot may send it along
-// with its end.
+// Opening is the begin of the transaction of a batch that waits for its slot. The batch before it in that slot may send
+// it along with its end.
 type Opening interface {
 	// Drop rolls the transaction back. It does nothing if the transaction was not begun or was used.
 	Drop()
@@ -71,22 +75,24 @@ type Opening interface {
 
 // Slot is a slot whose batch is about to end.
 type Slot interface {
-	// Promise promises the slot to the batch that gets it next. It returns the Opening of that batch, nil if it has none. It is
-	// called once at most.
+	// Promise promises the slot to the batch that gets it next. It returns the Opening of that batch, nil if it has
+	// none. It is called once at most.
 	Promise() Opening
-	// Pass passes the slot on to that batch, whose Opening is begun. It returns false if that batch no longer waits for this slot.
+	// Pass passes the slot on to that batch, whose Opening is begun. It returns false if that batch no longer waits for
+	// this slot.
 	Pass() bool
 }
 
-// Alone reports whether the batch is one event, without parked events before it. Then a failure is that event's, and the
-// checkpoint may move over it.
+// Alone reports whether the batch is one event, without parked events before it. Then a failure is that event's, and
+// the checkpoint may move over it.
 func (b Batch) Alone() bool {
 	return len(b.Events) == 1 && (len(b.BlockedByStream) == 0 || b.BlockedByStream[0].Position > b.Events[0].Position)
 }
 
 // PartialResult is returned by a Run that moved the checkpoint in steps. What is done up to To stays done.
 type PartialResult struct {
-	// To is the present checkpoint. All events up to it were handled, rejected, or parked after others of their streams.
+	// To is the present checkpoint. All events up to it were handled, rejected, or parked after others of their
+	// streams.
 	To int64
 	// Rejected are the dead letters among them that the handler parked.
 	Rejected []Rejected
@@ -96,7 +102,8 @@ type PartialResult struct {
 	Err error
 }
 
-// Rejected is the dead letter of an event that the handler of a delivery rejected. With ParkStream, its stream is parked with it.
+// Rejected is the dead letter of an event that the handler of a delivery rejected. With ParkStream, its stream is
+// parked with it.
 type Rejected struct {
 	projection.DeadLetter
 	ParkStream bool
@@ -112,8 +119,8 @@ func (p *PartialResult) Error() string {
 // Unwrap returns the error of the first event after To.
 func (p *PartialResult) Unwrap() error { return p.Err }
 
-// Split returns the part of a batch that is done, without its rejected events, and the first event after it, which Err is
-// about. Either may have no events.
+// Split returns the part of a batch that is done, without its rejected events, and the first event after it, which Err
+// is about. Either may have no events.
 func (p *PartialResult) Split(b Batch) (done, left Batch) {
 	done, left = Batch{To: p.To}, Batch{To: p.To}
 	rejected := make(map[int64]bool, len(p.Rejected))

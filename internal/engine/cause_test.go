@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// BenchmarkEach has what a batch of 500 events costs a handler of single events that does nothing, and a Route to such handlers whose types
-// alternate. Each call has a context with its cause.
+// BenchmarkEach has what a batch of 500 events costs a handler of single events that does nothing, and a Route to such
+// handlers whose types alternate. Each call has a context with its cause.
 func BenchmarkEach(b *testing.B) {
 	one := HandleType(func(context.Context, *log, event.Of[opened]) error { return nil })
 	for name, h := range map[string]Handler{

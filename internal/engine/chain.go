@@ -16,7 +16,8 @@ type Call func(ctx context.Context, events []event.Envelope) error
 // Chain is the middleware of a projection. It is nil if there is none, and then costs nothing.
 type Chain Call
 
-// NewChain returns the Chain of n middlewares, the first outermost. around makes the call of one of them around the next call.
+// NewChain returns the Chain of n middlewares, the first outermost. around makes the call of one of them around the
+// next call.
 func NewChain(n int, around func(i int, next Call) Call) (Chain, error) {
 	if n == 0 {
 		return nil, nil
@@ -58,8 +59,8 @@ func (c Chain) call(ctx context.Context, events []event.Envelope, fn Call) error
 
 type passageKey struct{}
 
-// passage is one call through a chain. The context of the call carries it to the end of the chain, so that one chain serves
-// all calls.
+// passage is one call through a chain. The context of the call carries it to the end of the chain, so that one chain
+// serves all calls.
 type passage struct {
 	events []event.Envelope
 	fn     Call
@@ -104,8 +105,8 @@ func (p *passage) enter(events []event.Envelope) error {
 	return err
 }
 
-// result returns the result of the passage whose middleware returned err. It waits for a call of next that has not returned,
-// because that uses the transaction.
+// result returns the result of the passage whose middleware returned err. It waits for a call of next that has not
+// returned, because that uses the transaction.
 func (p *passage) result(err error) error {
 	p.mu.Lock()
 	returned, misuse := p.returned, p.misuse

@@ -51,11 +51,15 @@ func TestChainRunsAroundEachCallOfAHandler(t *testing.T) {
 		"each":  {each, []string{"a", "b"}, []string{"1+1", "1", "2+1", "2"}},
 		"type":  {HandleType(onOpened), []string{"opened", "opened"}, []string{"1+1", "1:10", "2+1", "2:20"}},
 		"batch": {HandleTypeBatch(onClosed), []string{"closed", "closed"}, []string{"1+2", "2 closed"}},
-		"route": {Route[*log](HandleType(onOpened), HandleTypeBatch(onClosed)), []string{"closed", "closed", "opened"}, []string{"1+2", "2 closed", "3+1", "3:30"}},
+		"route": {
+			Route[*log](HandleType(onOpened), HandleTypeBatch(onClosed)), []string{"closed", "closed", "opened"},
+			[]string{"1+2", "2 closed", "3+1", "3:30"},
+		},
 	} {
 		events := list(test.types...)
 		l, noted := &log{}, &log{}
-		if err := test.h.Within(chainOf(t, noting(noted, "outer"), noting(l, "inner"))).Apply(t.Context(), l, events); err != nil {
+		if err := test.h.Within(chainOf(t, noting(noted, "outer"), noting(l, "inner"))).Apply(t.Context(), l,
+			events); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		var want []string
@@ -80,10 +84,12 @@ func TestChainRunsAroundEachCallOfAHandler(t *testing.T) {
 func TestDeliveriesRunWithinAChain(t *testing.T) {
 	l := &log{}
 	d := &delivery{events: list("a", "b"), ends: time.Now().Add(time.Hour)}
-	if err := DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Within(chainOf(t, noting(l, "each"))).Deliver(t.Context(), d); err != nil {
+	if err := DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Within(chainOf(t,
+		noting(l, "each"))).Deliver(t.Context(), d); err != nil {
 		t.Error(err)
 	}
-	if err := HandleDelivery(func(context.Context, Delivery) error { return io.EOF }).Within(chainOf(t, noting(l, "all"))).Deliver(t.Context(), d); !errors.Is(err, io.EOF) {
+	if err := HandleDelivery(func(context.Context, Delivery) error { return io.EOF }).Within(chainOf(t,
+		noting(l, "all"))).Deliver(t.Context(), d); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
 	want := []string{"each 1+1", "each ends: <nil>", "each 2+1", "each ends: <nil>", "all 1+2", "all ends: EOF"}
@@ -103,22 +109,26 @@ func TestErrorsPassAChain(t *testing.T) {
 	}
 	panics := func(context.Context, *log, event.Envelope) error { panic(io.EOF) }
 	fails := func(context.Context, *log, event.Envelope) error { return projection.Park(io.EOF) }
-	for name, f := range map[string]func(context.Context, *log, event.Envelope) error{"panics": panics, "fails": fails} {
+	for name, f := range map[string]func(context.Context, *log,
+		event.Envelope) error{"panics": panics, "fails": fails} {
 		var failed *projection.EventError
 		err := HandleEach(f).Within(chainOf(t, wrapping)).Apply(t.Context(), &log{}, list("a"))
-		if !errors.As(err, &failed) || failed.Position != 1 || !errors.Is(err, io.EOF) || err.Error() == failed.Err.Error() || !strings.Contains(err.Error(), "traced: ") {
+		if !errors.As(err, &failed) || failed.Position != 1 || !errors.Is(err, io.EOF) ||
+			err.Error() == failed.Err.Error() || !strings.Contains(err.Error(), "traced: ") {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
 		if _, asks := projection.RequestedAction(err); asks != (name == "fails") {
 			t.Errorf("%s: requests an action: %v", name, asks)
 		}
-		if errors.Is(err, projection.ErrHandlerPanic) != (name == "panics") || strings.Contains(failed.Stack, "chain_test.go") != (name == "panics") {
+		if errors.Is(err, projection.ErrHandlerPanic) != (name == "panics") ||
+			strings.Contains(failed.Stack, "chain_test.go") != (name == "panics") {
 			t.Errorf("%s: %v, stack %q", name, err, failed.Stack)
 		}
 	}
 	batch := HandleBatch(func(context.Context, *log, []event.Envelope) error { return projection.At(2, io.EOF) })
-	if err := batch.Within(chainOf(t, wrapping)).Apply(t.Context(), &log{}, list("a", "b")); projection.FailedPosition(err) != 2 {
+	if err := batch.Within(chainOf(t, wrapping)).Apply(t.Context(), &log{},
+		list("a", "b")); projection.FailedPosition(err) != 2 {
 		t.Errorf("%v names no event", err)
 	}
 }
@@ -131,8 +141,12 @@ func TestMisuseOfNextIsAnError(t *testing.T) {
 		want error
 		ran  bool
 	}{
-		"not called":                {func(context.Context, []event.Envelope, Call) error { return nil }, errNotCalled, false},
-		"not called, with an error": {func(context.Context, []event.Envelope, Call) error { return io.EOF }, io.EOF, false},
+		"not called": {
+			func(context.Context, []event.Envelope, Call) error { return nil }, errNotCalled, false,
+		},
+		"not called, with an error": {
+			func(context.Context, []event.Envelope, Call) error { return io.EOF }, io.EOF, false,
+		},
 		"twice": {func(ctx context.Context, events []event.Envelope, next Call) error {
 			return errors.Join(next(ctx, events), next(ctx, events))
 		}, errTwice, true},
@@ -140,12 +154,18 @@ func TestMisuseOfNextIsAnError(t *testing.T) {
 			_, _ = next(ctx, events), next(ctx, events)
 			return projection.Skip(io.EOF)
 		}, errTwice, true},
-		"other events": {func(ctx context.Context, events []event.Envelope, next Call) error { return next(ctx, events[:1]) }, errEvents, false},
+		"other events": {
+			func(ctx context.Context, events []event.Envelope, next Call) error { return next(ctx, events[:1]) },
+			errEvents, false,
+		},
 		"copied events": {func(ctx context.Context, events []event.Envelope, next Call) error {
 			_ = next(ctx, slices.Clone(events))
 			return nil
 		}, errEvents, false},
-		"another context": {func(_ context.Context, events []event.Envelope, next Call) error { return next(own, events) }, errContext, false},
+		"another context": {
+			func(_ context.Context, events []event.Envelope, next Call) error { return next(own, events) }, errContext,
+			false,
+		},
 		"another context, swallowed": {func(_ context.Context, events []event.Envelope, next Call) error {
 			_ = next(own, events)
 			return nil
@@ -157,7 +177,8 @@ func TestMisuseOfNextIsAnError(t *testing.T) {
 			return func(ctx context.Context, events []event.Envelope) error { return test.call(ctx, events, next) }
 		})
 		err := h.Within(c).Apply(t.Context(), &log{}, list("a", "b"))
-		if _, asks := projection.RequestedAction(err); !errors.Is(err, test.want) || asks || (ran == 1) != test.ran || ran > 1 || strings.Contains(err.Error(), "<nil>") {
+		if _, asks := projection.RequestedAction(err); !errors.Is(err, test.want) || asks || (ran == 1) != test.ran ||
+			ran > 1 || strings.Contains(err.Error(), "<nil>") {
 			t.Errorf("%s: %v, the function ran %d times; want %v", name, err, ran, test.want)
 		}
 	}
@@ -187,9 +208,11 @@ func TestChainWaitsForTheFunction(t *testing.T) {
 
 func TestPanicOfMiddlewareFailsTheEvent(t *testing.T) {
 	h := HandleEach(func(context.Context, *log, event.Envelope) error { return nil })
-	c := chainOf(t, func(Call) Call { return func(context.Context, []event.Envelope) error { panic("in the middleware") } })
+	c := chainOf(t,
+		func(Call) Call { return func(context.Context, []event.Envelope) error { panic("in the middleware") } })
 	err := h.Within(c).Apply(t.Context(), &log{}, list("a"))
-	if projection.FailedPosition(err) != 1 || !errors.Is(err, projection.ErrHandlerPanic) || !strings.Contains(usercode.StackOf(err), "chain_test.go") {
+	if projection.FailedPosition(err) != 1 || !errors.Is(err, projection.ErrHandlerPanic) ||
+		!strings.Contains(usercode.StackOf(err), "chain_test.go") {
 		t.Errorf("%v", err)
 	}
 }

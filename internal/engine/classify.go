@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Classify returns the fault behind err, or nil for nil. byStore sets the class of errors of the store and its driver, and may
-// add to the fault's error. It returns false for other errors.
+// Classify returns the fault behind err, or nil for nil. byStore sets the class of errors of the store and its driver,
+// and may add to the fault's error. It returns false for other errors.
 func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 	if err == nil {
 		return nil
@@ -34,8 +34,10 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 	case errors.Is(err, event.ErrNotPrimary):
 		fault.Class = Unclear // another connection may lead to the primary
 	case errors.Is(err, tenancy.ErrRestored), errors.Is(err, tenancy.ErrUnknown), errors.Is(err, tenancy.ErrDropped),
-		errors.Is(err, projection.ErrUnknownProjection), errors.Is(err, projection.ErrRetired), errors.Is(err, projection.ErrExists),
-		errors.Is(err, projection.ErrInUse), errors.Is(err, projection.ErrSeveralVersions), errors.Is(err, projection.ErrWithinTx),
+		errors.Is(err, projection.ErrUnknownProjection), errors.Is(err, projection.ErrRetired),
+		errors.Is(err, projection.ErrExists),
+		errors.Is(err, projection.ErrInUse), errors.Is(err, projection.ErrSeveralVersions),
+		errors.Is(err, projection.ErrWithinTx),
 		errors.Is(err, projection.ErrQueuedRead):
 		fault.Class = Configuration
 	case errors.Is(err, projection.ErrTimeout):
@@ -58,8 +60,8 @@ func (c Class) OfHandler() Class {
 	return c
 }
 
-// OfStore returns the fault of a statement of the store. Classes that would count against a handler become Configuration
-// for missing objects, with the error Missing unless that is nil, and Infrastructure otherwise.
+// OfStore returns the fault of a statement of the store. Classes that would count against a handler become
+// Configuration for missing objects, with the error Missing unless that is nil, and Infrastructure otherwise.
 func (f *Fault) OfStore() *Fault {
 	if f == nil || !f.Class.MayCount() {
 		return f
@@ -75,19 +77,22 @@ func (f *Fault) OfStore() *Fault {
 	return &own
 }
 
-// ReturnedFault is the fault of a handler that returned err, whose class is class as far as the store knows. A handler that writes
-// outside of its transaction, or reads while it queues, does so with every event. So no event is to blame, unless the handler requests an
-// action.
+// ReturnedFault is the fault of a handler that returned err, whose class is class as far as the store knows. A handler
+// that writes outside of its transaction, or reads while it queues, does so with every event. So no event is to blame,
+// unless the handler requests an action.
 func ReturnedFault(class Class, err error) *Fault {
 	_, asks := projection.RequestedAction(err)
 	if refused := errors.Is(err, projection.ErrWithinTx) || errors.Is(err, projection.ErrQueuedRead); refused && !asks {
 		class = Configuration
 	}
-	return &Fault{Class: class, Probe: class == Unclear, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: err, Returned: true}
+	return &Fault{
+		Class: class, Probe: class == Unclear, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err),
+		Err: err, Returned: true,
+	}
 }
 
-// IgnoredFault is the fault of a handler that returned no error although a statement of its transaction failed with cause, so
-// that the transaction cannot commit.
+// IgnoredFault is the fault of a handler that returned no error although a statement of its transaction failed with
+// cause, so that the transaction cannot commit.
 func IgnoredFault(class Class, cause error) *Fault {
 	return &Fault{Class: class, Probe: class == Unclear,
 		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
@@ -95,7 +100,10 @@ func IgnoredFault(class Class, cause error) *Fault {
 
 // LateFault is the fault of a handler whose context was cancelled by a timeout, and which returned err after that.
 func LateFault(timeout, err error) *Fault {
-	return &Fault{Class: HandlerFault, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err), Err: errors.Join(timeout, err)}
+	return &Fault{
+		Class: HandlerFault, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err),
+		Err: errors.Join(timeout, err),
+	}
 }
 
 // CancelledFault is the fault of a batch whose context ended while the handler ran.

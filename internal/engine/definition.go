@@ -50,8 +50,9 @@ type Hooks struct{ Reset, Swap, Drop Hook }
 
 // New returns what the store needs to insert the rows of the projection.
 func (d *Definition) New(id projection.ID) NewProjection {
-	return NewProjection{Tenant: id.Tenant, Name: id.Name, Partitions: d.Partitions, RenamedFrom: d.RenamedFrom, Start: d.Start,
-		Swap: d.Swap, Timeout: d.Timeout}
+	return NewProjection{Tenant: id.Tenant, Name: id.Name, Partitions: d.Partitions, RenamedFrom: d.RenamedFrom,
+		Start: d.Start,
+		Swap:  d.Swap, Timeout: d.Timeout}
 }
 
 // Allows returns why the projection must not carry out an operation, nil if it may.

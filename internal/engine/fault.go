@@ -19,14 +19,14 @@ const (
 	HandlerFault Class = "handler"
 	// Configuration faults stop the projection until the configuration is repaired.
 	Configuration Class = "configuration"
-	// Unclear faults do not show by the error alone whether the server or the event is at fault: a lost connection, lack of
-	// resources, an internal error. FaultHistory decides about them, by a probe and by repetition.
+	// Unclear faults do not show by the error alone whether the server or the event is at fault: a lost connection,
+	// lack of resources, an internal error. FaultHistory decides about them, by a probe and by repetition.
 	Unclear Class = "unclear"
-	// Interrupted faults may pass with the moment or the connection: a cancelled statement, a stale statement cache. The
-	// event is tried once more on a new connection, and is at fault if they recur.
+	// Interrupted faults may pass with the moment or the connection: a cancelled statement, a stale statement cache.
+	// The event is tried once more on a new connection, and is at fault if they recur.
 	Interrupted Class = "interrupted"
-	// MissingObject faults are about a table, column, function, schema or privilege that the handler needs and that does not
-	// exist. The projection waits for it, for a bounded time.
+	// MissingObject faults are about a table, column, function, schema or privilege that the handler needs and that
+	// does not exist. The projection waits for it, for a bounded time.
 	MissingObject Class = "missing object"
 )
 
@@ -51,10 +51,10 @@ type Fault struct {
 	Unreachable bool
 	// Returned reports whether the handler returned an error of its own, not one of its batch's connection.
 	Returned bool
-	// Conflict reports that a batch was rolled back because of other transactions: a deadlock, a wait for a lock or a serialization
-	// failure. A smaller batch meets fewer of them. Rivals are the other projections whose batches were in the deadlock, as far as
-	// they are known. Blocked reports a Conflict before the handler was called: the batch waited too long for another one to end. A
-	// smaller batch would wait as well.
+	// Conflict reports that a batch was rolled back because of other transactions: a deadlock, a wait for a lock or a
+	// serialization failure. A smaller batch meets fewer of them. Rivals are the other projections whose batches were
+	// in the deadlock, as far as they are known. Blocked reports a Conflict before the handler was called: the batch
+	// waited too long for another one to end. A smaller batch would wait as well.
 	Conflict bool
 	Rivals   []Rival
 	Blocked  bool
@@ -75,12 +75,12 @@ func (f *Fault) Error() string { return f.Err.Error() }
 func (f *Fault) Unwrap() error { return f.Err }
 
 const (
-	// uncountedFaults is how many Unclear faults an event meets alone before they count. With fewer, an event could be blamed
-	// for a server that recovers from a backend's crash, or for a pooler that restarts. With more, an event that harms the
-	// server would harm it more often.
+	// uncountedFaults is how many Unclear faults an event meets alone before they count. With fewer, an event could be
+	// blamed for a server that recovers from a backend's crash, or for a pooler that restarts. With more, an event that
+	// harms the server would harm it more often.
 	uncountedFaults = 10
-	// uncountedFor is how long they must last. The faults of a passing shortage, say of memory, come in quick succession:
-	// ten of them take some 20 s with the delays between them.
+	// uncountedFor is how long they must last. The faults of a passing shortage, say of memory, come in quick
+	// succession: ten of them take some 20 s with the delays between them.
 	uncountedFor = time.Minute
 	// waitForObjects is the default of Projection.MissingObjectTimeout: long enough for the migrations of a deployment.
 	waitForObjects = 5 * time.Minute
@@ -88,11 +88,12 @@ const (
 
 // FaultLimits bound the faults of an event that are not counted. The zero value means the defaults.
 type FaultLimits struct {
-	// Faults is how many Unclear faults an event meets alone before they count. Over is the least time from the first to the
-	// last of them. Defaults 10 and 1 min.
+	// Faults is how many Unclear faults an event meets alone before they count. Over is the least time from the first
+	// to the last of them. Defaults 10 and 1 min.
 	Faults int
 	Over   time.Duration
-	// MissingObject is how long an event waits for a missing object or privilege. Default 5 min; negative means not at all.
+	// MissingObject is how long an event waits for a missing object or privilege. Default 5 min; negative means not at
+	// all.
 	MissingObject time.Duration
 }
 

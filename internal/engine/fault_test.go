@@ -49,7 +49,8 @@ func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
 	if f := Classify(nil, nil); f != nil {
 		t.Errorf("no error: %+v", f)
 	}
-	f := Classify(&projection.EventError{Position: 7, Stack: "main.go:1", Err: io.EOF}, func(*Fault) bool { return false })
+	f := Classify(&projection.EventError{Position: 7, Stack: "main.go:1", Err: io.EOF},
+		func(*Fault) bool { return false })
 	if f.Position != 7 || f.Stack != "main.go:1" {
 		t.Errorf("the event's error: %+v", f)
 	}
@@ -71,7 +72,8 @@ func TestFaultsOfHandlersAndOfTheStoreAreNotEachOthers(t *testing.T) {
 		}
 		f := &Fault{Class: class, Missing: unmigrated, Err: io.EOF}
 		own := f.OfStore()
-		if own.Class != want.ofStore || !errors.Is(own, io.EOF) || errors.Is(own, unmigrated) != (class == MissingObject) || f.Class != class {
+		if own.Class != want.ofStore || !errors.Is(own, io.EOF) ||
+			errors.Is(own, unmigrated) != (class == MissingObject) || f.Class != class {
 			t.Errorf("%s of the store: %+v", class, own)
 		}
 	}
@@ -88,7 +90,8 @@ func TestFaultOfAHandlerThatReturned(t *testing.T) {
 		if f := ReturnedFault(class, io.EOF); f.Class != class || f.Probe != want || !f.Returned {
 			t.Errorf("%+v", f)
 		}
-		if f := IgnoredFault(class, io.EOF); f.Class != class || f.Probe != want || f.Returned || !errors.Is(f, io.EOF) {
+		if f := IgnoredFault(class, io.EOF); f.Class != class || f.Probe != want || f.Returned ||
+			!errors.Is(f, io.EOF) {
 			t.Errorf("%+v", f)
 		}
 	}

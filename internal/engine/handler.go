@@ -25,15 +25,16 @@ type Handler struct {
 	Types []string
 	// Apply handles the events of one batch in a transaction of type Tx.
 	Apply func(ctx context.Context, tx any, events []event.Envelope) error
-	// Queue does what Apply does, and queues the statements that Apply executes. It is nil if Apply may do more than that.
+	// Queue does what Apply does, and queues the statements that Apply executes. It is nil if Apply may do more than
+	// that.
 	Queue func(ctx context.Context, q queued.Queue, events []event.Envelope) error
 	// Deliver handles the events of one delivery outside of a transaction.
 	Deliver func(ctx context.Context, d Delivery) error
-	// One delivers one event, the only one of its slice, and does not acknowledge it. It is nil if the handler's function takes deliveries
-	// of several events.
+	// One delivers one event, the only one of its slice, and does not acknowledge it. It is nil if the handler's
+	// function takes deliveries of several events.
 	One func(ctx context.Context, d Delivery, event []event.Envelope) error
-	// Batches reports whether each function of the handler takes the events of a batch at once, so that larger batches cost fewer
-	// statements.
+	// Batches reports whether each function of the handler takes the events of a batch at once, so that larger batches
+	// cost fewer statements.
 	Batches bool
 	// Faults overrides the limits after which Unclear faults count. Only tests set it, because they cannot wait for the
 	// defaults.
@@ -77,9 +78,13 @@ func HandleBatch[Tx any](f func(ctx context.Context, tx Tx, events []event.Envel
 		return Handler{Err: errNoFunction}
 	}
 	return made(func(c Chain) Handler {
-		return Handler{Tx: reflect.TypeFor[Tx](), Batches: true, Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
-			return c.call(ctx, events, func(ctx context.Context, events []event.Envelope) error { return f(ctx, tx.(Tx), events) })
-		}}
+		return Handler{Tx: reflect.TypeFor[Tx](), Batches: true,
+			Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+				return c.call(ctx, events, func(ctx context.Context,
+					events []event.Envelope) error {
+					return f(ctx, tx.(Tx), events)
+				})
+			}}
 	})
 }
 
@@ -89,11 +94,13 @@ func HandleEach[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) err
 		return Handler{Err: errNoFunction}
 	}
 	return made(func(c Chain) Handler {
-		return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+		return Handler{Tx: reflect.TypeFor[Tx](), Apply: func(ctx context.Context,
+			tx any, events []event.Envelope) error {
 			one := func(ctx context.Context, events []event.Envelope) error { return f(ctx, tx.(Tx), events[0]) }
 			causing := causing(ctx, events)
 			for i := range events {
-				if err := named(events[i], func() error { return c.call(&causing[i], events[i:i+1:i+1], one) }); err != nil {
+				if err := named(events[i],
+					func() error { return c.call(&causing[i], events[i:i+1:i+1], one) }); err != nil {
 					return err
 				}
 			}
@@ -111,7 +118,8 @@ func named(e event.Envelope, fn func() error) error {
 }
 
 // HandleType makes a Handler of a function for one event of one type.
-func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e event.Of[T]) error, o ...event.DecodeOption) Handler {
+func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e event.Of[T]) error,
+	o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
@@ -119,7 +127,8 @@ func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e even
 }
 
 // decodesEach decodes the event for f, unless it is left out.
-func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.Of[T]) error, o []event.DecodeOption) func(context.Context, X, event.Envelope) error {
+func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.Of[T]) error,
+	o []event.DecodeOption) func(context.Context, X, event.Envelope) error {
 	return func(ctx context.Context, x X, e event.Envelope) error {
 		if SkipsRedacted(e, o) {
 			return nil
@@ -133,7 +142,8 @@ func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.
 }
 
 // HandleTypeBatch makes a Handler of a function for events of one type.
-func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, events []event.Of[T]) error, o ...event.DecodeOption) Handler {
+func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, events []event.Of[T]) error,
+	o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
@@ -141,7 +151,8 @@ func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e
 }
 
 // decodesBatch decodes the events for f, as decodesEach does.
-func decodesBatch[X any, T event.Typed](f func(ctx context.Context, x X, events []event.Of[T]) error, o []event.DecodeOption) func(context.Context, X, []event.Envelope) error {
+func decodesBatch[X any, T event.Typed](f func(ctx context.Context, x X, events []event.Of[T]) error,
+	o []event.DecodeOption) func(context.Context, X, []event.Envelope) error {
 	return func(ctx context.Context, x X, events []event.Envelope) error {
 		all := make([]event.Of[T], 0, len(events))
 		for _, e := range events {
@@ -180,16 +191,23 @@ func ofType[T event.Typed](h Handler) Handler {
 // call, so that events are handled in order.
 func Route[Tx any](handlers ...Handler) Handler {
 	all, routes := route("Route", "On, OnBatch, OnQueued or OnQueuedBatch", handlers)
-	all.Tx, all.Batches = reflect.TypeFor[Tx](), !slices.ContainsFunc(handlers, func(h Handler) bool { return !h.Batches })
+	all.Tx, all.Batches = reflect.TypeFor[Tx](), !slices.ContainsFunc(handlers,
+		func(h Handler) bool { return !h.Batches })
 	queues := !slices.ContainsFunc(handlers, func(h Handler) bool { return h.Queue == nil })
 	all.make = func(c Chain) Handler {
 		within := allWithin(c, routes)
 		h := Handler{Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
-			return routed(events, within, func(h Handler, events []event.Envelope) error { return h.Apply(ctx, tx, events) })
+			return routed(events, within, func(h Handler,
+				events []event.Envelope) error {
+				return h.Apply(ctx, tx, events)
+			})
 		}}
 		if queues {
 			h.Queue = func(ctx context.Context, q queued.Queue, events []event.Envelope) error {
-				return routed(events, within, func(h Handler, events []event.Envelope) error { return h.Queue(ctx, q, events) })
+				return routed(events, within, func(h Handler,
+					events []event.Envelope) error {
+					return h.Queue(ctx, q, events)
+				})
 			}
 		}
 		return h
@@ -215,8 +233,8 @@ func DeliverRoute(handlers ...Handler) Handler {
 	return all.Within(nil)
 }
 
-// route returns the types of a Handler that routes events to handlers, and the handler of each type. name is the name of the function that
-// makes it, and by names those that make its handlers.
+// route returns the types of a Handler that routes events to handlers, and the handler of each type. name is the name
+// of the function that makes it, and by names those that make its handlers.
 func route(name, by string, handlers []Handler) (all Handler, routes map[string]Handler) {
 	all.Types, routes = []string{}, make(map[string]Handler)
 	refuse := func(err error) {
@@ -256,7 +274,8 @@ func allWithin(c Chain, routes map[string]Handler) map[string]Handler {
 }
 
 // routed calls the handlers of Route.
-func routed(events []event.Envelope, routes map[string]Handler, call func(h Handler, events []event.Envelope) error) error {
+func routed(events []event.Envelope, routes map[string]Handler,
+	call func(h Handler, events []event.Envelope) error) error {
 	for len(events) > 0 {
 		n := 1
 		for n < len(events) && events[n].Type == events[0].Type {
@@ -264,7 +283,8 @@ func routed(events []event.Envelope, routes map[string]Handler, call func(h Hand
 		}
 		h, handled := routes[events[0].Type]
 		if !handled { // of a dead letter from an earlier version of the program
-			return projection.At(events[0].Position, fmt.Errorf("no handler for event type %s", excerpt.Quoted(events[0].Type)))
+			return projection.At(events[0].Position,
+				fmt.Errorf("no handler for event type %s", excerpt.Quoted(events[0].Type)))
 		}
 		if err := call(h, events[:n]); err != nil {
 			return err
@@ -283,22 +303,28 @@ func HandleDelivery(f func(ctx context.Context, d Delivery) error) Handler {
 	})
 }
 
-// DeliverEach makes a Handler of a function that delivers one event. An event is acknowledged when the function returns nil. If
-// less time remains than twice what the slowest event took, the other events come with the next delivery, so that none is
-// interrupted.
+// DeliverEach makes a Handler of a function that delivers one event. An event is acknowledged when the function returns
+// nil. If less time remains than twice what the slowest event took, the other events come with the next delivery, so
+// that none is interrupted.
 func DeliverEach(f func(ctx context.Context, e event.Envelope, token string) error) Handler {
 	return made(func(c Chain) Handler {
 		return deliversOne(func(ctx context.Context, d Delivery, one []event.Envelope) error {
-			return c.call(ctx, one, func(ctx context.Context, one []event.Envelope) error { return f(ctx, one[0], d.Token(one[0])) })
+			return c.call(ctx, one, func(ctx context.Context,
+				one []event.Envelope) error {
+				return f(ctx, one[0], d.Token(one[0]))
+			})
 		})
 	})
 }
 
 // DeliverType is DeliverEach for events of one type, decoded.
-func DeliverType[T event.Typed](f func(ctx context.Context, e event.Of[T], token string) error, o ...event.DecodeOption) Handler {
+func DeliverType[T event.Typed](f func(ctx context.Context, e event.Of[T], token string) error,
+	o ...event.DecodeOption) Handler {
 	typed := func(ctx context.Context, token string, e event.Of[T]) error { return f(ctx, e, token) }
 	each := decodesEach(typed, o)
-	return ofType[T](DeliverEach(func(ctx context.Context, e event.Envelope, token string) error { return each(ctx, token, e) }))
+	return ofType[T](DeliverEach(func(ctx context.Context, e event.Envelope, token string) error {
+		return each(ctx, token, e)
+	}))
 }
 
 // deliversOne makes a Handler of a function that delivers one event.

@@ -44,7 +44,8 @@ func onClosed(_ context.Context, l *log, es []event.Of[closed]) error {
 
 func list(types ...string) (all []event.Envelope) {
 	for i, t := range types {
-		all = append(all, event.Envelope{Position: int64(i + 1), Type: t, Body: fmt.Appendf(nil, `{"N": %d}`, 10*(i+1))})
+		all = append(all, event.Envelope{Position: int64(i + 1),
+			Type: t, Body: fmt.Appendf(nil, `{"N": %d}`, 10*(i+1))})
 	}
 	return all
 }
@@ -61,7 +62,8 @@ func TestRouteCallsTheHandlerOfEachRunOfOneType(t *testing.T) {
 	if want := []string{"2 closed", "3:30", "1 closed", "5:50"}; !slices.Equal(l.calls, want) {
 		t.Errorf("%q, want %q", l.calls, want)
 	}
-	failing := Route[*log](HandleTypeBatch(func(context.Context, *log, []event.Of[opened]) error { return io.EOF }), HandleTypeBatch(onClosed))
+	failing := Route[*log](HandleTypeBatch(func(context.Context, *log, []event.Of[opened]) error { return io.EOF }),
+		HandleTypeBatch(onClosed))
 	if err := failing.Apply(t.Context(), &l, list("opened", "closed")); err != io.EOF || len(l.calls) != 4 {
 		t.Errorf("%v, then %q", err, l.calls[4:])
 	}
@@ -95,7 +97,8 @@ func TestRouteNamesTheTypeThatItDoesNotHandle(t *testing.T) {
 	l := &log{}
 	route := Route[*log](HandleType(onOpened), HandleTypeBatch(onClosed))
 	err := usercode.Protect(func() error { return route.Apply(t.Context(), l, list("opened", "renamed")) })
-	if err == nil || errors.Is(err, projection.ErrHandlerPanic) || projection.FailedPosition(err) != 2 || !strings.Contains(err.Error(), `"renamed"`) {
+	if err == nil || errors.Is(err, projection.ErrHandlerPanic) || projection.FailedPosition(err) != 2 ||
+		!strings.Contains(err.Error(), `"renamed"`) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -108,10 +111,12 @@ func TestErrorOfAHandlerNamesTheEvent(t *testing.T) {
 		}
 		return map[string]error{"fails": io.EOF}[e.Type]
 	})
-	if err := each.Apply(t.Context(), &log{}, list("fine", "fails")); !errors.As(err, &failed) || failed.Position != 2 || !errors.Is(failed.Err, io.EOF) || failed.Stack != "" {
+	if err := each.Apply(t.Context(), &log{}, list("fine", "fails")); !errors.As(err, &failed) ||
+		failed.Position != 2 || !errors.Is(failed.Err, io.EOF) || failed.Stack != "" {
 		t.Errorf("%#v", err)
 	}
-	if err := each.Apply(t.Context(), &log{}, list("panics")); !errors.As(err, &failed) || failed.Position != 1 || failed.Stack == "" || !errors.Is(err, projection.ErrHandlerPanic) {
+	if err := each.Apply(t.Context(), &log{}, list("panics")); !errors.As(err, &failed) || failed.Position != 1 ||
+		failed.Stack == "" || !errors.Is(err, projection.ErrHandlerPanic) {
 		t.Errorf("%#v", err)
 	}
 	if err := each.Apply(t.Context(), &log{}, list("fine")); err != nil {
@@ -134,12 +139,20 @@ func TestErrorOfAHandlerNamesTheEvent(t *testing.T) {
 func TestInvalidHandlerHasItsReason(t *testing.T) {
 	const none = "the handler's function is nil"
 	for want, handlers := range map[string][]Handler{
-		none: {HandleBatch[*log](nil), HandleEach[*log](nil), HandleType[*log, opened](nil), HandleTypeBatch[*log, opened](nil),
+		none: {HandleBatch[*log](nil), HandleEach[*log](nil), HandleType[*log, opened](nil),
+			HandleTypeBatch[*log, opened](nil),
 			Route[*log](HandleEach[*log](nil), HandleEach[*log](nil))},
-		"Route has no handlers":                                   {Route[*log]()},
-		"handler 2 of Route has no event type":                    {Route[*log](HandleType(onOpened), HandleEach(func(context.Context, *log, event.Envelope) error { return nil }))},
-		`event type "opened" is handled twice`:                    {Route[*log](HandleType(onOpened), HandleType(onOpened), HandleEach[*log](nil))},
-		"find the event type of engine.pointed by its zero value": {HandleType(func(context.Context, *log, event.Of[pointed]) error { return nil })},
+		"Route has no handlers": {Route[*log]()},
+		"handler 2 of Route has no event type": {
+			Route[*log](HandleType(onOpened),
+				HandleEach(func(context.Context, *log, event.Envelope) error { return nil })),
+		},
+		`event type "opened" is handled twice`: {
+			Route[*log](HandleType(onOpened), HandleType(onOpened), HandleEach[*log](nil)),
+		},
+		"find the event type of engine.pointed by its zero value": {
+			HandleType(func(context.Context, *log, event.Of[pointed]) error { return nil }),
+		},
 	} {
 		for i, h := range handlers {
 			if h.Err == nil || !strings.HasPrefix(h.Err.Error(), want) {
@@ -205,10 +218,14 @@ func TestDeliveryOfEachStopsBeforeAnEventCouldBeInterrupted(t *testing.T) {
 // The limit counts the events of all types together.
 func TestRoutedDeliveryStopsBeforeAnEventCouldBeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := DeliverType(func(context.Context, event.Of[opened], string) error { <-time.After(10 * time.Second); return nil })
+		slow := DeliverType(func(context.Context, event.Of[opened], string) error {
+			<-time.After(10 * time.Second)
+			return nil
+		})
 		fast := DeliverType(func(context.Context, event.Of[closed], string) error { return nil })
 		h := DeliverRoute(slow, fast)
-		if h.Err != nil || !slices.Equal(h.Types, []string{"closed", "opened"}) || h.Batches || h.Apply != nil || h.Queue != nil {
+		if h.Err != nil || !slices.Equal(h.Types, []string{"closed", "opened"}) || h.Batches || h.Apply != nil ||
+			h.Queue != nil {
 			t.Fatal(h.Err, h.Types)
 		}
 		for budget, want := range map[time.Duration][]int64{time.Minute: {1, 2, 3}, 30 * time.Second: {1}} {
@@ -218,7 +235,8 @@ func TestRoutedDeliveryStopsBeforeAnEventCouldBeInterrupted(t *testing.T) {
 			}
 		}
 		d := &delivery{events: list("closed", "renamed"), ends: time.Now().Add(time.Minute)}
-		if err := h.Deliver(t.Context(), d); err == nil || !strings.Contains(err.Error(), `"renamed"`) || len(d.acked) != 1 {
+		if err := h.Deliver(t.Context(), d); err == nil || !strings.Contains(err.Error(), `"renamed"`) ||
+			len(d.acked) != 1 {
 			t.Errorf("after %v: %v", d.acked, err)
 		}
 	})

@@ -21,7 +21,8 @@ func TestLeaseIsLostToAnotherOwnerEpochOrProjection(t *testing.T) {
 		now := mine
 		exists := change(&now)
 		err := mine.Check(now, exists)
-		if want == "" && err != nil || want != "" && (!errors.Is(err, projection.ErrLeaseLost) || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil || want != "" &&
+			(!errors.Is(err, projection.ErrLeaseLost) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -73,7 +74,8 @@ func TestOnlyAPausedProjectionDoesNotRun(t *testing.T) {
 }
 
 func TestRoomForDeadLetters(t *testing.T) {
-	for _, test := range []struct{ most, parked, want int64 }{{3, 1, 2}, {3, 3, 0}, {3, 4, 0}, {0, 0, 0}, {-1, 1 << 40, 1<<63 - 1}} {
+	for _, test := range []struct{ most, parked, want int64 }{{3, 1, 2}, {3, 3, 0}, {3, 4, 0}, {0, 0, 0},
+		{-1, 1 << 40, 1<<63 - 1}} {
 		if got := (Policy{MaxParked: test.most}).Room(test.parked); got != test.want {
 			t.Errorf("room for %d with %d of %d", got, test.parked, test.most)
 		}
@@ -85,7 +87,8 @@ func TestRoomForDeadLetters(t *testing.T) {
 
 func TestMemberKnowsItsProjectionsOfItsTenants(t *testing.T) {
 	some, all := Member{Projections: []string{"p"}, Tenants: []string{"a", ""}}, Member{Projections: []string{"p"}}
-	if !some.Knows("a", "p") || !some.Knows("default", "p") || !some.Knows("", "p") || some.Knows("b", "p") || some.Knows("a", "q") {
+	if !some.Knows("a", "p") || !some.Knows("default", "p") || !some.Knows("", "p") || some.Knows("b", "p") ||
+		some.Knows("a", "q") {
 		t.Error("a member with tenants knows the wrong ones")
 	}
 	if !all.Knows("b", "p") || all.Knows("b", "q") {
@@ -101,7 +104,8 @@ func TestDefinitionConcernsItsTypes(t *testing.T) {
 }
 
 func TestClassesThatMayCount(t *testing.T) {
-	for class, want := range map[Class]bool{Infrastructure: false, LeaseLost: false, Configuration: false, HandlerFault: true, Unclear: true, Interrupted: true, MissingObject: true} {
+	for class, want := range map[Class]bool{Infrastructure: false, LeaseLost: false, Configuration: false,
+		HandlerFault: true, Unclear: true, Interrupted: true, MissingObject: true} {
 		if class.MayCount() != want {
 			t.Errorf("%v: %v", class, !want)
 		}
@@ -109,7 +113,8 @@ func TestClassesThatMayCount(t *testing.T) {
 }
 
 func TestKnownActions(t *testing.T) {
-	for _, a := range []projection.Action{projection.ActionPark, projection.ActionRetry, projection.ActionSkip, projection.ActionStop, projection.ActionParkStream} {
+	for _, a := range []projection.Action{projection.ActionPark, projection.ActionRetry, projection.ActionSkip,
+		projection.ActionStop, projection.ActionParkStream} {
 		if !KnownAction(a) {
 			t.Errorf("%v is not known", a)
 		}
@@ -129,7 +134,8 @@ func TestBatchIsAloneWithoutParkedEventsBeforeIt(t *testing.T) {
 	for _, test := range []struct {
 		events, blocked []event.Envelope
 		want            bool
-	}{{at(5), nil, true}, {at(5), at(6, 7), true}, {at(5), at(4, 6), false}, {at(5, 6), nil, false}, {nil, at(4), false}} {
+	}{{at(5), nil, true}, {at(5), at(6, 7), true}, {at(5), at(4, 6), false}, {at(5, 6), nil, false},
+		{nil, at(4), false}} {
 		if got := (Batch{Events: test.events, BlockedByStream: test.blocked}).Alone(); got != test.want {
 			t.Errorf("%d events and %d blocked: alone is %v", len(test.events), len(test.blocked), got)
 		}

@@ -27,7 +27,8 @@ func ValidName(name string, version int) error {
 	case versioned.MatchString(name):
 		return fmt.Errorf("Projection.Name must not end in @ and digits, which is how versions are stored (see Projection.Version): %s", excerpt.Quoted(name))
 	case len(stored) > maxName && version > 1:
-		return fmt.Errorf("Projection.Name with its version must be at most %d bytes: %s", maxName, excerpt.Quoted(stored))
+		return fmt.Errorf("Projection.Name with its version must be at most %d bytes: %s", maxName,
+			excerpt.Quoted(stored))
 	case len(name) > maxName:
 		return fmt.Errorf("Projection.Name must be at most %d bytes: %s", maxName, excerpt.Quoted(name))
 	}

@@ -15,8 +15,8 @@ type Node struct {
 	ID string
 	// Name is the node's name for people. Several nodes may have the same.
 	Name string
-	// Projections are the names of the projections that the node can run. Tenants are those that it runs them for; none means
-	// all. Filters has the projections that it runs for some of these tenants only.
+	// Projections are the names of the projections that the node can run. Tenants are those that it runs them for; none
+	// means all. Filters has the projections that it runs for some of these tenants only.
 	Projections []string
 	Tenants     []string
 	Filters     map[string]TenantFilter
@@ -30,12 +30,13 @@ type Node struct {
 type NewProjection struct {
 	Tenant, Name string
 	Partitions   int
-	// RenamedFrom is the name that the projection had in earlier releases, without a version. It is empty if there was none.
+	// RenamedFrom is the name that the projection had in earlier releases, without a version. It is empty if there was
+	// none.
 	RenamedFrom string
 	// Start is where the projection begins. All its partitions begin there.
 	Start projection.Start
-	// Swap is the hook that lets readers use a version from 2 on. It runs within Timeout in the transaction that inserts the rows
-	// if the tenant has no earlier version.
+	// Swap is the hook that lets readers use a version from 2 on. It runs within Timeout in the transaction that
+	// inserts the rows if the tenant has no earlier version.
 	Swap    Hook
 	Timeout time.Duration
 }
@@ -57,7 +58,8 @@ type SwapFailure struct {
 
 func (e *SwapError) Error() string {
 	tenant := slices.Min(slices.Collect(maps.Keys(e.Tenants)))
-	return fmt.Sprintf("the swap hooks of %d tenants failed; tenant %q: %v", len(e.Tenants), tenant, e.Tenants[tenant].Err)
+	return fmt.Sprintf("the swap hooks of %d tenants failed; tenant %q: %v", len(e.Tenants), tenant,
+		e.Tenants[tenant].Err)
 }
 
 // BeginsLater reports whether the projection does not begin at the first event.
@@ -71,8 +73,8 @@ func (p NewProjection) Rename() Rename {
 	return Rename{Tenant: p.Tenant, From: p.RenamedFrom, To: to}
 }
 
-// LeftOut holds the new projections that were not created. The projections in Retired have retired names. Those in Waiting get
-// their rows by a rename, because the tenant still has a projection named RenamedFrom.
+// LeftOut holds the new projections that were not created. The projections in Retired have retired names. Those in
+// Waiting get their rows by a rename, because the tenant still has a projection named RenamedFrom.
 type LeftOut struct {
 	Retired []*Retired
 	Waiting []NewProjection

@@ -25,8 +25,8 @@ const (
 // NeedsHook reports whether the operation fails if the projection does not have its hook.
 func (k OperationKind) NeedsHook() bool { return k == OperationRebuild }
 
-// NewOperation is an operation that a user requests. It runs code of the projection ID, so a living node that registers the
-// projection carries it out.
+// NewOperation is an operation that a user requests. It runs code of the projection ID, so a living node that registers
+// the projection carries it out.
 type NewOperation struct {
 	// ID is the projection, without a partition.
 	ID   projection.ID
@@ -54,8 +54,8 @@ type Operation struct {
 	Epoch int64
 	// Node is the node that carries it out. It is empty before the first one does.
 	Node string
-	// RequestedAt, StartedAt and EndedAt are by the store's clock. StartedAt is when the first node took the operation. StartedAt
-	// and EndedAt may be zero.
+	// RequestedAt, StartedAt and EndedAt are by the store's clock. StartedAt is when the first node took the operation.
+	// StartedAt and EndedAt may be zero.
 	RequestedAt, StartedAt, EndedAt time.Time
 	// Age is the time since StartedAt when the operation was taken.
 	Age time.Duration
@@ -143,7 +143,8 @@ var ErrNotStill = errors.New("projections of the operation are still running")
 
 // AlreadyOpen returns projection.ErrOperationOpen with a description of the open operation.
 func AlreadyOpen(open Operation) error {
-	return fmt.Errorf("%w: operation %d (%s), requested at %s", projection.ErrOperationOpen, open.Number, open.Kind, open.RequestedAt.UTC().Format(time.RFC3339))
+	return fmt.Errorf("%w: operation %d (%s), requested at %s", projection.ErrOperationOpen, open.Number, open.Kind,
+		open.RequestedAt.UTC().Format(time.RFC3339))
 }
 
 // RebuildOptions are the options of OperationRebuild.
@@ -164,7 +165,8 @@ type Reset struct {
 
 // ResetResult is what a reset of a projection changed.
 type ResetResult struct {
-	// Lowest and Highest are the bounds of the checkpoints of the partitions before, and Position is their checkpoint now.
+	// Lowest and Highest are the bounds of the checkpoints of the partitions before, and Position is their checkpoint
+	// now.
 	Lowest, Highest, Position int64
 	// Head is the highest visible position of the tenant if the reset goes back in any partition, else 0.
 	Head int64

@@ -58,7 +58,8 @@ func TestHookWithoutAFunctionDoesNothing(t *testing.T) {
 func TestOptionsAndFailuresOfOperationsOutliveTheStore(t *testing.T) {
 	o, err := NewOperation{Kind: OperationSwap}.Encode(SwapOptions{CatchUp: time.Minute, AllowParked: true})
 	var options SwapOptions
-	if err := errors.Join(err, Operation{NewOperation: o}.Decode(&options)); err != nil || options != (SwapOptions{CatchUp: time.Minute, AllowParked: true}) {
+	if err := errors.Join(err, Operation{NewOperation: o}.Decode(&options)); err != nil ||
+		options != (SwapOptions{CatchUp: time.Minute, AllowParked: true}) {
 		t.Errorf("%+v, %v", options, err)
 	}
 	options = SwapOptions{AllowParked: true}
@@ -88,7 +89,8 @@ func TestRetiredNamesSayWhatHappened(t *testing.T) {
 		Unused:    {`began with "q"`, true},
 	} {
 		r := &Retired{Tenant: "t", Name: "p", Reason: reason, Successor: "q"}
-		if !errors.Is(r, projection.ErrRetired) || !strings.HasSuffix(r.Error(), want.text) || r.ByVersion() != want.byVersion {
+		if !errors.Is(r, projection.ErrRetired) || !strings.HasSuffix(r.Error(), want.text) ||
+			r.ByVersion() != want.byVersion {
 			t.Errorf("%s: %v, by a version: %v", reason, r, r.ByVersion())
 		}
 	}

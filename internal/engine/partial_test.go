@@ -26,7 +26,8 @@ func TestPartialResultSplitsItsBatch(t *testing.T) {
 			case 2:
 				batch.Events = append(batch.Events, event.Envelope{Position: p})
 				if p <= partial.To {
-					partial.Rejected = append(partial.Rejected, Rejected{DeadLetter: projection.DeadLetter{Position: p}})
+					partial.Rejected = append(partial.Rejected,
+						Rejected{DeadLetter: projection.DeadLetter{Position: p}})
 				} else if first == 0 {
 					first = p
 				}
@@ -43,7 +44,8 @@ func TestPartialResultSplitsItsBatch(t *testing.T) {
 		if len(done.Events) != handled || len(done.BlockedByStream) != behind || done.To != partial.To {
 			t.Fatalf("done: %+v, want %d events and %d behind", done, handled, behind)
 		}
-		if first == 0 && len(left.Events) != 0 || first != 0 && (!left.Alone() || left.Events[0].Position != first || left.To != first) {
+		if first == 0 && len(left.Events) != 0 || first != 0 &&
+			(!left.Alone() || left.Events[0].Position != first || left.To != first) {
 			t.Fatalf("left: %+v, want %d", left, first)
 		}
 	})

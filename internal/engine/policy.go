@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Policy decides what happens to an event that its handler cannot handle. Its fields are those of millrace.Projection, which
-// describes them. After WithDefaults, the zero value retries and then parks the event's stream.
+// Policy decides what happens to an event that its handler cannot handle. Its fields are those of millrace.Projection,
+// which describes them. After WithDefaults, the zero value retries and then parks the event's stream.
 type Policy struct {
 	Retry           projection.RetryPolicy
 	OnFailure       projection.Action
@@ -27,8 +27,9 @@ func (p Policy) Room(failed int64) int64 { return room(p.MaxParked, failed) }
 // BlockedRoom returns how many more events may be parked because of their streams if that many are parked already.
 func (p Policy) BlockedRoom(blocked int64) int64 { return room(p.MaxBlocked, blocked) }
 
-// Counts reports whether a limit may be reached: events that failed must then be counted apart from those that are parked because of their
-// streams. parked are all of them, and so many more may follow: a delivery rejects events, and others are of parked streams.
+// Counts reports whether a limit may be reached: events that failed must then be counted apart from those that are
+// parked because of their streams. parked are all of them, and so many more may follow: a delivery rejects events, and
+// others are of parked streams.
 func (p Policy) Counts(parked, more int64) bool {
 	return p.Room(parked) < more || p.BlockedRoom(parked) < more
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Queues is how a store runs handlers that queue their statements. New makes a Queue, and Send executes what was queued in a
-// transaction. Class returns the class of an error that a handler returned, as far as the store knows.
+// Queues is how a store runs handlers that queue their statements. New makes a Queue, and Send executes what was queued
+// in a transaction. Class returns the class of an error that a handler returned, as far as the store knows.
 type Queues[Tx any] struct {
 	New   func() queued.Queue
 	Send  func(ctx context.Context, tx Tx, statements []queued.Statement) error
@@ -21,22 +21,30 @@ type Queues[Tx any] struct {
 }
 
 // HandleQueue makes a Handler of a function that queues the statements for the events of one batch.
-func HandleQueue[Tx any](s Queues[Tx], f func(ctx context.Context, q queued.Queue, events []event.Envelope) error) Handler {
+func HandleQueue[Tx any](s Queues[Tx], f func(ctx context.Context,
+	q queued.Queue, events []event.Envelope) error) Handler {
 	return s.handler(true, f == nil, func(c Chain) queueFunc {
 		return func(ctx context.Context, q queued.Queue, events []event.Envelope) error {
-			return c.call(ctx, events, func(ctx context.Context, events []event.Envelope) error { return f(ctx, q, events) })
+			return c.call(ctx, events, func(ctx context.Context,
+				events []event.Envelope) error {
+				return f(ctx, q, events)
+			})
 		}
 	})
 }
 
 // HandleQueueEach makes a Handler of a function that queues the statements for one event. They belong to the event.
-func HandleQueueEach[Tx any](s Queues[Tx], f func(ctx context.Context, q queued.Queue, e event.Envelope) error) Handler {
+func HandleQueueEach[Tx any](s Queues[Tx], f func(ctx context.Context,
+	q queued.Queue, e event.Envelope) error) Handler {
 	return s.handler(false, f == nil, func(c Chain) queueFunc {
 		return func(ctx context.Context, q queued.Queue, events []event.Envelope) error {
 			causing := causing(ctx, events)
 			for i := range events {
-				one := func(ctx context.Context, events []event.Envelope) error { return f(ctx, q.At(events[0]), events[0]) }
-				if err := named(events[i], func() error { return c.call(&causing[i], events[i:i+1:i+1], one) }); err != nil {
+				one := func(ctx context.Context, events []event.Envelope) error {
+					return f(ctx, q.At(events[0]), events[0])
+				}
+				if err := named(events[i],
+					func() error { return c.call(&causing[i], events[i:i+1:i+1], one) }); err != nil {
 					return err
 				}
 			}
@@ -46,7 +54,8 @@ func HandleQueueEach[Tx any](s Queues[Tx], f func(ctx context.Context, q queued.
 }
 
 // HandleQueueType is HandleQueueEach for events of one type, decoded.
-func HandleQueueType[Tx any, T event.Typed](s Queues[Tx], f func(ctx context.Context, q queued.Queue, e event.Of[T]) error, o ...event.DecodeOption) Handler {
+func HandleQueueType[Tx any, T event.Typed](s Queues[Tx],
+	f func(ctx context.Context, q queued.Queue, e event.Of[T]) error, o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
@@ -54,7 +63,8 @@ func HandleQueueType[Tx any, T event.Typed](s Queues[Tx], f func(ctx context.Con
 }
 
 // HandleQueueTypeBatch is HandleQueue for events of one type, decoded.
-func HandleQueueTypeBatch[Tx any, T event.Typed](s Queues[Tx], f func(ctx context.Context, q queued.Queue, events []event.Of[T]) error, o ...event.DecodeOption) Handler {
+func HandleQueueTypeBatch[Tx any, T event.Typed](s Queues[Tx],
+	f func(ctx context.Context, q queued.Queue, events []event.Of[T]) error, o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
@@ -70,18 +80,20 @@ func (s Queues[Tx]) handler(batches, missing bool, within func(c Chain) queueFun
 	}
 	return made(func(c Chain) Handler {
 		queue := within(c)
-		return Handler{Tx: reflect.TypeFor[Tx](), Batches: batches, Queue: queue, Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
-			statements, _, err := s.Take(ctx, queue, events)
-			if err != nil {
-				return err
-			}
-			return s.Send(ctx, tx.(Tx), statements)
-		}}
+		return Handler{Tx: reflect.TypeFor[Tx](), Batches: batches, Queue: queue,
+			Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
+				statements, _, err := s.Take(ctx, queue, events)
+				if err != nil {
+					return err
+				}
+				return s.Send(ctx, tx.(Tx), statements)
+			}}
 	})
 }
 
 // Take calls the Queue of a Handler for the events of a batch, and returns what it queued, with its size in bytes.
-func (s Queues[Tx]) Take(ctx context.Context, queue queueFunc, events []event.Envelope) (statements []queued.Statement, size int, err error) {
+func (s Queues[Tx]) Take(ctx context.Context, queue queueFunc,
+	events []event.Envelope) (statements []queued.Statement, size int, err error) {
 	q := s.New()
 	if err := queue(ctx, q, events); err != nil {
 		return nil, 0, err
@@ -97,9 +109,11 @@ type Taken struct {
 	Abandoned bool
 }
 
-// Call is Take in a goroutine of its own, with a time limit and without a transaction: a handler may hang or end its goroutine. If it
-// fails, the error is a *Fault. The methods of the store refuse its context: the batch may be repeated, and is applied later.
-func (s Queues[Tx]) Call(ctx context.Context, store any, limit time.Duration, queue queueFunc, events []event.Envelope) (Taken, error) {
+// Call is Take in a goroutine of its own, with a time limit and without a transaction: a handler may hang or end its
+// goroutine. If it fails, the error is a *Fault. The methods of the store refuse its context: the batch may be
+// repeated, and is applied later.
+func (s Queues[Tx]) Call(ctx context.Context, store any, limit time.Duration, queue queueFunc,
+	events []event.Envelope) (Taken, error) {
 	if len(events) == 0 {
 		return Taken{}, nil
 	}

@@ -80,14 +80,27 @@ func TestHandlerThatQueuesDoesTheSameInATransaction(t *testing.T) {
 		want   []string
 		around []string
 	}{
-		"batch": {HandleQueue(logQueues, queueBatch), list("a", "b"), []string{"batch of 2 [] at 0"}, []string{"m 1+2"}},
-		"each":  {HandleQueueEach(logQueues, queueEach), list("a", "b"), []string{"each [a] at 1", "each [b] at 2"}, []string{"m 1+1", "m 2+1"}},
-		"type": {HandleQueueType(logQueues, queueOpened), list("opened", "opened"), []string{"opened 10 [] at 1", "opened 20 [] at 2"},
+		"batch": {
+			HandleQueue(logQueues, queueBatch), list("a", "b"), []string{"batch of 2 [] at 0"}, []string{"m 1+2"},
+		},
+		"each": {
+			HandleQueueEach(logQueues, queueEach), list("a", "b"), []string{"each [a] at 1", "each [b] at 2"},
+			[]string{"m 1+1", "m 2+1"},
+		},
+		"type": {HandleQueueType(logQueues, queueOpened), list("opened", "opened"),
+			[]string{"opened 10 [] at 1", "opened 20 [] at 2"},
 			[]string{"m 1+1", "m 2+1"}},
-		"types": {HandleQueueTypeBatch(logQueues, queueClosed), list("closed", "closed"), []string{"closed 2 [] at 1"}, []string{"m 1+2"}},
-		"route": {Route[*log](HandleQueueType(logQueues, queueOpened), HandleQueueTypeBatch(logQueues, queueClosed)), list("closed", "closed", "opened", "closed"),
+		"types": {
+			HandleQueueTypeBatch(logQueues, queueClosed), list("closed", "closed"), []string{"closed 2 [] at 1"},
+			[]string{"m 1+2"},
+		},
+		"route": {Route[*log](HandleQueueType(logQueues, queueOpened), HandleQueueTypeBatch(logQueues, queueClosed)),
+			list("closed", "closed", "opened", "closed"),
 			[]string{"closed 2 [] at 1", "opened 30 [] at 3", "closed 1 [] at 4"}, []string{"m 1+2", "m 3+1", "m 4+1"}},
-		"route of one": {Route[*log](HandleQueueType(logQueues, queueOpened)), list("opened"), []string{"opened 10 [] at 1"}, []string{"m 1+1"}},
+		"route of one": {
+			Route[*log](HandleQueueType(logQueues, queueOpened)), list("opened"), []string{"opened 10 [] at 1"},
+			[]string{"m 1+1"},
+		},
 	} {
 		if test.h.Err != nil {
 			t.Fatal(name, test.h.Err)
@@ -124,21 +137,27 @@ func TestRouteQueuesOnlyIfAllItsHandlersDo(t *testing.T) {
 	for _, h := range []Handler{mixed, around} {
 		var l log
 		err := h.Apply(t.Context(), &l, list("closed", "opened", "closed"))
-		if want := []string{"closed 1 [] at 1", "2:20", "closed 1 [] at 3"}; err != nil || !slices.Equal(l.calls, want) {
+		if want := []string{"closed 1 [] at 1", "2:20", "closed 1 [] at 3"}; err != nil ||
+			!slices.Equal(l.calls, want) {
 			t.Errorf("%q, %v, want %q", l.calls, err, want)
 		}
 	}
-	for name, h := range map[string]Handler{"Batch": HandleBatch(func(context.Context, *log, []event.Envelope) error { return nil }), "Route": Route[*log](HandleType(onOpened)),
+	for name, h := range map[string]Handler{"Batch": HandleBatch(func(context.Context, *log,
+		[]event.Envelope) error {
+		return nil
+	}), "Route": Route[*log](HandleType(onOpened)),
 		"Deliver": HandleDelivery(func(context.Context, Delivery) error { return nil })} {
 		if h.Queue != nil {
 			t.Errorf("%s queues", name)
 		}
 	}
 	queues := Route[*log](HandleQueueTypeBatch(logQueues, queueClosed), HandleQueueType(logQueues, queueOpened))
-	if queues.Batches || !Route[*log](HandleQueueTypeBatch(logQueues, queueClosed)).Batches || HandleQueueEach(logQueues, queueEach).Batches {
+	if queues.Batches || !Route[*log](HandleQueueTypeBatch(logQueues, queueClosed)).Batches ||
+		HandleQueueEach(logQueues, queueEach).Batches {
 		t.Error("handlers of single events take batches")
 	}
-	if err := queues.Queue(t.Context(), logQueues.New(), list("closed", "renamed")); projection.FailedPosition(err) != 2 || !strings.Contains(err.Error(), `"renamed"`) {
+	if err := queues.Queue(t.Context(), logQueues.New(),
+		list("closed", "renamed")); projection.FailedPosition(err) != 2 || !strings.Contains(err.Error(), `"renamed"`) {
 		t.Errorf("a type that it does not handle: %v", err)
 	}
 }
@@ -166,9 +185,11 @@ func TestErrorOfAHandlerThatQueuesNamesTheEvent(t *testing.T) {
 		return errs
 	}
 	for _, h := range []Handler{each, each.Within(chainOf(t, noting(&log{}, "m")))} {
-		for kind, is := range map[string]error{"argument": io.ErrNoProgress, "panics": projection.ErrHandlerPanic, "fails": io.EOF} {
+		for kind, is := range map[string]error{"argument": io.ErrNoProgress, "panics": projection.ErrHandlerPanic,
+			"fails": io.EOF} {
 			for _, err := range both(h, list("fine", kind, "fine")) {
-				if !errors.Is(err, is) || projection.FailedPosition(err) != 2 || (usercode.StackOf(err) != "") != (kind == "panics") {
+				if !errors.Is(err, is) || projection.FailedPosition(err) != 2 ||
+					(usercode.StackOf(err) != "") != (kind == "panics") {
 					t.Errorf("%s: %#v", kind, err)
 				}
 			}
@@ -178,7 +199,8 @@ func TestErrorOfAHandlerThatQueuesNamesTheEvent(t *testing.T) {
 	bad[1].Body = []byte(`{"N": "x"}`)
 	var decode *event.DecodeError
 	for name, h := range map[string]Handler{"one by one": HandleQueueType(logQueues, queueOpened),
-		"a batch": HandleQueueTypeBatch(logQueues, func(context.Context, queued.Queue, []event.Of[opened]) error { return nil })} {
+		"a batch": HandleQueueTypeBatch(logQueues,
+			func(context.Context, queued.Queue, []event.Of[opened]) error { return nil })} {
 		for _, err := range both(h, bad) {
 			if projection.FailedPosition(err) != 2 || !errors.As(err, &decode) {
 				t.Errorf("%s: %v", name, err)
@@ -188,7 +210,8 @@ func TestErrorOfAHandlerThatQueuesNamesTheEvent(t *testing.T) {
 }
 
 func TestInvalidHandlerThatQueuesHasItsReason(t *testing.T) {
-	for i, h := range []Handler{HandleQueue[*log](logQueues, nil), HandleQueueEach[*log](logQueues, nil), HandleQueueType[*log, opened](logQueues, nil),
+	for i, h := range []Handler{HandleQueue[*log](logQueues, nil), HandleQueueEach[*log](logQueues, nil),
+		HandleQueueType[*log, opened](logQueues, nil),
 		HandleQueueTypeBatch[*log, opened](logQueues, nil)} {
 		if h.Err != errNoFunction {
 			t.Errorf("%d: %v", i, h.Err)
@@ -198,7 +221,10 @@ func TestInvalidHandlerThatQueuesHasItsReason(t *testing.T) {
 	if twice.Err == nil || !strings.Contains(twice.Err.Error(), "handled twice") {
 		t.Error(twice.Err)
 	}
-	if h := HandleQueueType(logQueues, func(context.Context, queued.Queue, event.Of[pointed]) error { return nil }); h.Err == nil {
+	if h := HandleQueueType(logQueues, func(context.Context,
+		queued.Queue, event.Of[pointed]) error {
+		return nil
+	}); h.Err == nil {
 		t.Error("an event type that has no name")
 	}
 }
@@ -238,16 +264,43 @@ func queueCalls(cancel context.CancelCauseFunc) map[string]queueCall {
 		}
 	}
 	return map[string]queueCall{
-		"succeeds":             {f: queues(func(context.Context) error { return nil })},
-		"fails":                {f: queues(func(context.Context) error { return projection.At(2, io.EOF) }), class: MissingObject, is: io.EOF, position: 2},
-		"panics":               {f: queues(func(context.Context) error { panic("boom") }), class: MissingObject, is: projection.ErrHandlerPanic},
-		"exits":                {f: queues(func(context.Context) error { runtime.Goexit(); return nil }), class: MissingObject, is: usercode.ErrGoexit},
-		"is late":              {f: queues(waits(time.Millisecond, io.EOF)), class: HandlerFault, is: projection.ErrTimeout, took: time.Second + time.Millisecond},
-		"is done":              {f: queues(waits(time.Millisecond, nil)), took: time.Second + time.Millisecond},
-		"hangs":                {f: queues(waits(time.Hour, nil)), class: HandlerFault, is: projection.ErrAbandoned, abandoned: true, took: time.Second + usercode.Grace},
-		"appends":              {f: queues(func(context.Context) error { return projection.ErrWithinTx }), class: Configuration, is: projection.ErrWithinTx},
-		"is stopped":           {f: queues(func(ctx context.Context) error { cancel(stops); return waits(time.Millisecond, ctx.Err())(ctx) }), class: Infrastructure, is: stops, took: time.Millisecond},
-		"hangs and is stopped": {f: queues(func(ctx context.Context) error { cancel(stops); return waits(time.Hour, nil)(ctx) }), class: Infrastructure, is: stops, abandoned: true, took: usercode.Grace},
+		"succeeds": {f: queues(func(context.Context) error { return nil })},
+		"fails": {
+			f: queues(func(context.Context) error { return projection.At(2, io.EOF) }), class: MissingObject,
+			is: io.EOF, position: 2,
+		},
+		"panics": {
+			f: queues(func(context.Context) error { panic("boom") }), class: MissingObject,
+			is: projection.ErrHandlerPanic,
+		},
+		"exits": {
+			f: queues(func(context.Context) error { runtime.Goexit(); return nil }), class: MissingObject,
+			is: usercode.ErrGoexit,
+		},
+		"is late": {
+			f: queues(waits(time.Millisecond, io.EOF)), class: HandlerFault, is: projection.ErrTimeout,
+			took: time.Second + time.Millisecond,
+		},
+		"is done": {f: queues(waits(time.Millisecond, nil)), took: time.Second + time.Millisecond},
+		"hangs": {
+			f: queues(waits(time.Hour, nil)), class: HandlerFault, is: projection.ErrAbandoned, abandoned: true,
+			took: time.Second + usercode.Grace,
+		},
+		"appends": {
+			f: queues(func(context.Context) error { return projection.ErrWithinTx }), class: Configuration,
+			is: projection.ErrWithinTx,
+		},
+		"is stopped": {
+			f: queues(func(ctx context.Context) error {
+				cancel(stops)
+				return waits(time.Millisecond,
+					ctx.Err())(ctx)
+			}), class: Infrastructure, is: stops, took: time.Millisecond,
+		},
+		"hangs and is stopped": {
+			f:     queues(func(ctx context.Context) error { cancel(stops); return waits(time.Hour, nil)(ctx) }),
+			class: Infrastructure, is: stops, abandoned: true, took: usercode.Grace,
+		},
 	}
 }
 
@@ -271,12 +324,14 @@ func TestCallOfAQueueEndsInItsTime(t *testing.T) {
 			}
 			switch {
 			case test.class == "":
-				if got := shown(taken.Statements); err != nil || !slices.Equal(got, []string{"a [] at 2"}) || taken.Size == 0 {
+				if got := shown(taken.Statements); err != nil || !slices.Equal(got, []string{"a [] at 2"}) ||
+					taken.Size == 0 {
 					t.Errorf("%s: %q, %d bytes, %v", name, got, taken.Size, err)
 				}
 			default:
 				fault := wantClassOf(t, err, test.class)
-				if !errors.Is(err, test.is) || len(taken.Statements) > 0 || fault.Position != test.position || (fault.Stack != "") != (name == "panics") {
+				if !errors.Is(err, test.is) || len(taken.Statements) > 0 || fault.Position != test.position ||
+					(fault.Stack != "") != (name == "panics") {
 					t.Errorf("%s: %+v, %v", name, fault, taken)
 				}
 			}
@@ -285,20 +340,23 @@ func TestCallOfAQueueEndsInItsTime(t *testing.T) {
 	}
 }
 
-// What a queued function writes by itself would be repeated with its batch. No transaction is open, so a write outside of it waits for
-// nothing.
+// What a queued function writes by itself would be repeated with its batch. No transaction is open, so a write outside
+// of it waits for nothing.
 func TestCallOfAQueueIsWithinATransactionOfTheStore(t *testing.T) {
 	store := new(int)
-	_, err := logQueues.Call(t.Context(), store, time.Minute, func(ctx context.Context, _ queued.Queue, _ []event.Envelope) error {
-		if !errors.Is(within.RefuseOpen(ctx, store), projection.ErrWithinTx) || !errors.Is(within.Refuse(ctx, store), projection.ErrWithinTx) {
-			t.Error("it may write")
-		}
-		return errors.Join(within.RefuseOpen(within.Outside(ctx), store), within.RefuseOpen(ctx, new(int)))
-	}, list("x"))
+	_, err := logQueues.Call(t.Context(), store, time.Minute,
+		func(ctx context.Context, _ queued.Queue, _ []event.Envelope) error {
+			if !errors.Is(within.RefuseOpen(ctx, store), projection.ErrWithinTx) ||
+				!errors.Is(within.Refuse(ctx, store), projection.ErrWithinTx) {
+				t.Error("it may write")
+			}
+			return errors.Join(within.RefuseOpen(within.Outside(ctx), store), within.RefuseOpen(ctx, new(int)))
+		}, list("x"))
 	if err != nil {
 		t.Error(err)
 	}
-	none, err := logQueues.Call(t.Context(), store, time.Minute, func(context.Context, queued.Queue, []event.Envelope) error { return io.EOF }, nil)
+	none, err := logQueues.Call(t.Context(), store, time.Minute,
+		func(context.Context, queued.Queue, []event.Envelope) error { return io.EOF }, nil)
 	if err != nil || len(none.Statements) > 0 {
 		t.Errorf("of no events: %v, %v", none, err)
 	}

@@ -51,7 +51,8 @@ type Recover struct {
 	// End is the position of the last restored event, and Incarnation that in which it was settled, 0 if it needs none.
 	End         int64
 	Incarnation Incarnation
-	// Actions are by the names of projections. Without an action, a projection that delivers continues, and others are refused.
+	// Actions are by the names of projections. Without an action, a projection that delivers continues, and others are
+	// refused.
 	Actions map[string]RecoverAction
 	// Redeliver allows to reset and rebuild projections that deliver.
 	Redeliver bool
@@ -67,7 +68,8 @@ type Recovered struct {
 	Removed int64
 	// Reset is the result of RecoverReset.
 	Reset ResetResult
-	// Epoch is ResetResult.Epoch, 0 if nothing was changed. Operation is the number of the requested rebuild, 0 for none.
+	// Epoch is ResetResult.Epoch, 0 if nothing was changed. Operation is the number of the requested rebuild, 0 for
+	// none.
 	Epoch, Operation int64
 }
 
@@ -76,8 +78,8 @@ type RestoredPartition struct {
 	Row      int32
 	Name     string
 	Delivers bool
-	// Paused means that the projection or its tenant is paused, Owned that a living node holds the lease, and Halted that it has stopped
-	// because of Reason.
+	// Paused means that the projection or its tenant is paused, Owned that a living node holds the lease, and Halted
+	// that it has stopped because of Reason.
 	Paused, Owned, Halted bool
 	Reason                string
 	// Highest is the highest position that the partition has handled, which may be above its checkpoint.

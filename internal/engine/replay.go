@@ -63,9 +63,9 @@ const (
 	DiscardCommand CommandKind = "discard"
 )
 
-// CommandPart is a command for one partition. Row is the row of its lease. Done and Failed are its result so far. Unowned reports
-// that it can run without a handler, and that no living node owns the lease. If Refused is set, it is no part of the command: Failed counts
-// the dead letters of Stream, and perhaps of others, whose replay was refused.
+// CommandPart is a command for one partition. Row is the row of its lease. Done and Failed are its result so far.
+// Unowned reports that it can run without a handler, and that no living node owns the lease. If Refused is set, it is
+// no part of the command: Failed counts the dead letters of Stream, and perhaps of others, whose replay was refused.
 type CommandPart struct {
 	ID           int64
 	Row          int32

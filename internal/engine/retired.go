@@ -19,8 +19,8 @@ const (
 	Unused RetiredReason = "unused"
 )
 
-// Retired is a name under which no projection of a tenant is created any more. It is the error of operations on the name, and
-// wraps projection.ErrRetired.
+// Retired is a name under which no projection of a tenant is created any more. It is the error of operations on the
+// name, and wraps projection.ErrRetired.
 type Retired struct {
 	Tenant, Name string
 	Reason       RetiredReason

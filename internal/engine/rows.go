@@ -33,7 +33,8 @@ type ProjectionFilter struct {
 	Limit int
 }
 
-// LagFilter selects rows of projections by how far they are behind. A row must match all of its fields. Empty fields match all rows.
+// LagFilter selects rows of projections by how far they are behind. A row must match all of its fields. Empty fields
+// match all rows.
 type LagFilter struct {
 	// Heads are the heads of the tenants whose rows are selected.
 	Heads map[string]int64
@@ -51,8 +52,8 @@ type LagFilter struct {
 	Limit int
 }
 
-// LagRow is how far the checkpoint of a projection is behind the head of its tenant. Rows are sorted by Behind, the largest first, and
-// then by ID.
+// LagRow is how far the checkpoint of a projection is behind the head of its tenant. Rows are sorted by Behind, the
+// largest first, and then by ID.
 type LagRow struct {
 	ID                 projection.ID
 	Checkpoint, Behind int64
@@ -65,11 +66,11 @@ type ProjectionRow struct {
 	ID projection.ID
 	// Partitions is how many partitions the projection has.
 	Partitions int
-	// State is the state by the row alone, as an admin.State. It is the first of these that applies: paused, failed because it
-	// is halted, not owned, failed for its owner, missing object or waiting at a failing event, elsewhere.
+	// State is the state by the row alone, as an admin.State. It is the first of these that applies: paused, failed
+	// because it is halted, not owned, failed for its owner, missing object or waiting at a failing event, elsewhere.
 	State string
-	// Desired is the desired state of the projection. It is WantPause while its tenant is suspended. Tenant is the state of the
-	// tenant.
+	// Desired is the desired state of the projection. It is WantPause while its tenant is suspended. Tenant is the
+	// state of the tenant.
 	Desired DesiredState
 	Tenant  tenancy.State
 	// Failed is why the projection waits for an operator. It is empty if the projection does not.
@@ -79,7 +80,8 @@ type ProjectionRow struct {
 	FailingPosition int64
 	Attempts        int
 	LastError       string
-	// LastErrorAt is when LastError was recorded. NextAttempt is when the attempt after it is due, zero if that is not known.
+	// LastErrorAt is when LastError was recorded. NextAttempt is when the attempt after it is due, zero if that is not
+	// known.
 	LastErrorAt, NextAttempt time.Time
 	// OwnerName is the name of the node Owner. It is empty if the node has no row any more.
 	Owner, OwnerName string
@@ -90,15 +92,16 @@ type ProjectionRow struct {
 	Checkpoint int64
 	// Parked counts the parked events, Skipped the skipped ones.
 	Parked, Skipped int64
-	// OldestParked is the time at which the oldest parked event failed for the first time. It is zero if none is parked.
+	// OldestParked is the time at which the oldest parked event failed for the first time. It is zero if none is
+	// parked.
 	OldestParked time.Time
-	// RebuildSince is when the projection was set back to the position RebuildFrom, zero if it was not, and RebuildFor is how
-	// long ago that was. The rebuild ends at RebuildTo.
+	// RebuildSince is when the projection was set back to the position RebuildFrom, zero if it was not, and RebuildFor
+	// is how long ago that was. The rebuild ends at RebuildTo.
 	RebuildSince           time.Time
 	RebuildFor             time.Duration
 	RebuildFrom, RebuildTo int64
-	// Operation is the operation that holds the projection, or is open on it. Its Number is 0 if there is none. Held reports
-	// that it holds the projection.
+	// Operation is the operation that holds the projection, or is open on it. Its Number is 0 if there is none. Held
+	// reports that it holds the projection.
 	Operation Operation
 	Held      bool
 }
@@ -127,14 +130,14 @@ type Overview struct {
 	NotOwned       []NotOwned
 	// Parked counts the parked events of all projections.
 	Parked int64
-	// OldestParked is the time at which the oldest of them failed for the first time. OldestParkedIn is the projection that
-	// parked it. They are zero if no event is parked.
+	// OldestParked is the time at which the oldest of them failed for the first time. OldestParkedIn is the projection
+	// that parked it. They are zero if no event is parked.
 	OldestParked   time.Time
 	OldestParkedIn projection.ID
 }
 
-// NotOwned counts the projections of a name that should run and that no living node owns. Overdue are those that have had no
-// living owner for too long.
+// NotOwned counts the projections of a name that should run and that no living node owns. Overdue are those that have
+// had no living owner for too long.
 type NotOwned struct {
 	Name string
 	// Tenant is the only tenant whose projections are counted, empty for all.
@@ -152,7 +155,8 @@ type Snapshot struct {
 
 // SchemaVersions are the versions of the tables of a store.
 type SchemaVersions struct {
-	// Found is the version of the store's own tables, 0 if there are none. Newest is the newest version that this program knows.
+	// Found is the version of the store's own tables, 0 if there are none. Newest is the newest version that this
+	// program knows.
 	Found, Newest int
 	// Outdated are tenants that Migrate would change, or whose tables are gone, at most 1,000.
 	Outdated []string

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// longest is the longest duration of a setting. The sums and multiples of durations that are computed from settings do not
-// overflow.
+// longest is the longest duration of a setting. The sums and multiples of durations that are computed from settings do
+// not overflow.
 const longest = 365 * 24 * time.Hour
 
 // Defaults that runtimes share with what works without one.
@@ -83,7 +83,8 @@ func replayDefaults(p projection.ReplayPolicy) projection.ReplayPolicy {
 	return p
 }
 
-// BreakerDefaults returns p with the defaults in place of zeros. A policy without IsOutage is no breaker and is returned as it is.
+// BreakerDefaults returns p with the defaults in place of zeros. A policy without IsOutage is no breaker and is
+// returned as it is.
 func BreakerDefaults(p projection.BreakerPolicy) projection.BreakerPolicy {
 	if p.IsOutage == nil {
 		return p
@@ -100,8 +101,8 @@ func BreakerDefaults(p projection.BreakerPolicy) projection.BreakerPolicy {
 	return p
 }
 
-// Validate returns an error for the first invalid field of a policy whose defaults are set. It names the fields as those of a
-// millrace.Projection.
+// Validate returns an error for the first invalid field of a policy whose defaults are set. It names the fields as
+// those of a millrace.Projection.
 func (p Policy) Validate() error {
 	retry, replay := p.Retry, p.Replay
 	switch {
@@ -120,7 +121,8 @@ func (p Policy) Validate() error {
 	case retry.Base < 0:
 		return fmt.Errorf("Projection.Retry.Base must not be negative: %v", retry.Base)
 	case retry.Cap < retry.Base:
-		return fmt.Errorf("Projection.Retry.Cap (%v) must be at least Projection.Retry.Base (%v)", retry.Cap, retry.Base)
+		return fmt.Errorf("Projection.Retry.Cap (%v) must be at least Projection.Retry.Base (%v)", retry.Cap,
+			retry.Base)
 	case !(retry.Factor >= 1):
 		return fmt.Errorf("Projection.Retry.Factor must be at least 1: %v", retry.Factor)
 	case !(retry.Jitter >= 0 && retry.Jitter <= 1):
@@ -130,7 +132,8 @@ func (p Policy) Validate() error {
 	case replay.Interval > 0 && replay.Interval < 10*time.Millisecond:
 		return fmt.Errorf("Projection.Replay.Interval must be at least 10ms: %v", replay.Interval)
 	case replay.Cap < replay.Interval:
-		return fmt.Errorf("Projection.Replay.Cap (%v) must be at least Projection.Replay.Interval (%v)", replay.Cap, replay.Interval)
+		return fmt.Errorf("Projection.Replay.Cap (%v) must be at least Projection.Replay.Interval (%v)", replay.Cap,
+			replay.Interval)
 	case !(replay.Factor >= 1 && replay.Factor <= 100):
 		return fmt.Errorf("Projection.Replay.Factor must be from 1 to 100: %v", replay.Factor)
 	case replay.MaxReplays < 0 && replay.MaxReplays != projection.NoLimit:

@@ -22,8 +22,9 @@ func TestZeroPolicyMeansTheDefaults(t *testing.T) {
 	if got := (Policy{Retry: given}).WithDefaults().Retry; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if without := (Policy{Retry: projection.RetryPolicy{Jitter: projection.None}}).WithDefaults().Retry; without.Jitter != 0 {
-		t.Errorf("%+v", without)
+	without := Policy{Retry: projection.RetryPolicy{Jitter: projection.None}}.WithDefaults()
+	if without.Retry.Jitter != 0 {
+		t.Errorf("%+v", without.Retry)
 	}
 }
 
@@ -32,24 +33,44 @@ func TestInvalidPolicyIsRefusedByField(t *testing.T) {
 	replay := func(p projection.ReplayPolicy) Policy { return Policy{Replay: p} }
 	for want, p := range map[string]Policy{
 		"": {},
-		"Retry.MaxAttempts must not be negative: -1":                         retry(projection.RetryPolicy{MaxAttempts: -1}),
-		"Retry.Base must not be negative: -1ns":                              retry(projection.RetryPolicy{Base: -1}),
-		"Retry.Cap (1ms) must be at least Projection.Retry.Base (1s)":        retry(projection.RetryPolicy{Base: time.Second, Cap: time.Millisecond}),
-		"Retry.Cap (-1ns) must be at least Projection.Retry.Base (1s)":       retry(projection.RetryPolicy{Cap: -1}),
-		"Retry.Factor must be at least 1: 0.5":                               retry(projection.RetryPolicy{Factor: 0.5}),
-		"Retry.Jitter must be from 0 to 1: 1.5":                              retry(projection.RetryPolicy{Jitter: 1.5}),
-		"Retry.Jitter must be from 0 to 1: -2":                               retry(projection.RetryPolicy{Jitter: -2}),
-		"Replay.MaxReplays must not be negative: -2":                         replay(projection.ReplayPolicy{MaxReplays: -2}),
-		"MaxFailureShare must not be negative: -0.5":                         {MaxFailureShare: -0.5},
-		"MaxParked must not be negative: -2":                                 {MaxParked: -2},
-		"MaxBlocked must not be negative: -2":                                {MaxBlocked: -2},
-		"Replay.Interval must not be negative: -1ns":                         replay(projection.ReplayPolicy{Interval: -1}),
-		"Replay.Interval must be at least 10ms: 1ms":                         replay(projection.ReplayPolicy{Interval: time.Millisecond}),
-		"Replay.Cap (1s) must be at least Projection.Replay.Interval (1m0s)": replay(projection.ReplayPolicy{Interval: time.Minute, Cap: time.Second}),
-		"Replay.Factor must be from 1 to 100: 101":                           replay(projection.ReplayPolicy{Factor: 101}),
-		`Replay.Error "a\x00b" contains a NUL`:                               replay(projection.ReplayPolicy{Error: "a\x00b"}),
-		"OnFailure must be an action: 99":                                    {OnFailure: 99},
-		"MaxFailureShare must be at most 1: 1.5":                             {MaxFailureShare: 1.5},
+		"Retry.MaxAttempts must not be negative: -1": retry(projection.RetryPolicy{
+			MaxAttempts: -1,
+		}),
+		"Retry.Base must not be negative: -1ns": retry(projection.RetryPolicy{Base: -1}),
+		"Retry.Cap (1ms) must be at least Projection.Retry.Base (1s)": retry(projection.RetryPolicy{
+			Base: time.Second, Cap: time.Millisecond,
+		}),
+		"Retry.Cap (-1ns) must be at least Projection.Retry.Base (1s)": retry(projection.RetryPolicy{Cap: -1}),
+		"Retry.Factor must be at least 1: 0.5": retry(projection.RetryPolicy{
+			Factor: 0.5,
+		}),
+		"Retry.Jitter must be from 0 to 1: 1.5": retry(projection.RetryPolicy{
+			Jitter: 1.5,
+		}),
+		"Retry.Jitter must be from 0 to 1: -2": retry(projection.RetryPolicy{Jitter: -2}),
+		"Replay.MaxReplays must not be negative: -2": replay(projection.ReplayPolicy{
+			MaxReplays: -2,
+		}),
+		"MaxFailureShare must not be negative: -0.5": {MaxFailureShare: -0.5},
+		"MaxParked must not be negative: -2":         {MaxParked: -2},
+		"MaxBlocked must not be negative: -2":        {MaxBlocked: -2},
+		"Replay.Interval must not be negative: -1ns": replay(projection.ReplayPolicy{
+			Interval: -1,
+		}),
+		"Replay.Interval must be at least 10ms: 1ms": replay(projection.ReplayPolicy{
+			Interval: time.Millisecond,
+		}),
+		"Replay.Cap (1s) must be at least Projection.Replay.Interval (1m0s)": replay(projection.ReplayPolicy{
+			Interval: time.Minute, Cap: time.Second,
+		}),
+		"Replay.Factor must be from 1 to 100: 101": replay(projection.ReplayPolicy{
+			Factor: 101,
+		}),
+		`Replay.Error "a\x00b" contains a NUL`: replay(projection.ReplayPolicy{
+			Error: "a\x00b",
+		}),
+		"OnFailure must be an action: 99":        {OnFailure: 99},
+		"MaxFailureShare must be at most 1: 1.5": {MaxFailureShare: 1.5},
 	} {
 		err := p.WithDefaults().Validate()
 		if (want == "") != (err == nil) || err != nil && !strings.HasPrefix(err.Error(), "Projection."+want) {
@@ -62,8 +83,11 @@ func isOutage(error) bool { return true }
 
 func TestInvalidBreakerPolicyIsRefusedByField(t *testing.T) {
 	for field, p := range map[string]projection.BreakerPolicy{
-		"Breaker.IsOutage": {Failures: 3}, "Projection.Breaker.IsOutage": {Window: time.Second}, "Breaker.IsOutage must be": {OpenFor: time.Second},
-		"Breaker.Failures": {IsOutage: isOutage, Failures: -1}, "Breaker.Window": {IsOutage: isOutage, Window: -1}, "Breaker.OpenFor": {IsOutage: isOutage, OpenFor: -1},
+		"Breaker.IsOutage": {Failures: 3}, "Projection.Breaker.IsOutage": {Window: time.Second},
+		"Breaker.IsOutage must be": {OpenFor: time.Second},
+		"Breaker.Failures":         {IsOutage: isOutage, Failures: -1},
+		"Breaker.Window":           {IsOutage: isOutage, Window: -1},
+		"Breaker.OpenFor":          {IsOutage: isOutage, OpenFor: -1},
 	} {
 		if err := ValidateBreaker(BreakerDefaults(p)); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
@@ -74,7 +98,8 @@ func TestInvalidBreakerPolicyIsRefusedByField(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if p := (BreakerDefaults(projection.BreakerPolicy{IsOutage: isOutage})); p.Failures != 5 || p.Window != time.Minute || p.OpenFor != 30*time.Second {
+	if p := (BreakerDefaults(projection.BreakerPolicy{IsOutage: isOutage})); p.Failures != 5 ||
+		p.Window != time.Minute || p.OpenFor != 30*time.Second {
 		t.Errorf("defaults are %d, %v, %v", p.Failures, p.Window, p.OpenFor)
 	}
 }
@@ -105,8 +130,14 @@ func TestReplayDefaults(t *testing.T) {
 func TestPolicyAtItsBoundsIsValid(t *testing.T) {
 	const least = 10 * time.Millisecond
 	for _, p := range []Policy{
-		{MaxFailureShare: 1, Retry: projection.RetryPolicy{Factor: 1, Jitter: 1}, Replay: projection.ReplayPolicy{Factor: 1}},
-		{Retry: projection.RetryPolicy{Base: least, Cap: least, Factor: 1}, Replay: projection.ReplayPolicy{Interval: least, Cap: least, Factor: 100}},
+		{
+			MaxFailureShare: 1, Retry: projection.RetryPolicy{Factor: 1, Jitter: 1},
+			Replay: projection.ReplayPolicy{Factor: 1},
+		},
+		{
+			Retry:  projection.RetryPolicy{Base: least, Cap: least, Factor: 1},
+			Replay: projection.ReplayPolicy{Interval: least, Cap: least, Factor: 100},
+		},
 	} {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%+v: %v", p, err)

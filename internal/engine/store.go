@@ -1,5 +1,5 @@
-// Package engine has what the actors of a runtime and its store share: leases, batches, faults, and the interfaces through which
-// the actors reach a database.
+// Package engine has what the actors of a runtime and its store share: leases, batches, faults, and the interfaces
+// through which the actors reach a database.
 package engine
 
 import (
@@ -39,8 +39,8 @@ type Database interface {
 type Runner interface {
 	// Apply returns the Run of a projection whose handler takes TxType.
 	Apply(h Handler, o ApplyOptions) Run
-	// Opening returns a function that makes the Opening of a projection's next batch. It returns nil if the store does not begin
-	// batches in advance.
+	// Opening returns a function that makes the Opening of a projection's next batch. It returns nil if the store does
+	// not begin batches in advance.
 	Opening(o ApplyOptions) func(lease Lease) Opening
 	// Shares reports whether the batches of a handler hold no connection while they run.
 	Shares(h Handler) bool
@@ -58,15 +58,16 @@ type Events interface {
 	Tail(tenant string) Tail
 	// Heads returns the highest visible position of each tenant. It leaves out tenants that do not exist.
 	Heads(ctx context.Context, tenants []string) (Heads, error)
-	// Settle returns how far the events of these tenants are settled up to heads, which were just read. It waits a moment for
-	// appends in progress. It leaves out tenants without a head.
+	// Settle returns how far the events of these tenants are settled up to heads, which were just read. It waits a
+	// moment for appends in progress. It leaves out tenants without a head.
 	Settle(ctx context.Context, heads Heads, tenants []string) (map[string]Settled, error)
-	// Ages returns when the first event after each position was inserted. It leaves out positions without a later event, and
-	// tenants that cannot be read.
+	// Ages returns when the first event after each position was inserted. It leaves out positions without a later
+	// event, and tenants that cannot be read.
 	Ages(ctx context.Context, after []TenantPosition) (map[TenantPosition]EventAge, error)
 	// Absent returns why a tenant's events cannot be found: there is no such tenant, or its schema was dropped.
 	Absent(ctx context.Context, tenant string) error
-	// OnWake registers a function that is called after each append made through this store in this process. remove ends that.
+	// OnWake registers a function that is called after each append made through this store in this process. remove ends
+	// that.
 	OnWake(w Waker) (remove func())
 	// Followers returns the followers of this store in this process. They follow events without a projection.
 	Followers() Followers
@@ -76,28 +77,28 @@ type Events interface {
 type Ownership interface {
 	// Connect opens the node's session connection, registers the node and starts to listen.
 	Connect(ctx context.Context, node Node) (Session, error)
-	// Free lists the leases that the node could claim: those without an owner, unless unowned is false, and those of dead owners.
-	// An owner whose heartbeat ran out counts as dead only if trustHeartbeats is true.
+	// Free lists the leases that the node could claim: those without an owner, unless unowned is false, and those of
+	// dead owners. An owner whose heartbeat ran out counts as dead only if trustHeartbeats is true.
 	Free(ctx context.Context, node Node, trustHeartbeats, unowned bool) ([]LeaseRef, error)
-	// Counts returns how many leases of each projection are wanted, in one count for all tenants. The leases of these tenants,
-	// of these projections, and of partitions are counted for each tenant separately.
+	// Counts returns how many leases of each projection are wanted, in one count for all tenants. The leases of these
+	// tenants, of these projections, and of partitions are counted for each tenant separately.
 	Counts(ctx context.Context, tenants, names []string) ([]Want, error)
-	// Claim claims those of the leases that are still free, in one statement. Then it ends the sessions that are left of the
-	// batches of dead owners.
+	// Claim claims those of the leases that are still free, in one statement. Then it ends the sessions that are left
+	// of the batches of dead owners.
 	Claim(ctx context.Context, node Node, rows []int32, trustHeartbeats bool) ([]Lease, error)
 	// Owned reads all leases that the node holds.
 	Owned(ctx context.Context, node Node) ([]Lease, error)
 	// Leases reads leases by their rows, whoever holds them. It leaves out rows that no longer exist.
 	Leases(ctx context.Context, rows []int32) ([]Lease, error)
-	// Release moves the checkpoints, frees the leases and notifies the nodes. It leaves out leases that the node no longer
-	// holds.
+	// Release moves the checkpoints, frees the leases and notifies the nodes. It leaves out leases that the node no
+	// longer holds.
 	Release(ctx context.Context, advances []Advance) error
 	// Advance moves checkpoints over events that do not concern their projections and returns the rows that moved.
 	Advance(ctx context.Context, advances []Advance) (moved map[int32]bool, err error)
 	// AnnounceDrain notifies the other nodes that the node releases its leases, so that they take its share.
 	AnnounceDrain(ctx context.Context, node Node) error
-	// Orders returns the orders of the projections of these rows, or of all whose leases the node holds if rows is nil. It
-	// leaves out projections that should run and have no commands.
+	// Orders returns the orders of the projections of these rows, or of all whose leases the node holds if rows is nil.
+	// It leaves out projections that should run and have no commands.
 	Orders(ctx context.Context, node Node, rows []int32) (map[int32]Orders, error)
 }
 
@@ -113,8 +114,8 @@ type Lists interface {
 type Health interface {
 	// Ping returns nil if the server answers over the pool and is the primary.
 	Ping(ctx context.Context) error
-	// Probe returns nil if the server can be worked with. It writes over a connection of its own, if it can get one. A lock
-	// of another session is no error.
+	// Probe returns nil if the server can be worked with. It writes over a connection of its own, if it can get one. A
+	// lock of another session is no error.
 	Probe(ctx context.Context) error
 	// Runnable returns why no runtime can run on the store, although the store can be read.
 	Runnable(ctx context.Context) error
@@ -122,8 +123,8 @@ type Health interface {
 	SchemaVersions(ctx context.Context) (SchemaVersions, error)
 }
 
-// ReadRange selects events with After < position <= UpTo, of the given types (none: all) and of a partition's share, at most
-// Limit of them, and about MaxBytes.
+// ReadRange selects events with After < position <= UpTo, of the given types (none: all) and of a partition's share, at
+// most Limit of them, and about MaxBytes.
 type ReadRange struct {
 	After, UpTo int64
 	Types       []string
@@ -160,8 +161,8 @@ type EventAge struct {
 	Age time.Duration
 }
 
-// Settled is how far a tenant's events are settled. Mark is the settled mark, or a lower position if appends are in progress.
-// Held describes these, nil if there are none. Its Since is not set.
+// Settled is how far a tenant's events are settled. Mark is the settled mark, or a lower position if appends are in
+// progress. Held describes these, nil if there are none. Its Since is not set.
 type Settled struct {
 	Mark int64
 	Held *Held
@@ -169,15 +170,16 @@ type Settled struct {
 
 // Waker is told of each append made through a store in this process. Its functions do not block.
 type Waker struct {
-	// Wake is called after the append with the tenant and the position of its last event, or UnknownPosition. own has the events
-	// of the append, as a read would return them. It is nil if they have to be read.
+	// Wake is called after the append with the tenant and the position of its last event, or UnknownPosition. own has
+	// the events of the append, as a read would return them. It is nil if they have to be read.
 	Wake func(tenant string, position int64, own *Page)
-	// Rests reports before an append of a tenant whether Wake would make use of its events. nil means that it never does.
+	// Rests reports before an append of a tenant whether Wake would make use of its events. nil means that it never
+	// does.
 	Rests func(tenant string) bool
 }
 
-// Window has the settled mark of a tenant and its newest settled events: all with From < position <= Mark. Incarnation is that of the
-// server in which they were read. All of them were asked for at Asked or later.
+// Window has the settled mark of a tenant and its newest settled events: all with From < position <= Mark. Incarnation
+// is that of the server in which they were read. All of them were asked for at Asked or later.
 type Window struct {
 	Incarnation Incarnation
 	Mark        int64
@@ -190,10 +192,11 @@ type Window struct {
 type Followers interface {
 	// Followed reports whether a tenant has followers.
 	Followed(tenant string) bool
-	// Advanced gives them what the runtime has read. nil means that it does not read the tenant any more, or that what it has read
-	// may not exist any more: then they read for themselves.
+	// Advanced gives them what the runtime has read. nil means that it does not read the tenant any more, or that what
+	// it has read may not exist any more: then they read for themselves.
 	Advanced(tenant string, w *Window)
-	// Gone ends them: events at or below a mark that they were given are gone, or belong to an earlier tenant of the name.
+	// Gone ends them: events at or below a mark that they were given are gone, or belong to an earlier tenant of the
+	// name.
 	Gone(tenant string)
 }
 
@@ -205,17 +208,18 @@ type TenantPosition struct {
 
 // Tail follows the end of a tenant's events and advances the settled mark. One goroutine uses it at a time.
 type Tail interface {
-	// ReadWithin sets the function that waits for a slot before each read. It is called before the first Poll, if at all. Poll
-	// waits for no slot while it waits for open transactions, or starts together with other tails.
+	// ReadWithin sets the function that waits for a slot before each read. It is called before the first Poll, if at
+	// all. Poll waits for no slot while it waits for open transactions, or starts together with other tails.
 	ReadWithin(slot ReadSlot)
 	// Poll polls for events beyond the mark. After an error the tail starts again.
 	Poll(ctx context.Context) (TailUpdate, error)
-	// Take moves the mark over the events of a committed append, if they are what Poll would return next. Otherwise it changes
-	// nothing and returns false: then Poll finds them.
+	// Take moves the mark over the events of a committed append, if they are what Poll would return next. Otherwise it
+	// changes nothing and returns false: then Poll finds them.
 	Take(own *Page) (TailUpdate, bool)
 }
 
-// ReadSlot waits for the slot of a read, and returns the context that limits the read. release is called after the read.
+// ReadSlot waits for the slot of a read, and returns the context that limits the read. release is called after the
+// read.
 type ReadSlot func(ctx context.Context) (limited context.Context, release func(), err error)
 
 // NoReadSlot is a ReadSlot that neither waits nor limits.
@@ -229,17 +233,19 @@ type TailUpdate struct {
 	Mark int64
 	// Incarnation is the server's incarnation when the mark was settled and Events were read.
 	Incarnation Incarnation
-	// From is where Events begin: they are all events with From < position <= Mark. A mark that is found without a read has
-	// From equal to Mark.
+	// From is where Events begin: they are all events with From < position <= Mark. A mark that is found without a read
+	// has From equal to Mark.
 	From   int64
 	Events []event.Envelope
 	// Bytes is the memory that Events share and hold beside themselves.
 	Bytes int
-	// Gone reports that the tail has begun anew, since events at or below its mark are gone, or belonged to an earlier tenant of the name.
+	// Gone reports that the tail has begun anew, since events at or below its mark are gone, or belonged to an earlier
+	// tenant of the name.
 	Gone bool
 	// More reports whether another poll may find more at once.
 	More bool
-	// Again is the delay before the next poll while the tail waits for a gap. 0 means that a wake-up starts the next one.
+	// Again is the delay before the next poll while the tail waits for a gap. 0 means that a wake-up starts the next
+	// one.
 	Again time.Duration
 	// Held describes what holds the mark back. It is nil if nothing does.
 	Held *Held
@@ -251,8 +257,8 @@ type Held struct {
 	Below int64
 	// Since is when the wait began.
 	Since time.Time
-	// Holders names the open transactions: "backend" and its pid, or "prepared transaction" and its virtual transaction id.
-	// pg_locks has that id, and pg_prepared_xacts has the transaction.
+	// Holders names the open transactions: "backend" and its pid, or "prepared transaction" and its virtual transaction
+	// id. pg_locks has that id, and pg_prepared_xacts has the transaction.
 	Holders []string
 }
 
@@ -264,10 +270,11 @@ type Session interface {
 	Heartbeat(ctx context.Context, summary *NodeSummary) error
 	// ListPeers returns the other living nodes.
 	ListPeers(ctx context.Context) (Fleet, error)
-	// MarkDead ends the heartbeat of a node whose session lock is gone, and notifies the others. It returns false if the node
-	// holds its lock again, has sent a heartbeat since, or is dead already.
+	// MarkDead ends the heartbeat of a node whose session lock is gone, and notifies the others. It returns false if
+	// the node holds its lock again, has sent a heartbeat since, or is dead already.
 	MarkDead(ctx context.Context, node Peer) (bool, error)
-	// Pooled reports whether the connection goes through a pooler. Then no notices arrive, and there is no session lock.
+	// Pooled reports whether the connection goes through a pooler. Then no notices arrive, and there is no session
+	// lock.
 	Pooled() bool
 	// Deregister removes the node. Leases that it still holds are free at once.
 	Deregister(ctx context.Context) error
@@ -280,13 +287,13 @@ const UnknownPosition = math.MaxInt64
 
 // Notice is a notification that the session received.
 type Notice struct {
-	// Tenant has new events up to Position; 0 means UnknownPosition. With Control, its state or the set of its projections changed
-	// instead.
+	// Tenant has new events up to Position; 0 means UnknownPosition. With Control, its state or the set of its
+	// projections changed instead.
 	Tenant   string
 	Position int64
-	// Control reports whether the notice is about leases. With Nodes, nodes came or went. With a Row, its projection was
-	// paused or resumed or, with Commanded, has commands for its dead letters. With Operations, an operation was requested or
-	// cancelled. If none of these is set and Tenant is empty, leases came free.
+	// Control reports whether the notice is about leases. With Nodes, nodes came or went. With a Row, its projection
+	// was paused or resumed or, with Commanded, has commands for its dead letters. With Operations, an operation was
+	// requested or cancelled. If none of these is set and Tenant is empty, leases came free.
 	Control    bool
 	Row        int32
 	Commanded  bool

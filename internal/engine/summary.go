@@ -13,8 +13,9 @@ import (
 // MaxSummarized is how many projections, and how many tenants, a summary names at most. So its size is bounded.
 const MaxSummarized = 10
 
-// NodeSummary describes the projections that a node runs. A heartbeat carries it to the database as JSON. Nodes of other
-// versions read it, so fields never change their meaning. An unchanged summary is not written again, so it has no ages.
+// NodeSummary describes the projections that a node runs. A heartbeat carries it to the database as JSON. Nodes of
+// other versions read it, so fields never change their meaning. An unchanged summary is not written again, so it has no
+// ages.
 type NodeSummary struct {
 	// States counts the projections in each state.
 	States map[string]int `json:"states,omitempty"`
@@ -24,9 +25,8 @@ type NodeSummary struct {
 	LaggingTenants []LaggingTenant `json:"laggingTenants,omitempty"`
 	// Held are the tenants whose settled marks are held back or whose events cannot be read, the longest first.
 	Held []HeldTenant `json:"held,omitempty"`
-	// Standing are the projections that do not move although events wait, or with which a tenant cannot begin, as a person should
-	// know, the longest first.
-	// StandingCount counts all of them.
+	// Standing are the projections that do not move although events wait, or with which a tenant cannot begin, as a
+	// person should know, the longest first. StandingCount counts all of them.
 	Standing      []StandingProjection `json:"standing,omitempty"`
 	StandingCount int                  `json:"standingCount,omitempty"`
 	// Hour has the figures of the last hour, nil if nothing happened in it. It changes once a minute.
@@ -75,8 +75,8 @@ type ProjectionSeries struct {
 type Series struct {
 	// Last is the last minute, counted from 1970 by the clock of the node.
 	Last int64 `json:"last,omitempty"`
-	// Applied counts the events that were handled in each minute. Behind and Lag are how far the projections were behind at its end, in
-	// positions and in seconds.
+	// Applied counts the events that were handled in each minute. Behind and Lag are how far the projections were
+	// behind at its end, in positions and in seconds.
 	Applied []int64 `json:"applied,omitempty"`
 	Behind  []int64 `json:"behind,omitempty"`
 	Lag     []int64 `json:"lag,omitempty"`
@@ -146,10 +146,11 @@ func LongestHeld(held []HeldTenant) []HeldTenant {
 // summaryText is the maximum number of bytes of a reason in an encoded summary. Each heartbeat may write it.
 const summaryText = 300
 
-// Encode returns the summary as JSON, with short texts. It replaces characters that a store may refuse, so that an error
-// text of a user cannot make heartbeats fail.
+// Encode returns the summary as JSON, with short texts. It replaces characters that a store may refuse, so that an
+// error text of a user cannot make heartbeats fail.
 func (s *NodeSummary) Encode() (string, error) {
-	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), LaggingTenants: s.LaggingTenants, Held: slices.Clone(s.Held),
+	fit := NodeSummary{States: s.States, Lagging: slices.Clone(s.Lagging), LaggingTenants: s.LaggingTenants,
+		Held:     slices.Clone(s.Held),
 		Standing: slices.Clone(s.Standing), StandingCount: s.StandingCount, Hour: s.Hour, Tenures: s.Tenures}
 	for i := range fit.Lagging {
 		fit.Lagging[i].Reason = excerpt.Storable(excerpt.UpTo(fit.Lagging[i].Reason, summaryText))

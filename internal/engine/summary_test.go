@@ -11,7 +11,8 @@ import (
 
 func TestNothingIsBehindBeyondItsMark(t *testing.T) {
 	for _, c := range []struct{ position, mark, want int64 }{{3, 10, 7}, {10, 10, 0}, {12, 10, 0}} {
-		projection, tenant := LaggingProjection{Position: c.position, Mark: c.mark}, LaggingTenant{Position: c.position, Mark: c.mark}
+		projection, tenant := LaggingProjection{Position: c.position, Mark: c.mark},
+			LaggingTenant{Position: c.position, Mark: c.mark}
 		if projection.Behind() != c.want || tenant.Behind() != c.want {
 			t.Errorf("%+v: %d and %d", c, projection.Behind(), tenant.Behind())
 		}
@@ -24,13 +25,17 @@ func TestSummaryIsShortAndReadByOtherNodes(t *testing.T) {
 	for i := range holders {
 		holders[i] = fmt.Sprint(i)
 	}
-	s := &NodeSummary{Lagging: []LaggingProjection{{Reason: long}}, Held: []HeldTenant{{Tenant: "held", Held: &Held{Holders: holders}}, {Tenant: "unread", Reason: long}}}
+	s := &NodeSummary{
+		Lagging: []LaggingProjection{{Reason: long}},
+		Held:    []HeldTenant{{Tenant: "held", Held: &Held{Holders: holders}}, {Tenant: "unread", Reason: long}},
+	}
 	text, err := s.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	read := DecodeSummary([]byte(text))
-	if read == nil || len(read.Lagging[0].Reason) >= len(long) || len(read.Held[1].Reason) >= len(long) || read.Held[1].Held != nil ||
+	if read == nil || len(read.Lagging[0].Reason) >= len(long) || len(read.Held[1].Reason) >= len(long) ||
+		read.Held[1].Held != nil ||
 		len(read.Held[0].Held.Holders) != MaxSummarized || len(s.Held[0].Held.Holders) != 2*MaxSummarized {
 		t.Errorf("%+v", read)
 	}
@@ -43,8 +48,12 @@ func TestSummaryIsShortAndReadByOtherNodes(t *testing.T) {
 
 func TestEachTenantIsHeldOnce(t *testing.T) {
 	at := func(n int64) time.Time { return time.Unix(n, 0) }
-	held := LongestHeld([]HeldTenant{{Tenant: "b", Since: at(5)}, {Tenant: "a", Since: at(9)}, {Tenant: "c", Since: at(5)}, {Tenant: "a", Since: at(1)}})
-	if len(held) != 3 || held[0].Tenant != "a" || held[0].Since != at(1) || held[1].Tenant != "b" || held[2].Tenant != "c" {
+	held := LongestHeld([]HeldTenant{
+		{Tenant: "b", Since: at(5)}, {Tenant: "a", Since: at(9)}, {Tenant: "c", Since: at(5)},
+		{Tenant: "a", Since: at(1)},
+	})
+	if len(held) != 3 || held[0].Tenant != "a" || held[0].Since != at(1) || held[1].Tenant != "b" ||
+		held[2].Tenant != "c" {
 		t.Errorf("%+v", held)
 	}
 }
@@ -77,7 +86,8 @@ func TestSettingIsAYearAtMost(t *testing.T) {
 	if err := ValidDuration("Config.X", year); err != nil {
 		t.Error(err)
 	}
-	if err := ValidDuration("Config.X", year+1); err == nil || !strings.HasPrefix(err.Error(), "Config.X must be at most") {
+	if err := ValidDuration("Config.X", year+1); err == nil ||
+		!strings.HasPrefix(err.Error(), "Config.X must be at most") {
 		t.Error(err)
 	}
 }

@@ -56,7 +56,8 @@ func ExactTenant(name string) string {
 	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(name)
 }
 
-// literal returns the only tenant that a pattern matches. It returns false if the pattern has wildcards or is not valid.
+// literal returns the only tenant that a pattern matches. It returns false if the pattern has wildcards or is not
+// valid.
 func literal(pattern string) (name string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(pattern); i++ {
@@ -73,20 +74,22 @@ func literal(pattern string) (name string, ok bool) {
 	return b.String(), true
 }
 
-// ValidateTenants returns an error for the first entry that is empty, not a pattern, a repetition, or unable to match any
-// tenant. validTenant returns an error if no tenant can have that name.
+// ValidateTenants returns an error for the first entry that is empty, not a pattern, a repetition, or unable to match
+// any tenant. validTenant returns an error if no tenant can have that name.
 func ValidateTenants(entries []string, validTenant func(name string) error) error {
 	const field = "Projection.Tenants"
 	seen := make(map[string]bool, len(entries))
 	for _, entry := range entries {
 		if entry == "" {
-			return errors.New(field + " must not contain an empty entry; the default tenant is named " + projection.DefaultTenant)
+			return errors.New(field + " must not contain an empty entry; the default tenant is named " +
+				projection.DefaultTenant)
 		}
 		if err := valid.Text(field+": pattern", entry); err != nil {
 			return err
 		}
 		if _, err := path.Match(entry, ""); err != nil {
-			return fmt.Errorf("%s: %s is not a pattern of path.Match; ExactTenant returns the pattern for a name", field, excerpt.Quoted(entry))
+			return fmt.Errorf("%s: %s is not a pattern of path.Match; ExactTenant returns the pattern for a name",
+				field, excerpt.Quoted(entry))
 		}
 		if seen[entry] {
 			return fmt.Errorf("%s must not contain an entry twice: %s", field, excerpt.Quoted(entry))
@@ -101,8 +104,8 @@ func ValidateTenants(entries []string, validTenant func(name string) error) erro
 	return nil
 }
 
-// FiltersOf returns the filters of projections. names and entries are in pairs, with one for each entry of a filter. It returns nil
-// if there are none.
+// FiltersOf returns the filters of projections. names and entries are in pairs, with one for each entry of a filter. It
+// returns nil if there are none.
 func FiltersOf(names, entries []string) map[string]TenantFilter {
 	byName := make(map[string][]string)
 	for i, name := range names {

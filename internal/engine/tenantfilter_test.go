@@ -37,7 +37,8 @@ func TestTenantFilterSelectsByNamesAndPatterns(t *testing.T) {
 			}
 		}
 		if filter.All() != (len(test.entries) == 0) || filter.Matches("") != filter.Matches("default") {
-			t.Errorf("%q: all %v, no name %v, default %v", test.entries, filter.All(), filter.Matches(""), filter.Matches("default"))
+			t.Errorf("%q: all %v, no name %v, default %v", test.entries, filter.All(), filter.Matches(""),
+				filter.Matches("default"))
 		}
 	}
 }
@@ -86,7 +87,8 @@ func TestExactTenantSelectsThatTenantAlone(t *testing.T) {
 	}
 }
 
-// FuzzExactTenant checks that the pattern for a name selects that tenant and no other, and that a filter decides as path.Match.
+// FuzzExactTenant checks that the pattern for a name selects that tenant and no other, and that a filter decides as
+// path.Match.
 func FuzzExactTenant(f *testing.F) {
 	for _, name := range []string{"acme", "a*b", "[a-z]", `\`, `a\*`, "?", "ü/*", "[", "a]"} {
 		f.Add(name, "acme")
@@ -98,7 +100,8 @@ func FuzzExactTenant(f *testing.F) {
 		}
 		exact := engine.NewTenantFilter([]string{engine.ExactTenant(name)})
 		if !exact.Matches(name) || exact.Matches(other) != (name == other) {
-			t.Errorf("the filter %q selects %q: %v, and %q: %v", exact.Entries(), name, exact.Matches(name), other, exact.Matches(other))
+			t.Errorf("the filter %q selects %q: %v, and %q: %v", exact.Entries(), name, exact.Matches(name), other,
+				exact.Matches(other))
 		}
 		want, err := path.Match(name, other)
 		if got := engine.NewTenantFilter([]string{name}).Matches(other); got != (want && err == nil) {
@@ -109,7 +112,8 @@ func FuzzExactTenant(f *testing.F) {
 
 func TestFiltersAreReadInPairs(t *testing.T) {
 	filters := engine.FiltersOf([]string{"p", "q", "p"}, []string{"a", "b-*", "c"})
-	if len(filters) != 2 || !filters["p"].Matches("a") || !filters["p"].Matches("c") || filters["p"].Matches("b-1") || !filters["q"].Matches("b-1") {
+	if len(filters) != 2 || !filters["p"].Matches("a") || !filters["p"].Matches("c") || filters["p"].Matches("b-1") ||
+		!filters["q"].Matches("b-1") {
 		t.Errorf("%+v", filters)
 	}
 	if none := engine.FiltersOf(nil, nil); none != nil {

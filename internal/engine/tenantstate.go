@@ -6,8 +6,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// InactiveTenant returns why the projections of a tenant do not run, although they are not paused: it is archived, being dropped or
-// being copied, or does not exist. It returns nil for a tenant that is active or paused.
+// InactiveTenant returns why the projections of a tenant do not run, although they are not paused: it is archived,
+// being dropped or being copied, or does not exist. It returns nil for a tenant that is active or paused.
 func InactiveTenant(ctx context.Context, lists Lists, name string) error {
 	tenants, err := lists.Tenants(ctx, []string{name})
 	switch {

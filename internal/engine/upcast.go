@@ -12,8 +12,9 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Upcasting returns a handler that selects the stored types of its event types, and whose functions get current events in place of the
-// stored ones. The events are upcast where the functions are called: everything else works with stored events.
+// Upcasting returns a handler that selects the stored types of its event types, and whose functions get current events
+// in place of the stored ones. The events are upcast where the functions are called: everything else works with stored
+// events.
 func (h Handler) Upcasting(types *upcast.Graph) (Handler, error) {
 	selected, err := types.Select(h.Types)
 	if err != nil || !selected.Any() {
@@ -58,9 +59,10 @@ func upcastFailure(e event.Envelope, err error) error {
 	return &projection.EventError{Position: e.Position, Stack: usercode.StackOf(taken), Err: taken}
 }
 
-// deliverCurrent delivers the current events of a delivery. If an upcaster fails, those before it are delivered first. The failed event is
-// then the first of the next delivery, and fails alone.
-func deliverCurrent(ctx context.Context, d Delivery, selected upcast.Selection, deliver func(context.Context, Delivery) error) error {
+// deliverCurrent delivers the current events of a delivery. If an upcaster fails, those before it are delivered first.
+// The failed event is then the first of the next delivery, and fails alone.
+func deliverCurrent(ctx context.Context, d Delivery, selected upcast.Selection,
+	deliver func(context.Context, Delivery) error) error {
 	stored := d.Events()
 	events, done, err := selected.Upcast(stored)
 	if err == nil && len(events) > 0 && &events[0] == &stored[0] {
@@ -81,8 +83,8 @@ func deliverCurrent(ctx context.Context, d Delivery, selected upcast.Selection, 
 	return nil
 }
 
-// upcastDelivery is a delivery of current events. The handler gets nothing of some stored events: nothing of these is selected. They are
-// acknowledged with the event before them. So the next stored event is in Events.
+// upcastDelivery is a delivery of current events. The handler gets nothing of some stored events: nothing of these is
+// selected. They are acknowledged with the event before them. So the next stored event is in Events.
 type upcastDelivery struct {
 	Delivery
 	stored, events []event.Envelope
@@ -122,5 +124,6 @@ func (u *upcastDelivery) passed(from int) int {
 
 // find returns the index of the first event at a position.
 func find(events []event.Envelope, position int64) (int, bool) {
-	return slices.BinarySearchFunc(events, position, func(e event.Envelope, p int64) int { return cmp.Compare(e.Position, p) })
+	return slices.BinarySearchFunc(events, position,
+		func(e event.Envelope, p int64) int { return cmp.Compare(e.Position, p) })
 }

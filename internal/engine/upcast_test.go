@@ -39,7 +39,10 @@ func splitting(t testing.TB) *upcast.Graph {
 // storedList are events at the positions 10, 20 and so on. A body of an old event is the types that it becomes.
 func storedList(bodies ...string) (all []event.Envelope) {
 	for i, body := range bodies {
-		e := event.Envelope{Position: int64(10 * (i + 1)), Type: "old", Body: []byte(`["` + strings.ReplaceAll(body, " ", `","`) + `"]`)}
+		e := event.Envelope{
+			Position: int64(10 * (i + 1)), Type: "old",
+			Body: []byte(`["` + strings.ReplaceAll(body, " ", `","`) + `"]`),
+		}
 		switch body {
 		case "fails":
 			e.Body = []byte("[]")
@@ -72,7 +75,10 @@ func TestHandlersGetSelectedEventsOfABatch(t *testing.T) {
 		{[]string{"c"}, storedList("a"), []string{"10 a 1"}, 0}, // a dead letter of an earlier selection
 	} {
 		var got []string
-		h := HandleBatch(func(_ context.Context, _ *log, events []event.Envelope) error { got = shownEvents(events); return nil })
+		h := HandleBatch(func(_ context.Context, _ *log, events []event.Envelope) error {
+			got = shownEvents(events)
+			return nil
+		})
 		h.Types = c.types
 		h, err := h.Upcasting(splitting(t))
 		if err != nil {
@@ -120,8 +126,8 @@ func TestHandlerOfAStoreWithoutUpcastersIsUnchanged(t *testing.T) {
 	}
 }
 
-// modelDelivery acknowledges as package delivery does. called has the position of the stored event that a failure would count against
-// each time that the handler begins an event.
+// modelDelivery acknowledges as package delivery does. called has the position of the stored event that a failure would
+// count against each time that the handler begins an event.
 type modelDelivery struct {
 	t        *rapid.T
 	events   []event.Envelope
@@ -159,12 +165,13 @@ func (d *modelDelivery) Reject(_ context.Context, position int64, _ error) error
 	return nil
 }
 
-// When the handler begins an event, that event is the next stored one, unless an upcaster fails. So a failure counts against the right
-// event. All events are done in the end, and the handler gets exactly what is selected.
+// When the handler begins an event, that event is the next stored one, unless an upcaster fails. So a failure counts
+// against the right event. All events are done in the end, and the handler gets exactly what is selected.
 func TestDeliveriesOfCurrentEventsProperty(t *testing.T) {
 	g := splitting(t)
 	rapid.Check(t, func(t *rapid.T) {
-		bodies := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "a b", "b b", "fails", "current"}), 1, 8).Draw(t, "bodies")
+		bodies := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "a b", "b b", "fails", "current"}), 1, 8).Draw(t,
+			"bodies")
 		types := rapid.SampledFrom([][]string{nil, {"a"}, {"b"}, {"a", "b"}}).Draw(t, "types")
 		each := rapid.Bool().Draw(t, "each")
 		rejects := rapid.SliceOfN(rapid.Bool(), len(bodies), len(bodies)).Draw(t, "rejects")
@@ -241,14 +248,15 @@ func partsAt(events []event.Envelope, i int) (n int) {
 	return n
 }
 
-// BenchmarkUpcasting has what a batch of 500 current events costs a typed handler that only decodes them, and how much of that is the
-// look for events that need an upcaster. Without a registry there is none.
+// BenchmarkUpcasting has what a batch of 500 current events costs a typed handler that only decodes them, and how much
+// of that is the look for events that need an upcaster. Without a registry there is none.
 func BenchmarkUpcasting(b *testing.B) {
 	stored := storedList(slices.Repeat([]string{"current"}, 500)...)
 	for i := range stored {
 		stored[i].Type, stored[i].Body = "opened", []byte(`{"N": 1}`)
 	}
-	for name, types := range map[string]*upcast.Graph{"handler without a registry": nil, "handler with upcasters": splitting(b)} {
+	for name, types := range map[string]*upcast.Graph{"handler without a registry": nil,
+		"handler with upcasters": splitting(b)} {
 		h, err := HandleType(func(context.Context, *log, event.Of[opened]) error { return nil }).Upcasting(types)
 		if err != nil {
 			b.Fatal(err)

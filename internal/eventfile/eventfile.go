@@ -1,5 +1,5 @@
-// Package eventfile reads events from NDJSON files: one JSON object in each line, plain or compressed by gzip. A line stands for an
-// event, or for an event that could not be read when the file was written.
+// Package eventfile reads events from NDJSON files: one JSON object in each line, plain or compressed by gzip. A line
+// stands for an event, or for an event that could not be read when the file was written.
 package eventfile
 
 import (
@@ -32,8 +32,8 @@ type Record struct {
 	Line int
 }
 
-// Unreadable stands in a file in place of an event that could not be read or upcast. It is the member unreadable of an object without other
-// members, so that no program takes the line for an event.
+// Unreadable stands in a file in place of an event that could not be read or upcast. It is the member unreadable of an
+// object without other members, so that no program takes the line for an event.
 type Unreadable struct {
 	Tenant   string    `json:"tenant,omitempty"`
 	Position int64     `json:"position"`
@@ -54,14 +54,14 @@ func (e *LeftOutError) Error() string {
 		e.Position, excerpt.Of(e.Type), excerpt.Quoted(e.Stream), e.Version, e.Reason)
 }
 
-// line is one line of a file. The bodies are kept as they are, so that no number becomes a float. Other members are ignored, such
-// as the position and the version of an exported event: the store assigns new ones.
+// line is one line of a file. The bodies are kept as they are, so that no number becomes a float. Other members are
+// ignored, such as the position and the version of an exported event: the store assigns new ones.
 type line struct {
 	Stream string          `json:"stream"`
 	Type   string          `json:"type"`
 	Body   json.RawMessage `json:"body"`
-	// Time is when the event was appended to the store that wrote the file. Data is another name of Body, and At is when the event happened,
-	// for files of other programs.
+	// Time is when the event was appended to the store that wrote the file. Data is another name of Body, and At is
+	// when the event happened, for files of other programs.
 	Data          json.RawMessage `json:"data"`
 	At            string          `json:"at"`
 	Headers       headers         `json:"headers"`
@@ -180,7 +180,10 @@ func parse(text []byte) (Record, error) {
 	if len(l.Body) == 0 {
 		l.Body = l.Data
 	}
-	e := event.Event{Type: l.Type, Body: l.Body, Headers: l.Headers.texts, CausationID: l.CausationID, CorrelationID: l.CorrelationID}
+	e := event.Event{
+		Type: l.Type, Body: l.Body, Headers: l.Headers.texts, CausationID: l.CausationID,
+		CorrelationID: l.CorrelationID,
+	}
 	if l.Headers.redacted != nil {
 		e = event.Envelope{Type: l.Type, Body: l.Body, RawHeaders: l.Headers.redacted}.Event()
 	} else if l.At != "" {

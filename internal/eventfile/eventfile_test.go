@@ -21,7 +21,8 @@ func TestInputIsKeptAsGiven(t *testing.T) {
 	z := gzip.NewWriter(&compressed)
 	z.Write([]byte(twoLines))
 	z.Close()
-	for name, content := range map[string][]byte{"plain.ndjson": []byte(twoLines), "log.ndjson.gz": compressed.Bytes(), "misnamed.gz": []byte(twoLines + "\n")} {
+	for name, content := range map[string][]byte{"plain.ndjson": []byte(twoLines), "log.ndjson.gz": compressed.Bytes(),
+		"misnamed.gz": []byte(twoLines + "\n")} {
 		path := filepath.Join(t.TempDir(), name)
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
@@ -53,16 +54,24 @@ func TestBadLineIsNamedByItsNumber(t *testing.T) {
 	t.Parallel()
 	good := `{"stream":"a","type":"T","data":{}}` + "\n"
 	for name, test := range map[string]struct{ text, says string }{
-		"no JSON":      {good + "\n" + "nonsense\n" + good, "line 3: not a JSON object"},
-		"two bodies":   {good + `{"stream":"a","type":"T","body":1,"data":2}`, "line 2: body and data exclude each other"},
-		"two values":   {good + `{"stream":"a","type":"T"} 1`, "line 2: not a JSON object"},
-		"no object":    {`["a"]`, "line 1: not a JSON object"},
-		"no stream":    {good + good + `{"type":"T","data":{}}`, "line 3: stream is missing or empty"},
-		"no type":      {good + `{"stream":"a","data":{}}`, "line 2: event type is empty"},
-		"not UTF-8":    {good + "{\"stream\":\"a\",\"type\":\"T\",\"data\":\"\xff\"}", "line 2: not valid UTF-8"},
-		"NUL in data":  {good + `{"stream":"a","type":"T","data":"\u0000"}`, `line 2: event body contains \u0000`},
-		"no time":      {good + `{"stream":"a","type":"T","time":"yesterday"}`, "line 2: not a JSON object with stream, type and body: parsing time"},
-		"year 0":       {good + `{"stream":"a","type":"T","time":"0000-01-01T00:00:00Z"}`, "line 2: event time is not from year 1 to 9999"},
+		"no JSON": {good + "\n" + "nonsense\n" + good, "line 3: not a JSON object"},
+		"two bodies": {
+			good + `{"stream":"a","type":"T","body":1,"data":2}`, "line 2: body and data exclude each other",
+		},
+		"two values":  {good + `{"stream":"a","type":"T"} 1`, "line 2: not a JSON object"},
+		"no object":   {`["a"]`, "line 1: not a JSON object"},
+		"no stream":   {good + good + `{"type":"T","data":{}}`, "line 3: stream is missing or empty"},
+		"no type":     {good + `{"stream":"a","data":{}}`, "line 2: event type is empty"},
+		"not UTF-8":   {good + "{\"stream\":\"a\",\"type\":\"T\",\"data\":\"\xff\"}", "line 2: not valid UTF-8"},
+		"NUL in data": {good + `{"stream":"a","type":"T","data":"\u0000"}`, `line 2: event body contains \u0000`},
+		"no time": {
+			good + `{"stream":"a","type":"T","time":"yesterday"}`,
+			"line 2: not a JSON object with stream, type and body: parsing time",
+		},
+		"year 0": {
+			good + `{"stream":"a","type":"T","time":"0000-01-01T00:00:00Z"}`,
+			"line 2: event time is not from year 1 to 9999",
+		},
 		"NUL in name":  {good + `{"stream":"a\u0000","type":"T"}`, "line 2: stream"},
 		"too long":     {good + strings.Repeat(" ", maxLine+1), "line 2: longer than"},
 		"broken gzip":  {"\x1f\x8b garbage", "decompress"},
@@ -95,7 +104,11 @@ func TestEventThatTheWriterCouldNotReadIsNamedAndTheOthersAreRead(t *testing.T) 
 	for r, err := range Open(path) {
 		got = append(got, fmt.Sprint(r.Line, r.Stream, err))
 	}
-	want := []string{"1a<nil>", `2read ` + path + `: line 2: event 7 (T of stream "a", version 2) could not be read when the file was written: too long`, "3a<nil>"}
+	want := []string{
+		"1a<nil>", `2read ` + path +
+			`: line 2: event 7 (T of stream "a", version 2) could not be read when the file was written: too long`,
+		"3a<nil>",
+	}
 	for i := range want {
 		if i >= len(got) || strings.ReplaceAll(got[i], " ", "") != strings.ReplaceAll(want[i], " ", "") {
 			t.Fatalf("read %q, want %q", got, want)
@@ -125,7 +138,8 @@ func TestExportedLineIsReadAsItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := r.Event
-		if r.Stream != "a" || r.Line != 1 || e.Type != "T" || string(e.Body) != `{"n":1}` || e.Headers["user"] != "u" || e.CausationID != "c" || e.CorrelationID != "k" ||
+		if r.Stream != "a" || r.Line != 1 || e.Type != "T" || string(e.Body) != `{"n":1}` || e.Headers["user"] != "u" ||
+			e.CausationID != "c" || e.CorrelationID != "k" ||
 			!e.Time.Equal(time.Date(2026, time.January, 9, 8, 49, 50, 0, time.UTC)) {
 			t.Errorf("%+v", r)
 		}

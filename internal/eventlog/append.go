@@ -52,7 +52,8 @@ func NewAppend(types *upcast.Graph, stream string, expected event.Expected, even
 			return Append{}, fmt.Errorf("event %d: %w", i, err)
 		}
 		body := string(valid.Body(e.Body))
-		a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i] = e.Type, body, string(headers), e.CausationID, e.CorrelationID
+		a.Types[i], a.Bodies[i], a.Headers[i], a.Causations[i], a.Correlations[i] = e.Type, body, string(headers),
+			e.CausationID, e.CorrelationID
 		if !e.Time.IsZero() {
 			if a.Times == nil {
 				a.Times = make([]*time.Time, n)
@@ -74,5 +75,6 @@ func (a Append) UsedFor(stream string) error {
 	if stream == a.Stream {
 		return nil
 	}
-	return fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.Key), excerpt.Quoted(stream), event.ErrKeyReused)
+	return fmt.Errorf("key %s was used for stream %s: %w", excerpt.Quoted(a.Key), excerpt.Quoted(stream),
+		event.ErrKeyReused)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-go/millrace/internal/cause"
 )
 
-// Caused returns events with the ids of a cause, where they have none of their own. It does not change the slice that it gets. The copy of a
-// redacted event stays without ids: they are among what was removed from it.
+// Caused returns events with the ids of a cause, where they have none of their own. It does not change the slice that
+// it gets. The copy of a redacted event stays without ids: they are among what was removed from it.
 func Caused(c cause.Cause, events []event.Event) []event.Event {
 	correlation := c.CorrelationID()
 	if correlation == "" {
@@ -29,7 +29,8 @@ func Caused(c cause.Cause, events []event.Event) []event.Event {
 	return caused
 }
 
-// redacted reports whether an event is the copy of a redacted one. Headers that cannot be encoded belong to no such event.
+// redacted reports whether an event is the copy of a redacted one. Headers that cannot be encoded belong to no such
+// event.
 func redacted(e event.Event) bool {
 	raw, err := e.RawHeaders()
 	return err == nil && event.Envelope{RawHeaders: raw}.Redacted()

@@ -8,9 +8,10 @@ import (
 	"github.com/millrace-go/millrace/internal/upcast"
 )
 
-// Current yields the current events of a read of stored ones, or these themselves if opts.Stored is set. An event whose upcaster fails is
-// yielded as stored, with the error.
-func Current(types *upcast.Graph, opts event.ReadOptions, read func(opts event.ReadOptions) iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
+// Current yields the current events of a read of stored ones, or these themselves if opts.Stored is set. An event whose
+// upcaster fails is yielded as stored, with the error.
+func Current(types *upcast.Graph, opts event.ReadOptions,
+	read func(opts event.ReadOptions) iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
 	if types == nil || opts.Stored {
 		return read(opts)
 	}

@@ -48,9 +48,10 @@ func (m *Middleware) Around(ctx context.Context, a event.Appending, do event.App
 	return m.outermost(context.WithValue(ctx, callKey{}, &call{given: a, do: do}), a)
 }
 
-// AroundTx is Around for an append to a store in a transaction of the caller. The context of the middleware is marked as
-// that of the transaction.
-func (m *Middleware) AroundTx(ctx context.Context, store any, a event.Appending, do event.AppendFunc) (event.Appended, error) {
+// AroundTx is Around for an append to a store in a transaction of the caller. The context of the middleware is marked
+// as that of the transaction.
+func (m *Middleware) AroundTx(ctx context.Context, store any, a event.Appending,
+	do event.AppendFunc) (event.Appended, error) {
 	if m != nil {
 		marked, end := within.Mark(ctx, store)
 		defer end()
@@ -63,10 +64,13 @@ func innermost(ctx context.Context, a event.Appending) (event.Appended, error) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	switch {
 	case !ok:
-		return event.Appended{}, errors.New("append: middleware must pass on its own context, or one that is derived from it")
+		return event.Appended{},
+			errors.New("append: middleware must pass on its own context, or one that is derived from it")
 	case a.Tenant != c.given.Tenant || a.Stream != c.given.Stream:
-		return event.Appended{}, fmt.Errorf("append: middleware must not change the tenant or the stream: %s of %s became %s of %s",
-			excerpt.Quoted(c.given.Stream), excerpt.Quoted(c.given.Tenant), excerpt.Quoted(a.Stream), excerpt.Quoted(a.Tenant))
+		return event.Appended{},
+			fmt.Errorf("append: middleware must not change the tenant or the stream: %s of %s became %s of %s",
+				excerpt.Quoted(c.given.Stream), excerpt.Quoted(c.given.Tenant), excerpt.Quoted(a.Stream),
+				excerpt.Quoted(a.Tenant))
 	}
 	return c.do(ctx, a)
 }

@@ -58,8 +58,8 @@ func (p Pages) Each(yield func(event.Envelope, error) bool) error {
 	}
 }
 
-// NextLimit returns the limit of the page after one with n events. If that ended early because of PageBytes, the rest of it was read for
-// nothing, so the next page is smaller.
+// NextLimit returns the limit of the page after one with n events. If that ended early because of PageBytes, the rest
+// of it was read for nothing, so the next page is smaller.
 func NextLimit(n int, truncated bool, limit, most int) int {
 	if truncated {
 		return max(1, n)

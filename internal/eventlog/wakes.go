@@ -28,7 +28,8 @@ func (w *Wakes) Rests(tenant string) (rests bool) {
 	return rests
 }
 
-// Wake announces that the tenant has new events up to a position. own has the events of the append, nil if they have to be read.
+// Wake announces that the tenant has new events up to a position. own has the events of the append, nil if they have to
+// be read.
 func (w *Wakes) Wake(tenant string, position int64, own *engine.Page) {
 	w.waiting.Range(func(registered, _ any) bool {
 		registered.(*engine.Waker).Wake(tenant, position, own)

@@ -22,7 +22,8 @@ func TestLongValuesAreCutBetweenCharacters(t *testing.T) {
 		for lead := range 4 {
 			s := strings.Repeat("x", lead) + strings.Repeat(char, 1<<18)
 			for _, got := range []string{Of(s), Quoted(s)} {
-				if !utf8.ValidString(got) || len(got) > 2*most || !strings.Contains(got, "…") || !strings.HasSuffix(got, " bytes)") {
+				if !utf8.ValidString(got) || len(got) > 2*most || !strings.Contains(got, "…") ||
+					!strings.HasSuffix(got, " bytes)") {
 					t.Errorf("%d × x and %s: %q", lead, char, got)
 				}
 			}

@@ -11,7 +11,8 @@ func TestLongTextsAreCutAtARune(t *testing.T) {
 		for extra := range 8 {
 			long := strings.Repeat("a", extra) + strings.Repeat(unit, MaxStorable)
 			got := Storable(long)
-			if len(got) > MaxStorable || len(got) < MaxStorable-utf8.UTFMax || !utf8.ValidString(got) || strings.Contains(got, "\x00") || !strings.HasSuffix(got, "bytes in all)") {
+			if len(got) > MaxStorable || len(got) < MaxStorable-utf8.UTFMax || !utf8.ValidString(got) ||
+				strings.Contains(got, "\x00") || !strings.HasSuffix(got, "bytes in all)") {
 				t.Errorf("%q after %d bytes: %d bytes, %q", unit, extra, len(got), got[max(0, len(got)-50):])
 			}
 		}

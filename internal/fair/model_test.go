@@ -358,11 +358,13 @@ func (d *drive) check(t *rapid.T) {
 	}
 	for _, r := range m.late {
 		if m.used() < m.slots && m.keepable(r) {
-			t.Fatalf("%d of %d slots are in use, and %s waits, whose promise was broken", m.used(), m.slots, show(m.heirs[r]))
+			t.Fatalf("%d of %d slots are in use, and %s waits, whose promise was broken", m.used(), m.slots,
+				show(m.heirs[r]))
 		}
 	}
 	if d.s.free != m.slots-m.used() || d.s.root.waiting != len(m.waiting) {
-		t.Fatalf("%d slots are free and %d requests wait, want %d and %d", d.s.free, d.s.root.waiting, m.slots-m.used(), len(m.waiting))
+		t.Fatalf("%d slots are free and %d requests wait, want %d and %d", d.s.free, d.s.root.waiting, m.slots-m.used(),
+			len(m.waiting))
 	}
 	d.remembers(t)
 }
@@ -393,7 +395,10 @@ func (d *drive) remembers(t *rapid.T) {
 func TestSchedulerDoesWhatTheModelDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 5).Draw(t, "slots")
-		d := &drive{T: t, s: New(slots), m: &model{slots: slots, turns: make(map[string]*turn), heirs: make(map[*Request]*Request)}, weights: make(map[string]int)}
+		d := &drive{
+			T: t, s: New(slots), m: &model{slots: slots,
+				turns: make(map[string]*turn), heirs: make(map[*Request]*Request)}, weights: make(map[string]int),
+		}
 		d.weights[several] = rapid.IntRange(1, 4).Draw(t, "weight of several")
 		for _, tenant := range []string{"a", "b", "c", "d"} {
 			d.weights[tenant] = rapid.IntRange(1, 4).Draw(t, "weight of "+tenant)
@@ -403,7 +408,8 @@ func TestSchedulerDoesWhatTheModelDoes(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"acquire": d.acquire, "acquire more": d.acquire, "release": d.release, "cancel": d.cancel, "limit": d.limit,
-			"promise": d.promise, "promise more": d.promise, "take back": d.takeBack, "break": d.breakPromise, "": d.check,
+			"promise": d.promise, "promise more": d.promise, "take back": d.takeBack, "break": d.breakPromise,
+			"": d.check,
 		})
 		for len(d.m.granted) > 0 {
 			d.release(t)

@@ -24,9 +24,9 @@ type place struct {
 	inUse   int      // requests that have a slot or the promise of one, of a tenant or of the root itself
 	shared  int      // of these, how many have the promise of a slot that another of these has
 
-	// turn is when the next request from here is granted, in virtual time of the parent. Of two equal turns, that of a place that
-	// had no grant lately comes first, and then that of the place that entered first. ready reports whether a request waits and
-	// may be granted.
+	// turn is when the next request from here is granted, in virtual time of the parent. Of two equal turns, that of a
+	// place that had no grant lately comes first, and then that of the place that entered first. ready reports whether
+	// a request waits and may be granted.
 	turn    int64
 	recent  bool
 	entered uint64
@@ -37,7 +37,8 @@ type place struct {
 // slots returns how many slots a tenant has, if all promises were kept now.
 func (p *place) slots() int { return p.inUse - p.shared }
 
-// takeOwn reports whether the next grant at p is one of its own requests. They precede those below, but only one at a time.
+// takeOwn reports whether the next grant at p is one of its own requests. They precede those below, but only one at a
+// time.
 func (p *place) takeOwn() bool {
 	own := p.own.first != nil && !(p.ownLast && p.below.ready > 0)
 	p.ownLast = own && p.below.ready > 0

@@ -17,12 +17,13 @@ type Scheduler struct {
 
 // Flow is the tenant and the projection that a request is for, with their weights.
 type Flow struct {
-	// Tenant is empty for a request of the node itself. It is also empty for a request for several tenants, which has a TenantWeight.
+	// Tenant is empty for a request of the node itself. It is also empty for a request for several tenants, which has a
+	// TenantWeight.
 	Tenant string
 	// Projection is empty for a request of the tenant's feed.
 	Projection string
-	// TenantWeight and Weight are the weights of the tenant and of the projection. Less than 1 means 1. The newest request of a
-	// place sets its weight.
+	// TenantWeight and Weight are the weights of the tenant and of the projection. Less than 1 means 1. The newest
+	// request of a place sets its weight.
 	TenantWeight, Weight int
 }
 
@@ -51,8 +52,8 @@ const (
 	ended
 )
 
-// shares returns 1 if the request and the one that it has promised its slot to are of the same tenant, so that both together count
-// as one slot, otherwise 0.
+// shares returns 1 if the request and the one that it has promised its slot to are of the same tenant, so that both
+// together count as one slot, otherwise 0.
 func (r *Request) shares() int {
 	if r.holder == r.heir.holder {
 		return 1
@@ -110,7 +111,8 @@ func (s *Scheduler) Cancel(r *Request) bool {
 	return true
 }
 
-// Release frees the slot of a request, unless it is promised. It returns a request that gets a slot by that, nil if there is none.
+// Release frees the slot of a request, unless it is promised. It returns a request that gets a slot by that, nil if
+// there is none.
 func (s *Scheduler) Release(r *Request) (next *Request) {
 	if r.state != granted {
 		panic("fair: release of a request that has no slot")
@@ -123,9 +125,9 @@ func (s *Scheduler) Release(r *Request) (next *Request) {
 	return s.end(r)
 }
 
-// Promise promises the slot of a request to the one whose turn it is, and returns that one, nil if there is none. It has the slot
-// from the Release of r on. Until then it counts for its tenant, as r counts for its own: once if that is the same tenant. While a
-// request of a broken promise waits, nothing is promised, since the next slot is for that one.
+// Promise promises the slot of a request to the one whose turn it is, and returns that one, nil if there is none. It
+// has the slot from the Release of r on. Until then it counts for its tenant, as r counts for its own: once if that is
+// the same tenant. While a request of a broken promise waits, nothing is promised, since the next slot is for that one.
 func (s *Scheduler) Promise(r *Request) (heir *Request) {
 	if r.state != granted || r.heir != nil {
 		panic("fair: promise of a request that has no slot, or has promised it")
@@ -146,16 +148,17 @@ func (s *Scheduler) Promise(r *Request) (heir *Request) {
 	return r.heir
 }
 
-// TakeBack undoes the promise of a slot, and ends the request that it was promised to. It returns a request that gets a slot by
-// that, nil if there is none.
+// TakeBack undoes the promise of a slot, and ends the request that it was promised to. It returns a request that gets a
+// slot by that, nil if there is none.
 func (s *Scheduler) TakeBack(r *Request) (next *Request) {
 	heir := r.heir
 	s.forget(r)
 	return s.end(heir)
 }
 
-// Break breaks the promise of a slot: the request that it was promised to has had its turn, so it gets any slot that it may have
-// before all that wait, or the promised one if that is free first. Break returns it if there is such a slot at once, otherwise nil.
+// Break breaks the promise of a slot: the request that it was promised to has had its turn, so it gets any slot that it
+// may have before all that wait, or the promised one if that is free first. Break returns it if there is such a slot at
+// once, otherwise nil.
 func (s *Scheduler) Break(r *Request) (heir *Request) {
 	s.late = append(s.late, r)
 	return s.next()
@@ -190,8 +193,8 @@ func (s *Scheduler) end(r *Request) (next *Request) {
 	return s.next()
 }
 
-// LimitTenants sets how many slots one tenant may have, 0 for no limit. It returns the requests that get slots by that. A tenant
-// that has more slots already keeps them.
+// LimitTenants sets how many slots one tenant may have, 0 for no limit. It returns the requests that get slots by that.
+// A tenant that has more slots already keeps them.
 func (s *Scheduler) LimitTenants(perTenant int) (next []*Request) {
 	if s.perTenant == perTenant {
 		return nil
@@ -268,8 +271,8 @@ func (s *Scheduler) enter() uint64 {
 	return s.entered
 }
 
-// settle puts a place where it belongs after a change: among those that are ready, among those whose turn is remembered, or
-// nowhere.
+// settle puts a place where it belongs after a change: among those that are ready, among those whose turn is
+// remembered, or nowhere.
 func (s *Scheduler) settle(p *place) {
 	if p.parent == nil {
 		return

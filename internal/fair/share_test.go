@@ -44,11 +44,14 @@ func (s *shares) add(difference float64) {
 	s.least, s.most = min(s.least, difference), max(s.most, difference)
 }
 
-// Between any two moments, the grants of two that wait, each divided by its weight, differ by at most the sum of the inverse weights.
-// Others come, go and give up meanwhile. The same holds for the tenants of a node and for the projections of a tenant.
+// Between any two moments, the grants of two that wait, each divided by its weight, differ by at most the sum of the
+// inverse weights. Others come, go and give up meanwhile. The same holds for the tenants of a node and for the
+// projections of a tenant.
 func TestWaitingRequestsGetTheirShares(t *testing.T) {
 	for name, flow := range map[string]func(i, weight int) Flow{
-		"tenants": func(i, weight int) Flow { return Flow{Tenant: fmt.Sprint(i), TenantWeight: weight, Projection: "p"} },
+		"tenants": func(i, weight int) Flow {
+			return Flow{Tenant: fmt.Sprint(i), TenantWeight: weight, Projection: "p"}
+		},
 		"tenants and requests for several": func(i, weight int) Flow {
 			if i == 0 {
 				return Flow{TenantWeight: weight}
@@ -79,7 +82,8 @@ func TestWaitingRequestsGetTheirShares(t *testing.T) {
 						p.Cancel(others[0])
 						others = others[1:]
 					}
-					if next := p.release(rapid.IntRange(0, len(p.granted)-1).Draw(t, "which")); slices.Contains(flows, next.Flow) {
+					if next := p.release(rapid.IntRange(0, len(p.granted)-1).Draw(t, "which")); slices.Contains(flows,
+						next.Flow) {
 						p.acquire(next.Flow) // so that it always waits
 					}
 					mustShare(t, p, flows, weights, between)
@@ -99,7 +103,8 @@ func mustShare(t *rapid.T, p *pool, flows []Flow, weights []int, between map[[2]
 			}
 			s.add(float64(p.counts[flows[i]])/float64(weights[i]) - float64(p.counts[flows[j]])/float64(weights[j]))
 			if most := 1/float64(weights[i]) + 1/float64(weights[j]); s.most-s.least > most+1e-3 {
-				t.Fatalf("the shares of %+v and %+v differ by %.3f, at most %.3f is fair", flows[i], flows[j], s.most-s.least, most)
+				t.Fatalf("the shares of %+v and %+v differ by %.3f, at most %.3f is fair", flows[i], flows[j],
+					s.most-s.least, most)
 			}
 		}
 	}
@@ -121,18 +126,21 @@ func TestProjectionThatWaitsAgainAndAgainGetsItsShare(t *testing.T) {
 	}
 	for i := range projections {
 		if n := p.counts[flow(i)]; n < flow(i).Weight*rounds*9/10 || n > flow(i).Weight*rounds*11/10 {
-			t.Errorf("projection %d of weight %d has %d grants, want about %d", i, flow(i).Weight, n, flow(i).Weight*rounds)
+			t.Errorf("projection %d of weight %d has %d grants, want about %d", i, flow(i).Weight, n,
+				flow(i).Weight*rounds)
 		}
 	}
 }
 
-// Each request promises its slot before it ends, as batches do. The limit is that of all slots, or the share of the tenant.
+// Each request promises its slot before it ends, as batches do. The limit is that of all slots, or the share of the
+// tenant.
 func TestTenantsWhoseSlotsArePromisedGetTheirShares(t *testing.T) {
 	const slots, rounds = 8, 1000
 	for _, perTenant := range []int{0, 6, slots} {
 		p := newPool(slots)
 		p.LimitTenants(perTenant)
-		light, heavy := Flow{Tenant: "light", TenantWeight: 1, Projection: "p"}, Flow{Tenant: "heavy", TenantWeight: 3, Projection: "p"}
+		light, heavy := Flow{Tenant: "light", TenantWeight: 1, Projection: "p"},
+			Flow{Tenant: "heavy", TenantWeight: 3, Projection: "p"}
 		for range 2 * slots {
 			p.acquire(light)
 			p.acquire(heavy)
@@ -158,7 +166,8 @@ func TestTenantsWhoseSlotsArePromisedGetTheirShares(t *testing.T) {
 			p.acquire(r.Flow)
 		}
 		if n := p.counts[heavy]; n < rounds*3/4-slots || n > rounds*3/4+slots {
-			t.Errorf("with the limit %d, %d of %d grants are of the tenant that should have %d", perTenant, n, rounds, rounds*3/4)
+			t.Errorf("with the limit %d, %d of %d grants are of the tenant that should have %d", perTenant, n, rounds,
+				rounds*3/4)
 		}
 	}
 }
@@ -178,7 +187,8 @@ func TestPartitionsShareTheWeightOfTheirProjection(t *testing.T) {
 		p.release(0)
 	}
 	if p.counts[whole] != 10 || p.counts[split] != 10 {
-		t.Errorf("%d grants for the projection that is split into 50, and %d for the other", p.counts[split], p.counts[whole])
+		t.Errorf("%d grants for the projection that is split into 50, and %d for the other", p.counts[split],
+			p.counts[whole])
 	}
 }
 
@@ -224,7 +234,9 @@ func TestStatementsOfTheNodeAndOfFeedsWaitForNoFlood(t *testing.T) {
 // The node and a feed request slots again and again.
 func TestStatementsOfTheNodeAndOfFeedsStarveNoProjection(t *testing.T) {
 	p := newPool(1)
-	flows := []Flow{{}, {}, {Tenant: "a"}, {Tenant: "a"}, {Tenant: "a", Projection: "p"}, {Tenant: "b", Projection: "p"}}
+	flows := []Flow{
+		{}, {}, {Tenant: "a"}, {Tenant: "a"}, {Tenant: "a", Projection: "p"}, {Tenant: "b", Projection: "p"},
+	}
 	for _, f := range flows {
 		p.acquire(f)
 	}
@@ -234,7 +246,8 @@ func TestStatementsOfTheNodeAndOfFeedsStarveNoProjection(t *testing.T) {
 		p.release(0)
 		p.acquire(ended)
 	}
-	for f, want := range map[Flow]int{{}: 400, {Tenant: "a"}: 100, {Tenant: "a", Projection: "p"}: 100, {Tenant: "b", Projection: "p"}: 200} {
+	for f, want := range map[Flow]int{{}: 400, {Tenant: "a"}: 100, {Tenant: "a", Projection: "p"}: 100,
+		{Tenant: "b", Projection: "p"}: 200} {
 		if n := p.counts[f]; n < want-5 || n > want+5 {
 			t.Errorf("%+v has %d grants, want about %d", f, n, want)
 		}
@@ -298,7 +311,8 @@ func TestRemovedTenantsTakeNoMemory(t *testing.T) {
 	}
 	b := &p.root.below
 	if len(b.places) != 0 || len(b.order) != 0 || len(b.spare) != mostSpare {
-		t.Errorf("%d tenants are kept, %d turns are remembered, and there are %d spare places", len(b.places), len(b.order), len(b.spare))
+		t.Errorf("%d tenants are kept, %d turns are remembered, and there are %d spare places", len(b.places),
+			len(b.order), len(b.spare))
 	}
 }
 

@@ -18,20 +18,26 @@ import (
 )
 
 const (
-	// fresh is for how long a follower returns what was read. It also bounds how long it returns an event that was erased meanwhile.
+	// fresh is for how long a follower returns what was read. It also bounds how long it returns an event that was
+	// erased meanwhile.
 	fresh = 5 * time.Second
 	// pageBytes limits what a follower that is behind reads at once, beside eventlog.PageEvents.
 	pageBytes = 1 << 20
 )
 
-// ReadAll is the method of a tenant, with hints: no event of the selected stream after opts.After has a version below fromVersion,
-// and the caller needs no more than limit events.
-type ReadAll func(ctx context.Context, opts event.ReadOptions, fromVersion int64, limit int) iter.Seq2[event.Envelope, error]
+// ReadAll is the method of a tenant, with hints: no event of the selected stream after opts.After has a version below
+// fromVersion, and the caller needs no more than limit events.
+type ReadAll func(ctx context.Context, opts event.ReadOptions, fromVersion int64, limit int) iter.Seq2[event.Envelope,
+	error]
 
 // Follow yields the settled events of a tenant that opts select, and waits for more, until ctx ends.
-func (h *Hub) Follow(ctx context.Context, tenant string, opts event.ReadOptions, readAll ReadAll) iter.Seq2[event.Envelope, error] {
+func (h *Hub) Follow(ctx context.Context, tenant string, opts event.ReadOptions,
+	readAll ReadAll) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
-		f := follower{opts: opts, readAll: readAll, at: max(0, opts.After), delays: backoff.New(200*time.Millisecond, 5*time.Second)}
+		f := follower{
+			opts: opts, readAll: readAll, at: max(0, opts.After),
+			delays: backoff.New(200*time.Millisecond, 5*time.Second),
+		}
 		if err := h.follow(ctx, tenant, &f, yield); err != nil {
 			yield(event.Envelope{}, fmt.Errorf("follow the events of tenant %q: %w", tenant, err))
 		}
@@ -66,9 +72,11 @@ type follower struct {
 	at int64
 	// version is the version of the last event of the selected stream, 0 if it is not known.
 	version int64
-	// average is the approximate size of an event in bytes, 0 if it is not known. It keeps statements from reading far more than a page.
+	// average is the approximate size of an event in bytes, 0 if it is not known. It keeps statements from reading far
+	// more than a page.
 	average int
-	// in is the incarnation of what was yielded. checked is the run in which at was found to be no higher than the head.
+	// in is the incarnation of what was yielded. checked is the run in which at was found to be no higher than the
+	// head.
 	in      engine.Incarnation
 	checked int
 }
@@ -112,7 +120,8 @@ func (f *follower) each(ctx context.Context, yield func(event.Envelope, error) b
 }
 
 func (f *follower) selects(e event.Envelope) bool {
-	return (f.opts.Stream == "" || f.opts.Stream == e.Stream) && (len(f.opts.Types) == 0 || slices.Contains(f.opts.Types, e.Type))
+	return (f.opts.Stream == "" || f.opts.Stream == e.Stream) &&
+		(len(f.opts.Types) == 0 || slices.Contains(f.opts.Types, e.Type))
 }
 
 // next waits for events. It waits out errors that end by themselves.
@@ -150,8 +159,8 @@ func (f *follower) next(ctx context.Context) (p page, err error) {
 	}
 }
 
-// check returns an error if events that were yielded may be gone. A mark below them is no sign of that: a tail that begins anew waits again
-// for transactions that are open.
+// check returns an error if events that were yielded may be gone. A mark below them is no sign of that: a tail that
+// begins anew waits again for transactions that are open.
 func (f *follower) check(ctx context.Context, st *state) error {
 	switch {
 	case f.in == 0:
@@ -164,9 +173,10 @@ func (f *follower) check(ctx context.Context, st *state) error {
 	}
 	if f.at > st.window.Mark {
 		// Whoever began a read for the same position knew its event.
-		last, err := shared(ctx, f.hub, fmt.Sprintf("end %d %d %s", st.run, f.at, f.tenant), func(ctx context.Context) (end, error) {
-			return f.hub.endOf(ctx, f.tenant)
-		})
+		last, err := shared(ctx, f.hub, fmt.Sprintf("end %d %d %s", st.run, f.at, f.tenant),
+			func(ctx context.Context) (end, error) {
+				return f.hub.endOf(ctx, f.tenant)
+			})
 		switch {
 		case err != nil:
 			return err
@@ -211,8 +221,8 @@ func (f *follower) readShared(ctx context.Context, mark int64) (page, error) {
 	return p, err
 }
 
-// read reads the next events up to a settled mark. The incarnation after the read is that of the read, and none of its events is gone if
-// the head is not below the mark.
+// read reads the next events up to a settled mark. The incarnation after the read is that of the read, and none of its
+// events is gone if the head is not below the mark.
 func (f *follower) read(ctx context.Context, mark int64) (page, error) {
 	opts := f.opts
 	opts.After = f.at

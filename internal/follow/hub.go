@@ -1,5 +1,5 @@
-// Package follow lets programs follow the events of tenants without a projection. All followers of a tenant in one process share one read
-// of its end: that of the runtime's feed if the process has one, and otherwise their own.
+// Package follow lets programs follow the events of tenants without a projection. All followers of a tenant in one
+// process share one read of its end: that of the runtime's feed if the process has one, and otherwise their own.
 //
 //	hub.go       has the sources, and wakes them
 //	source.go    settles the end of a tenant's events while it has followers
@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// lookEvery is how often the heads of followed tenants are compared with what was read, to find events that were not announced.
-	// deafEvery is that while nothing is heard of other processes.
+	// lookEvery is how often the heads of followed tenants are compared with what was read, to find events that were
+	// not announced. deafEvery is that while nothing is heard of other processes.
 	lookEvery = 5 * time.Second
 	deafEvery = 500 * time.Millisecond
 	// linger is for how long a hub listens after its last follower has left: a client that is cut off comes again.
@@ -86,7 +86,10 @@ type Hub struct {
 
 // New returns the hub of a store.
 func New(store Store, log *zap.Logger) *Hub {
-	h := &Hub{store: store, log: log, slots: make(chan struct{}, max(1, store.Connections()/2)), sources: make(map[string]*source)}
+	h := &Hub{
+		store: store, log: log, slots: make(chan struct{}, max(1, store.Connections()/2)),
+		sources: make(map[string]*source),
+	}
 	h.life, h.end = context.WithCancelCause(context.Background())
 	return h
 }
@@ -169,7 +172,9 @@ func (h *Hub) begin() {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	remove := h.store.OnWake(engine.Waker{Wake: func(tenant string, position int64, _ *engine.Page) { h.wake(tenant, position) }})
+	remove := h.store.OnWake(engine.Waker{
+		Wake: func(tenant string, position int64, _ *engine.Page) { h.wake(tenant, position) },
+	})
 	h.quit = func() { cancel(); remove() }
 	hears := new(atomic.Bool)
 	h.running.Go(func() { h.listen(ctx, hears) })
@@ -214,7 +219,8 @@ func (h *Hub) Advanced(tenant string, w *engine.Window) {
 	}
 }
 
-// Drop drops the events that followers of a tenant have in memory, since some of them are erased. Followers read them again.
+// Drop drops the events that followers of a tenant have in memory, since some of them are erased. Followers read them
+// again.
 func (h *Hub) Drop(tenant string) {
 	h.erasures.Add(1)
 	if s := h.find(tenant); s != nil {
@@ -396,9 +402,10 @@ func (h *Hub) endOf(ctx context.Context, tenant string) (end, error) {
 	return end{head, heads.Incarnation}, nil
 }
 
-// shared returns what read returns. Callers with the same key at the same time share one read, which ends with the hub, and not with the
-// caller that began it.
-func shared[T any](ctx context.Context, h *Hub, key string, read func(ctx context.Context) (T, error)) (result T, err error) {
+// shared returns what read returns. Callers with the same key at the same time share one read, which ends with the hub,
+// and not with the caller that began it.
+func shared[T any](ctx context.Context, h *Hub, key string,
+	read func(ctx context.Context) (T, error)) (result T, err error) {
 	found := h.reads.DoChan(key, func() (any, error) { return read(h.life) })
 	select {
 	case r := <-found:
@@ -422,7 +429,8 @@ func pause(ctx context.Context, d time.Duration, next <-chan struct{}) error {
 	return nil
 }
 
-// Settled returns the settled mark of a tenant: no event at or below it can still appear. It waits for appends in progress.
+// Settled returns the settled mark of a tenant: no event at or below it can still appear. It waits for appends in
+// progress.
 func (h *Hub) Settled(ctx context.Context, tenant string) (int64, error) {
 	if err := h.store.NotWithin(ctx); err != nil {
 		return 0, fmt.Errorf("settle the events of tenant %q: %w", tenant, err)

@@ -18,8 +18,8 @@ const (
 	// windowEvents and windowBytes limit what a source keeps. A follower that is further behind reads for itself.
 	windowEvents = 2048
 	windowBytes  = 4 << 20
-	// knownFor is for how long a source need not read for a position that it has settled. An announcement of an older position is a
-	// reason to read: the tenant may have been restored to an earlier state.
+	// knownFor is for how long a source need not read for a position that it has settled. An announcement of an older
+	// position is a reason to read: the tenant may have been restored to an earlier state.
 	knownFor = time.Second
 )
 
@@ -102,7 +102,8 @@ func (s *source) run(ctx context.Context) {
 			s.publish(state{err: err})
 			return
 		default:
-			s.hub.log.Warn("the end of a followed tenant cannot be read, retrying", zap.String("tenant", s.tenant), zap.Error(err))
+			s.hub.log.Warn("the end of a followed tenant cannot be read, retrying", zap.String("tenant", s.tenant),
+				zap.Error(err))
 			_ = delays.Wait(ctx)
 		}
 	}
@@ -167,7 +168,9 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 	r.window.Limit(windowEvents, windowBytes)
 	r.window.DropReadBefore(time.Now().Add(-fresh))
 	_, asked, _ := r.window.Oldest()
-	r.show(engine.Window{Incarnation: r.in, Mark: r.window.Mark, From: r.window.From, Events: r.window.Events, Asked: asked})
+	r.show(engine.Window{
+		Incarnation: r.in, Mark: r.window.Mark, From: r.window.From, Events: r.window.Events, Asked: asked,
+	})
 	switch {
 	case u.More:
 		return 0, nil
@@ -198,7 +201,8 @@ func (r *reader) useFeed(feed *engine.Window, epoch int64) {
 // show publishes a window, if it has changed.
 func (r *reader) show(w engine.Window) {
 	before := r.state.Load()
-	if before.known && before.run == r.runs && before.epoch == r.epochRead && before.window.From == w.From && before.window.Mark == w.Mark {
+	if before.known && before.run == r.runs && before.epoch == r.epochRead && before.window.From == w.From &&
+		before.window.Mark == w.Mark {
 		return
 	}
 	r.publish(state{known: true, run: r.runs, epoch: r.epochRead, window: w})
@@ -223,7 +227,8 @@ func (r *reader) wait(ctx context.Context, pause time.Duration) {
 		case <-old: // a poll drops them
 			return
 		case <-r.woken:
-			if wanted := r.wanted.Swap(0); wanted > r.window.Mark || time.Since(r.polled) > knownFor || pause != noWait {
+			if wanted := r.wanted.Swap(0); wanted > r.window.Mark || time.Since(r.polled) > knownFor ||
+				pause != noWait {
 				return
 			}
 		}

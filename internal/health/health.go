@@ -28,18 +28,23 @@ func NotReady(v actors.Vitals, patience time.Duration) (reasons []string) {
 	case s.HeartbeatSent.IsZero():
 		return []string{Because("the node is not registered yet", s.Err)}
 	case long(s.HeartbeatSent):
-		reasons = append(reasons, Because(fmt.Sprintf("no heartbeat for %v", time.Since(s.HeartbeatSent).Round(time.Second)), s.Err))
+		reasons = append(reasons,
+			Because(fmt.Sprintf("no heartbeat for %v", time.Since(s.HeartbeatSent).Round(time.Second)), s.Err))
 	}
 	if long(s.PoolFailing) {
-		reasons = append(reasons, fmt.Sprintf("the connection pool has not worked for %v", time.Since(s.PoolFailing).Round(time.Second)))
+		reasons = append(reasons, fmt.Sprintf("the connection pool has not worked for %v",
+			time.Since(s.PoolFailing).Round(time.Second)))
 	}
 	switch {
 	case s.Claims == 0:
 		reasons = append(reasons, Because("free leases were not searched for yet", s.ClaimErr))
 	case long(s.ClaimFailing):
-		reasons = append(reasons, Because(fmt.Sprintf("leases cannot be claimed for %v", time.Since(s.ClaimFailing).Round(time.Second)), s.ClaimErr))
+		reasons = append(reasons,
+			Because(fmt.Sprintf("leases cannot be claimed for %v", time.Since(s.ClaimFailing).Round(time.Second)),
+				s.ClaimErr))
 	}
-	if n := len(v.Unreadable); n > 0 && n == v.Feeds && long(slices.MaxFunc(slices.Collect(maps.Values(v.Unreadable)), time.Time.Compare)) {
+	if n := len(v.Unreadable); n > 0 && n == v.Feeds &&
+		long(slices.MaxFunc(slices.Collect(maps.Values(v.Unreadable)), time.Time.Compare)) {
 		reasons = append(reasons, "the events of no tenant can be read: "+reasonOf(v.Held))
 	}
 	return reasons
@@ -57,7 +62,8 @@ func Degraded(v actors.Vitals) (reasons []string) {
 	for _, about := range []struct {
 		ids  []projection.ID
 		what string
-	}{{v.Failed, "failed projections"}, {v.Missing, "projections that wait for a missing object"}, {v.Open, "projections with an open circuit breaker"}} {
+	}{{v.Failed, "failed projections"}, {v.Missing, "projections that wait for a missing object"},
+		{v.Open, "projections with an open circuit breaker"}} {
 		if len(about.ids) > 0 {
 			reasons = append(reasons, about.what+": "+namesOf(about.ids))
 		}
@@ -67,7 +73,8 @@ func Degraded(v actors.Vitals) (reasons []string) {
 		reasons = append(reasons, fmt.Sprintf("projections that do not move although events wait: %d, the first %s", n,
 			Standstill(first.ID, first.Since, first.Reason)))
 	}
-	held := slices.DeleteFunc(slices.Clone(v.Held), func(h engine.HeldTenant) bool { return time.Since(h.Since) < HeldLong })
+	held := slices.DeleteFunc(slices.Clone(v.Held),
+		func(h engine.HeldTenant) bool { return time.Since(h.Since) < HeldLong })
 	for i, h := range held {
 		if i == namesMost {
 			reasons = append(reasons, fmt.Sprintf("%d more tenants are held back", len(held)-i))
@@ -87,7 +94,8 @@ func Held(h engine.HeldTenant) string {
 	if h.Held == nil {
 		return fmt.Sprintf("the events of tenant %s cannot be read%s: %s", h.Tenant, lasts, h.Reason)
 	}
-	return fmt.Sprintf("the settled mark of tenant %s is held back below %d%s by %s", h.Tenant, h.Held.Below, lasts, strings.Join(h.Held.Holders, ", "))
+	return fmt.Sprintf("the settled mark of tenant %s is held back below %d%s by %s", h.Tenant, h.Held.Below, lasts,
+		strings.Join(h.Held.Holders, ", "))
 }
 
 // Standstill says which projection stands still, for how long, and why.

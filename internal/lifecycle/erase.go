@@ -13,8 +13,8 @@ import (
 // abandonTime bounds the end of an erasure that failed.
 const abandonTime = 5 * time.Second
 
-// Erase redacts events of a tenant while none of its projections runs, so that no node has them in memory afterwards. If it fails, the
-// tenant is resumed.
+// Erase redacts events of a tenant while none of its projections runs, so that no node has them in memory afterwards.
+// If it fails, the tenant is resumed.
 func Erase(ctx context.Context, plane control.Plane, e *control.Erasure) error {
 	err := e.Validate()
 	if err == nil {
@@ -30,7 +30,8 @@ func Erase(ctx context.Context, plane control.Plane, e *control.Erasure) error {
 	return err
 }
 
-// erase pauses the tenant and redacts the events. If the tenant is resumed meanwhile, by another erasure or by a person, it begins again.
+// erase pauses the tenant and redacts the events. If the tenant is resumed meanwhile, by another erasure or by a
+// person, it begins again.
 func erase(ctx context.Context, plane control.Plane, e *control.Erasure) error {
 	for done := false; !done; {
 		if err := plane.BeginErasure(ctx, e); err != nil {

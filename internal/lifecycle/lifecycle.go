@@ -44,9 +44,11 @@ func Archive(ctx context.Context, db store.Control, name string, decide store.De
 	return nil
 }
 
-// Drop drops a tenant. begin commits that the tenant is being dropped, and returns the tenant's row, 0 if it did not find
-// the tenant. When nothing of the tenant runs any more, end removes it, unless another tenant has its name by then.
-func Drop(ctx context.Context, plane control.Plane, name, confirm string, begin func() (row int32, err error), end func(row int32) error) error {
+// Drop drops a tenant. begin commits that the tenant is being dropped, and returns the tenant's row, 0 if it did not
+// find the tenant. When nothing of the tenant runs any more, end removes it, unless another tenant has its name by
+// then.
+func Drop(ctx context.Context, plane control.Plane, name, confirm string, begin func() (row int32, err error),
+	end func(row int32) error) error {
 	switch {
 	case confirm != name:
 		return fmt.Errorf("drop tenant %q: the name was confirmed as %q", name, confirm)

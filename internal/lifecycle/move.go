@@ -13,13 +13,15 @@ import (
 
 var errSameStore = errors.New("both stores are the same")
 
-// moving lets one move of this process run at a time. Two moves between files in opposite directions would wait for each other's writers.
+// moving lets one move of this process run at a time. Two moves between files in opposite directions would wait for
+// each other's writers.
 var moving = make(chan struct{}, 1)
 
-// Move moves a tenant to another store. In the source it is archived first, and stays archived. If nothing was moved, a tenant that was
-// active is unarchived there. mayLeave gets the names of the projections, and returns an error if the tenant must not move. moved reports
-// whether an earlier call has moved the tenant.
-func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave func(projections []string) error) (moved bool, err error) {
+// Move moves a tenant to another store. In the source it is archived first, and stays archived. If nothing was moved, a
+// tenant that was active is unarchived there. mayLeave gets the names of the projections, and returns an error if the
+// tenant must not move. moved reports whether an earlier call has moved the tenant.
+func Move(ctx context.Context, from, to store.Driver, m *control.Move,
+	mayLeave func(projections []string) error) (moved bool, err error) {
 	// A function of the tenant that waits for another move would never end, and that move waits for it.
 	err = cmp.Or(from.NotWithin(ctx), to.NotWithin(ctx), control.NotOfTenant(ctx, m.Tenant, "move it"))
 	if err != nil {
@@ -64,7 +66,8 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave 
 }
 
 // leaving reports whether the tenant is active in the source, and returns an error if it must not move.
-func leaving(ctx context.Context, from, to store.Driver, m *control.Move, mayLeave func(projections []string) error) (active bool, err error) {
+func leaving(ctx context.Context, from, to store.Driver, m *control.Move,
+	mayLeave func(projections []string) error) (active bool, err error) {
 	same, err := from.IsSame(ctx, to)
 	switch {
 	case err != nil:
@@ -86,7 +89,8 @@ func leaving(ctx context.Context, from, to store.Driver, m *control.Move, mayLea
 	return tenants[0].State != tenancy.Archived, err
 }
 
-// AbandonMove forgets the move of a tenant to a store of that name, for a caller who knows that the store does not have the tenant.
+// AbandonMove forgets the move of a tenant to a store of that name, for a caller who knows that the store does not have
+// the tenant.
 func AbandonMove(ctx context.Context, from store.Driver, tenant, target string) error {
 	if err := from.NotWithin(ctx); err != nil {
 		return err

@@ -51,8 +51,8 @@ func (e shortEntry) Write(entry zapcore.Entry, fields []zapcore.Field) (err erro
 	return nil
 }
 
-// cutErrors returns fields with the long errors cut, and the users' own errors in place of what the library made of them; fields itself
-// is left as it is.
+// cutErrors returns fields with the long errors cut, and the users' own errors in place of what the library made of
+// them; fields itself is left as it is.
 func cutErrors(fields []zapcore.Field) []zapcore.Field {
 	var short []zapcore.Field
 	for i, field := range fields {

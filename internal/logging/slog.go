@@ -57,7 +57,8 @@ func (c slogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 // Sync does nothing: a slog.Handler has no buffer that others flush.
 func (c slogCore) Sync() error { return nil }
 
-// slogLevel returns the level of slog that means the same. Levels above errors, with which zap ends the process, are errors.
+// slogLevel returns the level of slog that means the same. Levels above errors, with which zap ends the process, are
+// errors.
 func slogLevel(level zapcore.Level) slog.Level {
 	switch {
 	case level < zapcore.InfoLevel:

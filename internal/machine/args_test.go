@@ -54,8 +54,9 @@ func (a args) dur(k string, def time.Duration) time.Duration {
 	return d
 }
 
-var actionNames = map[string]projection.Action{"retry": projection.ActionRetry, "park": projection.ActionPark, "park-stream": projection.ActionParkStream,
-	"skip": projection.ActionSkip, "stop": projection.ActionStop}
+var actionNames = map[string]projection.Action{"retry": projection.ActionRetry, "park": projection.ActionPark,
+	"park-stream": projection.ActionParkStream,
+	"skip":        projection.ActionSkip, "stop": projection.ActionStop}
 
 func (a args) action(k string) *projection.Action {
 	action, known := actionNames[a[k]]
@@ -117,7 +118,10 @@ func (a args) next() *engine.Page {
 
 func (a args) config() *Config {
 	def := &engine.Definition{MaxEvents: int(a.num("max", 4)), MaxBytes: 1 << 20}
-	def.Retry = projection.RetryPolicy{MaxAttempts: max(0, int(a.num("retries", 2))) + 1, Base: 100 * time.Millisecond, Cap: 5 * time.Second, Factor: 2}
+	def.Retry = projection.RetryPolicy{
+		MaxAttempts: max(0, int(a.num("retries", 2))) + 1, Base: 100 * time.Millisecond, Cap: 5 * time.Second,
+		Factor: 2,
+	}
 	def.MaxParked, def.MaxFailureShare = a.num("max-parked", -1), -1
 	def.MaxBlocked = a.num("max-blocked", -1)
 	if a["share"] != "" {
@@ -132,19 +136,27 @@ func (a args) config() *Config {
 	}
 	def.Replay = engine.Policy{Replay: projection.ReplayPolicy{Interval: a.dur("replay", 0)}}.WithDefaults().Replay
 	if n := a.num("breaker", 0); n > 0 {
-		def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: func(error) bool { panic("not called") }, Failures: int(n)})
+		def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{
+			IsOutage: func(error) bool { panic("not called") }, Failures: int(n),
+		})
 	}
 	if a["type"] != "" {
 		def.Types = []string{a["type"]}
 	}
 	def.Faults = engine.FaultLimits{MissingObject: a.dur("missing", 0)}.WithDefaults()
-	return &Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}
+	return &Config{
+		Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0),
+		ReplayBackoff: 100 * time.Millisecond,
+	}
 }
 
 func (a args) row() engine.Lease {
-	r := engine.Lease{Row: 1, Owner: "node", Epoch: a.num("epoch", 1), Checkpoint: a.num("checkpoint", 0), CrashCount: int(a.num("crashes", 0)), Failed: a["failed"],
-		FailingPosition: a.num("failing", 0), Attempts: int(a.num("attempts", 0)), CrashPosition: a.num("crash_position", 0), CrashAttempts: int(a.num("crash_attempts", 0)),
-		Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "", Incarnation: engine.Incarnation(a.num("incarnation", 0))}
+	r := engine.Lease{Row: 1, Owner: "node", Epoch: a.num("epoch", 1), Checkpoint: a.num("checkpoint", 0),
+		CrashCount: int(a.num("crashes", 0)), Failed: a["failed"],
+		FailingPosition: a.num("failing", 0), Attempts: int(a.num("attempts", 0)),
+		CrashPosition: a.num("crash_position", 0), CrashAttempts: int(a.num("crash_attempts", 0)),
+		Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != "", HasCommands: a["commands"] != "",
+		Incarnation: engine.Incarnation(a.num("incarnation", 0))}
 	if a["paused"] != "" {
 		r.Desired = engine.WantPause
 	}
@@ -154,8 +166,10 @@ func (a args) row() engine.Lease {
 	return r
 }
 
-var classNames = map[string]engine.Class{"infra": engine.Infrastructure, "lease": engine.LeaseLost, "handler": engine.HandlerFault,
-	"config": engine.Configuration, "unclear": engine.Unclear, "interrupted": engine.Interrupted, "missing": engine.MissingObject}
+var classNames = map[string]engine.Class{"infra": engine.Infrastructure, "lease": engine.LeaseLost,
+	"handler": engine.HandlerFault,
+	"config":  engine.Configuration, "unclear": engine.Unclear, "interrupted": engine.Interrupted,
+	"missing": engine.MissingObject}
 
 func (a args) faultOrNil() *engine.Fault {
 	if a["class"] == "" {
@@ -188,7 +202,8 @@ func (a args) fault() *engine.Fault {
 	if !known {
 		panic("class " + a["class"])
 	}
-	f := &engine.Fault{Class: class, Unreachable: a["unreachable"] != "", Probe: a["probe"] != "", Position: a.num("pos", 0),
+	f := &engine.Fault{Class: class, Unreachable: a["unreachable"] != "", Probe: a["probe"] != "",
+		Position: a.num("pos", 0),
 		Conflict: a["conflict"] != "" || a["blocked"] != "", Blocked: a["blocked"] != "", Err: err}
 	if row := a.num("rival", 0); row != 0 {
 		f.Rivals = []engine.Rival{{ID: projection.ID{Tenant: "t", Name: "other"}, Row: int32(row)}}
@@ -224,8 +239,9 @@ func (a args) letter(command int64) *engine.Replay {
 	if a["over"] != "" {
 		return nil
 	}
-	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1), Attempts: int(a.num("attempts", 1)),
-		Begun: int(a.num("begun", 1)), OutOfOrder: a["late"] != ""}
+	return &engine.Replay{Command: command, DeadLetter: a.num("letter", 1), Position: a.num("pos", 1),
+		Attempts: int(a.num("attempts", 1)),
+		Begun:    int(a.num("begun", 1)), OutOfOrder: a["late"] != ""}
 }
 
 func neverCalled(context.Context, projection.Failure) projection.Action { panic("not called") }

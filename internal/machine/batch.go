@@ -88,7 +88,8 @@ func (s *step) batch() {
 	}
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
-	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
+	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine),
+		Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
 		Live: !s.behind(), Parked: s.Replays.Parked, def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }
 
@@ -129,7 +130,8 @@ func (s *step) ran(r RunResult) {
 	}
 }
 
-// ended handles the part of a batch that is done, and the fault of the rest. The rest of a delivery is its next event alone.
+// ended handles the part of a batch that is done, and the fault of the rest. The rest of a delivery is its next event
+// alone.
 func (s *step) ended(r RunResult) {
 	batch := r.Batch
 	if p := r.Partial; p != nil {
@@ -150,8 +152,10 @@ func (s *step) ended(r RunResult) {
 				s.parkedStream(letter.Stream)
 			}
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
-			s.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel, "event parked, rejected by its handler",
-				append(eventFields(e, letter.Attempts), zap.Bool("blocking", letter.ParkStream), zap.String("error", letter.Error))...)
+			s.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel,
+				"event parked, rejected by its handler",
+				append(eventFields(e, letter.Attempts), zap.Bool("blocking", letter.ParkStream),
+					zap.String("error", letter.Error))...)
 		}
 		if p.Err == nil {
 			return
@@ -171,8 +175,11 @@ func (s *step) succeeded(batch engine.Batch, took time.Duration) {
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
 		s.Row.Block(int64(blocked))
 		s.replayIn(s.Def.Replay.Interval)
-		s.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To},
-			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked), zap.Int64("position", batch.To))
+		s.report(observe.Decision{
+			Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To,
+		},
+			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked),
+			zap.Int64("position", batch.To))
 	}
 	s.Window.Handled(n)
 	if n > 0 {
@@ -213,7 +220,8 @@ func (s *step) advanced(job Advance, moved bool) {
 	s.checkpoint(job.To)
 }
 
-// checkpoint records the checkpoint. A share whose events are all handled up to it may become whole, and reads without a filter.
+// checkpoint records the checkpoint. A share whose events are all handled up to it may become whole, and reads without
+// a filter.
 func (s *step) checkpoint(position int64) {
 	s.Row.Checkpoint = position
 	s.Row.Share = s.Row.Share.After(position)

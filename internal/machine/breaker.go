@@ -45,13 +45,14 @@ func (b *Breaker) Why() string {
 	return fmt.Sprintf("%s, and %d since", b.why, b.probes)
 }
 
-// Failed returns the breaker after a failure that IsOutage recognizes. It reports whether a closed breaker opened. A probe that
-// fails opens the breaker again, which is not reported.
+// Failed returns the breaker after a failure that IsOutage recognizes. It reports whether a closed breaker opened. A
+// probe that fails opens the breaker again, which is not reported.
 func (b *Breaker) Failed(now time.Time) (next *Breaker, opened bool) {
 	n := *b
 	n.inARow++
 	if n.state == projection.BreakerClosed {
-		n.recent = append(slices.DeleteFunc(slices.Clone(n.recent), func(at time.Time) bool { return now.Sub(at) >= n.policy.Window }), now)
+		n.recent = append(slices.DeleteFunc(slices.Clone(n.recent),
+			func(at time.Time) bool { return now.Sub(at) >= n.policy.Window }), now)
 		switch {
 		case len(n.recent) >= n.policy.Failures:
 			n.why = fmt.Sprintf("%d failures within %v", len(n.recent), n.policy.Window)
@@ -72,8 +73,8 @@ func (b *Breaker) Failed(now time.Time) (next *Breaker, opened bool) {
 	return &n, opened
 }
 
-// Probe returns the breaker for the next batch. If it is half open, the batch is a probe, which has one event. The caller decides
-// when it is time for one: a user may know that the service is back.
+// Probe returns the breaker for the next batch. If it is half open, the batch is a probe, which has one event. The
+// caller decides when it is time for one: a user may know that the service is back.
 func (b *Breaker) Probe() *Breaker {
 	if b.State() != projection.BreakerOpen {
 		return b
@@ -83,8 +84,9 @@ func (b *Breaker) Probe() *Breaker {
 	return &n
 }
 
-// Answered returns the breaker after a batch that was handled, or failed with an error that IsOutage does not recognize: closed.
-// Successes do not cancel failures within the window: a service that is up and down in turns opens the breaker, too.
+// Answered returns the breaker after a batch that was handled, or failed with an error that IsOutage does not
+// recognize: closed. Successes do not cancel failures within the window: a service that is up and down in turns opens
+// the breaker, too.
 func (b *Breaker) Answered() *Breaker {
 	if b == nil || b.inARow == 0 && b.state == projection.BreakerClosed {
 		return b

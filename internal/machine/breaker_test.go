@@ -14,8 +14,8 @@ import (
 
 func counts(error) bool { return true }
 
-// play plays a script on a breaker: f is a failure, p a batch that begins, a one that was answered, each at a second. It checks
-// that the breaker before each step is left unchanged.
+// play plays a script on a breaker: f is a failure, p a batch that begins, a one that was answered, each at a second.
+// It checks that the breaker before each step is left unchanged.
 func play(t *testing.T, b *Breaker, script string) (_ *Breaker, opened, closed int) {
 	t.Helper()
 	start := time.Now()
@@ -84,14 +84,17 @@ func TestBreakerOpensProbesAndCloses(t *testing.T) {
 	} {
 		b := NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: counts, Failures: 3}))
 		b, opened, wasClosed := play(t, b, script)
-		if b.state != want.state || opened != want.opened || wasClosed != want.closed || b.inARow != want.inARow || b.Why() != want.why {
-			t.Errorf("%q: %s, opened %d times, closed %d times, %d in a row, why %q; want %+v", script, b.state, opened, wasClosed, b.inARow, b.Why(), want)
+		if b.state != want.state || opened != want.opened || wasClosed != want.closed || b.inARow != want.inARow ||
+			b.Why() != want.why {
+			t.Errorf("%q: %s, opened %d times, closed %d times, %d in a row, why %q; want %+v", script, b.state, opened,
+				wasClosed, b.inARow, b.Why(), want)
 		}
 	}
 }
 
 func TestPolicyWithoutIsOutageHasNoBreaker(t *testing.T) {
-	if b := NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{})); b != nil || b.Probe() != nil || b.Answered() != nil || b.State() != "" {
+	if b := NewBreaker(engine.BreakerDefaults(projection.BreakerPolicy{})); b != nil || b.Probe() != nil ||
+		b.Answered() != nil || b.State() != "" {
 		t.Errorf("there is one: %+v", b)
 	}
 }

@@ -16,15 +16,15 @@ const (
 	firstRead = 200
 	// readBatches is how many batches of events one read gets.
 	readBatches = 4
-	// prefetchBelow is how many batches of events are left after a batch at most when the next read begins. A read of readBatches takes
-	// about as long as two set-based batches.
+	// prefetchBelow is how many batches of events are left after a batch at most when the next read begins. A read of
+	// readBatches takes about as long as two set-based batches.
 	prefetchBelow = 2
 	// maxScan bounds how many positions one read scans for events of a few types, or of one partition.
 	maxScan = 100_000
 )
 
-// Buffer is the read-ahead buffer. It holds all events of the projection after its position and up to To. They come from the
-// feed's shared tail, or from a read of the projection's own while it is further behind.
+// Buffer is the read-ahead buffer. It holds all events of the projection after its position and up to To. They come
+// from the feed's shared tail, or from a read of the projection's own while it is further behind.
 type Buffer struct {
 	Events events
 	To     int64
@@ -32,7 +32,8 @@ type Buffer struct {
 	average int
 }
 
-// add appends a page that begins where the buffer ends. It never writes to the old slice, which other machines may share.
+// add appends a page that begins where the buffer ends. It never writes to the old slice, which other machines may
+// share.
 func (b Buffer) add(page engine.Page) Buffer {
 	if len(page.Events) != 0 {
 		bytes := 0
@@ -107,8 +108,8 @@ func (b Buffer) fromTail(def *engine.Definition, share partition.Share, t *Tail)
 	return b.add(page), true
 }
 
-// dropped returns the tail without its shared events, which are freed when no projection needs them. What lies below the mark
-// must be read then: an empty slice must not be taken for a range without events.
+// dropped returns the tail without its shared events, which are freed when no projection needs them. What lies below
+// the mark must be read then: an empty slice must not be taken for a range without events.
 func (t *Tail) dropped() *Tail {
 	if t == nil || t.Err != nil || t.From == t.Mark && t.Events == nil {
 		return t

@@ -13,18 +13,23 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-// TestReadingAheadHandsOutEveryEventOnceWithinBounds reads random pages, from the tail or not, takes random batches, and
-// compares the events that were taken with all events.
+// TestReadingAheadHandsOutEveryEventOnceWithinBounds reads random pages, from the tail or not, takes random batches,
+// and compares the events that were taken with all events.
 func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		def := &engine.Definition{MaxEvents: rapid.IntRange(1, 20).Draw(t, "max events"), MaxBytes: rapid.IntRange(1, 5000).Draw(t, "max bytes")}
+		def := &engine.Definition{
+			MaxEvents: rapid.IntRange(1, 20).Draw(t, "max events"),
+			MaxBytes:  rapid.IntRange(1, 5000).Draw(t, "max bytes"),
+		}
 		def.Largest = rapid.IntRange(0, 80).Draw(t, "largest batch")
 		var all []event.Envelope
 		share := shares.Draw(t, "share")
 		head := int64(0)
 		for range rapid.IntRange(0, 100).Draw(t, "events") {
 			head += rapid.Int64Range(1, 3).Draw(t, "step")
-			all = append(all, event.Envelope{Position: head, Stream: rapid.SampledFrom(streams).Draw(t, "stream"), Body: make([]byte, rapid.IntRange(0, 800).Draw(t, "bytes"))})
+			all = append(all, event.Envelope{Position: head,
+				Stream: rapid.SampledFrom(streams).Draw(t, "stream"),
+				Body:   make([]byte, rapid.IntRange(0, 800).Draw(t, "bytes"))})
 		}
 		head += rapid.Int64Range(0, 2).Draw(t, "beyond")
 		var a Buffer
@@ -80,7 +85,9 @@ var shares = rapid.Custom(func(t *rapid.T) (share partition.Share) {
 	share.Range = partition.RangeOf(rapid.IntRange(1, n).Draw(t, "partition"), n)
 	if rapid.Bool().Draw(t, "some events were handled before") {
 		middle := share.From + (share.To-share.From)/2
-		share.Passed = []partition.Passed{{Range: partition.Range{From: share.From, To: middle}, Position: rapid.Int64Range(1, 100).Draw(t, "up to")}}
+		share.Passed = []partition.Passed{
+			{Range: partition.Range{From: share.From, To: middle}, Position: rapid.Int64Range(1, 100).Draw(t, "up to")},
+		}
 	}
 	return share
 })
@@ -122,7 +129,8 @@ func TestTailIsSharedAndFilteredByType(t *testing.T) {
 	}
 	b, taken = Buffer{To: 10}.fromTail(&engine.Definition{Types: []string{"other"}}, partition.Share{}, tail)
 	if !taken || b.Events != nil || b.To != 20 {
-		t.Errorf("a tail without events of the projection: %d with the memory of %d, up to %d", len(b.Events), cap(b.Events), b.To)
+		t.Errorf("a tail without events of the projection: %d with the memory of %d, up to %d", len(b.Events),
+			cap(b.Events), b.To)
 	}
 	if _, taken = (Buffer{To: 20}).fromTail(&engine.Definition{}, partition.Share{}, tail); taken {
 		t.Error("the tail was used where it has nothing new")
@@ -136,7 +144,8 @@ func TestTailIsFilteredByShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		share, tail := shares.Draw(t, "share"), &Tail{From: 10}
 		for tail.Mark = 10; tail.Mark < 30; tail.Mark++ {
-			tail.Events = append(tail.Events, event.Envelope{Position: tail.Mark + 1, Stream: rapid.SampledFrom(streams).Draw(t, "stream")})
+			tail.Events = append(tail.Events, event.Envelope{Position: tail.Mark + 1,
+				Stream: rapid.SampledFrom(streams).Draw(t, "stream")})
 		}
 		to := rapid.Int64Range(10, 29).Draw(t, "to")
 		b, taken := Buffer{To: to}.fromTail(&engine.Definition{}, share, tail)
@@ -176,7 +185,8 @@ func TestReadsAreBoundedByWhatIsKnown(t *testing.T) {
 	} {
 		share := partition.Share{Range: partition.RangeOf(1, test.partitions)}
 		def := &engine.Definition{Types: test.types, MaxEvents: 100, MaxBytes: 10*size + size/2}
-		if r := test.b.next(def, def.MaxEvents, share, test.mark); r.Limit != test.limit || r.UpTo != test.upTo || r.After != 2 {
+		if r := test.b.next(def, def.MaxEvents, share, test.mark); r.Limit != test.limit || r.UpTo != test.upTo ||
+			r.After != 2 {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
@@ -186,8 +196,8 @@ func TestReadsAreBoundedByWhatIsKnown(t *testing.T) {
 	}
 }
 
-// After a re-split into one partition, the partition reads without a filter again when it has reached the highest position that
-// one of the previous partitions had handled.
+// After a re-split into one partition, the partition reads without a filter again when it has reached the highest
+// position that one of the previous partitions had handled.
 func TestShareBecomesWholeWhenTheCheckpointHasPassedIt(t *testing.T) {
 	half := partition.Range{From: 0, To: partition.Slots / 2}
 	share := partition.Share{Range: partition.All, Passed: []partition.Passed{{Range: half, Position: 10}}}

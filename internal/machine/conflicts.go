@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// apartFor is how long two projections are kept apart after a deadlock. While they are, nothing shows whether its cause lasts. If
-	// it does, there is one more deadlock afterwards, which the server takes a second to notice.
+	// apartFor is how long two projections are kept apart after a deadlock. While they are, nothing shows whether its
+	// cause lasts. If it does, there is one more deadlock afterwards, which the server takes a second to notice.
 	apartFor = 2 * time.Minute
 	// mostApart is from how many projections one is kept apart at most. Each of them costs a lock in every batch.
 	mostApart = 16
 )
 
-// Conflicts remembers the deadlocks of a projection with others, and decides from which of them it is kept apart for some time: its
-// batches and theirs do not run at the same time. It is pure and never changed. nil remembers nothing.
+// Conflicts remembers the deadlocks of a projection with others, and decides from which of them it is kept apart for
+// some time: its batches and theirs do not run at the same time. It is pure and never changed. nil remembers nothing.
 type Conflicts struct {
 	apart []apart // sorted by the rows
 	rows  []int32

@@ -28,7 +28,8 @@ func TestProjectionsAreKeptApartForSomeTimeAfterADeadlock(t *testing.T) {
 			t.Errorf("after %v: rows %v, want %v", step.after, rows, step.rows)
 		}
 	}
-	if again := both.Met(rival(7), now.Add(time.Minute)).At(now.Add(apartFor + time.Second)); !slices.Equal(again.Rows(), []int32{7}) {
+	if again := both.Met(rival(7),
+		now.Add(time.Minute)).At(now.Add(apartFor + time.Second)); !slices.Equal(again.Rows(), []int32{7}) {
 		t.Errorf("another deadlock with the first prolongs to %v", again.Rows())
 	}
 	twice := first.Met(append(rival(7), rival(7)...), now)

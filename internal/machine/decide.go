@@ -23,8 +23,8 @@ func final(err error) bool {
 	return Permanent(err) || errors.Is(err, projection.ErrProcessDied)
 }
 
-// countAttempt returns the number of the attempt that follows the attempts before. It is the only place that counts one: of an
-// event of a batch or of a delivery, of a replay, and of an attempt that is counted before it is made.
+// countAttempt returns the number of the attempt that follows the attempts before. It is the only place that counts
+// one: of an event of a batch or of a delivery, of a replay, and of an attempt that is counted before it is made.
 func countAttempt(before int) int { return before + 1 }
 
 // Count returns the failure of the event e after as many failures before.
@@ -52,8 +52,8 @@ type Decision struct {
 	Halt   error
 }
 
-// Decide decides what becomes of the event of a counted failure, of a batch or a delivery: first by the policy, then by the
-// share of recent events that failed, and then by the room for one more dead letter.
+// Decide decides what becomes of the event of a counted failure, of a batch or a delivery: first by the policy, then by
+// the share of recent events that failed, and then by the room for one more dead letter.
 func (c Circumstances) Decide(f projection.Failure) Decision {
 	action := c.action(f)
 	switch action {
@@ -73,9 +73,9 @@ func (c Circumstances) Decide(f projection.Failure) Decision {
 	return Decision{Action: action}
 }
 
-// action decides by the policy. An action that the handler requested comes first, then the FailureHandler's answer. Without
-// either, the event is retried until its attempts are used up, and then OnFailure applies. If the error is final, only the
-// handler itself can have the event retried; else it is parked instead: see parking.
+// action decides by the policy. An action that the handler requested comes first, then the FailureHandler's answer.
+// Without either, the event is retried until its attempts are used up, and then OnFailure applies. If the error is
+// final, only the handler itself can have the event retried; else it is parked instead: see parking.
 func (c Circumstances) action(f projection.Failure) projection.Action {
 	if action, asks := projection.RequestedAction(f.Err); asks {
 		return action
@@ -95,8 +95,9 @@ func (c Circumstances) action(f projection.Failure) projection.Action {
 	return action
 }
 
-// parking returns how a policy parks an event for which nothing else was requested: alone if OnFailure parks single events or the handler
-// does not mind the order, and else with its stream. OnFailure cannot ask for the stream then, since that is its zero value.
+// parking returns how a policy parks an event for which nothing else was requested: alone if OnFailure parks single
+// events or the handler does not mind the order, and else with its stream. OnFailure cannot ask for the stream then,
+// since that is its zero value.
 func parking(p *engine.Policy) projection.Action {
 	if p.OnFailure == projection.ActionPark || p.AnyOrder {
 		return projection.ActionPark
@@ -104,9 +105,10 @@ func parking(p *engine.Policy) projection.Action {
 	return projection.ActionParkStream
 }
 
-// replayAction decides about a dead letter whose replay failed with err: ActionSkip, ActionStop, or ActionPark, which leaves it
-// parked. An action that the handler requested comes first. OnFailure applies to a permanent error, unless there is a
-// FailureHandler. After any other error the dead letter stays parked, since the policy has already decided about its event.
+// replayAction decides about a dead letter whose replay failed with err: ActionSkip, ActionStop, or ActionPark, which
+// leaves it parked. An action that the handler requested comes first. OnFailure applies to a permanent error, unless
+// there is a FailureHandler. After any other error the dead letter stays parked, since the policy has already decided
+// about its event.
 func replayAction(p *engine.Policy, err error) projection.Action {
 	action, asks := projection.RequestedAction(err)
 	if !asks && Permanent(err) && p.FailureHandler == nil {
@@ -129,8 +131,8 @@ func errFullOfBlocked(blocked, position int64) error {
 		blocked, position)
 }
 
-// Rejection returns the error of an event that a delivery rejects because of cause, with the action that is asked for: to park
-// its stream, unless cause asks for another action or the policy parks single events.
+// Rejection returns the error of an event that a delivery rejects because of cause, with the action that is asked for:
+// to park its stream, unless cause asks for another action or the policy parks single events.
 func Rejection(policy *engine.Policy, cause error) error {
 	if _, asks := projection.RequestedAction(cause); asks {
 		return cause

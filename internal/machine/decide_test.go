@@ -69,25 +69,40 @@ func TestDecisionStopsTheProjectionAtItsLimits(t *testing.T) {
 		want   projection.Action
 		halts  string
 	}{
-		"parked":                       {projection.ActionPark, Circumstances{Parked: 2}, projection.ActionPark, ""},
-		"no room":                      {projection.ActionPark, Circumstances{Parked: 3}, projection.ActionStop, "3 events that failed are parked"},
-		"no room for the stream":       {projection.ActionParkStream, Circumstances{Parked: 4}, projection.ActionStop, "4 events that failed are parked"},
-		"a skipped one needs no room":  {projection.ActionSkip, Circumstances{Parked: 3}, projection.ActionSkip, ""},
-		"too many failed":              {projection.ActionPark, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20"},
-		"too many failed to skip one":  {projection.ActionSkip, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20"},
-		"a retry is none of them":      {projection.ActionRetry, Circumstances{Window: failures, Parked: 3}, projection.ActionRetry, ""},
-		"stopped, whatever there were": {projection.ActionStop, Circumstances{Window: failures}, projection.ActionStop, "attempt 9"},
+		"parked": {projection.ActionPark, Circumstances{Parked: 2}, projection.ActionPark, ""},
+		"no room": {
+			projection.ActionPark, Circumstances{Parked: 3}, projection.ActionStop, "3 events that failed are parked",
+		},
+		"no room for the stream": {
+			projection.ActionParkStream, Circumstances{Parked: 4}, projection.ActionStop,
+			"4 events that failed are parked",
+		},
+		"a skipped one needs no room": {projection.ActionSkip, Circumstances{Parked: 3}, projection.ActionSkip, ""},
+		"too many failed": {
+			projection.ActionPark, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20",
+		},
+		"too many failed to skip one": {
+			projection.ActionSkip, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20",
+		},
+		"a retry is none of them": {
+			projection.ActionRetry, Circumstances{Window: failures, Parked: 3}, projection.ActionRetry, "",
+		},
+		"stopped, whatever there were": {
+			projection.ActionStop, Circumstances{Window: failures}, projection.ActionStop, "attempt 9",
+		},
 	} {
 		test.c.Policy, test.c.Answer = &policy, &test.action
 		d := test.c.Decide(bad)
-		if d.Action != test.want || (d.Halt != nil) != (test.halts != "") || d.Halt != nil && !strings.Contains(d.Halt.Error(), test.halts) {
+		if d.Action != test.want || (d.Halt != nil) != (test.halts != "") ||
+			d.Halt != nil && !strings.Contains(d.Halt.Error(), test.halts) {
 			t.Errorf("%s: %v, %v", name, d.Action, d.Halt)
 		}
 	}
 }
 
 func TestActionOfTheHandlerComesFirstThenTheAnswerThenThePolicy(t *testing.T) {
-	const park, retry, skip, stop, stream = projection.ActionPark, projection.ActionRetry, projection.ActionSkip, projection.ActionStop, projection.ActionParkStream
+	const park, retry, skip, stop, stream = projection.ActionPark, projection.ActionRetry, projection.ActionSkip,
+		projection.ActionStop, projection.ActionParkStream
 	says := func(a projection.Action) *projection.Action { return &a }
 	for name, test := range map[string]struct {
 		onFailure projection.Action
@@ -115,21 +130,44 @@ func TestActionOfTheHandlerComesFirstThenTheAnswerThenThePolicy(t *testing.T) {
 		"final, retry, any order":             {attempt: 1, final: true, anyOrder: true, onFailure: retry, want: park},
 		"used up, skip, any order":            {attempt: 3, anyOrder: true, onFailure: skip, want: skip},
 		"FailureHandler at the first failure": {attempt: 1, answer: says(stop), want: stop},
-		"FailureHandler retries past the retries":             {attempt: 50, answer: says(retry), want: retry},
-		"FailureHandler over OnFailure":                       {attempt: 50, onFailure: stop, answer: says(park), want: park},
-		"FailureHandler retries what is final":                {attempt: 1, final: true, answer: says(retry), want: stream},
-		"FailureHandler retries, and events are parked alone": {attempt: 1, final: true, onFailure: park, answer: says(retry), want: park},
-		"FailureHandler skips what is final":                  {attempt: 1, final: true, answer: says(skip), want: skip},
-		"FailureHandler parks a stream in any order":          {attempt: 1, anyOrder: true, answer: says(stream), want: stream},
-		"FailureHandler retries what is final in any order":   {attempt: 1, anyOrder: true, final: true, answer: says(retry), want: park},
-		"handler parks a stream in any order":                 {attempt: 1, anyOrder: true, err: projection.ParkStream(io.EOF), want: stream},
-		"handler over OnFailure":                              {attempt: 1, err: projection.Skip(io.EOF), onFailure: stop, want: skip},
-		"handler over FailureHandler":                         {attempt: 1, err: projection.Park(io.EOF), answer: says(skip), want: park},
-		"handler retries past the retries":                    {attempt: 50, err: projection.Retry(io.EOF), want: retry},
-		"handler retries what is final":                       {attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry},
-		"handler stops":                                       {attempt: 1, err: projection.Stop(io.EOF), want: stop},
+		"FailureHandler retries past the retries": {attempt: 50, answer: says(retry), want: retry},
+		"FailureHandler over OnFailure": {
+			attempt: 50, onFailure: stop, answer: says(park), want: park,
+		},
+		"FailureHandler retries what is final": {
+			attempt: 1, final: true, answer: says(retry), want: stream,
+		},
+		"FailureHandler retries, and events are parked alone": {
+			attempt: 1, final: true, onFailure: park, answer: says(retry), want: park,
+		},
+		"FailureHandler skips what is final": {
+			attempt: 1, final: true, answer: says(skip), want: skip,
+		},
+		"FailureHandler parks a stream in any order": {
+			attempt: 1, anyOrder: true, answer: says(stream), want: stream,
+		},
+		"FailureHandler retries what is final in any order": {
+			attempt: 1, anyOrder: true, final: true, answer: says(retry), want: park,
+		},
+		"handler parks a stream in any order": {
+			attempt: 1, anyOrder: true, err: projection.ParkStream(io.EOF), want: stream,
+		},
+		"handler over OnFailure": {
+			attempt: 1, err: projection.Skip(io.EOF), onFailure: stop, want: skip,
+		},
+		"handler over FailureHandler": {
+			attempt: 1, err: projection.Park(io.EOF), answer: says(skip), want: park,
+		},
+		"handler retries past the retries": {
+			attempt: 50, err: projection.Retry(io.EOF), want: retry,
+		},
+		"handler retries what is final": {
+			attempt: 1, final: true, err: projection.Retry(io.EOF), want: retry,
+		},
+		"handler stops": {attempt: 1, err: projection.Stop(io.EOF), want: stop},
 	} {
-		policy := engine.Policy{Retry: projection.RetryPolicy{MaxAttempts: 3}, OnFailure: test.onFailure, AnyOrder: test.anyOrder, FailureHandler: neverCalled,
+		policy := engine.Policy{Retry: projection.RetryPolicy{MaxAttempts: 3}, OnFailure: test.onFailure,
+			AnyOrder: test.anyOrder, FailureHandler: neverCalled,
 			MaxFailureShare: -1, MaxParked: -1}
 		if test.err == nil {
 			test.err = io.EOF
@@ -145,7 +183,8 @@ func TestActionOfTheHandlerComesFirstThenTheAnswerThenThePolicy(t *testing.T) {
 }
 
 func TestActionAfterAFailedReplay(t *testing.T) {
-	const park, retry, skip, stop = projection.ActionPark, projection.ActionRetry, projection.ActionSkip, projection.ActionStop
+	const park, retry, skip, stop = projection.ActionPark, projection.ActionRetry, projection.ActionSkip,
+		projection.ActionStop
 	permanent := backoff.Permanent(io.EOF)
 	for _, test := range []struct {
 		err       error

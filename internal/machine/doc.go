@@ -1,5 +1,5 @@
-// Package machine decides what a projection does next. It is pure code, without actors, database, clock, goroutines or random
-// numbers: what happens to a projection is an input of Step, what the projection does about it are the effects.
+// Package machine decides what a projection does next. It is pure code, without actors, database, clock, goroutines or
+// random numbers: what happens to a projection is an input of Step, what the projection does about it are the effects.
 //
 //	effects = m.Step(input, now)
 //
@@ -7,38 +7,42 @@
 //
 // # States and jobs
 //
-// A State is either at rest or Working. Working is the only state with a job under way, so there is never more than one. It
-// names the state to which the projection returns, and the order that follows the job: to read the row again, to end a wait,
-// or to release the lease. Waits are deadlines in the data of their states. One timer is armed for the earliest.
+// A State is either at rest or Working. Working is the only state with a job under way, so there is never more than
+// one. It names the state to which the projection returns, and the order that follows the job: to read the row again,
+// to end a wait, or to release the lease. Waits are deadlines in the data of their states. One timer is armed for the
+// earliest.
 //
-// The row of the database is the truth. Machine.Row mirrors it: a halt and open commands are columns of the row, so they
-// outlive restarts, and the state follows from them. After a fault only the row shows how far the last batch came, so Load
-// reads it before anything else begins.
+// The row of the database is the truth. Machine.Row mirrors it: a halt and open commands are columns of the row, so
+// they outlive restarts, and the state follows from them. After a fault only the row shows how far the last batch came,
+// so Load reads it before anything else begins.
 //
-// A paused projection has no state: its lease is free. The node drains the projection when it learns of a pause. A projection
-// whose own read of the row shows a pause first takes that for the Drain. It reports DrainDone, and a later Drain has it report
-// once more. A needless release costs only a new claim, so a row that is out of date does no harm.
+// A paused projection has no state: its lease is free. The node drains the projection when it learns of a pause. A
+// projection whose own read of the row shows a pause first takes that for the Drain. It reports DrainDone, and a later
+// Drain has it report once more. A needless release costs only a new claim, so a row that is out of date does no harm.
 //
-// A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory, counts an
-// attempt in quarantine, and calls the handler. The shell takes the steps in one goroutine, since each exchange of messages costs time. What each
-// step is, and what follows it, is decided here: by Run for batches, and by Replaying for dead letters.
+// A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory,
+// counts an attempt in quarantine, and calls the handler. The shell takes the steps in one goroutine, since each
+// exchange of messages costs time. What each step is, and what follows it, is decided here: by Run for batches, and by
+// Replaying for dead letters.
 //
 // # Failures
 //
-// Each decision about a failure is made in one place. FaultHistory decides whether a fault counts against its event. Only
-// Count counts attempts: in batches, for events that deliveries reject, and in replays.
-// Circumstances.Decide is the only place that decides what becomes of a counted failure, and a delivery asks it before it parks
-// a rejected event.
+// Each decision about a failure is made in one place. FaultHistory decides whether a fault counts against its event.
+// Only Count counts attempts: in batches, for events that deliveries reject, and in replays. Circumstances.Decide is
+// the only place that decides what becomes of a counted failure, and a delivery asks it before it parks a rejected
+// event.
 //
 // # Where to read
 //
-// step.go has Step, and next.go what decides which job begins; batch.go how batches end; failure.go what becomes of failures; load.go
-// the row and the server; replays.go the commands on dead letters; run.go and replay.go the steps within jobs; state.go the
-// states and what others see of them. testdata has scripts of everything that can happen, each with its whole trace.
+// step.go has Step, and next.go what decides which job begins; batch.go how batches end; failure.go what becomes of
+// failures; load.go the row and the server; replays.go the commands on dead letters; run.go and replay.go the steps
+// within jobs; state.go the states and what others see of them. testdata has scripts of everything that can happen,
+// each with its whole trace.
 //
 // # Transitions
 //
-// For each state, the table has the inputs that leave it and the states that they lead to. Working goes by the name of its job.
+// For each state, the table has the inputs that leave it and the states that they lead to. Working goes by the name of
+// its job.
 //
 //	advance
 //	    done: apply, command, idle, load

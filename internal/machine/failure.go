@@ -31,7 +31,10 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 	if f.Unreachable || f.Class == engine.Unclear {
 		s.Crash.CutOff, s.Crash.Events = s.Row.Incarnation, max(s.Crash.Events, int32(len(batch.Events)))
 	}
-	at := BatchFault{Class: f.Class, Position: batch.Events[0].Position, Alone: batch.Alone(), Unreachable: f.Unreachable, Now: s.now}
+	at := BatchFault{
+		Class: f.Class, Position: batch.Events[0].Position, Alone: batch.Alone(), Unreachable: f.Unreachable,
+		Now: s.now,
+	}
 	switch decision := s.Faults.History.Decide(s.Def.Faults, at); decision {
 	case NarrowIt, TryAgain:
 		if decision == NarrowIt {
@@ -40,15 +43,18 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		if s.State = (Idle{}); f.Class == engine.Interrupted {
 			s.State = Reconnecting{}
 		}
-		s.log(zap.DebugLevel, "batch failed, nothing counted", zap.String("decision", string(decision)), zap.Stringer("class", f.Class),
+		s.log(zap.DebugLevel, "batch failed, nothing counted", zap.String("decision", string(decision)),
+			zap.Stringer("class", f.Class),
 			zap.Int("events", len(batch.Events)), zap.Int64("position", f.Position), zap.Error(f.Err))
 	case CountIt:
 		s.Faults.Object = ""
 		s.Sizer.Failed(batch.Events, f.Position)
 		e := batch.Events[0]
 		failure := Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)
-		s.report(observe.Failure{Projection: s.Row.ID, Position: e.Position, Stream: e.Stream, Type: e.Type, Attempt: failure.Attempt,
-			Fault: observe.Fault(f.Class), Err: f.Err}, zap.WarnLevel, "event failed", append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
+		s.report(observe.Failure{Projection: s.Row.ID, Position: e.Position, Stream: e.Stream, Type: e.Type,
+			Attempt: failure.Attempt,
+			Fault:   observe.Fault(f.Class), Err: f.Err}, zap.WarnLevel, "event failed",
+			append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
 		s.start(Record{Failure: failure, Retry: backoff.Delay(s.Def.Retry, failure.Attempt, s.jitter)})
 	default:
 		if f.Class == engine.MissingObject {
@@ -59,8 +65,8 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 	}
 }
 
-// conflict narrows a batch that was rolled back because of other transactions, unless its handler was not called. It waits for a
-// random time, so that two projections do not meet again at once. Nothing is counted.
+// conflict narrows a batch that was rolled back because of other transactions, unless its handler was not called. It
+// waits for a random time, so that two projections do not meet again at once. Nothing is counted.
 func (s *step) conflict(batch engine.Batch, f *engine.Fault) {
 	s.Faults.InARow++
 	if !f.Blocked {
@@ -68,10 +74,14 @@ func (s *step) conflict(batch engine.Batch, f *engine.Fault) {
 	}
 	s.Faults.Conflicts = s.Faults.Conflicts.Met(f.Rivals, s.now)
 	s.tryAgain(f, zap.NamedError("apart", s.Faults.Conflicts.Reason()))
-	s.State = EventWait{Reason: f, Until: s.now.Add(time.Duration(s.jitter * float64(backoff.Delay(conflictPolicy(), s.Faults.InARow, 0))))}
+	s.State = EventWait{
+		Reason: f,
+		Until:  s.now.Add(time.Duration(s.jitter * float64(backoff.Delay(conflictPolicy(), s.Faults.InARow, 0)))),
+	}
 }
 
-// conflictPolicy is the policy of the longest delays after conflicts. The first is short: the other transaction goes on meanwhile.
+// conflictPolicy is the policy of the longest delays after conflicts. The first is short: the other transaction goes on
+// meanwhile.
 func conflictPolicy() projection.RetryPolicy {
 	return projection.RetryPolicy{Base: 20 * time.Millisecond, Cap: time.Second, Factor: 2}
 }
@@ -90,7 +100,8 @@ func (s *step) recorded(job Record, first time.Time) {
 func (s *step) crashed(e event.Envelope) {
 	s.log(zap.WarnLevel, "event crashed processes, not retried", eventFields(e, s.Row.CrashAttempts)...)
 	s.decide(Failing{Retry: backoff.Delay(s.Def.Retry, s.Row.CrashAttempts, s.jitter),
-		Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts, Err: projection.ErrProcessDied,
+		Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts,
+			Err:           projection.ErrProcessDied,
 			FirstFailedAt: s.Row.FailingSince}})
 }
 
@@ -158,21 +169,26 @@ func (s *step) full(e event.Envelope) {
 func (s *step) halted(job Halt) {
 	if e := job.Event; e != nil {
 		attempts := s.Row.AttemptsAt(e.Position)
-		s.report(s.decision(*e, attempts, projection.ActionStop, job.Reason), zap.ErrorLevel, "projection stopped at an event until it is resumed",
+		s.report(s.decision(*e, attempts, projection.ActionStop, job.Reason), zap.ErrorLevel,
+			"projection stopped at an event until it is resumed",
 			append(eventFields(*e, attempts), zap.Error(job.Reason))...)
 	} else {
 		if s.Tail != nil && s.Tail.Err != nil {
 			s.Tail = nil // the feed reports when that changes
 		}
 		s.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionStop, Err: job.Reason},
-			zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone", zap.Error(job.Reason))
+			zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone",
+			zap.Error(job.Reason))
 	}
 	s.waitForResume(job.Reason)
 }
 
 // decision is what an observer gets about an event that failed.
 func (s *step) decision(e event.Envelope, attempts int, action projection.Action, err error) observe.Decision {
-	d := observe.Decision{Projection: s.Row.ID, Action: action, Position: e.Position, Stream: e.Stream, Type: e.Type, Attempts: attempts, Err: err}
+	d := observe.Decision{
+		Projection: s.Row.ID, Action: action, Position: e.Position, Stream: e.Stream, Type: e.Type, Attempts: attempts,
+		Err: err,
+	}
 	if action != projection.ActionStop {
 		d.Events = 1
 	}
@@ -192,8 +208,9 @@ func (s *step) waitForResume(reason error) {
 	s.State = Halted{Reason: reason, CheckAt: s.now.Add(checkEvery)}
 }
 
-// missing waits for an object or a privilege that the handler needs. The first time, it also writes the reason into the database,
-// for other nodes. The wait begins after the write, since a late write would undo the count of a later failure.
+// missing waits for an object or a privilege that the handler needs. The first time, it also writes the reason into the
+// database, for other nodes. The wait begins after the write, since a late write would undo the count of a later
+// failure.
 func (s *step) missing(e event.Envelope, f *engine.Fault) {
 	waiting := *f
 	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, f.Err)
@@ -232,8 +249,8 @@ func (s *step) noted(job Note, failed *engine.Fault) {
 	s.State = OutageWait{Reason: job.Failure.Err, Until: s.now.Add(job.Retry)}
 }
 
-// outage records that a batch failed because a service that its handler depends on is down. Nothing is counted against an
-// event.
+// outage records that a batch failed because a service that its handler depends on is down. Nothing is counted against
+// an event.
 func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 	reason := s.countOutage(f)
 	if s.Breaker.State() == projection.BreakerOpen {
@@ -253,8 +270,10 @@ func (s *step) countOutage(f *engine.Fault) error {
 		cause = at.Err // the event is not to blame
 	}
 	if s.Breaker.State() != projection.BreakerOpen {
-		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow), zap.Error(cause))
-		return fmt.Errorf("the service that the handler depends on failed %d times in a row: %w", s.Breaker.inARow, cause)
+		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow),
+			zap.Error(cause))
+		return fmt.Errorf("the service that the handler depends on failed %d times in a row: %w", s.Breaker.inARow,
+			cause)
 	}
 	until := s.Breaker.until.UTC().Format(time.RFC3339)
 	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", until, s.Breaker.Why(), cause)
@@ -269,7 +288,8 @@ func (s *step) countOutage(f *engine.Fault) error {
 // outageDelay returns how long to wait for the next attempt, or for the next probe of an open breaker.
 func (s *step) outageDelay() time.Duration {
 	if s.Breaker.State() == projection.BreakerOpen {
-		// The projections of many tenants, whose breakers opened together, do not all call the service at once when it returns.
+		// The projections of many tenants, whose breakers opened together, do not all call the service at once when it
+		// returns.
 		openFor := s.Def.Breaker.OpenFor
 		return openFor + time.Duration(s.jitter*float64(openFor/5))
 	}

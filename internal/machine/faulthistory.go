@@ -26,17 +26,18 @@ type BatchFault struct {
 	// Position is the first event of the batch; Alone reports that there is no other.
 	Position int64
 	Alone    bool
-	// Unreachable reports that a probe on another connection, begun after the fault, failed. It writes, so it also fails on a
-	// server that is read-only or has no disk space left.
+	// Unreachable reports that a probe on another connection, begun after the fault, failed. It writes, so it also
+	// fails on a server that is read-only or has no disk space left.
 	Unreachable bool
 	Now         time.Time
 }
 
-// FaultHistory remembers the faults of one event that were not counted, and decides when they are the event's own. It is
-// pure, and its zero value remembers nothing. Batches and replays have one each; it begins anew with a new owner of the lease.
+// FaultHistory remembers the faults of one event that were not counted, and decides when they are the event's own. It
+// is pure, and its zero value remembers nothing. Batches and replays have one each; it begins anew with a new owner of
+// the lease.
 //
-// A batch of several events is narrowed and not counted, whatever the fault: a batch that fails only above some size succeeds
-// in smaller ones. For a single event:
+// A batch of several events is narrowed and not counted, whatever the fault: a batch that fails only above some size
+// succeeds in smaller ones. For a single event:
 //
 //	class           decision
 //	HandlerFault    count

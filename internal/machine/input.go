@@ -15,7 +15,8 @@ type Input interface{ isInput() }
 type (
 	// Started is the first input. Stale is true if the row may have changed since it was read.
 	Started struct{ Stale bool }
-	// LeaseDeadline is until when the node may trust its leases. The shell gives it before another input if it has changed.
+	// LeaseDeadline is until when the node may trust its leases. The shell gives it before another input if it has
+	// changed.
 	LeaseDeadline struct{ At time.Time }
 	// TailAdvanced says how far events are settled, with the last of them.
 	TailAdvanced struct{ Tail Tail }
@@ -25,11 +26,11 @@ type (
 	TailDropped struct{}
 	// Confirm has the row as the database has it. It may be older than the projection's last write.
 	Confirm struct{ Row engine.Lease }
-	// Unanswered says that open requests to the node get no answer, since its actor was restarted. A report of the end may be
-	// lost, too.
+	// Unanswered says that open requests to the node get no answer, since its actor was restarted. A report of the end
+	// may be lost, too.
 	Unanswered struct{}
-	// GateAnswered says that the server answers. Waited is true if it did not before: then Row is the row as read since, nil
-	// if it was not read. Jitter is a random number from 0 to 1.
+	// GateAnswered says that the server answers. Waited is true if it did not before: then Row is the row as read
+	// since, nil if it was not read. Jitter is a random number from 0 to 1.
 	GateAnswered struct {
 		Row    *engine.Lease
 		Waited bool
@@ -62,7 +63,8 @@ type (
 	}
 	// Yield asks the job under way to stop where it can do so in order.
 	Yield struct{}
-	// CutShort ends the delivery under way: another node may hold the lease, and no fence holds back what a handler sends.
+	// CutShort ends the delivery under way: another node may hold the lease, and no fence holds back what a handler
+	// sends.
 	CutShort struct{}
 	// Cancel ends the job under way, whose result is not waited for.
 	Cancel struct{}
@@ -73,8 +75,8 @@ type (
 		Status  Status
 		Applied int
 	}
-	// Subscribe asks the feed for its tail. A Recheck that is not zero is the server's incarnation: a feed that knows another
-	// one begins anew.
+	// Subscribe asks the feed for its tail. A Recheck that is not zero is the server's incarnation: a feed that knows
+	// another one begins anew.
 	Subscribe struct{ Recheck engine.Incarnation }
 	// AskGate asks the supervisor's gate for GateAnswered, after Fault.
 	AskGate struct{ Fault *engine.Fault }

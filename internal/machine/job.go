@@ -12,20 +12,20 @@ import (
 type Job interface{ isJob() }
 
 type (
-	// Load reads the lease's row. Commands is how many notifications of commands were known when it began. The result is
-	// Loaded.
+	// Load reads the lease's row. Commands is how many notifications of commands were known when it began. The result
+	// is Loaded.
 	Load struct{ Commands int }
 	// Apply runs a batch or a delivery by Run's steps. The result is RunResult.
 	Apply struct{ Run Run }
-	// Record writes a counted failure, outside of the batch that was rolled back. Retry is the delay of the next attempt, if the
-	// event is tried again. The result is Recorded.
+	// Record writes a counted failure, outside of the batch that was rolled back. Retry is the delay of the next
+	// attempt, if the event is tried again. The result is Recorded.
 	Record struct {
 		Failure projection.Failure
 		Retry   time.Duration
 	}
-	// Note writes why the projection waits at an event, so that other nodes can show it, without counting an attempt. Fault is
-	// the fault that it waits after, nil for an outage of a service that the handler depends on. Retry is how long it waits for
-	// such a service.
+	// Note writes why the projection waits at an event, so that other nodes can show it, without counting an attempt.
+	// Fault is the fault that it waits after, nil for an outage of a service that the handler depends on. Retry is how
+	// long it waits for such a service.
 	Note struct {
 		Failure projection.Failure
 		Fault   *engine.Fault
@@ -47,7 +47,8 @@ type (
 	}
 	// Advance moves the checkpoint over events that do not concern the projection. The result is Advanced.
 	Advance struct{ To int64 }
-	// Command carries out the next command on dead letters, or a part of it, by Replay's steps. The result is ReplayResult.
+	// Command carries out the next command on dead letters, or a part of it, by Replay's steps. The result is
+	// ReplayResult.
 	Command struct{ Replay Replaying }
 )
 

@@ -63,7 +63,8 @@ func (s *step) loaded(job Load, row engine.Lease) {
 	}
 }
 
-// confirm compares the row with the row in the database. The job under way may have changed it since: then the fence decides.
+// confirm compares the row with the row in the database. The job under way may have changed it since: then the fence
+// decides.
 func (s *step) confirm(row engine.Lease) {
 	over := s.Row.Check(row, true) != nil || row.Incarnation != s.Row.Incarnation
 	if over {
@@ -78,8 +79,8 @@ func (s *step) confirm(row engine.Lease) {
 	}
 }
 
-// gateAnswered records that the server answers. If it did before, the fault is this projection's own, and is tried again after
-// a delay. After an outage the first fault costs no delay, so that all projections go on at once.
+// gateAnswered records that the server answers. If it did before, the fault is this projection's own, and is tried
+// again after a delay. After an outage the first fault costs no delay, so that all projections go on at once.
 func (s *step) gateAnswered(in GateAnswered) {
 	st, waits := s.State.(AtGate)
 	if !waits {
@@ -87,7 +88,9 @@ func (s *step) gateAnswered(in GateAnswered) {
 	}
 	if !in.Waited {
 		s.tryAgain(st.Fault)
-		s.State = FaultWait{Reason: st.Fault, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, in.Jitter))}
+		s.State = FaultWait{
+			Reason: st.Fault, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, in.Jitter)),
+		}
 		return
 	}
 	if s.Faults.InARow > 1 {
@@ -106,8 +109,8 @@ func (s *step) gateAnswered(in GateAnswered) {
 	s.Replays.Commands = max(s.Replays.Commands, commands)
 }
 
-// outdated reports whether the row may have been read before the projection's last write. The gate reads the rows of all
-// projections while some still work.
+// outdated reports whether the row may have been read before the projection's last write. The gate reads the rows of
+// all projections while some still work.
 func (s *step) outdated(row engine.Lease) bool {
 	return row.Checkpoint < s.Row.Checkpoint || row.AttemptsAt(s.Row.FailingPosition) < s.Row.Attempts
 }
@@ -142,7 +145,8 @@ func (s *step) fault(f *engine.Fault) {
 		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}
 	default:
 		s.Faults.InARow++
-		if answers := f.Class == engine.Unclear || f.Class == engine.MissingObject; !answers || f.Unreachable || f.Probe {
+		if answers := f.Class == engine.Unclear || f.Class == engine.MissingObject; !answers || f.Unreachable ||
+			f.Probe {
 			s.State = AtGate{Fault: f, Since: s.now}
 			s.do(AskGate{Fault: f})
 			return
@@ -152,8 +156,8 @@ func (s *step) fault(f *engine.Fault) {
 	}
 }
 
-// StoppedLevel is the level at which it is logged that an error of the configuration has stopped something. A tenant that is not found was
-// dropped, and this node does not know that yet.
+// StoppedLevel is the level at which it is logged that an error of the configuration has stopped something. A tenant
+// that is not found was dropped, and this node does not know that yet.
 func StoppedLevel(err error) zapcore.Level {
 	if errors.Is(err, tenancy.ErrUnknown) {
 		return zap.InfoLevel

@@ -9,15 +9,15 @@ import (
 // checkEvery is how often a halted or misconfigured projection reads its row, should a notification be lost.
 const checkEvery = 15 * time.Second
 
-// Config is what the projection is registered with, and the intervals that its node works by. The projections of all tenants share
-// it, so it is never changed.
+// Config is what the projection is registered with, and the intervals that its node works by. The projections of all
+// tenants share it, so it is never changed.
 type Config struct {
 	// Def is never changed, and no function in it is called.
 	Def *engine.Definition
 	// HeartbeatInterval is how soon a projection checks again for a missing heartbeat.
 	HeartbeatInterval time.Duration
-	// AdvanceEvery bounds how long the checkpoint lags behind the position. The projections of a node that began at Start
-	// move their checkpoints at the same instants.
+	// AdvanceEvery bounds how long the checkpoint lags behind the position. The projections of a node that began at
+	// Start move their checkpoints at the same instants.
 	AdvanceEvery time.Duration
 	Start        time.Time
 	// ReplayBackoff is how long no replay is made after one without an outcome. It doubles with each further one.
@@ -30,8 +30,8 @@ type Machine struct {
 	// Row is the lease's row in the database, as read last and as changed since by the projection's own writes.
 	Row   engine.Lease
 	State State
-	// Position is the position up to which events were handled or do not concern the projection. Row.Checkpoint may lag behind
-	// it over such events.
+	// Position is the position up to which events were handled or do not concern the projection. Row.Checkpoint may lag
+	// behind it over such events.
 	Position int64
 	// Tail is the feed's last message, nil before the first.
 	Tail   *Tail

@@ -63,8 +63,11 @@ type life struct {
 }
 
 func newLife(t testing.TB, d *dice) *life {
-	return &life{t: t, d: d, now: time.Unix(1000, 0), faults: true, jobs: map[string]int{}, db: database{bad: map[int64]int{}, applied: map[int64]int{},
-		skipped: map[int64]bool{}, letters: map[int64]*engine.Replay{}, blocked: map[int64]bool{}, attempts: map[int64]int{}, parked: map[string]bool{}, row: engine.Lease{Row: 1, Owner: "node", Epoch: 1, Incarnation: 1}}}
+	return &life{t: t, d: d, now: time.Unix(1000, 0), faults: true, jobs: map[string]int{},
+		db: database{bad: map[int64]int{}, applied: map[int64]int{},
+			skipped: map[int64]bool{}, letters: map[int64]*engine.Replay{}, blocked: map[int64]bool{},
+			attempts: map[int64]int{}, parked: map[string]bool{},
+			row: engine.Lease{Row: 1, Owner: "node", Epoch: 1, Incarnation: 1}}}
 }
 
 func (l *life) mark() int64 { return int64(len(l.db.events)) }
@@ -85,7 +88,8 @@ func (l *life) birth() {
 	def := &engine.Definition{MaxEvents: 1 + l.d.below(8), MaxBytes: 1 << 20, Types: []string{"a"}}
 	def.Largest = 3 * def.MaxEvents
 	def.Retry = projection.RetryPolicy{MaxAttempts: 3, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
-	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop}[l.d.below(4)]
+	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip,
+		projection.ActionStop}[l.d.below(4)]
 	def.MaxParked, def.MaxBlocked, def.MaxFailureShare, def.Faults = -1, -1, -1, engine.FaultLimits{}.WithDefaults()
 	if l.d.one(4) {
 		def.MaxParked, def.MaxBlocked = 3, 3
@@ -93,12 +97,16 @@ func (l *life) birth() {
 	if l.d.one(3) {
 		def.FailureHandler = neverCalled
 	}
-	def.Replay = engine.Policy{Replay: projection.ReplayPolicy{Interval: time.Duration(l.d.below(2)) * time.Minute}}.WithDefaults().Replay
+	replay := projection.ReplayPolicy{Interval: time.Duration(l.d.below(2)) * time.Minute}
+	def.Replay = engine.Policy{Replay: replay}.WithDefaults().Replay
 	if l.d.one(2) {
-		def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{IsOutage: func(error) bool { panic("called") }, Failures: 3})
+		def.Breaker = engine.BreakerDefaults(projection.BreakerPolicy{
+			IsOutage: func(error) bool { panic("called") }, Failures: 3,
+		})
 	}
 	row := l.row()
-	l.m = New(&Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0), ReplayBackoff: 100 * time.Millisecond}, row)
+	l.m = New(&Config{Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0),
+		ReplayBackoff: 100 * time.Millisecond}, row)
 	l.m.LeaseDeadline = l.now.Add(5 * time.Second)
 	l.step(Started{Stale: l.d.one(2)})
 }
@@ -118,7 +126,8 @@ func (l *life) newest() Tail {
 func (l *life) append() {
 	for range l.d.below(6) {
 		pos := l.mark() + 1
-		l.db.events = append(l.db.events, event.Envelope{Position: pos, Stream: string(rune('p' + l.d.below(5))), Type: []string{"a", "a", "b"}[l.d.below(3)]})
+		l.db.events = append(l.db.events, event.Envelope{Position: pos,
+			Stream: string(rune('p' + l.d.below(5))), Type: []string{"a", "a", "b"}[l.d.below(3)]})
 		if l.faults && l.d.one(8) {
 			l.db.bad[pos] = 1 + l.d.below(6)
 		}
@@ -163,7 +172,8 @@ func (l *life) one() {
 	case n < 83:
 		l.step(LeaseDeadline{l.now.Add(time.Duration(l.d.below(6000)) * time.Millisecond)})
 	case n < 86:
-		l.db.row.Desired = map[bool]engine.DesiredState{true: engine.WantPause, false: engine.WantRun}[l.db.row.Desired.Runs()]
+		l.db.row.Desired = map[bool]engine.DesiredState{true: engine.WantPause,
+			false: engine.WantRun}[l.db.row.Desired.Runs()]
 		if !l.db.row.Desired.Runs() && l.d.one(2) {
 			l.step(Drain{}) // else the next read of the row comes first
 		}
@@ -250,10 +260,13 @@ func (l *life) comeToRest() {
 
 func (l *life) atRest() {
 	if l.m.State != (Idle{}) || l.m.Position != l.mark() || l.db.row.Checkpoint != l.mark() {
-		l.t.Errorf("at rest in %s at %d, checkpoint %d, mark %d", name(l.m.State), l.m.Position, l.db.row.Checkpoint, l.mark())
+		l.t.Errorf("at rest in %s at %d, checkpoint %d, mark %d", name(l.m.State), l.m.Position, l.db.row.Checkpoint,
+			l.mark())
 	}
-	if n := int64(len(l.db.letters)); l.m.Row.Parked != n || l.m.Row.Blocked != engine.NotCounted && l.m.Row.ParkedFailures() != l.failed() {
-		l.t.Errorf("%d events are parked, of which %d failed; the row says %d and %d blocked", n, l.failed(), l.m.Row.Parked, l.m.Row.Blocked)
+	if n := int64(len(l.db.letters)); l.m.Row.Parked != n ||
+		l.m.Row.Blocked != engine.NotCounted && l.m.Row.ParkedFailures() != l.failed() {
+		l.t.Errorf("%d events are parked, of which %d failed; the row says %d and %d blocked", n, l.failed(),
+			l.m.Row.Parked, l.m.Row.Blocked)
 	}
 	for _, e := range l.db.events {
 		n := l.db.applied[e.Position]
@@ -264,7 +277,8 @@ func (l *life) atRest() {
 			n++
 		}
 		if e.Type == "a" && n != 1 || e.Type != "a" && n != 0 {
-			l.t.Errorf("event %d was applied %d times, parked %v, skipped %v", e.Position, l.db.applied[e.Position], l.db.letters[e.Position] != nil, l.db.skipped[e.Position])
+			l.t.Errorf("event %d was applied %d times, parked %v, skipped %v", e.Position, l.db.applied[e.Position],
+				l.db.letters[e.Position] != nil, l.db.skipped[e.Position])
 		}
 	}
 }
@@ -326,7 +340,8 @@ func (l *life) effect(e Effect) {
 		l.jobs[name(e.Job)]++
 		if job, records := e.Job.(Record); records && l.lease.Epoch == l.db.row.Epoch {
 			if f := job.Failure; f.Attempt != l.db.attempts[f.Event.Position]+1 && l.db.row.Attempts != 0 {
-				l.t.Errorf("event %d: attempt %d follows %d", f.Event.Position, f.Attempt, l.db.attempts[f.Event.Position])
+				l.t.Errorf("event %d: attempt %d follows %d", f.Event.Position, f.Attempt,
+					l.db.attempts[f.Event.Position])
 			}
 		}
 	case Cancel: // a drain waits for the end of what it canceled
@@ -340,7 +355,8 @@ func (l *life) effect(e Effect) {
 	case DrainDone:
 		if a := e.Advance; a.Lease.Checkpoint == l.db.row.Checkpoint {
 			l.db.row.Checkpoint = max(l.db.row.Checkpoint, a.To)
-			if a.Begun.Attempt > 0 && l.db.row.CrashPosition == a.Begun.Position && l.db.row.CrashAttempts == a.Begun.Attempt {
+			if a.Begun.Attempt > 0 && l.db.row.CrashPosition == a.Begun.Position &&
+				l.db.row.CrashAttempts == a.Begun.Attempt {
 				l.db.row.CrashAttempts--
 			}
 		}

@@ -57,8 +57,8 @@ func (s *step) endWait() {
 	}
 }
 
-// waitsForServer reports whether nothing may begin, since the projection waits for the server or its configuration. At the end
-// of such a wait it orders a reload: only the database knows how far the last batch came.
+// waitsForServer reports whether nothing may begin, since the projection waits for the server or its configuration. At
+// the end of such a wait it orders a reload: only the database knows how far the last batch came.
 func (s *step) waitsForServer() bool {
 	switch st := s.State.(type) {
 	case AtGate:
@@ -88,7 +88,8 @@ func (s *step) waitsForServer() bool {
 // holdTail is how long a projection that waits holds the feed's events at most. The feed frees them at that age, too.
 const holdTail = 5 * time.Second
 
-// restState finds the state at rest that follows from the row, the tail and the time. It reports whether a batch may begin in it.
+// restState finds the state at rest that follows from the row, the tail and the time. It reports whether a batch may
+// begin in it.
 func (s *step) restState() (runs bool) {
 	switch s.State.(type) {
 	case Misconfigured:
@@ -142,8 +143,8 @@ func (s *step) recovered() {
 // confirmed reports whether the node may trust its leases.
 func (s *step) confirmed() bool { return s.now.Before(s.LeaseDeadline) }
 
-// publicize writes into the database that the projection waits for a person, or no longer does. If that fails, the next read of
-// the row shows the difference.
+// publicize writes into the database that the projection waits for a person, or no longer does. If that fails, the next
+// read of the row shows the difference.
 func (s *step) publicize() bool {
 	if s.Row.Halted {
 		return false // The user who resumes the projection takes that back.

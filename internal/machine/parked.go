@@ -1,23 +1,25 @@
 package machine
 
-// The most parked streams that a projection keeps in memory, by number and by the bytes of their ids. If there are more, each batch asks
-// which of its own streams are parked.
+// The most parked streams that a projection keeps in memory, by number and by the bytes of their ids. If there are
+// more, each batch asks which of its own streams are parked.
 const (
 	mostParkedStreams = 1000
 	mostParkedBytes   = 64 << 10
 )
 
-// ParkedStreams are the parked streams of a projection, as its owner knows them. nil means that they were not read yet. Only the holder of
-// the lease changes them, and a stream is parked in the transaction that moves the checkpoint over its event. So they are right while
-// the fence holds the epoch and the checkpoint: they are forgotten whenever the row is read again, and after each command on dead
-// letters. They are replaced and never changed, since a run may have them.
+// ParkedStreams are the parked streams of a projection, as its owner knows them. nil means that they were not read yet.
+// Only the holder of the lease changes them, and a stream is parked in the transaction that moves the checkpoint over
+// its event. So they are right while the fence holds the epoch and the checkpoint: they are forgotten whenever the row
+// is read again, and after each command on dead letters. They are replaced and never changed, since a run may have
+// them.
 type ParkedStreams struct {
 	ids map[string]bool
 	// tooMany means that ids has not all of them.
 	tooMany bool
 }
 
-// parkedStreams returns the parked streams of a projection. ids are all of them, or more than a projection keeps in memory.
+// parkedStreams returns the parked streams of a projection. ids are all of them, or more than a projection keeps in
+// memory.
 func parkedStreams(ids []string) *ParkedStreams {
 	p := &ParkedStreams{ids: make(map[string]bool, len(ids))}
 	bytes := 0

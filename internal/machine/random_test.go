@@ -9,10 +9,10 @@ import (
 
 var seed = flag.Int64("seed", 0, "of the random inputs; 0 takes the clock")
 
-// TestRandomInputs runs projections over a model database with lost answers, refused statements, crashes of processes and of
-// the server, outages, partial deliveries, pauses and drains. It checks that there is never more than one job at a time, that
-// no batch reaches beyond the mark, that no checkpoint moves back, that every event is handled once, that each failure is
-// counted once, and that every wait ends.
+// TestRandomInputs runs projections over a model database with lost answers, refused statements, crashes of processes
+// and of the server, outages, partial deliveries, pauses and drains. It checks that there is never more than one job at
+// a time, that no batch reaches beyond the mark, that no checkpoint moves back, that every event is handled once, that
+// each failure is counted once, and that every wait ends.
 func TestRandomInputs(t *testing.T) {
 	s := *seed
 	if s == 0 {
@@ -35,7 +35,8 @@ func TestRandomInputs(t *testing.T) {
 			t.Fatalf("repeat it with -seed %d", s+i)
 		}
 	}
-	for _, job := range []Job{Load{}, Apply{}, Record{}, Note{}, Publicize{}, Ask{}, Move{}, Halt{}, Advance{}, Command{}} {
+	for _, job := range []Job{Load{}, Apply{}, Record{}, Note{}, Publicize{}, Ask{}, Move{}, Halt{}, Advance{},
+		Command{}} {
 		if jobs[name(job)] == 0 && !testing.Short() {
 			t.Errorf("no job was %s", name(job))
 		}

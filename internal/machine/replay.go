@@ -8,12 +8,12 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// maxUndone is how many consecutive replays may have no outcome. After one more the command continues with the next dead letter,
-// since the event may be the cause after all.
+// maxUndone is how many consecutive replays may have no outcome. After one more the command continues with the next
+// dead letter, since the event may be the cause after all.
 const maxUndone = 10
 
-// Replaying is the next command on dead letters: a whole discard, or one replay. The shell takes its steps in one goroutine, as
-// those of a Run. Each method handles the result of a step and returns the next step.
+// Replaying is the next command on dead letters: a whole discard, or one replay. The shell takes its steps in one
+// goroutine, as those of a Run. Each method handles the result of a step and returns the next step.
 type Replaying struct {
 	Row engine.Lease
 	// Discards is true if no replay may begin now. Schedule is true if a due dead letter becomes a command first.
@@ -84,8 +84,8 @@ const (
 	ReplayDone
 	// ReplayFailed means that a replay failed: its dead letter stays parked, or is skipped, or halts the projection.
 	ReplayFailed
-	// ReplayOutOfOrder means that a replay did not begin, since the projection has handled later events of the stream. Its dead letter
-	// stays parked.
+	// ReplayOutOfOrder means that a replay did not begin, since the projection has handled later events of the stream.
+	// Its dead letter stays parked.
 	ReplayOutOfOrder
 )
 
@@ -98,7 +98,8 @@ type ReplayResult struct {
 	Discarded int64
 	Replay    engine.Replay
 	Fault     *engine.Fault
-	// Action is what becomes of the dead letter after a failed replay. Halt is why the projection stops, nil if it does not.
+	// Action is what becomes of the dead letter after a failed replay. Halt is why the projection stops, nil if it does
+	// not.
 	Action projection.Action
 	Halt   error
 	Faults FaultHistory
@@ -168,11 +169,13 @@ func (r Replaying) apply() ReplayStep {
 	if r.event.Position == 0 {
 		return ReadEvent{Range: engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1}}
 	}
-	return ApplyReplay{Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh}}
+	return ApplyReplay{
+		Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh},
+	}
 }
 
-// Applied handles the end of a replay, or of the read before it. fault is nil if the replay succeeded. After a fault that may
-// pass with the connection, the replay is tried once more at once.
+// Applied handles the end of a replay, or of the read before it. fault is nil if the replay succeeded. After a fault
+// that may pass with the connection, the replay is tried once more at once.
 func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
 	if fault == nil {
 		r.faults.Forget()
@@ -181,7 +184,9 @@ func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Rep
 	if outage {
 		return r, r.fail(fault, false)
 	}
-	at := BatchFault{Class: fault.Class, Position: r.replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: now}
+	at := BatchFault{
+		Class: fault.Class, Position: r.replay.Position, Alone: true, Unreachable: fault.Unreachable, Now: now,
+	}
 	decision := r.faults.Decide(r.def.Faults, at)
 	if decision == TryAgain {
 		r.fresh = true
@@ -190,7 +195,8 @@ func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Rep
 	return r, r.fail(fault, decision == CountIt)
 }
 
-// fail decides what becomes of a failed replay. If it is not counted it has no outcome, and is repeated a limited number of times.
+// fail decides what becomes of a failed replay. If it is not counted it has no outcome, and is repeated a limited
+// number of times.
 func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 	end := EndReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
 	switch {

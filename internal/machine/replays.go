@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// replayTurn is how long batches wait for commands on dead letters, plus one replay. While a stream is replayed, each batch
-	// may park many of its events, so with one replay between two batches a command might never end.
+	// replayTurn is how long batches wait for commands on dead letters, plus one replay. While a stream is replayed,
+	// each batch may park many of its events, so with one replay between two batches a command might never end.
 	replayTurn = 100 * time.Millisecond
 	// backoffDoubles is how often the delay after replays without an outcome doubles at most.
 	backoffDoubles = 8
@@ -65,7 +65,8 @@ func (s *step) replayIn(delay time.Duration) {
 func (s *step) replaysBlocked() bool {
 	breaker := s.Breaker.State()
 	behind := s.Tail == nil || s.Position < s.Tail.Mark
-	return s.now.Before(s.Replays.BackoffUntil) || breaker == projection.BreakerOpen || breaker == projection.BreakerHalfOpen && behind
+	return s.now.Before(s.Replays.BackoffUntil) || breaker == projection.BreakerOpen ||
+		breaker == projection.BreakerHalfOpen && behind
 }
 
 // replayDue reports whether it is time to check for due dead letters.
@@ -74,8 +75,9 @@ func (s *step) replayDue() bool {
 }
 
 // mayReplay reports whether a command for dead letters may begin, and whether there may be one. It may begin while the
-// projection waits for the feed's first message, for the next attempt at an event, for a service that the handler depends on,
-// or for a user, but not while it waits for the server. While the projection is halted, nothing is replayed without a command.
+// projection waits for the feed's first message, for the next attempt at an event, for a service that the handler
+// depends on, or for a user, but not while it waits for the server. While the projection is halted, nothing is replayed
+// without a command.
 func (s *step) mayReplay() bool {
 	switch s.State.(type) {
 	case AwaitingTail, Idle, Reconnecting, RetryWait, OutageWait, EventWait, Halted:
@@ -137,7 +139,8 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 		s.Row.SetParked(s.Row.Parked - r.Discarded)
 		s.recovered()
 		s.replayIn(s.Def.Replay.Interval)
-		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded), zap.Int64("command", r.Found.Command.ID))
+		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded),
+			zap.Int64("command", r.Found.Command.ID))
 	case ReplayOver:
 		s.replayEnded()
 	case ReplayUndone:
@@ -191,15 +194,18 @@ func (s *step) replayed(r ReplayResult) {
 		s.report(outcome, zap.InfoLevel, "parked event replayed", fields...)
 	case r.End == ReplayOutOfOrder:
 		outcome.Err, outcome.Action = projection.ErrOutOfOrder, projection.ActionPark
-		s.report(outcome, zap.WarnLevel, "replay refused: later events of the stream are handled, event stays parked", fields...)
+		s.report(outcome, zap.WarnLevel, "replay refused: later events of the stream are handled, event stays parked",
+			fields...)
 	case r.Halt != nil:
 		outcome.Err, outcome.Action = r.Halt, projection.ActionStop
-		s.report(outcome, zap.ErrorLevel, "projection stopped by a replay until it is resumed", append(fields, zap.Error(r.Halt))...)
+		s.report(outcome, zap.ErrorLevel, "projection stopped by a replay until it is resumed",
+			append(fields, zap.Error(r.Halt))...)
 		s.waitForResume(r.Halt)
 	case r.Action == projection.ActionSkip:
 		s.Row.SetParked(s.Row.Parked - 1)
 		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionSkip
-		s.report(outcome, zap.WarnLevel, "parked event skipped on its replay", append(fields, zap.Error(r.Fault.Err))...)
+		s.report(outcome, zap.WarnLevel, "parked event skipped on its replay",
+			append(fields, zap.Error(r.Fault.Err))...)
 	default:
 		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionPark
 		s.report(outcome, zap.WarnLevel, "replay failed, event stays parked", append(fields, zap.Error(r.Fault.Err))...)
@@ -212,11 +218,12 @@ func (s *step) replayEnded() {
 	s.recovered()
 }
 
-// putOff records that a command could not be carried out, for a reason that is not a dead letter's fault. It is tried again
-// after a delay. Discards that were commanded meanwhile do not wait for that. Batches continue, unless the server cannot be
-// worked with.
+// putOff records that a command could not be carried out, for a reason that is not a dead letter's fault. It is tried
+// again after a delay. Discards that were commanded meanwhile do not wait for that. Batches continue, unless the server
+// cannot be worked with.
 func (s *step) putOff(job Replaying, f *engine.Fault) {
-	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost || errors.Is(f, event.ErrIncarnationChanged) {
+	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost ||
+		errors.Is(f, event.ErrIncarnationChanged) {
 		s.order = max(s.order, Resume) // the row knows
 		return
 	}

@@ -8,8 +8,9 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Run is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the actor in
-// between, since each exchange of messages costs time. Each method handles how a step ended and returns the next one.
+// Run is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the actor
+// in between, since each exchange of messages costs time. Each method handles how a step ended and returns the next
+// one.
 type Run struct {
 	Row        engine.Lease
 	Buffer     Buffer
@@ -32,7 +33,8 @@ type Run struct {
 	attempt engine.Begun
 }
 
-// RunStep is what the shell does next in a Run: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt, ApplyBatch or EndRun.
+// RunStep is what the shell does next in a Run: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt, ApplyBatch
+// or EndRun.
 type RunStep any
 
 type (
@@ -46,8 +48,9 @@ type (
 	FindParked struct{ Streams []string }
 	// BeginAttempt counts an attempt before it is made.
 	BeginAttempt struct{ Attempt engine.Begun }
-	// ApplyBatch applies the batch. If Prefetch is not nil, that range is read meanwhile, unless a read of it is in progress. The read
-	// may last longer than the batch. Unless More events are in memory, a run that succeeds waits for the page.
+	// ApplyBatch applies the batch. If Prefetch is not nil, that range is read meanwhile, unless a read of it is in
+	// progress. The read may last longer than the batch. Unless More events are in memory, a run that succeeds waits
+	// for the page.
 	ApplyBatch struct {
 		Batch    engine.Batch
 		Prefetch *engine.ReadRange
@@ -97,10 +100,11 @@ type RunResult struct {
 	Checkpoint int64
 }
 
-// Renewed returns the run with the events that the feed has read since the run was planned: it may have waited for its slot. t is
-// the newest tail of the feed, the zero value if it has none.
+// Renewed returns the run with the events that the feed has read since the run was planned: it may have waited for its
+// slot. t is the newest tail of the feed, the zero value if it has none.
 func (r Run) Renewed(t Tail) Run {
-	if t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.Sizer.Most() || r.Quarantine != 0 {
+	if t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.Sizer.Most() ||
+		r.Quarantine != 0 {
 		return r
 	}
 	before := Buffer{To: r.Buffer.To, average: r.Buffer.average}
@@ -185,7 +189,10 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
 	}
-	r.batch = engine.Batch{Events: handled, BlockedByStream: blocked, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh, Apart: r.Apart}
+	r.batch = engine.Batch{
+		Events: handled, BlockedByStream: blocked, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh,
+		Apart: r.Apart,
+	}
 	if r.left = len(r.Buffer.Events) - n; r.left != 0 {
 		r.batch.To = r.Buffer.Events[n-1].Position
 	}
@@ -233,7 +240,8 @@ func unreadable(e event.Envelope) *engine.Fault {
 }
 
 func (r Run) end(result RunResult) EndRun {
-	result.Buffer, result.Batch, result.Attempt, result.Live, result.Checkpoint = r.Buffer, r.batch, r.attempt, r.Live, r.Row.Checkpoint
+	result.Buffer, result.Batch, result.Attempt, result.Live, result.Checkpoint = r.Buffer, r.batch, r.attempt, r.Live,
+		r.Row.Checkpoint
 	result.Parked, result.Blocked = r.Parked, r.Row.Blocked
 	return EndRun{Result: result}
 }

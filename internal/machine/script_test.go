@@ -169,7 +169,12 @@ func (w *stage) input(word, rest string, a args) Input {
 	case "deadline":
 		return LeaseDeadline{w.now.Add(a.dur("in", 0))}
 	case "tail":
-		return TailAdvanced{Tail{Incarnation: engine.Incarnation(a.num("incarnation", 0)), Mark: a.num("mark", 0), From: a.num("from", 0), Events: a.events()}}
+		return TailAdvanced{
+			Tail{
+				Incarnation: engine.Incarnation(a.num("incarnation", 0)), Mark: a.num("mark", 0),
+				From: a.num("from", 0), Events: a.events(),
+			},
+		}
 	case "tail-failed":
 		if rest == "restored" {
 			return TailFailed{tenancy.ErrRestored}
@@ -315,10 +320,11 @@ func (w *stage) answer(word string, a args) {
 	w.end(w.replay.Refused(a.fault()))
 }
 
-// TestMachineHasNoFlags checks that no bool beside State hides a part of the state. Columns of the row and settings do not
-// count.
+// TestMachineHasNoFlags checks that no bool beside State hides a part of the state. Columns of the row and settings do
+// not count.
 func TestMachineHasNoFlags(t *testing.T) {
-	for _, v := range []any{Machine{}, ReplayQueue{}, Tail{}, Buffer{}, BatchSizer{}, Breaker{}, Crash{}, Faults{}, Sent{}, Working{}, RetryWait{}, OutageWait{},
+	for _, v := range []any{Machine{}, ReplayQueue{}, Tail{}, Buffer{}, BatchSizer{}, Breaker{}, Crash{}, Faults{},
+		Sent{}, Working{}, RetryWait{}, OutageWait{},
 		EventWait{}, AtGate{}, FaultWait{}, Misconfigured{}, Unconfirmed{}, FeedFailed{}, Halted{}} {
 		typ := reflect.TypeOf(v)
 		for i := range typ.NumField() {

@@ -41,7 +41,8 @@ func (w *stage) show(e Effect) string {
 		}
 		return line
 	case DrainDone:
-		return fmt.Sprintf("drain-done %d..%d begun=%d/%d letter=%d", e.Advance.Lease.Checkpoint, e.Advance.To, e.Advance.Begun.Position, e.Advance.Begun.Attempt, e.Advance.Replaying)
+		return fmt.Sprintf("drain-done %d..%d begun=%d/%d letter=%d", e.Advance.Lease.Checkpoint, e.Advance.To,
+			e.Advance.Begun.Position, e.Advance.Begun.Attempt, e.Advance.Replaying)
 	case Subscribe:
 		if e.Recheck != 0 {
 			return fmt.Sprintf("subscribe recheck=%d", e.Recheck)
@@ -128,7 +129,8 @@ func showStep(step any) string {
 	case ApplyReplay:
 		return "apply-replay " + showBatch(s.Batch)
 	case EndReplay:
-		return fmt.Sprintf("end-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.DeadLetter, s.Attempt, s.Action, s.Halt)
+		return fmt.Sprintf("end-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.DeadLetter, s.Attempt,
+			s.Action, s.Halt)
 	}
 	return name(step)
 }

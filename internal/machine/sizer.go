@@ -9,38 +9,40 @@ import (
 // BatchSizer decides how many events the next batch takes. A failed batch is narrowed until the event that fails stands
 // alone; only then do attempts count. After successes the size grows back by doubling. It is pure.
 //
-// Whether the policy parks, skips or stops at a failing event, exactly those events fail that fail alone. All others are
-// applied once and in order, except those that are parked after an event of their stream. If the projection stops, all events
-// before the failing one are applied.
+// Whether the policy parks, skips or stops at a failing event, exactly those events fail that fail alone. All others
+// are applied once and in order, except those that are parked after an event of their stream. If the projection stops,
+// all events before the failing one are applied.
 //
-// Full batches that take little time grow, by doubling the largest size within its bounds. If one takes long, the largest size is
-// halved. After a conflict it is the usual one again, since a large batch holds its locks for longer. What has met a conflict, or has
-// failed although no event fails alone, becomes a ceiling: it is raised after more and more full batches.
+// Full batches that take little time grow, by doubling the largest size within its bounds. If one takes long, the
+// largest size is halved. After a conflict it is the usual one again, since a large batch holds its locks for longer.
+// What has met a conflict, or has failed although no event fails alone, becomes a ceiling: it is raised after more and
+// more full batches.
 //
-// Of n events, k fail, and each of them is tried t times. Batches have at most m events, and l is the number of binary digits
-// of m. Without conflicts, the handler is called at most
+// Of n events, k fail, and each of them is tried t times. Batches have at most m events, and l is the number of binary
+// digits of m. Without conflicts, the handler is called at most
 //
 //	⌈n/m⌉ + 1 + k·(t+l+3)  times if it names the event that failed,
 //	⌈n/m⌉ + 1 + k·(t+5l+1) times if it does not.
 //
-// The first part is the full batches. Each failing event costs its t tries. If it is named, it also costs one call that fails and
-// one for the events before it. If it is not, it costs up to l failures and up to three calls for each of the l sizes, since the
-// size doubles after each success and is halved again. After the event the size grows back in l+1 calls. If the projection stops, n counts
-// the events up to there, and k is 1.
+// The first part is the full batches. Each failing event costs its t tries. If it is named, it also costs one call that
+// fails and one for the events before it. If it is not, it costs up to l failures and up to three calls for each of the
+// l sizes, since the size doubles after each success and is halved again. After the event the size grows back in l+1
+// calls. If the projection stops, n counts the events up to there, and k is 1.
 type BatchSizer struct {
 	// size is how many events the next batch takes, and most how many it may take while nothing fails.
 	size, most int16
-	// most is between usual and ceiling, and that is at most largest. patience is how many full batches must be applied before the
-	// ceiling is raised, and missing how many of them are missing.
+	// most is between usual and ceiling, and that is at most largest. patience is how many full batches must be applied
+	// before the ceiling is raised, and missing how many of them are missing.
 	usual, ceiling, largest int16
-	// doubted is the ceiling from before a large batch failed, until it is known whether one of its events fails alone. 0 if none did.
+	// doubted is the ceiling from before a large batch failed, until it is known whether one of its events fails alone.
+	// 0 if none did.
 	doubted           int16
 	patience, missing int8
-	// pace is how many batches must succeed before the size doubles, 0 meaning one, and left is how many of them are missing.
-	// Conflicts raise it.
+	// pace is how many batches must succeed before the size doubles, 0 meaning one, and left is how many of them are
+	// missing. Conflicts raise it.
 	pace, left int8
-	// before is the position of the event that a handler named as failed, 0 if there is none. The events before it are applied
-	// again without it, and then it is tried alone.
+	// before is the position of the event that a handler named as failed, 0 if there is none. The events before it are
+	// applied again without it, and then it is tried alone.
 	before int64
 }
 
@@ -48,26 +50,31 @@ type BatchSizer struct {
 const slowest = 16
 
 const (
-	// quick is how long a full batch may take so that the next ones may be twice as large. The database shares its costs for each
-	// batch among more events then.
+	// quick is how long a full batch may take so that the next ones may be twice as large. The database shares its
+	// costs for each batch among more events then.
 	quick = 25 * time.Millisecond
-	// slow is how long a full batch takes whose size is halved. Others wait for its locks, and on a file for the writer.
+	// slow is how long a full batch takes whose size is halved. Others wait for its locks, and on a file for the
+	// writer.
 	slow = 100 * time.Millisecond
 )
 
 // NewBatchSizer returns a sizer that starts with batches of the usual size.
 func NewBatchSizer(usual, largest int) BatchSizer {
-	return BatchSizer{size: int16(usual), most: int16(usual), usual: int16(usual), ceiling: int16(largest), largest: int16(largest), patience: leastPatience}
+	return BatchSizer{
+		size: int16(usual), most: int16(usual), usual: int16(usual), ceiling: int16(largest), largest: int16(largest),
+		patience: leastPatience,
+	}
 }
 
-// leastPatience and mostPatience are how many full batches are applied before a ceiling is raised for the first time, and at most.
+// leastPatience and mostPatience are how many full batches are applied before a ceiling is raised for the first time,
+// and at most.
 const leastPatience, mostPatience = 8, 120
 
 // Most returns how many events the next batch may take at most.
 func (s *BatchSizer) Most() int { return int(s.most) }
 
-// Take returns how many of the events, which are in order, the next batch takes: at least one where there are any. An event that
-// cannot be read is taken alone.
+// Take returns how many of the events, which are in order, the next batch takes: at least one where there are any. An
+// event that cannot be read is taken alone.
 func (s *BatchSizer) Take(events []event.Envelope) int {
 	n := min(int(s.size), len(events))
 	if n > 0 && events[0].Unreadable != nil {
@@ -118,8 +125,8 @@ func (s *BatchSizer) Succeeded() {
 	}
 }
 
-// Conflicted records that a batch of n events was rolled back because of other transactions. No event is to blame. If it happens
-// again and again, the size grows more slowly.
+// Conflicted records that a batch of n events was rolled back because of other transactions. No event is to blame. If
+// it happens again and again, the size grows more slowly.
 func (s *BatchSizer) Conflicted(n int) {
 	s.lower(int16(n / 2))
 	s.most, s.doubted = s.usual, 0
@@ -128,8 +135,8 @@ func (s *BatchSizer) Conflicted(n int) {
 	s.left = s.pace
 }
 
-// Failed records that a batch of these events failed, at the position failing unless that is 0. It reports whether the failure
-// counts, which it does only if the batch was one event.
+// Failed records that a batch of these events failed, at the position failing unless that is 0. It reports whether the
+// failure counts, which it does only if the batch was one event.
 func (s *BatchSizer) Failed(events []event.Envelope, failing int64) (counts bool) {
 	if len(events) == 1 {
 		s.size, s.before = 1, 0
@@ -170,15 +177,16 @@ func doubled(n, most int16) int16 { return int16(min(2*int(n), int(most))) }
 // Alone makes the next batch one event.
 func (s *BatchSizer) Alone() { s.size, s.before = 1, 0 }
 
-// Parking has the parked streams, at least those of the next events, and how many more events of parked streams may be parked.
+// Parking has the parked streams, at least those of the next events, and how many more events of parked streams may be
+// parked.
 type Parking struct {
 	Streams map[string]bool
 	Room    int64
 }
 
-// Split returns the next batch of the events, which are in order and not empty: the first n of them. Of these, handled go to the
-// handler, as many as Take allows, and blocked are parked: their streams are parked. Parked events before an event that must stand
-// alone go first. n is 0 if the first event must be parked and there is no room for it.
+// Split returns the next batch of the events, which are in order and not empty: the first n of them. Of these, handled
+// go to the handler, as many as Take allows, and blocked are parked: their streams are parked. Parked events before an
+// event that must stand alone go first. n is 0 if the first event must be parked and there is no room for it.
 func (s *BatchSizer) Split(events []event.Envelope, parked Parking) (handled, blocked []event.Envelope, n int) {
 	if len(parked.Streams) == 0 {
 		n = s.Take(events)

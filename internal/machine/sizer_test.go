@@ -38,7 +38,8 @@ type outcome struct {
 	counted       map[int64]int
 }
 
-// handling is how events are handled: in batches of most, by a handler that names what it fails at or not, under a policy.
+// handling is how events are handled: in batches of most, by a handler that names what it fails at or not, under a
+// policy.
 type handling struct {
 	most   int
 	name   namer
@@ -47,8 +48,8 @@ type handling struct {
 	forgets bool
 }
 
-// drive hands events to a handler that fails for the poison ones, as a projection's actor does, until all are dealt with
-// or the policy stops.
+// drive hands events to a handler that fails for the poison ones, as a projection's actor does, until all are dealt
+// with or the policy stops.
 func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handling) outcome {
 	c := outcome{counted: make(map[int64]int), left: make(map[projection.Action][]int64)}
 	sizing := NewBatchSizer(h.most, h.most)
@@ -58,8 +59,10 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.size, len(events))
 		}
 		batch, behind, n := sizing.Split(events[:min(h.most, len(events))], parked)
-		if n < 1 || n > min(h.most, len(events)) || n != len(batch)+len(behind) || len(batch) > max(1, int(sizing.size)) {
-			t.Fatalf("takes %d of %d at size %d of %d, and %d behind", len(batch), len(events), sizing.size, h.most, len(behind))
+		if n < 1 || n > min(h.most, len(events)) || n != len(batch)+len(behind) ||
+			len(batch) > max(1, int(sizing.size)) {
+			t.Fatalf("takes %d of %d at size %d of %d, and %d behind", len(batch), len(events), sizing.size, h.most,
+				len(behind))
 		}
 		for _, e := range behind {
 			if !parked.Streams[e.Stream] {
@@ -124,7 +127,8 @@ func stream(t *rapid.T) (events []event.Envelope, poison map[int64]bool) {
 	at := int64(0)
 	for range rapid.IntRange(0, 300).Draw(t, "events") {
 		at += rapid.Int64Range(1, 3).Draw(t, "gap")
-		events = append(events, event.Envelope{Position: at, Stream: strconv.Itoa(rapid.IntRange(1, streams).Draw(t, "stream"))})
+		events = append(events, event.Envelope{Position: at,
+			Stream: strconv.Itoa(rapid.IntRange(1, streams).Draw(t, "stream"))})
 		poison[at] = rapid.IntRange(1, 100).Draw(t, "die") <= share
 	}
 	return events, poison
@@ -133,7 +137,8 @@ func stream(t *rapid.T) (events []event.Envelope, poison map[int64]bool) {
 // checksOfEach is how many random runs there are of each of the twelve kinds.
 const checksOfEach = 100
 
-// TestPoisonIsCountedAloneAndOtherEventsAreAppliedOnce compares parking and narrowing with a naive model. Repeat what it prints by
+// TestPoisonIsCountedAloneAndOtherEventsAreAppliedOnce compares parking and narrowing with a naive model. Repeat what
+// it prints by
 //
 //	go test ./internal/machine -run TestPoisonIsCounted -rapid.seed=N
 //
@@ -153,14 +158,17 @@ func TestPoisonIsCountedAloneAndOtherEventsAreAppliedOnce(t *testing.T) {
 	}
 	set("rapid.checks", strconv.Itoa(checks))
 	t.Logf("-rapid.seed=%v, %v runs of each kind", flag.Lookup("rapid.seed").Value, flag.Lookup("rapid.checks").Value)
-	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip, projection.ActionStop} {
+	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream,
+		projection.ActionSkip, projection.ActionStop} {
 		for how, name := range namers {
 			t.Run(action.String()+", "+how, func(t *testing.T) {
 				rapid.Check(t, func(t *rapid.T) {
 					events, poison := stream(t)
-					h := handling{most: rapid.IntRange(1, 64).Draw(t, "most"), name: name, forgets: rapid.Bool().Draw(t, "forgets"), policy: engine.Policy{
-						Retry: projection.RetryPolicy{MaxAttempts: rapid.IntRange(1, 4).Draw(t, "attempts")}, OnFailure: action,
-					}}
+					h := handling{most: rapid.IntRange(1, 64).Draw(t, "most"), name: name,
+						forgets: rapid.Bool().Draw(t, "forgets"), policy: engine.Policy{
+							Retry:     projection.RetryPolicy{MaxAttempts: rapid.IntRange(1, 4).Draw(t, "attempts")},
+							OnFailure: action,
+						}}
 					mustBeRight(t, how, events, poison, h, drive(t, events, poison, h))
 				})
 			})
@@ -210,7 +218,8 @@ func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int
 	if stopped != 0 {
 		left = nil
 	}
-	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip} {
+	for _, action := range []projection.Action{projection.ActionPark, projection.ActionParkStream,
+		projection.ActionSkip} {
 		want := left
 		if action != h.policy.OnFailure {
 			want = nil
@@ -229,7 +238,8 @@ func mustBeRight(t *rapid.T, how string, events []event.Envelope, poison map[int
 		}
 	}
 	if bound := mostCalls(how, seen, len(bad), h.most, tries); c.calls > bound {
-		t.Fatalf("%d calls for %d events, %d of them poison, in batches of %d: more than %d", c.calls, seen, len(bad), h.most, bound)
+		t.Fatalf("%d calls for %d events, %d of them poison, in batches of %d: more than %d", c.calls, seen, len(bad),
+			h.most, bound)
 	}
 }
 
@@ -244,8 +254,8 @@ func mostCalls(how string, n, k, m, t int) int {
 	case "cannot say":
 		return whole + k*(t+5*l+1)
 	}
-	// A handler that names a wrong event can make each failure cost one call for each event between the named one and the
-	// failing one.
+	// A handler that names a wrong event can make each failure cost one call for each event between the named one and
+	// the failing one.
 	return whole + (k*t+n)*(m+2)
 }
 
@@ -262,7 +272,8 @@ func TestNarrowingFindsOnePoisonEventInFewCalls(t *testing.T) {
 		if named.wasted != 1 {
 			t.Errorf("%d calls failed in vain though the handler said which event it was", named.wasted)
 		}
-		halved := drive(t, events, map[int64]bool{at: true}, handling{most: most, name: namers["cannot say"], policy: parks})
+		halved := drive(t, events, map[int64]bool{at: true},
+			handling{most: most, name: namers["cannot say"], policy: parks})
 		if halved.wasted > 2*9 || halved.wasted < 9-1 {
 			t.Errorf("%d calls failed in vain for position %d", halved.wasted, at)
 		}
@@ -348,7 +359,8 @@ func TestLargestSizeAfterFailures(t *testing.T) {
 	}
 	for n, want := range map[int]int16{4000: 500, 600: 300} {
 		conflicted := grown()
-		if conflicted.Conflicted(n); conflicted.size != want || conflicted.Most() != 500 || int(conflicted.ceiling) != max(500, n/2) {
+		if conflicted.Conflicted(n); conflicted.size != want || conflicted.Most() != 500 ||
+			int(conflicted.ceiling) != max(500, n/2) {
 			t.Errorf("after a conflict of %d events batches of %d, at most %d", n, conflicted.size, conflicted.Most())
 		}
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// State is what a projection is doing. Working is the only state with work under way; in every other state the projection is
-// at rest. A state carries the data that belong to it, and nothing else says where the projection is.
+// State is what a projection is doing. Working is the only state with work under way; in every other state the
+// projection is at rest. A state carries the data that belong to it, and nothing else says where the projection is.
 type State interface{ isState() }
 
 type (
-	// Working has one job under way. Back is the state to which the projection returns after the job, unless the job's result
-	// leads to another one. Then is what follows the job.
+	// Working has one job under way. Back is the state to which the projection returns after the job, unless the job's
+	// result leads to another one. Then is what follows the job.
 	Working struct {
 		Op   int
 		Job  Job
@@ -29,8 +29,8 @@ type (
 	Idle struct{}
 	// Reconnecting is Idle after an interrupted attempt: the next batch gets a connection that no batch has used.
 	Reconnecting struct{}
-	// Failing has a counted failure whose action was not carried out yet. Retry is the delay of the next attempt, if that is the
-	// action.
+	// Failing has a counted failure whose action was not carried out yet. Retry is the delay of the next attempt, if
+	// that is the action.
 	Failing struct {
 		Failure projection.Failure
 		Retry   time.Duration
@@ -184,15 +184,17 @@ func (m *Machine) behind() bool {
 
 // asError returns a failure as status and logs report it.
 func asError(f *projection.Failure) *projection.HandlerError {
-	return &projection.HandlerError{Projection: f.Projection, Position: f.Event.Position, Attempt: f.Attempt, Stack: f.Stack,
-		Err: f.Err}
+	return &projection.HandlerError{Projection: f.Projection, Position: f.Event.Position, Attempt: f.Attempt,
+		Stack: f.Stack,
+		Err:   f.Err}
 }
 
 // Status is a projection as other parts of the runtime see it.
 type Status struct {
 	Phase Phase
 	// Position is the position up to which the projection has handled or passed over all events. It may be ahead of the
-	// checkpoint in the database by events that the projection does not select. Mark is the settled mark, as far as it knows.
+	// checkpoint in the database by events that the projection does not select. Mark is the settled mark, as far as it
+	// knows.
 	Position, Mark int64
 	// Reason is why the projection waits or failed, or from which projections it is kept apart.
 	Reason error
@@ -203,12 +205,13 @@ type Status struct {
 	Breaker projection.BreakerState
 	// Parked counts the parked events, as far as the projection knows.
 	Parked int64
-	// Oldest is the time at which the oldest event was appended that the projection has neither handled nor passed over. It is
-	// zero if there is no such event, and until the projection has read it.
+	// Oldest is the time at which the oldest event was appended that the projection has neither handled nor passed
+	// over. It is zero if there is no such event, and until the projection has read it.
 	Oldest time.Time
 }
 
-// same reports whether two statuses are equal. Errors are compared by their texts: a user's error may not be comparable.
+// same reports whether two statuses are equal. Errors are compared by their texts: a user's error may not be
+// comparable.
 func (s Status) same(other Status) bool {
 	a, b := s, other
 	a.Reason, b.Reason = nil, nil
@@ -217,7 +220,8 @@ func (s Status) same(other Status) bool {
 
 func (m *Machine) status() Status {
 	phase, reason := m.phase()
-	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted, Faulty: m.faulty(phase),
+	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted,
+		Faulty:  m.faulty(phase),
 		Breaker: m.Breaker.State(), Parked: m.Row.Parked}
 	if m.Tail != nil && m.Tail.Err == nil {
 		s.Mark = m.Tail.Mark
@@ -241,8 +245,8 @@ func (m *Machine) faulty(phase Phase) bool {
 	return false
 }
 
-// oldest returns when the first event after the position was appended. While it is not in memory, oldest returns the last known
-// result.
+// oldest returns when the first event after the position was appended. While it is not in memory, oldest returns the
+// last known result.
 func (m *Machine) oldest() time.Time {
 	if len(m.Buffer.Events) > 0 {
 		return m.Buffer.Events[0].Time
@@ -267,7 +271,8 @@ func (m *Machine) Taken() int64 {
 	return m.Buffer.To
 }
 
-// Tail is the feed's last message: how far the tenant's events are settled, with the last of them, or why they cannot be read.
+// Tail is the feed's last message: how far the tenant's events are settled, with the last of them, or why they cannot
+// be read.
 type Tail struct {
 	Incarnation engine.Incarnation
 	Mark, From  int64

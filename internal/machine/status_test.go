@@ -32,7 +32,9 @@ func TestOldestIsTheFirstEventAfterThePosition(t *testing.T) {
 		"at the mark":                {9, nil, &Tail{Mark: 9, Events: stored(9)}, time.Time{}},
 		"at the mark, with a buffer": {9, stored(9), &Tail{Mark: 9}, time.Time{}},
 	} {
-		m := &Machine{Position: test.position, Buffer: Buffer{Events: test.buffer}, Tail: test.tail, State: AwaitingTail{}}
+		m := &Machine{
+			Position: test.position, Buffer: Buffer{Events: test.buffer}, Tail: test.tail, State: AwaitingTail{},
+		}
 		m.Sent.Status = Status{Mark: 9, Oldest: known}
 		if got := m.status().Oldest; !got.Equal(test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)

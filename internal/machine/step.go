@@ -23,8 +23,8 @@ type step struct {
 // usualEffects is how many effects most steps have at most.
 const usualEffects = 4
 
-// Step handles one input, decides what is next, and returns the effects for the shell. It changes only m itself: what a copy of m
-// refers to stays the same.
+// Step handles one input, decides what is next, and returns the effects for the shell. It changes only m itself: what a
+// copy of m refers to stays the same.
 func (m *Machine) Step(in Input, now time.Time) []Effect {
 	s := &step{Machine: m, now: now, effects: make([]Effect, 0, usualEffects)}
 	switch m.State.(type) {
@@ -52,7 +52,9 @@ func (s *step) repeat(in Input) {
 
 // drained reports the position, with which the node releases the lease.
 func (s *step) drained() {
-	s.do(DrainDone{Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished}})
+	s.do(DrainDone{
+		Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished},
+	})
 	s.State = Released{}
 }
 
@@ -67,8 +69,8 @@ func (s *step) report(event any, level zapcore.Level, message string, fields ...
 	s.do(Log{Level: level, Message: message, Fields: fields, Event: event})
 }
 
-// start begins a job, unless the order after the last one forbids it. A failure is always recorded. Before a reload no batch and
-// no command begins. Before a release nothing else does.
+// start begins a job, unless the order after the last one forbids it. A failure is always recorded. Before a reload no
+// batch and no command begins. Before a release nothing else does.
 func (s *step) start(job Job) {
 	switch job.(type) {
 	case Record:

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestTransitionTable checks that the table in doc.go shows what the machine does in the scripts, and in random runs with fixed
-// seeds.
+// TestTransitionTable checks that the table in doc.go shows what the machine does in the scripts, and in random runs
+// with fixed seeds.
 func TestTransitionTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many lives")

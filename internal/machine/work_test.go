@@ -35,7 +35,10 @@ func (l *life) finish() {
 
 // lost is the fault of an answer that did not arrive.
 func (l *life) lost() *engine.Fault {
-	return &engine.Fault{Class: []engine.Class{engine.Infrastructure, engine.Unclear}[l.d.below(2)], Unreachable: l.d.one(2), Probe: l.d.one(4), Err: errors.New("lost")}
+	return &engine.Fault{
+		Class: []engine.Class{engine.Infrastructure, engine.Unclear}[l.d.below(2)], Unreachable: l.d.one(2),
+		Probe: l.d.one(4), Err: errors.New("lost"),
+	}
 }
 
 // refuse returns a fault of a statement that did nothing, or an untyped nil.
@@ -69,7 +72,10 @@ func (l *life) work(job Job) Result {
 	case Load:
 		return Loaded{l.row()}
 	case Ask:
-		return Answer{[]*projection.Action{nil, ptr(projection.ActionRetry), ptr(projection.ActionPark), ptr(projection.ActionParkStream)}[l.d.below(4)]}
+		return Answer{
+			[]*projection.Action{nil, ptr(projection.ActionRetry), ptr(projection.ActionPark),
+				ptr(projection.ActionParkStream)}[l.d.below(4)],
+		}
 	case Record:
 		f := job.Failure
 		db.row.FailingPosition, db.row.Attempts, db.row.CrashAttempts = f.Event.Position, f.Attempt, 0
@@ -203,10 +209,13 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 		next = &page
 	}
 	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker != nil && !l.d.one(5) {
-		return r.Applied(RunResult{Fault: &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, Outage: true, Next: next})
+		return r.Applied(RunResult{
+			Fault: &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, Outage: true, Next: next,
+		})
 	}
 	if l.faults && l.d.one(15) {
-		class := []engine.Class{engine.Infrastructure, engine.Unclear, engine.Interrupted, engine.MissingObject}[l.d.below(4)]
+		class := []engine.Class{engine.Infrastructure, engine.Unclear, engine.Interrupted,
+			engine.MissingObject}[l.d.below(4)]
 		return r.Applied(RunResult{Fault: &engine.Fault{Class: class, Err: errors.New("fault")}, Next: next})
 	}
 	var fault *engine.Fault
@@ -263,8 +272,10 @@ func (l *life) check(b engine.Batch) {
 	next := slices.Concat(b.Events, b.BlockedByStream)
 	slices.SortFunc(next, func(a, b event.Envelope) int { return int(a.Position - b.Position) })
 	for _, e := range next {
-		if parks := slices.ContainsFunc(b.BlockedByStream, func(o event.Envelope) bool { return o.Position == e.Position }); parks != l.db.parked[e.Stream] {
-			l.t.Errorf("batch from %d to %d parks event %d: %v; its stream %s is parked: %v", l.lease.Checkpoint, b.To, e.Position, parks, e.Stream, !parks)
+		if parks := slices.ContainsFunc(b.BlockedByStream,
+			func(o event.Envelope) bool { return o.Position == e.Position }); parks != l.db.parked[e.Stream] {
+			l.t.Errorf("batch from %d to %d parks event %d: %v; its stream %s is parked: %v", l.lease.Checkpoint, b.To,
+				e.Position, parks, e.Stream, !parks)
 		}
 	}
 	if want := l.concerned(l.lease.Checkpoint, b.To); !slices.Equal(positions(next), positions(want)) {
@@ -338,7 +349,8 @@ func (l *life) applyLetter(r Replaying, s ApplyReplay) (Replaying, ReplayStep) {
 		return r.Applied(f, false, l.now)
 	}
 	if l.faults && l.d.one(3) {
-		class := []engine.Class{engine.HandlerFault, engine.Infrastructure, engine.Unclear, engine.Interrupted}[l.d.below(4)]
+		class := []engine.Class{engine.HandlerFault, engine.Infrastructure, engine.Unclear,
+			engine.Interrupted}[l.d.below(4)]
 		return r.Applied(&engine.Fault{Class: class, Err: errors.New("replay")}, l.down, l.now)
 	}
 	pos := s.Batch.Replay.Position
@@ -366,30 +378,39 @@ func TestRunTakesTheEventsThatCameWhileItWaited(t *testing.T) {
 		tail       Tail
 		want       events
 	}{
-		"more events":                       {events: list(11, 12), tail: tail(1, 5, 15), want: list(11, 15)},
-		"more events of the types":          {events: list(12, 12), types: []string{"a"}, tail: tail(1, 5, 14), want: events{list(12, 12)[0], list(14, 14)[0]}},
+		"more events": {events: list(11, 12), tail: tail(1, 5, 15), want: list(11, 15)},
+		"more events of the types": {
+			events: list(12, 12), types: []string{"a"}, tail: tail(1, 5, 14),
+			want: events{list(12, 12)[0], list(14, 14)[0]},
+		},
 		"no feed":                           {events: list(11, 12), want: list(11, 12)},
 		"nothing new":                       {events: list(11, 12), tail: tail(1, 5, 12), want: list(11, 12)},
 		"a tail that begins after them":     {events: list(11, 12), tail: tail(1, 12, 15), want: list(11, 15)},
 		"a tail that begins later":          {events: list(11, 12), tail: tail(1, 13, 15), want: list(11, 12)},
 		"another incarnation of the server": {events: list(11, 12), tail: tail(2, 5, 15), want: list(11, 12)},
-		"one by one":                        {events: list(11, 12), quarantine: 1, tail: tail(1, 5, 15), want: list(11, 12)},
-		"enough events":                     {events: list(3, 12), tail: tail(1, 2, 15), want: list(3, 12)},
-		"a read, since it was behind":       {tail: tail(1, 5, 15), want: list(11, 15)},
-		"a read, and nothing of the types":  {types: []string{"c"}, tail: tail(1, 5, 15)},
+		"one by one": {
+			events: list(11, 12), quarantine: 1, tail: tail(1, 5, 15), want: list(11, 12),
+		},
+		"enough events":                    {events: list(3, 12), tail: tail(1, 2, 15), want: list(3, 12)},
+		"a read, since it was behind":      {tail: tail(1, 5, 15), want: list(11, 15)},
+		"a read, and nothing of the types": {types: []string{"c"}, tail: tail(1, 5, 15)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			buffer := Buffer{Events: c.events, To: 12}
 			if c.events == nil {
 				buffer.To = 10
 			}
-			run := Run{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10), Quarantine: c.quarantine,
-				def: &engine.Definition{Types: c.types}, mark: 12}
+			run := Run{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10),
+				Quarantine: c.quarantine,
+				def:        &engine.Definition{Types: c.types}, mark: 12}
 			got := run.Renewed(c.tail)
-			if !slices.EqualFunc(got.Buffer.Events, c.want, func(a, b event.Envelope) bool { return a.Position == b.Position }) {
+			if !slices.EqualFunc(got.Buffer.Events, c.want,
+				func(a, b event.Envelope) bool { return a.Position == b.Position }) {
 				t.Errorf("got %d events, want %d: %v", len(got.Buffer.Events), len(c.want), got.Buffer.Events)
 			}
-			if renewed := len(c.want) > len(c.events); renewed && (got.mark != c.tail.Mark || got.Buffer.To != c.tail.Mark) || !renewed && (got.mark != 12 || got.Buffer.To != buffer.To) {
+			if renewed := len(c.want) > len(c.events); renewed &&
+				(got.mark != c.tail.Mark || got.Buffer.To != c.tail.Mark) ||
+				!renewed && (got.mark != 12 || got.Buffer.To != buffer.To) {
 				t.Errorf("the mark is %d, the buffer ends at %d", got.mark, got.Buffer.To)
 			}
 		})

@@ -28,7 +28,8 @@ func Load(files fs.FS, folder string) ([]Step, error) {
 	var list []Step
 	for _, entry := range entries {
 		if prefix := fmt.Sprintf("%04d_", len(list)+1); !strings.HasPrefix(entry.Name(), prefix) {
-			return nil, fmt.Errorf("migration %s/%s: the next migration must be named %s*.sql", folder, entry.Name(), prefix)
+			return nil, fmt.Errorf("migration %s/%s: the next migration must be named %s*.sql",
+				folder, entry.Name(), prefix)
 		}
 		raw, err := fs.ReadFile(files, path.Join(folder, entry.Name()))
 		if err != nil {
@@ -50,7 +51,8 @@ func Acceptable(version, own int) error {
 // NotTooNew returns an error if the schema is more than one version ahead of a program whose newest migration is own.
 func NotTooNew(version, own int) error {
 	if version > own+1 {
-		return fmt.Errorf("schema version %d, this program has %d and accepts up to %d: %w", version, own, own+1, ErrTooNew)
+		return fmt.Errorf("schema version %d, this program has %d and accepts up to %d: %w", version, own, own+1,
+			ErrTooNew)
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ func Call[E any](callback func(E), e E) {
 	}
 }
 
-// Guarded returns an Observer whose callbacks do not panic. The first panic of each callback is logged. Callbacks that are nil
-// stay nil.
+// Guarded returns an Observer whose callbacks do not panic. The first panic of each callback is logged. Callbacks that
+// are nil stay nil.
 func Guarded(o observe.Observer, log *zap.Logger) observe.Observer {
 	return observe.Observer{
 		BatchEnded:        guarded(log, "BatchEnded", o.BatchEnded),
@@ -47,7 +47,8 @@ func guarded[E any](log *zap.Logger, name string, callback func(E)) func(E) {
 		defer func() {
 			if r := recover(); r != nil {
 				once.Do(func() {
-					log.Error("callback of the observer panicked", zap.String("callback", name), zap.String("panic", usererror.PanicText(r)),
+					log.Error("callback of the observer panicked", zap.String("callback", name),
+						zap.String("panic", usererror.PanicText(r)),
 						zap.ByteString("stack", debug.Stack()))
 				})
 			}

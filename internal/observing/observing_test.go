@@ -28,7 +28,8 @@ func TestGuardedRecoversEveryCallbackAndLogsItOnce(t *testing.T) {
 			guarded.Field(i).Call([]reflect.Value{reflect.Zero(guarded.Field(i).Type().In(0))})
 		}
 		lines := logs.TakeAll()
-		if len(lines) != 1 || lines[0].ContextMap()["callback"] != name || lines[0].ContextMap()["panic"] != "on purpose" || calls != 3 {
+		if len(lines) != 1 || lines[0].ContextMap()["callback"] != name ||
+			lines[0].ContextMap()["panic"] != "on purpose" || calls != 3 {
 			t.Errorf("%s: %d calls, logged %+v", name, calls, lines)
 		}
 		calls = 0

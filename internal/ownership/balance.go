@@ -13,22 +13,23 @@ type Plan struct {
 	Claim, Release []int32
 }
 
-// Balance returns which of the free leases the node self claims and which of its own it releases. The result is the same on
-// every machine, whatever the order of the arguments.
+// Balance returns which of the free leases the node self claims and which of its own it releases. The result is the
+// same on every machine, whatever the order of the arguments.
 //
-// Leases that the same members can run form a class. A member's target is the floor of its fair share of the class. The members
-// that rank highest for the class by rendezvous have one more, so that the targets add up. A member neither claims beyond its
-// target nor stays above it. Once all members see the same, each acts at most twice. A member that joins or leaves moves no
-// leases among the others. The rendezvous rank is per tenant: different nodes claim different tenants and keep a tenant's
-// projections together, so that these share a feed.
+// Leases that the same members can run form a class. A member's target is the floor of its fair share of the class. The
+// members that rank highest for the class by rendezvous have one more, so that the targets add up. A member neither
+// claims beyond its target nor stays above it. Once all members see the same, each acts at most twice. A member that
+// joins or leaves moves no leases among the others. The rendezvous rank is per tenant: different nodes claim different
+// tenants and keep a tenant's projections together, so that these share a feed.
 //
-// The partitions of one projection are spread instead. A member's part of them is found like a target. Up to its part a member
-// prefers them to all other leases, and beyond that it prefers all others. Their rendezvous rank is per tenant and partition.
+// The partitions of one projection are spread instead. A member's part of them is found like a target. Up to its part a
+// member prefers them to all other leases, and beyond that it prefers all others. Their rendezvous rank is per tenant
+// and partition.
 //
-// Arguments that are out of date cost only needless moves. If self sees more leases of a class than are counted, the count is
-// old. Then self releases none of them: they might be above every member's target, and would have no owner until the count is
-// right. So own and free must hold only wanted leases, like the counts. A node that is not among the members does nothing.
-// Leases that no member can run are not counted.
+// Arguments that are out of date cost only needless moves. If self sees more leases of a class than are counted, the
+// count is old. Then self releases none of them: they might be above every member's target, and would have no owner
+// until the count is right. So own and free must hold only wanted leases, like the counts. A node that is not among the
+// members does nothing. Leases that no member can run are not counted.
 func Balance(self string, members []engine.Member, counts []engine.Want, own, free []engine.LeaseRef) Plan {
 	f, ok := assemble(self, members)
 	if !ok {
@@ -36,7 +37,8 @@ func Balance(self string, members []engine.Member, counts []engine.Want, own, fr
 	}
 	own, free = distinct(own), distinct(free)
 	free = slices.DeleteFunc(free, func(s engine.LeaseRef) bool {
-		_, mine := slices.BinarySearchFunc(own, s.Row, func(o engine.LeaseRef, row int32) int { return cmp.Compare(o.Row, row) })
+		_, mine := slices.BinarySearchFunc(own, s.Row,
+			func(o engine.LeaseRef, row int32) int { return cmp.Compare(o.Row, row) })
 		return mine
 	})
 	held, foreign := f.place(own)
@@ -132,7 +134,8 @@ type candidate struct {
 	class  *class
 	split  *split // nil if the projection has one partition
 	order  order
-	// rank is the node's rank for the tenant, or for its partition, among the members that can run the lease; 0 is the best.
+	// rank is the node's rank for the tenant, or for its partition, among the members that can run the lease; 0 is the
+	// best.
 	rank int32
 }
 

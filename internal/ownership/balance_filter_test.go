@@ -30,14 +30,34 @@ func TestBalanceLooksAtPairs(t *testing.T) {
 		fleet moment
 		want  map[string]int
 	}{
-		"n2 runs a for two tenants":             {moment{members: two, refs: all}, map[string]int{"n1": 5, "n2": 3}},
-		"n2 is left out of all":                 {moment{members: append(nodes(1, "a"), filtered(nodes(2, "a")[1:], "x*")...), refs: tenants(4, "a")}, map[string]int{"n1": 4}},
-		"tenants that no node wants":            {moment{members: filtered(nodes(2, "a"), "t1"), refs: tenants(4, "a")}, map[string]int{"n1": 0, "n2": 1}},
-		"two roles":                             {moment{members: append(filtered(nodes(1, "a"), "t[01]"), filtered(nodes(2, "a")[1:], "t[23]")...), refs: tenants(4, "a")}, map[string]int{"n1": 2, "n2": 2}},
-		"equal filters in another order":        {moment{members: append(filtered(nodes(1, "a"), "t1", "t0"), filtered(nodes(2, "a")[1:], "t0", "t1")...), refs: tenants(4, "a")}, map[string]int{"n1": 1, "n2": 1}},
-		"an entry that is no pattern":           {moment{members: append(nodes(1, "a"), filtered(nodes(2, "a")[1:], "[")...), refs: tenants(4, "a")}, map[string]int{"n1": 4}},
-		"the default tenant, by its name":       {moment{members: append(filtered(nodes(1, "a"), "default"), filtered(nodes(2, "a")[1:], "x")...), refs: refs(0, "", "a")}, map[string]int{"n1": 1}},
-		"filters and tenants of the whole node": {moment{members: filtered([]engine.Member{{ID: "n1", Projections: []string{"a"}, Tenants: []string{"t0", "t1"}}}, "t[12]"), refs: tenants(4, "a")}, map[string]int{"n1": 1}},
+		"n2 runs a for two tenants": {moment{members: two, refs: all}, map[string]int{"n1": 5, "n2": 3}},
+		"n2 is left out of all": {
+			moment{members: append(nodes(1, "a"), filtered(nodes(2, "a")[1:], "x*")...), refs: tenants(4, "a")},
+			map[string]int{"n1": 4},
+		},
+		"tenants that no node wants": {
+			moment{members: filtered(nodes(2, "a"), "t1"), refs: tenants(4, "a")}, map[string]int{"n1": 0, "n2": 1},
+		},
+		"two roles": {
+			moment{members: append(filtered(nodes(1, "a"), "t[01]"), filtered(nodes(2, "a")[1:], "t[23]")...),
+				refs: tenants(4, "a")}, map[string]int{"n1": 2, "n2": 2},
+		},
+		"equal filters in another order": {
+			moment{members: append(filtered(nodes(1, "a"), "t1", "t0"), filtered(nodes(2, "a")[1:], "t0", "t1")...),
+				refs: tenants(4, "a")}, map[string]int{"n1": 1, "n2": 1},
+		},
+		"an entry that is no pattern": {
+			moment{members: append(nodes(1, "a"), filtered(nodes(2, "a")[1:], "[")...), refs: tenants(4, "a")},
+			map[string]int{"n1": 4},
+		},
+		"the default tenant, by its name": {
+			moment{members: append(filtered(nodes(1, "a"), "default"), filtered(nodes(2, "a")[1:], "x")...),
+				refs: refs(0, "", "a")}, map[string]int{"n1": 1},
+		},
+		"filters and tenants of the whole node": {
+			moment{members: filtered([]engine.Member{{ID: "n1", Projections: []string{"a"},
+				Tenants: []string{"t0", "t1"}}}, "t[12]"), refs: tenants(4, "a")}, map[string]int{"n1": 1},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.fleet.owner = make(map[int32]string)
@@ -65,8 +85,8 @@ func role(t *rapid.T, names []string) engine.Member {
 	return m
 }
 
-// TestTargetsAddUp lets all members of a fleet see the same free leases. Together they want each lease that one of them can run
-// once, and no other. -rapid.seed=N repeats a failure.
+// TestTargetsAddUp lets all members of a fleet see the same free leases. Together they want each lease that one of them
+// can run once, and no other. -rapid.seed=N repeats a failure.
 func TestTargetsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := []string{"a", "b", "c"}
@@ -97,7 +117,8 @@ func TestTargetsAddUp(t *testing.T) {
 		if !maps.Equal(wanted, claims) {
 			t.Fatalf("the targets are %v, and wanted are %v", claims, wanted)
 		}
-		fleet.comeToRest(t, rapid.Bool().Draw(t, "at once"), func(m []engine.Member) []engine.Member { return shuffled(t, m) })
+		fleet.comeToRest(t, rapid.Bool().Draw(t, "at once"),
+			func(m []engine.Member) []engine.Member { return shuffled(t, m) })
 		fleet.check(t)
 	})
 }
@@ -158,12 +179,14 @@ func TestNodeOfAnotherReleaseMovesFew(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		old, new []string
-	}{{"widened", []string{"t?*"}, nil}, {"narrowed", nil, []string{"t[1-5]*"}}, {"moved", []string{"t[1-5]*"}, []string{"t[4-9]*"}}} {
+	}{{"widened", []string{"t?*"}, nil}, {"narrowed", nil, []string{"t[1-5]*"}},
+		{"moved", []string{"t[1-5]*"}, []string{"t[4-9]*"}}} {
 		t.Run(test.name, func(t *testing.T) {
 			fleet := moment{filtered(nodes(4, "a", "b"), test.old...), tenants(size, "a", "b"), make(map[int32]string)}
 			fleet.comeToRest(t, true, inOrder)
 			before := maps.Clone(fleet.owner)
-			fleet.members = append(fleet.members, filtered([]engine.Member{{ID: "new", Projections: []string{"a", "b"}}}, test.new...)...)
+			fleet.members = append(fleet.members,
+				filtered([]engine.Member{{ID: "new", Projections: []string{"a", "b"}}}, test.new...)...)
 			fleet.comeToRest(t, true, inOrder)
 			fleet.check(t)
 			moved := 0
@@ -172,7 +195,8 @@ func TestNodeOfAnotherReleaseMovesFew(t *testing.T) {
 					moved++
 				}
 			}
-			t.Logf("%d of %d leases moved among the old nodes, %d to the new one", moved, len(fleet.refs), len(fleet.owned("new")))
+			t.Logf("%d of %d leases moved among the old nodes, %d to the new one", moved, len(fleet.refs),
+				len(fleet.owned("new")))
 			if moved > len(fleet.refs)/20 {
 				t.Errorf("%d of %d leases moved among the old nodes", moved, len(fleet.refs))
 			}
@@ -183,7 +207,8 @@ func TestNodeOfAnotherReleaseMovesFew(t *testing.T) {
 // partitions returns the leases of a split projection.
 func partitions(row int32, tenant, name string, n int) (all []engine.LeaseRef) {
 	for i := range n {
-		all = append(all, engine.LeaseRef{Row: row + int32(i), ID: projection.ID{Tenant: tenant, Name: name, Partition: i + 1}})
+		all = append(all, engine.LeaseRef{Row: row + int32(i),
+			ID: projection.ID{Tenant: tenant, Name: name, Partition: i + 1}})
 	}
 	return all
 }
@@ -202,16 +227,20 @@ func (m moment) spread(tenant, name string) (counts []int) {
 	return counts
 }
 
-// TestPartitionsSpread checks that each node has its part of a split projection, be it alone or one of many leases. Nodes join
-// and leave. -rapid.seed=N repeats a failure.
+// TestPartitionsSpread checks that each node has its part of a split projection, be it alone or one of many leases.
+// Nodes join and leave. -rapid.seed=N repeats a failure.
 func TestPartitionsSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n, many := rapid.IntRange(2, 40).Draw(t, "partitions"), rapid.SampledFrom([]int{0, 0, 50, 200}).Draw(t, "other tenants")
-		fleet := moment{nodes(rapid.IntRange(1, 9).Draw(t, "nodes"), "a", "b"), tenants(many, "a", "b"), make(map[int32]string)}
+		n, many := rapid.IntRange(2, 40).Draw(t, "partitions"),
+			rapid.SampledFrom([]int{0, 0, 50, 200}).Draw(t, "other tenants")
+		fleet := moment{
+			nodes(rapid.IntRange(1, 9).Draw(t, "nodes"), "a", "b"), tenants(many, "a", "b"), make(map[int32]string),
+		}
 		fleet.refs = append(fleet.refs, partitions(int32(len(fleet.refs)), "hot", "a", n)...)
 		order := func(m []engine.Member) []engine.Member { return shuffled(t, m) }
 		atOnce := rapid.Bool().Draw(t, "at once")
-		// A move among many other leases may leave one partition too many on a node, since only what exceeds a target moves.
+		// A move among many other leases may leave one partition too many on a node, since only what exceeds a target
+		// moves.
 		even := func(when string, slack int) {
 			fleet.comeToRest(t, atOnce, order)
 			if many == 0 {
@@ -234,8 +263,8 @@ func TestPartitionsSpread(t *testing.T) {
 	})
 }
 
-// Partitions do not draw the unsplit projections of their tenant apart, and the partitions of several projections with the same
-// number share nodes, as far as the parts allow.
+// Partitions do not draw the unsplit projections of their tenant apart, and the partitions of several projections with
+// the same number share nodes, as far as the parts allow.
 func TestSplitProjectionLeavesTheOthersOfItsTenantTogether(t *testing.T) {
 	fleet := moment{nodes(4, "a", "b", "c", "d"), nil, make(map[int32]string)}
 	const tenants = 100

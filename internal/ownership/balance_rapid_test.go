@@ -86,12 +86,13 @@ func (m moment) apply(self string, moves Plan) (claimed, released int) {
 	return claimed, released
 }
 
-// comeToRest lets all nodes act in rounds, each in another order, until a round moves nothing. It fails after too many rounds. If
-// the nodes act at once, all see the state at the beginning of the round.
+// comeToRest lets all nodes act in rounds, each in another order, until a round moves nothing. It fails after too many
+// rounds. If the nodes act at once, all see the state at the beginning of the round.
 //
-// One after the other, two rounds suffice: in the first each node comes down to its target and claims no more than that, so the
-// leases that are free in the second are those that the others lack. At once, in each round after the first, the node whose
-// claim arrives first gets all that it lacks of a class. So there are as many rounds as nodes, and one more.
+// One after the other, two rounds suffice: in the first each node comes down to its target and claims no more than
+// that, so the leases that are free in the second are those that the others lack. At once, in each round after the
+// first, the node whose claim arrives first gets all that it lacks of a class. So there are as many rounds as nodes,
+// and one more.
 func (m moment) comeToRest(t failer, atOnce bool, order func([]engine.Member) []engine.Member) (claimed, released int) {
 	most := 2
 	if atOnce {
@@ -227,7 +228,8 @@ func TestFleetComesToRest(t *testing.T) {
 				members, counts, leases := ago("members").members, ago("counts").counts(), ago("leases")
 				own, free := leases.owned(self.ID), leases.owned("")
 				moves := Balance(self.ID, members, counts, own, free)
-				again := Balance(self.ID, shuffled(t, members), shuffled(t, counts), shuffled(t, own), shuffled(t, free))
+				again := Balance(self.ID, shuffled(t, members), shuffled(t, counts), shuffled(t, own),
+					shuffled(t, free))
 				if !slices.Equal(moves.Claim, again.Claim) || !slices.Equal(moves.Release, again.Release) {
 					t.Fatalf("%v, in another order %v", moves, again)
 				}
@@ -238,7 +240,8 @@ func TestFleetComesToRest(t *testing.T) {
 		for _, node := range dead {
 			markDead(node)
 		}
-		now.comeToRest(t, rapid.Bool().Draw(t, "at once"), func(m []engine.Member) []engine.Member { return shuffled(t, m) })
+		now.comeToRest(t, rapid.Bool().Draw(t, "at once"),
+			func(m []engine.Member) []engine.Member { return shuffled(t, m) })
 		now.check(t)
 	})
 }

@@ -20,7 +20,8 @@ func refs(row int32, tenant string, names ...string) (all []engine.LeaseRef) {
 	return all
 }
 
-// tenants returns leases of the same projections for each of n tenants, in the order of rows. Those of a tenant lie n apart.
+// tenants returns leases of the same projections for each of n tenants, in the order of rows. Those of a tenant lie n
+// apart.
 func tenants(n int, names ...string) (all []engine.LeaseRef) {
 	for _, name := range names {
 		for i := range n {
@@ -54,43 +55,94 @@ func TestBalance(t *testing.T) {
 		claim, release int
 		rows           []int32
 	}{
-		"no other node":                  {members: one, counts: ten, free: four, claim: 4},
-		"half":                           {members: two, counts: ten, own: four[:3], free: four[3:], claim: 1},
-		"no more than half":              {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 2},
-		"half already":                   {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:2], free: four[2:]},
-		"more than half":                 {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:3], free: four[3:], release: 1},
-		"nothing to release to":          {members: one, counts: []engine.Want{{Name: "a", Leases: 1}}, own: four},
-		"not a member":                   {members: nodes(2, "a")[1:], counts: ten, own: four[:2], free: four[2:]},
-		"nothing known":                  {members: nodes(1), counts: ten, free: four},
-		"nothing at all":                 {members: two},
-		"no counts":                      {members: one, free: four, claim: 4},
-		"no counts, others":              {members: two, free: four, claim: 2},
-		"old counts":                     {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: four},
-		"old counts by what is free":     {members: two, counts: []engine.Want{{Name: "a", Leases: 3}}, own: four[:3], free: four[3:]},
-		"a count below zero":             {members: two, counts: []engine.Want{{Name: "a", Leases: -9}, {Name: "a", Leases: 4}}, own: four, release: 2},
-		"counts add up":                  {members: two, counts: []engine.Want{{Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, own: four, release: 2},
-		"own and free":                   {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:1], free: four, claim: 1},
-		"a row twice":                    {members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: append(four[:2:2], four[:2]...)},
-		"a member twice":                 {members: []engine.Member{one[0], one[0], {ID: "n1"}}, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 4},
-		"a name twice":                   {members: []engine.Member{{ID: "n1", Projections: []string{"a", "a"}}, two[1]}, counts: ten[:1], free: tenants(10, "a"), claim: 5},
-		"all of what is unknown":         {members: one, counts: ten, own: refs(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
-		"what is unknown does not count": {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: refs(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9}},
-		"another's tenant is shared":     {members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, free: append(refs(9, "t1", "a"), four[1:]...), claim: 3, rows: []int32{2, 3}},
-		"another's tenant is its too":    {members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 4}}, own: refs(0, "t1", "a", "a", "a", "a"), release: 2},
-		"the default tenant by its name": {members: restricted("default"), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}}, own: refs(0, "", "a", "a", "a", "a"), release: 2},
-		"the default tenant without":     {members: restricted(""), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}}, own: refs(0, "default", "a", "a", "a", "a"), release: 2},
-		"a count of a tenant not named":  {members: two, counts: []engine.Want{{Tenant: "t", Name: "a", Leases: 4}}, own: refs(0, "t", "a", "a", "a", "a"), release: 2},
+		"no other node": {members: one, counts: ten, free: four, claim: 4},
+		"half":          {members: two, counts: ten, own: four[:3], free: four[3:], claim: 1},
+		"no more than half": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, free: four, claim: 2,
+		},
+		"half already": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:2], free: four[2:],
+		},
+		"more than half": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:3], free: four[3:], release: 1,
+		},
+		"nothing to release to": {members: one, counts: []engine.Want{{Name: "a", Leases: 1}}, own: four},
+		"not a member":          {members: nodes(2, "a")[1:], counts: ten, own: four[:2], free: four[2:]},
+		"nothing known":         {members: nodes(1), counts: ten, free: four},
+		"nothing at all":        {members: two},
+		"no counts":             {members: one, free: four, claim: 4},
+		"no counts, others":     {members: two, free: four, claim: 2},
+		"old counts":            {members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: four},
+		"old counts by what is free": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: 3}}, own: four[:3], free: four[3:],
+		},
+		"a count below zero": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: -9}, {Name: "a", Leases: 4}}, own: four, release: 2,
+		},
+		"counts add up": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: 2}, {Name: "a", Leases: 2}}, own: four, release: 2,
+		},
+		"own and free": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: four[:1], free: four, claim: 1,
+		},
+		"a row twice": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: 4}}, own: append(four[:2:2], four[:2]...),
+		},
+		"a member twice": {
+			members: []engine.Member{one[0], one[0], {ID: "n1"}}, counts: []engine.Want{{Name: "a", Leases: 4}},
+			free: four, claim: 4,
+		},
+		"a name twice": {
+			members: []engine.Member{{ID: "n1", Projections: []string{"a", "a"}}, two[1]}, counts: ten[:1],
+			free: tenants(10, "a"), claim: 5,
+		},
+		"all of what is unknown": {
+			members: one, counts: ten, own: refs(7, "t", "x", "a", "y"), release: 2, rows: []int32{7, 9},
+		},
+		"what is unknown does not count": {
+			members: two, counts: []engine.Want{{Name: "a", Leases: 2}}, own: refs(7, "t", "x", "a", "y"), release: 2,
+			rows: []int32{7, 9},
+		},
+		"another's tenant is shared": {
+			members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 2},
+				{Name: "a", Leases: 2}}, free: append(refs(9, "t1", "a"), four[1:]...), claim: 3, rows: []int32{2, 3},
+		},
+		"another's tenant is its too": {
+			members: restricted("t1"), counts: []engine.Want{{Tenant: "t1", Name: "a", Leases: 4}},
+			own: refs(0, "t1", "a", "a", "a", "a"), release: 2,
+		},
+		"the default tenant by its name": {
+			members: restricted("default"), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}},
+			own: refs(0, "", "a", "a", "a", "a"), release: 2,
+		},
+		"the default tenant without": {
+			members: restricted(""), counts: []engine.Want{{Tenant: "default", Name: "a", Leases: 4}},
+			own: refs(0, "default", "a", "a", "a", "a"), release: 2,
+		},
+		"a count of a tenant not named": {
+			members: two, counts: []engine.Want{{Tenant: "t", Name: "a", Leases: 4}},
+			own: refs(0, "t", "a", "a", "a", "a"), release: 2,
+		},
 		// n1 and n2 know a, n1 alone knows b: each class is divided on its own.
-		"classes": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 4}}, free: tenants(4, "a", "b"), claim: 6, rows: []int32{4, 5, 6, 7}},
+		"classes": {
+			members: []engine.Member{nodes(1, "a", "b")[0], two[1]},
+			counts:  []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 4}}, free: tenants(4, "a", "b"),
+			claim: 6, rows: []int32{4, 5, 6, 7},
+		},
 		// If a node has more than its share of a class, it does not claim free leases of that class.
-		"both at once": {members: []engine.Member{nodes(1, "a", "b")[0], two[1]}, counts: []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 1}}, own: four[:3], free: append(refs(9, "t", "b"), four[3]), claim: 1, release: 1, rows: []int32{9}},
+		"both at once": {
+			members: []engine.Member{nodes(1, "a", "b")[0], two[1]},
+			counts:  []engine.Want{{Name: "a", Leases: 4}, {Name: "b", Leases: 1}}, own: four[:3],
+			free: append(refs(9, "t", "b"), four[3]), claim: 1, release: 1, rows: []int32{9},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			moves := Balance("n1", test.members, test.counts, test.own, test.free)
 			if len(moves.Claim) != test.claim || len(moves.Release) != test.release {
 				t.Errorf("%v, want to claim %d and release %d", moves, test.claim, test.release)
 			}
-			if slices.ContainsFunc(test.own, func(s engine.LeaseRef) bool { return slices.Contains(moves.Claim, s.Row) }) {
+			if slices.ContainsFunc(test.own,
+				func(s engine.LeaseRef) bool { return slices.Contains(moves.Claim, s.Row) }) {
 				t.Errorf("%v, though it owns %v", moves, test.own)
 			}
 			for _, row := range test.rows {
@@ -122,7 +174,8 @@ func TestClaimsBeginWithTenantsThatTheNodeHas(t *testing.T) {
 	for i := range all {
 		own, other := all[i:i+1], int32(i+30)%60
 		free := slices.Delete(slices.Clone(all), i, i+1)
-		claim := Balance(self, members, []engine.Want{{Name: "a", Leases: 30}, {Name: "b", Leases: 30}}, own, free).Claim
+		claim := Balance(self, members, []engine.Want{{Name: "a", Leases: 30}, {Name: "b", Leases: 30}}, own,
+			free).Claim
 		if len(claim) != 19 || claim[0] != other {
 			t.Fatalf("owns row %d, claims %v", i, claim)
 		}
@@ -134,7 +187,8 @@ func TestClaimsBeginWithTenantsThatTheNodeHas(t *testing.T) {
 				t.Errorf("claims a tenant apart: %v", claim)
 			}
 		}
-		if release := Balance(self, members, []engine.Want{{Name: "a", Leases: 60}}, all, nil).Release; len(release) != 40 ||
+		if release := Balance(self, members, []engine.Want{{Name: "a", Leases: 60}}, all,
+			nil).Release; len(release) != 40 ||
 			!slices.IsSortedFunc(release, func(a, b int32) int { return place(b) - place(a) }) {
 			t.Errorf("releases %v though it ranks better for the first", release)
 		}
@@ -161,11 +215,12 @@ func TestForeignLeasesAreReleasedFirst(t *testing.T) {
 	}
 }
 
-// TestOnlyTheShareMoves checks that a node that joins or leaves moves no leases among the others. -rapid.seed=N repeats a
-// failure.
+// TestOnlyTheShareMoves checks that a node that joins or leaves moves no leases among the others. -rapid.seed=N repeats
+// a failure.
 func TestOnlyTheShareMoves(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		all := tenants(rapid.IntRange(0, 40).Draw(t, "tenants"), []string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "projections")]...)
+		all := tenants(rapid.IntRange(0, 40).Draw(t, "tenants"),
+			[]string{"a", "b", "c"}[:rapid.IntRange(1, 3).Draw(t, "projections")]...)
 		fleet := moment{nodes(rapid.IntRange(1, 8).Draw(t, "nodes"), "a", "b", "c"), all, make(map[int32]string)}
 		order := func(m []engine.Member) []engine.Member { return shuffled(t, m) }
 		atOnce := rapid.Bool().Draw(t, "at once")
@@ -199,29 +254,34 @@ func TestOnlyTheShareMoves(t *testing.T) {
 func TestTenantsStayTogether(t *testing.T) {
 	for _, atOnce := range []bool{false, true} {
 		for _, test := range []struct{ nodes, tenants int }{{2, 999}, {3, 999}, {3, 1000}, {7, 998}} {
-			t.Run(fmt.Sprintf("%d tenants on %d nodes, at once %v", test.tenants, test.nodes, atOnce), func(t *testing.T) {
-				fleet := moment{nodes(test.nodes, "a", "b", "c", "d"), tenants(test.tenants, "a", "b", "c", "d"), make(map[int32]string)}
-				few := func(when string) {
-					fleet.comeToRest(t, atOnce, inOrder)
-					fleet.check(t)
-					split := 0
-					for i := range test.tenants {
-						owner := func(k int) string { return fleet.owner[int32(k*test.tenants+i)] }
-						if owner(0) != owner(1) || owner(0) != owner(2) || owner(0) != owner(3) {
-							split++
+			t.Run(fmt.Sprintf("%d tenants on %d nodes, at once %v", test.tenants, test.nodes, atOnce),
+				func(t *testing.T) {
+					fleet := moment{
+						nodes(test.nodes, "a", "b", "c", "d"), tenants(test.tenants, "a", "b", "c", "d"),
+						make(map[int32]string),
+					}
+					few := func(when string) {
+						fleet.comeToRest(t, atOnce, inOrder)
+						fleet.check(t)
+						split := 0
+						for i := range test.tenants {
+							owner := func(k int) string { return fleet.owner[int32(k*test.tenants+i)] }
+							if owner(0) != owner(1) || owner(0) != owner(2) || owner(0) != owner(3) {
+								split++
+							}
+						}
+						if split > 3*test.nodes {
+							t.Errorf("%d tenants are split %s", split, when)
 						}
 					}
-					if split > 3*test.nodes {
-						t.Errorf("%d tenants are split %s", split, when)
-					}
-				}
-				few("from empty")
-				fleet.members = append(fleet.members, engine.Member{ID: "new", Projections: []string{"a", "b", "c", "d"}})
-				few("after one joined")
-				maps.DeleteFunc(fleet.owner, func(_ int32, o string) bool { return o == "n1" })
-				fleet.members = fleet.members[1:]
-				few("after one left")
-			})
+					few("from empty")
+					fleet.members = append(fleet.members,
+						engine.Member{ID: "new", Projections: []string{"a", "b", "c", "d"}})
+					few("after one joined")
+					maps.DeleteFunc(fleet.owner, func(_ int32, o string) bool { return o == "n1" })
+					fleet.members = fleet.members[1:]
+					few("after one left")
+				})
 		}
 	}
 }
@@ -263,7 +323,8 @@ func TestRanksAreTheSameForever(t *testing.T) {
 	var owners []string
 	for _, name := range strings.Split("abcdefgh", "") {
 		for _, self := range []string{"n1", "n2", "n3"} {
-			if len(Balance(self, nodes(3, name), []engine.Want{{Name: name, Leases: 1}}, nil, tenants(1, name)).Claim) == 1 {
+			if len(Balance(self, nodes(3, name), []engine.Want{{Name: name, Leases: 1}}, nil,
+				tenants(1, name)).Claim) == 1 {
 				owners = append(owners, self)
 			}
 		}

@@ -7,10 +7,10 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// DeathWatch finds nodes whose process died, by their session locks: the server drops a node's lock when its process dies. A
-// missing lock alone proves nothing, since after a restart of the server all are missing. So a node is dead if the watch saw its
-// lock before, misses it in two observations, and no heartbeat came in between. A node that lost its lock and continues, as
-// behind a pooler, is trusted by its heartbeat alone until its lock is seen again.
+// DeathWatch finds nodes whose process died, by their session locks: the server drops a node's lock when its process
+// dies. A missing lock alone proves nothing, since after a restart of the server all are missing. So a node is dead if
+// the watch saw its lock before, misses it in two observations, and no heartbeat came in between. A node that lost its
+// lock and continues, as behind a pooler, is trusted by its heartbeat alone until its lock is seen again.
 //
 // A watch is good for one unbroken session. A new session needs a new watch.
 type DeathWatch struct {
@@ -22,15 +22,16 @@ type DeathWatch struct {
 // missing is since when a lock is missing, and what the last heartbeat was then. It is zero while the lock is held.
 type missing struct{ since, beat time.Time }
 
-// NewDeathWatch returns a watch that declares a node dead when its lock is missing in two observations at least confirm apart.
+// NewDeathWatch returns a watch that declares a node dead when its lock is missing in two observations at least confirm
+// apart.
 func NewDeathWatch(confirm time.Duration) *DeathWatch { return &DeathWatch{confirm: confirm} }
 
-// Observe returns the dead peers, in the order in which they are listed, and how soon to observe again to confirm others: 0
-// means at the usual time.
+// Observe returns the dead peers, in the order in which they are listed, and how soon to observe again to confirm
+// others: 0 means at the usual time.
 //
-// A dead peer is returned each time until it is not listed any more, is locked again, or has sent a heartbeat. A peer that is
-// not listed is forgotten: if it comes back, its lock must be seen first. If a peer is listed twice, one lock is enough. If the
-// time goes back, the wait for missing locks begins anew.
+// A dead peer is returned each time until it is not listed any more, is locked again, or has sent a heartbeat. A peer
+// that is not listed is forgotten: if it comes back, its lock must be seen first. If a peer is listed twice, one lock
+// is enough. If the time goes back, the wait for missing locks begins anew.
 func (w *DeathWatch) Observe(now time.Time, peers []engine.Peer) (dead []string, again time.Duration) {
 	locked := make(map[string]bool, len(peers))
 	for _, p := range peers {

@@ -1,5 +1,5 @@
-// Package ownership decides which leases a node claims, runs and releases, and which nodes are dead. It is pure code: what
-// happened goes in, and what the node does next comes out.
+// Package ownership decides which leases a node claims, runs and releases, and which nodes are dead. It is pure code:
+// what happened goes in, and what the node does next comes out.
 //
 //   - [Balance] shares the leases among the nodes.
 //   - [Table] is what one node knows of the leases that it holds.
@@ -7,8 +7,8 @@
 //
 // # The life of a lease in the database
 //
-// A lease is a row with an owner and an epoch. Each claim raises the epoch and commits synchronously. Each batch advances the
-// checkpoint under the fence: the commit is refused unless owner and epoch are still the same.
+// A lease is a row with an owner and an epoch. Each claim raises the epoch and commits synchronously. Each batch
+// advances the checkpoint under the fence: the commit is refused unless owner and epoch are still the same.
 //
 //	                    claim: epoch + 1
 //	        ┌───────────────────────────────────────┐
@@ -22,9 +22,9 @@
 //	        └───────────────────────────────── │ orphaned │ ─── epoch + 1, crash count + 1 ──▶ owned
 //	                                           └──────────┘
 //
-// An orphaned lease looks like an owned one: its row names a node that is not alive. That node may only be frozen or cut off. It
-// finds out when it reaches the server again, and until then the fence refuses its commits. No node claims the free lease of a
-// paused projection.
+// An orphaned lease looks like an owned one: its row names a node that is not alive. That node may only be frozen or
+// cut off. It finds out when it reaches the server again, and until then the fence refuses its commits. No node claims
+// the free lease of a paused projection.
 //
 // # A lease on its node
 //
@@ -57,7 +57,7 @@
 //
 // No two machines' clocks are ever compared.
 //
-// A store in a file has one living node: the runtime that holds the file's owner lock. Other runtimes stand by, find no free
-// leases, and wait for the lock. All leases of earlier nodes are orphaned when the next one registers. So there are no
-// heartbeats to trust, no deaths to find out, and no shares.
+// A store in a file has one living node: the runtime that holds the file's owner lock. Other runtimes stand by, find no
+// free leases, and wait for the lock. All leases of earlier nodes are orphaned when the next one registers. So there
+// are no heartbeats to trust, no deaths to find out, and no shares.
 package ownership

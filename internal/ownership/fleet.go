@@ -16,8 +16,8 @@ import (
 type class struct {
 	runners []int // indexes of members
 	runs    bool  // self is among them
-	// scopes are the counted scopes of the class. The smallest is the name of the class. If the members were the name, it
-	// would change when a member joins or leaves, and with it all ranks.
+	// scopes are the counted scopes of the class. The smallest is the name of the class. If the members were the name,
+	// it would change when a member joins or leaves, and with it all ranks.
 	scopes []scope
 	leases int // by the counts
 	seen   int // self's own and free ones
@@ -56,8 +56,8 @@ type fleet struct {
 	members []engine.Member
 	scores  []uint64
 	self    int
-	// groups are the groups of each name. filtered has the names that a member runs for some tenants only. serves has, for each
-	// tenant, the indexes of the members that name it.
+	// groups are the groups of each name. filtered has the names that a member runs for some tenants only. serves has,
+	// for each tenant, the indexes of the members that name it.
 	groups   map[string][]*group
 	filtered map[string]bool
 	serves   map[string][]int
@@ -73,7 +73,8 @@ func assemble(self string, members []engine.Member) (*fleet, bool) {
 	slices.SortStableFunc(members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
 	members = slices.CompactFunc(members, func(a, b engine.Member) bool { return a.ID == b.ID })
 	f := &fleet{
-		members: members, groups: make(map[string][]*group), filtered: make(map[string]bool), serves: make(map[string][]int),
+		members: members, groups: make(map[string][]*group), filtered: make(map[string]bool),
+		serves: make(map[string][]int),
 		scopes: make(map[scope]*class), sets: make(map[string]*class), splits: make(map[scope]*split),
 	}
 	for i, m := range members {
@@ -87,18 +88,21 @@ func assemble(self string, members []engine.Member) (*fleet, bool) {
 		}
 	}
 	var ok bool
-	f.self, ok = slices.BinarySearchFunc(members, self, func(m engine.Member, id string) int { return strings.Compare(m.ID, id) })
+	f.self, ok = slices.BinarySearchFunc(members, self,
+		func(m engine.Member, id string) int { return strings.Compare(m.ID, id) })
 	return f, ok
 }
 
 // register adds a member to the group of its filter. Members are added in order.
 func (f *fleet) register(member int, name string, filter engine.TenantFilter) {
-	i := slices.IndexFunc(f.groups[name], func(g *group) bool { return slices.Equal(g.filter.Entries(), filter.Entries()) })
+	i := slices.IndexFunc(f.groups[name],
+		func(g *group) bool { return slices.Equal(g.filter.Entries(), filter.Entries()) })
 	if i < 0 {
 		f.groups[name] = append(f.groups[name], &group{filter: filter})
 		i = len(f.groups[name]) - 1
 	}
-	if g := f.groups[name][i]; len(g.members) == 0 || g.members[len(g.members)-1] != member { // a name may be there twice
+	// a name may be there twice
+	if g := f.groups[name][i]; len(g.members) == 0 || g.members[len(g.members)-1] != member {
 		g.members = append(g.members, member)
 	}
 	if !filter.All() {
@@ -231,8 +235,8 @@ func hash(parts ...string) uint64 {
 	return mix(h.Sum64())
 }
 
-// mix lets every bit of x change half of all bits. Without it, FNV ranks short texts that are alike by their last characters.
-// It is the finalizer of MurmurHash3.
+// mix lets every bit of x change half of all bits. Without it, FNV ranks short texts that are alike by their last
+// characters. It is the finalizer of MurmurHash3.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>33) * 0xff51afd7ed558ccd
 	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53

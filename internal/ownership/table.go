@@ -40,18 +40,20 @@ type Effect struct {
 	Lease  *engine.Lease
 }
 
-// Table has the leases that a node holds, as far as it knows. It decides what runs, what drains and what is released. Its
-// methods record what happened and return what the node does next. Reports with the key of an earlier lease change nothing.
+// Table has the leases that a node holds, as far as it knows. It decides what runs, what drains and what is released.
+// Its methods record what happened and return what the node does next. Reports with the key of an earlier lease change
+// nothing.
 //
 // The database is the authority: Read replaces what the table assumed.
 type Table struct {
 	leases map[int32]*held
 	// ready are the rows in Releasing for the next release.
 	ready []int32
-	// releasing reports whether a release is under way. closing reports whether the node releases all its leases for good.
+	// releasing reports whether a release is under way. closing reports whether the node releases all its leases for
+	// good.
 	releasing, closing bool
-	// ended has the leases that ended since BeginRead, since a read that began before may still list them. It is nil while there
-	// is no read.
+	// ended has the leases that ended since BeginRead, since a read that began before may still list them. It is nil
+	// while there is no read.
 	ended map[engine.LeaseKey]bool
 }
 
@@ -67,8 +69,8 @@ type held struct {
 // NewTable returns a table without leases.
 func NewTable() *Table { return &Table{leases: make(map[int32]*held)} }
 
-// Adopt adds a lease whose projection runs already, or drains, under an earlier actor of the node. The report of a drain may
-// be lost, so the projection drains once more.
+// Adopt adds a lease whose projection runs already, or drains, under an earlier actor of the node. The report of a
+// drain may be lost, so the projection drains once more.
 func (t *Table) Adopt(lease engine.Lease, draining bool) []Effect {
 	h := t.add(lease, Running)
 	if !draining {
@@ -85,8 +87,8 @@ func (t *Table) Claimed(leases []engine.Lease) (effects []Effect) {
 	return effects
 }
 
-// take adds a lease and runs its projection. If the node closes or the projection was paused meanwhile, the lease is released
-// at once.
+// take adds a lease and runs its projection. If the node closes or the projection was paused meanwhile, the lease is
+// released at once.
 func (t *Table) take(lease engine.Lease) []Effect {
 	if t.closing || !lease.Desired.Runs() {
 		var effects []Effect
@@ -121,8 +123,8 @@ func (t *Table) drain(h *held) []Effect {
 	return []Effect{{Action: Drain, Key: h.key()}}
 }
 
-// Close begins to release all leases. From then on claimed leases are released at once. A release that failed is tried again,
-// since a node that closes no longer reads its leases.
+// Close begins to release all leases. From then on claimed leases are released at once. A release that failed is tried
+// again, since a node that closes no longer reads its leases.
 func (t *Table) Close() (effects []Effect) {
 	t.closing = true
 	for row, h := range t.leases {
@@ -155,11 +157,12 @@ func (t *Table) release(h *held, advance engine.Advance) {
 	t.ready = append(t.ready, h.ref.Row)
 }
 
-// releaseMost limits the leases of one release. A node that stops has all its leases ready within a second, and a statement on
-// 100,000 would run into its time limit each time.
+// releaseMost limits the leases of one release. A node that stops has all its leases ready within a second, and a
+// statement on 100,000 would run into its time limit each time.
 const releaseMost = 5000
 
-// NextRelease returns the leases for the next release, which is one statement. It returns none while a release is under way.
+// NextRelease returns the leases for the next release, which is one statement. It returns none while a release is under
+// way.
 func (t *Table) NextRelease() (advances []engine.Advance) {
 	if t.releasing {
 		return nil
@@ -181,9 +184,9 @@ func (t *Table) NextRelease() (advances []engine.Advance) {
 	return advances
 }
 
-// Released records how a release ended. After an error the leases may be released all the same, so they keep their phase until
-// the next Read. A node that closes reads no more leases, and treats these leases as released, and those of the next release, which
-// would fail too: they end with the node.
+// Released records how a release ended. After an error the leases may be released all the same, so they keep their
+// phase until the next Read. A node that closes reads no more leases, and treats these leases as released, and those of
+// the next release, which would fail too: they end with the node.
 func (t *Table) Released(advances []engine.Advance, err error) (effects []Effect) {
 	if t.releasing = false; err != nil && t.closing {
 		for more := t.NextRelease(); len(more) > 0; more = t.NextRelease() {
@@ -228,9 +231,9 @@ func (t *Table) end(h *held) []Effect {
 // BeginRead is called before the node reads the leases that it owns. Read or a further BeginRead follows.
 func (t *Table) BeginRead() { t.ended = make(map[engine.LeaseKey]bool) }
 
-// Read compares the table with the leases that the node owns in the database. A lease that is not among them is lost, and is
-// retired. A lease that the table does not have runs. With revalidate, projections that run get their lease; without, only those
-// with commands do. Read returns the lost leases, without those that were being released.
+// Read compares the table with the leases that the node owns in the database. A lease that is not among them is lost,
+// and is retired. A lease that the table does not have runs. With revalidate, projections that run get their lease;
+// without, only those with commands do. Read returns the lost leases, without those that were being released.
 func (t *Table) Read(owned []engine.Lease, revalidate bool) (effects []Effect, lost []LostLease) {
 	listed := make(map[int32]bool, len(owned))
 	for _, l := range owned {

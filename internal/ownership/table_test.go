@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// tableScripts have an input and its effects on each line. A lease is row@epoch; then p means that it is paused, c that it has
-// commands, and a name that it is that projection's.
+// tableScripts have an input and its effects on each line. A lease is row@epoch; then p means that it is paused, c that
+// it has commands, and a name that it is that projection's.
 var tableScripts = map[string]string{
 	"a lease from claim to release": `
 		claimed 1@1 2@1   -> run 1@1, run 2@1
@@ -328,8 +328,8 @@ func (m *fleetModel) carryOut(t *rapid.T, effects []Effect) {
 	}
 }
 
-// TestTableConverges gives a table random events of a node. Whatever is late or lost, in the end exactly the projections run whose
-// leases the node owns in the database.
+// TestTableConverges gives a table random events of a node. Whatever is late or lost, in the end exactly the
+// projections run whose leases the node owns in the database.
 func TestTableConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &fleetModel{owner: make(map[int32]int64), epochs: make(map[int32]int64), table: NewTable(),
@@ -356,7 +356,8 @@ func TestTableConverges(t *testing.T) {
 		}
 		for r, epoch := range m.owner {
 			if m.children[r] != (engine.LeaseKey{Row: r, Epoch: epoch}) || m.draining[m.children[r]] {
-				t.Fatalf("row %d is owned under epoch %d, and %v runs, draining: %v", r, epoch, m.children[r], m.draining[m.children[r]])
+				t.Fatalf("row %d is owned under epoch %d, and %v runs, draining: %v", r, epoch, m.children[r],
+					m.draining[m.children[r]])
 			}
 		}
 		m.closing = true
@@ -478,7 +479,9 @@ func TestReleasesHaveALimit(t *testing.T) {
 	for _, fails := range []error{nil, errors.New("the network is cut")} {
 		table := NewTable()
 		for row := range int32(2*releaseMost + 7) {
-			lease := engine.Lease{Row: row + 1, Epoch: 1, ID: projection.ID{Tenant: "t", Name: "p"}, Desired: engine.WantRun}
+			lease := engine.Lease{
+				Row: row + 1, Epoch: 1, ID: projection.ID{Tenant: "t", Name: "p"}, Desired: engine.WantRun,
+			}
 			table.Claimed([]engine.Lease{lease})
 			table.Drain(lease.Row)
 			table.Drained(engine.Advance{Lease: lease})

@@ -15,8 +15,8 @@ const (
 	Most = 1024
 )
 
-// Slot returns the slot of a stream: the first 7 hexadecimal digits of the MD5 of its id in UTF-8. The same in SQL, with
-// server encoding UTF8:
+// Slot returns the slot of a stream: the first 7 hexadecimal digits of the MD5 of its id in UTF-8. The same in SQL,
+// with server encoding UTF8:
 //
 //	('x' || left(md5(stream_id), 7))::bit(28)::integer
 //
@@ -32,7 +32,8 @@ type Range struct{ From, To int32 }
 // All is the range of all slots.
 var All = Range{0, Slots}
 
-// RangeOf returns the slots of partition i of n, with i from 1 to n. If n is 1, there is only partition 0, with all slots.
+// RangeOf returns the slots of partition i of n, with i from 1 to n. If n is 1, there is only partition 0, with all
+// slots.
 func RangeOf(i, n int) Range {
 	if n <= 1 {
 		return All
@@ -111,7 +112,8 @@ func (s Share) Has(stream string, position int64) bool {
 	return s.Slots().Contains(slot) && position > s.passed(slot)
 }
 
-// HandledUpTo returns the position up to which the events of a stream were handled, by this partition with that checkpoint or by those before it.
+// HandledUpTo returns the position up to which the events of a stream were handled, by this partition with that
+// checkpoint or by those before it.
 func (s Share) HandledUpTo(stream string, checkpoint int64) int64 {
 	if len(s.Passed) == 0 {
 		return checkpoint

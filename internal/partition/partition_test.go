@@ -30,7 +30,8 @@ func TestEverySlotHasOnePartition(t *testing.T) {
 		n := rapid.IntRange(2, partition.Most).Draw(t, "n")
 		i := rapid.IntRange(1, n).Draw(t, "partition")
 		r := partition.RangeOf(i, n)
-		if i == 1 && r.From != 0 || i == n && r.To != partition.Slots || i < n && r.To != partition.RangeOf(i+1, n).From {
+		if i == 1 && r.From != 0 || i == n && r.To != partition.Slots ||
+			i < n && r.To != partition.RangeOf(i+1, n).From {
 			t.Errorf("partition %d of %d has the slots %v", i, n, r)
 		}
 		for _, slot := range []int32{r.From, r.To - 1, rapid.Int32Range(r.From, r.To-1).Draw(t, "slot")} {

@@ -13,8 +13,8 @@ type Part struct {
 	Checkpoint int64
 }
 
-// Frontier has the position up to which the events of each slot were handled. Its ranges are in order and cover all slots.
-// Adjacent ranges have different positions.
+// Frontier has the position up to which the events of each slot were handled. Its ranges are in order and cover all
+// slots. Adjacent ranges have different positions.
 type Frontier []Passed
 
 // FrontierOf returns the frontier of a projection's partitions. It returns an error unless each slot is in one of them.
@@ -32,8 +32,9 @@ func FrontierOf(parts []Part) (Frontier, error) {
 		}
 		for _, passed := range p.Passed {
 			if passed.From < next || passed.To <= passed.From || passed.To > p.To {
-				return nil, fmt.Errorf("the partition with the slots %d to %d has passed the slots %d to %d after those below %d",
-					p.From, p.To, passed.From, passed.To, next)
+				return nil,
+					fmt.Errorf("the partition with the slots %d to %d has passed the slots %d to %d after those below %d",
+						p.From, p.To, passed.From, passed.To, next)
 			}
 			f = f.add(Range{next, passed.From}, p.Checkpoint)
 			f = f.add(passed.Range, max(p.Checkpoint, passed.Position))
@@ -61,8 +62,8 @@ func (f Frontier) add(r Range, position int64) Frontier {
 	return append(f, Passed{Range: r, Position: position})
 }
 
-// Split returns n partitions that continue at the frontier, from the first to the last. Each begins at the lowest position of
-// its slots. Its share has the events that were handled beyond it, as Passed.
+// Split returns n partitions that continue at the frontier, from the first to the last. Each begins at the lowest
+// position of its slots. Its share has the events that were handled beyond it, as Passed.
 func (f Frontier) Split(n int) []Part {
 	parts := make([]Part, max(1, n))
 	for i := range parts {

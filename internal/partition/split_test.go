@@ -59,7 +59,8 @@ func (m *model) split(n int) {
 		m.t.Fatal(err)
 	}
 	for slot, handled := range m.naive() {
-		if i := slices.IndexFunc(before, func(p partition.Passed) bool { return p.Contains(slot) }); before[i].Position < handled {
+		if i := slices.IndexFunc(before,
+			func(p partition.Passed) bool { return p.Contains(slot) }); before[i].Position < handled {
 			m.t.Fatalf("slot %d was handled up to %d, the frontier has %+v", slot, handled, before[i])
 		}
 	}
@@ -150,7 +151,10 @@ func TestResplitIntoTheSameNumberChangesNothing(t *testing.T) {
 func drawParts(t *rapid.T, n int) []partition.Part {
 	parts := make([]partition.Part, n)
 	for i := range parts {
-		parts[i] = partition.Part{Share: partition.Share{Range: partition.RangeOf(i+1, n)}, Checkpoint: rapid.Int64Range(0, 5).Draw(t, "checkpoint")}
+		parts[i] = partition.Part{
+			Share:      partition.Share{Range: partition.RangeOf(i+1, n)},
+			Checkpoint: rapid.Int64Range(0, 5).Draw(t, "checkpoint"),
+		}
 	}
 	return parts
 }
@@ -172,7 +176,8 @@ func TestTrimmedShareHasTheSameEvents(t *testing.T) {
 				stream := fmt.Sprint("stream-", i)
 				for position := checkpoint + 1; position < 8; position++ {
 					if p.Has(stream, position) != trimmed.Has(stream, position) {
-						t.Fatalf("event %d of %s: %v in %+v, not in %+v", position, stream, p.Has(stream, position), p, trimmed)
+						t.Fatalf("event %d of %s: %v in %+v, not in %+v", position, stream, p.Has(stream, position), p,
+							trimmed)
 					}
 				}
 			}
@@ -216,7 +221,8 @@ func FuzzSplit(f *testing.F) {
 			raw := binary.BigEndian.Uint32(data)
 			to := slot + int32(raw>>12)*64
 			if to > slot && to < partition.Slots {
-				part.Passed = append(part.Passed, partition.Passed{Range: partition.Range{From: slot, To: to}, Position: int64(raw & 0xfff)})
+				part.Passed = append(part.Passed, partition.Passed{Range: partition.Range{From: slot, To: to},
+					Position: int64(raw & 0xfff)})
 				slot = to
 			}
 		}

@@ -49,15 +49,17 @@ func (s *Server) backup(ctx context.Context, to folder) error {
 			return fmt.Errorf("end a backup: %w", err)
 		}
 		if strings.TrimSpace(tablespaces) != "" {
-			return fmt.Errorf("the server has tablespaces, which a copy would share with it: %s", strings.TrimSpace(tablespaces))
+			return fmt.Errorf("the server has tablespaces, which a copy would share with it: %s",
+				strings.TrimSpace(tablespaces))
 		}
-		return errors.Join(to.write("backup_label", strings.NewReader(label)), to.write("standby.signal", strings.NewReader("")))
+		return errors.Join(to.write("backup_label", strings.NewReader(label)),
+			to.write("standby.signal", strings.NewReader("")))
 	})
 }
 
-// copyTree copies the content of a data folder into that of another server. If leave is not nil, it reports which files, and which
-// contents of folders, to leave out, and from belongs to a running server. Then files may vanish and change during the copy; the
-// replay of the WAL since the start of the backup repairs that.
+// copyTree copies the content of a data folder into that of another server. If leave is not nil, it reports which
+// files, and which contents of folders, to leave out, and from belongs to a running server. Then files may vanish and
+// change during the copy; the replay of the WAL since the start of the backup repairs that.
 func copyTree(ctx context.Context, from string, to folder, leave func(name string, entry fs.DirEntry) bool) error {
 	unlessGone := func(err error) error {
 		if leave != nil && errors.Is(err, fs.ErrNotExist) {
@@ -92,12 +94,14 @@ func copyTree(ctx context.Context, from string, to folder, leave func(name strin
 	})
 }
 
-// ofOneLife reports whether a file, or the content of a folder, belongs to one life of one server, or to an earlier backup.
+// ofOneLife reports whether a file, or the content of a folder, belongs to one life of one server, or to an earlier
+// backup.
 func ofOneLife(name string, entry fs.DirEntry) bool {
 	if entry.IsDir() {
 		return slices.Contains(emptyFolders, name) || strings.HasPrefix(entry.Name(), "pgsql_tmp")
 	}
-	return !entry.Type().IsRegular() || slices.Contains(leftOut, name) || strings.HasPrefix(entry.Name(), "pg_internal.init")
+	return !entry.Type().IsRegular() || slices.Contains(leftOut, name) ||
+		strings.HasPrefix(entry.Name(), "pg_internal.init")
 }
 
 // write writes a file in the data folder, for the server's user.

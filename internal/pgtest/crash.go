@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// AsyncCommits returns settings for asynchronous commits, and the settings in more, which take precedence. A crash alone loses
-// few commits, because the WAL writer passes each full page to the operating system. See HoldWAL.
+// AsyncCommits returns settings for asynchronous commits, and the settings in more, which take precedence. A crash
+// alone loses few commits, because the WAL writer passes each full page to the operating system. See HoldWAL.
 func AsyncCommits(more map[string]string) map[string]string {
 	settings := map[string]string{
 		"synchronous_commit":    "off",
@@ -25,9 +25,9 @@ func AsyncCommits(more map[string]string) map[string]string {
 	return settings
 }
 
-// HoldWAL freezes the server's WAL writer. Asynchronous commits then stay in memory until a synchronous commit, a checkpoint or
-// a full wal_buffers writes them. A crash (CrashBackend, Kill, Restart "immediate") loses those in memory and ends the hold. An
-// orderly Restart or Stop ends it without loss.
+// HoldWAL freezes the server's WAL writer. Asynchronous commits then stay in memory until a synchronous commit, a
+// checkpoint or a full wal_buffers writes them. A crash (CrashBackend, Kill, Restart "immediate") loses those in memory
+// and ends the hold. An orderly Restart or Stop ends it without loss.
 func (s *Server) HoldWAL(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,8 +53,8 @@ func (s *Server) endHold(sig syscall.Signal) {
 	}
 }
 
-// CrashBackend kills one backend with SIGKILL. PostgreSQL then ends all others and recovers as after a crash, under the same
-// postmaster. CrashBackend returns when the server accepts connections again.
+// CrashBackend kills one backend with SIGKILL. PostgreSQL then ends all others and recovers as after a crash, under the
+// same postmaster. CrashBackend returns when the server accepts connections again.
 func (s *Server) CrashBackend(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,9 @@ func TestCrashLosesAsynchronousCommits(t *testing.T) {
 	t.Parallel()
 	for name, crash := range map[string]func(*testing.T, *pgtest.Server) error{
 		"a backend is killed": func(t *testing.T, s *pgtest.Server) error { return s.CrashBackend(t.Context()) },
-		"immediate stop":      func(t *testing.T, s *pgtest.Server) error { return s.Restart(t.Context(), "immediate") },
+		"immediate stop": func(t *testing.T, s *pgtest.Server) error {
+			return s.Restart(t.Context(), "immediate")
+		},
 		"the server is killed": func(t *testing.T, s *pgtest.Server) error {
 			if err := s.Kill(); err != nil {
 				return err
@@ -21,9 +23,11 @@ func TestCrashLosesAsynchronousCommits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := pgtest.Private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"shared_buffers": "64MB"})})
+			s := pgtest.Private(t,
+				pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"shared_buffers": "64MB"})})
 			dsn := s.DSN("postgres")
-			ask(t, dsn, "create table t (n bigint generated always as identity, round int)", "insert into t (round) values (1)",
+			ask(t, dsn, "create table t (n bigint generated always as identity, round int)",
+				"insert into t (round) values (1)",
 				"set synchronous_commit = on", "select pg_logical_emit_message(true, '', '')") // kept
 			if got := ask(t, dsn, "show shared_buffers"); got != "64MB" {
 				t.Errorf("shared_buffers is %s", got)
@@ -35,10 +39,12 @@ func TestCrashLosesAsynchronousCommits(t *testing.T) {
 				last = ask(t, dsn, "insert into t (round) values (2) returning n")
 			}
 			try(t, crash(t, s))
-			if again := ask(t, dsn, "select pg_postmaster_start_time()::text"); (again == started) != (name == "a backend is killed") {
+			if again := ask(t, dsn,
+				"select pg_postmaster_start_time()::text"); (again == started) != (name == "a backend is killed") {
 				t.Errorf("the server started at %s, before at %s", again, started)
 			}
-			if got := ask(t, dsn, "select count(*) filter (where round = 1) || ' ' || count(*) filter (where round = 2) from t"); got != "1 0" {
+			if got := ask(t, dsn,
+				"select count(*) filter (where round = 1) || ' ' || count(*) filter (where round = 2) from t"); got != "1 0" {
 				t.Errorf("%s rows of a synchronous commit and of asynchronous ones, want 1 0", got)
 			}
 			if got := ask(t, dsn, "insert into t (round) values (3) returning n <= "+last); got != "true" {

@@ -28,8 +28,8 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Variable is the environment variable with the DSN of a server for tests. It is not DATABASE_URL, which often names the database
-// of a program in production.
+// Variable is the environment variable with the DSN of a server for tests. It is not DATABASE_URL, which often names
+// the database of a program in production.
 const Variable = "MILLRACE_TEST_DATABASE_URL"
 
 const databaseLimit = time.Minute
@@ -42,8 +42,8 @@ type stopper interface {
 // owned are the stoppers that this process has started and not stopped.
 var owned sync.Map
 
-// StopAll stops every server and pooler that this process has started, including the shared server of [Database]. Call it at the
-// very end of a process, as testmain.Run does.
+// StopAll stops every server and pooler that this process has started, including the shared server of [Database]. Call
+// it at the very end of a process, as testmain.Run does.
 func StopAll(ctx context.Context) (err error) {
 	owned.Range(func(s, _ any) bool {
 		err = errors.Join(err, s.(stopper).Stop(ctx))
@@ -62,22 +62,23 @@ func stopAtEnd(tb TB, s stopper) {
 	})
 }
 
-// shared returns the DSN of the server on which databases are created: that of Variable, or a private server that all tests of
-// the process share.
+// shared returns the DSN of the server on which databases are created: that of Variable, or a private server that all
+// tests of the process share.
 var shared = sync.OnceValues(func() (dsn string, err error) {
 	if dsn := os.Getenv(Variable); dsn != "" {
 		return dsn, NotInUse(dsn)
 	}
-	s, err := Start(context.Background(), Options{InMemory: true, Settings: map[string]string{"max_connections": "400"}})
+	s, err := Start(context.Background(), Options{InMemory: true,
+		Settings: map[string]string{"max_connections": "400"}})
 	if err != nil {
 		return "", err
 	}
 	return s.DSN("postgres"), nil
 })
 
-// Database returns the DSN of a new, empty database on a server that the tests of this process share. At the end of the test it
-// drops the database and ends the remaining connections. The user is a superuser of the private server, or the user of
-// [Variable], who must be allowed to create databases.
+// Database returns the DSN of a new, empty database on a server that the tests of this process share. At the end of the
+// test it drops the database and ends the remaining connections. The user is a superuser of the private server, or the
+// user of [Variable], who must be allowed to create databases.
 func Database(tb TB) string {
 	tb.Helper()
 	return DatabaseOn(tb, Shared(tb))
@@ -119,8 +120,8 @@ func databaseFrom(tb TB, server, template string) string {
 	return dsn
 }
 
-// Private returns a server for one test, which may restart and kill it, and stops it at the end of the test. If there are no
-// server binaries, but a DSN in [Variable], it skips the test.
+// Private returns a server for one test, which may restart and kill it, and stops it at the end of the test. If there
+// are no server binaries, but a DSN in [Variable], it skips the test.
 func Private(tb TB, options Options) *Server {
 	tb.Helper()
 	options.InMemory = true
@@ -202,7 +203,8 @@ func drop(server, dsn, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseLimit)
 	defer cancel()
 	return connected(ctx, server, func(conn *pgx.Conn) error {
-		rows, _ := conn.Query(ctx, "select format('rollback prepared %L', gid) from pg_catalog.pg_prepared_xacts where database = $1", name)
+		rows, _ := conn.Query(ctx,
+			"select format('rollback prepared %L', gid) from pg_catalog.pg_prepared_xacts where database = $1", name)
 		prepared, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		if err != nil {
 			return err
@@ -236,11 +238,12 @@ func execute(dsn, statement string) error {
 
 // severalHosts reports whether connections may go to one of several servers.
 func severalHosts(config *pgx.ConnConfig) bool {
-	return slices.ContainsFunc(config.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != config.Host || f.Port != config.Port })
+	return slices.ContainsFunc(config.Fallbacks,
+		func(f *pgconn.FallbackConfig) bool { return f.Host != config.Host || f.Port != config.Port })
 }
 
-// connected runs do on a connection to the server of a DSN: any that pgstore.Open accepts. If the DSN names several hosts, it is
-// the one that takes writes.
+// connected runs do on a connection to the server of a DSN: any that pgstore.Open accepts. If the DSN names several
+// hosts, it is the one that takes writes.
 func connected(ctx context.Context, dsn string, do func(*pgx.Conn) error) error {
 	pool, err := pgxpool.ParseConfig(dsn)
 	if err != nil {

@@ -12,12 +12,14 @@ import (
 func TestDatabaseIsDroppedDespiteOpenSessions(t *testing.T) {
 	witness := pgtest.Database(t)
 	name := ""
-	t.Run("a test with ünusual (characters) and a name that is longer than any that a database can have", func(t *testing.T) {
-		dsn := pgtest.Database(t)
-		name = ask(t, dsn, "select current_database()")
-		ask(t, dsn, "create table t (n int)", "begin", "insert into t values (1)", "prepare transaction 'it''s open'")
-		connect(t, dsn)
-	})
+	t.Run("a test with ünusual (characters) and a name that is longer than any that a database can have",
+		func(t *testing.T) {
+			dsn := pgtest.Database(t)
+			name = ask(t, dsn, "select current_database()")
+			ask(t, dsn, "create table t (n int)", "begin", "insert into t values (1)",
+				"prepare transaction 'it''s open'")
+			connect(t, dsn)
+		})
 	if !strings.Contains(name, "_testdatabaseisdropped") {
 		t.Errorf("the name %q does not contain the name of the test", name)
 	}
@@ -28,7 +30,8 @@ func TestDatabaseIsDroppedDespiteOpenSessions(t *testing.T) {
 
 func TestDatabaseIgnoresTheEnvironment(t *testing.T) {
 	dsn := pgtest.Database(t)
-	for name, value := range map[string]string{"PGHOST": "nowhere.invalid", "PGPORT": "1", "PGUSER": "none", "PGDATABASE": "none"} {
+	for name, value := range map[string]string{"PGHOST": "nowhere.invalid", "PGPORT": "1", "PGUSER": "none",
+		"PGDATABASE": "none"} {
 		t.Setenv(name, value)
 	}
 	if got := ask(t, dsn, "select 1"); got != "1" {
@@ -62,7 +65,8 @@ func TestConnectionStringsAreChanged(t *testing.T) {
 			t.Errorf("%s became %s: %+v", test.dsn, dsn, config.Config)
 		}
 	}
-	if _, err := pgtest.WithDatabase("postgres://u:secret@ho st:x/", "new"); err == nil || strings.Contains(err.Error(), "secret") {
+	if _, err := pgtest.WithDatabase("postgres://u:secret@ho st:x/", "new"); err == nil ||
+		strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v, want an error without the password", err)
 	}
 }

@@ -2,7 +2,8 @@ package pgtest
 
 import "log"
 
-// ExampleDatabase is Database for an example, which has no TB. drop drops the database. It panics where Database fails a test.
+// ExampleDatabase is Database for an example, which has no TB. drop drops the database. It panics where Database fails
+// a test.
 func ExampleDatabase() (dsn string, drop func()) {
 	tb := &exampleTB{}
 	return Database(tb), tb.cleanUp

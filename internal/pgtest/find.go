@@ -1,11 +1,12 @@
 // Package pgtest runs private PostgreSQL servers from installed binaries, for tests and for the commands.
 //
-// A [Server] has a temporary folder of its own and belongs to the process that started it. Stop stops it and removes the folder.
-// When the process dies without Stop, on Linux the kernel ends the server; the next Start removes the folder. The server reads
-// and writes nothing outside its folder and needs no privileges. As root it runs as another user.
+// A [Server] has a temporary folder of its own and belongs to the process that started it. Stop stops it and removes
+// the folder. When the process dies without Stop, on Linux the kernel ends the server; the next Start removes the
+// folder. The server reads and writes nothing outside its folder and needs no privileges. As root it runs as another
+// user.
 //
-// Tests get a database from [Database], or a server that they may stop and kill from [Private]. Their TestMain is testmain.Run.
-// The package imports neither package testing nor a test-only module, so that commands can use it.
+// Tests get a database from [Database], or a server that they may stop and kill from [Private]. Their TestMain is
+// testmain.Run. The package imports neither package testing nor a test-only module, so that commands can use it.
 package pgtest
 
 import (
@@ -23,8 +24,8 @@ import (
 var ErrNotFound = errors.New("no PostgreSQL server binaries found: install them (apt-get install postgresql, " +
 	"brew install postgresql@16), or name a server by -database-url / DATABASE_URL, for tests by " + Variable)
 
-// Find returns the folder of the installed server binaries (initdb, postgres, pg_ctl). It searches PATH, the folder that
-// pg_config prints, and the folders of packages, the newest version first. The error is [ErrNotFound].
+// Find returns the folder of the installed server binaries (initdb, postgres, pg_ctl). It searches PATH, the folder
+// that pg_config prints, and the folders of packages, the newest version first. The error is [ErrNotFound].
 func Find() (bindir string, err error) {
 	if hidden != "" {
 		return "", ErrNotFound

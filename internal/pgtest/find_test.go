@@ -35,7 +35,8 @@ func TestMissingBinariesAreExplainedInOneLine(t *testing.T) {
 	if !errors.Is(err, ErrNotFound) {
 		t.Fatalf("got %v, want ErrNotFound", err)
 	}
-	for _, part := range []string{"apt-get install postgresql", "brew install postgresql@16", "-database-url", "DATABASE_URL", Variable} {
+	for _, part := range []string{"apt-get install postgresql", "brew install postgresql@16", "-database-url",
+		"DATABASE_URL", Variable} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not mention %q", err, part)
 		}

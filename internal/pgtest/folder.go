@@ -20,8 +20,8 @@ const (
 	socketRest  = folderPrefix + "1234567890/socket/.s.PGSQL.65535"
 )
 
-// folder is the temporary folder of one server. The owning process holds a lock on its lock file. When the owner is killed, the
-// lock is released, and sweep knows the folder as abandoned.
+// folder is the temporary folder of one server. The owning process holds a lock on its lock file. When the owner is
+// killed, the lock is released, and sweep knows the folder as abandoned.
 type folder struct {
 	path  string
 	owner *syscall.Credential // the user of the server; nil: that of this process
@@ -113,7 +113,8 @@ func unprivileged() (*syscall.Credential, error) {
 	return nil, fmt.Errorf("run PostgreSQL as root: none of the users %s exists", strings.Join(users, ", "))
 }
 
-// baseFolder returns the parent of temporary folders. Its path is short enough for a socket, and the server's user can open it.
+// baseFolder returns the parent of temporary folders. Its path is short enough for a socket, and the server's user can
+// open it.
 func baseFolder(foreign, memory bool) (string, error) {
 	bases := []string{os.TempDir(), "/tmp"}
 	if dir := memoryFolder(); memory && dir != "" && os.Getenv("TMPDIR") == "" {
@@ -128,8 +129,9 @@ func baseFolder(foreign, memory bool) (string, error) {
 			return real, nil
 		}
 	}
-	return "", fmt.Errorf("make folder for PostgreSQL: neither %s nor /tmp has a path short enough for a socket and is open to the server's user",
-		os.TempDir())
+	return "",
+		fmt.Errorf("make folder for PostgreSQL: neither %s nor /tmp has a path short enough for a socket and is open to the server's user",
+			os.TempDir())
 }
 
 func traversable(path string) bool {
@@ -169,8 +171,8 @@ func abandoned(lock *os.File) bool {
 	return ok && int(stat.Uid) == os.Geteuid() && syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
 }
 
-// endOrphan ends the server that still runs in an abandoned folder, and reports whether there was one. The answer of its socket
-// proves that the process id in the folder is still that of the server.
+// endOrphan ends the server that still runs in an abandoned folder, and reports whether there was one. The answer of
+// its socket proves that the process id in the folder is still that of the server.
 func endOrphan(path string) bool {
 	sockets, _ := filepath.Glob(filepath.Join(path, "socket", ".s.PGSQL.*[0-9]"))
 	for _, socket := range sockets {

@@ -12,8 +12,8 @@ import (
 // ErrInUse is returned for a database in which projections run.
 var ErrInUse = errors.New("projections run in the database, and tests would disturb them: use another database")
 
-// NotInUse returns ErrInUse if a node of a store in the database of a DSN is alive. Stores of tests ([SchemaOn]) do not count. A
-// store whose nodes the user may not see counts as in use.
+// NotInUse returns ErrInUse if a node of a store in the database of a DSN is alive. Stores of tests ([SchemaOn]) do not
+// count. A store whose nodes the user may not see counts as in use.
 func NotInUse(dsn string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseLimit)
 	defer cancel()
@@ -23,13 +23,15 @@ func NotInUse(dsn string) error {
 			return err
 		}
 		for _, schema := range schemas {
-			rows, _ := conn.Query(ctx, "select coalesce(nullif(name, ''), id::text) from "+pgx.Identifier{schema, "nodes"}.Sanitize()+" where expires_at > clock_timestamp()")
+			rows, _ := conn.Query(ctx, "select coalesce(nullif(name, ''), id::text) from "+
+				pgx.Identifier{schema, "nodes"}.Sanitize()+" where expires_at > clock_timestamp()")
 			nodes, err := pgx.CollectRows(rows, pgx.RowTo[string])
 			switch {
 			case err != nil:
 				return fmt.Errorf("find out whether projections run in the database, schema %q: %w", schema, err)
 			case len(nodes) > 0:
-				return fmt.Errorf("%w (database %s, schema %q, nodes %s)", ErrInUse, conn.Config().Database, schema, strings.Join(nodes, ", "))
+				return fmt.Errorf("%w (database %s, schema %q, nodes %s)", ErrInUse, conn.Config().Database, schema,
+					strings.Join(nodes, ", "))
 			}
 		}
 		return nil

@@ -23,8 +23,8 @@ import (
 const (
 	pollEvery    = 5 * time.Millisecond
 	portAttempts = 10
-	// Chosen ports are below those of outgoing connections (32768 and up), so that none of them takes a server's port while it
-	// restarts.
+	// Chosen ports are below those of outgoing connections (32768 and up), so that none of them takes a server's port
+	// while it restarts.
 	lowestPort, highestPort = 20000, 32000
 )
 
@@ -126,7 +126,8 @@ func (s *Server) launch(ctx context.Context) error {
 		return false, errExited
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("start PostgreSQL in %s on port %d: %w: %s", s.path, s.port, err, tail(s.log(), before, 4<<10)), p.kill(s.data()))
+		return errors.Join(fmt.Errorf("start PostgreSQL in %s on port %d: %w: %s", s.path, s.port, err,
+			tail(s.log(), before, 4<<10)), p.kill(s.data()))
 	}
 	return nil
 }
@@ -179,14 +180,15 @@ func (s *Server) tool(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// dress sets the user, the process group and the environment of a program: the unprivileged user, a group that Ctrl-C in the
-// terminal does not reach, and no variables that configure PostgreSQL programs.
+// dress sets the user, the process group and the environment of a program: the unprivileged user, a group that Ctrl-C
+// in the terminal does not reach, and no variables that configure PostgreSQL programs.
 func (f folder) dress(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Dir = f.path
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: f.owner}
 	endWithParent(cmd.SysProcAttr)
 	foreign := func(variable string) bool {
-		return strings.HasPrefix(variable, "PG") || strings.HasPrefix(variable, "LC_") || strings.HasPrefix(variable, "LANG")
+		return strings.HasPrefix(variable, "PG") || strings.HasPrefix(variable, "LC_") ||
+			strings.HasPrefix(variable, "LANG")
 	}
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), foreign), "LC_ALL=C")
 	return cmd

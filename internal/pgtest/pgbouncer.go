@@ -53,8 +53,8 @@ type PgBouncer struct {
 	stopped bool
 }
 
-// Pooler starts a PgBouncer for the server of dsn and stops it at the end of the test. If PgBouncer is not installed, it skips
-// the test.
+// Pooler starts a PgBouncer for the server of dsn and stops it at the end of the test. If PgBouncer is not installed,
+// it skips the test.
 func Pooler(tb TB, dsn string, options PgBouncerOptions) *PgBouncer {
 	tb.Helper()
 	b, err := StartPgBouncer(context.Background(), dsn, options)
@@ -68,7 +68,8 @@ func Pooler(tb TB, dsn string, options PgBouncerOptions) *PgBouncer {
 	return b
 }
 
-// StartPgBouncer starts a PgBouncer for the server of dsn and returns when it accepts connections. The caller must call Stop.
+// StartPgBouncer starts a PgBouncer for the server of dsn and returns when it accepts connections. The caller must call
+// Stop.
 func StartPgBouncer(ctx context.Context, dsn string, options PgBouncerOptions) (*PgBouncer, error) {
 	bin, err := findPgBouncer()
 	if err != nil {
@@ -83,7 +84,8 @@ func StartPgBouncer(ctx context.Context, dsn string, options PgBouncerOptions) (
 	}
 	server, err := pgx.ParseConfig(dsn)
 	if err != nil {
-		return nil, errors.New("start PgBouncer: the connection string of its server is not valid") // the reason would repeat the password
+		// the reason would repeat the password
+		return nil, errors.New("start PgBouncer: the connection string of its server is not valid")
 	}
 	folder, err := newFolder(false)
 	if err != nil {
@@ -99,7 +101,8 @@ func StartPgBouncer(ctx context.Context, dsn string, options PgBouncerOptions) (
 
 // findPgBouncer returns the installed PgBouncer, which is often only in root's PATH.
 func findPgBouncer() (string, error) {
-	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer", "/usr/local/sbin/pgbouncer", "/opt/homebrew/bin/pgbouncer"} {
+	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer", "/usr/local/sbin/pgbouncer",
+		"/opt/homebrew/bin/pgbouncer"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil
 		}
@@ -237,7 +240,8 @@ func (b *PgBouncer) launch(ctx context.Context) error {
 		return false, errExited
 	})
 	if err != nil {
-		return errors.Join(fmt.Errorf("start PgBouncer in %s on port %d: %w: %s", b.path, b.port, err, b.Log()), b.run.kill(b.path))
+		return errors.Join(fmt.Errorf("start PgBouncer in %s on port %d: %w: %s", b.path, b.port, err, b.Log()),
+			b.run.kill(b.path))
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// stragglerGrace is how long the processes of a killed server have to notice it and end. A process that only computes never
-// notices, and is killed then.
+// stragglerGrace is how long the processes of a killed server have to notice it and end. A process that only computes
+// never notices, and is killed then.
 const stragglerGrace = 5 * time.Second
 
 // process is one run of a server: the postmaster and everything it forked.
@@ -21,11 +21,11 @@ type process struct {
 
 // spawn starts the postmaster. It relies on two properties of the kernel:
 //
-// All processes of the server, and no others, inherit the write end of a pipe. The end of the file therefore means that the
-// last of them has ended, whatever its parent is by then.
+// All processes of the server, and no others, inherit the write end of a pipe. The end of the file therefore means that
+// the last of them has ended, whatever its parent is by then.
 //
-// The signal at the parent's death is bound to the thread that forked, not to the process. A goroutine therefore keeps that
-// thread until the postmaster has ended.
+// The signal at the parent's death is bound to the thread that forked, not to the process. A goroutine therefore keeps
+// that thread until the postmaster has ended.
 func spawn(cmd *exec.Cmd) (*process, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -74,8 +74,8 @@ func (p *process) end(sig os.Signal, limit time.Duration, abandon <-chan struct{
 	}
 }
 
-// kill kills the postmaster and returns when all its processes have ended. A server refuses to start while one of them is
-// attached to its shared memory.
+// kill kills the postmaster and returns when all its processes have ended. A server refuses to start while one of them
+// is attached to its shared memory.
 func (p *process) kill(data string) error {
 	if p.end(os.Kill, stragglerGrace, nil) {
 		return nil

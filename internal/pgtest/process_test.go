@@ -17,8 +17,8 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// ownerMode is the environment variable that makes the test binary run another program. With "owner" the program starts a
-// server, prints its DSN and waits. With "goroutine" or "server" it ends and leaves a goroutine or a server behind.
+// ownerMode is the environment variable that makes the test binary run another program. With "owner" the program starts
+// a server, prints its DSN and waits. With "goroutine" or "server" it ends and leaves a goroutine or a server behind.
 const ownerMode = "MILLRACE_PGTEST_OWNER"
 
 type owner string
@@ -56,8 +56,8 @@ func until(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// startOwner starts a program that owns a server, and returns the server's DSN and folder. Servers of other tests do not sweep
-// base, the program's temporary folder.
+// startOwner starts a program that owns a server, and returns the server's DSN and folder. Servers of other tests do
+// not sweep base, the program's temporary folder.
 func startOwner(t *testing.T, base string) (cmd *exec.Cmd, dsn, dir string) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
@@ -112,8 +112,8 @@ func TestServerEndsWhenItsOwnerIsKilled(t *testing.T) {
 	gone(t, dir)
 }
 
-// onEndingThread runs fn in a goroutine whose thread ends with it. The first thread of a process never ends, so it is blocked while
-// fn runs on another.
+// onEndingThread runs fn in a goroutine whose thread ends with it. The first thread of a process never ends, so it is
+// blocked while fn runs on another.
 func onEndingThread(fn func()) {
 	go func() {
 		runtime.LockOSThread() // and not unlocked, so the thread ends with the goroutine

@@ -22,13 +22,14 @@ func MayCreateDatabases(dsn string) (may bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseLimit)
 	defer cancel()
 	err = connected(ctx, dsn, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "select rolcreatedb or rolsuper from pg_catalog.pg_roles where rolname = current_user").Scan(&may)
+		return conn.QueryRow(ctx,
+			"select rolcreatedb or rolsuper from pg_catalog.pg_roles where rolname = current_user").Scan(&may)
 	})
 	return may, err
 }
 
-// SchemaOn returns a place in the database of a DSN, whose user must be allowed to create schemas. At the end of the test it drops
-// the new schema, the store's control schema, and those of its tenants.
+// SchemaOn returns a place in the database of a DSN, whose user must be allowed to create schemas. At the end of the
+// test it drops the new schema, the store's control schema, and those of its tenants.
 func SchemaOn(tb TB, database string) Schema {
 	tb.Helper()
 	number := rand.Uint32()
@@ -55,7 +56,8 @@ func dropSchemas(database, models, store string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), databaseLimit)
 	defer cancel()
 	return connected(ctx, database, func(conn *pgx.Conn) error {
-		rows, _ := conn.Query(ctx, "select format('drop schema %I cascade', nspname) from pg_catalog.pg_namespace where nspname in ($1, $2) or starts_with(nspname, $2 || '_')",
+		rows, _ := conn.Query(ctx,
+			"select format('drop schema %I cascade', nspname) from pg_catalog.pg_namespace where nspname in ($1, $2) or starts_with(nspname, $2 || '_')",
 			models, store)
 		drops, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		for _, drop := range drops {

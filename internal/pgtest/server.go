@@ -23,27 +23,27 @@ type Options struct {
 	// Settings are written to postgresql.conf and win over the defaults: fsync off, max_connections 200,
 	// max_prepared_transactions 50, shared_buffers 128MB, wal_level replica, max_wal_senders 5, wal_keep_size 256MB.
 	//
-	// With fsync off, writes reach the operating system, but not the disk at once. Only a crash of the machine loses data. A
-	// crash of PostgreSQL does not, so crash tests are sound. Set it to on where the cost of a flush matters.
+	// With fsync off, writes reach the operating system, but not the disk at once. Only a crash of the machine loses
+	// data. A crash of PostgreSQL does not, so crash tests are sound. Set it to on where the cost of a flush matters.
 	Settings map[string]string
 
 	// Port is the port on 127.0.0.1, and part of the socket's name. Default 0: a free one is chosen.
 	Port int
 
-	// NoTCP makes the server listen on its unix socket alone, which only this user can reach. By default it also listens on
-	// 127.0.0.1 and trusts all users of this machine.
+	// NoTCP makes the server listen on its unix socket alone, which only this user can reach. By default it also
+	// listens on 127.0.0.1 and trusts all users of this machine.
 	NoTCP bool
 
-	// InMemory keeps the server's folder in memory, which is twice as fast, and sets max_wal_size to 256MB. It has no effect if
-	// TMPDIR is set, or without a file system in memory that has room for it (Linux: 4 GiB free in /dev/shm).
+	// InMemory keeps the server's folder in memory, which is twice as fast, and sets max_wal_size to 256MB. It has no
+	// effect if TMPDIR is set, or without a file system in memory that has room for it (Linux: 4 GiB free in /dev/shm).
 	InMemory bool
 
 	// BinDir is the folder of the server binaries. Default: the result of Find.
 	BinDir string
 }
 
-// Server is a private PostgreSQL server. Its superuser is postgres, without a password. All methods may be called at any time
-// and from any goroutine. Those that start or stop it wait for each other.
+// Server is a private PostgreSQL server. Its superuser is postgres, without a password. All methods may be called at
+// any time and from any goroutine. Those that start or stop it wait for each other.
 type Server struct {
 	folder
 	bin      string
@@ -59,8 +59,8 @@ type Server struct {
 	last      atomic.Pointer[string] // the end of the log, once its file is removed
 }
 
-// Start starts a new server and returns when it accepts connections. The caller must call Stop. ctx limits only the start. If
-// Start fails, it leaves nothing behind.
+// Start starts a new server and returns when it accepts connections. The caller must call Stop. ctx limits only the
+// start. If Start fails, it leaves nothing behind.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	return start(ctx, options, func(ctx context.Context, s *Server) error { return s.initialize(ctx) })
 }
@@ -106,7 +106,8 @@ func (s *Server) TCPDSN(database string) string {
 }
 
 func (s *Server) url(host, database string, query url.Values) string {
-	return withSettings(&url.URL{Scheme: "postgres", User: url.User("postgres"), Host: host, Path: "/" + database}, query)
+	return withSettings(&url.URL{Scheme: "postgres", User: url.User("postgres"), Host: host, Path: "/" + database},
+		query)
 }
 
 // PID returns the process id of the postmaster; 0 while the server does not run.
@@ -125,8 +126,8 @@ func (s *Server) Log() string {
 	return tail(s.log(), 0, 8<<10)
 }
 
-// Stop stops the server and removes its folder. It asks for a fast shutdown, and kills the server if that takes too long or ctx
-// ends. Further calls do nothing.
+// Stop stops the server and removes its folder. It asks for a fast shutdown, and kills the server if that takes too
+// long or ctx ends. Further calls do nothing.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,8 +152,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Kill kills the postmaster with SIGKILL. It returns when all other processes of the server have ended, so that StartAgain can
-// follow at once.
+// Kill kills the postmaster with SIGKILL. It returns when all other processes of the server have ended, so that
+// StartAgain can follow at once.
 func (s *Server) Kill() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +166,8 @@ func (s *Server) Kill() error {
 	return p.kill(s.data())
 }
 
-// Restart stops the server in mode "fast" (an orderly shutdown) or "immediate" (like a crash) and starts it again at the same
-// addresses. It returns when the server accepts connections.
+// Restart stops the server in mode "fast" (an orderly shutdown) or "immediate" (like a crash) and starts it again at
+// the same addresses. It returns when the server accepts connections.
 func (s *Server) Restart(ctx context.Context, mode string) error {
 	sig, known := map[string]syscall.Signal{"fast": syscall.SIGINT, "immediate": syscall.SIGQUIT}[mode]
 	if !known {

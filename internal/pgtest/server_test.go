@@ -206,7 +206,8 @@ func TestKillEndsSessionsThatNeverWait(t *testing.T) {
 	}()
 	until(t, "the session is busy", func() bool {
 		var state string
-		err := witness.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1", busy.PgConn().PID()).Scan(&state)
+		err := witness.QueryRow(t.Context(), "select state from pg_stat_activity where pid = $1",
+			busy.PgConn().PID()).Scan(&state)
 		return err == nil && state == "active"
 	})
 	try(t, s.Kill())

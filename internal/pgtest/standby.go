@@ -19,8 +19,8 @@ const detachPatience = time.Second
 
 // StandbyOptions configure a standby. The zero value is an asynchronous standby without delay.
 type StandbyOptions struct {
-	// Settings are written to the standby's postgresql.conf and win over the primary's, which it inherits. An example is
-	// recovery_min_apply_delay, which delays the replay.
+	// Settings are written to the standby's postgresql.conf and win over the primary's, which it inherits. An example
+	// is recovery_min_apply_delay, which delays the replay.
 	Settings map[string]string
 
 	// Name is the standby's application_name in the primary's pg_stat_replication. Default "standby".
@@ -33,8 +33,9 @@ type StandbyOptions struct {
 	Port int
 }
 
-// Standby starts a hot standby of this server and returns when it accepts (read-only) connections. The caller must stop it before
-// this server. It does not need pg_basebackup, which some packages lack. It refuses a server with tablespaces.
+// Standby starts a hot standby of this server and returns when it accepts (read-only) connections. The caller must stop
+// it before this server. It does not need pg_basebackup, which some packages lack. It refuses a server with
+// tablespaces.
 func (s *Server) Standby(ctx context.Context, options StandbyOptions) (*Server, error) {
 	if options.Name == "" {
 		options.Name = "standby"
@@ -80,8 +81,8 @@ func (s *Server) waitForStandby(ctx context.Context, name string) error {
 		"select exists (select from pg_stat_replication where application_name = $1 and sync_state = 'sync')", name)
 }
 
-// Promote makes a standby a primary and returns when it accepts writes. It keeps everything that the standby has received, even
-// if its replay was paused or delayed.
+// Promote makes a standby a primary and returns when it accepts writes. It keeps everything that the standby has
+// received, even if its replay was paused or delayed.
 func (s *Server) Promote(ctx context.Context) error {
 	if err := s.exec(ctx, "select pg_promote(wait => false)"); err != nil {
 		return fmt.Errorf("promote the standby: %w", err)
@@ -115,7 +116,8 @@ func (s *Server) Attach(ctx context.Context) error {
 	if err := s.reconfigure(ctx, map[string]string{"primary_conninfo": s.upstream}); err != nil {
 		return fmt.Errorf("attach the standby: %w", err)
 	}
-	return s.awaitTrue(ctx, "the standby receives", "select exists (select from pg_stat_wal_receiver where status = 'streaming')")
+	return s.awaitTrue(ctx, "the standby receives",
+		"select exists (select from pg_stat_wal_receiver where status = 'streaming')")
 }
 
 // CatchUp returns when a standby of this server has replayed all commits before the call.
@@ -123,7 +125,8 @@ func (s *Server) CatchUp(ctx context.Context, standby *Server) error {
 	var end string
 	err := connected(ctx, s.DSN("postgres"), func(conn *pgx.Conn) error {
 		// A synchronous commit sends the asynchronous ones before it.
-		if _, err := conn.Exec(ctx, "set synchronous_commit = local; select pg_logical_emit_message(true, 'pgtest', '')"); err != nil {
+		if _, err := conn.Exec(ctx,
+			"set synchronous_commit = local; select pg_logical_emit_message(true, 'pgtest', '')"); err != nil {
 			return err
 		}
 		return conn.QueryRow(ctx, "select pg_current_wal_flush_lsn()::text").Scan(&end)
@@ -131,11 +134,12 @@ func (s *Server) CatchUp(ctx context.Context, standby *Server) error {
 	if err != nil {
 		return fmt.Errorf("wait for the standby: %w", err)
 	}
-	return standby.awaitTrue(ctx, "the standby has caught up", "select pg_last_wal_replay_lsn() >= $1::text::pg_lsn", end)
+	return standby.awaitTrue(ctx, "the standby has caught up", "select pg_last_wal_replay_lsn() >= $1::text::pg_lsn",
+		end)
 }
 
-// HostsDSN returns the URL of a database on several servers, of which the first that accepts the connection is used. Each
-// address is host:port. sessionAttrs is target_session_attrs, such as read-write or any; it may be empty.
+// HostsDSN returns the URL of a database on several servers, of which the first that accepts the connection is used.
+// Each address is host:port. sessionAttrs is target_session_attrs, such as read-write or any; it may be empty.
 func HostsDSN(database, sessionAttrs string, addresses ...string) string {
 	query := url.Values{"sslmode": {"disable"}}
 	if sessionAttrs != "" {

@@ -41,7 +41,8 @@ func TestStandbyIsInRecoveryAndFollows(t *testing.T) {
 func TestStandbyOfABusyServerIsComplete(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Private(t, pgtest.Options{})
-	ask(t, primary.DSN("postgres"), "create table t (n int primary key, filler text)", "create unlogged table u (n int)", "insert into u values (1)")
+	ask(t, primary.DSN("postgres"), "create table t (n int primary key, filler text)",
+		"create unlogged table u (n int)", "insert into u values (1)")
 	ctx, cancel := context.WithCancel(t.Context())
 	written := make(chan int)
 	go func() {
@@ -53,7 +54,8 @@ func TestStandbyOfABusyServerIsComplete(t *testing.T) {
 		}
 		defer conn.Close(context.Background())
 		for ; ctx.Err() == nil; n++ {
-			if _, err := conn.Exec(context.Background(), "insert into t values ($1, repeat('x', 2000))", n); err != nil {
+			if _, err := conn.Exec(context.Background(), "insert into t values ($1, repeat('x', 2000))",
+				n); err != nil {
 				return
 			}
 		}
@@ -62,7 +64,8 @@ func TestStandbyOfABusyServerIsComplete(t *testing.T) {
 	cancel()
 	want := <-written
 	try(t, primary.CatchUp(t.Context(), standby))
-	if got := ask(t, standby.DSN("postgres"), "select count(*) || ' ' || count(distinct n) from t"); want == 0 || got != fmt.Sprintf("%d %d", want, want) {
+	if got := ask(t, standby.DSN("postgres"), "select count(*) || ' ' || count(distinct n) from t"); want == 0 ||
+		got != fmt.Sprintf("%d %d", want, want) {
 		t.Errorf("the standby has %s rows, want %d", got, want)
 	}
 }
@@ -94,7 +97,8 @@ func TestPromotedStandbyLosesLaterCommits(t *testing.T) {
 			t.Errorf("got %s, want 1,2,4", got)
 		}
 	}
-	if got := ask(t, next.DSN("postgres"), "select application_name from pg_stat_replication"); got != "it's the third" {
+	if got := ask(t, next.DSN("postgres"),
+		"select application_name from pg_stat_replication"); got != "it's the third" {
 		t.Errorf("the primary streams to %q", got)
 	}
 	try(t, next.Kill())
@@ -107,7 +111,8 @@ func TestStandbyLags(t *testing.T) {
 	t.Parallel()
 	primary := pgtest.Private(t, pgtest.Options{})
 	ask(t, primary.DSN("postgres"), "create table t (n int)")
-	delayed := standbyOf(t, primary, pgtest.StandbyOptions{Name: "delayed", Settings: map[string]string{"recovery_min_apply_delay": "1h"}})
+	delayed := standbyOf(t, primary, pgtest.StandbyOptions{Name: "delayed",
+		Settings: map[string]string{"recovery_min_apply_delay": "1h"}})
 	paused := standbyOf(t, primary, pgtest.StandbyOptions{Name: "paused"})
 	try(t, primary.CatchUp(t.Context(), paused))
 	ask(t, paused.DSN("postgres"), "select pg_wal_replay_pause()")
@@ -122,7 +127,8 @@ func TestStandbyLags(t *testing.T) {
 		}
 		try(t, standby.Detach(t.Context()))
 		try(t, standby.Promote(t.Context()))
-		if got := ask(t, standby.DSN("postgres"), "insert into t values (2) returning (select count(*) from t)"); got != "1" {
+		if got := ask(t, standby.DSN("postgres"),
+			"insert into t values (2) returning (select count(*) from t)"); got != "1" {
 			t.Errorf("%s rows are there after the promotion, want 1", got)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// endWithParent makes the kernel end the server when its parent dies. SIGQUIT is PostgreSQL's immediate shutdown. Unlike SIGKILL
-// it leaves no shared memory behind.
+// endWithParent makes the kernel end the server when its parent dies. SIGQUIT is PostgreSQL's immediate shutdown.
+// Unlike SIGKILL it leaves no shared memory behind.
 func endWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGQUIT }
 
 // memoryFolder returns a file system in memory that has room for servers, or "".

@@ -27,8 +27,8 @@ var templates struct {
 	byBin map[string]*template
 }
 
-// initialize makes the data of a new server. For servers in memory it runs initdb once and copies the result, which takes a
-// tenth of the time. The copies have the same system identifier, which only their standbys read.
+// initialize makes the data of a new server. For servers in memory it runs initdb once and copies the result, which
+// takes a tenth of the time. The copies have the same system identifier, which only their standbys read.
 func (s *Server) initialize(ctx context.Context) error {
 	if !s.inMemory {
 		return s.initdb(ctx, s.folder)

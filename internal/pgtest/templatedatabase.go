@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TemplateDatabase is a database that is filled once and copied for each test. A copy costs less than a new database that each
-// test fills.
+// TemplateDatabase is a database that is filled once and copied for each test. A copy costs less than a new database
+// that each test fills.
 type TemplateDatabase struct {
 	name   string
 	server string                 // its DSN, once the template is made
@@ -69,7 +69,8 @@ func (t *TemplateDatabase) make(fill func(ctx context.Context, dsn string) error
 		if err := conn.QueryRow(ctx, "select current_setting('server_version_num')::int").Scan(&version); err != nil {
 			return err
 		}
-		// A copy of files costs half as much as one through the WAL, where a checkpoint is cheap. Older servers know no other way.
+		// A copy of files costs half as much as one through the WAL, where a checkpoint is cheap. Older servers know no
+		// other way.
 		if version >= 150000 && !foreign {
 			source += " strategy file_copy"
 		}

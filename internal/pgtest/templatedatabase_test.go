@@ -26,7 +26,8 @@ func TestCopiesOfATemplateDatabaseStayApart(t *testing.T) {
 	})
 	for range 3 {
 		dsn := template.Database(t)
-		if got := ask(t, dsn, "insert into t values (2)", "select string_agg(n::text, ',' order by n) from t"); got != "1,2" {
+		if got := ask(t, dsn, "insert into t values (2)",
+			"select string_agg(n::text, ',' order by n) from t"); got != "1,2" {
 			t.Errorf("a copy has %s, want 1,2", got)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Unreadable are events of the default tenant whose bodies the server cannot read. They stand in the table kept, and events is a
-// view of it that takes no inserts.
+// Unreadable are events of the default tenant whose bodies the server cannot read. They stand in the table kept, and
+// events is a view of it that takes no inserts.
 type Unreadable struct {
 	tb TB
 	db execer

@@ -1,5 +1,5 @@
-// Package program holds what the commands of this module share: flags, signals and errors; the schemas that a run creates in
-// a database and removes; and the figures that they print.
+// Package program holds what the commands of this module share: flags, signals and errors; the schemas that a run
+// creates in a database and removes; and the figures that they print.
 package program
 
 import (

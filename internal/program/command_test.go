@@ -35,7 +35,8 @@ func TestErrorIsOneLine(t *testing.T) {
 
 func TestDatabaseIsThatOfTheFlagOrOfTheEnvironment(t *testing.T) {
 	t.Setenv("DATABASE_URL", "environment")
-	for want, args := range map[string][]string{"environment": nil, "flag": {"-database-url", "flag"}, "": {"-database-url="}} {
+	for want, args := range map[string][]string{"environment": nil, "flag": {"-database-url", "flag"},
+		"": {"-database-url="}} {
 		var given, got string
 		cmd := &cobra.Command{Use: "mill", Run: func(cmd *cobra.Command, _ []string) { got = DatabaseURL(cmd, given) }}
 		cmd.Flags().StringVar(&given, "database-url", "", "")

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// otherConnections is how many connections a program needs besides those of its writers: for projections, status and checks.
+	// otherConnections is how many connections a program needs besides those of its writers: for projections, status
+	// and checks.
 	otherConnections = 12
 	createLimit      = 30 * time.Second
 )
@@ -62,7 +63,8 @@ func Open(ctx context.Context, dsn string, layout Layout, writers int, log *zap.
 	if err != nil {
 		return nil, fmt.Errorf("connect to the database: %w", err)
 	}
-	store, err := pgstore.OpenPool(ctx, pool, pgstore.Options{Schema: layout.Store, Logger: slog.New(zapslog.NewHandler(log.Core()))})
+	store, err := pgstore.OpenPool(ctx, pool, pgstore.Options{Schema: layout.Store,
+		Logger: slog.New(zapslog.NewHandler(log.Core()))})
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -75,8 +77,8 @@ func (d *Database) Schemas() []string {
 	return []string{d.layout.Tables, d.layout.Store, d.Store.EventsSchema()}
 }
 
-// Create creates all schemas and tables, even if it is interrupted. If one of the schemas exists, it fails with a *TakenError or
-// ErrUnderWay.
+// Create creates all schemas and tables, even if it is interrupted. If one of the schemas exists, it fails with a
+// *TakenError or ErrUnderWay.
 func (d *Database) Create(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createLimit)
 	defer cancel()

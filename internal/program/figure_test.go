@@ -25,7 +25,8 @@ func TestPercentile(t *testing.T) {
 }
 
 func TestMillisecondsHaveThreeDecimals(t *testing.T) {
-	for d, want := range map[time.Duration]float64{0: 0, 1500 * time.Microsecond: 1.5, 1234567: 1.235, time.Second: 1000} {
+	for d, want := range map[time.Duration]float64{0: 0, 1500 * time.Microsecond: 1.5, 1234567: 1.235,
+		time.Second: 1000} {
 		if got := Milliseconds(d); got != want {
 			t.Errorf("%v is %v ms, want %v", d, got, want)
 		}

@@ -16,7 +16,8 @@ import (
 const (
 	// cleanupLimit bounds what a program does before it ends.
 	cleanupLimit = 30 * time.Second
-	// patience is how long a forced stop may take before a further signal ends the process. A held key sends signals faster.
+	// patience is how long a forced stop may take before a further signal ends the process. A held key sends signals
+	// faster.
 	patience = 3 * time.Second
 )
 
@@ -30,8 +31,8 @@ func (e interruptedError) Error() string {
 	return fmt.Sprintf("interrupted by signal %d (%v)", int(e.signal), e.signal)
 }
 
-// interruptible returns a context that the first signal ends: the program stops and cleans up. The second signal is a force
-// stop: it removes private servers and temporary folders, and ends the process.
+// interruptible returns a context that the first signal ends: the program stops and cleans up. The second signal is a
+// force stop: it removes private servers and temporary folders, and ends the process.
 func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, interrupt := context.WithCancelCause(parent)
 	// A closed pipe (demo | head) becomes an error of the write, so that the program cleans up.

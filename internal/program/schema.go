@@ -32,8 +32,8 @@ func (e *TakenError) Error() string {
 		strings.Join(e.Schemas, " and a schema "), Drop(e.Schemas))
 }
 
-// Claim calls create in a transaction to create these schemas. If one of them exists, Claim fails with a *TakenError, or with
-// ErrUnderWay if another process has just created it.
+// Claim calls create in a transaction to create these schemas. If one of them exists, Claim fails with a *TakenError,
+// or with ErrUnderWay if another process has just created it.
 func Claim(ctx context.Context, pool *pgxpool.Pool, schemas []string, create func(tx pgx.Tx) error) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		var taken []string

@@ -24,7 +24,8 @@ func TestOnlyOneProgramClaimsSchemas(t *testing.T) {
 			errs[i] = Claim(t.Context(), pool, schemas, func(tx pgx.Tx) error {
 				checked.Done()
 				checked.Wait()
-				_, err := tx.Exec(t.Context(), "create schema mill; create schema mill_race; create table mill.t ()", pgx.QueryExecModeSimpleProtocol)
+				_, err := tx.Exec(t.Context(), "create schema mill; create schema mill_race; create table mill.t ()",
+					pgx.QueryExecModeSimpleProtocol)
 				return err
 			})
 		})

@@ -1,5 +1,5 @@
-// Package queued has the statements of handlers that only write. A handler queues them without a connection, and the store
-// executes them in the transaction that advances the checkpoint.
+// Package queued has the statements of handlers that only write. A handler queues them without a connection, and the
+// store executes them in the transaction that advances the checkpoint.
 package queued
 
 import (
@@ -15,7 +15,8 @@ import (
 // MaxBytes is how many bytes of statements and arguments one call of a handler may queue.
 const MaxBytes = 64 << 20
 
-// perStatement and perArgument are the bytes that a statement and an argument count beside their texts: about what they take in memory.
+// perStatement and perArgument are the bytes that a statement and an argument count beside their texts: about what they
+// take in memory.
 const perStatement, perArgument = 96, 16
 
 // mostArgs is how many arguments a statement of PostgreSQL can have. SQLite names a lower limit itself.
@@ -27,12 +28,13 @@ var ErrEnded = errors.New("the queue was used after its handler had returned")
 // anyRows is the number of rows of a statement that may change any number.
 const anyRows = -1
 
-// Queue takes the statements of a handler that only writes. Nothing is sent while the handler runs, so Exec returns nothing: if a
-// statement fails, the whole batch is rolled back and tried again, as if the handler had returned the error. A Queue must not be
-// used after the handler has returned.
+// Queue takes the statements of a handler that only writes. Nothing is sent while the handler runs, so Exec returns
+// nothing: if a statement fails, the whole batch is rolled back and tried again, as if the handler had returned the
+// error. A Queue must not be used after the handler has returned.
 type Queue struct {
 	list *list
-	// at is the position of the event to which statements belong, 0 if they belong to none. rows is how many rows they must change.
+	// at is the position of the event to which statements belong, 0 if they belong to none. rows is how many rows they
+	// must change.
 	at, rows int64
 }
 
@@ -46,7 +48,8 @@ type Statement struct {
 	rows int64
 }
 
-// Encode returns an argument as the store sends it, and its size in bytes. The result must not share memory with the argument.
+// Encode returns an argument as the store sends it, and its size in bytes. The result must not share memory with the
+// argument.
 type Encode func(arg any) (encoded any, size int, err error)
 
 // list is shared by a Queue and its copies.
@@ -66,8 +69,8 @@ func New(admit func(sql string) error, encode Encode) Queue {
 	return Queue{list: &list{admit: admit, encode: encode}, rows: anyRows}
 }
 
-// Exec queues a statement. Its arguments are encoded at once, so they may be changed afterwards. If an argument cannot be encoded, or
-// too much is queued, the handler fails.
+// Exec queues a statement. Its arguments are encoded at once, so they may be changed afterwards. If an argument cannot
+// be encoded, or too much is queued, the handler fails.
 func (q Queue) Exec(sql string, args ...any) {
 	l := q.list
 	l.mu.Lock()
@@ -117,8 +120,8 @@ func (l *list) takeUp(bytes int) error {
 	return nil
 }
 
-// At returns the Queue for statements that belong to an event. If one of them fails, the error names the event, and no other event
-// is tried again alone. Handlers of single events need no At.
+// At returns the Queue for statements that belong to an event. If one of them fails, the error names the event, and no
+// other event is tried again alone. Handlers of single events need no At.
 func (q Queue) At(e event.Envelope) Queue {
 	q.at = e.Position
 	return q

@@ -49,7 +49,8 @@ func TestQueueKeepsStatementsInOrderWithTheirEvents(t *testing.T) {
 	second.Expect(0).Exec("d")
 	q.Exec("e")
 	statements, size, err := End(q)
-	want := []Statement{{SQL: "a", rows: anyRows}, {SQL: "b", Args: []any{"<x>", "<yz>"}, At: 2, rows: anyRows}, {SQL: "c", At: 3, rows: 1},
+	want := []Statement{{SQL: "a", rows: anyRows}, {SQL: "b", Args: []any{"<x>", "<yz>"}, At: 2, rows: anyRows},
+		{SQL: "c", At: 3, rows: 1},
 		{SQL: "d", At: 2}, {SQL: "e", rows: anyRows}}
 	same := slices.EqualFunc(statements, want, func(a, b Statement) bool {
 		return a.SQL == b.SQL && slices.Equal(a.Args, b.Args) && a.At == b.At && a.rows == b.rows
@@ -80,7 +81,8 @@ func TestStatementMustChangeTheExpectedRows(t *testing.T) {
 		if (err == nil) != test.fine || err != nil && projection.FailedPosition(err) != test.s.At {
 			t.Errorf("%+v changed %d rows: %v", test.s, test.rows, err)
 		}
-		if says := fmt.Sprintf(`"update x" changed %d rows, %d expected`, test.rows, test.s.rows); err != nil && !strings.Contains(err.Error(), says) {
+		if says := fmt.Sprintf(`"update x" changed %d rows, %d expected`, test.rows, test.s.rows); err != nil &&
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
@@ -110,7 +112,8 @@ func TestStatementThatCannotBeQueuedFailsTheHandler(t *testing.T) {
 			q.At(at(4)).Exec("a")
 			test.exec(q.At(at(position)))
 			q.At(at(6)).Exec("b", 8)
-			if _, _, err := End(q); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) || projection.FailedPosition(err) != position {
+			if _, _, err := End(q); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) ||
+				projection.FailedPosition(err) != position {
 				t.Errorf("%s at %d: %v", name, position, err)
 			}
 		}
@@ -140,7 +143,8 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 			t.Errorf("%s: %d bytes of %d, %v", name, l.bytes, MaxBytes, l.err)
 		}
 		q.At(at(5)).Exec("")
-		if _, size, err := End(q); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") || projection.FailedPosition(err) != 5 || size != MaxBytes {
+		if _, size, err := End(q); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") ||
+			projection.FailedPosition(err) != 5 || size != MaxBytes {
 			t.Errorf("%s: one statement too many: %d bytes, %v", name, size, err)
 		}
 	}
@@ -185,7 +189,8 @@ func TestQueueIsUsedByGoroutinesAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if statements, size, err := End(q); err != nil || len(statements) != 800 || size != 800*(2+perStatement+perArgument) {
+	if statements, size, err := End(q); err != nil || len(statements) != 800 ||
+		size != 800*(2+perStatement+perArgument) {
 		t.Errorf("%d statements with %d bytes, %v", len(statements), size, err)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// Body is the body of a redacted event, and Text what stands in place of an error that may quote one. A string fits no struct, so a
-// program that does not know redacted events fails instead of reading zero values.
+// Body is the body of a redacted event, and Text what stands in place of an error that may quote one. A string fits no
+// struct, so a program that does not know redacted events fails instead of reading zero values.
 const (
 	Body = `"redacted"`
 	Text = "redacted"
 )
 
-// member begins the headers of a redacted event. The headers of other events have strings only, so none has an object here.
+// member begins the headers of a redacted event. The headers of other events have strings only, so none has an object
+// here.
 var member = []byte(`{"redacted":`)
 
 // Headers returns the headers of an event that is redacted at a time.

@@ -18,8 +18,8 @@ type New struct {
 	Left  engine.LeftOut
 }
 
-// Register decides which of these projections get rows, and adds them to the names. It leaves out tenants that are not active, and
-// projections that exist.
+// Register decides which of these projections get rows, and adds them to the names. It leaves out tenants that are not
+// active, and projections that exist.
 func Register(projections []engine.NewProjection, names map[string]Names, nodes []engine.NodeRow) (n New) {
 	indexes := make(map[string]index)
 	for _, p := range slices.SortedStableFunc(slices.Values(projections), byVersion) {
@@ -38,7 +38,8 @@ func Register(projections []engine.NewProjection, names map[string]Names, nodes 
 		case p.RenamedFrom != "" && known.bases[p.RenamedFrom]:
 			n.Left.Waiting = append(n.Left.Waiting, p)
 		case retired != nil:
-			n.Left.Retired = append(n.Left.Retired, &engine.Retired{Tenant: p.Tenant, Name: p.Name, Reason: retired.Reason, Successor: retired.Successor})
+			n.Left.Retired = append(n.Left.Retired,
+				&engine.Retired{Tenant: p.Tenant, Name: p.Name, Reason: retired.Reason, Successor: retired.Successor})
 		case p.RenamedFrom != "" && keeps(nodes, p.Rename()):
 			n.Left.Waiting = append(n.Left.Waiting, p)
 		case !of.follows(p.ID()) && !known.successors[p.Name]:
@@ -72,8 +73,8 @@ func (n Names) index() index {
 	return i
 }
 
-// retiredFor returns the retired name because of which a new projection is not created: its own, or its earlier one if that leads to
-// another projection.
+// retiredFor returns the retired name because of which a new projection is not created: its own, or its earlier one if
+// that leads to another projection.
 func (n Names) retiredFor(p engine.NewProjection) *engine.Retired {
 	if own := n.Retired[p.Name]; own != nil {
 		return own
@@ -85,8 +86,8 @@ func (n Names) retiredFor(p engine.NewProjection) *engine.Retired {
 	return earlier
 }
 
-// keeps reports whether nodes may still run a projection under its earlier name, or make rows for it. While no node has registered, the
-// first one may be of an earlier release.
+// keeps reports whether nodes may still run a projection under its earlier name, or make rows for it. While no node has
+// registered, the first one may be of an earlier release.
 func keeps(nodes []engine.NodeRow, r engine.Rename) bool { return len(nodes) == 0 || Used(nodes, r) }
 
 // follows reports whether a version is the first one of a projection, or an earlier one exists.
@@ -95,8 +96,8 @@ func (n Names) follows(id projection.ID) bool {
 	return len(earlier) == 0 || slices.ContainsFunc(earlier, func(name string) bool { return n.Existing[name] })
 }
 
-// Earlier returns the names of a new projection in earlier releases, which are retired when it gets its rows, and adds them to the
-// names.
+// Earlier returns the names of a new projection in earlier releases, which are retired when it gets its rows, and adds
+// them to the names.
 func (n Names) Earlier(p engine.NewProjection) (retired []*engine.Retired) {
 	if p.RenamedFrom == "" {
 		return nil
@@ -114,7 +115,8 @@ func (n Names) Earlier(p engine.NewProjection) (retired []*engine.Retired) {
 // NeverUsed returns the earlier versions of a version with which a tenant begins. They are retired.
 func NeverUsed(id projection.ID) (retired []*engine.Retired) {
 	for _, name := range versions.Earlier(id) {
-		retired = append(retired, &engine.Retired{Tenant: id.Tenant, Name: name, Reason: engine.Unused, Successor: id.Name})
+		retired = append(retired, &engine.Retired{Tenant: id.Tenant,
+			Name: name, Reason: engine.Unused, Successor: id.Name})
 	}
 	return retired
 }

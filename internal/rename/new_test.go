@@ -34,14 +34,17 @@ func TestNewProjections(t *testing.T) {
 	} {
 		all := map[string]rename.Names{"t": names(test.names)}
 		rename.Add(all, engine.Retired{Tenant: "t", Reason: rename.Tenant, Successor: string(tenancy.Active)})
-		nodes := []engine.NodeRow{{Member: engine.Member{ID: "1", Projections: strings.Fields(test.users)}, Alive: true}}
+		nodes := []engine.NodeRow{
+			{Member: engine.Member{ID: "1", Projections: strings.Fields(test.users)}, Alive: true},
+		}
 		if got := registered(rename.Register(newOnes("t", test.projections), all, nodes)); got != test.want {
 			t.Errorf("%q with %q: %s, want %s", test.projections, test.names, got, test.want)
 		}
 	}
 }
 
-// While no node has registered, the first one may be of an earlier release. Nothing is made in a tenant that is not active.
+// While no node has registered, the first one may be of an earlier release. Nothing is made in a tenant that is not
+// active.
 func TestNewProjectionsWithoutNodesOrTenant(t *testing.T) {
 	all := make(map[string]rename.Names)
 	rename.Add(all, engine.Retired{Tenant: "t", Reason: rename.Tenant, Successor: string(tenancy.Active)})
@@ -64,7 +67,8 @@ func TestEarlierNamesOfANewProjection(t *testing.T) {
 	if want := "renamed old>new, renamed old@2>new@2"; strings.Join(got, ", ") != want {
 		t.Errorf("%q, want %s", got, want)
 	}
-	if got := rename.NeverUsed(projection.ID{Tenant: "t", Name: "p@3"}); len(got) != 2 || got[1].Name != "p@2" || got[1].Successor != "p@3" || got[1].Reason != engine.Unused {
+	if got := rename.NeverUsed(projection.ID{Tenant: "t", Name: "p@3"}); len(got) != 2 || got[1].Name != "p@2" ||
+		got[1].Successor != "p@3" || got[1].Reason != engine.Unused {
 		t.Errorf("%+v", got)
 	}
 }
@@ -89,5 +93,6 @@ func registered(n rename.New) string {
 	for _, r := range n.Left.Retired {
 		retired = append(retired, r.Name+" "+r.Successor)
 	}
-	return fmt.Sprint("create ", of(n.Create), " begin ", of(n.Begin), " waiting ", of(n.Left.Waiting), " retired ", retired)
+	return fmt.Sprint("create ", of(n.Create), " begin ", of(n.Begin), " waiting ", of(n.Left.Waiting), " retired ",
+		retired)
 }

@@ -1,5 +1,5 @@
-// Package rename decides how the names of a tenant's projections, and the retired names that lead to them, change when a
-// projection is renamed, forgotten or created again. It is pure code; the stores carry the changes out.
+// Package rename decides how the names of a tenant's projections, and the retired names that lead to them, change when
+// a projection is renamed, forgotten or created again. It is pure code; the stores carry the changes out.
 package rename
 
 import (
@@ -15,8 +15,9 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Names are the names of a tenant's projections, as they are stored, with versions. Operations are the kinds of the open
-// operations, by names of projections. Key is the tenant's key, and Active reports whether the tenant is active or paused.
+// Names are the names of a tenant's projections, as they are stored, with versions. Operations are the kinds of the
+// open operations, by names of projections. Key is the tenant's key, and Active reports whether the tenant is active or
+// paused.
 type Names struct {
 	Key        int32
 	Active     bool
@@ -25,8 +26,8 @@ type Names struct {
 	Operations map[string]string
 }
 
-// Operation is the reason by which Add knows the name of a projection with an open operation. The successor is its kind. Tenant is
-// that of the tenant itself: the name is its key, and the successor its state.
+// Operation is the reason by which Add knows the name of a projection with an open operation. The successor is its
+// kind. Tenant is that of the tenant itself: the name is its key, and the successor its state.
 const (
 	Operation engine.RetiredReason = "operation"
 	Tenant    engine.RetiredReason = "tenant"
@@ -36,7 +37,10 @@ const (
 func Add(names map[string]Names, r engine.Retired) {
 	of, known := names[r.Tenant]
 	if !known {
-		of = Names{Existing: make(map[string]bool), Retired: make(map[string]*engine.Retired), Operations: make(map[string]string)}
+		of = Names{
+			Existing: make(map[string]bool), Retired: make(map[string]*engine.Retired),
+			Operations: make(map[string]string),
+		}
 		names[r.Tenant] = of
 	}
 	switch r.Reason {
@@ -56,8 +60,8 @@ func Add(names map[string]Names, r engine.Retired) {
 // Move is a projection that gets another name.
 type Move struct{ From, To string }
 
-// Change is what changes. The names in Restored are retired no more. Those in Retired are retired now, or lead to another
-// successor.
+// Change is what changes. The names in Restored are retired no more. Those in Retired are retired now, or lead to
+// another successor.
 type Change struct {
 	Moves    []Move
 	Restored []string
@@ -117,8 +121,8 @@ func (n Names) Rename(r engine.Rename) (change Change, err error) {
 	return change, nil
 }
 
-// ForgetUnused is Forget. It returns projection.ErrInUse if another version of the projection has an open operation, which may
-// hold this one.
+// ForgetUnused is Forget. It returns projection.ErrInUse if another version of the projection has an open operation,
+// which may hold this one.
 func (n Names) ForgetUnused(tenant, name string) (Change, error) {
 	change, err := n.Forget(tenant, name)
 	if err != nil || len(change.Retired) == 0 {
@@ -127,14 +131,15 @@ func (n Names) ForgetUnused(tenant, name string) (Change, error) {
 	base, _ := (projection.ID{Name: name}).Version()
 	for _, other := range slices.Sorted(maps.Keys(n.Operations)) {
 		if other != name && ofAnyVersion(base)(other) {
-			return change, fmt.Errorf("%w: an operation is open (%s of %s)", projection.ErrInUse, n.Operations[other], excerpt.Quoted(other))
+			return change, fmt.Errorf("%w: an operation is open (%s of %s)",
+				projection.ErrInUse, n.Operations[other], excerpt.Quoted(other))
 		}
 	}
 	return change, nil
 }
 
-// notRenamed returns why there is nothing to rename. It is nil if the projection has the name already, since the answer of a
-// first call may have been lost.
+// notRenamed returns why there is nothing to rename. It is nil if the projection has the name already, since the answer
+// of a first call may have been lost.
 func (n Names) notRenamed(r engine.Rename) error {
 	retired := n.Retired[r.From]
 	switch {
@@ -165,7 +170,8 @@ func (n Names) Forget(tenant, name string) (change Change, err error) {
 		case old.Reason == engine.Unused: // it may begin, since it never ran
 			change.Restored = append(change.Restored, old.Name)
 		default:
-			change.Retired = append(change.Retired, &engine.Retired{Tenant: tenant, Name: old.Name, Reason: engine.Forgotten})
+			change.Retired = append(change.Retired,
+				&engine.Retired{Tenant: tenant, Name: old.Name, Reason: engine.Forgotten})
 		}
 	}
 	return change, nil
@@ -176,14 +182,15 @@ func (n Names) Replace(tenant, earlier, version string) (change Change) {
 	change.Retired = []*engine.Retired{{Tenant: tenant, Name: earlier, Reason: engine.Replaced, Successor: version}}
 	for _, old := range n.Retired {
 		if old.Successor == earlier {
-			change.Retired = append(change.Retired, &engine.Retired{Tenant: tenant, Name: old.Name, Reason: old.Reason, Successor: version})
+			change.Retired = append(change.Retired,
+				&engine.Retired{Tenant: tenant, Name: old.Name, Reason: old.Reason, Successor: version})
 		}
 	}
 	return change
 }
 
-// Unused returns the changes for those of these renames that are possible, by tenant. It leaves out projections that a living
-// node registers under an old name.
+// Unused returns the changes for those of these renames that are possible, by tenant. It leaves out projections that a
+// living node registers under an old name.
 func Unused(renames []engine.Rename, names map[string]Names, nodes []engine.NodeRow) map[string]Change {
 	changes := make(map[string]Change)
 	for _, r := range renames {
@@ -207,7 +214,9 @@ func Used(nodes []engine.NodeRow, r engine.Rename) bool {
 
 // and returns one change that makes both changes. No name may be in both.
 func (c Change) and(other Change) Change {
-	return Change{append(c.Moves, other.Moves...), append(c.Restored, other.Restored...), append(c.Retired, other.Retired...)}
+	return Change{
+		append(c.Moves, other.Moves...), append(c.Restored, other.Restored...), append(c.Retired, other.Retired...),
+	}
 }
 
 // after returns the names after a change.
@@ -247,7 +256,8 @@ func InUse(nodes []engine.NodeRow, id projection.ID, owners []string) error {
 // usersOf returns the living nodes that register a projection of a tenant under a name that matches.
 func usersOf(nodes []engine.NodeRow, tenant string, match func(name string) bool) (users []string) {
 	for _, n := range nodes {
-		if n.Alive && slices.ContainsFunc(n.Projections, func(name string) bool { return match(name) && n.Knows(tenant, name) }) {
+		if n.Alive && slices.ContainsFunc(n.Projections,
+			func(name string) bool { return match(name) && n.Knows(tenant, name) }) {
 			users = append(users, named(n))
 		}
 	}

@@ -56,7 +56,8 @@ func after(n rename.Names, c rename.Change) string {
 		}
 	}
 	for _, r := range n.Retired {
-		arrow := map[engine.RetiredReason]string{engine.Renamed: ">", engine.Forgotten: ">", engine.Replaced: ">>"}[r.Reason]
+		arrow := map[engine.RetiredReason]string{engine.Renamed: ">", engine.Forgotten: ">",
+			engine.Replaced: ">>"}[r.Reason]
 		list = append(list, r.Name+arrow+r.Successor)
 	}
 	slices.Sort(list)
@@ -91,7 +92,8 @@ func TestRenamesMoveNamesAndWhatLeadsToThem(t *testing.T) {
 		n := names(test.before)
 		change, err := n.Rename(engine.Rename{Tenant: "t", From: test.from, To: test.to})
 		if !errors.Is(err, test.err) || err == nil && after(n, change) != test.after {
-			t.Errorf("%s: rename %s to %s: %v, %s; want %v, %s", test.before, test.from, test.to, err, after(n, change), test.err, test.after)
+			t.Errorf("%s: rename %s to %s: %v, %s; want %v, %s", test.before, test.from, test.to, err, after(n, change),
+				test.err, test.after)
 		}
 	}
 }
@@ -114,7 +116,8 @@ func TestForgottenNamesLeadNowhere(t *testing.T) {
 		n := names(test.before)
 		change, err := n.ForgetUnused("t", test.name)
 		if !errors.Is(err, test.err) || err == nil && after(n, change) != test.after {
-			t.Errorf("%s: forget %s: %v, %s; want %v, %s", test.before, test.name, err, after(n, change), test.err, test.after)
+			t.Errorf("%s: forget %s: %v, %s; want %v, %s", test.before, test.name, err, after(n, change), test.err,
+				test.after)
 		}
 	}
 }
@@ -141,7 +144,8 @@ func TestRandomRenamesKeepNamesApart(t *testing.T) {
 			}
 			after(n, change)
 			for name, r := range n.Retired {
-				if n.Existing[name] || r.Name != name || r.Reason != engine.Forgotten && !n.Existing[r.Successor] || r.Reason == engine.Forgotten && r.Successor != "" {
+				if n.Existing[name] || r.Name != name || r.Reason != engine.Forgotten && !n.Existing[r.Successor] ||
+					r.Reason == engine.Forgotten && r.Successor != "" {
 					t.Fatalf("%s leads to %q, of %v", name, r.Successor, n.Existing)
 				}
 			}
@@ -154,7 +158,10 @@ func TestRandomRenamesKeepNamesApart(t *testing.T) {
 
 func TestUnusedRenamesLeaveOutWhatNodesRegister(t *testing.T) {
 	node := func(alive bool, projections ...string) engine.NodeRow {
-		return engine.NodeRow{Member: engine.Member{ID: fmt.Sprint(projections), Projections: projections, Tenants: []string{"t"}}, Alive: alive}
+		return engine.NodeRow{
+			Member: engine.Member{ID: fmt.Sprint(projections), Projections: projections, Tenants: []string{"t"}},
+			Alive:  alive,
+		}
 	}
 	for _, test := range []struct {
 		nodes   []engine.NodeRow
@@ -167,7 +174,8 @@ func TestUnusedRenamesLeaveOutWhatNodesRegister(t *testing.T) {
 		{[]engine.NodeRow{node(true, "a@2")}, false},
 	} {
 		all := map[string]rename.Names{"t": names("a")}
-		changes := rename.Unused([]engine.Rename{{Tenant: "t", From: "a", To: "b"}, {Tenant: "gone", From: "a", To: "b"}}, all, test.nodes)
+		changes := rename.Unused([]engine.Rename{{Tenant: "t", From: "a", To: "b"},
+			{Tenant: "gone", From: "a", To: "b"}}, all, test.nodes)
 		if len(changes) != 0 != test.renamed {
 			t.Errorf("%+v: %+v", test.nodes, changes)
 		}
@@ -175,7 +183,8 @@ func TestUnusedRenamesLeaveOutWhatNodesRegister(t *testing.T) {
 	// A node that does not run the projection for the tenant does not keep it.
 	elsewhere := node(true, "a")
 	elsewhere.Tenants = []string{"other"}
-	if changes := rename.Unused([]engine.Rename{{Tenant: "t", From: "a", To: "b"}}, map[string]rename.Names{"t": names("a")}, []engine.NodeRow{elsewhere}); len(changes) != 1 {
+	if changes := rename.Unused([]engine.Rename{{Tenant: "t", From: "a", To: "b"}},
+		map[string]rename.Names{"t": names("a")}, []engine.NodeRow{elsewhere}); len(changes) != 1 {
 		t.Errorf("%+v", changes)
 	}
 }
@@ -196,7 +205,8 @@ func TestNodesThatUseAProjectionAreNamed(t *testing.T) {
 		{nodes[:2], []string{"1"}, "held by host-1 (1)"},
 	} {
 		err := rename.InUse(test.nodes, id, test.owners)
-		if errors.Is(err, projection.ErrInUse) != (test.says != "") || err != nil && !strings.HasSuffix(err.Error(), test.says) {
+		if errors.Is(err, projection.ErrInUse) != (test.says != "") ||
+			err != nil && !strings.HasSuffix(err.Error(), test.says) {
 			t.Errorf("%q: %v", test.says, err)
 		}
 	}

@@ -1,4 +1,5 @@
-// Package report describes the state of a deployment to people: tables of projections and nodes, and what is wrong with them.
+// Package report describes the state of a deployment to people: tables of projections and nodes, and what is wrong with
+// them.
 package report
 
 import (
@@ -18,14 +19,18 @@ const longDead = time.Minute
 
 // Projections returns the table of projections. The columns that show trouble stay on a terminal of 60 columns.
 func Projections(list []admin.ProjectionStatus) console.Table {
-	t := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "state"}, {Title: "behind", Right: true},
+	t := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "state"},
+		{Title: "behind", Right: true},
 		{Title: "parked", Right: true}, {Title: "skipped", Right: true}, {Title: "lag", Right: true, Optional: 2},
-		{Title: "rate", Right: true, Optional: 3}, {Title: "owner", Least: 8, Optional: 1}, {Title: "checkpoint", Right: true, Optional: 4},
+		{Title: "rate", Right: true, Optional: 3}, {Title: "owner", Least: 8, Optional: 1},
+		{Title: "checkpoint", Right: true, Optional: 4},
 		{Title: "epoch", Right: true, Optional: 5}}}
 	for _, p := range list {
 		t.Rows = append(t.Rows, []console.Cell{{Text: Name(p.ID)}, {Text: State(p), Style: styleOf(p.State)},
-			{Text: fmt.Sprint(p.Behind)}, count(p.Parked, console.Warning), count(p.Skipped, console.Warning), {Text: lag(p.Lag)},
-			{Text: rate(p.Rate)}, {Text: Node(p.OwnerName, p.Owner)}, {Text: fmt.Sprint(p.Checkpoint)}, {Text: fmt.Sprint(p.Epoch)}})
+			{Text: fmt.Sprint(p.Behind)}, count(p.Parked, console.Warning), count(p.Skipped, console.Warning),
+			{Text: lag(p.Lag)},
+			{Text: rate(p.Rate)}, {Text: Node(p.OwnerName, p.Owner)}, {Text: fmt.Sprint(p.Checkpoint)},
+			{Text: fmt.Sprint(p.Epoch)}})
 	}
 	return t
 }
@@ -88,14 +93,15 @@ func styleOf(s admin.State) console.Style {
 	return console.Plain
 }
 
-// Problem returns why a projection makes no progress, or from which others it is kept apart; empty if neither. Any other reason of a
-// live projection is that of a parked event.
+// Problem returns why a projection makes no progress, or from which others it is kept apart; empty if neither. Any
+// other reason of a live projection is that of a parked event.
 func Problem(s admin.ProjectionStatus) string {
 	switch {
 	case s.FailingPosition > 0:
 		at := fmt.Sprintf("position %d, attempt %d: ", s.FailingPosition, s.Attempts)
 		return at + strings.TrimPrefix(s.Reason, fmt.Sprintf("projection %s: event at %s", s.ID, at))
-	case s.Reason != "" && (s.State != admin.StateLive && s.State != admin.StateCatchUp || strings.HasPrefix(s.Reason, "kept apart")):
+	case s.Reason != "" && (s.State != admin.StateLive &&
+		s.State != admin.StateCatchUp || strings.HasPrefix(s.Reason, "kept apart")):
 		return fmt.Sprintf("%s: %s", s.State, s.Reason)
 	}
 	return ""
@@ -112,7 +118,8 @@ func Problems(list []admin.ProjectionStatus) (lines []string) {
 			if r.Left > 0 {
 				left = "about " + r.Left.Round(time.Second).String()
 			}
-			lines = append(lines, fmt.Sprintf("%s, applied again up to %d of %d: %.0f %%, time left: %s", Name(p.ID), p.Position, r.To, 100*r.Done, left))
+			lines = append(lines, fmt.Sprintf("%s, applied again up to %d of %d: %.0f %%, time left: %s",
+				Name(p.ID), p.Position, r.To, 100*r.Done, left))
 		}
 		if problem := Problem(p); problem != "" {
 			lines = append(lines, Name(p.ID)+", "+console.OneLine(problem))
@@ -126,9 +133,11 @@ func TenantProblems(tenants []admin.TenantStatus) (lines []string) {
 	for _, t := range tenants {
 		switch {
 		case t.Held != nil:
-			lines = append(lines, fmt.Sprintf("tenant %s, events after position %d wait for %s", t.Tenant, t.Mark, strings.Join(t.Held.Holders, ", ")))
+			lines = append(lines, fmt.Sprintf("tenant %s, events after position %d wait for %s",
+				t.Tenant, t.Mark, strings.Join(t.Held.Holders, ", ")))
 		case t.Reason != "":
-			lines = append(lines, fmt.Sprintf("tenant %s, events cannot be read: %s", t.Tenant, console.OneLine(t.Reason)))
+			lines = append(lines, fmt.Sprintf("tenant %s, events cannot be read: %s",
+				t.Tenant, console.OneLine(t.Reason)))
 		}
 	}
 	return lines
@@ -157,7 +166,8 @@ func States(states map[admin.State]int) string {
 
 // Nodes returns the table of nodes, without those that died long ago and have no leases.
 func Nodes(nodes []admin.NodeStatus) console.Table {
-	t := console.Table{Columns: []console.Column{{Title: "node", Least: 12}, {Title: "projections", Right: true}, {Title: "state"},
+	t := console.Table{Columns: []console.Column{{Title: "node", Least: 12}, {Title: "projections", Right: true},
+		{Title: "state"},
 		{Title: "last heartbeat"}, {Title: "id", Optional: 1}}}
 	for _, n := range nodes {
 		state, style := "dead", console.Bad
@@ -169,7 +179,8 @@ func Nodes(nodes []admin.NodeStatus) console.Table {
 		case n.Leases == 0 && n.Silent > longDead:
 			continue
 		}
-		t.Rows = append(t.Rows, []console.Cell{{Text: Node(n.Name, n.ID)}, {Text: fmt.Sprint(n.Leases)}, {Text: state, Style: style},
+		t.Rows = append(t.Rows, []console.Cell{{Text: Node(n.Name, n.ID)},
+			{Text: fmt.Sprint(n.Leases)}, {Text: state, Style: style},
 			{Text: fmt.Sprintf("%.1f s ago", n.Silent.Seconds())}, {Text: n.ID}})
 	}
 	return t

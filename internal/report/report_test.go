@@ -21,15 +21,17 @@ const (
 
 func snapshot(names ...string) (s Snapshot) {
 	for _, name := range names {
-		s.Status.Projections = append(s.Status.Projections, admin.ProjectionStatus{ID: projection.ID{Tenant: projection.DefaultTenant, Name: name},
-			State: admin.StateLive, Owner: ownID, Epoch: 2, Checkpoint: 11, Behind: 4, Skipped: 3})
+		s.Status.Projections = append(s.Status.Projections,
+			admin.ProjectionStatus{ID: projection.ID{Tenant: projection.DefaultTenant, Name: name},
+				State: admin.StateLive, Owner: ownID, Epoch: 2, Checkpoint: 11, Behind: 4, Skipped: 3})
 	}
-	s.Summary = admin.Summary{States: map[admin.State]int{admin.StateNotOwned: 1, admin.StateLive: 2}, Nodes: []admin.NodeStatus{
-		{ID: goneID, Silent: 2 * time.Minute},
-		{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
-		{ID: ownID, Name: "web-1", Alive: true, Leases: 1, Silent: 400 * time.Millisecond},
-		{ID: idleID, Alive: true, Draining: true, Silent: time.Second},
-	}}
+	s.Summary = admin.Summary{States: map[admin.State]int{admin.StateNotOwned: 1, admin.StateLive: 2},
+		Nodes: []admin.NodeStatus{
+			{ID: goneID, Silent: 2 * time.Minute},
+			{ID: otherID, Leases: 1, Silent: 2 * time.Minute},
+			{ID: ownID, Name: "web-1", Alive: true, Leases: 1, Silent: 400 * time.Millisecond},
+			{ID: idleID, Alive: true, Draining: true, Silent: time.Second},
+		}}
 	return s
 }
 
@@ -61,11 +63,15 @@ func TestStatusShowsTenantsWhoseEventsWait(t *testing.T) {
 	t.Parallel()
 	s := snapshot("payments")
 	s.Status.Tenants = []admin.TenantStatus{
-		{Tenant: "acme", Mark: 7, Held: &admin.HeldMark{Below: 9, Holders: []string{"backend 4711", "prepared transaction -1/81"}}},
+		{
+			Tenant: "acme", Mark: 7, Held: &admin.HeldMark{Below: 9,
+				Holders: []string{"backend 4711", "prepared transaction -1/81"}},
+		},
 		{Tenant: "globex", Mark: 7},
 		{Tenant: "umbrella", Reason: "locked\nby backend 4711"},
 	}
-	for what, lines := range map[string][]string{"status": s.Lines(0, false), "screen": s.Frame(200, 40, false), "small screen": s.Frame(100, 12, false)} {
+	for what, lines := range map[string][]string{"status": s.Lines(0, false), "screen": s.Frame(200, 40, false),
+		"small screen": s.Frame(100, 12, false)} {
 		text := strings.Join(lines, "\n")
 		for _, want := range []string{"tenant acme, events after position 7 wait for backend 4711, prepared transaction -1/81",
 			"tenant umbrella, events cannot be read: locked; by backend 4711"} {
@@ -115,7 +121,8 @@ func TestScreenOfEachSizeShowsStateParkedAndSkipped(t *testing.T) {
 func TestSnapshotThatCannotBeReadSaysWhy(t *testing.T) {
 	t.Parallel()
 	s := Snapshot{Err: errors.New("connection\nrefused")}
-	if got := strings.Join(s.Frame(60, 10, false), "\n"); !strings.Contains(got, "the status cannot be read: connection; refused") {
+	if got := strings.Join(s.Frame(60, 10, false), "\n"); !strings.Contains(got,
+		"the status cannot be read: connection; refused") {
 		t.Error(got)
 	}
 }

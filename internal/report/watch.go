@@ -53,7 +53,8 @@ func (s Snapshot) nodes(width int, colours bool) []string {
 }
 
 // severity sorts states, the worst first.
-var severity = []admin.State{admin.StateFailed, admin.StateUnregistered, admin.StateNotOwned, admin.StateMissingObject, admin.StateWaiting,
+var severity = []admin.State{admin.StateFailed, admin.StateUnregistered, admin.StateNotOwned, admin.StateMissingObject,
+	admin.StateWaiting,
 	admin.StatePaused, admin.StateStarting, admin.StateCatchUp, admin.StateElsewhere, admin.StateLive}
 
 // Worst returns the n worst projections, the worst first. If there are no more, it returns them as they are.
@@ -63,7 +64,8 @@ func Worst(list []admin.ProjectionStatus, n int) []admin.ProjectionStatus {
 	}
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b admin.ProjectionStatus) int {
-		return cmp.Or(slices.Index(severity, a.State)-slices.Index(severity, b.State), cmp.Compare(b.Parked, a.Parked), cmp.Compare(b.Behind, a.Behind))
+		return cmp.Or(slices.Index(severity, a.State)-slices.Index(severity, b.State), cmp.Compare(b.Parked, a.Parked),
+			cmp.Compare(b.Behind, a.Behind))
 	})
 	return list[:n]
 }
@@ -134,9 +136,10 @@ func wrapped(lines []string, width int) (all []string) {
 	return all
 }
 
-// Watch shows snapshots until ctx ends: as a screen on a terminal, one after another elsewhere. A snapshot with an error is shown
-// like any other, since the database may come back.
-func Watch(ctx context.Context, out io.Writer, every time.Duration, read func(ctx context.Context) Snapshot) (err error) {
+// Watch shows snapshots until ctx ends: as a screen on a terminal, one after another elsewhere. A snapshot with an
+// error is shown like any other, since the database may come back.
+func Watch(ctx context.Context, out io.Writer, every time.Duration,
+	read func(ctx context.Context) Snapshot) (err error) {
 	screen, live := console.NewScreen(out)
 	colours := console.Colours(out)
 	if live {

@@ -32,12 +32,12 @@ type Continuation struct {
 	StreamOnly bool
 }
 
-// Continue returns the rows that continue open replays in new partitions with these slots, in the order in which they are
-// inserted.
+// Continue returns the rows that continue open replays in new partitions with these slots, in the order in which they
+// are inserted.
 //
-// A parked stream that is being replayed continues in the partition that has it. Each row replays one such stream at most,
-// and each stream is replayed by one row. So if partitions are joined, further rows replay only their stream. A row that
-// has a filter comes before those that replay only a stream.
+// A parked stream that is being replayed continues in the partition that has it. Each row replays one such stream at
+// most, and each stream is replayed by one row. So if partitions are joined, further rows replay only their stream. A
+// row that has a filter comes before those that replay only a stream.
 func Continue(open []Replay, parts []partition.Range) []Continuation {
 	open = slices.Clone(open)
 	slices.SortFunc(open, func(a, b Replay) int { return cmp.Compare(a.ID, b.ID) })

@@ -160,8 +160,8 @@ func (old Partitions) next(part partition.Part, number int) New {
 
 func overlap(a, b partition.Range) bool { return a.From < b.To && b.From < a.To }
 
-// haltsIn reports whether the partition is halted at an event of the slots of r. If that event is unknown, the partition
-// counts as halted in all of its slots.
+// haltsIn reports whether the partition is halted at an event of the slots of r. If that event is unknown, the
+// partition counts as halted in all of its slots.
 func (o Old) haltsIn(r partition.Range) bool {
 	for _, e := range []Attempted{o.Failing, o.Crashed} {
 		if e.Position > 0 && e.Slot >= 0 {

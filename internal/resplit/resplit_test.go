@@ -62,7 +62,9 @@ func TestEachStreamOfAReplayContinuesInTheOnePartitionThatHasIt(t *testing.T) {
 			if c.Stream != nil {
 				streams[place{c.Root, c.Part, *c.Stream}]++
 			}
-			if i > 0 && (list[i-1].Root > c.Root || list[i-1].Root == c.Root && list[i-1].Part > c.Part || list[i-1].Root == c.Root && list[i-1].Part == c.Part && list[i-1].StreamOnly && !c.StreamOnly) {
+			if i > 0 && (list[i-1].Root > c.Root ||
+				list[i-1].Root == c.Root && list[i-1].Part > c.Part ||
+				list[i-1].Root == c.Root && list[i-1].Part == c.Part && list[i-1].StreamOnly && !c.StreamOnly) {
 				t.Fatalf("%+v comes after %+v", c, list[i-1])
 			}
 		}
@@ -106,8 +108,10 @@ func checkMarks(t *rapid.T, open []resplit.Replay, list []resplit.Continuation) 
 			if c.Root != o.Root {
 				continue
 			}
-			first := slices.IndexFunc(list, func(other resplit.Continuation) bool { return other.Root == c.Root && other.Part == c.Part })
-			general := slices.IndexFunc(marks, func(m resplit.Mark) bool { return m.Part == c.Part && m.Before == o.ID && m.Stream == nil })
+			first := slices.IndexFunc(list,
+				func(other resplit.Continuation) bool { return other.Root == c.Root && other.Part == c.Part })
+			general := slices.IndexFunc(marks,
+				func(m resplit.Mark) bool { return m.Part == c.Part && m.Before == o.ID && m.Stream == nil })
 			if general < 0 || marks[general].After != ids[first] {
 				t.Fatalf("dead letters that %+v has tried: mark %d of %+v, want row %d", o, general, marks, ids[first])
 			}
@@ -142,8 +146,10 @@ func TestFailuresGoToTheNewPartitionOfTheirEvent(t *testing.T) {
 		"event is gone": {resplit.NoOwner, 2, false, 0, 0, 0, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			old := resplit.Of([]resplit.Old{{Part: partition.Part{Checkpoint: 60}, Row: 7, Skipped: 3, Halted: true, Owner: test.owner,
-				Failing: resplit.Attempted{Position: position, Attempts: 5}, Crashed: resplit.Attempted{Position: position, Attempts: test.attempts}}})
+			old := resplit.Of([]resplit.Old{{Part: partition.Part{Checkpoint: 60}, Row: 7, Skipped: 3, Halted: true,
+				Owner:   test.owner,
+				Failing: resplit.Attempted{Position: position, Attempts: 5},
+				Crashed: resplit.Attempted{Position: position, Attempts: test.attempts}}})
 			slots := make(map[int64]int32)
 			if test.known {
 				slots[position] = slot
@@ -180,7 +186,8 @@ func TestFailuresGoToTheNewPartitionOfTheirEvent(t *testing.T) {
 
 // A failure at or below the checkpoint does not count any more.
 func TestFailuresBelowTheCheckpointAreForgotten(t *testing.T) {
-	old := resplit.Of([]resplit.Old{{Part: partition.Part{Share: partition.Share{Range: partition.All}, Checkpoint: 70}, Row: 7,
+	old := resplit.Of([]resplit.Old{{Part: partition.Part{Share: partition.Share{Range: partition.All}, Checkpoint: 70},
+		Row:     7,
 		Failing: resplit.Attempted{Position: 70, Attempts: 5}, Crashed: resplit.Attempted{Position: 69, Attempts: 5}}})
 	if positions := old.Attempted(); len(positions) > 0 {
 		t.Errorf("the events at %v", positions)

@@ -6,18 +6,22 @@ import (
 	"strings"
 )
 
-// Macros are the texts that a store puts in place of the macros of shared statements. %s stands for the argument of a macro.
+// Macros are the texts that a store puts in place of the macros of shared statements. %s stands for the argument of a
+// macro.
 type Macros map[string]string
 
 // macros are the macros of shared statements, and whether they take an argument.
 var macros = map[string]bool{
-	"control":     false, // {control}.leases: a table of the control plane
-	"projection":  false, // d.{projection}: the column with the row of a projection
-	"now":         false, // the time
-	"in":          true,  // name {in $1::text[]}: whether a value is in a list
-	"rows":        true,  // from {rows $1::text[]}: a table with the name list, whose column value has the values of a list
-	"objects":     true,  // from {objects $1::jsonb}: a table with the name list, whose column value has the objects of a JSON array
-	"tenant_id":   true,  // {tenant_id $1::text}: what the tables, except that of tenants, have for the tenant of this name
+	"control":    false, // {control}.leases: a table of the control plane
+	"projection": false, // d.{projection}: the column with the row of a projection
+	"now":        false, // the time
+	"in":         true,  // name {in $1::text[]}: whether a value is in a list
+	// from {rows $1::text[]}: a table with the name list, whose column value has the values of a list
+	"rows": true,
+	// from {objects $1::jsonb}: a table with the name list, whose column value has the objects of a JSON array
+	"objects": true,
+	// {tenant_id $1::text}: what the tables, except that of tenants, have for the tenant of this name
+	"tenant_id":   true,
 	"tenant_name": false, // t.{tenant_name}: the column with the name of a tenant, in the table of tenants
 	"living":      true,  // {living l.owner}: whether a node is alive
 	"lock":        true,  // {lock for share}: at the end of a select, the lock of its rows
@@ -38,8 +42,8 @@ var macros = map[string]bool{
 	"given_ids":      false, // after the columns of an insert, if the ids are given
 }
 
-// Share adds the statements of sql/*.sql, each of which is one text for all stores. expand writes a statement for this store. It
-// panics if it cannot, or if the store has a statement of the same name.
+// Share adds the statements of sql/*.sql, each of which is one text for all stores. expand writes a statement for this
+// store. It panics if it cannot, or if the store has a statement of the same name.
 func (q Queries) Share(files fs.FS, expand func(text string) (string, error)) Queries {
 	for name, text := range load(files, "sql") {
 		if _, twice := q[name]; twice {

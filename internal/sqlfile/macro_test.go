@@ -7,10 +7,13 @@ import (
 	"testing/fstest"
 )
 
-var texts = Macros{"control": "c", "projection": "projection_id", "now": "now()", "in": "= any(%s)", "rows": "unnest(%s) as list(value)", "objects": "elements(%s) as list(value)", "tenant_id": "(select id of %s)",
+var texts = Macros{"control": "c", "projection": "projection_id", "now": "now()", "in": "= any(%s)",
+	"rows": "unnest(%s) as list(value)", "objects": "elements(%s) as list(value)", "tenant_id": "(select id of %s)",
 	"tenant_name": "name", "living": "(%s lives or %s)", "lock": "",
-	"object": "object(%s)", "array": "agg(%s)", "json": "json(%s)", "micros": "micros(%s)", "time": "time(%s)", "numbers": "numbers(%s)", "texts": "texts(%s)", "ids": "ids(%s)",
-	"passed": "%s.passed", "passed_columns": "passed", "passed_values": "value", "stream_version": "version", "given_ids": ""}
+	"object": "object(%s)", "array": "agg(%s)", "json": "json(%s)", "micros": "micros(%s)", "time": "time(%s)",
+	"numbers": "numbers(%s)", "texts": "texts(%s)", "ids": "ids(%s)",
+	"passed": "%s.passed", "passed_columns": "passed", "passed_values": "value", "stream_version": "version",
+	"given_ids": ""}
 
 func TestMacrosAreExpanded(t *testing.T) {
 	for text, want := range map[string]string{

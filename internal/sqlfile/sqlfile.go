@@ -11,7 +11,8 @@ import (
 // Queries are statements by name, without comments.
 type Queries map[string]string
 
-// Load returns the statements of queries/*.sql and control/*.sql, each under the name of its file. It panics if there are none.
+// Load returns the statements of queries/*.sql and control/*.sql, each under the name of its file. It panics if there
+// are none.
 func Load(files fs.FS) Queries {
 	queries := load(files, "queries")
 	if len(queries) == 0 {

@@ -1,10 +1,10 @@
-// Package store is the port to a database. For package control it has transactions that run statements by their names. Each store has
-// one file for each statement, with the same name, arguments and columns.
+// Package store is the port to a database. For package control it has transactions that run statements by their names.
+// Each store has one file for each statement, with the same name, arguments and columns.
 //
-// Arguments and results are plain Go values, which a store encodes: numbers, texts, booleans, time.Time, time.Duration, slices of
-// numbers and texts, and pointers for what may be null. A nil pointer or slice is null. A null time scans as the zero time.
-// A statement reads the clock of the store itself: clock_timestamp() in PostgreSQL, :now in SQLite. A statement on the events of
-// a tenant has the tenant's name as its first argument.
+// Arguments and results are plain Go values, which a store encodes: numbers, texts, booleans, time.Time, time.Duration,
+// slices of numbers and texts, and pointers for what may be null. A nil pointer or slice is null. A null time scans as
+// the zero time. A statement reads the clock of the store itself: clock_timestamp() in PostgreSQL, :now in SQLite. A
+// statement on the events of a tenant has the tenant's name as its first argument.
 package store
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// Control runs functions in transactions. fn may run twice, so it sets its results anew each time, and does nothing else that
-// stays: a session may have lost its prepared statements.
+// Control runs functions in transactions. fn may run twice, so it sets its results anew each time, and does nothing
+// else that stays: a session may have lost its prepared statements.
 type Control interface {
 	Moves
 	// Tx runs fn in a transaction and commits it durably.
@@ -26,12 +26,13 @@ type Control interface {
 	// event.ErrIncarnationChanged. Until the commit, no other node claims the lease.
 	Fenced(ctx context.Context, lease engine.Lease, fn func(Tx) error) error
 	// Change is Tx under the structural lock of a tenant. fn gets the tenant's state, never tenancy.Paused. If another
-	// transaction keeps a lock for long, this one releases its own, so that others run in between, and begins again until ctx
-	// ends. It returns tenancy.ErrUnknown.
+	// transaction keeps a lock for long, this one releases its own, so that others run in between, and begins again
+	// until ctx ends. It returns tenancy.ErrUnknown.
 	Change(ctx context.Context, tenant string, fn func(Tx, tenancy.State) error) error
 	// Lend runs a hook of the user in a transaction, and commits it durably.
 	Lend(ctx context.Context, l Lending) error
-	// Begins returns where new projections begin, except those that begin at the first event. No event up to there can still appear.
+	// Begins returns where new projections begin, except those that begin at the first event. No event up to there can
+	// still appear.
 	Begins(ctx context.Context, projections []engine.NewProjection) (Begins, error)
 	// View runs fn without a transaction: each statement reads what is committed when it begins.
 	View(ctx context.Context, fn func(View) error) error
@@ -47,12 +48,13 @@ type Moves interface {
 	Receive(ctx context.Context, r Reception) error
 	// IsSame reports whether another store is this one: it has the same tenants.
 	IsSame(ctx context.Context, other Control) (bool, error)
-	// DecideState makes a tenant active or archived, or leaves it as it is. It does not wait until nothing of the tenant runs.
+	// DecideState makes a tenant active or archived, or leaves it as it is. It does not wait until nothing of the
+	// tenant runs.
 	DecideState(ctx context.Context, tenant string, decide Decision) error
 }
 
-// Decision returns the state that a tenant gets, in the transaction that changes it and under the tenant's structural lock. It gets the state
-// of the tenant, never tenancy.Paused. It may run more than once.
+// Decision returns the state that a tenant gets, in the transaction that changes it and under the tenant's structural
+// lock. It gets the state of the tenant, never tenancy.Paused. It may run more than once.
 type Decision func(tx Tx, state tenancy.State) (to tenancy.State, err error)
 
 // Holder is a store of a user, which has a driver.
@@ -66,8 +68,8 @@ func DriverOf(h Holder) Driver {
 	return h.Engine()
 }
 
-// Driver is what a store does itself: the interfaces of package engine, cut by what uses them, and transactions for package control.
-// Every method is safe for concurrent use and bounded by its context.
+// Driver is what a store does itself: the interfaces of package engine, cut by what uses them, and transactions for
+// package control. Every method is safe for concurrent use and bounded by its context.
 type Driver interface {
 	engine.Database
 	engine.Runner
@@ -84,7 +86,8 @@ type Begins struct {
 	In engine.Incarnation
 }
 
-// Begin is the checkpoint with which a projection begins in the tenant with this key. In a tenant that was created again it is not valid.
+// Begin is the checkpoint with which a projection begins in the tenant with this key. In a tenant that was created
+// again it is not valid.
 type Begin struct {
 	Checkpoint int64
 	Tenant     int32
@@ -101,8 +104,8 @@ type Reception struct {
 	End func(tx Tx) (tenancy.State, error)
 }
 
-// Lending is a transaction that is lent to a hook of the user. It has the guards and limits of a batch. Nothing is committed if the hook
-// ended the transaction.
+// Lending is a transaction that is lent to a hook of the user. It has the guards and limits of a batch. Nothing is
+// committed if the hook ended the transaction.
 type Lending struct {
 	// ID is the projection of the hook. What describes the transaction in errors.
 	ID   projection.ID
@@ -120,8 +123,8 @@ type Lending struct {
 
 // View runs statements that read.
 type View interface {
-	// One runs a statement that returns or changes at most one row, and scans a returned row into results. It reports whether
-	// there was one.
+	// One runs a statement that returns or changes at most one row, and scans a returned row into results. It reports
+	// whether there was one.
 	One(statement string, args []any, results ...any) (bool, error)
 	// Each scans each row of a statement into results and calls fn, which must not use the transaction.
 	Each(statement string, args, results []any, fn func() error) error
@@ -129,9 +132,9 @@ type View interface {
 
 // Tx is a transaction. After an error of one of its calls, all later ones return that error, and nothing is committed.
 //
-// Exec, Must, Later, Lock, Notify and EndBatches need not wait for the database. Their errors are those of the next One or
-// Each, or of the commit. They run in the order of the calls, each as a statement of its own that sees what is committed
-// when it begins.
+// Exec, Must, Later, Lock, Notify and EndBatches need not wait for the database. Their errors are those of the next One
+// or Each, or of the commit. They run in the order of the calls, each as a statement of its own that sees what is
+// committed when it begins.
 type Tx interface {
 	View
 	Exec(statement string, args ...any)

@@ -33,7 +33,8 @@ func (l log[Tx]) Source() (Source, bool) {
 	return Source{store: erasures, erasures: erasures.Load(), tenant: l.Tenant()}, !l.within
 }
 
-// IsConflict is a conflict of the store only outside of a transaction of the caller, which the server has aborted otherwise.
+// IsConflict is a conflict of the store only outside of a transaction of the caller, which the server has aborted
+// otherwise.
 func (l log[Tx]) IsConflict(err error) bool {
 	return errors.Is(err, event.ErrVersionConflict) || !l.within && l.driver.IsConflict(err)
 }
@@ -137,8 +138,8 @@ type repeatedError struct{ first event.Appended }
 
 func (e repeatedError) Error() string { return "the idempotency key was used before" }
 
-// Commit needs a transaction unless it is one append. An append in a transaction of the caller leaves it usable after a conflict, and
-// several need a savepoint for that.
+// Commit needs a transaction unless it is one append. An append in a transaction of the caller leaves it usable after a
+// conflict, and several need a savepoint for that.
 func (l log[Tx]) Commit(ctx context.Context, c Commit) (results []event.Appended, err error) {
 	run := func(ctx context.Context, tx Tx) (err error) {
 		results, err = l.commitIn(ctx, tx, c)
@@ -163,8 +164,8 @@ func (l log[Tx]) Commit(ctx context.Context, c Commit) (results []event.Appended
 	return results, err
 }
 
-// commitIn appends in a transaction. It locks several streams in the order of their ids first, so that two commits to the same streams
-// wait for one another, and do not deadlock. A stream without events has no row to lock.
+// commitIn appends in a transaction. It locks several streams in the order of their ids first, so that two commits to
+// the same streams wait for one another, and do not deadlock. A stream without events has no row to lock.
 func (l log[Tx]) commitIn(ctx context.Context, tx Tx, c Commit) ([]event.Appended, error) {
 	if len(c.Appends) > 1 {
 		if err := l.prepare(ctx, tx, c); err != nil {
@@ -194,7 +195,8 @@ func (l log[Tx]) commitIn(ctx context.Context, tx Tx, c Commit) ([]event.Appende
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(snapshots, func(a, b Snapshot) int { return strings.Compare(a.Stream, b.Stream) }) // the order in which they are locked
+	// the order in which they are locked
+	slices.SortFunc(snapshots, func(a, b Snapshot) int { return strings.Compare(a.Stream, b.Stream) })
 	return results, l.driver.Control(ctx, tx, func(t store.Tx) error {
 		for _, s := range snapshots {
 			s.Fingerprint += l.driver.Types().Fingerprint()

@@ -34,7 +34,8 @@ func (p *Page) Add(row string) (full bool) {
 // JSON returns the rows as a JSON array.
 func (p *Page) JSON() string { return "[" + strings.Join(p.Rows, ",") + "]" }
 
-// Storable returns a row in which U+FFFD stands for characters that PostgreSQL cannot store as text, which errors of handlers may contain.
+// Storable returns a row in which U+FFFD stands for characters that PostgreSQL cannot store as text, which errors of
+// handlers may contain.
 func Storable(row string) string {
 	row = strings.ToValidUTF8(row, "\uFFFD")
 	if !strings.Contains(row, `\u0000`) {
@@ -65,8 +66,9 @@ func Members(row string) (members map[string]any, err error) {
 	return members, err
 }
 
-// Different returns the name of a member in which two rows differ, or an empty string. JSON texts are compared by their values: jsonb
-// drops white space, orders the keys of objects, keeps the last of equal keys, and writes numbers in its own way.
+// Different returns the name of a member in which two rows differ, or an empty string. JSON texts are compared by their
+// values: jsonb drops white space, orders the keys of objects, keeps the last of equal keys, and writes numbers in its
+// own way.
 func Different(a, b string) (member string, err error) {
 	if a == b {
 		return "", nil

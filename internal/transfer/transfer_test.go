@@ -44,7 +44,8 @@ func TestJSONIsComparedByItsValue(t *testing.T) {
 			}
 		}
 	}
-	values := []string{`null`, `0`, `1`, `-1`, `10`, `0.1`, `1.01`, `"1"`, `true`, `false`, `""`, `[]`, `{}`, `[[]]`, `[1,0]`, `[10]`, `["10"]`,
+	values := []string{`null`, `0`, `1`, `-1`, `10`, `0.1`, `1.01`, `"1"`, `true`, `false`, `""`, `[]`, `{}`, `[[]]`,
+		`[1,0]`, `[10]`, `["10"]`,
 		`{"a":1}`, `{"a":"1"}`, `{"b":1}`, `{"a":1,"b":null}`, `["a",1]`, `"a"`, `"A"`, `"a "`}
 	for i, a := range values {
 		for _, b := range values[i+1:] {
@@ -56,7 +57,8 @@ func TestJSONIsComparedByItsValue(t *testing.T) {
 }
 
 func TestDifferentMemberIsNamed(t *testing.T) {
-	for want, other := range map[string]string{"": `{"b":"x", "a" : 1.0, "c":null}`, "a": `{"a":"1","b":"x"}`, "b": `{"a":1,"c":null}`, "c": `{"a":1,"b":"x","c":0}`} {
+	for want, other := range map[string]string{"": `{"b":"x", "a" : 1.0, "c":null}`, "a": `{"a":"1","b":"x"}`,
+		"b": `{"a":1,"c":null}`, "c": `{"a":1,"b":"x","c":0}`} {
 		if got := different(t, `{"a":1,"b":"x","c":null}`, other); got != want {
 			t.Errorf("%s: %q, want %q", other, got, want)
 		}

@@ -44,7 +44,8 @@ func (c *checking) names(types []string) {
 func (c *checking) targets() {
 	for _, s := range c.steps {
 		if c.roads[s.From] != nil {
-			c.add("event type %s has two upcasters: to %s, and to %s", excerpt.Quoted(s.From), quoted(c.roads[s.From].step.To), quoted(s.To))
+			c.add("event type %s has two upcasters: to %s, and to %s", excerpt.Quoted(s.From),
+				quoted(c.roads[s.From].step.To), quoted(s.To))
 			continue
 		}
 		c.roads[s.From] = &road{step: s}
@@ -56,9 +57,11 @@ func (c *checking) targets() {
 			case to == "":
 				c.add("the upcaster of event type %s has an empty target", excerpt.Quoted(s.From))
 			case slices.Contains(s.To[:i], to):
-				c.add("the upcaster of event type %s names its target %s twice", excerpt.Quoted(s.From), excerpt.Quoted(to))
+				c.add("the upcaster of event type %s names its target %s twice", excerpt.Quoted(s.From),
+					excerpt.Quoted(to))
 			case !c.registered[to]:
-				c.add("the upcaster of event type %s leads to %s, which is not registered", excerpt.Quoted(s.From), excerpt.Quoted(to))
+				c.add("the upcaster of event type %s leads to %s, which is not registered", excerpt.Quoted(s.From),
+					excerpt.Quoted(to))
 			}
 		}
 	}
@@ -116,16 +119,19 @@ func (c *checking) versions(types []string) {
 		for i, v := range all[:len(all)-1] {
 			switch r := c.roads[v.name]; {
 			case v.number == all[i+1].number:
-				c.add("event types %s and %s are the same version", excerpt.Quoted(v.name), excerpt.Quoted(all[i+1].name))
+				c.add("event types %s and %s are the same version", excerpt.Quoted(v.name),
+					excerpt.Quoted(all[i+1].name))
 			case r == nil:
-				c.add("event type %s has no upcaster, although %s is newer", excerpt.Quoted(v.name), excerpt.Quoted(newest.name))
+				c.add("event type %s has no upcaster, although %s is newer", excerpt.Quoted(v.name),
+					excerpt.Quoted(newest.name))
 			case !c.leads(v.name, newest.name):
 				c.add("event type %s does not lead to %s, which is newer, but to %s",
 					excerpt.Quoted(v.name), excerpt.Quoted(newest.name), quoted(r.ends))
 			}
 		}
 		if first := all[0]; first.number > 1 && !c.isTarget(first.name) {
-			c.add("no upcaster leads to event type %s: one from an earlier version is missing", excerpt.Quoted(first.name))
+			c.add("no upcaster leads to event type %s: one from an earlier version is missing",
+				excerpt.Quoted(first.name))
 		}
 	}
 }

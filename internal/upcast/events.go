@@ -13,8 +13,9 @@ import (
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
-// Upcast returns the current events in place of a stored one, which is not changed. They have its position, stream, version, headers and
-// time. Of a redacted event only the type changes. If an upcaster fails or panics, the error is an *event.DecodeError with ErrUpcast.
+// Upcast returns the current events in place of a stored one, which is not changed. They have its position, stream,
+// version, headers and time. Of a redacted event only the type changes. If an upcaster fails or panics, the error is an
+// *event.DecodeError with ErrUpcast.
 func (g *Graph) Upcast(e event.Envelope) ([]event.Envelope, error) {
 	return Selection{graph: g}.appendTo(nil, e)
 }
@@ -28,8 +29,8 @@ type Selection struct {
 	wanted map[string]bool
 }
 
-// Select selects the events of these types, or all if there are none. It returns an error for a type that is not registered, and for one
-// that is not current.
+// Select selects the events of these types, or all if there are none. It returns an error for a type that is not
+// registered, and for one that is not current.
 func (g *Graph) Select(types []string) (Selection, error) {
 	s := Selection{Types: types, graph: g}
 	if g == nil || len(types) == 0 {
@@ -66,8 +67,9 @@ func (s Selection) Upcasts(eventType string) bool { return s.graph.Outdated(even
 // Any reports whether there are events that become others.
 func (s Selection) Any() bool { return s.graph != nil && len(s.graph.roads) > 0 }
 
-// Upcast returns the selected events in place of stored ones, which are not changed. If none of them becomes another, it returns the same
-// slice. After an error it returns those in place of the first done stored events. The error is about the next one.
+// Upcast returns the selected events in place of stored ones, which are not changed. If none of them becomes another,
+// it returns the same slice. After an error it returns those in place of the first done stored events. The error is
+// about the next one.
 func (s Selection) Upcast(stored []event.Envelope) (current []event.Envelope, done int, err error) {
 	first := s.firstOld(stored)
 	if first == len(stored) {
@@ -178,7 +180,9 @@ func (s Step) call(e event.Envelope) (made []event.Event, err error) {
 
 // failed returns the error of a step for an event.
 func (s Step) failed(stored event.Envelope, err error) error {
-	failed := &event.DecodeError{Position: stored.Position, Stream: stored.Stream, Type: stored.Type, Into: strings.Join(s.To, " and ")}
+	failed := &event.DecodeError{
+		Position: stored.Position, Stream: stored.Stream, Type: stored.Type, Into: strings.Join(s.To, " and "),
+	}
 	var inner *event.DecodeError
 	if errors.As(err, &inner) { // of event.As
 		failed.Path, err = inner.Path, fmt.Errorf("as %s: %w", inner.Into, inner.Err)

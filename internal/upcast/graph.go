@@ -1,5 +1,5 @@
-// Package upcast makes current events of those that a store has: by functions that each lead from one event type to the next. It is the
-// core of package eventtype, which is its public face.
+// Package upcast makes current events of those that a store has: by functions that each lead from one event type to the
+// next. It is the core of package eventtype, which is its public face.
 package upcast
 
 import (
@@ -29,11 +29,13 @@ type Step struct {
 	To   []string
 	// Splits reports that one event may become several.
 	Splits bool
-	// Make returns the events in place of one. Only their types and bodies are used. It is nil if only the name changes.
+	// Make returns the events in place of one. Only their types and bodies are used. It is nil if only the name
+	// changes.
 	Make func(e event.Envelope) ([]event.Event, error)
 }
 
-// Graph has the event types of a store. It does not change. A nil Graph knows no types: it refuses none, and every event is current.
+// Graph has the event types of a store. It does not change. A nil Graph knows no types: it refuses none, and every
+// event is current.
 type Graph struct {
 	registered  map[string]bool
 	roads       map[string]*road
@@ -48,7 +50,8 @@ type road struct {
 	splits bool
 }
 
-// New returns the Graph of these types and steps. The types include those that steps come from. Its error has all that is wrong.
+// New returns the Graph of these types and steps. The types include those that steps come from. Its error has all that
+// is wrong.
 func New(types []string, steps []Step) (*Graph, error) {
 	g := &Graph{registered: make(map[string]bool), roads: make(map[string]*road)}
 	for _, t := range types {

@@ -45,7 +45,8 @@ func Open(err error) error {
 	return usererror.Open(err)
 }
 
-// ForCaller is Open for the callers of the library, who get nothing of an error whose methods panic or end the goroutine.
+// ForCaller is Open for the callers of the library, who get nothing of an error whose methods panic or end the
+// goroutine.
 func ForCaller(err error) error {
 	if usererror.Bad(err) {
 		return err

@@ -1,6 +1,6 @@
-// Package usercode calls functions of users: handlers, and functions that decide about failures. A function may panic, end its
-// goroutine, or not return when its context ends. None of that harms its caller. The error that it returns is taken apart at once, so
-// that no method of it is called later: see package usererror.
+// Package usercode calls functions of users: handlers, and functions that decide about failures. A function may panic,
+// end its goroutine, or not return when its context ends. None of that harms its caller. The error that it returns is
+// taken apart at once, so that no method of it is called later: see package usererror.
 package usercode
 
 import (
@@ -40,11 +40,12 @@ func Go(fn func() error) *Call {
 // Done is closed when the function has returned.
 func (c *Call) Done() <-chan struct{} { return c.done }
 
-// Err returns the function's error, that of a panic, or that of an end of its goroutine. It may be called after Done is closed.
+// Err returns the function's error, that of a panic, or that of an end of its goroutine. It may be called after Done is
+// closed.
 func (c *Call) Err() error { return c.err }
 
-// End waits until a function whose context was cancelled has returned, and returns its error. A function that does not return
-// within Grace is abandoned: End returns projection.ErrAbandoned, and abandoned is true.
+// End waits until a function whose context was cancelled has returned, and returns its error. A function that does not
+// return within Grace is abandoned: End returns projection.ErrAbandoned, and abandoned is true.
 func (c *Call) End() (err error, abandoned bool) {
 	timer := time.NewTimer(Grace)
 	defer timer.Stop()
@@ -56,8 +57,8 @@ func (c *Call) End() (err error, abandoned bool) {
 	}
 }
 
-// Run calls fn in a goroutine of its own, waits for it, and returns its error. So a function that ends its goroutine does not end that of
-// the caller.
+// Run calls fn in a goroutine of its own, waits for it, and returns its error. So a function that ends its goroutine
+// does not end that of the caller.
 func Run(fn func() error) error {
 	c := Go(fn)
 	<-c.done
@@ -74,8 +75,8 @@ type Result struct {
 	Abandoned bool
 }
 
-// Within calls fn in a goroutine of its own with a context. It cancels the context after limit, with the cause that late
-// returns, or when ctx ends. A function that does not return within Grace after that is abandoned.
+// Within calls fn in a goroutine of its own with a context. It cancels the context after limit, with the cause that
+// late returns, or when ctx ends. A function that does not return within Grace after that is abandoned.
 func Within(ctx context.Context, limit time.Duration, late func() error, fn func(ctx context.Context) error) Result {
 	ownCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -99,8 +100,8 @@ func Within(ctx context.Context, limit time.Duration, late func() error, fn func
 	return Result{Err: err, Cause: cause, Abandoned: abandoned}
 }
 
-// Ask calls fn with a context that ends after limit, and returns its answer. If the context ends first Ask returns an error, after
-// the function has returned. A function that does not return within Grace is abandoned.
+// Ask calls fn with a context that ends after limit, and returns its answer. If the context ends first Ask returns an
+// error, after the function has returned. A function that does not return within Grace is abandoned.
 func Ask[T any](ctx context.Context, limit time.Duration, fn func(ctx context.Context) T) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -121,8 +122,8 @@ func Ask[T any](ctx context.Context, limit time.Duration, fn func(ctx context.Co
 // Protect calls fn and returns its error, or that of its panic, taken apart.
 func Protect(fn func() error) error { return Take(Catch(fn)) }
 
-// Catch calls fn and returns an error if it panics. It is for a function of the user that is called by another one: it returns the
-// error of fn as it is.
+// Catch calls fn and returns an error if it panics. It is for a function of the user that is called by another one: it
+// returns the error of fn as it is.
 func Catch(fn func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

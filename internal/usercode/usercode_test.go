@@ -41,7 +41,8 @@ func TestCallEndsAsItsFunctionDoes(t *testing.T) {
 					t.Errorf("got %v, abandoned %v; want %v", err, abandoned, test.is)
 				}
 			}
-			if panics := strings.HasPrefix(name, "panics"); strings.Contains(StackOf(call.Err()), "usercode_test.go") != panics {
+			if panics := strings.HasPrefix(name, "panics"); strings.Contains(StackOf(call.Err()),
+				"usercode_test.go") != panics {
 				t.Errorf("the stack is %q", StackOf(call.Err()))
 			}
 		})
@@ -54,7 +55,8 @@ func TestCallThatDoesNotReturnIsAbandonedAfterItsGrace(t *testing.T) {
 			call := Go(func() error { return after(late, io.EOF) })
 			began := time.Now()
 			err, abandoned := call.End()
-			if want := late > Grace; abandoned != want || errors.Is(err, projection.ErrAbandoned) != want || time.Since(began) != min(late, Grace) {
+			if want := late > Grace; abandoned != want || errors.Is(err, projection.ErrAbandoned) != want ||
+				time.Since(began) != min(late, Grace) {
 				t.Errorf("returns after %v: %v, abandoned %v after %v", late, err, abandoned, time.Since(began))
 			}
 			<-call.Done()
@@ -86,7 +88,8 @@ func TestAskDoesNotWaitForAFunctionThatDoesNotReturn(t *testing.T) {
 			<-ctx.Done()
 			return after(time.Hour, 7)
 		})
-		if answer != 0 || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "within 1s") || time.Since(began) != limit+Grace {
+		if answer != 0 || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "within 1s") ||
+			time.Since(began) != limit+Grace {
 			t.Errorf("answer %d, %v after %v", answer, err, time.Since(began))
 		}
 		<-time.After(2 * time.Hour) // so that the function ends before the test

@@ -9,8 +9,8 @@ import (
 const most = 1000
 
 var (
-	// sentinels and types are what the library asks errors of users for. Only methods Is and As need to know: the errors in a tree are
-	// found without them. They are set while packages are initialized.
+	// sentinels and types are what the library asks errors of users for. Only methods Is and As need to know: the
+	// errors in a tree are found without them. They are set while packages are initialized.
 	sentinels []error
 	types     []reflect.Type
 )

@@ -1,6 +1,6 @@
-// Package usererror takes errors of users apart. The methods of such an error are code of the user: they may panic, end their
-// goroutine, or never come to an end of the errors that they wrap. Take calls them once, under recovery. Afterwards the library uses
-// only what Take found.
+// Package usererror takes errors of users apart. The methods of such an error are code of the user: they may panic, end
+// their goroutine, or never come to an end of the errors that they wrap. Take calls them once, under recovery.
+// Afterwards the library uses only what Take found.
 package usererror
 
 import (
@@ -12,15 +12,16 @@ import (
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
 
-// longest is the length of the longest text of a Failure, in bytes. What is stored may add a little to it, such as a position,
-// before excerpt.MaxStorable cuts it again.
+// longest is the length of the longest text of a Failure, in bytes. What is stored may add a little to it, such as a
+// position, before excerpt.MaxStorable cuts it again.
 const longest = excerpt.MaxStorable - 1<<10
 
-// Failure is what an error of a user was when Take took it apart. It has no method Unwrap: errors.Is and errors.As use what was
-// found then, and call no method of the user's error. Open returns that error, for functions of the user.
+// Failure is what an error of a user was when Take took it apart. It has no method Unwrap: errors.Is and errors.As use
+// what was found then, and call no method of the user's error. Open returns that error, for functions of the user.
 type Failure struct {
 	text string
-	// found are the errors in the tree of the user's error, the outermost first, and what their methods Is and As answered.
+	// found are the errors in the tree of the user's error, the outermost first, and what their methods Is and As
+	// answered.
 	found []error
 	// bad reports that a method panicked or ended its goroutine, or that the wrapped errors have no end.
 	bad      bool
@@ -65,8 +66,8 @@ func (f *Failure) Is(target error) bool {
 	return false
 }
 
-// As sets target, a pointer, to the first error of its type that was found in the user's error. For an interface, it finds only
-// errors of the standard library and of pgx, since the methods of others are code of the user.
+// As sets target, a pointer, to the first error of its type that was found in the user's error. For an interface, it
+// finds only errors of the standard library and of pgx, since the methods of others are code of the user.
 func (f *Failure) As(target any) bool {
 	to := reflect.ValueOf(target).Elem()
 	for _, err := range f.found {
@@ -79,8 +80,8 @@ func (f *Failure) As(target any) bool {
 	return false
 }
 
-// Open returns err for a function of the user: the user's own error for a Failure. If err wraps a Failure, the result has the text of
-// err, and errors.Is and errors.As find the user's own error in it.
+// Open returns err for a function of the user: the user's own error for a Failure. If err wraps a Failure, the result
+// has the text of err, and errors.Is and errors.As find the user's own error in it.
 func Open(err error) error {
 	if f, ok := err.(*Failure); ok {
 		return f.original
@@ -125,7 +126,8 @@ func textOf(err error) (text string, read bool) {
 	return err.Error(), true
 }
 
-// PanicText returns the value of a panic as a text of limited length. Package fmt recovers panics of the value's own methods.
+// PanicText returns the value of a panic as a text of limited length. Package fmt recovers panics of the value's own
+// methods.
 func PanicText(value any) string {
 	return excerpt.UpTo(strings.TrimPrefix(fmt.Sprint(value), "runtime error: "), excerpt.MaxStorable/4)
 }

@@ -76,21 +76,33 @@ func TestErrorIsTakenApartWhateverItsMethodsDo(t *testing.T) {
 		says   string
 		inside bool // errInside is found
 	}{
-		"fine":               {fmt.Errorf("around: %w", errInside), "around: behaved 7", true},
-		"nil pointer":        {none, "*usererror.nilled: its method Error panicked: invalid memory address or nil pointer dereference", false},
-		"wrapped nil":        {fmt.Errorf("around: %w", none), "around: <nil> (a nil *usererror.nilled)", false},
-		"Error panics":       {faulty{"Error", boom}, "usererror.faulty: its method Error panicked: boom", true},
-		"Unwrap panics":      {faulty{"Unwrap", boom}, "faulty (its method Unwrap panicked: boom)", false},
-		"Is panics":          {faulty{"Is", boom}, "faulty (its method Is panicked: boom)", true},
-		"As panics":          {faulty{"As", boom}, "faulty (its method As panicked: boom)", true},
-		"wrapped As panics":  {fmt.Errorf("around: %w", faulty{"As", boom}), "around: faulty (its method As panicked: boom, in the wrapped usererror.faulty)", true},
-		"Error exits":        {faulty{"Error", runtime.Goexit}, "usererror.faulty: its method Error ended the goroutine", true},
-		"Unwrap exits":       {faulty{"Unwrap", runtime.Goexit}, "faulty (its method Unwrap ended the goroutine)", false},
-		"panics by an error": {faulty{"Error", func() { panic(none) }}, "usererror.faulty: its method Error panicked: <nil>", true},
-		"endless":            {&endless{}, "endless (it wraps more than 1000 errors)", false},
-		"hidden":             {hidden{errInside}, "behaved 7", true},
-		"not comparable":     {slices{nil, io.EOF, errInside}, "several", true},
-		"not storable":       {errors.New("a\x00b\xff"), "a�b�", false},
+		"fine": {fmt.Errorf("around: %w", errInside), "around: behaved 7", true},
+		"nil pointer": {
+			none, "*usererror.nilled: its method Error panicked: invalid memory address or nil pointer dereference",
+			false,
+		},
+		"wrapped nil":   {fmt.Errorf("around: %w", none), "around: <nil> (a nil *usererror.nilled)", false},
+		"Error panics":  {faulty{"Error", boom}, "usererror.faulty: its method Error panicked: boom", true},
+		"Unwrap panics": {faulty{"Unwrap", boom}, "faulty (its method Unwrap panicked: boom)", false},
+		"Is panics":     {faulty{"Is", boom}, "faulty (its method Is panicked: boom)", true},
+		"As panics":     {faulty{"As", boom}, "faulty (its method As panicked: boom)", true},
+		"wrapped As panics": {
+			fmt.Errorf("around: %w", faulty{"As", boom}),
+			"around: faulty (its method As panicked: boom, in the wrapped usererror.faulty)", true,
+		},
+		"Error exits": {
+			faulty{"Error", runtime.Goexit}, "usererror.faulty: its method Error ended the goroutine", true,
+		},
+		"Unwrap exits": {
+			faulty{"Unwrap", runtime.Goexit}, "faulty (its method Unwrap ended the goroutine)", false,
+		},
+		"panics by an error": {
+			faulty{"Error", func() { panic(none) }}, "usererror.faulty: its method Error panicked: <nil>", true,
+		},
+		"endless":        {&endless{}, "endless (it wraps more than 1000 errors)", false},
+		"hidden":         {hidden{errInside}, "behaved 7", true},
+		"not comparable": {slices{nil, io.EOF, errInside}, "several", true},
+		"not storable":   {errors.New("a\x00b\xff"), "a�b�", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := Take(test.err)
@@ -101,7 +113,8 @@ func TestErrorIsTakenApartWhateverItsMethodsDo(t *testing.T) {
 			if errors.As(f, &found) != test.inside || test.inside && found.n != 7 {
 				t.Errorf("found %v", found)
 			}
-			if cancelled := strings.Contains(test.says, "faulty") && name != "Is panics"; errors.Is(f, context.Canceled) != cancelled {
+			if cancelled := strings.Contains(test.says, "faulty") &&
+				name != "Is panics"; errors.Is(f, context.Canceled) != cancelled {
 				t.Errorf("it is a cancelled context: %v", !cancelled)
 			}
 			if bad := strings.Contains(f.Error(), "usererror.") || strings.Contains(f.Error(), " ("); Bad(f) != bad {
@@ -134,7 +147,8 @@ func TestNoMethodIsCalledAfterTheErrorWasTakenApart(t *testing.T) {
 
 func TestLongTextIsCut(t *testing.T) {
 	f := Take(errors.New(strings.Repeat("ä", longest)))
-	if n := len(f.Error()); n > longest || n < longest-8 || !utf8.ValidString(f.Error()) || !strings.HasSuffix(f.Error(), "(cut, 30720 bytes in all)") {
+	if n := len(f.Error()); n > longest || n < longest-8 || !utf8.ValidString(f.Error()) ||
+		!strings.HasSuffix(f.Error(), "(cut, 30720 bytes in all)") {
 		t.Errorf("%d bytes, the end is %q", n, f.Error()[n-40:])
 	}
 }

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// MaxPrinted limits the bytes of a JSON value as PostgreSQL prints it. A larger limit would allow values that jsonb refuses for
-	// their number of elements. With a smaller one, more large documents would be refused.
+	// MaxPrinted limits the bytes of a JSON value as PostgreSQL prints it. A larger limit would allow values that jsonb
+	// refuses for their number of elements. With a smaller one, more large documents would be refused.
 	MaxPrinted = 32 << 20
-	// maxWhole and maxFraction are how many digits numeric can have before and after the decimal point, and maxExponent is its largest
-	// exponent. Source: PostgreSQL documentation, "Numeric Types", and set_var_from_str in numeric.c.
+	// maxWhole and maxFraction are how many digits numeric can have before and after the decimal point, and maxExponent
+	// is its largest exponent. Source: PostgreSQL documentation, "Numeric Types", and set_var_from_str in numeric.c.
 	maxWhole    = 131_072
 	maxFraction = 16_383
 	maxExponent = 1<<30 - 2
 )
 
-// Printed returns an error that begins with what if PostgreSQL cannot store the numbers of a valid JSON value as jsonb, or would print
-// more than limit bytes for it. It prints all digits of a number: 131,072 for 1e131071.
+// Printed returns an error that begins with what if PostgreSQL cannot store the numbers of a valid JSON value as jsonb,
+// or would print more than limit bytes for it. It prints all digits of a number: 131,072 for 1e131071.
 func Printed(what string, text []byte, limit int) error {
 	bytes, err := PrintedBytes(text)
 	switch {
@@ -37,8 +37,8 @@ func Printed(what string, text []byte, limit int) error {
 	return err
 }
 
-// PrintedBytes returns about how many bytes PostgreSQL prints for a valid JSON value, and never fewer than it does: escapes of strings and
-// repeated members are counted as they are in text.
+// PrintedBytes returns about how many bytes PostgreSQL prints for a valid JSON value, and never fewer than it does:
+// escapes of strings and repeated members are counted as they are in text.
 func PrintedBytes(text []byte) (total int, err error) {
 	for i := 0; i < len(text); {
 		end := i + 1
@@ -86,7 +86,8 @@ func numberEnd(text []byte, start int) int {
 	return start + rest
 }
 
-// printedNumber returns how many bytes PostgreSQL prints for a valid number of JSON, or an error if numeric cannot have it.
+// printedNumber returns how many bytes PostgreSQL prints for a valid number of JSON, or an error if numeric cannot have
+// it.
 func printedNumber(number []byte) (int, error) {
 	digits, sign := bytes.CutPrefix(number, []byte("-"))
 	exponent := 0

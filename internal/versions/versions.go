@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// MaxSearched is the largest distance behind the earlier version at which a store searches for events that concern the version.
-// Further behind, it counts as missing some.
+// MaxSearched is the largest distance behind the earlier version at which a store searches for events that concern the
+// version. Further behind, it counts as missing some.
 const MaxSearched = 100_000
 
 // Partition is a partition of a version, as the store has it.
@@ -20,8 +20,8 @@ type Partition struct {
 	// Name is the stored name of the version.
 	Name  string
 	Slots partition.Range
-	// Checkpoint is the checkpoint of the partition. Reached is the highest position up to which it may have handled events.
-	// It may be above Checkpoint if an earlier partition handled some of its streams further.
+	// Checkpoint is the checkpoint of the partition. Reached is the highest position up to which it may have handled
+	// events. It may be above Checkpoint if an earlier partition handled some of its streams further.
 	Checkpoint, Reached int64
 	// Paused reports whether a user paused the projection, or its tenant does not run.
 	Paused bool
@@ -37,8 +37,8 @@ type State struct {
 	Earlier string
 	// Missing reports whether the version may have to handle events up to Target.
 	Missing bool
-	// Succeeds reports whether the version has replaced an earlier one. Replaced reports whether readers used that earlier
-	// version before.
+	// Succeeds reports whether the version has replaced an earlier one. Replaced reports whether readers used that
+	// earlier version before.
 	Succeeds, Replaced bool
 
 	version, earlier []Partition
@@ -60,8 +60,8 @@ func Names(id projection.ID) []string {
 	return names
 }
 
-// Of returns the state of a version, given the partitions of Names. It returns projection.ErrUnknownProjection if the version has
-// none, and an error if several earlier versions have some.
+// Of returns the state of a version, given the partitions of Names. It returns projection.ErrUnknownProjection if the
+// version has none, and an error if several earlier versions have some.
 func Of(id projection.ID, partitions []Partition) (State, error) {
 	s := State{ID: id}
 	for _, p := range partitions {
@@ -72,7 +72,8 @@ func Of(id projection.ID, partitions []Partition) (State, error) {
 			s.Earlier = p.Name
 			s.earlier = append(s.earlier, p)
 		default:
-			return s, fmt.Errorf("%w: %s and %s", projection.ErrSeveralVersions, excerpt.Quoted(s.Earlier), excerpt.Quoted(p.Name))
+			return s, fmt.Errorf("%w: %s and %s", projection.ErrSeveralVersions,
+				excerpt.Quoted(s.Earlier), excerpt.Quoted(p.Name))
 		}
 	}
 	if len(s.version) == 0 {
@@ -98,8 +99,8 @@ func (s State) Checkpoint() int64 {
 // Behind is by how many positions the version is behind the earlier one.
 func (s State) Behind() int64 { return max(0, s.Target()-s.Checkpoint()) }
 
-// Lagging returns the partitions of the version whose checkpoints are below Target. They may nevertheless have handled all
-// events up to it that concern them.
+// Lagging returns the partitions of the version whose checkpoints are below Target. They may nevertheless have handled
+// all events up to it that concern them.
 func (s State) Lagging() (lagging []Partition) {
 	target := s.Target()
 	for _, p := range s.version {
@@ -124,8 +125,8 @@ func rows(partitions []Partition) []int32 {
 // InUse reports whether readers use the version already.
 func (s State) InUse() bool { return s.Earlier == "" && s.Succeeds }
 
-// Ready returns an error if readers cannot use the version and further running does not help: it is paused, it has failed, or
-// it has parked events that are not allowed.
+// Ready returns an error if readers cannot use the version and further running does not help: it is paused, it has
+// failed, or it has parked events that are not allowed.
 func (s State) Ready(parkedAllowed bool) error {
 	var parked int64
 	for _, p := range s.version {

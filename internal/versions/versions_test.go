@@ -58,8 +58,10 @@ func TestVersionThatCannotServeIsRefused(t *testing.T) {
 		want    error
 		text    string
 	}{
-		"paused":         {func(p *versions.Partition) { p.Paused = true }, true, projection.ErrPaused, `"p@3"`},
-		"failed":         {func(p *versions.Partition) { p.Failed = "the reason" }, true, projection.ErrFailed, "the reason"},
+		"paused": {func(p *versions.Partition) { p.Paused = true }, true, projection.ErrPaused, `"p@3"`},
+		"failed": {
+			func(p *versions.Partition) { p.Failed = "the reason" }, true, projection.ErrFailed, "the reason",
+		},
 		"parked":         {func(p *versions.Partition) { p.Parked = 7 }, false, projection.ErrParkedEvents, "miss: 9"},
 		"parked allowed": {func(p *versions.Partition) { p.Parked = 7 }, true, nil, ""},
 		"sound":          {func(*versions.Partition) {}, true, nil, ""},
@@ -75,10 +77,12 @@ func TestVersionThatCannotServeIsRefused(t *testing.T) {
 			t.Errorf("%s: got %v", what, err)
 		}
 	}
-	if _, err := versions.Of(id, []versions.Partition{at(1, "p", 5)}); !errors.Is(err, projection.ErrUnknownProjection) {
+	if _, err := versions.Of(id, []versions.Partition{at(1, "p", 5)}); !errors.Is(err,
+		projection.ErrUnknownProjection) {
 		t.Error(err)
 	}
-	if _, err := versions.Of(id, []versions.Partition{at(1, "p", 5), at(2, "p@2", 5), at(3, "p@3", 5)}); !errors.Is(err, projection.ErrSeveralVersions) {
+	if _, err := versions.Of(id, []versions.Partition{at(1, "p", 5), at(2, "p@2", 5), at(3, "p@3", 5)}); !errors.Is(err,
+		projection.ErrSeveralVersions) {
 		t.Error(err)
 	}
 }

@@ -58,10 +58,13 @@ func (w Waiter) Heads(ctx context.Context, ids []projection.ID) (map[string]int6
 	return heads.Positions, nil
 }
 
-// Idle waits until projections of the running Runtime have reached the heads of their tenants, or cannot reach them. The error is
-// why the first of the latter cannot, in the order of their ids.
+// Idle waits until projections of the running Runtime have reached the heads of their tenants, or cannot reach them.
+// The error is why the first of the latter cannot, in the order of their ids.
 func (w Waiter) Idle(ctx context.Context, ids []projection.ID, heads map[string]int64) error {
-	i := idleWait{Waiter: w, deps: w.Running(), heads: heads, pending: make(map[projection.ID]bool), stuck: make(map[projection.ID]error)}
+	i := idleWait{
+		Waiter: w, deps: w.Running(), heads: heads, pending: make(map[projection.ID]bool),
+		stuck: make(map[projection.ID]error),
+	}
 	for _, id := range ids {
 		i.pending[id] = false
 	}
@@ -72,8 +75,8 @@ func (w Waiter) Idle(ctx context.Context, ids []projection.ID, heads map[string]
 	return cmp.Or(err, stuck)
 }
 
-// idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a time, and
-// only about projections that do not run on this node.
+// idleWait waits until all projections of a runtime have handled their tenants' events. It sends one statement at a
+// time, and only about projections that do not run on this node.
 type idleWait struct {
 	Waiter
 	deps  *actors.Deps
@@ -97,8 +100,8 @@ func (w *idleWait) wait(ctx context.Context) error {
 	}, func(round context.Context) { w.pause(round, here) })
 }
 
-// registered checks the projections that run on this node. It returns the tenants whose rows must be read, and the pending
-// projections that run here.
+// registered checks the projections that run on this node. It returns the tenants whose rows must be read, and the
+// pending projections that run here.
 func (w *idleWait) registered() (ask []string, here []projection.ID) {
 	asked := make(map[string]bool)
 	for id, checked := range w.pending {
@@ -157,7 +160,8 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 				ahead = append(ahead, row.ID.Tenant)
 			}
 		}
-		// Either more was appended and applied meanwhile, or events are gone. A head that is read after the checkpoint shows which.
+		// Either more was appended and applied meanwhile, or events are gone. A head that is read after the checkpoint
+		// shows which.
 		now, err = w.Store.Heads(ctx, slices.Compact(ahead))
 		return err
 	}); err != nil {
@@ -188,7 +192,8 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 }
 
 // findRetired finds those of these tenants' pending projections without rows that are retired.
-func (w *idleWait) findRetired(ctx context.Context, tenants []string, rows map[projection.ID][]engine.ProjectionRow) error {
+func (w *idleWait) findRetired(ctx context.Context, tenants []string,
+	rows map[projection.ID][]engine.ProjectionRow) error {
 	missing := make(map[projection.ID]bool)
 	var of, names []string
 	for id := range w.pending {
@@ -211,8 +216,8 @@ func (w *idleWait) findRetired(ctx context.Context, tenants []string, rows map[p
 	return err
 }
 
-// reached reports whether a projection has reached its head by its row. The error says why it will not. A projection that is
-// paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
+// reached reports whether a projection has reached its head by its row. The error says why it will not. A projection
+// that is paused or has failed is an error also if it has nothing to handle, but only when it is checked first.
 func (w *idleWait) reached(row engine.ProjectionRow, now map[string]int64, checked bool) (done bool, err error) {
 	head := w.heads[row.ID.Tenant]
 	done = row.Checkpoint >= head || reachedHere(w.deps, row, head)

@@ -1,5 +1,5 @@
-// Package waiting waits until projections have handled events. It asks the actors of this process if the projections run here, and reads
-// the rows of the database if they do not.
+// Package waiting waits until projections have handled events. It asks the actors of this process if the projections
+// run here, and reads the rows of the database if they do not.
 package waiting
 
 import (
@@ -49,7 +49,8 @@ type Store struct {
 // Engine makes a Store an admin.Store.
 func (s Store) Engine() store.Driver { return s.Waiter.Store }
 
-// Running returns what the actors of the runtime share. It is nil without a runtime, and while the runtime is not running.
+// Running returns what the actors of the runtime share. It is nil without a runtime, and while the runtime is not
+// running.
 func (w Waiter) Running() *actors.Deps {
 	if w.Runtime == nil {
 		return nil
@@ -57,7 +58,8 @@ func (w Waiter) Running() *actors.Deps {
 	return w.Runtime.Running()
 }
 
-// Definition returns how the runtime runs a projection. It is nil without a runtime, and if the runtime cannot run the projection.
+// Definition returns how the runtime runs a projection. It is nil without a runtime, and if the runtime cannot run the
+// projection.
 func (w Waiter) Definition(id projection.ID) *engine.Definition {
 	if w.Runtime == nil {
 		return nil
@@ -65,9 +67,11 @@ func (w Waiter) Definition(id projection.ID) *engine.Definition {
 	return w.Runtime.Definition(id)
 }
 
-// Rounds calls look until that reports that the wait is over, which may be with an error. It returns other errors of look at once,
-// except while the database cannot be used. Between the rounds it calls pause, whose context ends after the next delay.
-func (w Waiter) Rounds(ctx context.Context, delays *backoff.Delays, look func(context.Context) (over bool, err error), pause func(context.Context)) error {
+// Rounds calls look until that reports that the wait is over, which may be with an error. It returns other errors of
+// look at once, except while the database cannot be used. Between the rounds it calls pause, whose context ends after
+// the next delay.
+func (w Waiter) Rounds(ctx context.Context, delays *backoff.Delays, look func(context.Context) (over bool, err error),
+	pause func(context.Context)) error {
 	for {
 		over, err := look(ctx)
 		switch {
@@ -88,7 +92,8 @@ func (w Waiter) Rounds(ctx context.Context, delays *backoff.Delays, look func(co
 func (w Waiter) For(ctx context.Context, id projection.ID, position int64) error {
 	return w.Rounds(ctx, backoff.New(firstPoll, lastPoll), func(ctx context.Context) (over bool, err error) {
 		if deps := w.Running(); deps != nil {
-			if err := deps.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) && !w.resumed(ctx, deps, id, position, err) {
+			if err := deps.Registry.WaitFor(ctx, id, position); !errors.Is(err, actors.ErrNotHere) &&
+				!w.resumed(ctx, deps, id, position, err) {
 				return true, err
 			}
 		}
@@ -111,8 +116,8 @@ func (w Waiter) For(ctx context.Context, id projection.ID, position int64) error
 	}, func(round context.Context) { <-round.Done() })
 }
 
-// resumed reports whether a projection that had stopped at an event on this node was resumed. answer is the error that WaitFor
-// returned. The notification of the resume may have arrived after that error, or may still be on its way.
+// resumed reports whether a projection that had stopped at an event on this node was resumed. answer is the error that
+// WaitFor returned. The notification of the resume may have arrived after that error, or may still be on its way.
 func (w Waiter) resumed(ctx context.Context, deps *actors.Deps, id projection.ID, position int64, answer error) bool {
 	if !errors.Is(answer, projection.ErrFailed) {
 		return false
@@ -122,7 +127,8 @@ func (w Waiter) resumed(ctx context.Context, deps *actors.Deps, id projection.ID
 		return !errors.Is(now, projection.ErrFailed) // the notification arrived after the answer
 	}
 	rows, err := w.rows(ctx, id)
-	return err == nil && !slices.ContainsFunc(rows, func(row engine.ProjectionRow) bool { return !row.Desired.Runs() || row.Halted })
+	return err == nil && !slices.ContainsFunc(rows,
+		func(row engine.ProjectionRow) bool { return !row.Desired.Runs() || row.Halted })
 }
 
 // Awake returns an error if a tenant does not exist or its projections do not run. An outage is not an error.
@@ -149,8 +155,8 @@ func pausedBecause(state tenancy.State) error {
 	return projection.ErrPaused
 }
 
-// reached reports whether all partitions have reached a position, by their rows or on this node. It returns an error if a
-// partition cannot reach it.
+// reached reports whether all partitions have reached a position, by their rows or on this node. It returns an error if
+// a partition cannot reach it.
 func (w Waiter) reached(rows []engine.ProjectionRow, position int64) (done bool, err error) {
 	done = true
 	deps := w.Running()
@@ -168,8 +174,8 @@ func (w Waiter) reached(rows []engine.ProjectionRow, position int64) (done bool,
 	return done, nil
 }
 
-// Failure returns projection.ErrFailed with the reason, which rows hold as text. The error wraps tenancy.ErrRestored if the text
-// ends with it.
+// Failure returns projection.ErrFailed with the reason, which rows hold as text. The error wraps tenancy.ErrRestored if
+// the text ends with it.
 func Failure(reason string) error {
 	if what, restored := strings.CutSuffix(reason, tenancy.ErrRestored.Error()); restored {
 		return fmt.Errorf("%w: %s%w", projection.ErrFailed, what, tenancy.ErrRestored)
@@ -177,18 +183,20 @@ func Failure(reason string) error {
 	return fmt.Errorf("%w: %s", projection.ErrFailed, reason)
 }
 
-// reachedHere reports whether a partition runs on this node and has reached a position. Its checkpoint may lag behind it.
+// reachedHere reports whether a partition runs on this node and has reached a position. Its checkpoint may lag behind
+// it.
 func reachedHere(deps *actors.Deps, row engine.ProjectionRow, position int64) bool {
 	return deps != nil && deps.Registry.ReachedBy(row.ID, row.Partitions, position)
 }
 
-// rows returns the rows of a projection's partitions in the database, or the row of the partition that id names. If there are
-// none, it returns an *engine.Retired for a retired name, and projection.ErrUnknownProjection if this runtime does not know
-// the projection. It returns no rows and no error if the runtime is about to create them.
+// rows returns the rows of a projection's partitions in the database, or the row of the partition that id names. If
+// there are none, it returns an *engine.Retired for a retired name, and projection.ErrUnknownProjection if this runtime
+// does not know the projection. It returns no rows and no error if the runtime is about to create them.
 func (w Waiter) rows(ctx context.Context, id projection.ID) ([]engine.ProjectionRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
 	defer cancel()
-	rows, err := w.Plane.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
+	rows, err := w.Plane.Projections(ctx, engine.ProjectionFilter{Tenants: []string{id.Tenant},
+		Names: []string{id.Name}})
 	if err != nil {
 		return nil, err
 	}
@@ -212,8 +220,8 @@ func (w Waiter) rows(ctx context.Context, id projection.ID) ([]engine.Projection
 	return rows, nil
 }
 
-// retired returns which of these names are retired in these tenants. It leaves out a name that the runtime is about to give
-// back to its projection because of RenamedFrom.
+// retired returns which of these names are retired in these tenants. It leaves out a name that the runtime is about to
+// give back to its projection because of RenamedFrom.
 func (w Waiter) retired(ctx context.Context, tenants, names []string) ([]*engine.Retired, error) {
 	retired, err := w.Plane.Retired(ctx, tenants, names)
 	return slices.DeleteFunc(retired, func(r *engine.Retired) bool {

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-// Window holds the newest settled events of a tenant: all with From < position <= Mark. Slices of Events that were given away do not
-// change: elements are only added after their ends. The zero value is empty.
+// Window holds the newest settled events of a tenant: all with From < position <= Mark. Slices of Events that were
+// given away do not change: elements are only added after their ends. The zero value is empty.
 type Window struct {
 	From, Mark int64
 	Events     []event.Envelope
@@ -47,7 +47,8 @@ func (w *Window) Add(events []event.Envelope, mark int64, bytes int, asked, now 
 	if cap(w.Events) != before {
 		w.dropped, w.droppedBytes = 0, 0 // the array is a new one
 	}
-	w.pages = append(w.pages, page{to: events[len(events)-1].Position, events: len(events), bytes: bytes, read: now, asked: asked})
+	w.pages = append(w.pages, page{to: events[len(events)-1].Position,
+		events: len(events), bytes: bytes, read: now, asked: asked})
 	w.bytes += bytes
 	for i := len(w.pages) - 2; i >= 0 && asked.Before(w.pages[i].asked); i-- {
 		w.pages[i].asked = asked
@@ -103,8 +104,8 @@ func (w *Window) Size() int {
 	return w.bytes + w.droppedBytes + (w.dropped+cap(w.Events))*envelopeBytes
 }
 
-// Oldest returns when the oldest page was read, and the earliest time at which a read of the window began. It reports false for an empty
-// window.
+// Oldest returns when the oldest page was read, and the earliest time at which a read of the window began. It reports
+// false for an empty window.
 func (w *Window) Oldest() (read, asked time.Time, found bool) {
 	if len(w.pages) == 0 {
 		return time.Time{}, time.Time{}, false

@@ -26,7 +26,9 @@ func TestWindowHoldsAllEventsBetweenItsEnds(t *testing.T) {
 		now := time.Now()
 		asked := make(map[int64]time.Time)
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
-			switch n := rapid.Int64Range(0, 20).Draw(t, "n"); rapid.SampledFrom([]string{"add", "add", "add", "passed", "old", "limit", "reset"}).Draw(t, "step") {
+			switch n := rapid.Int64Range(0, 20).Draw(t,
+				"n"); rapid.SampledFrom([]string{"add", "add", "add", "passed", "old", "limit", "reset"}).Draw(t,
+				"step") {
 			case "add":
 				now = now.Add(time.Second)
 				began := now.Add(-time.Duration(rapid.IntRange(0, 5).Draw(t, "before")) * time.Second)

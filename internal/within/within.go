@@ -28,15 +28,15 @@ type mark struct {
 	ended  atomic.Bool
 }
 
-// Mark marks a context as that of a transaction of a store. The mark stays when the transaction has ended: what outlives
-// it may be repeated with it. end notes the end of the transaction.
+// Mark marks a context as that of a transaction of a store. The mark stays when the transaction has ended: what
+// outlives it may be repeated with it. end notes the end of the transaction.
 func Mark(ctx context.Context, store any) (_ context.Context, end func()) {
 	m := &mark{outer: current(ctx), store: store}
 	return context.WithValue(ctx, markKey{}, m), func() { m.ended.Store(true) }
 }
 
-// MarkQueue marks a context as that of a function that queues statements for a later transaction of a store. No transaction is open for
-// which a write outside of it would have to wait.
+// MarkQueue marks a context as that of a function that queues statements for a later transaction of a store. No
+// transaction is open for which a write outside of it would have to wait.
 func MarkQueue(ctx context.Context, store any) context.Context {
 	marked, end := Mark(ctx, store)
 	current(marked).queues = true
@@ -75,7 +75,8 @@ func Refuse(ctx context.Context, store any) error {
 	return nil
 }
 
-// RefuseRead returns ErrQueuedRead if the context is that of a function that queues statements for the store, unless it is that of Outside.
+// RefuseRead returns ErrQueuedRead if the context is that of a function that queues statements for the store, unless it
+// is that of Outside.
 func RefuseRead(ctx context.Context, store any) error {
 	if m := markOf(ctx, store); m != nil && m.queues {
 		return ErrQueuedRead
@@ -83,8 +84,8 @@ func RefuseRead(ctx context.Context, store any) error {
 	return nil
 }
 
-// RefuseOpen is Refuse for a store with one writer. A write would wait for a transaction that is open, so RefuseOpen then returns
-// ErrWithinTx for a context of Outside as well.
+// RefuseOpen is Refuse for a store with one writer. A write would wait for a transaction that is open, so RefuseOpen
+// then returns ErrWithinTx for a context of Outside as well.
 func RefuseOpen(ctx context.Context, store any) error {
 	for m := current(ctx); m != nil; m = m.outer {
 		if m.store == store && !m.ended.Load() {

@@ -15,7 +15,8 @@ import (
 
 func TestCacheSparesTheFoldsOfWhatItHas(t *testing.T) {
 	kit.RunPage(t, func(t *testing.T, b *kit.Bundle) {
-		b.MustAppend(b.Store, "account-1", event.Any, event.New(deposited{Cents: 5, By: "d"}), event.New(withdrawn{Cents: 1, By: "w"}))
+		b.MustAppend(b.Store, "account-1", event.Any, event.New(deposited{Cents: 5, By: "d"}),
+			event.New(withdrawn{Cents: 1, By: "w"}))
 		var calls int
 		caching := counting(&calls).Cache(1 << 20)
 		loads := func(c *aggregate.Category[account], folds int) {
@@ -123,7 +124,11 @@ func TestCachedStateOfEventsThatAreGoneIsNotUsed(t *testing.T) {
 
 func TestCacheRefusesStatesThatJSONDoesNotKeep(t *testing.T) {
 	type hidden struct{ cents int64 }
-	err := aggregate.New("account", aggregate.On(func(h hidden, e event.Of[deposited]) hidden { return hidden{h.cents + e.Body.Cents} })).Cache(1).Validate()
+	err := aggregate.New("account",
+		aggregate.On(func(h hidden,
+			e event.Of[deposited]) hidden {
+			return hidden{h.cents + e.Body.Cents}
+		})).Cache(1).Validate()
 	if err == nil || !strings.Contains(err.Error(), "cannot be in a cache") {
 		t.Errorf("got %v", err)
 	}
@@ -142,7 +147,8 @@ func loaded(b *kit.Bundle, c *aggregate.Category[account], s aggregate.Store) ag
 
 // An erasure by another store is in each snapshot that is saved after it, although the cache has the state from before.
 func TestSnapshotsHaveNothingOfACachedStateThatWasErased(t *testing.T) {
-	for name, checks := range map[string][]func(account) error{"": nil, " with a condition": {func(account) error { return nil }}} {
+	for name, checks := range map[string][]func(account) error{"": nil,
+		" with a condition": {func(account) error { return nil }}} {
 		t.Run("an append"+name, func(t *testing.T) {
 			kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 				caching := accounts.Snapshot(3, 1).Cache(1 << 20)
@@ -171,8 +177,10 @@ func TestSnapshotsHaveNothingOfACachedStateThatWasErased(t *testing.T) {
 			saving := accounts.Snapshot(2, 1)
 			caching := accounts.Cache(1 << 20)
 			elsewhere := b.Again()
-			b.MustAppend(b.Store, "account-1", event.Any, event.New(deposited{Cents: 5, By: "secret"}), event.New(deposited{Cents: 5, By: "x"}))
-			for _, c := range []*aggregate.Category[account]{caching, caching.Snapshot(2, 1), saving.Cache(1 << 20)} { // with and without generations
+			b.MustAppend(b.Store, "account-1", event.Any, event.New(deposited{Cents: 5, By: "secret"}),
+				event.New(deposited{Cents: 5, By: "x"}))
+			// with and without generations
+			for _, c := range []*aggregate.Category[account]{caching, caching.Snapshot(2, 1), saving.Cache(1 << 20)} {
 				_, err := c.Load(b.Ctx, b.Store, "1")
 				b.Must(err)
 				_, err = elsewhere.RedactEvents(b.Ctx, []int64{1}, "test")
@@ -202,9 +210,13 @@ func TestCacheSparesTheSnapshot(t *testing.T) {
 	kit.OnEachStore(t, func(t *testing.T, kind *kit.Kind) {
 		b := kind.With(t, 0)
 		saving := aggregate.New("account",
-			aggregate.On(func(c countsDecodes, e event.Of[deposited]) countsDecodes { return countsDecodes{c.N + 1} })).Snapshot(2, 1)
+			aggregate.On(func(c countsDecodes,
+				e event.Of[deposited]) countsDecodes {
+				return countsDecodes{c.N + 1}
+			})).Snapshot(2, 1)
 		for range 4 {
-			_, err := saving.Do(b.Ctx, b.Store, "1", func(countsDecodes) ([]event.Event, error) { return []event.Event{event.New(deposited{})}, nil })
+			_, err := saving.Do(b.Ctx, b.Store, "1",
+				func(countsDecodes) ([]event.Event, error) { return []event.Event{event.New(deposited{})}, nil })
 			b.Must(err)
 		}
 		caching := saving.Cache(1 << 20)
@@ -212,7 +224,8 @@ func TestCacheSparesTheSnapshot(t *testing.T) {
 			decodesCounted.Store(0)
 			at, err := caching.Load(b.Ctx, b.Store, "1")
 			b.Must(err)
-			if n := decodesCounted.Load(); at.Version != 4 || at.State.N != 4 || at.Snapshot != 4 || load > 0 && n != 1 {
+			if n := decodesCounted.Load(); at.Version != 4 || at.State.N != 4 || at.Snapshot != 4 ||
+				load > 0 && n != 1 {
 				t.Errorf("load %d: %+v, %d states are decoded", load, at, n)
 			}
 		}

@@ -30,7 +30,8 @@ func trace(traced) ([]event.Event, error) {
 	return []event.Event{event.New(deposited{}), own}, nil
 }
 
-// The commands run in a handler's transaction, and each is for an event of its own. A key stays the cause, since it identifies the command.
+// The commands run in a handler's transaction, and each is for an event of its own. A key stays the cause, since it
+// identifies the command.
 func TestDecisionsInAHandlerNameTheirCause(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		b.MustAppend(b.Store, "in", event.Any, kit.SomeEvents(4)...)
@@ -94,7 +95,8 @@ func TestDecisionsInAHandlerNameTheirCause(t *testing.T) {
 	})
 }
 
-// A command of a request has the key of its client and the id of the request, and what a hook of it appends has the latter.
+// A command of a request has the key of its client and the id of the request, and what a hook of it appends has the
+// latter.
 func TestCommandOfARequestIsCorrelated(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		ctx := event.WithCorrelation(b.Ctx, "request")
@@ -113,7 +115,8 @@ func TestCommandOfARequestIsCorrelated(t *testing.T) {
 			return u.Append("more", event.Any, event.New(kit.Noted{}))
 		}, aggregate.Key("k2"))
 		b.Must(err)
-		for stream, want := range map[string][]string{"trace-a": {"k1 request", "mine request"}, "more": {"k2 request"}, "hook": {" request"}} {
+		for stream, want := range map[string][]string{"trace-a": {"k1 request", "mine request"}, "more": {"k2 request"},
+			"hook": {" request"}} {
 			var got []string
 			for _, e := range b.Collect(b.Store.ReadStream(b.Ctx, stream, 1)) {
 				got = append(got, e.CausationID+" "+e.CorrelationID)

@@ -21,7 +21,8 @@ func mustBe(b *kit.Bundle, got aggregate.Aggregate[account]) {
 	want, version, position, err := folded(b.Ctx, b.Store, got.Stream)
 	b.Must(err)
 	if err := same(got.State, want); err != nil || got.Version != version || got.Position != position {
-		b.T.Errorf("%s: %v; version %d at %d, want %d at %d", got.Stream, err, got.Version, got.Position, version, position)
+		b.T.Errorf("%s: %v; version %d at %d, want %d at %d", got.Stream, err, got.Version, got.Position, version,
+			position)
 	}
 }
 
@@ -36,16 +37,19 @@ func TestDoDecidesOnTheStateAndAppends(t *testing.T) {
 		b.Must(err)
 		second, err := accounts.Do(b.Ctx, b.Store, "1", withdraw(200))
 		b.Must(err)
-		if first.State.Cents != 500 || second.State.Cents != 300 || second.Version != 2 || second.Position != second.Appended.Last() {
+		if first.State.Cents != 500 || second.State.Cents != 300 || second.Version != 2 ||
+			second.Position != second.Appended.Last() {
 			t.Errorf("%+v, then %+v", first, second)
 		}
 		mustBe(b, second.Aggregate)
-		if _, err := accounts.Do(b.Ctx, b.Store, "1", withdraw(301)); err != errTooLittle { //nolint:errorlint // it must be the error itself
+		if _, err := accounts.Do(b.Ctx, b.Store, "1",
+			withdraw(301)); err != errTooLittle { //nolint:errorlint // it must be the error itself
 			t.Errorf("refused by %v", err)
 		}
 		none, err := accounts.Do(b.Ctx, b.Store, "1", func(account) ([]event.Event, error) { return nil, nil })
 		b.Must(err)
-		if none.Appended.Positions != nil || none.Version != 2 || none.Position != second.Position || none.State.Cents != 300 {
+		if none.Appended.Positions != nil || none.Version != 2 || none.Position != second.Position ||
+			none.State.Cents != 300 {
 			t.Errorf("a decision without events: %+v", none)
 		}
 		at, err := accounts.Load(b.Ctx, b.Store, "1")
@@ -58,7 +62,8 @@ func TestDoDecidesAgainAfterAConflict(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		_, err := accounts.Do(b.Ctx, b.Store, "1", deposit(500))
 		b.Must(err)
-		for _, category := range []*aggregate.Category[account]{accounts, accounts.Check(func(account) error { return nil }), accounts.Snapshot(1, 1)} {
+		for _, category := range []*aggregate.Category[account]{accounts,
+			accounts.Check(func(account) error { return nil }), accounts.Snapshot(1, 1)} {
 			decided := 0
 			rival := func(a account) ([]event.Event, error) {
 				if decided++; decided < 3 {
@@ -74,7 +79,8 @@ func TestDoDecidesAgainAfterAConflict(t *testing.T) {
 			}
 			mustBe(b, r.Aggregate)
 			decided = 0
-			if _, err = category.Do(b.Ctx, b.Store, "1", rival, aggregate.Retries(0)); !errors.Is(err, event.ErrVersionConflict) || decided != 1 {
+			if _, err = category.Do(b.Ctx, b.Store, "1", rival, aggregate.Retries(0)); !errors.Is(err,
+				event.ErrVersionConflict) || decided != 1 {
 				t.Errorf("without retries: decided %d times, %v", decided, err)
 			}
 		}
@@ -92,12 +98,14 @@ func TestRepeatedCommandHasItsEffectOnce(t *testing.T) {
 		// The decision refuses now, since the money is gone.
 		again, err := accounts.Do(b.Ctx, b.Store, "1", withdraw(500), aggregate.Key("all"))
 		b.Must(err)
-		if !again.Appended.Repeated || !slices.Equal(again.Appended.Positions, first.Appended.Positions) || again.Appended.Version != 2 {
+		if !again.Appended.Repeated || !slices.Equal(again.Appended.Positions, first.Appended.Positions) ||
+			again.Appended.Version != 2 {
 			t.Errorf("the repeat has %+v, the first time %+v", again.Appended, first.Appended)
 		}
 		mustBe(b, again.Aggregate)
 		// It also repeats if it would append something, or nothing.
-		for _, decide := range []func(account) ([]event.Event, error){deposit(7), func(account) ([]event.Event, error) { return nil, nil }} {
+		for _, decide := range []func(account) ([]event.Event,
+			error){deposit(7), func(account) ([]event.Event, error) { return nil, nil }} {
 			again, err = accounts.Do(b.Ctx, b.Store, "1", decide, aggregate.Key("all"))
 			b.Must(err)
 			if !again.Appended.Repeated || again.Version != 3 {
@@ -106,7 +114,8 @@ func TestRepeatedCommandHasItsEffectOnce(t *testing.T) {
 			mustBe(b, again.Aggregate)
 		}
 		for _, decide := range []func(account) ([]event.Event, error){deposit(7), withdraw(7)} {
-			if _, err = accounts.Do(b.Ctx, b.Store, "2", decide, aggregate.Key("all")); !errors.Is(err, event.ErrKeyReused) {
+			if _, err = accounts.Do(b.Ctx, b.Store, "2", decide, aggregate.Key("all")); !errors.Is(err,
+				event.ErrKeyReused) {
 				t.Errorf("the key of another stream: %v", err)
 			}
 		}
@@ -150,7 +159,8 @@ func TestConditionHoldsForEveryStateAfterADecision(t *testing.T) {
 			return nil
 		})
 		without := func(account) ([]event.Event, error) { return []event.Event{event.New(withdrawn{Cents: 5})}, nil }
-		if _, err := checked.Do(b.Ctx, b.Store, "1", without); err != errNegative { //nolint:errorlint // it must be the error itself
+		if _, err := checked.Do(b.Ctx, b.Store, "1",
+			without); err != errNegative { //nolint:errorlint // it must be the error itself
 			t.Error(err)
 		}
 		_, err := aggregate.Run(b.Ctx, b.Store, func(ctx context.Context, u *aggregate.Unit) error {
@@ -181,7 +191,8 @@ func TestEventThatACategoryDoesNotKnow(t *testing.T) {
 			t.Error(err)
 		}
 		var decoding *event.DecodeError
-		if _, err := accounts.Do(b.Ctx, b.Store, "1", appends(event.Event{Type: "Deposited", Body: []byte(`7`)})); !errors.As(err, &decoding) {
+		if _, err := accounts.Do(b.Ctx, b.Store, "1",
+			appends(event.Event{Type: "Deposited", Body: []byte(`7`)})); !errors.As(err, &decoding) {
 			t.Error(err)
 		}
 		if at, err := accounts.Load(b.Ctx, b.Store, "1"); err != nil || at.Version != 0 {
@@ -276,7 +287,8 @@ func TestLongStreamIsReadInPages(t *testing.T) {
 		saving := counting(&calls).Snapshot(1, 1)
 		large := event.New(deposited{Cents: 1, By: strings.Repeat("x", 1<<20)})
 		small := event.New(deposited{Cents: 1, By: "s"})
-		for _, list := range [][]event.Event{slices.Repeat([]event.Event{large}, 9), slices.Repeat([]event.Event{small}, 10_500), {small}} {
+		for _, list := range [][]event.Event{slices.Repeat([]event.Event{large}, 9),
+			slices.Repeat([]event.Event{small}, 10_500), {small}} {
 			_, err := b.Store.Append(b.Ctx, "account-1", event.Any, list...)
 			b.Must(err)
 		}
@@ -309,7 +321,8 @@ func TestFoldThatFailsWhileTheStoreReads(t *testing.T) {
 		for range 300 {
 			b.MustAppend(b.Store, "account-2", event.Any, event.New(deposited{Cents: 1}))
 		}
-		panicking := aggregate.New("account", aggregate.On(func(account, event.Of[deposited]) account { panic("fold") }))
+		panicking := aggregate.New("account",
+			aggregate.On(func(account, event.Of[deposited]) account { panic("fold") }))
 		load := func(ctx context.Context, s aggregate.Store) {
 			if _, err := accounts.Load(ctx, s, "1"); !errors.Is(err, aggregate.ErrUnknownType) {
 				t.Errorf("got %v", err)

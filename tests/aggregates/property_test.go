@@ -17,20 +17,26 @@ import (
 
 // doubled is a release whose folds differ from those of accounts.
 var doubled = aggregate.New("account",
-	aggregate.On(func(a account, e event.Of[deposited]) account { return a.booked(e.Body.By, 2*e.Body.Cents, e.Version) }),
-	aggregate.On(func(a account, e event.Of[withdrawn]) account { return a.booked(e.Body.By, -2*e.Body.Cents, e.Version) }))
+	aggregate.On(func(a account, e event.Of[deposited]) account {
+		return a.booked(e.Body.By, 2*e.Body.Cents, e.Version)
+	}),
+	aggregate.On(func(a account, e event.Of[withdrawn]) account {
+		return a.booked(e.Body.By, -2*e.Body.Cents, e.Version)
+	}))
 
 // releases are programs that run side by side, with the factor of their folds.
 var releases = []struct {
 	*aggregate.Category[account]
 	factor int64
 }{
-	{accounts, 1}, {accounts.Snapshot(1, 1), 1}, {accounts.Snapshot(3, 1), 1}, {accounts.Snapshot(2, 3).Check(func(account) error { return nil }), 1},
-	{doubled.Snapshot(2, 2), 2}, {doubled, 2}, {accounts.Cache(1 << 20), 1}, {accounts.Snapshot(3, 1).Cache(1 << 20), 1}, {doubled.Cache(1000), 2},
+	{accounts, 1}, {accounts.Snapshot(1, 1), 1}, {accounts.Snapshot(3, 1), 1},
+	{accounts.Snapshot(2, 3).Check(func(account) error { return nil }), 1},
+	{doubled.Snapshot(2, 2), 2}, {doubled, 2}, {accounts.Cache(1 << 20), 1},
+	{accounts.Snapshot(3, 1).Cache(1 << 20), 1}, {doubled.Cache(1000), 2},
 }
 
-// What any release loads is what it folds from the whole stream, after random commands of all releases, erasures and restores. Repeat a
-// failure by -rapid.seed.
+// What any release loads is what it folds from the whole stream, after random commands of all releases, erasures and
+// restores. Repeat a failure by -rapid.seed.
 func TestLoadWithSnapshotsIsTheWholeFold(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		ids, begin := 0, time.Now()
@@ -55,12 +61,14 @@ func TestLoadWithSnapshotsIsTheWholeFold(t *testing.T) {
 					must(t, err)
 					positions = append(positions, done.Appended.Positions...)
 				case "append":
-					done, err := b.Store.Append(b.Ctx, "account-"+id, event.Any, event.New(withdrawn{Cents: 1, By: "x"}))
+					done, err := b.Store.Append(b.Ctx, "account-"+
+						id, event.Any, event.New(withdrawn{Cents: 1, By: "x"}))
 					must(t, err)
 					positions = append(positions, done.Positions...)
 				case "redact":
 					if len(positions) > 0 {
-						_, err := b.Store.RedactEvents(b.Ctx, []int64{rapid.SampledFrom(positions).Draw(t, "position")}, "test")
+						_, err := b.Store.RedactEvents(b.Ctx, []int64{rapid.SampledFrom(positions).Draw(t, "position")},
+							"test")
 						must(t, err)
 					}
 				case "truncate":
@@ -94,8 +102,8 @@ func must(t *rapid.T, err error) {
 	}
 }
 
-// 32 writers of all releases share two streams and send some commands twice. The streams are what a serial model allows: no withdrawal
-// takes more than there is, and each command has the effect that its caller was told.
+// 32 writers of all releases share two streams and send some commands twice. The streams are what a serial model
+// allows: no withdrawal takes more than there is, and each command has the effect that its caller was told.
 func TestManyWritersAreSerial(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		var mu sync.Mutex
@@ -117,14 +125,16 @@ func TestManyWritersAreSerial(t *testing.T) {
 						return []event.Event{event.New(withdrawn{Cents: -cents, By: name})}, nil
 					}
 					for range 1 + i%2 {
-						result, err := r.Do(b.Ctx, b.Store, fmt.Sprint(w%2), decide, aggregate.Key(name), aggregate.Retries(1000))
+						result, err := r.Do(b.Ctx, b.Store, fmt.Sprint(w%2), decide, aggregate.Key(name),
+							aggregate.Retries(1000))
 						mu.Lock()
 						switch {
 						case errors.Is(err, errTooLittle):
 						case err != nil:
 							t.Error(err)
 						case done[name] != 0 && done[name] != result.Appended.Version:
-							t.Errorf("command %s was answered with versions %d and %d", name, done[name], result.Appended.Version)
+							t.Errorf("command %s was answered with versions %d and %d", name, done[name],
+								result.Appended.Version)
 						default:
 							done[name] = result.Appended.Version
 						}
@@ -155,7 +165,8 @@ func serial(b *kit.Bundle, stream string, id int, done map[string]int64) {
 			b.T.Errorf("%s is negative after version %d", stream, e.Version)
 		}
 		if done[booked.By] != e.Version {
-			b.T.Errorf("%s: version %d is of command %s, which was answered with %d", stream, e.Version, booked.By, done[booked.By])
+			b.T.Errorf("%s: version %d is of command %s, which was answered with %d", stream, e.Version, booked.By,
+				done[booked.By])
 		}
 		effects++
 	}

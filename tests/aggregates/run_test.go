@@ -27,7 +27,8 @@ func transfer(from, to string, cents int64) func(ctx context.Context, u *aggrega
 		if payer.State.Cents < cents {
 			return errTooLittle
 		}
-		return errors.Join(payer.Append(event.New(withdrawn{Cents: cents, By: to})), payee.Append(event.New(deposited{Cents: cents, By: from})))
+		return errors.Join(payer.Append(event.New(withdrawn{Cents: cents, By: to})),
+			payee.Append(event.New(deposited{Cents: cents, By: from})))
 	}
 }
 
@@ -41,7 +42,8 @@ func TestRunAppendsToSeveralStreamsOrToNone(t *testing.T) {
 		b.Must(err)
 		other, err := accounts.Load(b.Ctx, b.Store, "b")
 		b.Must(err)
-		if a.State.Cents != 0 || other.State.Cents != 100 || first.Position != max(a.Position, other.Position) || first.Repeated {
+		if a.State.Cents != 0 || other.State.Cents != 100 || first.Position != max(a.Position, other.Position) ||
+			first.Repeated {
 			t.Errorf("%+v, %+v, %+v", first, a, other)
 		}
 		again, err := aggregate.Run(b.Ctx, b.Store, transfer("a", "b", 100), aggregate.Key("transfer"))
@@ -49,10 +51,12 @@ func TestRunAppendsToSeveralStreamsOrToNone(t *testing.T) {
 		if !again.Repeated || again.Position != first.Position {
 			t.Errorf("the repeat: %+v, the first time: %+v", again, first)
 		}
-		if _, err = aggregate.Run(b.Ctx, b.Store, transfer("a", "b", 100)); err != errTooLittle { //nolint:errorlint // it must be the error itself
+		if _, err = aggregate.Run(b.Ctx, b.Store, transfer("a",
+			"b", 100)); err != errTooLittle { //nolint:errorlint // it must be the error itself
 			t.Error(err)
 		}
-		none, err := aggregate.Run(b.Ctx, b.Store, func(context.Context, *aggregate.Unit) error { return nil }, aggregate.Key("none"))
+		none, err := aggregate.Run(b.Ctx, b.Store, func(context.Context, *aggregate.Unit) error { return nil },
+			aggregate.Key("none"))
 		if err != nil || none != (aggregate.Outcome{}) {
 			t.Errorf("%+v, %v", none, err)
 		}
@@ -145,7 +149,8 @@ func TestUnitRefusesWhatItCannotDecide(t *testing.T) {
 		if _, err := accounts.Member(b.Ctx, unit, "b"); !errors.Is(err, aggregate.ErrUnitEnded) {
 			t.Error(err)
 		}
-		ended := errors.Join(unit.Append("audit", event.Any, event.Event{Type: "Audited"}), unit.Then(b.Store.Hook(func(context.Context, kit.Tx) error { return nil })))
+		ended := errors.Join(unit.Append("audit", event.Any, event.Event{Type: "Audited"}),
+			unit.Then(b.Store.Hook(func(context.Context, kit.Tx) error { return nil })))
 		if !errors.Is(ended, aggregate.ErrUnitEnded) {
 			t.Error(ended)
 		}
@@ -155,8 +160,8 @@ func TestUnitRefusesWhatItCannotDecide(t *testing.T) {
 	})
 }
 
-// A repeat gets the result of the first time, however it decides now: it may be refused before it has loaded the same aggregates, and an
-// append without the key may conflict.
+// A repeat gets the result of the first time, however it decides now: it may be refused before it has loaded the same
+// aggregates, and an append without the key may conflict.
 func TestRepeatOfRunDecidesOtherwise(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		blocked := false
@@ -171,7 +176,8 @@ func TestRepeatOfRunDecidesOtherwise(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return errors.Join(u.Append("command-7", event.NoStream, event.Event{Type: "Received"}), m.Append(event.New(deposited{Cents: 1})))
+			return errors.Join(u.Append("command-7", event.NoStream, event.Event{Type: "Received"}),
+				m.Append(event.New(deposited{Cents: 1})))
 		}
 		first, err := aggregate.Run(b.Ctx, b.Store, command, aggregate.Key("7"))
 		b.Must(err)
@@ -267,7 +273,8 @@ func TestTransfersInBothDirections(t *testing.T) {
 					if i%2 == 0 {
 						options = append(options, aggregate.Key(fmt.Sprint(rand.Int64())))
 					}
-					_, err := aggregate.Run(b.Ctx, b.Store, transfer(fmt.Sprint(from), fmt.Sprint(to), rand.Int64N(300)), options...)
+					_, err := aggregate.Run(b.Ctx, b.Store,
+						transfer(fmt.Sprint(from), fmt.Sprint(to), rand.Int64N(300)), options...)
 					if err != nil && !errors.Is(err, errTooLittle) {
 						t.Error(err)
 					}

@@ -48,8 +48,12 @@ func (a account) booked(by string, cents, version int64) account {
 }
 
 var accounts = aggregate.New("account",
-	aggregate.On(func(a account, e event.Of[deposited]) account { return a.booked(e.Body.By, e.Body.Cents, e.Version) }),
-	aggregate.On(func(a account, e event.Of[withdrawn]) account { return a.booked(e.Body.By, -e.Body.Cents, e.Version) }),
+	aggregate.On(func(a account, e event.Of[deposited]) account {
+		return a.booked(e.Body.By, e.Body.Cents, e.Version)
+	}),
+	aggregate.On(func(a account, e event.Of[withdrawn]) account {
+		return a.booked(e.Body.By, -e.Body.Cents, e.Version)
+	}),
 )
 
 func deposit(cents int64) func(account) ([]event.Event, error) {

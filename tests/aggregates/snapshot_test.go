@@ -50,7 +50,8 @@ func TestLoadReadsTheSnapshotAndWhatFollows(t *testing.T) {
 			}
 		}
 		for name, other := range map[string]*aggregate.Category[account]{
-			"another revision": counting(&calls).Snapshot(3, 2), "other types": counting(&calls).Ignore("Closed").Snapshot(3, 1), "none": counting(&calls),
+			"another revision": counting(&calls).Snapshot(3, 2),
+			"other types":      counting(&calls).Ignore("Closed").Snapshot(3, 1), "none": counting(&calls),
 		} {
 			if n := load(b, other, &calls); n != 10 {
 				t.Errorf("%s: %d events are folded", name, n)
@@ -178,8 +179,8 @@ func TestStateThatIsTooLargeForASnapshot(t *testing.T) {
 	})
 }
 
-// A projection saves snapshots of streams that were long before the category had any, once for each of them, and again after a change of the
-// revision and a reset.
+// A projection saves snapshots of streams that were long before the category had any, once for each of them, and again
+// after a change of the revision and a reset.
 func TestSnapshotterSavesThoseOfOldStreams(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		appended := func(id string, n int) {
@@ -195,9 +196,10 @@ func TestSnapshotterSavesThoseOfOldStreams(t *testing.T) {
 		b.MustAppend(b.Store, "other-1", event.Any, event.New(deposited{Cents: 1}))
 		var calls int
 		saving := counting(&calls).Snapshot(10, 1)
-		rt := b.Idle(millrace.Projection{Name: "snapshots", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			return saving.SaveSnapshots(ctx, b.Store.Within(tx), events)
-		})})
+		rt := b.Idle(millrace.Projection{Name: "snapshots",
+			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+				return saving.SaveSnapshots(ctx, b.Store.Within(tx), events)
+			})})
 		loads := func(id string, folds int) {
 			t.Helper()
 			calls = 0
@@ -218,7 +220,8 @@ func TestSnapshotterSavesThoseOfOldStreams(t *testing.T) {
 		loads("2", 0)
 		saving = counting(&calls).Snapshot(10, 2)
 		loads("1", 29)
-		_, err := rt.Reset(b.Ctx, millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "snapshots"}, 0, admin.ResetOptions{})
+		_, err := rt.Reset(b.Ctx, millrace.ProjectionID{Tenant: projection.DefaultTenant, Name: "snapshots"}, 0,
+			admin.ResetOptions{})
 		b.Must(err)
 		b.RunUntilIdle(rt)
 		loads("1", 0)

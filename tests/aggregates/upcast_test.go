@@ -28,17 +28,19 @@ var (
 		n, _ := strconv.ParseInt(e.Body.Amount, 10, 64)
 		return cents + n
 	})).Snapshot(2, 1)
-	after = aggregate.New("purse", aggregate.On(func(cents int64, e event.Of[deposited2]) int64 { return cents + e.Body.Cents })).Snapshot(2, 1)
+	after = aggregate.New("purse",
+		aggregate.On(func(cents int64, e event.Of[deposited2]) int64 { return cents + e.Body.Cents })).Snapshot(2, 1)
 )
 
 // Release 2 folds the events of release 1, with and without snapshots, and a snapshot depends on the upcasters.
 func TestAggregateIsFoldedFromCurrentEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		registry := func(factor int64) *eventtype.Types {
-			declarations := []eventtype.Declaration{eventtype.Of[deposited2](), eventtype.Upcast(func(old deposited1) (deposited2, error) {
-				n, err := strconv.ParseInt(old.Amount, 10, 64)
-				return deposited2{n * factor}, err
-			})}
+			declarations := []eventtype.Declaration{eventtype.Of[deposited2](),
+				eventtype.Upcast(func(old deposited1) (deposited2, error) {
+					n, err := strconv.ParseInt(old.Amount, 10, 64)
+					return deposited2{n * factor}, err
+				})}
 			if factor > 1 {
 				declarations = append(declarations, eventtype.Named("Other.v2"), eventtype.Renamed("Other", "Other.v2"))
 			}
@@ -47,7 +49,8 @@ func TestAggregateIsFoldedFromCurrentEvents(t *testing.T) {
 			return types
 		}
 		for range 3 {
-			_, err := before.Do(b.Ctx, b.Store, "1", func(int64) ([]event.Event, error) { return []event.Event{event.New(deposited1{"5"})}, nil })
+			_, err := before.Do(b.Ctx, b.Store, "1",
+				func(int64) ([]event.Event, error) { return []event.Event{event.New(deposited1{"5"})}, nil })
 			b.Must(err)
 		}
 		want := map[int64][]int64{1: {15, 16, 17}, 10: {150, 151, 152}}
@@ -65,7 +68,8 @@ func TestAggregateIsFoldedFromCurrentEvents(t *testing.T) {
 				if i == 2 {
 					continue
 				}
-				_, err = after.Do(b.Ctx, typed.Store, "1", func(int64) ([]event.Event, error) { return []event.Event{event.New(deposited2{1})}, nil })
+				_, err = after.Do(b.Ctx, typed.Store, "1",
+					func(int64) ([]event.Event, error) { return []event.Event{event.New(deposited2{1})}, nil })
 				b.Must(err)
 			}
 		}

@@ -75,7 +75,8 @@ func (s *strike) sessions() (map[string]uint32, error) {
 		Node string
 		PID  uint32
 	}
-	found, err := rows(s.cluster, pgx.RowToStructByPos[session], `select a.application_name, a.pid from pg_stat_activity a join pg_locks l using (pid)
+	found, err := rows(s.cluster, pgx.RowToStructByPos[session],
+		`select a.application_name, a.pid from pg_stat_activity a join pg_locks l using (pid)
 		where a.datname = current_database() and l.locktype = 'advisory' and l.objsubid = 1`)
 	all := make(map[string]uint32)
 	for _, one := range found {
@@ -95,8 +96,8 @@ func (s *strike) renewed(before map[string]uint32, except ...*node) error {
 	})
 }
 
-// renewSessions ends all session connections while the writers pause. When the nodes have new ones, the writers append events
-// that only notifications announce.
+// renewSessions ends all session connections while the writers pause. When the nodes have new ones, the writers append
+// events that only notifications announce.
 func (s *strike) renewSessions() error {
 	before, err := s.sessions()
 	if err != nil {

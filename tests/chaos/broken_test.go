@@ -22,15 +22,16 @@ type scenario struct {
 // noticeLimit is how long a scenario with a broken protection is repeated until the finding results.
 const noticeLimit = 40 * time.Second
 
-// TestChaosNoticesWhatIsBroken proves that the suite can fail. A scenario runs first without and then with a broken protection,
-// on the same nodes. Only then there must be findings.
+// TestChaosNoticesWhatIsBroken proves that the suite can fail. A scenario runs first without and then with a broken
+// protection, on the same nodes. Only then there must be findings.
 func TestChaosNoticesWhatIsBroken(t *testing.T) {
 	for broken, one := range scenarios {
 		t.Run(string(broken), func(t *testing.T) {
 			if broken != seenLock { // which restarts the shared server
 				t.Parallel() // each on a database of its own
 			}
-			c := setup(t, options{limit: 2 * time.Minute, seed: rand.Uint64(), times: one.times, nodes: 2, own: one.own})
+			c := setup(t, options{limit: 2 * time.Minute,
+				seed: rand.Uint64(), times: one.times, nodes: 2, own: one.own})
 			began := time.Now()
 			c.must(one.strike(c.chooseVictim()))
 			c.must(c.live())
@@ -40,7 +41,8 @@ func TestChaosNoticesWhatIsBroken(t *testing.T) {
 			broke := time.Now()
 			tries, found := c.findBroken(one, broken)
 			t.Logf("nothing found in %v; broken, found in %v and %d tries: %s",
-				broke.Sub(began).Round(time.Millisecond), time.Since(broke).Round(time.Millisecond), tries, countByKind(found))
+				broke.Sub(began).Round(time.Millisecond), time.Since(broke).Round(time.Millisecond), tries,
+				countByKind(found))
 		})
 	}
 }
@@ -86,7 +88,8 @@ func (c *cluster) chooseVictim() *strike {
 		return err == nil && slices.ContainsFunc(c.nodes, func(n *node) bool {
 			p := n.current()
 			s.node, s.victim = n, p
-			return p != nil && slices.ContainsFunc(all, func(l lease) bool { return l.Name == "ledger" && l.Alive && l.Owner == p.identity() })
+			return p != nil && slices.ContainsFunc(all,
+				func(l lease) bool { return l.Name == "ledger" && l.Alive && l.Owner == p.identity() })
 		})
 	}))
 	return s

@@ -87,7 +87,8 @@ func TestChaosSchedule(t *testing.T) {
 func runRound(t *testing.T, seed int64, length time.Duration) report {
 	t.Logf("seed %d, for %v", seed, length)
 	c := setup(t, options{limit: length + 4*time.Minute, seed: uint64(seed), own: true,
-		repeat: fmt.Sprintf("go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -seed %d -chaos %v", seed, length)})
+		repeat: fmt.Sprintf("go test -race -timeout 0 -v ./tests/chaos -run TestChaosSchedule -seed %d -chaos %v", seed,
+			length)})
 	all := plan(seed, length, fleet)
 	c.schedule = all.String()
 	c.carryOut(all)

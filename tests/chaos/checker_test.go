@@ -7,8 +7,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// stored is a committed event. A server that lost events assigns their positions and versions again; the token, which the
-// writer chose, then differs.
+// stored is a committed event. A server that lost events assigns their positions and versions again; the token, which
+// the writer chose, then differs.
 type stored struct {
 	Position int64
 	Stream   string
@@ -137,7 +137,8 @@ func check(h history) (findings []finding) {
 				found(kindOrder, a.Position, "by %s, after %d by %s", a.Node, highest.Position, highest.Node)
 			}
 			if last := versions[a.Stream]; last.Version > a.Version {
-				found(kindStream, a.Position, "%s version %d by %s, after version %d by %s", a.Stream, a.Version, a.Node, last.Version, last.Node)
+				found(kindStream, a.Position, "%s version %d by %s, after version %d by %s", a.Stream, a.Version,
+					a.Node, last.Version, last.Node)
 			} else {
 				versions[a.Stream] = a
 			}
@@ -159,7 +160,8 @@ func check(h history) (findings []finding) {
 	for _, e := range h.events {
 		_, applied := first[e.Position]
 		concerns := h.types == nil || slices.Contains(h.types, e.Type)
-		if concerns && !applied && !discarded[e.Position] && !slices.Contains(h.parked, e.Position) && !slices.Contains(h.expected, e.Position) {
+		if concerns && !applied && !discarded[e.Position] && !slices.Contains(h.parked, e.Position) &&
+			!slices.Contains(h.expected, e.Position) {
 			found(kindLost, e.Position, "%s version %d", e.Stream, e.Version)
 		}
 	}

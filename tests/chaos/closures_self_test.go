@@ -22,16 +22,29 @@ func TestRefusalsWithoutAReasonAreFound(t *testing.T) {
 		losses  []loss
 		found   bool
 	}{
-		"during the archive":             {refusal: refusal{"acme", at(104), at(105), archived}, closure: closed},
-		"since before it":                {refusal: refusal{"acme", at(99), at(101), archived}, closure: closed},
-		"until after it":                 {refusal: refusal{"acme", at(109), at(111), archived}, closure: closed},
-		"before it":                      {refusal: refusal{"acme", at(98), at(99), archived}, closure: closed, found: true},
-		"after it":                       {refusal: refusal{"acme", at(111), at(112), archived}, closure: closed, found: true},
-		"while it lasts":                 {refusal: refusal{"acme", at(111), at(112), archived}, closure: open},
-		"of another tenant":              {refusal: refusal{"bolt", at(104), at(105), archived}, closure: closed, found: true},
-		"with another error":             {refusal: refusal{"acme", at(104), at(105), errors.New("other")}, closure: closed, found: true},
-		"after the loss of its end":      {refusal: refusal{"acme", at(130), at(131), archived}, closure: closed, losses: []loss{{at(109), at(120)}}},
-		"long after the loss of its end": {refusal: refusal{"acme", at(200), at(201), archived}, closure: closed, losses: []loss{{at(109), at(120)}}, found: true},
+		"during the archive": {refusal: refusal{"acme", at(104), at(105), archived}, closure: closed},
+		"since before it":    {refusal: refusal{"acme", at(99), at(101), archived}, closure: closed},
+		"until after it":     {refusal: refusal{"acme", at(109), at(111), archived}, closure: closed},
+		"before it": {
+			refusal: refusal{"acme", at(98), at(99), archived}, closure: closed, found: true,
+		},
+		"after it": {
+			refusal: refusal{"acme", at(111), at(112), archived}, closure: closed, found: true,
+		},
+		"while it lasts": {refusal: refusal{"acme", at(111), at(112), archived}, closure: open},
+		"of another tenant": {
+			refusal: refusal{"bolt", at(104), at(105), archived}, closure: closed, found: true,
+		},
+		"with another error": {
+			refusal: refusal{"acme", at(104), at(105), errors.New("other")}, closure: closed, found: true,
+		},
+		"after the loss of its end": {
+			refusal: refusal{"acme", at(130), at(131), archived}, closure: closed, losses: []loss{{at(109), at(120)}},
+		},
+		"long after the loss of its end": {
+			refusal: refusal{"acme", at(200), at(201), archived}, closure: closed, losses: []loss{{at(109), at(120)}},
+			found: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &cluster{servers: &servers{losses: test.losses}, closures: []closure{test.closure}}

@@ -35,14 +35,15 @@ func (c closure) explains(r refusal) bool {
 		slices.ContainsFunc(c.errs, func(err error) bool { return errors.Is(r.err, err) })
 }
 
-// unexplained finds appends that were refused without a reason. A server that loses commits may also lose the end of a closure,
-// until reopen repeats it.
+// unexplained finds appends that were refused without a reason. A server that loses commits may also lose the end of a
+// closure, until reopen repeats it.
 func (c *cluster) unexplained(w *writers) (findings []finding) {
 	c.mu.Lock()
 	closures := slices.Clone(c.closures)
 	c.mu.Unlock()
 	for _, r := range w.refusals() {
-		if slices.ContainsFunc(closures, func(one closure) bool { return one.explains(r) }) || c.mayBeLost(r.begun.Add(-time.Minute), r.done) {
+		if slices.ContainsFunc(closures, func(one closure) bool { return one.explains(r) }) ||
+			c.mayBeLost(r.begun.Add(-time.Minute), r.done) {
 			continue
 		}
 		findings = append(findings, finding{kind: kindRefused, of: projection.ID{Tenant: r.tenant},

@@ -77,7 +77,8 @@ func setup(t testing.TB, o options) *cluster {
 	ctx, cancel := context.WithTimeout(context.Background(), o.limit)
 	t.Cleanup(cancel)
 	o.times = o.times.withDefaults()
-	o.repeat = cmp.Or(o.repeat, fmt.Sprintf("go test -race ./tests/chaos -run '^%s$'", strings.ReplaceAll(t.Name(), "/", "$/^")))
+	o.repeat = cmp.Or(o.repeat, fmt.Sprintf("go test -race ./tests/chaos -run '^%s$'",
+		strings.ReplaceAll(t.Name(), "/", "$/^")))
 	c := &cluster{t: t, ctx: ctx, options: o, database: fmt.Sprintf("chaos_%08x", rand.Uint32()), dir: t.TempDir(),
 		expected: make(map[string][]stored), struck: make(map[string]int)}
 	var err error
@@ -165,7 +166,8 @@ func (c *cluster) connect() {
 		"application_name", "harness", "statement_timeout", "20000"))
 	c.must(err)
 	c.t.Cleanup(c.admin.Close)
-	c.store, err = pgstore.Open(c.ctx, c.dsn(app, "pool_max_conns", fmt.Sprint(writerCount+guestWriters+4), "application_name", "writers"), pgstore.Options{})
+	c.store, err = pgstore.Open(c.ctx, c.dsn(app, "pool_max_conns",
+		fmt.Sprint(writerCount+guestWriters+4), "application_name", "writers"), pgstore.Options{})
 	c.must(err)
 	c.t.Cleanup(c.store.Close)
 }
@@ -180,7 +182,8 @@ func (c *cluster) createTables() {
 	for _, sql := range []string{appliedTable, dependencyTable, ownershipLogSQL(c.options.times.Lease)} {
 		c.must(execOnce(c.ctx, c.dsn(app), sql))
 	}
-	c.must(c.exec("insert into public.dependency (tenant) select unnest($1::text[])", append([]string{guest}, tenants...)))
+	c.must(c.exec("insert into public.dependency (tenant) select unnest($1::text[])",
+		append([]string{guest}, tenants...)))
 }
 
 // sessionAttrs are the ways in which nodes with several hosts ask for the primary.

@@ -75,11 +75,14 @@ func isOutage(err error) bool {
 	}
 	var network net.Error
 	var connect *pgconn.ConnectError
-	if err != nil && strings.Contains(err.Error(), "default_transaction_read_only is") { // an Open while the fault "database read-only" lasts
+	// an Open while the fault "database read-only" lasts
+	if err != nil && strings.Contains(err.Error(), "default_transaction_read_only is") {
 		return true
 	}
-	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || pgconn.SafeToRetry(err)
+	return errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
+		pgconn.SafeToRetry(err)
 }
 
 // eventsOf is the quoted name of a tenant's events table.

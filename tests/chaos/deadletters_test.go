@@ -15,22 +15,23 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// dependencyTable holds the dependency of poison events: they fail at positions after available. seen is the head of the tenant
-// when it was last made available.
+// dependencyTable holds the dependency of poison events: they fail at positions after available. seen is the head of
+// the tenant when it was last made available.
 const dependencyTable = `create table public.dependency (tenant text primary key, available bigint not null default 0, seen bigint not null default 0)`
 
 // errDependency is the error of a handler for a poison event.
 var errDependency = errors.New("its dependency is missing")
 
-// useDependency fails at the first poison event whose dependency is not available. For half of the events its error does not
-// say which event failed.
+// useDependency fails at the first poison event whose dependency is not available. For half of the events its error
+// does not say which event failed.
 func useDependency(ctx context.Context, tx pgx.Tx, tenant string, events []event.Envelope) error {
 	first := slices.IndexFunc(events, func(e event.Envelope) bool { return e.Type == typePoison })
 	if first < 0 {
 		return nil
 	}
 	var available int64
-	if err := tx.QueryRow(ctx, "select available from public.dependency where tenant = $1", tenant).Scan(&available); err != nil {
+	if err := tx.QueryRow(ctx, "select available from public.dependency where tenant = $1",
+		tenant).Scan(&available); err != nil {
 		return err
 	}
 	for _, e := range events[first:] {
@@ -45,8 +46,8 @@ func useDependency(ctx context.Context, tx pgx.Tx, tenant string, events []event
 	return nil
 }
 
-// maintain makes the dependency of poison events available about a second after their append, unless a fault withholds it, and
-// checks the dead letters meanwhile.
+// maintain makes the dependency of poison events available about a second after their append, unless a fault withholds
+// it, and checks the dead letters meanwhile.
 func (c *cluster) maintain() {
 	ctx, cancel := context.WithCancel(c.ctx)
 	done := make(chan struct{})
@@ -55,7 +56,8 @@ func (c *cluster) maintain() {
 		for i := 1; ctx.Err() == nil; i++ {
 			kit.Pass(ctx, 700*time.Millisecond)
 			if c.withheld.Load() == 0 {
-				_ = c.updateDependency(ctx, "available = greatest(available, seen), seen = head", tenants...) // it fails during an outage
+				// it fails during an outage
+				_ = c.updateDependency(ctx, "available = greatest(available, seen), seen = head", tenants...)
 			}
 			if i%3 == 0 {
 				if found, err := c.contradictions(ctx, c.admin); err == nil {
@@ -75,7 +77,8 @@ func (c *cluster) maintain() {
 // updateDependency sets columns of public.dependency for tenants. The last position of each is head.
 func (c *cluster) updateDependency(ctx context.Context, set string, names ...string) error {
 	for _, tenant := range names {
-		_, err := c.admin.Exec(ctx, `update public.dependency set `+set+` from (select coalesce(max(global_seq), 0) as head from `+eventsOf(tenant)+`) e where tenant = $1`, tenant)
+		_, err := c.admin.Exec(ctx, `update public.dependency set `+set+
+			` from (select coalesce(max(global_seq), 0) as head from `+eventsOf(tenant)+`) e where tenant = $1`, tenant)
 		if err != nil {
 			return err
 		}
@@ -94,8 +97,9 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// contradictionsSQL finds contradictions between the dead letters of shipments of a tenant, their commands and the read model, over
-// all partitions. It can run at any time, because a batch, a replay, a discard and a split are each one transaction.
+// contradictionsSQL finds contradictions between the dead letters of shipments of a tenant, their commands and the read
+// model, over all partitions. It can run at any time, because a batch, a replay, a discard and a split are each one
+// transaction.
 const contradictionsSQL = `
 with p as (
     select p.*, l.checkpoint, int4range(p.slot_from, p.slot_to) as slots
@@ -177,7 +181,8 @@ func (c *cluster) unfinished(ctx context.Context, q querier) ([]finding, error) 
 
 func findDeadLetters(ctx context.Context, q querier, sql string, names ...string) (all []finding, err error) {
 	for _, tenant := range names {
-		found, err := find(ctx, q, strings.Replace(sql, "{events}", eventsOf(tenant), 1), projection.ID{Tenant: tenant, Name: shipments}, tenant, shipments)
+		found, err := find(ctx, q, strings.Replace(sql, "{events}", eventsOf(tenant), 1),
+			projection.ID{Tenant: tenant, Name: shipments}, tenant, shipments)
 		if err != nil {
 			return nil, fmt.Errorf("check the dead letters of %s: %w", tenant, err)
 		}
@@ -199,7 +204,8 @@ func find(ctx context.Context, q querier, sql string, of projection.ID, args ...
 	})
 }
 
-// replayAll makes every dependency available, waits until no event is parked, and returns what is wrong with dead letters.
+// replayAll makes every dependency available, waits until no event is parked, and returns what is wrong with dead
+// letters.
 func (c *cluster) replayAll(limit time.Duration) (findings []finding, err error) {
 	var left []finding
 	if err := until(c.ctx, limit, "all dead letters are replayed", func() bool {

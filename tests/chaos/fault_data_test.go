@@ -39,7 +39,8 @@ var dataFaults = []fault{
 		expects: "handlers wait for the lock; no event is charged with a failure",
 		reach:   reachData, weight: 2, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
-			_ = s.whileLocked("public.applied in exclusive mode", 5*time.Second, func() error { // it fails during an outage
+			// it fails during an outage
+			_ = s.whileLocked("public.applied in exclusive mode", 5*time.Second, func() error {
 				s.wait(s.lasts)
 				return nil
 			})
@@ -61,14 +62,15 @@ func (s *strike) whileLocked(lock string, timeout time.Duration, do func() error
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
-	if _, err := tx.Exec(s.ctx, fmt.Sprintf("set local lock_timeout = %d; lock table %s", timeout.Milliseconds(), lock)); err != nil {
+	if _, err := tx.Exec(s.ctx, fmt.Sprintf("set local lock_timeout = %d; lock table %s",
+		timeout.Milliseconds(), lock)); err != nil {
 		return err
 	}
 	return do()
 }
 
-// lockTenant rewrites a tenant's events and then locks them. Alone, it checks that the other tenants' events are handled
-// meanwhile.
+// lockTenant rewrites a tenant's events and then locks them. Alone, it checks that the other tenants' events are
+// handled meanwhile.
 func (s *strike) lockTenant() error {
 	at := s.rnd.IntN(len(tenants))
 	locked := tenants[at]
@@ -100,8 +102,8 @@ func (s *strike) lockTenant() error {
 	}))
 }
 
-// handledSoon appends an event and waits until every projection of its tenant has handled it. Its limit is far more than that
-// takes, and less than a query may wait for a lock.
+// handledSoon appends an event and waits until every projection of its tenant has handled it. Its limit is far more
+// than that takes, and less than a query may wait for a lock.
 func (s *strike) handledSoon(name string) error {
 	tenant, err := s.store.ForTenant(name)
 	if err != nil {
@@ -112,7 +114,8 @@ func (s *strike) handledSoon(name string) error {
 		return err
 	}
 	return until(s.ctx, 2500*time.Millisecond, "an event of "+name+" is handled", func() bool {
-		lagging, err := value[int64](s.cluster, `select count(*) from millrace.leases l join millrace.projections p using (id)
+		lagging, err := value[int64](s.cluster,
+			`select count(*) from millrace.leases l join millrace.projections p using (id)
 			where p.tenant = $1 and p.name <> $2 and l.checkpoint < $3`, name, deadly, result.Positions[0])
 		return err == nil && lagging == 0
 	})
@@ -130,7 +133,8 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 			return err
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
-		if _, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), event.Any, event.Event{Type: typeOdd}); err != nil {
+		if _, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), event.Any,
+			event.Event{Type: typeOdd}); err != nil {
 			return err
 		}
 		return end(s.ctx, tx)

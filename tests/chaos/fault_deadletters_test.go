@@ -25,13 +25,18 @@ var deadLetterFaults = []fault{
 		expects: "each event is applied once, although replays also run automatically, and each stream stays in order",
 		reach:   reachData, weight: 3, least: 500 * time.Millisecond, most: 2 * time.Second, busy: true,
 		strike: func(s *strike) error {
-			return s.command(func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult, error) {
-				filter := []projection.DeadLetterFilter{{All: true}, {Type: typePlain}, {Error: "missing"}, {Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))}}
+			return s.command(func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult,
+				error) {
+				filter := []projection.DeadLetterFilter{
+					{All: true}, {Type: typePlain}, {Error: "missing"},
+					{Stream: fmt.Sprint("stream-", s.rnd.IntN(streams))},
+				}
 				return letters.Replay(ctx, filter[s.rnd.IntN(len(filter))], 1+s.rnd.IntN(100))
 			})
 		},
 	},
-	killedAt(orderDieInReplay, shipments, "killed in a replay, between handler and commit", "the event stays parked, and the next owner replays it"),
+	killedAt(orderDieInReplay, shipments, "killed in a replay, between handler and commit",
+		"the event stays parked, and the next owner replays it"),
 	{
 		name:    "dead letters are discarded",
 		expects: "no more are discarded than requested, and the later events of their streams stay in order",
@@ -44,12 +49,14 @@ var deadLetterFaults = []fault{
 				}
 				s.lasts *= 2 // each tenant gets several commands
 			}
-			return s.command(func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult, error) {
+			return s.command(func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult,
+				error) {
 				return letters.Discard(ctx, projection.DeadLetterFilter{All: true}, 1+s.rnd.IntN(2))
 			})
 		},
 		check: func(s *strike) error {
-			discarded, err := value[int64](s.cluster, "select count(*) from millrace.dead_letters where state = 'discarded'")
+			discarded, err := value[int64](s.cluster,
+				"select count(*) from millrace.dead_letters where state = 'discarded'")
 			if err == nil && discarded == 0 {
 				err = errors.New("nothing was discarded")
 			}
@@ -60,14 +67,16 @@ var deadLetterFaults = []fault{
 
 // allParked reports whether every tenant has a dead letter that can be discarded.
 func (s *strike) allParked() bool {
-	with, err := value[int](s.cluster, `select count(distinct p.tenant) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
+	with, err := value[int](s.cluster,
+		`select count(distinct p.tenant) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
 		where p.name = $1 and d.state = 'parked'`, shipments)
 	return err == nil && with == len(tenants)
 }
 
 // command gives commands for dead letters of shipments, to random tenants. In random schedules a command may fail, stay
 // pending, or be lost with its server.
-func (s *strike) command(give func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult, error)) error {
+func (s *strike) command(give func(ctx context.Context, letters projection.DeadLetters) (projection.CommandResult,
+	error)) error {
 	limit := s.lasts
 	if s.alone {
 		limit = 20 * time.Second
@@ -75,8 +84,10 @@ func (s *strike) command(give func(ctx context.Context, letters projection.DeadL
 	return s.repeat(50, 200, func() error {
 		ctx, cancel := context.WithTimeout(s.ctx, limit)
 		defer cancel()
-		_, err := give(ctx, s.store.DeadLetters(projection.ID{Tenant: tenants[s.rnd.IntN(len(tenants))], Name: shipments}))
-		if isOutage(err) || errors.Is(err, projection.ErrCommandPending) || errors.Is(err, projection.ErrCommandNotFound) || errors.Is(err, context.DeadlineExceeded) {
+		_, err := give(ctx,
+			s.store.DeadLetters(projection.ID{Tenant: tenants[s.rnd.IntN(len(tenants))], Name: shipments}))
+		if isOutage(err) || errors.Is(err, projection.ErrCommandPending) ||
+			errors.Is(err, projection.ErrCommandNotFound) || errors.Is(err, context.DeadlineExceeded) {
 			return s.ifAlone(err)
 		}
 		return err

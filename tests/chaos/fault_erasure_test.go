@@ -23,8 +23,8 @@ type erased struct {
 	begun, done    time.Time
 }
 
-// erasePerson appends events of a person, erases them, and removes their tokens from the read models, as a program does that knows how to
-// forget. A row with a token then shows that a handler got an event as it was before.
+// erasePerson appends events of a person, erases them, and removes their tokens from the read models, as a program does
+// that knows how to forget. A row with a token then shows that a handler got an event as it was before.
 func (s *strike) erasePerson() error {
 	name, stream := tenants[s.rnd.IntN(len(tenants))], fmt.Sprint("person-", s.rnd.Uint64())
 	spread := time.Duration(s.rnd.IntN(100)) * time.Millisecond
@@ -57,7 +57,8 @@ func (s *strike) erasePerson() error {
 			return err
 		}
 		return s.retried(func(ctx context.Context) error {
-			_, err := s.admin.Exec(ctx, "update public.applied set token = '' where tenant = $1 and stream = $2", name, stream)
+			_, err := s.admin.Exec(ctx, "update public.applied set token = '' where tenant = $1 and stream = $2", name,
+				stream)
 			return err
 		})
 	})
@@ -71,7 +72,8 @@ func (s *strike) erasePerson() error {
 	return err
 }
 
-// forgiven gives the applications of erased streams the tokens of their events where a server may have lost one of both.
+// forgiven gives the applications of erased streams the tokens of their events where a server may have lost one of
+// both.
 func (c *cluster) forgiven(h history) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

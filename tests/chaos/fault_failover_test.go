@@ -13,20 +13,22 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// A failover to an asynchronous standby, and a crash under asynchronous commits, lose the last commits. The new server assigns
-// the same positions again.
+// A failover to an asynchronous standby, and a crash under asynchronous commits, lose the last commits. The new server
+// assigns the same positions again.
 var failoverFaults = []fault{
 	{
 		name:    "failover to an asynchronous standby, with loss",
 		expects: "nothing stops, and every read model matches the events that survived",
-		reach:   reachServer, weight: 2, least: 300 * time.Millisecond, most: 2 * time.Second, alone: 800 * time.Millisecond, own: true,
+		reach:   reachServer, weight: 2, least: 300 * time.Millisecond, most: 2 * time.Second,
+		alone: 800 * time.Millisecond, own: true,
 		strike: (*strike).loseServer,
 		check:  (*strike).somethingLost,
 	},
 	{
 		name:    "a backend killed under asynchronous commits",
 		expects: "PostgreSQL recovers without some appends, and every read model matches the events that survived",
-		reach:   reachServer, weight: 2, least: 300 * time.Millisecond, most: time.Second, alone: 800 * time.Millisecond, own: true,
+		reach:   reachServer, weight: 2, least: 300 * time.Millisecond, most: time.Second,
+		alone: 800 * time.Millisecond, own: true,
 		strike: (*strike).loseCommits,
 		check:  (*strike).somethingLost,
 	},
@@ -66,8 +68,9 @@ func (s *strike) somethingLost() error {
 	return nil
 }
 
-// quiesce waits until every event is handled and none is parked, while the writers pause. It makes the dependency of all later
-// poison events available: their failures would be committed synchronously, together with everything before them.
+// quiesce waits until every event is handled and none is parked, while the writers pause. It makes the dependency of
+// all later poison events available: their failures would be committed synchronously, together with everything before
+// them.
 func (s *strike) quiesce() error {
 	if _, err := s.caughtUp(30 * time.Second); err != nil {
 		return err
@@ -81,8 +84,8 @@ func (s *strike) quiesce() error {
 	})
 }
 
-// fromQuiet calls begin while the writers pause. Where this is the only fault, it waits before until everything is handled,
-// and holds the handlers afterwards, so that later events wait in memory. Otherwise it does that at random.
+// fromQuiet calls begin while the writers pause. Where this is the only fault, it waits before until everything is
+// handled, and holds the handlers afterwards, so that later events wait in memory. Otherwise it does that at random.
 func (s *strike) fromQuiet(begin func() error) (release func(), err error) {
 	defer s.writers.pause()()
 	if s.alone {
@@ -147,7 +150,8 @@ func (s *strike) loseCommits() error {
 
 // asyncCommits writes everything to the disk and makes later commits asynchronous.
 func (s *strike) asyncCommits() error {
-	return errors.Join(s.exec("alter system set synchronous_commit = off"), s.exec("alter system set bgwriter_lru_maxpages = 0"),
+	return errors.Join(s.exec("alter system set synchronous_commit = off"),
+		s.exec("alter system set bgwriter_lru_maxpages = 0"),
 		s.exec("select pg_reload_conf()"), s.exec("checkpoint"), s.server().HoldWAL(s.ctx))
 }
 
@@ -156,8 +160,8 @@ func (s *strike) syncCommits() error {
 	return errors.Join(s.exec("alter system reset all"), s.exec("select pg_reload_conf()"))
 }
 
-// readStandby pauses the replay of the standby and lets connections of a node reach it, one after another. Then they reach the
-// primary again. The node's pool does not ask for the primary meanwhile.
+// readStandby pauses the replay of the standby and lets connections of a node reach it, one after another. Then they
+// reach the primary again. The node's pool does not ask for the primary meanwhile.
 func (s *strike) readStandby() error {
 	standby := s.standby.Load()
 	if standby == nil { // during a failover
@@ -193,9 +197,9 @@ func (s *strike) readStandby() error {
 	return s.ifAlone(errors.Join(err, onStandby("select pg_wal_replay_resume()")))
 }
 
-// readAfter lets the projections of the victim read settled events again after begin. It pauses them, lets events settle,
-// holds the handlers of the node, and resumes the projections: what they read before begin waits in memory. Nothing is appended
-// meanwhile, so that no lock scan meets the fault before a read does.
+// readAfter lets the projections of the victim read settled events again after begin. It pauses them, lets events
+// settle, holds the handlers of the node, and resumes the projections: what they read before begin waits in memory.
+// Nothing is appended meanwhile, so that no lock scan meets the fault before a read does.
 func (s *strike) readAfter(begin func() error) error {
 	all, err := s.leases()
 	if err != nil {
@@ -204,7 +208,8 @@ func (s *strike) readAfter(begin func() error) error {
 	set := func(desired engine.DesiredState) (err error) {
 		for _, l := range all {
 			if l.Owner == s.victim.identity() && l.Name != deadly {
-				err = errors.Join(err, control.On(s.store.Engine()).SetDesiredState(s.ctx, projection.ID{Tenant: l.Tenant, Name: l.Name}, desired))
+				err = errors.Join(err, control.On(s.store.Engine()).SetDesiredState(s.ctx,
+					projection.ID{Tenant: l.Tenant, Name: l.Name}, desired))
 			}
 		}
 		return err
@@ -237,7 +242,8 @@ func (s *strike) link(server *pgtest.Server) *link {
 
 // endConnections ends some connections of the node's pool to a server.
 func (s *strike) endConnections(server *pgtest.Server, n int) error {
-	return execOnce(s.ctx, server.DSN(s.database), fmt.Sprintf(`select pg_terminate_backend(pid) from (select pid from pg_stat_activity a
+	return execOnce(s.ctx, server.DSN(s.database),
+		fmt.Sprintf(`select pg_terminate_backend(pid) from (select pid from pg_stat_activity a
 		where datname = current_database() and application_name = '%s'
 		and not exists (select from pg_locks l where l.pid = a.pid and l.locktype = 'advisory' and l.objsubid = 1) order by random() limit %d) victims`, s.node.name, n))
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// serverErrors are statements that fail with an SQLSTATE that alone does not say whether the server or the handler is at fault.
+// serverErrors are statements that fail with an SQLSTATE that alone does not say whether the server or the handler is
+// at fault.
 var serverErrors = map[string][]string{
 	"XX000": {"select pg_catalog.pg_describe_object(999999, 1, 0)"},
 	"53400": {"set local work_mem = '64kB'", "select count(*) from generate_series(1, 200000)"},
@@ -34,7 +35,8 @@ var handlerFaults = []fault{
 	},
 }
 
-// handlersFail is the fault that handlers of a node fail with an error of the server again and again, each event at most once.
+// handlersFail is the fault that handlers of a node fail with an error of the server again and again, each event at
+// most once.
 func handlersFail(code, how string) fault {
 	return fault{
 		name:    fmt.Sprintf("handlers fail with %s: %s", code, how),
@@ -77,8 +79,8 @@ func (o *orders) queueAsOrdered(q pgstore.Queue, id projection.ID, events []even
 	}
 }
 
-// takeFault returns the error that a statement should fail with, or an empty text. It spares events that have failed before, because an
-// event that fails repeatedly is at fault itself.
+// takeFault returns the error that a statement should fail with, or an empty text. It spares events that have failed
+// before, because an event that fails repeatedly is at fault itself.
 func (o *orders) takeFault(id projection.ID, events []event.Envelope) (code string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,13 +92,14 @@ func (o *orders) takeFault(id projection.ID, events []event.Envelope) (code stri
 	return code
 }
 
-// cancelStatements cancels statements of handlers, rarely enough that no event fails several times in a row, which would park
-// it. It spares statements of audit, which parks an event that fails once, and those that wait for a lock, which would be
-// canceled until the lock is released.
+// cancelStatements cancels statements of handlers, rarely enough that no event fails several times in a row, which
+// would park it. It spares statements of audit, which parks an event that fails once, and those that wait for a lock,
+// which would be canceled until the lock is released.
 func (s *strike) cancelStatements() error {
 	canceled := int64(0)
 	for end := time.Now().Add(s.lasts); time.Now().Before(end) || s.alone && canceled == 0; {
-		n, err := value[int64](s.cluster, `select count(*) filter (where pg_cancel_backend(pid)) from (select pid from pg_stat_activity
+		n, err := value[int64](s.cluster,
+			`select count(*) filter (where pg_cancel_backend(pid)) from (select pid from pg_stat_activity
 			where datname = current_database() and usename = $1 and state <> 'idle' and wait_event_type is distinct from 'Lock'
 			and query ~ '^/[*] (ledger|search|totals|shipments) [*]/' order by random() limit 1) victims`, app)
 		if err != nil || s.ctx.Err() != nil {

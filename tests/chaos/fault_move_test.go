@@ -37,7 +37,8 @@ func (s *strike) moveGuest() error {
 	return errors.Join(s.moveBetween(other, s.store), s.removeFrom(other))
 }
 
-// moveBetween moves the guest with its projections. The move is repeated during an outage. The stores know whether the guest was active.
+// moveBetween moves the guest with its projections. The move is repeated during an outage. The stores know whether the
+// guest was active.
 func (s *strike) moveBetween(from, to *pgstore.Store) error {
 	opts := admin.MoveOptions{Projections: make(map[string]admin.MoveAction)}
 	for name := range projectionTypes {

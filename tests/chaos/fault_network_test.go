@@ -18,14 +18,18 @@ var networkFaults = []fault{
 		},
 		check: (*strike).rejoined,
 	},
-	impairs("network half open", "nothing arrives and nothing is refused: other nodes take over when the heartbeat has expired; then the node rejoins",
-		impairment{silent: true}, fault{weight: 3, least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second}),
+	impairs("network half open",
+		"nothing arrives and nothing is refused: other nodes take over when the heartbeat has expired; then the node rejoins",
+		impairment{silent: true}, fault{weight: 3,
+			least: 500 * time.Millisecond, most: 4 * time.Second, alone: 3 * time.Second}),
 	impairs("network slow", "the node keeps its leases",
-		impairment{delay: latency}, fault{weight: 2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second}),
+		impairment{delay: latency}, fault{weight: 2,
+			least: time.Second, most: 3 * time.Second, alone: 2 * time.Second}),
 	impairs("network narrow", "the node keeps running",
 		impairment{delay: narrow}, fault{weight: 2, least: time.Second, most: 3 * time.Second, alone: 2 * time.Second}),
 	impairs("network resets connections", "other nodes may take over; then the node rejoins",
-		impairment{resets: true}, fault{weight: 3, least: 500 * time.Millisecond, most: 3 * time.Second, alone: 2 * time.Second}),
+		impairment{resets: true}, fault{weight: 3,
+			least: 500 * time.Millisecond, most: 3 * time.Second, alone: 2 * time.Second}),
 }
 
 // latency delays each message at random.

@@ -31,9 +31,12 @@ var processFaults = []fault{
 		strike: (*strike).kill,
 		check:  (*strike).takenOver,
 	},
-	killedAt(orderDieInHandler, "", "killed in the handler", "the handler's writes are rolled back, and the next owner applies the events"),
-	killedAt(orderDieBeforeCommit, "", "killed between handler and commit", "the batch is rolled back, and the next owner applies it"),
-	killedAt(orderDieAfterCommit, "", "killed after the commit, before the answer", "the batch counts, and the next owner begins after it"),
+	killedAt(orderDieInHandler, "", "killed in the handler",
+		"the handler's writes are rolled back, and the next owner applies the events"),
+	killedAt(orderDieBeforeCommit, "", "killed between handler and commit",
+		"the batch is rolled back, and the next owner applies it"),
+	killedAt(orderDieAfterCommit, "", "killed after the commit, before the answer",
+		"the batch counts, and the next owner begins after it"),
 	{
 		name:    "frozen past its lease",
 		expects: "other nodes take over when the heartbeat has expired; thawed, it gives up its leases and rejoins",
@@ -104,8 +107,8 @@ const (
 	endable   = "grant execute on function pg_terminate_backend to public"
 )
 
-// killedAt is the fault that a node's process is killed at the moment that an order names, in the projection owns if it is not
-// empty.
+// killedAt is the fault that a node's process is killed at the moment that an order names, in the projection owns if it
+// is not empty.
 func killedAt(order, owns, name, expects string) fault {
 	return fault{
 		name: name, expects: expects, owns: owns,
@@ -123,7 +126,8 @@ func (s *strike) kill() error {
 	return s.victim.awaitEnd(s.ctx, 20*time.Second)
 }
 
-// killBy lets the node's process kill itself at a certain moment. In random schedules it is killed anyway after a while.
+// killBy lets the node's process kill itself at a certain moment. In random schedules it is killed anyway after a
+// while.
 func (s *strike) killBy(order string) error {
 	s.node.stayAway(s.lasts)
 	if s.victim.order(order) != nil {
@@ -150,8 +154,8 @@ func (s *strike) freeze(more func() error) error {
 	return err
 }
 
-// zombie freezes the node while one of its handlers has written and not returned. The handler returns when more has returned
-// and, where this is the only fault, other nodes own the leases.
+// zombie freezes the node while one of its handlers has written and not returned. The handler returns when more has
+// returned and, where this is the only fault, other nodes own the leases.
 func (s *strike) zombie(more func() error) error {
 	before := s.victim.reported("stalled")
 	if s.victim.order(orderStall) != nil {
@@ -194,10 +198,12 @@ func (s *strike) deadly() error {
 	}
 	key := fmt.Sprint("deadly-", s.rnd.Uint64())
 	return until(s.ctx, 90*time.Second, "the deadly event is parked", func() bool {
-		at, err := value[int64](s.cluster, "select coalesce(max(global_seq), 0) from "+eventsOf(name)+" where stream_id = $1", key)
+		at, err := value[int64](s.cluster, "select coalesce(max(global_seq), 0) from "+eventsOf(name)+
+			" where stream_id = $1", key)
 		if err == nil && at == 0 { // it is new, or a server lost it
 			var result event.Appended
-			if result, err = tenant.Append(s.ctx, key, event.Any.WithKey(key), event.Event{Type: typeDeadly}); err == nil {
+			if result, err = tenant.Append(s.ctx, key, event.Any.WithKey(key),
+				event.Event{Type: typeDeadly}); err == nil {
 				at = result.Positions[0]
 			}
 		}
@@ -205,7 +211,8 @@ func (s *strike) deadly() error {
 			return false
 		}
 		s.expectParked(name, stored{Position: at, Stream: key})
-		parked, err := value[int64](s.cluster, `select count(*) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
+		parked, err := value[int64](s.cluster,
+			`select count(*) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
 			where p.tenant = $1 and p.name = $2 and d.position = $3`, name, deadly, at)
 		return err == nil && parked == 1
 	})
@@ -220,8 +227,8 @@ func (c *cluster) expectParked(tenant string, e stored) {
 	}
 }
 
-// movedGently verifies that the spare node owned and released something, and that no move left a lease without an owner for
-// far longer than a move takes.
+// movedGently verifies that the spare node owned and released something, and that no move left a lease without an owner
+// for far longer than a move takes.
 func (s *strike) movedGently() error {
 	o, err := s.ownership()
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// restoreGuest takes the guest back to a backup, as docs/restoring.md says. Its projections continue, or are reset to where they were at
-// some time. public.applied is not in the schema of the guest, so their rows of lost events, or above that position, are deleted. pass
-// waits while the guest's writers append.
+// restoreGuest takes the guest back to a backup, as docs/restoring.md says. Its projections continue, or are reset to
+// where they were at some time. public.applied is not in the schema of the guest, so their rows of lost events, or
+// above that position, are deleted. pass waits while the guest's writers append.
 func (s *strike) restoreGuest(w *writers, pass func()) error {
 	programs, err := pgtest.Find()
 	if err != nil {
@@ -44,7 +44,8 @@ func (s *strike) restoreGuest(w *writers, pass func()) error {
 		return err
 	}
 	defer s.restoring()()
-	err = s.program(filepath.Join(programs, "psql"), "--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1",
+	err = s.program(filepath.Join(programs, "psql"), "--no-psqlrc", "--quiet", "--single-transaction",
+		"--set=ON_ERROR_STOP=1",
 		"--command=drop schema millrace_"+guest+" cascade", "--file="+dump)
 	if err != nil {
 		return err
@@ -76,7 +77,8 @@ func (s *strike) program(path string, args ...string) error {
 	var out []byte
 	var failed error
 	err := until(s.ctx, 30*time.Second, filepath.Base(path)+" succeeds", func() bool {
-		out, failed = exec.CommandContext(s.ctx, path, append(args, "--dbname="+s.server().DSN(s.database))...).CombinedOutput()
+		out, failed = exec.CommandContext(s.ctx, path,
+			append(args, "--dbname="+s.server().DSN(s.database))...).CombinedOutput()
 		return failed == nil
 	})
 	if err != nil {
@@ -85,8 +87,8 @@ func (s *strike) program(path string, args ...string) error {
 	return nil
 }
 
-// recoverGuest lets each projection continue, or resets it to a position that all of its partitions have passed. The projection deadly
-// would end processes again.
+// recoverGuest lets each projection continue, or resets it to a position that all of its partitions have passed. The
+// projection deadly would end processes again.
 func (s *strike) recoverGuest(a *admin.Admin) error {
 	var done admin.RecoverResult
 	options := admin.RecoverOptions{Reset: make(map[string]int64)}
@@ -126,14 +128,16 @@ func (s *strike) recoverGuest(a *admin.Admin) error {
 		if !reset {
 			up = done.End
 		}
-		err = errors.Join(err, s.exec(`delete from public.applied a where tenant = $1 and projection = $2 and (position > $3
+		err = errors.Join(err,
+			s.exec(`delete from public.applied a where tenant = $1 and projection = $2 and (position > $3
 			or not exists (select from `+eventsOf(guest)+` e where e.global_seq = a.position and coalesce(e.body->>'token', '') = a.token))`,
-			guest, p.ID.Name, up))
+				guest, p.ID.Name, up))
 	}
 	return errors.Join(err, s.countAnew())
 }
 
-// countAnew lets the counts of the guest's dead letters and commands begin at 0: a recovery deletes dead letters, and resolves others.
+// countAnew lets the counts of the guest's dead letters and commands begin at 0: a recovery deletes dead letters, and
+// resolves others.
 func (s *strike) countAnew() (err error) {
 	const ofGuest = " where projection_id in (select id from millrace.projections where tenant = $1)"
 	for _, sql := range []string{
@@ -152,7 +156,8 @@ func (s *strike) forget(w *writers) error {
 		Position int64
 		Token    string
 	}
-	left, err := rows(s.cluster, pgx.RowToStructByPos[kept], "select global_seq, coalesce(body->>'token', '') from "+eventsOf(guest))
+	left, err := rows(s.cluster, pgx.RowToStructByPos[kept], "select global_seq, coalesce(body->>'token', '') from "+
+		eventsOf(guest))
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,8 @@ var serverFaults = []fault{
 	},
 }
 
-// endSessions ends the session connections of the nodes with a name like pattern. They are those that hold a session lock.
+// endSessions ends the session connections of the nodes with a name like pattern. They are those that hold a session
+// lock.
 func (c *cluster) endSessions(pattern string) error {
 	return c.exec(`select pg_terminate_backend(a.pid) from pg_stat_activity a join pg_locks l using (pid)
 		where a.datname = current_database() and a.application_name like $1 and l.locktype = 'advisory' and l.objsubid = 1`, pattern)
@@ -109,13 +110,15 @@ func (c *cluster) endSessions(pattern string) error {
 
 // readOnly makes the database read-only, or not, for all users but the superuser.
 func (s *strike) readOnly(value string) error {
-	if err := s.exec(fmt.Sprintf("alter database %s set default_transaction_read_only = %s", s.database, value)); err != nil {
+	if err := s.exec(fmt.Sprintf("alter database %s set default_transaction_read_only = %s", s.database,
+		value)); err != nil {
 		return err
 	}
 	return s.exec("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and usename = $1", app)
 }
 
-// takeConnections takes all free connections, also those of the nodes' sessions, which it ends, and closes them afterwards.
+// takeConnections takes all free connections, also those of the nodes' sessions, which it ends, and closes them
+// afterwards.
 func (s *strike) takeConnections() error {
 	var taken []*pgx.Conn
 	defer func() {

@@ -28,8 +28,9 @@ var splitFaults = []fault{
 	},
 }
 
-// splitAgain splits random projections into random numbers of partitions. Where it is the only fault, half of its time the
-// dependency of poison events is not available, events are parked before the first split, and at last no projection has a single partition.
+// splitAgain splits random projections into random numbers of partitions. Where it is the only fault, half of its time
+// the dependency of poison events is not available, events are parked before the first split, and at last no projection
+// has a single partition.
 func (s *strike) splitAgain() error {
 	rt, err := millrace.New(millrace.Config{Store: s.store})
 	if err != nil {
@@ -86,7 +87,8 @@ func (s *strike) anyProjection() projection.ID {
 // someSplit verifies that projections have partitions, and that dead letters and parked streams were in them.
 func (s *strike) someSplit() error {
 	type counts struct{ Partitions, Parked int64 }
-	found, err := rows(s.cluster, pgx.RowToStructByPos[counts], `select (select count(*) from millrace.projections where partition > 0),
+	found, err := rows(s.cluster, pgx.RowToStructByPos[counts],
+		`select (select count(*) from millrace.projections where partition > 0),
 		(select count(*) from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id where p.partition > 0)`)
 	if err == nil && (found[0].Partitions < 2 || found[0].Parked == 0) {
 		err = fmt.Errorf("there are %+v", found[0])
@@ -94,7 +96,8 @@ func (s *strike) someSplit() error {
 	return err
 }
 
-// splitUneven splits all projections while a partition of one of them is behind the others, because its handler does not return.
+// splitUneven splits all projections while a partition of one of them is behind the others, because its handler does
+// not return.
 func (s *strike) splitUneven() error {
 	rt, err := millrace.New(millrace.Config{Store: s.store})
 	if err != nil {

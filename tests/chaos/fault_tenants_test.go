@@ -33,8 +33,8 @@ var tenantFaults = []fault{
 	},
 }
 
-// unlessLost calls do until it succeeds, or fails although no server has lost commits meanwhile. After a loss everything may be
-// as it was at an earlier time.
+// unlessLost calls do until it succeeds, or fails although no server has lost commits meanwhile. After a loss
+// everything may be as it was at an earlier time.
 func (s *strike) unlessLost(do func() error) error {
 	for {
 		begun := time.Now()
@@ -79,7 +79,8 @@ func (s *strike) unarchive(name string) error {
 	return s.retried(func(ctx context.Context) error { return s.store.UnarchiveTenant(ctx, name) })
 }
 
-// extent is how many events a tenant has, how many its projections have applied, and how many of its leases have owners.
+// extent is how many events a tenant has, how many its projections have applied, and how many of its leases have
+// owners.
 type extent struct{ Head, Applied, Owned int64 }
 
 func (s *strike) extent(name string) (e extent, err error) {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// reach is what a fault breaks. In random schedules faults of different reaches overlap; plan says which of the same reach do.
+// reach is what a fault breaks. In random schedules faults of different reaches overlap; plan says which of the same
+// reach do.
 type reach int
 
 const (
@@ -19,8 +20,8 @@ const (
 	reachData                 // tables and transactions
 )
 
-// fault breaks something. After every fault nothing may be lost, doubled, parked or out of order, and every projection must make
-// progress.
+// fault breaks something. After every fault nothing may be lost, doubled, parked or out of order, and every projection
+// must make progress.
 type fault struct {
 	name    string
 	expects string // what the library must do beyond that
@@ -38,7 +39,8 @@ type fault struct {
 }
 
 // faults are all faults.
-var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, deadLetterFaults, tenantFaults, erasureFaults, splitFaults, failoverFaults, handlerFaults)
+var faults = slices.Concat(processFaults, serverFaults, networkFaults, dataFaults, deadLetterFaults, tenantFaults,
+	erasureFaults, splitFaults, failoverFaults, handlerFaults)
 
 // strike is one fault at work.
 type strike struct {
@@ -93,7 +95,8 @@ func (s *strike) ifAlone(err error) error {
 func (s *strike) takenOver() error {
 	return until(s.ctx, 15*time.Second, fmt.Sprintf("living nodes own what %s owned", s.victim), func() bool {
 		all, err := s.leases()
-		return err == nil && !slices.ContainsFunc(all, func(l lease) bool { return !l.Alive || l.Owner == s.victim.identity() })
+		return err == nil && !slices.ContainsFunc(all,
+			func(l lease) bool { return !l.Alive || l.Owner == s.victim.identity() })
 	})
 }
 

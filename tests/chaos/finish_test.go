@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// finish ends a test. It repairs everything, stops the writers, lets every projection catch up, stops the nodes in order, and
-// fails the test for every finding.
+// finish ends a test. It repairs everything, stops the writers, lets every projection catch up, stops the nodes in
+// order, and fails the test for every finding.
 func (c *cluster) finish() (r report) {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -43,15 +43,17 @@ func (c *cluster) finish() (r report) {
 	return r
 }
 
-// compare waits until every projection has caught up and no event is parked, while the writers pause. Then it checks the history of
-// every projection.
+// compare waits until every projection has caught up and no event is parked, while the writers pause. Then it checks
+// the history of every projection.
 func (c *cluster) compare(r *report, limit time.Duration) error {
 	lagging, err := c.caughtUp(limit)
 	if err != nil && len(lagging) == 0 {
 		r.found(nodeFinding("the leases are not complete: %v", err))
 	}
 	for _, l := range lagging {
-		r.found(finding{kindLagging, projection.ID{Tenant: l.Tenant, Name: l.Name}, l.Checkpoint, fmt.Sprintf("%+v: %v", l, err)})
+		r.found(finding{
+			kindLagging, projection.ID{Tenant: l.Tenant, Name: l.Name}, l.Checkpoint, fmt.Sprintf("%+v: %v", l, err),
+		})
 	}
 	found, err := c.replayAll(limit)
 	if err != nil {
@@ -96,19 +98,23 @@ func (c *cluster) histories() (all []history, err error) { return c.historiesOf(
 // historiesOf is histories for some tenants.
 func (c *cluster) historiesOf(names ...string) (all []history, err error) {
 	for _, tenant := range names {
-		events, err := rows(c, pgx.RowToStructByPos[stored], "select global_seq, stream_id, stream_version, type, coalesce(body->>'token', '') from "+eventsOf(tenant)+" order by 1")
+		events, err := rows(c, pgx.RowToStructByPos[stored],
+			"select global_seq, stream_id, stream_version, type, coalesce(body->>'token', '') from "+eventsOf(tenant)+
+				" order by 1")
 		if err != nil {
 			return nil, fmt.Errorf("read the events of %s: %w", tenant, err)
 		}
 		for name, types := range projectionTypes {
 			h := history{of: projection.ID{Tenant: tenant, Name: name}, types: types, events: events}
 			_, h.split = c.split.Load(h.of)
-			if h.applied, err = rows(c, pgx.RowToStructByPos[application], `select position, stream, version, node, token
+			if h.applied, err = rows(c, pgx.RowToStructByPos[application],
+				`select position, stream, version, node, token
 				from public.applied where tenant = $1 and projection = $2 order by id`, tenant, name); err != nil {
 				return nil, fmt.Errorf("read what %s applied: %w", h.of, err)
 			}
 			c.forgiven(h)
-			letters, err := rows(c, pgx.RowToStructByPos[deadLetter], `select d.position, d.state, d.blocked_by_stream from millrace.dead_letters d
+			letters, err := rows(c, pgx.RowToStructByPos[deadLetter],
+				`select d.position, d.state, d.blocked_by_stream from millrace.dead_letters d
 				join millrace.projections p on p.id = d.projection_id where p.tenant = $1 and p.name = $2`, tenant, name)
 			if err != nil {
 				return nil, fmt.Errorf("read the dead letters of %s: %w", h.of, err)
@@ -125,10 +131,12 @@ func (c *cluster) historiesOf(names ...string) (all []history, err error) {
 	return all, nil
 }
 
-// survivors returns the positions of those events that still exist. A server may have lost them and reused their positions.
+// survivors returns the positions of those events that still exist. A server may have lost them and reused their
+// positions.
 func survivors(some, events []stored) (positions []int64) {
 	for _, e := range some {
-		if slices.ContainsFunc(events, func(existing stored) bool { return existing.Position == e.Position && existing.Stream == e.Stream }) {
+		if slices.ContainsFunc(events,
+			func(existing stored) bool { return existing.Position == e.Position && existing.Stream == e.Stream }) {
 			positions = append(positions, e.Position)
 		}
 	}
@@ -153,7 +161,8 @@ func (c *cluster) missing(w *writers, all []history) (findings []finding, lost i
 				lost++
 			default:
 				findings = append(findings, finding{kindAppend, projection.ID{Tenant: h.of.Tenant}, a.position,
-					fmt.Sprintf("%s, appended from %s to %s; there is %q", a.token, a.begun.Format(clock), a.done.Format(clock), token)})
+					fmt.Sprintf("%s, appended from %s to %s; there is %q", a.token, a.begun.Format(clock),
+						a.done.Format(clock), token)})
 			}
 		}
 	}
@@ -163,9 +172,11 @@ func (c *cluster) missing(w *writers, all []history) (findings []finding, lost i
 // ownership reads the ownership log and analyzes it.
 func (c *cluster) ownership() (ownership, error) {
 	changes, err := rows(c, func(row pgx.CollectableRow) (ch change, err error) {
-		err = row.Scan(&ch.at, &ch.lease, &ch.of.Tenant, &ch.of.Name, &ch.of.Partition, &ch.suspended, &ch.from, &ch.to, &ch.lastEpoch, &ch.epoch, &ch.lastBeat, &ch.expired)
+		err = row.Scan(&ch.at, &ch.lease, &ch.of.Tenant, &ch.of.Name, &ch.of.Partition, &ch.suspended, &ch.from, &ch.to,
+			&ch.lastEpoch, &ch.epoch, &ch.lastBeat, &ch.expired)
 		return ch, err
-	}, `select at, lease, tenant, name, partition, suspended, coalesce(last_owner::text, ''), coalesce(owner::text, ''), last_epoch, epoch, last_beat, expired
+	},
+		`select at, lease, tenant, name, partition, suspended, coalesce(last_owner::text, ''), coalesce(owner::text, ''), last_epoch, epoch, last_beat, expired
 		from public.ownership order by id`)
 	if err != nil {
 		return ownership{}, fmt.Errorf("read the ownership log: %w", err)

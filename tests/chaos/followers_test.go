@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// followers follow tenants from their beginnings, as a program without a runtime does. A follower begins anew when it is told that events
-// which it has may be gone.
+// followers follow tenants from their beginnings, as a program without a runtime does. A follower begins anew when it
+// is told that events which it has may be gone.
 type followers struct {
 	life  context.Context
 	end   context.CancelFunc
@@ -50,7 +50,8 @@ func (f *followers) run(tenant *pgstore.Tenant) {
 		err := f.follow(tenant)
 		if f.life.Err() == nil && !errors.Is(err, event.ErrIncarnationChanged) {
 			f.mu.Lock()
-			f.ended = append(f.ended, finding{kindFollower, projection.ID{Tenant: tenant.Name()}, 0, fmt.Sprintf("it ended: %v", err)})
+			f.ended = append(f.ended, finding{kindFollower,
+				projection.ID{Tenant: tenant.Name()}, 0, fmt.Sprintf("it ended: %v", err)})
 			f.mu.Unlock()
 		}
 		kit.Pass(f.life, 50*time.Millisecond)
@@ -69,13 +70,15 @@ func (f *followers) follow(tenant *pgstore.Tenant) error {
 			return err
 		}
 		f.mu.Lock()
-		f.got[tenant.Name()] = append(f.got[tenant.Name()], stored{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type})
+		f.got[tenant.Name()] = append(f.got[tenant.Name()],
+			stored{Position: e.Position, Stream: e.Stream, Version: e.Version, Type: e.Type})
 		f.mu.Unlock()
 	}
 	return errors.New("without an error")
 }
 
-// compare waits until the followers have all events of their tenants, and returns what is wrong. The writers must pause.
+// compare waits until the followers have all events of their tenants, and returns what is wrong. The writers must
+// pause.
 func (f *followers) compare(ctx context.Context, limit time.Duration, all []history) (findings []finding) {
 	for _, h := range all {
 		if h.of.Name != deadly { // once for each tenant
@@ -98,8 +101,10 @@ func (f *followers) compare(ctx context.Context, limit time.Duration, all []hist
 			for at < min(len(got), len(want)) && got[at] == want[at] {
 				at++
 			}
-			findings = append(findings, finding{kindFollower, projection.ID{Tenant: h.of.Tenant}, int64(at), fmt.Sprintf("%d events of %d, equal up to number %d: got %v, want %v",
-				len(got), len(want), at, got[at:min(at+3, len(got))], want[at:min(at+3, len(want))])})
+			findings = append(findings, finding{kindFollower,
+				projection.ID{Tenant: h.of.Tenant}, int64(at),
+				fmt.Sprintf("%d events of %d, equal up to number %d: got %v, want %v",
+					len(got), len(want), at, got[at:min(at+3, len(got))], want[at:min(at+3, len(want))])})
 		}
 	}
 	f.mu.Lock()

@@ -39,7 +39,8 @@ func (s *strike) receiveGuest() error {
 }
 
 // guestLife creates the guest, splits one of its projections, archives it and brings it back, restores it from a
-// backup or moves it to another store and back, compares what was applied, and drops it. Writers append all the time, also before and after.
+// backup or moves it to another store and back, compares what was applied, and drops it. Writers append all the time,
+// also before and after.
 func (s *strike) guestLife(restored bool) error {
 	w := startWriters(s.ctx, s.store, s.rnd.Uint64(), guestWriters, 1, fmt.Sprintf("g%x-", s.rnd.Uint32()), guest)
 	defer w.stop()
@@ -105,7 +106,8 @@ func (s *strike) splitGuest() error {
 	return s.splitInto(rt, id, 2+s.rnd.IntN(mostPartitions-1))
 }
 
-// pauseGuest pauses the guest's writers. If a server lost that the guest was brought back, they retry for ever, so they are ended then.
+// pauseGuest pauses the guest's writers. If a server lost that the guest was brought back, they retry for ever, so they
+// are ended then.
 func pauseGuest(w *writers) (resume func(), err error) {
 	giveUp := time.AfterFunc(30*time.Second, w.end)
 	resume = w.pause()
@@ -115,8 +117,8 @@ func pauseGuest(w *writers) (resume func(), err error) {
 	return resume, err
 }
 
-// compareGuest waits until the guest's projections have applied everything, while its writers pause, and compares that with
-// what was appended.
+// compareGuest waits until the guest's projections have applied everything, while its writers pause, and compares that
+// with what was appended.
 func (s *strike) compareGuest(w *writers) error {
 	resume, err := pauseGuest(w)
 	defer resume()
@@ -202,8 +204,8 @@ func (c *cluster) leftovers(ctx context.Context, q querier) ([]finding, error) {
 	return find(ctx, q, leftSQL, projection.ID{Tenant: guest}, guest)
 }
 
-// nothingLeft verifies that nothing of the dropped guest is left, and deletes what it has applied, so that whatever is applied
-// later is found.
+// nothingLeft verifies that nothing of the dropped guest is left, and deletes what it has applied, so that whatever is
+// applied later is found.
 func (s *strike) nothingLeft() error {
 	var left []finding
 	err := s.retried(func(ctx context.Context) (err error) {

@@ -30,9 +30,11 @@ func (c *cluster) leases() ([]lease, error) { return c.leasesOf(tenants...) }
 func (c *cluster) leasesOf(names ...string) ([]lease, error) {
 	heads := make([]string, len(names))
 	for i, tenant := range names {
-		heads[i] = fmt.Sprintf("select '%s' as tenant, coalesce(max(global_seq), 0) as head from %s", tenant, eventsOf(tenant))
+		heads[i] = fmt.Sprintf("select '%s' as tenant, coalesce(max(global_seq), 0) as head from %s", tenant,
+			eventsOf(tenant))
 	}
-	return rows(c, pgx.RowToStructByPos[lease], `select p.tenant, p.name, p.partition, p.partitions, coalesce(l.owner::text, ''), n.expires_at > clock_timestamp() is true, l.checkpoint, h.head
+	return rows(c, pgx.RowToStructByPos[lease],
+		`select p.tenant, p.name, p.partition, p.partitions, coalesce(l.owner::text, ''), n.expires_at > clock_timestamp() is true, l.checkpoint, h.head
 		from millrace.leases l join millrace.projections p using (id) left join millrace.nodes n on n.id = l.owner
 		join (`+strings.Join(heads, " union all ")+`) h on h.tenant = p.tenant`)
 }
@@ -51,7 +53,8 @@ func (c *cluster) owned(p *process) (n int) {
 	return n
 }
 
-// busiest returns the node that owns the most leases, of those that own a lease of that projection. An empty name means any.
+// busiest returns the node that owns the most leases, of those that own a lease of that projection. An empty name means
+// any.
 func (c *cluster) busiest(projection string) *node {
 	all, err := c.leases()
 	c.must(err)
@@ -75,7 +78,8 @@ func (c *cluster) registered(p *process) bool {
 	if p == nil || p.identity() == "" {
 		return false
 	}
-	n, err := value[int](c, "select count(*) from millrace.nodes where id = $1 and expires_at > clock_timestamp()", p.identity())
+	n, err := value[int](c, "select count(*) from millrace.nodes where id = $1 and expires_at > clock_timestamp()",
+		p.identity())
 	return err == nil && n == 1
 }
 
@@ -100,7 +104,8 @@ func (c *cluster) live() error {
 		}
 		var err error
 		all, err = c.leases()
-		return err == nil && complete(all, len(tenants)) && !slices.ContainsFunc(all, func(l lease) bool { return !l.Alive })
+		return err == nil && complete(all, len(tenants)) &&
+			!slices.ContainsFunc(all, func(l lease) bool { return !l.Alive })
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %+v", err, all)
@@ -119,7 +124,8 @@ func (c *cluster) shared() error {
 	})
 }
 
-// standstill is how long a projection that lags may handle nothing. A slow machine takes longer for all events, not for the next ones.
+// standstill is how long a projection that lags may handle nothing. A slow machine takes longer for all events, not for
+// the next ones.
 const standstill = 30 * time.Second
 
 // progress waits until every projection has passed the current head of its tenant.
@@ -131,7 +137,8 @@ func (c *cluster) progress() error {
 	lagging, err := c.advance(standstill, "every projection makes progress", func() ([]lease, error) {
 		after, err := c.leases()
 		return slices.DeleteFunc(after, func(a lease) bool {
-			return !slices.ContainsFunc(before, func(b lease) bool { return a.Tenant == b.Tenant && a.Name == b.Name && a.Checkpoint <= b.Head })
+			return !slices.ContainsFunc(before,
+				func(b lease) bool { return a.Tenant == b.Tenant && a.Name == b.Name && a.Checkpoint <= b.Head })
 		}), err
 	})
 	if err != nil {
@@ -140,8 +147,8 @@ func (c *cluster) progress() error {
 	return nil
 }
 
-// caughtUp waits until every projection has handled everything, while the writers pause. It returns those that have not, once one
-// of them handles nothing for the limit.
+// caughtUp waits until every projection has handled everything, while the writers pause. It returns those that have
+// not, once one of them handles nothing for the limit.
 func (c *cluster) caughtUp(limit time.Duration) (lagging []lease, err error) {
 	return c.caughtUpOf(limit, tenants...)
 }
@@ -157,8 +164,8 @@ func (c *cluster) caughtUpOf(limit time.Duration, names ...string) (lagging []le
 	})
 }
 
-// advance waits until no lease lags. It fails once a lagging lease has stood at its checkpoint for the limit, or all reads of the
-// leases have failed for so long.
+// advance waits until no lease lags. It fails once a lagging lease has stood at its checkpoint for the limit, or all
+// reads of the leases have failed for so long.
 func (c *cluster) advance(limit time.Duration, what string, lagging func() ([]lease, error)) (last []lease, err error) {
 	var stands bool
 	var failed error

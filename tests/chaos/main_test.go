@@ -13,7 +13,8 @@ import (
 )
 
 var (
-	chaosFor  = flag.Duration("chaos", 0, "run random schedules for this long, in rounds with a new seed each (0: one short round)")
+	chaosFor = flag.Duration("chaos", 0,
+		"run random schedules for this long, in rounds with a new seed each (0: one short round)")
 	takeovers = flag.Int("takeovers", 0, "measure this many takeovers of each kind (0: none)")
 	chaosSeed = flag.Int64("seed", 0, "repeat the random schedule of this seed (0: a new seed)")
 )

@@ -24,18 +24,21 @@ import (
 
 // The orders that a node's process takes, one on each line of its standard input. Some have an argument.
 const (
-	orderStop            = "stop"              // end in order
-	orderDieInHandler    = "die-in-handler"    // kill the process when a handler has written
-	orderDieBeforeCommit = "die-before-commit" // kill the process when the handler has returned and the commit is not sent yet
-	orderDieInReplay     = "die-in-replay"     // the same in the replay of a parked event
-	orderDieAfterCommit  = "die-after-commit"  // kill the process when the server has answered, before the library sees the answer
-	orderStall           = "stall"             // block the next handler that has written
-	orderRelease         = "release"           // unblock it
-	orderHold            = "hold"              // block all handlers that have written
-	orderGo              = "go"                // unblock them
-	orderFail            = "fail"              // SQLSTATE: let a statement of a handler fail with it
-	orderAvoid           = "avoid"             // address: do not connect to this server, but to a standby; empty: connect to all
-	orderBreak           = "break"             // protection: break it from now on
+	orderStop         = "stop"           // end in order
+	orderDieInHandler = "die-in-handler" // kill the process when a handler has written
+	// kill the process when the handler has returned and the commit is not sent yet
+	orderDieBeforeCommit = "die-before-commit"
+	orderDieInReplay     = "die-in-replay" // the same in the replay of a parked event
+	// kill the process when the server has answered, before the library sees the answer
+	orderDieAfterCommit = "die-after-commit"
+	orderStall          = "stall"   // block the next handler that has written
+	orderRelease        = "release" // unblock it
+	orderHold           = "hold"    // block all handlers that have written
+	orderGo             = "go"      // unblock them
+	orderFail           = "fail"    // SQLSTATE: let a statement of a handler fail with it
+	// address: do not connect to this server, but to a standby; empty: connect to all
+	orderAvoid = "avoid"
+	orderBreak = "break" // protection: break it from now on
 )
 
 // orders are the orders that a node's process still has to carry out.
@@ -55,7 +58,10 @@ type orders struct {
 }
 
 func newOrders(out io.Writer, stop context.CancelFunc) *orders {
-	o := &orders{stop: stop, out: out, armed: make(map[string]bool), released: make(chan struct{}, 1), failedUpTo: make(map[projection.ID]int64)}
+	o := &orders{
+		stop: stop, out: out, armed: make(map[string]bool), released: make(chan struct{}, 1),
+		failedUpTo: make(map[projection.ID]int64),
+	}
 	o.avoided.Store(new(string))
 	return o
 }
@@ -152,14 +158,15 @@ func (o *orders) afterWriting(ctx context.Context, id projection.ID) {
 	}
 }
 
-// inReplay is called by the handler of shipments when it has written. If the event is being replayed, the next commit is that
-// of the replay.
+// inReplay is called by the handler of shipments when it has written. If the event is being replayed, the next commit
+// is that of the replay.
 func (o *orders) inReplay(ctx context.Context, tx pgx.Tx, id projection.ID, events []event.Envelope) error {
 	if len(events) != 1 || !o.take(orderDieInReplay) {
 		return nil
 	}
 	var replayed bool
-	err := tx.QueryRow(ctx, `select exists (select from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
+	err := tx.QueryRow(ctx,
+		`select exists (select from millrace.dead_letters d join millrace.projections p on p.id = d.projection_id
 		where p.tenant = $1 and p.name = $2 and d.position = $3 and d.state = 'replaying')`, id.Tenant, id.Name, events[0].Position).Scan(&replayed)
 	if replayed {
 		o.arm(orderDieBeforeCommit)

@@ -44,18 +44,32 @@ func TestOwnershipCheckerNoticesStolenLeases(t *testing.T) {
 		kinds    []string
 	}{
 		"the first claim is no takeover": {changes: []change{claim(0, "", "a", 1)}},
-		"released and claimed":           {changes: []change{free(500, "a", 1), claim(530, "", "b", 2)}, gaps: []int{30}},
-		"released and claimed again":     {changes: []change{free(500, "a", 1), claim(530, "", "a", 2)}},
-		"after a death":                  {changes: []change{claim(1800, "a", "b", 2)}, troubles: dead, gaps: []int{800}},
+		"released and claimed": {
+			changes: []change{free(500, "a", 1), claim(530, "", "b", 2)}, gaps: []int{30},
+		},
+		"released and claimed again": {changes: []change{free(500, "a", 1), claim(530, "", "a", 2)}},
+		"after a death": {
+			changes: []change{claim(1800, "a", "b", 2)}, troubles: dead, gaps: []int{800},
+		},
 		"after a death, by the heartbeat": {changes: []change{expired(claim(4800, "a", "b", 2))},
 			troubles: []trouble{{who: a, what: "frozen", from: at(1000)}}, gaps: []int{3800}},
-		"before the death":                    {changes: []change{claim(900, "a", "b", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
-		"long after it":                       {changes: []change{claim(9000, "a", "b", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
-		"from a node that was not struck":     {changes: []change{claim(1800, "b", "a", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen}},
+		"before the death": {
+			changes: []change{claim(900, "a", "b", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen},
+		},
+		"long after it": {
+			changes: []change{claim(9000, "a", "b", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen},
+		},
+		"from a node that was not struck": {
+			changes: []change{claim(1800, "b", "a", 2)}, troubles: dead, gaps: []int{0}, kinds: []string{kindStolen},
+		},
 		"from a node whose heartbeat expired": {changes: []change{expired(claim(1800, "b", "a", 2))}, gaps: []int{0}},
-		"an epoch that stays":                 {changes: []change{{at: at(0), of: of, to: "a", lastEpoch: 3, epoch: 3}}, kinds: []string{kindEpoch}},
-		"suspended meanwhile":                 {changes: []change{suspended(free(500, "a", 1)), claim(5000, "", "b", 2)}},
-		"another lease of that name":          {changes: []change{free(500, "a", 1), another(claim(530, "", "b", 1))}},
+		"an epoch that stays": {
+			changes: []change{{at: at(0), of: of, to: "a", lastEpoch: 3, epoch: 3}}, kinds: []string{kindEpoch},
+		},
+		"suspended meanwhile": {
+			changes: []change{suspended(free(500, "a", 1)), claim(5000, "", "b", 2)},
+		},
+		"another lease of that name": {changes: []change{free(500, "a", 1), another(claim(530, "", "b", 1))}},
 		"during an outage": {changes: []change{claim(5000, "a", "b", 2)}, troubles: []trouble{{who: a, from: at(1000)}},
 			outages: []outage{{at(1500), at(4900)}}, gaps: []int{100}},
 	} {

@@ -9,10 +9,11 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// ownershipLogSQL creates a log of the leases: each change of owner or epoch, and whether the previous owner's heartbeat had
-// expired by then. A node that was marked dead because its session lock was missing counts as not expired. A heartbeat that came
-// while the lease was claimed came too late. A node that is draining and has expired its own heartbeat owns nothing any more.
-// The log names the projection, because leases go with their tenants and with their partitions.
+// ownershipLogSQL creates a log of the leases: each change of owner or epoch, and whether the previous owner's
+// heartbeat had expired by then. A node that was marked dead because its session lock was missing counts as not
+// expired. A heartbeat that came while the lease was claimed came too late. A node that is draining and has expired its
+// own heartbeat owns nothing any more. The log names the projection, because leases go with their tenants and with
+// their partitions.
 func ownershipLogSQL(lease time.Duration) string {
 	return fmt.Sprintf(`
 create table public.ownership (id bigint generated always as identity, at timestamptz not null, lease integer not null,
@@ -93,8 +94,8 @@ func median(some []takeover) time.Duration {
 
 // analyze compares the ownership log with what faults did to the nodes.
 //
-// A lease has no owner from its release, or from when a fault struck its owner. A lease that is taken from a node that no fault
-// has struck, and whose heartbeat had not expired, is stolen.
+// A lease has no owner from its release, or from when a fault struck its owner. A lease that is taken from a node that
+// no fault has struck, and whose heartbeat had not expired, is stolen.
 func analyze(changes []change, troubles []trouble, processes []*process, outages []outage) (o ownership) {
 	owners := make(map[string]*process, len(processes))
 	for _, p := range processes {
@@ -103,14 +104,16 @@ func analyze(changes []change, troubles []trouble, processes []*process, outages
 	free := make(map[int]change) // by lease
 	for _, c := range changes {
 		if c.to != "" && c.epoch <= c.lastEpoch {
-			o.findings = append(o.findings, finding{kindEpoch, c.of, 0, fmt.Sprintf("%d follows %d from %.8s to %.8s", c.epoch, c.lastEpoch, c.from, c.to)})
+			o.findings = append(o.findings, finding{kindEpoch,
+				c.of, 0, fmt.Sprintf("%d follows %d from %.8s to %.8s", c.epoch, c.lastEpoch, c.from, c.to)})
 		}
 		switch {
 		case c.to == "":
 			free[c.lease] = c
 		case c.from == "":
 			if release, ok := free[c.lease]; ok && !release.suspended && release.from != c.to {
-				o.takeovers = append(o.takeovers, takeover{c.of, release.from, c.to, c.at, ownerless(release.at, c.at, outages), true})
+				o.takeovers = append(o.takeovers, takeover{c.of,
+					release.from, c.to, c.at, ownerless(release.at, c.at, outages), true})
 			}
 		case c.from != c.to:
 			struck := c.at
@@ -123,10 +126,12 @@ func analyze(changes []change, troubles []trouble, processes []*process, outages
 					}
 				}
 			}
-			o.takeovers = append(o.takeovers, takeover{c.of, c.from, c.to, c.at, ownerless(struck, c.at, outages), false})
+			o.takeovers = append(o.takeovers, takeover{c.of,
+				c.from, c.to, c.at, ownerless(struck, c.at, outages), false})
 			if !excused {
 				o.findings = append(o.findings, finding{kindStolen, c.of, 0,
-					fmt.Sprintf("by %s from %s at %s, whose heartbeat of %s had not expired", named(owners, c.to), named(owners, c.from), c.at.Format(clock), c.lastBeat.Format(clock))})
+					fmt.Sprintf("by %s from %s at %s, whose heartbeat of %s had not expired", named(owners, c.to),
+						named(owners, c.from), c.at.Format(clock), c.lastBeat.Format(clock))})
 			}
 		}
 	}
@@ -142,10 +147,11 @@ func named(owners map[string]*process, id string) string {
 	return id
 }
 
-// ownerless returns how long it is from one time to another, without outages. Work that an outage interrupts begins again, so
-// the time before it does not count.
+// ownerless returns how long it is from one time to another, without outages. Work that an outage interrupts begins
+// again, so the time before it does not count.
 func ownerless(from, to time.Time, outages []outage) time.Duration {
-	for _, o := range slices.SortedFunc(slices.Values(outages), func(a, b outage) int { return a.from.Compare(b.from) }) {
+	for _, o := range slices.SortedFunc(slices.Values(outages),
+		func(a, b outage) int { return a.from.Compare(b.from) }) {
 		if !o.to.Before(from) && o.from.Before(to) {
 			from = o.to
 		}

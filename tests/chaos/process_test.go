@@ -58,7 +58,9 @@ func startProcess(n *node, cmd *exec.Cmd) (*process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	p := &process{node: n, pid: cmd.Process.Pid, handle: cmd.Process, orders: in, started: time.Now(), done: make(chan struct{})}
+	p := &process{
+		node: n, pid: cmd.Process.Pid, handle: cmd.Process, orders: in, started: time.Now(), done: make(chan struct{}),
+	}
 	go func() {
 		defer close(p.done)
 		var reads sync.WaitGroup
@@ -149,7 +151,8 @@ func (p *process) reported(prefix string) (n int) {
 
 // awaitReport waits until the process has reported more than before lines with this prefix, or has ended.
 func (p *process) awaitReport(ctx context.Context, limit time.Duration, prefix string, before int) error {
-	return until(ctx, limit, fmt.Sprintf("%s reports %q", p, prefix), func() bool { return p.reported(prefix) > before || !p.alive() })
+	return until(ctx, limit, fmt.Sprintf("%s reports %q", p, prefix),
+		func() bool { return p.reported(prefix) > before || !p.alive() })
 }
 
 // awaitEnd waits until the process has ended.

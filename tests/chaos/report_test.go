@@ -57,7 +57,8 @@ func (r report) String() string {
 	}{{"released and claimed by another node", true}, {"taken over without a release", false}} {
 		some := r.ownership.some(way.released)
 		row("leases "+way.name, "%6d", len(some))
-		row("  time without an owner, median and longest", "%6v, %v", median(some).Round(time.Millisecond), longest(some).gap.Round(time.Millisecond))
+		row("  time without an owner, median and longest", "%6v, %v", median(some).Round(time.Millisecond),
+			longest(some).gap.Round(time.Millisecond))
 	}
 	row("events appended", "%6d", r.appended)
 	row("events acknowledged, and lost with a server", "%6d", r.lost)
@@ -101,7 +102,8 @@ func (c *cluster) dump() {
 	for _, n := range c.nodes {
 		for _, p := range n.allProcesses() {
 			at, exit := p.end()
-			c.t.Logf("process %s is node %q; it started at %s and ended at %s with %q", p, p.identity(), p.started.Format(clock), at.Format(clock), exit)
+			c.t.Logf("process %s is node %q; it started at %s and ended at %s with %q", p, p.identity(),
+				p.started.Format(clock), at.Format(clock), exit)
 		}
 		c.t.Logf("log of node %s:\n%s", n.name, tail(n.log, most))
 	}

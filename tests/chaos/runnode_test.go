@@ -48,8 +48,8 @@ const (
 	failureDetection = time.Second
 )
 
-// runNode is the main function of a node's process. It runs the projections until it is ordered to stop, takes orders from its
-// standard input, reports to its standard output, and logs to its standard error.
+// runNode is the main function of a node's process. It runs the projections until it is ordered to stop, takes orders
+// from its standard input, reports to its standard output, and logs to its standard error.
 func runNode(text string) (code int) {
 	encoder := zap.NewDevelopmentEncoderConfig()
 	log := zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(encoder), zapcore.Lock(os.Stderr), zap.InfoLevel))
@@ -84,7 +84,8 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	go o.read(os.Stdin)
 	opening, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: slog.New(zapslog.NewHandler(log.Core())), SessionDSN: spec.SessionDSN})
+	store, err := pgstore.OpenPool(opening, pool, pgstore.Options{Logger: slog.New(zapslog.NewHandler(log.Core())),
+		SessionDSN: spec.SessionDSN})
 	if err != nil && ctx.Err() != nil {
 		return nil // it was ordered to stop before it had begun
 	}
@@ -93,8 +94,12 @@ func serve(spec nodeSpec, log *zap.Logger) error {
 	}
 	defer store.Close()
 	rt, err := millrace.New(millrace.Config{
-		Store:  tuning.Settings{Store: store, Heartbeat: heartbeat, Reconcile: 500 * time.Millisecond, Advance: 500 * time.Millisecond, Query: 3 * time.Second},
-		Logger: log, LeaseDuration: spec.Times.Lease, FailureDetection: failureDetection, PollInterval: spec.Times.Poll, GracePeriod: 3 * time.Second,
+		Store: tuning.Settings{
+			Store: store, Heartbeat: heartbeat, Reconcile: 500 * time.Millisecond, Advance: 500 * time.Millisecond,
+			Query: 3 * time.Second,
+		},
+		Logger: log, LeaseDuration: spec.Times.Lease, FailureDetection: failureDetection, PollInterval: spec.Times.Poll,
+		GracePeriod: 3 * time.Second,
 	})
 	if err != nil {
 		return err

@@ -41,8 +41,8 @@ func (s schedule) String() string {
 // pauseAfter delays the next fault of the same place, so that it meets a recovered fleet.
 const pauseAfter = 300 * time.Millisecond
 
-// plan returns a random schedule. Faults of single nodes always leave one node alone. Faults of the server do not overlap, and
-// a fault of the fleet overlaps with no fault of a node.
+// plan returns a random schedule. Faults of single nodes always leave one node alone. Faults of the server do not
+// overlap, and a fault of the fleet overlaps with no fault of a node.
 func plan(seed int64, length time.Duration, nodes int) schedule {
 	rnd := rand.New(rand.NewPCG(uint64(seed), 0))
 	var bag []*fault
@@ -56,7 +56,10 @@ func plan(seed int64, length time.Duration, nodes int) schedule {
 	var all schedule
 	for at := 300 * time.Millisecond; at < length; at += time.Duration(100+rnd.IntN(700)) * time.Millisecond {
 		f := bag[rnd.IntN(len(bag))]
-		one := step{at: at, fault: f, node: -1, lasts: f.least + time.Duration(rnd.Int64N(int64(f.most-f.least)+1)), seed: rnd.Uint64()}
+		one := step{
+			at: at, fault: f, node: -1, lasts: f.least + time.Duration(rnd.Int64N(int64(f.most-f.least)+1)),
+			seed: rnd.Uint64(),
+		}
 		until := at + one.lasts + pauseAfter
 		var idle []int
 		for i, b := range busy {

@@ -58,8 +58,8 @@ func newServer() (*pgtest.Server, error) {
 	return server, execOnce(ctx, server.DSN("postgres"), "create role "+app+" login")
 }
 
-// servers are the servers of a cluster: a primary and, unless it is shared, an asynchronous standby. A failover makes the
-// standby the primary, and a new standby takes the address of the old primary.
+// servers are the servers of a cluster: a primary and, unless it is shared, an asynchronous standby. A failover makes
+// the standby the primary, and a new standby takes the address of the old primary.
 type servers struct {
 	primary   atomic.Pointer[pgtest.Server]
 	standby   atomic.Pointer[pgtest.Server] // nil: the primary is shared, or a failover is in progress
@@ -97,7 +97,8 @@ func startServers(ctx context.Context, t testing.TB) (*servers, error) {
 	s.standby.Store(standby)
 	for _, server := range []*pgtest.Server{primary, standby} {
 		s.addresses = append(s.addresses, server.Address())
-		pooler, err := pgtest.StartPgBouncer(ctx, strings.Replace(server.TCPDSN("postgres"), "postgres@", app+"@", 1), pgtest.PgBouncerOptions{})
+		pooler, err := pgtest.StartPgBouncer(ctx, strings.Replace(server.TCPDSN("postgres"), "postgres@", app+"@", 1),
+			pgtest.PgBouncerOptions{})
 		if errors.Is(err, pgtest.ErrNoPgBouncer) {
 			continue
 		}
@@ -110,9 +111,9 @@ func startServers(ctx context.Context, t testing.TB) (*servers, error) {
 	return s, nil
 }
 
-// keepPoolers starts poolers again that have ended with an error of their own, as a service manager does. PgBouncer 1.18 ends with "bad
-// client state" if a client disconnects while its request to cancel a statement is passed on. The fault that kills poolers starts them
-// again by itself.
+// keepPoolers starts poolers again that have ended with an error of their own, as a service manager does. PgBouncer
+// 1.18 ends with "bad client state" if a client disconnects while its request to cancel a statement is passed on. The
+// fault that kills poolers starts them again by itself.
 func (s *servers) keepPoolers(ctx context.Context, t testing.TB) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -192,7 +193,8 @@ func (s *servers) lose() (over func()) {
 func (s *servers) mayBeLost(begun, done time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.ContainsFunc(s.losses, func(l loss) bool { return (l.to.IsZero() || begun.Before(l.to)) && done.After(l.from) })
+	return slices.ContainsFunc(s.losses,
+		func(l loss) bool { return (l.to.IsZero() || begun.Before(l.to)) && done.After(l.from) })
 }
 
 // detach lets the standby catch up, and then disconnects it from the primary.
@@ -201,8 +203,8 @@ func (s *servers) detach(ctx context.Context) error {
 	return errors.Join(s.server().CatchUp(ctx, standby), standby.Detach(ctx))
 }
 
-// failOver kills the primary, promotes the detached standby, and starts a new standby at the address of the old primary.
-// lost is called when the primary is dead, and promoted when there is a primary again.
+// failOver kills the primary, promotes the detached standby, and starts a new standby at the address of the old
+// primary. lost is called when the primary is dead, and promoted when there is a primary again.
 func (s *servers) failOver(ctx context.Context, lost, promoted func()) error {
 	old, next := s.server(), s.standby.Load()
 	err := errors.Join(old.Kill(), old.Stop(ctx))

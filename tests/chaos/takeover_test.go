@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// endings are the ways in which a node disappears, as in the table of docs/ownership.md. limit is the longest median time until
-// other nodes own all its leases.
+// endings are the ways in which a node disappears, as in the table of docs/ownership.md. limit is the longest median
+// time until other nodes own all its leases.
 var endings = []struct {
 	name   string
 	limit  time.Duration
@@ -46,9 +46,9 @@ var endings = []struct {
 	},
 }
 
-// TestTakeoverTimes measures three times: from each ending until the last lease of the node has another owner; from when a
-// killed server accepts connections again until every projection has applied all events; and from Pause and Resume in another
-// process until the lease is free or claimed.
+// TestTakeoverTimes measures three times: from each ending until the last lease of the node has another owner; from
+// when a killed server accepts connections again until every projection has applied all events; and from Pause and
+// Resume in another process until the lease is free or claimed.
 func TestTakeoverTimes(t *testing.T) {
 	if *takeovers == 0 {
 		t.Skip("needs the flag -takeovers")
@@ -66,7 +66,8 @@ func TestTakeoverTimes(t *testing.T) {
 		slices.Sort(took)
 		median := took[len(took)/2]
 		ms := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
-		table = append(table, fmt.Sprintf("%-42s %8s %8s %8s %8s", name, ms(median), ms(took[0]), ms(took[len(took)-1]), ms(limit)))
+		table = append(table, fmt.Sprintf("%-42s %8s %8s %8s %8s",
+			name, ms(median), ms(took[0]), ms(took[len(took)-1]), ms(limit)))
 		if median > limit {
 			t.Errorf("%s: the median of %d is %v, more than %v", name, len(took), median, limit)
 		}
@@ -78,7 +79,8 @@ func TestTakeoverTimes(t *testing.T) {
 			return took, errors.Join(err, e.undo(n))
 		})
 	}
-	measure("the server is killed and started again", 2*time.Second, func(int) (time.Duration, error) { return c.recover() })
+	measure("the server is killed and started again", 2*time.Second,
+		func(int) (time.Duration, error) { return c.recover() })
 	ledger := func(i int) projection.ID { return projection.ID{Tenant: tenants[i%len(tenants)], Name: "ledger"} }
 	measure("Pause, from another process", 200*time.Millisecond, func(i int) (time.Duration, error) {
 		took, err := c.setDesiredState(ledger(i), engine.WantPause)
@@ -90,7 +92,8 @@ func TestTakeoverTimes(t *testing.T) {
 		}
 		return c.setDesiredState(ledger(i), engine.WantRun)
 	})
-	t.Logf("%d times each, lease %v, heartbeat %v, failure detection %v\n%s", *takeovers, leaseTime, heartbeat, failureDetection, strings.Join(table, "\n"))
+	t.Logf("%d times each, lease %v, heartbeat %v, failure detection %v\n%s", *takeovers, leaseTime, heartbeat,
+		failureDetection, strings.Join(table, "\n"))
 	moved := c.finish().ownership.some(true)
 	t.Logf("%d leases moved to nodes that joined, each without an owner for %v in the median, and at most %v",
 		len(moved), median(moved).Round(time.Millisecond), longest(moved).gap.Round(time.Millisecond))
@@ -110,7 +113,8 @@ func (c *cluster) takeover(n *node, strike func(n *node) error) (time.Duration, 
 	}
 	var last time.Time
 	err = until(c.ctx, 30*time.Second, "other nodes own the leases", func() bool {
-		claimed, err := rows(c, pgx.RowTo[time.Time], `select max(o.at) from public.ownership o join millrace.leases l on l.id = o.lease and l.owner = o.owner
+		claimed, err := rows(c, pgx.RowTo[time.Time],
+			`select max(o.at) from public.ownership o join millrace.leases l on l.id = o.lease and l.owner = o.owner
 			where o.lease = any($1) and l.owner <> $2 group by o.lease`, leases, victim.identity())
 		if err != nil || len(claimed) < len(leases) {
 			return false
@@ -128,21 +132,23 @@ func (c *cluster) setDesiredState(id projection.ID, desired engine.DesiredState)
 		return 0, err
 	}
 	var done []time.Time
-	err := until(c.ctx, 30*time.Second, fmt.Sprintf("the desired state of %s is %s, and reached", id, desired), func() (so bool) {
-		var err error
-		done, err = rows(c, pgx.RowTo[time.Time], `select o.at from public.ownership o join millrace.projections p on p.id = o.lease
+	err := until(c.ctx, 30*time.Second, fmt.Sprintf("the desired state of %s is %s, and reached", id, desired),
+		func() (so bool) {
+			var err error
+			done, err = rows(c, pgx.RowTo[time.Time],
+				`select o.at from public.ownership o join millrace.projections p on p.id = o.lease
 			where p.tenant = $1 and p.name = $2 and o.at > $3 and (o.owner is null) = $4 order by o.id limit 1`,
-			id.Tenant, id.Name, since, desired == engine.WantPause)
-		return err == nil && len(done) == 1
-	})
+				id.Tenant, id.Name, since, desired == engine.WantPause)
+			return err == nil && len(done) == 1
+		})
 	if err != nil {
 		return 0, err
 	}
 	return done[0].Sub(since), nil
 }
 
-// recover kills the server, starts it again, and returns how long it takes from then until every projection has handled all
-// events.
+// recover kills the server, starts it again, and returns how long it takes from then until every projection has handled
+// all events.
 func (c *cluster) recover() (time.Duration, error) {
 	defer c.outage()()
 	if err := c.server().Kill(); err != nil {

@@ -2,7 +2,8 @@ package chaos_test
 
 import "bytes"
 
-// protection names a protection of the library that the suite can break from outside: in the database, or on the way to it.
+// protection names a protection of the library that the suite can break from outside: in the database, or on the way to
+// it.
 type protection string
 
 const (

@@ -23,16 +23,16 @@ const (
 	streams     = 40                    // of each tenant
 	poisonEvery = 100                   // one event in this many is poison; its stream gets later events, too
 
-	// restAlone is how much less often the writers append where one fault is the only one and not busy, and how much more of the events
-	// are poison. Each projection still always has new events.
+	// restAlone is how much less often the writers append where one fault is the only one and not busy, and how much
+	// more of the events are poison. Each projection still always has new events.
 	restAlone = 8
 )
 
 // errOnPurpose rolls an append back.
 var errOnPurpose = errors.New("rolled back on purpose")
 
-// writers append to tenants as servers do: alone and in transactions of the application, some slow, some rolled back. They
-// retry appends that fail.
+// writers append to tenants as servers do: alone and in transactions of the application, some slow, some rolled back.
+// They retry appends that fail.
 type writers struct {
 	store *pgstore.Store
 	rest  int      // how many times writeEvery a writer pauses
@@ -62,8 +62,10 @@ type refusal struct {
 	err         error
 }
 
-// startWriters starts n writers, which pause for rest times writeEvery. prefix distinguishes their keys from those of others.
-func startWriters(ctx context.Context, store *pgstore.Store, seed uint64, n, rest int, prefix string, names ...string) *writers {
+// startWriters starts n writers, which pause for rest times writeEvery. prefix distinguishes their keys from those of
+// others.
+func startWriters(ctx context.Context, store *pgstore.Store, seed uint64, n, rest int, prefix string,
+	names ...string) *writers {
 	w := &writers{store: store, rest: rest, names: names, acknowledged: make(map[string][]acknowledgement)}
 	w.life, w.end = context.WithCancel(ctx)
 	for i := range n {
@@ -119,7 +121,8 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 		begun := time.Now()
 		switch {
 		case way < 30:
-			result, err = do(ctx, tenant, !w.plain.Load(), id, key, events) // a snapshot commits synchronously, as InTx does
+			// a snapshot commits synchronously, as InTx does
+			result, err = do(ctx, tenant, !w.plain.Load(), id, key, events)
 		case way < 75, w.plain.Load():
 			result, err = tenant.Append(ctx, stream, event.Any.WithKey(key), events...)
 		default:

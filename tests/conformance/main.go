@@ -1,5 +1,5 @@
-// Command conformance prints which tests of a "go test -json" passed on which store, as a table in Markdown. It ends with status 1
-// if a test failed.
+// Command conformance prints which tests of a "go test -json" passed on which store, as a table in Markdown. It ends
+// with status 1 if a test failed.
 //
 //	go test -json ./tests | go run ./tests/conformance
 package main

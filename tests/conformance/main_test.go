@@ -27,8 +27,10 @@ func TestTableShowsEachStore(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		rows = append(rows, strings.Join(strings.Fields(line), " "))
 	}
-	want := []string{"| test | pgstore | sqlitestore |", "| --- | --- | --- |", "| TestA | passed | needs several nodes |",
-		"| TestB | passed | passed, but for subtests that need concurrent writes |", "| 2 tests | 2 passed | 1 passed |"}
+	want := []string{"| test | pgstore | sqlitestore |", "| --- | --- | --- |",
+		"| TestA | passed | needs several nodes |",
+		"| TestB | passed | passed, but for subtests that need concurrent writes |",
+		"| 2 tests | 2 passed | 1 passed |"}
 	if strings.Join(rows, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(rows, "\n"), strings.Join(want, "\n"))
 	}

@@ -56,8 +56,8 @@ func (r *Receiver) All() []Arrival {
 	return slices.Clone(r.arrivals)
 }
 
-// check returns what is wrong with what arrived: each of these events at least once and in order, repeats only of the event
-// that came last, each with the same token, and no more than repeats of them.
+// check returns what is wrong with what arrived: each of these events at least once and in order, repeats only of the
+// event that came last, each with the same token, and no more than repeats of them.
 func check(arrivals []Arrival, positions []int64, repeats int) error {
 	next, repeated := 0, 0
 	tokens := make(map[string]int64)
@@ -79,13 +79,14 @@ func check(arrivals []Arrival, positions []int64, repeats int) error {
 		}
 	}
 	if next != len(positions) || repeated > repeats {
-		return fmt.Errorf("%d of %d events arrived, with %d repeats, of which %d were forced", next, len(positions), repeated, repeats)
+		return fmt.Errorf("%d of %d events arrived, with %d repeats, of which %d were forced", next, len(positions),
+			repeated, repeats)
 	}
 	return nil
 }
 
-// MustHaveArrived checks that these events arrived in order, with at most that many repeats, each of the event in progress and with
-// the same token.
+// MustHaveArrived checks that these events arrived in order, with at most that many repeats, each of the event in
+// progress and with the same token.
 func (b *Bundle) MustHaveArrived(arrivals []Arrival, positions []int64, repeats int) {
 	b.T.Helper()
 	if err := check(arrivals, positions, repeats); err != nil {
@@ -97,7 +98,8 @@ func (b *Bundle) MustHaveArrived(arrivals []Arrival, positions []int64, repeats 
 }
 
 // Sends delivers each event to r, unless fail returns an error.
-func (r *Receiver) Sends(fail func(ctx context.Context, e millrace.Delivered) error) func(ctx context.Context, e millrace.Delivered) error {
+func (r *Receiver) Sends(fail func(ctx context.Context, e millrace.Delivered) error) func(ctx context.Context,
+	e millrace.Delivered) error {
 	return func(ctx context.Context, e millrace.Delivered) error {
 		if err := fail(ctx, e); err != nil {
 			return err

@@ -137,12 +137,15 @@ func (b *Bundle) Tenants(n int) []Tenant {
 // Head returns the last position of the default tenant.
 func (b *Bundle) Head() int64 {
 	b.T.Helper()
-	heads := read(b, func() (engine.Heads, error) { return b.Store.Engine().Heads(b.Ctx, []string{projection.DefaultTenant}) })
+	heads := read(b, func() (engine.Heads,
+		error) {
+		return b.Store.Engine().Heads(b.Ctx, []string{projection.DefaultTenant})
+	})
 	return heads.Positions[projection.DefaultTenant]
 }
 
-// AppendThrough appends until stop is called, and repeats appends that fail, as a server does. Every append has a key, so that one
-// whose answer was lost is not appended twice.
+// AppendThrough appends until stop is called, and repeats appends that fail, as a server does. Every append has a key,
+// so that one whose answer was lost is not appended twice.
 func (b *Bundle) AppendThrough(writers int) (stop func() (appended int)) {
 	ctx, cancel := context.WithCancel(b.Ctx)
 	var group sync.WaitGroup
@@ -152,7 +155,8 @@ func (b *Bundle) AppendThrough(writers int) (stop func() (appended int)) {
 			for i := 0; ctx.Err() == nil; i++ {
 				key := fmt.Sprintf("%d-%d", w, i)
 				for {
-					_, err := b.Store.Append(b.Ctx, fmt.Sprint("stream", w), event.Any.WithKey(key), event.Event{Type: "counted"})
+					_, err := b.Store.Append(b.Ctx, fmt.Sprint("stream", w), event.Any.WithKey(key),
+						event.Event{Type: "counted"})
 					if err == nil {
 						appended.Add(1)
 						break
@@ -258,12 +262,13 @@ func (b *Bundle) Resume(rt *millrace.Runtime, name string) {
 	b.Must(rt.Resume(b.Ctx, millrace.ProjectionID{Name: name}))
 }
 
-// read reads again for some time if it meets an outage. For a moment after a restart of the server, a pool has connections that are
-// broken.
+// read reads again for some time if it meets an outage. For a moment after a restart of the server, a pool has
+// connections that are broken.
 func read[V any](b *Bundle, get func() (V, error)) V {
 	b.T.Helper()
 	v, err := get()
-	for began := time.Now(); err != nil && b.Store.Engine().Classify(err).Class == engine.Infrastructure && time.Since(began) < 10*time.Second; v, err = get() {
+	for began := time.Now(); err != nil && b.Store.Engine().Classify(err).Class == engine.Infrastructure &&
+		time.Since(began) < 10*time.Second; v, err = get() {
 		Pass(b.Ctx, 20*time.Millisecond)
 	}
 	b.Must(err)
@@ -286,10 +291,14 @@ func (b *Bundle) Summary(rt *millrace.Runtime) admin.Summary {
 func (b *Bundle) Status(rt *millrace.Runtime, name string) admin.ProjectionStatus {
 	b.T.Helper()
 	filter := admin.StatusFilter{Tenants: []string{projection.DefaultTenant}, Names: []string{name}, Limit: 10_000}
-	return read(b, func() (admin.Status, error) { return rt.Status(b.Ctx, filter) }).Projection(millrace.ProjectionID{Name: name})
+	return read(b, func() (admin.Status,
+		error) {
+		return rt.Status(b.Ctx, filter)
+	}).Projection(millrace.ProjectionID{Name: name})
 }
 
-// Is waits until a projection is in a state, and returns its status. A moment later it may have left the state, to try again.
+// Is waits until a projection is in a state, and returns its status. A moment later it may have left the state, to try
+// again.
 func (b *Bundle) Is(rt *millrace.Runtime, name string, state admin.State) (s admin.ProjectionStatus) {
 	b.T.Helper()
 	b.Eventually(name+" is "+string(state), func() bool {
@@ -304,11 +313,13 @@ func (b *Bundle) AllLive(rt *millrace.Runtime, n int) {
 	b.T.Helper()
 	b.Eventually("all projections are live", func() bool {
 		all := b.StatusOf(rt).Projections
-		return len(all) == n && !slices.ContainsFunc(all, func(p admin.ProjectionStatus) bool { return p.State != admin.StateLive })
+		return len(all) == n && !slices.ContainsFunc(all,
+			func(p admin.ProjectionStatus) bool { return p.State != admin.StateLive })
 	})
 }
 
-// Eventually waits until cond holds. It checks cond less often the longer it waits, since most conditions read the store.
+// Eventually waits until cond holds. It checks cond less often the longer it waits, since most conditions read the
+// store.
 func (b *Bundle) Eventually(what string, cond func() bool) {
 	b.T.Helper()
 	for began := time.Now(); !cond(); {
@@ -353,7 +364,8 @@ func (b *Bundle) DeadLettersOf(name string) []projection.DeadLetter {
 func (b *Bundle) Replaying(name string) <-chan projection.CommandResult {
 	replayed := make(chan projection.CommandResult, 1)
 	go func() {
-		result, err := b.Store.DeadLetters(projection.ID{Name: name}).Replay(b.Ctx, projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100_000)
+		result, err := b.Store.DeadLetters(projection.ID{Name: name}).Replay(b.Ctx,
+			projection.DeadLetterFilter{All: true, OutOfOrder: true}, 100_000)
 		if err != nil {
 			b.T.Error(err)
 		}

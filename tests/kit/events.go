@@ -61,7 +61,8 @@ func PositionsOf(events []event.Envelope) (positions []int64) {
 }
 
 // MustAppend appends events to a tenant.
-func (b *Bundle) MustAppend(tenant Tenant, stream string, expected event.Expected, events ...event.Event) event.Appended {
+func (b *Bundle) MustAppend(tenant Tenant, stream string, expected event.Expected,
+	events ...event.Event) event.Appended {
 	b.T.Helper()
 	result, err := tenant.Append(b.Ctx, stream, expected, events...)
 	b.Must(err)

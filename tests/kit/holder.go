@@ -16,8 +16,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Holder is a node that holds the lease of a projection of the default tenant. It works by the store's engine, without a
-// runtime, so that tests can do what a runtime never does. The lease stays as it is until Refresh.
+// Holder is a node that holds the lease of a projection of the default tenant. It works by the store's engine, without
+// a runtime, so that tests can do what a runtime never does. The lease stays as it is until Refresh.
 type Holder struct {
 	*Bundle
 	Port    store.Driver
@@ -114,7 +114,8 @@ func (h *Holder) found() engine.Lease {
 // Pending reads the events after the checkpoint of the lease.
 func (h *Holder) Pending() []event.Envelope {
 	h.T.Helper()
-	page, err := h.Port.Read(h.Ctx, projection.DefaultTenant, engine.ReadRange{After: h.Lease.Checkpoint, UpTo: h.Head(), Limit: 1000, MaxBytes: 1 << 20})
+	page, err := h.Port.Read(h.Ctx, projection.DefaultTenant,
+		engine.ReadRange{After: h.Lease.Checkpoint, UpTo: h.Head(), Limit: 1000, MaxBytes: 1 << 20})
 	h.Must(err)
 	if len(page.Events) == 0 {
 		h.T.Fatal("there is nothing to handle")

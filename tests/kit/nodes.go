@@ -114,7 +114,8 @@ func (b *Bundle) VictimOf(way string) *exec.Cmd {
 	return victim
 }
 
-// Try runs a victim, and reports whether it was killed. Otherwise the victim has applied everything and ended by itself.
+// Try runs a victim, and reports whether it was killed. Otherwise the victim has applied everything and ended by
+// itself.
 func (b *Bundle) Try(way string) (killed bool) {
 	b.T.Helper()
 	out, err := b.VictimOf(way).CombinedOutput()

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Parking is a projection "p" that parks streams: its handler fails at the poison events until Mended is true. The streams
-// a, b and c have ten events each, in turn.
+// Parking is a projection "p" that parks streams: its handler fails at the poison events until Mended is true. The
+// streams a, b and c have ten events each, in turn.
 type Parking struct {
 	*Bundle
 	ID          millrace.ProjectionID
@@ -31,15 +31,17 @@ func NewParking(b *Bundle) *Parking {
 	for range 10 {
 		s.More("a", "b", "c")
 	}
-	s.Handle = FailsAt("p", func(position int64) bool { _, bad := s.Poison.Load(position); return bad }, func(context.Context, Tx, int, int64) error {
-		if s.Mended.Load() {
-			return nil
-		}
-		s.Calls.Add(1)
-		return ErrOnPurpose
-	})
-	s.P = millrace.Projection{Name: "p", MaxEvents: 8, MaxFailureShare: projection.NoLimit, Retry: Soon(1), OnFailure: projection.ActionParkStream,
-		Handler: s.Store.Batch(s.Handle)}
+	s.Handle = FailsAt("p", func(position int64) bool { _, bad := s.Poison.Load(position); return bad },
+		func(context.Context, Tx, int, int64) error {
+			if s.Mended.Load() {
+				return nil
+			}
+			s.Calls.Add(1)
+			return ErrOnPurpose
+		})
+	s.P = millrace.Projection{Name: "p", MaxEvents: 8, MaxFailureShare: projection.NoLimit, Retry: Soon(1),
+		OnFailure: projection.ActionParkStream,
+		Handler:   s.Store.Batch(s.Handle)}
 	return s
 }
 
@@ -85,11 +87,12 @@ func (s *Parking) MustHaveParked(want ...int64) {
 	s.MustHaveApplied(want...)
 }
 
-// MustHaveApplied checks that all events but these were applied once, each stream in order, and that the count of parked events is
-// that of the dead letters.
+// MustHaveApplied checks that all events but these were applied once, each stream in order, and that the count of
+// parked events is that of the dead letters.
 func (s *Parking) MustHaveApplied(but ...int64) {
 	s.T.Helper()
-	if counted, letters := s.Status(s.Runtime(millrace.Config{}), "p").Parked, len(s.Parked()); int(counted) != letters {
+	if counted, letters := s.Status(s.Runtime(millrace.Config{}), "p").Parked,
+		len(s.Parked()); int(counted) != letters {
 		s.T.Errorf("%d parked events are counted, and there are %d dead letters", counted, letters)
 	}
 	positions := s.Positions("p")

@@ -11,8 +11,8 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-// Split is a projection with n partitions that records what it applies. It notes events that come to a partition that must not have
-// them.
+// Split is a projection with n partitions that records what it applies. It notes events that come to a partition that
+// must not have them.
 type Split struct {
 	*Bundle
 	Name string
@@ -64,8 +64,8 @@ func (s *Split) note(ctx context.Context, events []event.Envelope) {
 	}
 }
 
-// Verify checks that every event of the default tenant but the parked ones was applied once, by its partition, and that those of each
-// stream were applied in order.
+// Verify checks that every event of the default tenant but the parked ones was applied once, by its partition, and that
+// those of each stream were applied in order.
 func (s *Split) Verify(parked ...int64) {
 	s.T.Helper()
 	s.mu.Lock()

@@ -23,16 +23,19 @@ import (
 
 // Postgres is the kind of pgstore.Store. Its places are DSNs.
 var Postgres = &Kind{
-	Name:  "pgstore",
-	Has:   []Need{SeveralNodes, ConcurrentWrites},
-	Types: map[string]reflect.Type{"Store": reflect.TypeFor[*pgstore.Store](), "Tenant": reflect.TypeFor[*pgstore.Tenant]()},
+	Name: "pgstore",
+	Has:  []Need{SeveralNodes, ConcurrentWrites},
+	Types: map[string]reflect.Type{
+		"Store": reflect.TypeFor[*pgstore.Store](), "Tenant": reflect.TypeFor[*pgstore.Tenant](),
+	},
 	Place: func(t *testing.T, connections int) string {
 		return withConnections(t, pgtest.Database(t), connections)
 	},
 	Ready: func(t *testing.T, connections int) string {
 		return withConnections(t, ready.Database(t), connections)
 	},
-	Open: func(ctx context.Context, dsn string, types *eventtype.Types, around ...event.AppendMiddleware) (Store, error) {
+	Open: func(ctx context.Context, dsn string, types *eventtype.Types, around ...event.AppendMiddleware) (Store,
+		error) {
 		store, err := pgstore.Open(ctx, dsn, pgstore.Options{Types: types, AppendMiddleware: around})
 		return PgStore{store}, err
 	},
@@ -64,7 +67,8 @@ var Postgres = &Kind{
 			return fmt.Errorf("no: %v", Raise("40001")(ctx, tx))
 		},
 		"deadlock": Raise("40P01"), "serialization failure": Raise("40001"), "lock timeout": Raise("55P03"),
-		"disk full": Raise("53100"), "read only": Raise("25006"), "shutdown": Raise("57P01"), "too many connections": Raise("53300"),
+		"disk full": Raise("53100"), "read only": Raise("25006"), "shutdown": Raise("57P01"),
+		"too many connections": Raise("53300"),
 	},
 }
 
@@ -177,7 +181,9 @@ func (s PgStore) InTx(ctx context.Context, fn func(ctx context.Context, tx Tx) e
 func (s PgStore) DeadLetters(id projection.ID) projection.DeadLetters { return s.Store.DeadLetters(id) }
 
 func (PgStore) Batch(f BatchFunc) millrace.Handler {
-	return pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error { return f(ctx, PgTx{tx}, events) })
+	return pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+		return f(ctx, PgTx{tx}, events)
+	})
 }
 
 func (PgStore) Each(f EventFunc) millrace.Handler {
@@ -185,7 +191,9 @@ func (PgStore) Each(f EventFunc) millrace.Handler {
 }
 
 func (PgStore) Counted(f EventFunc) millrace.Handler {
-	return pgstore.Route(pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[Counted]) error { return f(ctx, PgTx{tx}, e.Envelope) }))
+	return pgstore.Route(pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[Counted]) error {
+		return f(ctx, PgTx{tx}, e.Envelope)
+	}))
 }
 
 func (PgStore) Queued(f QueueFunc) millrace.Handler { return pgstore.Queued(queues(f, pgRecord)) }
@@ -218,11 +226,13 @@ func (PgStore) Hook(f HookFunc) millrace.Hook {
 	return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error { return f(ctx, PgTx{tx}) })
 }
 
-func (s PgStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (s PgStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	return s.Store.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
 }
 
-func (t pgTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (t pgTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	return t.Tenant.AppendTx(ctx, tx.(PgTx).Tx, stream, expected, events...)
 }
 
@@ -251,7 +261,8 @@ func (s PgStore) Numbers(ctx context.Context, query string) (values []int64, err
 }
 
 func (s PgStore) Applied(ctx context.Context, name string) ([]Applied, error) {
-	rows, err := s.Pool().Query(ctx, "select position, stream, version from public.applied where projection = $1 order by at", name)
+	rows, err := s.Pool().Query(ctx,
+		"select position, stream, version from public.applied where projection = $1 order by at", name)
 	if err != nil {
 		return nil, err
 	}
@@ -271,7 +282,8 @@ func (s PgStore) Arrived(ctx context.Context) ([]Arrival, error) {
 }
 
 func (s PgStore) Commands(ctx context.Context) (all, open int, err error) {
-	err = s.Pool().QueryRow(ctx, "select count(*), count(*) filter (where ended_at is null) from millrace.commands").Scan(&all, &open)
+	err = s.Pool().QueryRow(ctx,
+		"select count(*), count(*) filter (where ended_at is null) from millrace.commands").Scan(&all, &open)
 	return all, open, err
 }
 
@@ -280,15 +292,18 @@ func (s PgStore) Age(ctx context.Context, by time.Duration) error {
 }
 
 func (s PgStore) Retire(ctx context.Context, id projection.ID, reason engine.RetiredReason, successor string) error {
-	return s.exec(ctx, "insert into millrace.retired_projections (tenant, name, reason, successor) values ($1, $2, $3, nullif($4, ''))",
+	return s.exec(ctx,
+		"insert into millrace.retired_projections (tenant, name, reason, successor) values ($1, $2, $3, nullif($4, ''))",
 		id.Tenant, id.Name, reason, successor)
 }
 
 func (s PgStore) Truncate(ctx context.Context, position int64) error {
 	return errors.Join(
 		s.exec(ctx, "delete from millrace_default.events where global_seq > $1", position),
-		s.exec(ctx, fmt.Sprintf("alter table millrace_default.events alter column global_seq restart with %d", position+1)),
-		s.exec(ctx, "update millrace_default.streams s set version = (select count(*) from millrace_default.events e where e.stream_id = s.stream_id)"))
+		s.exec(ctx, fmt.Sprintf("alter table millrace_default.events alter column global_seq restart with %d",
+			position+1)),
+		s.exec(ctx,
+			"update millrace_default.streams s set version = (select count(*) from millrace_default.events e where e.stream_id = s.stream_id)"))
 }
 
 func (s PgStore) Quarantine(ctx context.Context) error {

@@ -94,8 +94,8 @@ func (p *Probed) Get(check string) (a Answer) {
 	return a
 }
 
-// Becomes waits until /readyz answers with a status, and a reason or a degradation that contains a text. Meanwhile /livez must
-// answer 200.
+// Becomes waits until /readyz answers with a status, and a reason or a degradation that contains a text. Meanwhile
+// /livez must answer 200.
 func (p *Probed) Becomes(status int, text string) (a Answer) {
 	p.T.Helper()
 	p.Eventually(fmt.Sprintf("/readyz answers %d with %q", status, text), func() bool {
@@ -106,7 +106,8 @@ func (p *Probed) Becomes(status int, text string) (a Answer) {
 		if a.Ready != (a.Status == http.StatusOK) || a.Ready != (len(a.Reasons) == 0) {
 			p.T.Fatalf("/readyz: %+v", a)
 		}
-		return a.Status == status && strings.Contains(strings.Join(slices.Concat(a.Reasons, a.Degraded, a.Deployment), "\n"), text)
+		return a.Status == status &&
+			strings.Contains(strings.Join(slices.Concat(a.Reasons, a.Degraded, a.Deployment), "\n"), text)
 	})
 	return a
 }
@@ -163,15 +164,16 @@ func serveProbes(kind *Kind, place string) error {
 	if err != nil {
 		return err
 	}
-	err = rt.Register(millrace.Projection{Name: "p", Handler: store.Batch(func(ctx context.Context, tx Tx, events []event.Envelope) error {
-		for _, e := range events {
-			if e.Type == blockType {
-				fmt.Println("blocked")
-				_, _ = bufio.NewReader(os.Stdin).ReadByte()
+	err = rt.Register(millrace.Projection{Name: "p",
+		Handler: store.Batch(func(ctx context.Context, tx Tx, events []event.Envelope) error {
+			for _, e := range events {
+				if e.Type == blockType {
+					fmt.Println("blocked")
+					_, _ = bufio.NewReader(os.Stdin).ReadByte()
+				}
 			}
-		}
-		return tx.Record(ctx, "p", events...)
-	})})
+			return tx.Record(ctx, "p", events...)
+		})})
 	if err != nil {
 		return err
 	}

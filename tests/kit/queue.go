@@ -30,7 +30,8 @@ func (q Queue) Record(name string, events ...event.Envelope) {
 func (q Queue) At(e event.Envelope) Queue { return Queue{q.Queue.At(e), q.record} }
 
 // queues turns a function into one for the queue of a store.
-func queues[E any](f func(ctx context.Context, q Queue, e E) error, record func(name string, events []event.Envelope) (string, []any)) func(context.Context, pgstore.Queue, E) error {
+func queues[E any](f func(ctx context.Context, q Queue, e E) error,
+	record func(name string, events []event.Envelope) (string, []any)) func(context.Context, pgstore.Queue, E) error {
 	return func(ctx context.Context, q pgstore.Queue, e E) error { return f(ctx, Queue{q, record}, e) }
 }
 
@@ -47,7 +48,8 @@ func RecordQueued(name string) QueueFunc {
 // QueueFails queues a statement that fails, in every store.
 func QueueFails(q Queue) { q.Exec("insert into strict (a) values (1), (1)") }
 
-// FailsQueued is RecordQueued, with a statement that fails for each poison event. If named is false, no statement names its event.
+// FailsQueued is RecordQueued, with a statement that fails for each poison event. If named is false, no statement names
+// its event.
 func FailsQueued(name string, named bool, poison func(e event.Envelope) bool) QueueFunc {
 	return func(_ context.Context, q Queue, events []event.Envelope) error {
 		for _, e := range events {
@@ -87,7 +89,8 @@ func (b *Bundle) QueuedRebuildable(name string) millrace.Projection {
 func (b *Bundle) MustPark(name string, position int64, attempts int) {
 	b.T.Helper()
 	letters := b.DeadLettersOf(name)
-	if len(letters) != 1 || letters[0].Position != position || letters[0].Attempts != attempts || letters[0].State != projection.DeadLetterParked {
+	if len(letters) != 1 || letters[0].Position != position || letters[0].Attempts != attempts ||
+		letters[0].State != projection.DeadLetterParked {
 		b.T.Errorf("%s: parked %+v, want position %d after %d attempts", name, letters, position, attempts)
 	}
 }

@@ -18,11 +18,15 @@ import (
 // ErrOnPurpose is how handlers of tests fail.
 var ErrOnPurpose = errors.New("on purpose")
 
-// Quick lets other nodes take over soon after a process is gone. The lease is so long that a busy machine sends heartbeats in time.
-var Quick = millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond, Reconcile: 100 * time.Millisecond}, LeaseDuration: 3 * time.Second}
+// Quick lets other nodes take over soon after a process is gone. The lease is so long that a busy machine sends
+// heartbeats in time.
+var Quick = millrace.Config{
+	Store:         tuning.Settings{Heartbeat: 100 * time.Millisecond, Reconcile: 100 * time.Millisecond},
+	LeaseDuration: 3 * time.Second,
+}
 
-// Soon returns a policy that retries a failed event that many times, almost at once. With Soon(0) the first counted failure
-// parks the event.
+// Soon returns a policy that retries a failed event that many times, almost at once. With Soon(0) the first counted
+// failure parks the event.
 func Soon(retries int) projection.RetryPolicy {
 	return projection.RetryPolicy{MaxAttempts: retries + 1, Base: time.Millisecond, Cap: 20 * time.Millisecond}
 }
@@ -59,7 +63,8 @@ func Nothing(context.Context, Tx, []event.Envelope) error { return nil }
 func Freely(context.Context, millrace.Delivered) error { return nil }
 
 // FailsAt records its events and then, if a poison event is among them, fails.
-func FailsAt(name string, poison func(position int64) bool, fail func(ctx context.Context, tx Tx, batch int, position int64) error) BatchFunc {
+func FailsAt(name string, poison func(position int64) bool,
+	fail func(ctx context.Context, tx Tx, batch int, position int64) error) BatchFunc {
 	return func(ctx context.Context, tx Tx, events []event.Envelope) error {
 		if err := tx.Record(ctx, name, events...); err != nil {
 			return err
@@ -132,7 +137,8 @@ func (b *Bundle) Check(name string, parked ...int64) error {
 	return b.CheckOf(b.Store, name, parked...)
 }
 
-// CheckOf is Check for a tenant. A position may belong to another event after a loss, so that streams and versions count as well.
+// CheckOf is Check for a tenant. A position may belong to another event after a loss, so that streams and versions
+// count as well.
 func (b *Bundle) CheckOf(tenant Tenant, name string, parked ...int64) error {
 	events, err := AllEvents(b.Ctx, tenant)
 	if err != nil {
@@ -151,7 +157,8 @@ func (b *Bundle) CheckOf(tenant Tenant, name string, parked ...int64) error {
 	for i := range max(len(want), len(applied)) {
 		switch {
 		case i >= len(want):
-			return fmt.Errorf("%s applied %d events, %d of them too many: %+v", name, len(applied), len(applied)-i, applied[i])
+			return fmt.Errorf("%s applied %d events, %d of them too many: %+v", name, len(applied), len(applied)-i,
+				applied[i])
 		case i >= len(applied):
 			return fmt.Errorf("%s applied %d events, %d are missing: %+v", name, i, len(want)-i, want[i])
 		case applied[i] != want[i]:
@@ -172,7 +179,8 @@ func (b *Bundle) Positions(name string) (positions []int64) {
 	return positions
 }
 
-// MustCatchUp waits until the projections have handled everything, and checks what they did and that nothing was ever parked.
+// MustCatchUp waits until the projections have handled everything, and checks what they did and that nothing was ever
+// parked.
 func (b *Bundle) MustCatchUp(rt *millrace.Runtime, names ...string) {
 	b.T.Helper()
 	head := b.Head()
@@ -180,7 +188,8 @@ func (b *Bundle) MustCatchUp(rt *millrace.Runtime, names ...string) {
 		b.Reaches(rt, name, head)
 		b.Verify(name)
 		all := []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterResolved}
-		if n, err := b.Store.DeadLetters(projection.ID{Name: name}).Count(b.Ctx, projection.DeadLetterFilter{All: true}, all...); n != 0 || err != nil {
+		if n, err := b.Store.DeadLetters(projection.ID{Name: name}).Count(b.Ctx, projection.DeadLetterFilter{All: true},
+			all...); n != 0 || err != nil {
 			b.T.Errorf("%s: %d events were parked: %v", name, n, err)
 		}
 	}

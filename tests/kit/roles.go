@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// RolesOf runs docs/roles.sql in a database, and returns DSNs of the role that migrates and of the role that runs. Both roles have
-// names of their own, since roles are the server's, which tests share.
+// RolesOf runs docs/roles.sql in a database, and returns DSNs of the role that migrates and of the role that runs. Both
+// roles have names of their own, since roles are the server's, which tests share.
 func RolesOf(t *testing.T, dsn string) (owner, app string) {
 	t.Helper()
 	must := func(err error) {
@@ -96,8 +96,8 @@ func create(ctx context.Context, store Store, tables []string) error {
 	})
 }
 
-// RunPage is Run for a test of a page of docs: such a page also holds for nodes whose role owns nothing. Tables are statements that
-// create what the test needs.
+// RunPage is Run for a test of a page of docs: such a page also holds for nodes whose role owns nothing. Tables are
+// statements that create what the test needs.
 func RunPage(t *testing.T, test func(t *testing.T, b *Bundle), tables ...string) {
 	t.Helper()
 	Run(t, func(t *testing.T, b *Bundle) {

@@ -23,11 +23,13 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// SQLite is the kind of sqlitestore.Store. Its places are paths of files, with the number of connections as a query if it is
-// not the default.
+// SQLite is the kind of sqlitestore.Store. Its places are paths of files, with the number of connections as a query if
+// it is not the default.
 var SQLite = &Kind{
-	Name:  "sqlitestore",
-	Types: map[string]reflect.Type{"Store": reflect.TypeFor[*sqlitestore.Store](), "Tenant": reflect.TypeFor[*sqlitestore.Tenant]()},
+	Name: "sqlitestore",
+	Types: map[string]reflect.Type{
+		"Store": reflect.TypeFor[*sqlitestore.Store](), "Tenant": reflect.TypeFor[*sqlitestore.Tenant](),
+	},
 	Place: func(t *testing.T, connections int) string {
 		place := url.URL{Path: filepath.Join(t.TempDir(), "store.db")}
 		if connections > 0 {
@@ -57,7 +59,8 @@ var SQLite = &Kind{
 			return nil
 		},
 		"read only": func(ctx context.Context, tx Tx) error {
-			return errors.Join(tx.Exec(ctx, "pragma query_only = 1"), tx.Exec(ctx, "insert into strict values (1)"), tx.Exec(ctx, "pragma query_only = 0"))
+			return errors.Join(tx.Exec(ctx, "pragma query_only = 1"), tx.Exec(ctx, "insert into strict values (1)"),
+				tx.Exec(ctx, "pragma query_only = 0"))
 		},
 	},
 }
@@ -84,7 +87,8 @@ type SQLiteTx struct{ *sql.Tx }
 
 type sqliteTenant struct{ *sqlitestore.Tenant }
 
-func openSQLite(ctx context.Context, place string, types *eventtype.Types, around ...event.AppendMiddleware) (Store, error) {
+func openSQLite(ctx context.Context, place string, types *eventtype.Types,
+	around ...event.AppendMiddleware) (Store, error) {
 	at, err := url.Parse(place)
 	if err != nil {
 		return nil, err
@@ -100,7 +104,10 @@ func openSQLite(ctx context.Context, place string, types *eventtype.Types, aroun
 	if err != nil {
 		return nil, err
 	}
-	file := url.URL{Scheme: "file", OmitHost: true, Path: at.Path, RawQuery: "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)"}
+	file := url.URL{
+		Scheme: "file", OmitHost: true, Path: at.Path,
+		RawQuery: "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(NORMAL)",
+	}
 	own, err := sql.Open("sqlite", file.String())
 	return SQLiteStore{store, own}, err
 }
@@ -174,11 +181,13 @@ func (s SQLiteStore) InTx(ctx context.Context, fn func(ctx context.Context, tx T
 	return s.Store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, SQLiteTx{tx}) })
 }
 
-func (s SQLiteStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (s SQLiteStore) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	return s.Store.AppendTx(ctx, tx.(SQLiteTx).Tx, stream, expected, events...)
 }
 
-func (t sqliteTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error) {
+func (t sqliteTenant) AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected,
+	events ...event.Event) (event.Appended, error) {
 	return t.Tenant.AppendTx(ctx, tx.(SQLiteTx).Tx, stream, expected, events...)
 }
 
@@ -209,7 +218,9 @@ func (SQLiteStore) Batch(f BatchFunc) millrace.Handler {
 }
 
 func (SQLiteStore) Each(f EventFunc) millrace.Handler {
-	return sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error { return f(ctx, SQLiteTx{tx}, e) })
+	return sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
+		return f(ctx, SQLiteTx{tx}, e)
+	})
 }
 
 func (SQLiteStore) Counted(f EventFunc) millrace.Handler {
@@ -227,7 +238,8 @@ func (SQLiteStore) QueuedEach(f QueueEventFunc) millrace.Handler {
 }
 
 func (SQLiteStore) QueuedCounted(f QueueEventFunc) millrace.Handler {
-	return sqlitestore.Route(sqlitestore.OnQueued(func(ctx context.Context, q sqlitestore.Queue, e event.Of[Counted]) error {
+	return sqlitestore.Route(sqlitestore.OnQueued(func(ctx context.Context, q sqlitestore.Queue,
+		e event.Of[Counted]) error {
 		return queues(f, sqliteRecord)(ctx, q, e.Envelope)
 	}))
 }
@@ -269,7 +281,10 @@ func (s SQLiteStore) Numbers(ctx context.Context, query string) (values []int64,
 }
 
 func (s SQLiteStore) Applied(ctx context.Context, name string) ([]Applied, error) {
-	return collectRows(ctx, s.DB(), func(row *sql.Rows, a *Applied) error { return row.Scan(&a.Position, &a.Stream, &a.Version) },
+	return collectRows(ctx, s.DB(), func(row *sql.Rows,
+		a *Applied) error {
+		return row.Scan(&a.Position, &a.Stream, &a.Version)
+	},
 		"select position, stream, version from applied where projection = ? order by at", name)
 }
 
@@ -283,7 +298,8 @@ func (s SQLiteStore) Arrived(ctx context.Context) ([]Arrival, error) {
 }
 
 // collectRows returns the rows of a query.
-func collectRows[T any](ctx context.Context, db *sql.DB, scan func(*sql.Rows, *T) error, query string, args ...any) (list []T, err error) {
+func collectRows[T any](ctx context.Context, db *sql.DB, scan func(*sql.Rows, *T) error, query string,
+	args ...any) (list []T, err error) {
 	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
@@ -300,7 +316,8 @@ func collectRows[T any](ctx context.Context, db *sql.DB, scan func(*sql.Rows, *T
 }
 
 func (s SQLiteStore) Commands(ctx context.Context) (all, open int, err error) {
-	err = s.DB().QueryRowContext(ctx, "select count(*), count(*) filter (where ended_at is null) from millrace_commands").Scan(&all, &open)
+	err = s.DB().QueryRowContext(ctx,
+		"select count(*), count(*) filter (where ended_at is null) from millrace_commands").Scan(&all, &open)
 	return all, open, err
 }
 
@@ -308,7 +325,8 @@ func (s SQLiteStore) Age(ctx context.Context, by time.Duration) error {
 	return s.exec(ctx, "update millrace_dead_letters set last_failed_at = last_failed_at - ?", by.Microseconds())
 }
 
-func (s SQLiteStore) Retire(ctx context.Context, id projection.ID, reason engine.RetiredReason, successor string) error {
+func (s SQLiteStore) Retire(ctx context.Context, id projection.ID, reason engine.RetiredReason,
+	successor string) error {
 	return s.exec(ctx, `insert into millrace_retired_projections (tenant, name, reason, successor, retired_at)
 		select id, ?2, ?3, nullif(?4, ''), 1 from millrace_tenants where name = ?1`, id.Tenant, id.Name, reason, successor)
 }
@@ -327,7 +345,8 @@ func (s SQLiteStore) Quarantine(ctx context.Context) error {
 }
 
 func (s SQLiteStore) CrashAttempts(ctx context.Context) (attempts int, err error) {
-	err = s.DB().QueryRowContext(ctx, "select coalesce(sum(crash_attempts), 0) from millrace_projections").Scan(&attempts)
+	err = s.DB().QueryRowContext(ctx,
+		"select coalesce(sum(crash_attempts), 0) from millrace_projections").Scan(&attempts)
 	return attempts, err
 }
 

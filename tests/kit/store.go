@@ -23,10 +23,13 @@ type Kind struct {
 	Has []Need
 	// Place makes place for a new store, until the test ends. Connections of 0 means the default.
 	Place func(t *testing.T, connections int) (place string)
-	// Ready is Place with a store that is migrated and prepared, where that costs less than to migrate it. It may be nil.
+	// Ready is Place with a store that is migrated and prepared, where that costs less than to migrate it. It may be
+	// nil.
 	Ready func(t *testing.T, connections int) (place string)
-	// Open opens the store at a place, also beside another that is open, as another process does. Without types it has no registry.
-	Open func(ctx context.Context, place string, types *eventtype.Types, around ...event.AppendMiddleware) (Store, error)
+	// Open opens the store at a place, also beside another that is open, as another process does. Without types it has
+	// no registry.
+	Open func(ctx context.Context, place string, types *eventtype.Types, around ...event.AppendMiddleware) (Store,
+		error)
 	// Faults are what a handler of this kind can do wrong in its transaction, by name.
 	Faults map[string]Fault
 	// Types are the types of the kind whose methods programs call, by name.
@@ -39,12 +42,12 @@ type Kind struct {
 type Need string
 
 const (
-	// SeveralNodes means that several runtimes run projections of one store at once. On other stores one runtime runs them, and
-	// the others stand by until it ends. A test that only commands or watches from another runtime, or in which one runtime
-	// takes over from another, does not need it.
+	// SeveralNodes means that several runtimes run projections of one store at once. On other stores one runtime runs
+	// them, and the others stand by until it ends. A test that only commands or watches from another runtime, or in
+	// which one runtime takes over from another, does not need it.
 	SeveralNodes Need = "several nodes"
-	// ConcurrentWrites means that appends and other batches commit while a batch is open. A handler that only has to keep its
-	// projection busy can deliver or fail, and does not need it.
+	// ConcurrentWrites means that appends and other batches commit while a batch is open. A handler that only has to
+	// keep its projection busy can deliver or fail, and does not need it.
 	ConcurrentWrites Need = "concurrent writes"
 	// Alone means that no other test of the package runs meanwhile, since the test measures.
 	Alone Need = "no other test"
@@ -99,10 +102,12 @@ type Store interface {
 	Queued(f QueueFunc) millrace.Handler
 	QueuedEach(f QueueEventFunc) millrace.Handler
 	QueuedCounted(f QueueEventFunc) millrace.Handler
-	// Mixed makes a handler of two. counted gets the events of type Counted, with a transaction. noted gets those of type Noted, and queues.
+	// Mixed makes a handler of two. counted gets the events of type Counted, with a transaction. noted gets those of
+	// type Noted, and queues.
 	Mixed(counted EventFunc, noted QueueEventFunc) millrace.Handler
 	Hook(f HookFunc) millrace.Hook
-	// Numbers returns the columns of a query of one row, which are integers. It runs outside of every transaction of the store.
+	// Numbers returns the columns of a query of one row, which are integers. It runs outside of every transaction of
+	// the store.
 	Numbers(ctx context.Context, query string) ([]int64, error)
 	// Applied returns what a projection recorded, in the order of its records.
 	Applied(ctx context.Context, name string) ([]Applied, error)
@@ -113,14 +118,14 @@ type Store interface {
 	Commands(ctx context.Context) (all, open int, err error)
 	// Age makes all dead letters have failed that much earlier.
 	Age(ctx context.Context, by time.Duration) error
-	// Retire retires the name of a projection of a tenant that has no rows, as a swap of versions or another release does. successor
-	// is empty if the projection was forgotten.
+	// Retire retires the name of a projection of a tenant that has no rows, as a swap of versions or another release
+	// does. successor is empty if the projection was forgotten.
 	Retire(ctx context.Context, id projection.ID, reason engine.RetiredReason, successor string) error
-	// Truncate removes the default tenant's events after a position, as a restore of an old backup does. The next event is given
-	// the position after it.
+	// Truncate removes the default tenant's events after a position, as a restore of an old backup does. The next event
+	// is given the position after it.
 	Truncate(ctx context.Context, position int64) error
-	// Quarantine makes the projections try their events one by one, as after three crashes. CrashAttempts returns how many attempts
-	// were begun and not ended.
+	// Quarantine makes the projections try their events one by one, as after three crashes. CrashAttempts returns how
+	// many attempts were begun and not ended.
 	Quarantine(ctx context.Context) error
 	CrashAttempts(ctx context.Context) (int, error)
 }
@@ -131,7 +136,8 @@ type Tenant interface {
 	event.Appender
 	Name() string
 	State(ctx context.Context) (tenancy.State, error)
-	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended, error)
+	AppendTx(ctx context.Context, tx Tx, stream string, expected event.Expected, events ...event.Event) (event.Appended,
+		error)
 	Wake()
 	// Streams is what package aggregate uses, and Within the same in a transaction.
 	aggregate.Store

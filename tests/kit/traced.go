@@ -6,7 +6,8 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 )
 
-// Trace has the functions that are called in one transaction of the control plane, or in one view. Those that are nil are not called.
+// Trace has the functions that are called in one transaction of the control plane, or in one view. Those that are nil
+// are not called.
 type Trace struct {
 	// Statement is called before a statement runs. Its error ends the transaction.
 	Statement func(name string, args []any) error
@@ -16,8 +17,8 @@ type Trace struct {
 	Ended func()
 }
 
-// Tracing returns a store that traces the transactions of Tx and the views of View. Fenced, ViewIn, Change and Lend are not traced. begin
-// begins the trace of each transaction and each view.
+// Tracing returns a store that traces the transactions of Tx and the views of View. Fenced, ViewIn, Change and Lend are
+// not traced. begin begins the trace of each transaction and each view.
 func Tracing(s Store, begin func() Trace) Store { return tracingStore{s, begin} }
 
 type tracingStore struct {
@@ -157,8 +158,8 @@ const (
 	Committed Step = "committed"
 )
 
-// AtSteps returns a store whose runtimes call at at each step of the operations that they carry out. names are the projections that
-// stand still at Held.
+// AtSteps returns a store whose runtimes call at at each step of the operations that they carry out. names are the
+// projections that stand still at Held.
 func AtSteps(s Store, at func(step Step, names []string)) Store {
 	return steppedStore{Tracing(s, func() Trace { return traceSteps(at) }), at}
 }

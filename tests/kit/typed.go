@@ -16,28 +16,41 @@ import (
 type Typed[T event.Typed] struct{ Store Store }
 
 // On, OnBatch, OnQueued and OnQueuedBatch are those of the store's package.
-func (t Typed[T]) On(f func(ctx context.Context, tx Tx, e event.Of[T]) error, o ...event.DecodeOption) millrace.Handler {
+func (t Typed[T]) On(f func(ctx context.Context, tx Tx, e event.Of[T]) error,
+	o ...event.DecodeOption) millrace.Handler {
 	if t.file() {
-		return sqlitestore.On(func(ctx context.Context, tx *sql.Tx, e event.Of[T]) error { return f(ctx, SQLiteTx{tx}, e) }, o...)
+		return sqlitestore.On(func(ctx context.Context, tx *sql.Tx,
+			e event.Of[T]) error {
+			return f(ctx, SQLiteTx{tx}, e)
+		}, o...)
 	}
 	return pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[T]) error { return f(ctx, PgTx{tx}, e) }, o...)
 }
 
-func (t Typed[T]) OnBatch(f func(ctx context.Context, tx Tx, events []event.Of[T]) error, o ...event.DecodeOption) millrace.Handler {
+func (t Typed[T]) OnBatch(f func(ctx context.Context, tx Tx, events []event.Of[T]) error,
+	o ...event.DecodeOption) millrace.Handler {
 	if t.file() {
-		return sqlitestore.OnBatch(func(ctx context.Context, tx *sql.Tx, events []event.Of[T]) error { return f(ctx, SQLiteTx{tx}, events) }, o...)
+		return sqlitestore.OnBatch(func(ctx context.Context, tx *sql.Tx,
+			events []event.Of[T]) error {
+			return f(ctx, SQLiteTx{tx}, events)
+		}, o...)
 	}
-	return pgstore.OnBatch(func(ctx context.Context, tx pgx.Tx, events []event.Of[T]) error { return f(ctx, PgTx{tx}, events) }, o...)
+	return pgstore.OnBatch(func(ctx context.Context, tx pgx.Tx,
+		events []event.Of[T]) error {
+		return f(ctx, PgTx{tx}, events)
+	}, o...)
 }
 
-func (t Typed[T]) OnQueued(f func(ctx context.Context, q Queue, e event.Of[T]) error, o ...event.DecodeOption) millrace.Handler {
+func (t Typed[T]) OnQueued(f func(ctx context.Context, q Queue, e event.Of[T]) error,
+	o ...event.DecodeOption) millrace.Handler {
 	if t.file() {
 		return sqlitestore.OnQueued(queues(f, sqliteRecord), o...)
 	}
 	return pgstore.OnQueued(queues(f, pgRecord), o...)
 }
 
-func (t Typed[T]) OnQueuedBatch(f func(ctx context.Context, q Queue, events []event.Of[T]) error, o ...event.DecodeOption) millrace.Handler {
+func (t Typed[T]) OnQueuedBatch(f func(ctx context.Context, q Queue, events []event.Of[T]) error,
+	o ...event.DecodeOption) millrace.Handler {
 	if t.file() {
 		return sqlitestore.OnQueuedBatch(queues(f, sqliteRecord), o...)
 	}

@@ -51,7 +51,8 @@ func TestPictureNamesWhatExists(t *testing.T) {
 	if all := strings.Count(kinds, `ActorKind = "`); len(slices.Compact(slices.Sorted(slices.Values(actors)))) != all {
 		t.Errorf("%s shows the actors %v, and there are %d kinds", picture, actors, all)
 	}
-	migrations := contentOf(t, "pgstore/migrations/control/0001_control.sql") + contentOf(t, "pgstore/migrations/tenant/0001_events.sql")
+	migrations := contentOf(t, "pgstore/migrations/control/0001_control.sql") + contentOf(t,
+		"pgstore/migrations/tenant/0001_events.sql")
 	tables := named(t, content, "table")
 	for _, table := range tables {
 		if !strings.Contains(migrations, "}."+table+" (") {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// codeOf are the files whose tests compile the Go code of each document, and run it where that is possible. A test of the demo
-// runs the quick start of the README.
+// codeOf are the files whose tests compile the Go code of each document, and run it where that is possible. A test of
+// the demo runs the quick start of the README.
 var codeOf = map[string][]string{
 	"docs/changing.md":   {"tests/postgres/changing_doc_test.go", "tests/changing_doc_test.go"},
 	"docs/cli.md":        {"examples/orders/release2.go"},
@@ -27,7 +27,8 @@ var codeOf = map[string][]string{
 	"docs/stopping.md":   {"tests/stopping_doc_test.go"},
 	"docs/tenants.md":    {"tests/postgres/tenants_doc_test.go"},
 	"docs/testing.md":    {"millracetest/testing_doc_test.go"},
-	"docs/tutorial.md": {"examples/orders/orders.go", "examples/orders/process.go", "examples/orders/main.go", "examples/orders/postgres.go", "examples/orders/main_test.go",
+	"docs/tutorial.md": {"examples/orders/orders.go", "examples/orders/process.go", "examples/orders/main.go",
+		"examples/orders/postgres.go", "examples/orders/main_test.go",
 		"examples/orders/payments.go", "examples/orders/release2.go", "examples/orders/release1/events.go"},
 }
 
@@ -104,7 +105,8 @@ func TestCodeOfADocumentThatIsNotTestedIsNoticed(t *testing.T) {
 	if got := untested(document, file, "func g() {\n\tc()\n}\n"); len(got) != 0 {
 		t.Errorf("%q are said to be untested", got)
 	}
-	for _, other := range []string{"", strings.Replace(file, "a > 0", "a > 1", 1), strings.Replace(file, "a := 1", "aa := 1", 1)} {
+	for _, other := range []string{"", strings.Replace(file, "a > 0", "a > 1", 1),
+		strings.Replace(file, "a := 1", "aa := 1", 1)} {
 		if got := untested(document, other, "func g() {\n\tc()\n}\n"); len(got) != 1 {
 			t.Errorf("with %q, %q are said to be untested", other, got)
 		}

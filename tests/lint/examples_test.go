@@ -13,7 +13,10 @@ import (
 )
 
 // publicFolders have examples. The tests of these packages run them.
-var publicFolders = []string{".", "admin", "event", "eventtype", "projection", "observe", "pgstore", "sqlitestore", "millraceotel", "commandline"}
+var publicFolders = []string{
+	".", "admin", "event", "eventtype", "projection", "observe", "pgstore", "sqlitestore", "millraceotel",
+	"commandline",
+}
 
 // standsAlone returns why a file with an example does not run as it stands in a program of a user.
 func standsAlone(file *ast.File) (faults []string) {
@@ -103,7 +106,8 @@ var withoutExample = map[string][]string{
 
 // features are what examples show beside functions: fields of options and of projections.
 var features = []string{
-	"AppendMiddleware", "Breaker", "FailureHandler", "Middleware", "NodeName", "Observer", "OnFailure", "Partitions", "Replay", "Reset",
+	"AppendMiddleware", "Breaker", "FailureHandler", "Middleware", "NodeName", "Observer", "OnFailure", "Partitions",
+	"Replay", "Reset",
 	"Retry", "Start", "Swap", "Drop", "TenantSetup", "TenantWeight", "Tenants", "Types", "Version", "MaxEvents",
 }
 

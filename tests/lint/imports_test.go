@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/millrace-go/millrace"
 
-// layer says what the packages of one place may import of this module. A pattern is a path below the module: "x" is that
-// package alone, "x/..." it and all below it, "." the root.
+// layer says what the packages of one place may import of this module. A pattern is a path below the module: "x" is
+// that package alone, "x/..." it and all below it, "." the root.
 type layer struct {
 	place string
 	of    []string
@@ -45,8 +45,8 @@ var stores = []string{
 	"event/...",
 }
 
-// layers are the rules for imports, which run downwards only. A package whose place is not listed is refused, so that a new
-// package needs a decision about its place. Within its place a package may import any other. Tests are exempt.
+// layers are the rules for imports, which run downwards only. A package whose place is not listed is refused, so that a
+// new package needs a decision about its place. Within its place a package may import any other. Tests are exempt.
 var layers = []layer{
 	{"internal/excerpt", nil},
 	{"internal/usererror", []string{"internal/excerpt"}},
@@ -60,36 +60,92 @@ var layers = []layer{
 	{"internal/sqlfile", nil},
 	{"internal/within", nil},
 	{"internal/cause", nil},
-	{"event/...", []string{"internal/cause", "internal/usererror", "internal/redact", "internal/excerpt", "internal/valid"}},
-	{"projection/...", []string{"internal/within", "internal/usererror", "internal/excerpt", "internal/valid", "event/..."}},
+	{
+		"event/...", []string{"internal/cause", "internal/usererror",
+			"internal/redact", "internal/excerpt", "internal/valid"},
+	},
+	{
+		"projection/...", []string{"internal/within",
+			"internal/usererror", "internal/excerpt", "internal/valid", "event/..."},
+	},
 	{"tenancy", nil},
 	{"observe", []string{"projection/...", "tenancy", "event/..."}},
 	{"internal/observing", []string{"internal/usererror", "observe"}},
 	{"internal/backoff", []string{"projection/...", "tenancy", "event/..."}},
-	{"internal/usercode", []string{"internal/usererror", "internal/growstack", "projection/...", "tenancy", "event/..."}},
+	{
+		"internal/usercode", []string{"internal/usererror",
+			"internal/growstack", "projection/...", "tenancy", "event/..."},
+	},
 	{"internal/upcast", []string{"internal/usercode", "internal/excerpt", "internal/valid", "event/..."}},
 	{"eventtype", []string{"internal/upcast", "internal/usercode", "internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/queued", []string{"internal/excerpt", "projection/...", "tenancy", "event/..."}},
 	{"internal/versions", []string{"internal/partition", "internal/excerpt", "projection/...", "tenancy", "event/..."}},
-	{"internal/engine", []string{"internal/cause", "internal/upcast", "internal/queued", "internal/within", "internal/versions", "internal/partition", "internal/usercode", "internal/excerpt", "internal/valid", "projection/...", "tenancy", "event/..."}},
-	{"internal/eventlog", []string{"internal/cause", "internal/upcast", "internal/engine", "internal/within", "internal/excerpt", "internal/valid", "event/..."}},
+	{
+		"internal/engine", []string{"internal/cause",
+			"internal/upcast", "internal/queued", "internal/within", "internal/versions", "internal/partition",
+			"internal/usercode", "internal/excerpt", "internal/valid", "projection/...", "tenancy", "event/..."},
+	},
+	{
+		"internal/eventlog", []string{"internal/cause",
+			"internal/upcast", "internal/engine", "internal/within", "internal/excerpt", "internal/valid", "event/..."},
+	},
 	{"internal/window", []string{"event/..."}},
-	{"internal/follow", []string{"internal/window", "internal/eventlog", "internal/backoff", "internal/engine", "projection/...", "tenancy", "event/..."}},
+	{
+		"internal/follow", []string{"internal/window",
+			"internal/eventlog", "internal/backoff", "internal/engine", "projection/...", "tenancy", "event/..."},
+	},
 	{"internal/transfer", nil},
-	{"internal/machine", []string{"observe", "internal/backoff", "internal/partition", "internal/engine", "projection/...", "tenancy", "event/..."}},
+	{
+		"internal/machine", []string{"observe", "internal/backoff",
+			"internal/partition", "internal/engine", "projection/...", "tenancy", "event/..."},
+	},
 	{"internal/store", []string{"internal/engine", "projection/...", "tenancy"}},
 	{"internal/tuning", []string{"internal/store"}},
-	{"internal/control", []string{"internal/transfer", "internal/store", "internal/partition", "internal/resplit", "internal/rename", "internal/versions", "internal/redact", "internal/excerpt", "internal/engine", "internal/valid", "projection/...", "tenancy", "event/..."}},
-	{"internal/streams", []string{"internal/upcast", "internal/eventlog", "internal/control", "internal/store", "internal/engine", "event/..."}},
-	{"aggregate", []string{"internal/cause", "internal/eventlog", "internal/usercode", "internal/streams", "internal/engine", "internal/excerpt", "internal/valid", "event/..."}},
-	{"internal/deadletters", []string{"internal/control", "internal/store", "internal/backoff", "internal/excerpt", "internal/valid", "internal/engine", "projection/...", "tenancy", "event/..."}},
-	{"internal/delivery", []string{"internal/usercode", "internal/machine", "internal/engine", "projection/...", "tenancy", "event/..."}},
-	{"internal/lifecycle", []string{"internal/control", "internal/store", "internal/backoff", "internal/engine", "projection/...", "tenancy"}},
-	{"internal/rename", []string{"internal/versions", "internal/excerpt", "internal/engine", "projection/...", "tenancy"}},
+	{
+		"internal/control", []string{"internal/transfer",
+			"internal/store", "internal/partition", "internal/resplit", "internal/rename", "internal/versions",
+			"internal/redact", "internal/excerpt", "internal/engine", "internal/valid", "projection/...", "tenancy",
+			"event/..."},
+	},
+	{
+		"internal/streams", []string{"internal/upcast",
+			"internal/eventlog", "internal/control", "internal/store", "internal/engine", "event/..."},
+	},
+	{
+		"aggregate", []string{"internal/cause", "internal/eventlog",
+			"internal/usercode", "internal/streams", "internal/engine", "internal/excerpt", "internal/valid",
+			"event/..."},
+	},
+	{
+		"internal/deadletters", []string{"internal/control",
+			"internal/store", "internal/backoff", "internal/excerpt", "internal/valid", "internal/engine",
+			"projection/...", "tenancy", "event/..."},
+	},
+	{
+		"internal/delivery", []string{"internal/usercode",
+			"internal/machine", "internal/engine", "projection/...", "tenancy", "event/..."},
+	},
+	{
+		"internal/lifecycle", []string{"internal/control",
+			"internal/store", "internal/backoff", "internal/engine", "projection/...", "tenancy"},
+	},
+	{
+		"internal/rename", []string{"internal/versions",
+			"internal/excerpt", "internal/engine", "projection/...", "tenancy"},
+	},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "tenancy", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "tenancy", "event/..."}},
-	{"actors/...", []string{"observe", "internal/window", "internal/store", "internal/control", "internal/observing", "internal/versions", "internal/backoff", "internal/fair", "internal/growstack", "internal/partition", "internal/usercode", "internal/machine", "internal/ownership", "internal/engine", "messages/...", "projection/...", "tenancy", "event/..."}},
-	{"supervisor/...", []string{"observe", "internal/observing", "actors/...", "internal/backoff", "internal/machine", "internal/engine", "messages/...", "projection/...", "tenancy", "event/..."}},
+	{
+		"actors/...", []string{"observe", "internal/window",
+			"internal/store", "internal/control", "internal/observing", "internal/versions", "internal/backoff",
+			"internal/fair", "internal/growstack", "internal/partition", "internal/usercode", "internal/machine",
+			"internal/ownership", "internal/engine", "messages/...", "projection/...", "tenancy", "event/..."},
+	},
+	{
+		"supervisor/...", []string{"observe", "internal/observing",
+			"actors/...", "internal/backoff", "internal/machine", "internal/engine", "messages/...", "projection/...",
+			"tenancy", "event/..."},
+	},
 	{"pgstore/internal/settle", nil},
 	{"pgstore/internal/pgerr", nil},
 	{"pgstore/internal/sqltext", nil},
@@ -102,10 +158,26 @@ var layers = []layer{
 	{"sqlitestore/...", stores},
 	{"internal/logging", []string{"internal/excerpt", "internal/usercode", "internal/usererror"}},
 	{"internal/health", []string{"actors/...", "internal/engine", "internal/excerpt", "projection/...", "tenancy"}},
-	{"internal/waiting", []string{"actors/...", "internal/backoff", "internal/control", "internal/store", "internal/engine", "projection/...", "tenancy"}},
-	{"admin", []string{"event/...", "actors/...", "internal/tuning", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "internal/versions", "internal/lifecycle", "internal/backoff", "internal/partition", "internal/excerpt", "internal/engine", "projection/...", "tenancy"}},
-	{".", []string{"admin", "internal/tuning", "internal/logging", "internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "observe", "internal/observing", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid", "supervisor/...", "actors/...", "internal/engine", "projection/...", "tenancy", "event/..."}},
-	{"millracetest", []string{".", "admin", "aggregate", "internal/tuning", "pgstore", "sqlitestore", "projection/...", "tenancy", "event/...", "internal/pgtest"}},
+	{
+		"internal/waiting", []string{"actors/...",
+			"internal/backoff", "internal/control", "internal/store", "internal/engine", "projection/...", "tenancy"},
+	},
+	{
+		"admin", []string{"event/...", "actors/...",
+			"internal/tuning", "internal/health", "internal/waiting", "internal/control", "internal/store",
+			"internal/usercode", "internal/versions", "internal/lifecycle", "internal/backoff", "internal/partition",
+			"internal/excerpt", "internal/engine", "projection/...", "tenancy"},
+	},
+	{
+		".", []string{"admin", "internal/tuning", "internal/logging",
+			"internal/health", "internal/waiting", "internal/control", "internal/store", "internal/usercode", "observe",
+			"internal/observing", "internal/backoff", "internal/partition", "internal/excerpt", "internal/valid",
+			"supervisor/...", "actors/...", "internal/engine", "projection/...", "tenancy", "event/..."},
+	},
+	{
+		"millracetest", []string{".", "admin", "aggregate",
+			"internal/tuning", "pgstore", "sqlitestore", "projection/...", "tenancy", "event/...", "internal/pgtest"},
+	},
 	{"millraceotel", []string{".", "admin", "observe", "projection/...", "tenancy", "event/..."}},
 	{"internal/pgtest/testmain", []string{"internal/pgtest"}},
 	{"internal/pgtest", nil},
@@ -113,13 +185,26 @@ var layers = []layer{
 	{"internal/eventfile", []string{"internal/redact", "internal/excerpt", "internal/valid", "event/..."}},
 	{"internal/report", []string{"admin", "internal/console", "projection/...", "tenancy"}},
 	{"internal/program", []string{"pgstore/...", "internal/console", "internal/pgtest"}},
-	{"commandline", []string{".", "admin", "pgstore", "sqlitestore", "projection/...", "tenancy", "event/...", "eventtype",
+	{"commandline", []string{".", "admin", "pgstore",
+		"sqlitestore", "projection/...", "tenancy", "event/...", "eventtype",
 		"internal/console", "internal/eventfile", "internal/report", "internal/valid"}},
-	{"cmd/...", []string{".", "commandline", "admin", "internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "tenancy", "event/...",
-		"internal/console", "internal/eventfile", "internal/report", "internal/excerpt", "internal/pgtest", "internal/program"}},
+	{"cmd/...", []string{".", "commandline", "admin",
+		"internal/partition", "internal/valid", "internal/engine", "supervisor/...", "actors/...", "messages/...",
+		"pgstore/...", "sqlitestore/...", "projection/...", "tenancy", "event/...",
+		"internal/console", "internal/eventfile", "internal/report", "internal/excerpt", "internal/pgtest",
+		"internal/program"}},
 	{"tests/summary", []string{"internal/excerpt"}},
-	{"tests/kit", []string{".", "eventtype", "admin", "aggregate", "observe", "internal/tuning", "internal/control", "internal/store", "internal/engine", "internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "tenancy", "event/...", "internal/pgtest"}},
-	{"tests/...", []string{".", "eventtype", "admin", "aggregate", "internal/tuning", "internal/backoff", "observe", "internal/control", "internal/store", "internal/versions", "internal/eventlog", "internal/partition", "internal/usercode", "internal/engine", "supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "tenancy", "event/...",
+	{
+		"tests/kit", []string{".", "eventtype", "admin",
+			"aggregate", "observe", "internal/tuning", "internal/control", "internal/store", "internal/engine",
+			"internal/partition", "pgstore/...", "sqlitestore/...", "projection/...", "tenancy", "event/...",
+			"internal/pgtest"},
+	},
+	{"tests/...", []string{".", "eventtype", "admin",
+		"aggregate", "internal/tuning", "internal/backoff", "observe", "internal/control", "internal/store",
+		"internal/versions", "internal/eventlog", "internal/partition", "internal/usercode", "internal/engine",
+		"supervisor/...", "actors/...", "messages/...", "pgstore/...", "sqlitestore/...", "projection/...", "tenancy",
+		"event/...",
 		"internal/pgtest/..."}},
 }
 
@@ -132,7 +217,10 @@ type guest struct {
 
 var guests = []guest{
 	{"github.com/asynkron/protoactor-go", []string{"actors/...", "supervisor/...", "."}, false},
-	{"github.com/jackc/pgx/v5", []string{"pgstore/...", "commandline", "cmd/...", "internal/pgtest/...", "internal/program", "millracetest", "tests/..."}, true},
+	{
+		"github.com/jackc/pgx/v5", []string{"pgstore/...",
+			"commandline", "cmd/...", "internal/pgtest/...", "internal/program", "millracetest", "tests/..."}, true,
+	},
 	{"modernc.org/sqlite", []string{"sqlitestore/..."}, false},
 	{"go.opentelemetry.io/otel", []string{"millraceotel"}, false},
 	{"go.opentelemetry.io/otel/sdk", nil, false},
@@ -144,7 +232,8 @@ type unlinked struct{ place, path string }
 
 // apart keep the driver of one store out of programs that use another.
 var apart = []unlinked{
-	{".", "github.com/jackc/pgx/v5"}, {".", "modernc.org/sqlite"}, {"admin", "github.com/jackc/pgx/v5"}, {"admin", "modernc.org/sqlite"},
+	{".", "github.com/jackc/pgx/v5"}, {".", "modernc.org/sqlite"}, {"admin", "github.com/jackc/pgx/v5"},
+	{"admin", "modernc.org/sqlite"},
 	{"pgstore", "modernc.org/sqlite"}, {"sqlitestore", "github.com/jackc/pgx/v5"},
 }
 
@@ -209,15 +298,18 @@ func violations(packages []listed) []string {
 		for _, path := range tests {
 			target, _ := place(path)
 			driver := belongs(path, "github.com/jackc/pgx/v5") || belongs(path, "modernc.org/sqlite")
-			if own == forEveryStore && (driver || within(target, []string{"pgstore/...", "sqlitestore/...", "internal/pgtest"})) {
-				broken = append(broken, fmt.Sprintf("%s imports %s, which is one store's: its tests run on each", own, path))
+			if own == forEveryStore && (driver ||
+				within(target, []string{"pgstore/...", "sqlitestore/...", "internal/pgtest"})) {
+				broken = append(broken, fmt.Sprintf("%s imports %s, which is one store's: its tests run on each",
+					own, path))
 			}
 		}
 		if within(own, testPlaces) {
 			continue
 		}
 		for _, path := range slices.Concat(p.Imports, p.Deps) {
-			if slices.ContainsFunc(testOnly, func(to string) bool { return path == to || to != "testing" && belongs(path, to) }) {
+			if slices.ContainsFunc(testOnly,
+				func(to string) bool { return path == to || to != "testing" && belongs(path, to) }) {
 				broken = append(broken, fmt.Sprintf("%s depends on %s, which is for tests", own, path))
 			}
 		}
@@ -294,59 +386,83 @@ func TestImportRulesCanBeBroken(t *testing.T) {
 		p    listed
 		want string // a part of the violation; empty: none
 	}{
-		"event imports nothing of ours":      {of("event", ours("projection")), "event imports projection"},
-		"projection imports event":           {of("projection", ours("event")), ""},
-		"projection below messages":          {of("projection", ours("messages")), "projection imports messages"},
-		"messages below actors":              {of("messages", ours("actors")), "messages imports actors"},
-		"actors know no store":               {of("actors", ours("pgstore")), "actors imports pgstore"},
-		"actors below supervisor":            {of("actors", ours("supervisor")), "actors imports supervisor"},
-		"a part of actors is of actors":      {of("actors/lease", ours("actors/shell"), ours("event")), ""},
-		"a part of actors below supervisor":  {of("actors/lease", ours("supervisor")), "actors/lease imports supervisor"},
-		"supervisor knows no store":          {of("supervisor", ours("pgstore")), "supervisor imports pgstore"},
-		"store knows no actors":              {of("pgstore", ours("messages")), "pgstore imports messages"},
-		"nobody imports the root":            {of("supervisor", module), "supervisor imports ."},
-		"admin needs no runtime":             {of("admin", module), "admin imports ."},
-		"admin knows no supervisor":          {of("admin", ours("supervisor")), "admin imports supervisor"},
-		"the root imports all":               {of(".", ours("supervisor"), ours("event"), actor), ""},
-		"the root knows no store":            {of(".", ours("pgstore")), ". imports pgstore"},
-		"the root knows no driver":           {of(".", pgx), ". imports " + pgx},
-		"the root brings no server":          {of(".", ours("internal/pgtest")), ". imports internal/pgtest"},
-		"nobody imports commands":            {of("pgstore", ours("cmd/demo")), "pgstore imports cmd/demo"},
-		"the command line is no engine":      {of("commandline", ours("internal/engine")), "commandline imports internal/engine"},
-		"commands bring a server":            {of("cmd/demo", module, ours("internal/pgtest"), pool), ""},
-		"commands are not tests":             {of("cmd/demo", ours("internal/pgtest/testmain")), "cmd/demo imports internal/pgtest/testmain"},
-		"the server knows nothing of ours":   {of("internal/pgtest", ours("pgstore")), "internal/pgtest imports pgstore"},
-		"OpenTelemetry's API":                {of("millraceotel", module, "go.opentelemetry.io/otel/metric"), ""},
-		"not its SDK":                        {of("millraceotel", "go.opentelemetry.io/otel/sdk/metric"), "millraceotel imports go.opentelemetry.io/otel/sdk/metric"},
-		"OpenTelemetry in no other place":    {of(".", "go.opentelemetry.io/otel/trace"), ". imports go.opentelemetry.io/otel/trace"},
-		"no package of ours needs it":        {of("actors", ours("millraceotel")), "actors imports millraceotel"},
-		"a new place is decided upon":        {of("util"), "util stands in no layer"},
-		"a name that only begins the same":   {of("eventual"), "eventual stands in no layer"},
-		"protoactor in actors":               {of("actors", actor), ""},
-		"protoactor not in messages":         {of("messages", actor), "messages imports " + actor},
-		"protoactor not in commands":         {of("cmd/demo", actor), "cmd/demo imports " + actor},
-		"protoactor not in others' tests":    {tested(of("pgstore"), actor), "pgstore imports " + actor},
-		"the other store's driver":           {linking("pgstore", "modernc.org/sqlite/lib"), "pgstore links modernc.org/sqlite"},
-		"the other store's driver, too":      {linking("sqlitestore", pool), "sqlitestore links " + pgx},
-		"no store's driver in the root":      {linking(".", "modernc.org/sqlite"), ". links modernc.org/sqlite"},
-		"each store its own driver":          {linking("pgstore", pool), ""},
-		"pgx in the store":                   {of("pgstore", pgx, pool), ""},
-		"pgx not in actors":                  {of("actors", pgx), "actors imports " + pgx},
-		"pgx not in projection":              {of("projection", pool), "projection imports " + pool},
-		"pgx in tests":                       {tested(of("actors"), pgx), ""},
-		"pgx not in tests of every store":    {tested(of("tests"), pgx), "tests imports " + pgx},
-		"no store in tests of every store":   {tested(of("tests"), ours("pgstore")), "tests imports " + ours("pgstore")},
-		"a store in tests of that store":     {tested(of("tests/postgres"), ours("pgstore"), pgx), ""},
-		"no runner of tests below the kit":   {of("tests/kit", ours("internal/pgtest/testmain")), "tests/kit imports internal/pgtest/testmain"},
-		"test-only modules in tests":         {tested(of("actors"), "go.uber.org/goleak", "pgregory.net/rapid"), ""},
-		"test-only modules in testmain":      {of("internal/pgtest/testmain", "go.uber.org/goleak"), ""},
-		"goleak not in the server":           {of("internal/pgtest", "go.uber.org/goleak"), "depends on go.uber.org/goleak"},
-		"rapid not in actors":                {of("actors", "pgregory.net/rapid"), "depends on pgregory.net/rapid"},
-		"testify not in the store":           {of("pgstore", "github.com/stretchr/testify/assert"), "depends on github.com/stretchr/testify"},
+		"event imports nothing of ours": {of("event", ours("projection")), "event imports projection"},
+		"projection imports event":      {of("projection", ours("event")), ""},
+		"projection below messages":     {of("projection", ours("messages")), "projection imports messages"},
+		"messages below actors":         {of("messages", ours("actors")), "messages imports actors"},
+		"actors know no store":          {of("actors", ours("pgstore")), "actors imports pgstore"},
+		"actors below supervisor":       {of("actors", ours("supervisor")), "actors imports supervisor"},
+		"a part of actors is of actors": {of("actors/lease", ours("actors/shell"), ours("event")), ""},
+		"a part of actors below supervisor": {
+			of("actors/lease", ours("supervisor")), "actors/lease imports supervisor",
+		},
+		"supervisor knows no store": {of("supervisor", ours("pgstore")), "supervisor imports pgstore"},
+		"store knows no actors":     {of("pgstore", ours("messages")), "pgstore imports messages"},
+		"nobody imports the root":   {of("supervisor", module), "supervisor imports ."},
+		"admin needs no runtime":    {of("admin", module), "admin imports ."},
+		"admin knows no supervisor": {of("admin", ours("supervisor")), "admin imports supervisor"},
+		"the root imports all":      {of(".", ours("supervisor"), ours("event"), actor), ""},
+		"the root knows no store":   {of(".", ours("pgstore")), ". imports pgstore"},
+		"the root knows no driver":  {of(".", pgx), ". imports " + pgx},
+		"the root brings no server": {of(".", ours("internal/pgtest")), ". imports internal/pgtest"},
+		"nobody imports commands":   {of("pgstore", ours("cmd/demo")), "pgstore imports cmd/demo"},
+		"the command line is no engine": {
+			of("commandline", ours("internal/engine")), "commandline imports internal/engine",
+		},
+		"commands bring a server": {of("cmd/demo", module, ours("internal/pgtest"), pool), ""},
+		"commands are not tests": {
+			of("cmd/demo", ours("internal/pgtest/testmain")), "cmd/demo imports internal/pgtest/testmain",
+		},
+		"the server knows nothing of ours": {
+			of("internal/pgtest", ours("pgstore")), "internal/pgtest imports pgstore",
+		},
+		"OpenTelemetry's API": {of("millraceotel", module, "go.opentelemetry.io/otel/metric"), ""},
+		"not its SDK": {
+			of("millraceotel", "go.opentelemetry.io/otel/sdk/metric"),
+			"millraceotel imports go.opentelemetry.io/otel/sdk/metric",
+		},
+		"OpenTelemetry in no other place": {
+			of(".", "go.opentelemetry.io/otel/trace"), ". imports go.opentelemetry.io/otel/trace",
+		},
+		"no package of ours needs it":      {of("actors", ours("millraceotel")), "actors imports millraceotel"},
+		"a new place is decided upon":      {of("util"), "util stands in no layer"},
+		"a name that only begins the same": {of("eventual"), "eventual stands in no layer"},
+		"protoactor in actors":             {of("actors", actor), ""},
+		"protoactor not in messages":       {of("messages", actor), "messages imports " + actor},
+		"protoactor not in commands":       {of("cmd/demo", actor), "cmd/demo imports " + actor},
+		"protoactor not in others' tests":  {tested(of("pgstore"), actor), "pgstore imports " + actor},
+		"the other store's driver": {
+			linking("pgstore", "modernc.org/sqlite/lib"), "pgstore links modernc.org/sqlite",
+		},
+		"the other store's driver, too":   {linking("sqlitestore", pool), "sqlitestore links " + pgx},
+		"no store's driver in the root":   {linking(".", "modernc.org/sqlite"), ". links modernc.org/sqlite"},
+		"each store its own driver":       {linking("pgstore", pool), ""},
+		"pgx in the store":                {of("pgstore", pgx, pool), ""},
+		"pgx not in actors":               {of("actors", pgx), "actors imports " + pgx},
+		"pgx not in projection":           {of("projection", pool), "projection imports " + pool},
+		"pgx in tests":                    {tested(of("actors"), pgx), ""},
+		"pgx not in tests of every store": {tested(of("tests"), pgx), "tests imports " + pgx},
+		"no store in tests of every store": {
+			tested(of("tests"), ours("pgstore")), "tests imports " + ours("pgstore"),
+		},
+		"a store in tests of that store": {tested(of("tests/postgres"), ours("pgstore"), pgx), ""},
+		"no runner of tests below the kit": {
+			of("tests/kit", ours("internal/pgtest/testmain")), "tests/kit imports internal/pgtest/testmain",
+		},
+		"test-only modules in tests":    {tested(of("actors"), "go.uber.org/goleak", "pgregory.net/rapid"), ""},
+		"test-only modules in testmain": {of("internal/pgtest/testmain", "go.uber.org/goleak"), ""},
+		"goleak not in the server": {
+			of("internal/pgtest", "go.uber.org/goleak"), "depends on go.uber.org/goleak",
+		},
+		"rapid not in actors": {of("actors", "pgregory.net/rapid"), "depends on pgregory.net/rapid"},
+		"testify not in the store": {
+			of("pgstore", "github.com/stretchr/testify/assert"), "depends on github.com/stretchr/testify",
+		},
 		"testing not in the server":          {of("internal/pgtest", "testing"), "depends on testing"},
 		"other packages of testing are free": {of("internal/pgtest", "testing/fstest"), ""},
 		"test-only modules behind others": {
-			listed{ImportPath: ours("actors"), Deps: []string{"pgregory.net/rapid"}}, "actors depends on pgregory.net/rapid"},
+			listed{ImportPath: ours("actors"), Deps: []string{"pgregory.net/rapid"}},
+			"actors depends on pgregory.net/rapid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := violations([]listed{test.p})

@@ -38,7 +38,8 @@ func TestInterfacesOfThePortAreSmall(t *testing.T) {
 		for name, methods := range interfaces(p) {
 			seen++
 			if methods > mostMethods {
-				t.Errorf("%s: %s has %d methods, more than %d: cut it by what uses them", p.name, name, methods, mostMethods)
+				t.Errorf("%s: %s has %d methods, more than %d: cut it by what uses them", p.name, name, methods,
+					mostMethods)
 			}
 		}
 	}
@@ -48,7 +49,8 @@ func TestInterfacesOfThePortAreSmall(t *testing.T) {
 }
 
 func TestMethodsOfInterfacesAreCounted(t *testing.T) {
-	p := parse(t, "internal/store/a.go", "package x\ntype I interface {\n\tJ\n\tA()\n\tB(int) error\n}\ntype J interface{ C() }\ntype S struct{}\n")
+	p := parse(t, "internal/store/a.go",
+		"package x\ntype I interface {\n\tJ\n\tA()\n\tB(int) error\n}\ntype J interface{ C() }\ntype S struct{}\n")
 	if found := interfaces(p); len(found) != 2 || found["I"] != 2 || found["J"] != 1 {
 		t.Errorf("found %v", found)
 	}

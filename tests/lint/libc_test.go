@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The driver of SQLite is generated for one version of modernc.org/libc, and its documentation says that no other may be used.
+// The driver of SQLite is generated for one version of modernc.org/libc, and its documentation says that no other may
+// be used.
 func TestLibcIsThatOfTheDriver(t *testing.T) {
 	list := func(args ...string) string {
 		cmd := exec.Command("go", append([]string{"list", "-m"}, args...)...)

@@ -9,10 +9,15 @@ import (
 )
 
 // publicPackages are those that users import.
-var publicPackages = []string{".", "admin", "event", "eventtype", "projection", "observe", "millraceotel", "pgstore", "sqlitestore", "millracetest", "commandline"}
+var publicPackages = []string{
+	".", "admin", "event", "eventtype", "projection", "observe", "millraceotel", "pgstore", "sqlitestore",
+	"millracetest", "commandline",
+}
 
 // engineImports are packages whose types must not stand in a public signature.
-var engineImports = []string{"github.com/asynkron/protoactor-go/actor", module + "/actors", module + "/supervisor", module + "/messages"}
+var engineImports = []string{
+	"github.com/asynkron/protoactor-go/actor", module + "/actors", module + "/supervisor", module + "/messages",
+}
 
 // signatures returns the exported functions and types of a file of a public package, by name, as far as users see them.
 func signatures(p parsed) map[string]ast.Node {
@@ -73,7 +78,8 @@ func engineTypes(p parsed, node ast.Node) (found []string) {
 		names[name] = true
 	}
 	ast.Inspect(node, func(n ast.Node) bool {
-		if field, ok := n.(*ast.Field); ok && len(field.Names) > 0 && !slices.ContainsFunc(field.Names, (*ast.Ident).IsExported) {
+		if field, ok := n.(*ast.Field); ok && len(field.Names) > 0 &&
+			!slices.ContainsFunc(field.Names, (*ast.Ident).IsExported) {
 			_, inStruct := node.(*ast.StructType)
 			return !inStruct
 		}

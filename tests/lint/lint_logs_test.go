@@ -15,7 +15,8 @@ var (
 	logKey     = regexp.MustCompile(`^[a-z]+$`)
 )
 
-// logFaults returns the log messages of a file that are not constant and lower case, and the keys that are not single words.
+// logFaults returns the log messages of a file that are not constant and lower case, and the keys that are not single
+// words.
 func logFaults(p parsed) (found []string) {
 	if p.test() || !imports(p, "go.uber.org/zap") {
 		return nil
@@ -34,7 +35,8 @@ func logFaults(p parsed) (found []string) {
 		if selector.Sel.Name == "log" && len(call.Args) > 1 { // of the state machine: the level comes first
 			logs, at = true, 1
 		}
-		if selector.Sel.Name == "report" && len(call.Args) > 2 { // of the state machine: an event and the level come first
+		// of the state machine: an event and the level come first
+		if selector.Sel.Name == "report" && len(call.Args) > 2 {
 			logs, at = true, 2
 		}
 		text, literal := literalText(call.Args[at])

@@ -21,8 +21,8 @@ const (
 	mostFields      = 15 // of a struct, except configurations and rows
 )
 
-// dataStructs are structs that may have any number of fields: configurations, statuses and rows, which have no logic. A name
-// that ends in one of these is one.
+// dataStructs are structs that may have any number of fields: configurations, statuses and rows, which have no logic. A
+// name that ends in one of these is one.
 var dataStructs = regexp.MustCompile(`(Config|Options|Policy|Row|Status|SQL)$|^(Projection|Lease|Summary|DeadLetter)$`)
 
 // parsed is a Go file of the module. Its name is relative to the root.

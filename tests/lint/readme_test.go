@@ -21,8 +21,8 @@ func contentOf(t *testing.T, path string) string {
 	return string(content)
 }
 
-// TestQuickStartOfTheReadmeIsAnExample compares the program of the README with the example in the package's documentation. A
-// test of the demo builds and runs the program.
+// TestQuickStartOfTheReadmeIsAnExample compares the program of the README with the example in the package's
+// documentation. A test of the demo builds and runs the program.
 func TestQuickStartOfTheReadmeIsAnExample(t *testing.T) {
 	_, section, found := strings.Cut(contentOf(t, "README.md"), "## Quick start\n")
 	section, _, _ = strings.Cut(section, "\n## ")
@@ -31,7 +31,8 @@ func TestQuickStartOfTheReadmeIsAnExample(t *testing.T) {
 	if !found || !open || !closed {
 		t.Fatal("README.md has no quick start")
 	}
-	if !strings.Contains(section, "\ngo mod init shop && go mod tidy\n") { // go get alone adds no sums for the packages of stores
+	// go get alone adds no sums for the packages of stores
+	if !strings.Contains(section, "\ngo mod init shop && go mod tidy\n") {
 		t.Error("the quick start does not say how to get the module")
 	}
 	if lines := strings.Count(program, "\n"); lines > mostQuickStart {
@@ -153,7 +154,8 @@ func TestContributingNamesEveryPackageAndFile(t *testing.T) {
 		}
 	}
 	for _, match := range roomPath.FindAllStringSubmatch(content, -1) {
-		if found, err := filepath.Glob(filepath.Join(root, match[1])); len(found) == 0 && !strings.Contains(match[1], "*") {
+		if found, err := filepath.Glob(filepath.Join(root, match[1])); len(found) == 0 &&
+			!strings.Contains(match[1], "*") {
 			t.Errorf("CONTRIBUTING.md: there is no %s: %v", match[1], err)
 		}
 	}

@@ -10,15 +10,18 @@ import (
 	"testing"
 )
 
-// actedOut are the files whose tests run the commands and the SQL of pages without Go code. codeOf has the pages with Go code.
+// actedOut are the files whose tests run the commands and the SQL of pages without Go code. codeOf has the pages with
+// Go code.
 var actedOut = map[string][]string{
 	"docs/cli.md":      {"commandline/json_test.go", "commandline/script_test.go"},
 	"docs/rollback.md": {"tests/rollback_doc_test.go", "tests/postgres/rollback_doc_test.go"},
-	"docs/runbook.md": {"tests/runbook/scenario_test.go", "tests/runbook/changes_test.go", "tests/runbook/database_test.go",
+	"docs/runbook.md": {"tests/runbook/scenario_test.go", "tests/runbook/changes_test.go",
+		"tests/runbook/database_test.go",
 		"tests/runbook/failures_test.go", "tests/runbook/nodes_test.go", "tests/runbook/waits_test.go"},
 }
 
-// withoutRoles are the pages that no test runs under two roles, and tests of other pages that need one role, each with the reason.
+// withoutRoles are the pages that no test runs under two roles, and tests of other pages that need one role, each with
+// the reason.
 var withoutRoles = map[string]string{
 	"docs/monitoring.md":                 "its program opens a file",
 	"docs/sqlite.md":                     "a file has no roles",
@@ -35,7 +38,8 @@ var (
 	makesRoles = []string{"kit.RolesOf", "kit.RunPage"}
 )
 
-// bodies maps each function of a package to the names in it: of functions as "f", of methods as ".m", of other packages as "p.f".
+// bodies maps each function of a package to the names in it: of functions as "f", of methods as ".m", of other packages
+// as "p.f".
 type bodies map[string][]string
 
 func bodiesOf(t *testing.T, folder string) bodies {
@@ -80,7 +84,8 @@ func (b bodies) reaches(name string, some []string, seen map[string]bool) bool {
 		return false
 	}
 	seen[name] = true
-	return slices.ContainsFunc(b[name], func(used string) bool { return slices.Contains(some, used) || b.reaches(used, some, seen) })
+	return slices.ContainsFunc(b[name],
+		func(used string) bool { return slices.Contains(some, used) || b.reaches(used, some, seen) })
 }
 
 // begins returns the tests of a file, and the names in the values of its variables, such as scenarios.
@@ -175,13 +180,16 @@ func TestPagesRunUnderTwoRoles(t *testing.T) {
 
 func TestTestsWithOneRoleAreNoticed(t *testing.T) {
 	b := bodies{
-		"TestDirect": {"pgtest.Database"}, "TestByHelper": {"setup", "setup"}, "setup": {".open"}, ".open": {"kit.PgReady", "setup"},
+		"TestDirect": {"pgtest.Database"}, "TestByHelper": {"setup", "setup"}, "setup": {".open"},
+		".open":     {"kit.PgReady", "setup"},
 		"TestRoles": {"both", "pgtest.Database"}, "both": {"kit.RolesOf"}, "TestPure": {"errors.New"},
 	}
 	for name, want := range map[string][2]bool{
 		"TestDirect": {true, false}, "TestByHelper": {true, false}, "TestRoles": {true, true}, "TestPure": {},
 	} {
-		got := [2]bool{b.reaches(name, makesDatabase, make(map[string]bool)), b.reaches(name, makesRoles, make(map[string]bool))}
+		got := [2]bool{
+			b.reaches(name, makesDatabase, make(map[string]bool)), b.reaches(name, makesRoles, make(map[string]bool)),
+		}
 		if got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// The root is what a user reads who registers and runs projections. What concerns a deployment belongs in package admin, and what
-// users do not see belongs in internal packages.
+// The root is what a user reads who registers and runs projections. What concerns a deployment belongs in package
+// admin, and what users do not see belongs in internal packages.
 const (
 	mostRootLines = 2000 // without tests
 	mostRootNames = 60   // with methods, also those of interfaces

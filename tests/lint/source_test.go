@@ -18,7 +18,10 @@ import (
 const longestFile = 600
 
 // library are the places in which nothing may be read from the environment.
-var library = []string{".", "admin", "event/...", "projection/...", "observe", "millraceotel", "messages/...", "actors/...", "supervisor/...", "pgstore/...", "sqlitestore/..."}
+var library = []string{
+	".", "admin", "event/...", "projection/...", "observe", "millraceotel", "messages/...", "actors/...",
+	"supervisor/...", "pgstore/...", "sqlitestore/...",
+}
 
 // ban is a set of functions that some files must not use.
 type ban struct {
@@ -30,7 +33,10 @@ type ban struct {
 
 var bans = []ban{
 	{"time", []string{"Sleep"}, func(string) bool { return true }, "wait for what happens instead"},
-	{"os", []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}, inLibrary, "a library reads nothing from the environment"},
+	{
+		"os", []string{"Getenv", "LookupEnv", "Environ", "ExpandEnv"}, inLibrary,
+		"a library reads nothing from the environment",
+	},
 	{"syscall", []string{"Getenv", "Environ"}, inLibrary, "a library reads nothing from the environment"},
 }
 
@@ -55,10 +61,13 @@ var statement = regexp.MustCompile(`(?is)^\s*(` + strings.Join([]string{
 
 var (
 	// ownSQL are programs with tables of their own, the server that makes databases for tests, and the set-up of tests.
-	ownSQL = []string{"cmd/demo/...", "cmd/bench/...", "examples/...", "internal/pgtest/...", "tests/kit", "tests/upgrade/service"}
-	// composed are the files of the store whose statements are put together; all others stand in queries. text.go of guard
-	// recognises the statements of users.
-	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/internal/session/restore.go", "pgstore/session.go", "pgstore/tx.go",
+	ownSQL = []string{
+		"cmd/demo/...", "cmd/bench/...", "examples/...", "internal/pgtest/...", "tests/kit", "tests/upgrade/service",
+	}
+	// composed are the files of the store whose statements are put together; all others stand in queries. text.go of
+	// guard recognises the statements of users.
+	composed = []string{"pgstore/batch.go", "pgstore/heads.go", "pgstore/internal/session/restore.go",
+		"pgstore/session.go", "pgstore/tx.go",
 		"pgstore/internal/guard/text.go"}
 )
 
@@ -114,13 +123,15 @@ func faults(name, content string) []string {
 				found = append(found, fmt.Sprintf("%s: imports %s with a dot", files.Position(spec.Pos()), ban.path))
 			}
 			for _, use := range uses(file, local, ban.functions) {
-				found = append(found, fmt.Sprintf("%s: uses %s.%s: %s", files.Position(use.Pos()), ban.path, use.Name, ban.reason))
+				found = append(found, fmt.Sprintf("%s: uses %s.%s: %s",
+					files.Position(use.Pos()), ban.path, use.Name, ban.reason))
 			}
 		}
 	}
 	if !mayHoldSQL(name) {
 		for _, text := range statements(file) {
-			found = append(found, fmt.Sprintf("%s: SQL belongs into the queries of a store: %.40s", files.Position(text.Pos()), text.Value))
+			found = append(found, fmt.Sprintf("%s: SQL belongs into the queries of a store: %.40s",
+				files.Position(text.Pos()), text.Value))
 		}
 	}
 	return found
@@ -131,7 +142,8 @@ func uses(file *ast.File, local string, functions []string) []*ast.Ident {
 	var found []*ast.Ident
 	ast.Inspect(file, func(node ast.Node) bool {
 		if selector, ok := node.(*ast.SelectorExpr); ok {
-			if from, ok := selector.X.(*ast.Ident); ok && from.Name == local && slices.Contains(functions, selector.Sel.Name) {
+			if from, ok := selector.X.(*ast.Ident); ok && from.Name == local &&
+				slices.Contains(functions, selector.Sel.Name) {
 				found = append(found, selector.Sel)
 			}
 		}
@@ -159,36 +171,47 @@ func TestSourceRulesCanBeBroken(t *testing.T) {
 	}
 	const reads = "package p\nimport \"os\"\nvar v = os.Getenv(\"V\")\n"
 	for name, test := range map[string]struct{ file, content, want string }{
-		"sleep":                     {"actors/a.go", sleeps, "actors/a.go:3:17: uses time.Sleep"},
-		"sleep in a test":           {"actors/a_test.go", sleeps, "uses time.Sleep"},
-		"sleep by another name":     {"a.go", "package p\nimport clock \"time\"\nvar f = clock.Sleep\n", "uses time.Sleep"},
-		"sleep without a name":      {"a.go", "package p\nimport . \"time\"\nfunc f() { Sleep(1) }\n", "with a dot"},
-		"somebody else's sleep":     {"a.go", "package p\nfunc f(time interface{ Sleep() }) { time.Sleep() }\n", ""},
-		"sleep in a text":           {"a.go", "package p\nconst text = `time.Sleep(1)` // time.Sleep\n", ""},
-		"environment in the root":   {"config.go", reads, "uses os.Getenv"},
-		"environment in the store":  {"pgstore/inner/a.go", reads, "uses os.Getenv"},
-		"environment by look-up":    {"event/a.go", strings.ReplaceAll(reads, "Getenv", "LookupEnv"), "uses os.LookupEnv"},
+		"sleep":           {"actors/a.go", sleeps, "actors/a.go:3:17: uses time.Sleep"},
+		"sleep in a test": {"actors/a_test.go", sleeps, "uses time.Sleep"},
+		"sleep by another name": {
+			"a.go", "package p\nimport clock \"time\"\nvar f = clock.Sleep\n", "uses time.Sleep",
+		},
+		"sleep without a name":     {"a.go", "package p\nimport . \"time\"\nfunc f() { Sleep(1) }\n", "with a dot"},
+		"somebody else's sleep":    {"a.go", "package p\nfunc f(time interface{ Sleep() }) { time.Sleep() }\n", ""},
+		"sleep in a text":          {"a.go", "package p\nconst text = `time.Sleep(1)` // time.Sleep\n", ""},
+		"environment in the root":  {"config.go", reads, "uses os.Getenv"},
+		"environment in the store": {"pgstore/inner/a.go", reads, "uses os.Getenv"},
+		"environment by look-up": {
+			"event/a.go", strings.ReplaceAll(reads, "Getenv", "LookupEnv"), "uses os.LookupEnv",
+		},
 		"environment by syscall":    {"event/a.go", strings.ReplaceAll(reads, "os", "syscall"), "uses syscall.Getenv"},
 		"environment in a test":     {"pgstore/a_test.go", reads, ""},
 		"environment in a command":  {"cmd/demo/a.go", reads, ""},
 		"environment in the server": {"internal/pgtest/a.go", reads, ""},
-		"a query":                   {"actors/a.go", text("select checkpoint from leases"), "actors/a.go:2:13: SQL belongs into the queries of a store: \"select checkpoint"},
-		"a query of one function":   {"status.go", text("SELECT now()"), "SQL belongs"},
-		"a query over many lines":   {"supervisor/a.go", "package p\nconst s = `\n\twith a as (\n\tselect 1)\n`\n", "SQL belongs"},
-		"an insert":                 {"internal/other/a.go", text("Insert into t values ($1)"), "SQL belongs"},
-		"an update":                 {"commandline/a.go", text("update leases l\\n set owner = null"), "SQL belongs"},
-		"a delete":                  {"event/a.go", text("delete from t"), "SQL belongs"},
-		"a table":                   {"projection/a.go", text("create unlogged table t ()"), "SQL belongs"},
-		"a schema":                  {"runtime.go", text("drop schema if exists s"), "SQL belongs"},
-		"a transaction":             {"runtime.go", text("begin; set local lock_timeout = 1"), "SQL belongs"},
-		"a bare commit":             {"runtime.go", text("commit"), "SQL belongs"},
-		"a listener":                {"actors/a.go", "package p\nfunc f(c string) string { return \"listen \" + c }\n", "SQL belongs"},
-		"a query in the store":      {"pgstore/admin.go", text("select 1"), "SQL belongs"},
-		"a query below the store":   {"pgstore/inner/batch.go", text("select 1"), "SQL belongs"},
-		"a query that is composed":  {"pgstore/batch.go", text("select 1"), ""},
-		"a query in a test":         {"actors/a_test.go", text("select 1"), ""},
-		"a query in the demo":       {"cmd/demo/a.go", text("select 1"), ""},
-		"a query in a comment":      {"actors/a.go", "package p\n\n// select 1\n", ""},
+		"a query": {
+			"actors/a.go", text("select checkpoint from leases"),
+			"actors/a.go:2:13: SQL belongs into the queries of a store: \"select checkpoint",
+		},
+		"a query of one function": {"status.go", text("SELECT now()"), "SQL belongs"},
+		"a query over many lines": {
+			"supervisor/a.go", "package p\nconst s = `\n\twith a as (\n\tselect 1)\n`\n", "SQL belongs",
+		},
+		"an insert":     {"internal/other/a.go", text("Insert into t values ($1)"), "SQL belongs"},
+		"an update":     {"commandline/a.go", text("update leases l\\n set owner = null"), "SQL belongs"},
+		"a delete":      {"event/a.go", text("delete from t"), "SQL belongs"},
+		"a table":       {"projection/a.go", text("create unlogged table t ()"), "SQL belongs"},
+		"a schema":      {"runtime.go", text("drop schema if exists s"), "SQL belongs"},
+		"a transaction": {"runtime.go", text("begin; set local lock_timeout = 1"), "SQL belongs"},
+		"a bare commit": {"runtime.go", text("commit"), "SQL belongs"},
+		"a listener": {
+			"actors/a.go", "package p\nfunc f(c string) string { return \"listen \" + c }\n", "SQL belongs",
+		},
+		"a query in the store":     {"pgstore/admin.go", text("select 1"), "SQL belongs"},
+		"a query below the store":  {"pgstore/inner/batch.go", text("select 1"), "SQL belongs"},
+		"a query that is composed": {"pgstore/batch.go", text("select 1"), ""},
+		"a query in a test":        {"actors/a_test.go", text("select 1"), ""},
+		"a query in the demo":      {"cmd/demo/a.go", text("select 1"), ""},
+		"a query in a comment":     {"actors/a.go", "package p\n\n// select 1\n", ""},
 		"sentences": {"actors/a.go", text("create tenant", "begin a batch", "update the status", "select tenants",
 			"commit to applied", "notify the others", "with a deadline"), ""},
 		"what wraps an error": {"actors/a.go", text("create schema %q: %w"), ""},

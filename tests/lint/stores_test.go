@@ -25,8 +25,13 @@ var updatePromises = flag.Bool("update-promises", false, "write the stores of ea
 // placesOfStores are the folders of tests, by the store that the tests need. Tests in the folder tests select their
 // stores by kit.Run and kit.OnEachStore. All other tests need no store.
 var placesOfStores = map[string][]string{
-	"pgstore":     {"pgstore/...", "tests/postgres", "tests/chaos", "tests/pages", "tests/runbook", "tests/upgrade", "tests/moves", "cmd/demo", "commandline"},
-	"sqlitestore": {"sqlitestore/...", "tests/pages", "tests/runbook", "tests/upgrade", "tests/moves", "cmd/demo", "commandline"},
+	"pgstore": {
+		"pgstore/...", "tests/postgres", "tests/chaos", "tests/pages", "tests/runbook", "tests/upgrade", "tests/moves",
+		"cmd/demo", "commandline",
+	},
+	"sqlitestore": {
+		"sqlitestore/...", "tests/pages", "tests/runbook", "tests/upgrade", "tests/moves", "cmd/demo", "commandline",
+	},
 }
 
 // calls of tests/kit that run a test on each kind of store, with its needs after the function.
@@ -111,8 +116,8 @@ func identifiers(expressions []ast.Expr) (names []string) {
 	return names
 }
 
-// neutralTests returns the stores of each test in tests, by its name. A function that runs tests on each store counts for the
-// tests that call it.
+// neutralTests returns the stores of each test in tests, by its name. A function that runs tests on each store counts
+// for the tests that call it.
 func neutralTests(t *testing.T, kinds []kitKind) map[string][]string {
 	t.Helper()
 	needs, calls := make(map[string][][]string), make(map[string][]string)
@@ -155,7 +160,8 @@ func neutralTests(t *testing.T, kinds []kitKind) map[string][]string {
 func storesFor(kinds []kitKind, runs [][]string) (stores []string) {
 	for _, kind := range kinds {
 		if slices.ContainsFunc(runs, func(needs []string) bool {
-			return !slices.ContainsFunc(needs, func(need string) bool { return need != "Alone" && !slices.Contains(kind.has, need) })
+			return !slices.ContainsFunc(needs,
+				func(need string) bool { return need != "Alone" && !slices.Contains(kind.has, need) })
 		}) {
 			stores = append(stores, kind.name)
 		}
@@ -238,7 +244,8 @@ func TestPromisesNameTheStores(t *testing.T) {
 		t.Errorf("only %d rows were seen", rows)
 	}
 	if *updatePromises {
-		if err := os.WriteFile(filepath.Join(root, promisesFile), []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(root, promisesFile), []byte(strings.Join(lines, "\n")),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -265,13 +272,15 @@ func TestStoresOfTestsAreRead(t *testing.T) {
 	stores := map[string][]string{"TestA": {"pgstore"}, "TestB": {"sqlitestore"}, "TestC": nil}
 	for tests, want := range map[string]string{
 		"`TestA`": "pgstore", "`TestA`, `TestC`": "pgstore", "`TestA`, `TestB`": "both", "`TestC`": "any",
-		"`TestB`, the faults of [tests/chaos](../tests/chaos)": "both", "[x_test.go](../tests/postgres/x_test.go)": "pgstore",
+		"`TestB`, the faults of [tests/chaos](../tests/chaos)": "both",
+		"[x_test.go](../tests/postgres/x_test.go)":             "pgstore",
 	} {
 		if got := storesOfRow(tests, stores); got != want {
 			t.Errorf("%s: %s, want %s", tests, got, want)
 		}
 	}
-	if all := storesOfTests(t); !slices.Equal(all["TestNodesShareProjectionsAsTheyComeAndGo"], []string{"pgstore"}) || len(all["TestSkipOnAReplayDiscardsItsEvent"]) == 0 {
+	if all := storesOfTests(t); !slices.Equal(all["TestNodesShareProjectionsAsTheyComeAndGo"], []string{"pgstore"}) ||
+		len(all["TestSkipOnAReplayDiscardsItsEvent"]) == 0 {
 		t.Errorf("%v, %v", all["TestNodesShareProjectionsAsTheyComeAndGo"], all["TestSkipOnAReplayDiscardsItsEvent"])
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// ownErrors are the calls that return an error of a user as it is, and the files that may make them: to give it to a function of the
-// user. All others use what was found when the error was taken apart.
+// ownErrors are the calls that return an error of a user as it is, and the files that may make them: to give it to a
+// function of the user. All others use what was found when the error was taken apart.
 var ownErrors = map[string][]string{
 	"usercode.Open(":  {"actors/examine.go", "actors/observe.go", "internal/logging/short.go"},
 	"usercode.Catch(": {"internal/engine/chain.go"},

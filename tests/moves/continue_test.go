@@ -41,9 +41,13 @@ func (h *handled) node(t testing.TB, on *place, names ...string) *millrace.Runti
 		h.positions[id.Name] = append(h.positions[id.Name], e.Position)
 		return nil
 	}
-	var handler millrace.Handler = pgstore.Each(func(ctx context.Context, _ pgx.Tx, e event.Envelope) error { return record(ctx, e) })
+	var handler millrace.Handler = pgstore.Each(func(ctx context.Context, _ pgx.Tx, e event.Envelope) error {
+		return record(ctx, e)
+	})
 	if on.file != nil {
-		handler = sqlitestore.Each(func(ctx context.Context, _ *sql.Tx, e event.Envelope) error { return record(ctx, e) })
+		handler = sqlitestore.Each(func(ctx context.Context, _ *sql.Tx, e event.Envelope) error {
+			return record(ctx, e)
+		})
 	}
 	rt := must(millrace.New(millrace.Config{Store: on}))(t)
 	for _, name := range names {
@@ -66,8 +70,8 @@ func (h *handled) runBoth(t testing.TB, from, to *place) map[*place]*millrace.Ru
 	return nodes
 }
 
-// mustHandle waits until the projections of runBoth have come to a position, by a node of the tenant's store. Each must have handled each
-// event once, in order.
+// mustHandle waits until the projections of runBoth have come to a position, by a node of the tenant's store. Each must
+// have handled each event once, in order.
 func (h *handled) mustHandle(t testing.TB, rt *millrace.Runtime, last int64) {
 	t.Helper()
 	var want []int64
@@ -100,7 +104,8 @@ func run(t testing.TB, rt *millrace.Runtime) {
 	})
 }
 
-// Nodes run on both stores and appends continue, first in the source and then in the target. Each event is handled once.
+// Nodes run on both stores and appends continue, first in the source and then in the target. Each event is handled
+// once.
 func TestNodesOfBothStoresLoseAndRepeatNothing(t *testing.T) {
 	t.Parallel()
 	onAllDirections(t, func(t *testing.T, from, to *place) {
@@ -180,7 +185,8 @@ func TestRedactedEventsStayRedacted(t *testing.T) {
 			}
 		}
 		list := must(to.tenant(t, "acme").Erasures(ctx))(t)
-		if len(list) != 1 || list[0].Reason != "request 17" || !list[0].EndedAt.Equal(erased.EndedAt) || list[0].Events != 1 {
+		if len(list) != 1 || list[0].Reason != "request 17" || !list[0].EndedAt.Equal(erased.EndedAt) ||
+			list[0].Events != 1 {
 			t.Errorf("erasures %+v", list)
 		}
 		must(to.tenant(t, "acme").EraseStream(ctx, "person", "request 18"))(t)
@@ -198,7 +204,8 @@ func writeTotals(to *place, calls *int, err *error) millrace.Hook {
 	}
 	return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
 		*calls++
-		_, failed := tx.Exec(ctx, "create table totals (n integer); insert into totals values (7)", pgx.QueryExecModeSimpleProtocol)
+		_, failed := tx.Exec(ctx, "create table totals (n integer); insert into totals values (7)",
+			pgx.QueryExecModeSimpleProtocol)
 		return errors.Join(failed, *err)
 	})
 }
@@ -239,7 +246,8 @@ func TestReadModelsMoveWithTheTenantOrNotAtAll(t *testing.T) {
 			t.Errorf("totals %q", got)
 		}
 		must(h.node(t, to, "plain", "resplit").RunUntilIdle(ctx))(t)
-		if !slices.Equal(h.positions["plain"], []int64{1, 2, 3}) || !slices.Equal(h.positions["resplit"], []int64{1, 2, 1, 2, 3}) {
+		if !slices.Equal(h.positions["plain"], []int64{1, 2, 3}) ||
+			!slices.Equal(h.positions["resplit"], []int64{1, 2, 1, 2, 3}) {
 			t.Errorf("handled %v", h.positions)
 		}
 	})

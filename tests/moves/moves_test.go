@@ -33,7 +33,8 @@ func TestMoveKeepsEverything(t *testing.T) {
 		places[i].sameContents(t, "acme", want)
 		places[i].mustBe(t, "acme", tenancy.Archived)
 		to.mustBe(t, "acme", state)
-		if report.Rows["events"] != int64(len(want["events"])) || report.Rows["erasures"] != 2 || report.Earlier || report.Head == 0 {
+		if report.Rows["events"] != int64(len(want["events"])) || report.Rows["erasures"] != 2 || report.Earlier ||
+			report.Head == 0 {
 			t.Errorf("report %+v", report)
 		}
 		if t.Failed() {
@@ -61,18 +62,23 @@ func TestMovedIDsDoNotCollide(t *testing.T) {
 					back.sameContents(t, tenant, want)
 					continue
 				}
-				ids := target.column(t, map[bool]string{true: `select cast(min(d.id) as text) from millrace_dead_letters d join millrace_projections p on p.id = d.projection where p.tenant = {id}`,
-					false: `select min(d.id)::text from {control}.dead_letters d join {control}.projections p on p.id = d.projection_id where p.tenant = $1`}[target.file != nil], tenant)
+				ids := target.column(t,
+					map[bool]string{true: `select cast(min(d.id) as text) from millrace_dead_letters d join millrace_projections p on p.id = d.projection where p.tenant = {id}`,
+						false: `select min(d.id)::text from {control}.dead_letters d join {control}.projections p on p.id = d.projection_id where p.tenant = $1`}[target.file != nil], tenant)
 				if ids[0] == "1" {
 					t.Error("the ids of the second tenant begin at 1")
 				}
 				// The ids differ by one number for all commands, and one for all dead letters.
-				back.exec(t, `update millrace_commands set root = root - (select min(id) - 1 from millrace_commands), current_dead_letter = current_dead_letter - (select min(id) - 1 from millrace_dead_letters),
+				back.exec(t,
+					`update millrace_commands set root = root - (select min(id) - 1 from millrace_commands), current_dead_letter = current_dead_letter - (select min(id) - 1 from millrace_dead_letters),
 					dead_letter_ids = (select json_group_array(value - (select min(id) - 1 from millrace_dead_letters)) from json_each(dead_letter_ids)) where dead_letter_ids is not null or root is not null`)
 				back.exec(t, `update millrace_commands set dead_letter_ids = null where dead_letter_ids = '[]'`)
-				back.exec(t, `update millrace_dead_letters set last_command = last_command - (select min(id) - 1 from millrace_commands) where last_command > 0`)
-				back.exec(t, `update millrace_parked_streams set last_command = last_command - (select min(id) - 1 from millrace_commands) where last_command > 0`)
-				back.exec(t, `create temp table lowest as select (select min(id) - 1 from millrace_commands) as c, (select min(id) - 1 from millrace_dead_letters) as d;
+				back.exec(t,
+					`update millrace_dead_letters set last_command = last_command - (select min(id) - 1 from millrace_commands) where last_command > 0`)
+				back.exec(t,
+					`update millrace_parked_streams set last_command = last_command - (select min(id) - 1 from millrace_commands) where last_command > 0`)
+				back.exec(t,
+					`create temp table lowest as select (select min(id) - 1 from millrace_commands) as c, (select min(id) - 1 from millrace_dead_letters) as d;
 					update millrace_commands set id = -(id - (select c from lowest)); update millrace_commands set id = -id;
 					update millrace_dead_letters set id = -(id - (select d from lowest)); update millrace_dead_letters set id = -id; drop table lowest`)
 				back.sameContents(t, tenant, want)

@@ -38,15 +38,16 @@ func copyTotals(ctx context.Context, from *sql.DB, tx pgx.Tx, tenant string) err
 		return err
 	}
 	defer func() { _ = rows.Close() }()
-	_, err = tx.CopyFrom(ctx, pgx.Identifier{"totals"}, []string{"stream", "n"}, pgx.CopyFromFunc(func() ([]any, error) {
-		if !rows.Next() {
-			return nil, rows.Err()
-		}
-		var stream string
-		var n int64
-		err := rows.Scan(&stream, &n)
-		return []any{stream, n}, err
-	}))
+	_, err = tx.CopyFrom(ctx, pgx.Identifier{"totals"}, []string{"stream", "n"},
+		pgx.CopyFromFunc(func() ([]any, error) {
+			if !rows.Next() {
+				return nil, rows.Err()
+			}
+			var stream string
+			var n int64
+			err := rows.Scan(&stream, &n)
+			return []any{stream, n}, err
+		}))
 	return err
 }
 
@@ -62,7 +63,8 @@ func newProgram(t *testing.T, kind string, sent *int) program {
 	t.Helper()
 	if kind == "file" {
 		p := newFile(t)
-		p.exec(t, `create table totals (tenant text, stream text, n integer, primary key (tenant, stream)); create table search (position bigint primary key)`)
+		p.exec(t,
+			`create table totals (tenant text, stream text, n integer, primary key (tenant, stream)); create table search (position bigint primary key)`)
 		return program{p, p, sent}
 	}
 	owner, app := kit.RolesOf(t, pgtest.Database(t))
@@ -82,7 +84,8 @@ func newProgram(t *testing.T, kind string, sent *int) program {
 func (p program) run(t *testing.T) {
 	t.Helper()
 	totals, search := millrace.Handler(pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-		_, err := tx.Exec(ctx, `insert into totals values ($1, 1) on conflict (stream) do update set n = totals.n + 1`, e.Stream)
+		_, err := tx.Exec(ctx, `insert into totals values ($1, 1) on conflict (stream) do update set n = totals.n + 1`,
+			e.Stream)
 		return err
 	})), millrace.Handler(pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 		_, err := tx.Exec(ctx, `insert into search values ($1)`, e.Position)
@@ -90,7 +93,8 @@ func (p program) run(t *testing.T) {
 	}))
 	if p.file != nil {
 		totals = sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
-			_, err := tx.ExecContext(ctx, `insert into totals values ('acme', ?, 1) on conflict do update set n = n + 1`, e.Stream)
+			_, err := tx.ExecContext(ctx,
+				`insert into totals values ('acme', ?, 1) on conflict do update set n = n + 1`, e.Stream)
 			return err
 		})
 		search = sqlitestore.Each(func(ctx context.Context, tx *sql.Tx, e event.Envelope) error {
@@ -99,11 +103,13 @@ func (p program) run(t *testing.T) {
 		})
 	}
 	rt := must(millrace.New(millrace.Config{Store: p, Tenants: []string{"acme"}}))(t)
-	noError(t, rt.Register(millrace.Projection{Name: "totals", Handler: totals}, millrace.Projection{Name: "search", Handler: search},
-		millrace.Projection{Name: "invoices", Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
-			*p.sent++
-			return nil
-		})}))
+	noError(t, rt.Register(millrace.Projection{Name: "totals", Handler: totals},
+		millrace.Projection{Name: "search", Handler: search},
+		millrace.Projection{Name: "invoices",
+			Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+				*p.sent++
+				return nil
+			})}))
 	must(rt.RunUntilIdle(testContext(t)))(t)
 }
 
@@ -122,7 +128,9 @@ func (p program) readModels(t *testing.T, from program) millrace.Hook {
 			return err
 		})
 	case from.file != nil:
-		return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error { return copyTotals(ctx, from.file.DB(), tx, "acme") })
+		return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+			return copyTotals(ctx, from.file.DB(), tx, "acme")
+		})
 	}
 	return pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
 		n, err := totals(ctx)
@@ -141,10 +149,12 @@ func (p program) totals(t *testing.T) []string {
 	return p.column(t, `select n::text from {tenant}.totals where $1 <> ''`, "acme")
 }
 
-// TestProgramOfTheMovingDocument runs the program of docs/moving.md before and after its move, in PostgreSQL under two roles.
+// TestProgramOfTheMovingDocument runs the program of docs/moving.md before and after its move, in PostgreSQL under two
+// roles.
 func TestProgramOfTheMovingDocument(t *testing.T) {
 	t.Parallel()
-	for _, kinds := range [][2]string{{"file", "PostgreSQL"}, {"PostgreSQL", "PostgreSQL"}, {"PostgreSQL", "file"}, {"file", "file"}} {
+	for _, kinds := range [][2]string{{"file", "PostgreSQL"}, {"PostgreSQL", "PostgreSQL"}, {"PostgreSQL", "file"},
+		{"file", "file"}} {
 		t.Run(kinds[0]+" to "+kinds[1], func(t *testing.T) {
 			t.Parallel()
 			ctx, sent := testContext(t), 0
@@ -158,7 +168,8 @@ func TestProgramOfTheMovingDocument(t *testing.T) {
 			if to.file != nil {
 				found = `select cast(count(*) as text) from search where ?1 <> ''`
 			}
-			if got := append(to.totals(t), to.column(t, found, "acme")...); strings.Join(got, " ") != "3 3" || sent != 3 {
+			if got := append(to.totals(t), to.column(t, found, "acme")...); strings.Join(got, " ") != "3 3" ||
+				sent != 3 {
 				t.Errorf("totals and found %q, sent %d, want 3 each", got, sent)
 			}
 		})

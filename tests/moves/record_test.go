@@ -36,7 +36,8 @@ func (p *place) drop(t testing.TB, tenant string) {
 	noError(t, p.pg.DropTenant(testContext(t), tenant, tenancy.DropOptions{Confirm: tenant}))
 }
 
-// mustBeMoved fails unless err says that acme has moved, or may have moved, to a store. It returns the name of the store.
+// mustBeMoved fails unless err says that acme has moved, or may have moved, to a store. It returns the name of the
+// store.
 func mustBeMoved(t testing.TB, err error, to *place, ended bool) (target string) {
 	t.Helper()
 	var moved *tenancy.MovedError
@@ -49,13 +50,15 @@ func mustBeMoved(t testing.TB, err error, to *place, ended bool) (target string)
 	} else if to.schema != "" {
 		name = to.schema
 	}
-	if !strings.Contains(moved.Target, name) || moved.BeganAt.IsZero() || moved.MovedAt.IsZero() == ended || !strings.Contains(err.Error(), moved.Target) {
+	if !strings.Contains(moved.Target, name) || moved.BeganAt.IsZero() || moved.MovedAt.IsZero() == ended ||
+		!strings.Contains(err.Error(), moved.Target) {
 		t.Errorf("error %v, want one that names %s", err, name)
 	}
 	return moved.Target
 }
 
-// beginMove moves acme in a process of its own, until that waits in the transaction of the target. kill kills the process.
+// beginMove moves acme in a process of its own, until that waits in the transaction of the target. kill kills the
+// process.
 func beginMove(t *testing.T, from, to *place) (kill func()) {
 	t.Helper()
 	if from.file == nil && to.file == nil && to.schema != from.schema {
@@ -73,8 +76,9 @@ func beginMove(t *testing.T, from, to *place) (kill func()) {
 	}
 }
 
-// The process of a move is killed before the commit. Its tenant is archived in the source, and the target has nothing of it. A repeat makes
-// it active there, as it was. Meanwhile, and afterwards, it neither moves to another store, nor becomes active in the source.
+// The process of a move is killed before the commit. Its tenant is archived in the source, and the target has nothing
+// of it. A repeat makes it active there, as it was. Meanwhile, and afterwards, it neither moves to another store, nor
+// becomes active in the source.
 func TestMoveIsRepeatedAfterTheDeathOfItsProcess(t *testing.T) {
 	t.Parallel()
 	onAllDirections(t, func(t *testing.T, from, to *place) {
@@ -104,13 +108,15 @@ func TestMoveIsRepeatedAfterTheDeathOfItsProcess(t *testing.T) {
 	})
 }
 
-// A tenant that has moved stays archived in the source, and moves nowhere else, until the caller says that the target does not have it.
+// A tenant that has moved stays archived in the source, and moves nowhere else, until the caller says that the target
+// does not have it.
 func TestMovedTenantStaysInItsTarget(t *testing.T) {
 	t.Parallel()
 	onAllDirections(t, func(t *testing.T, from, to *place) {
 		ctx := testContext(t)
 		must(from.create(t, "acme").Append(ctx, "s", event.NoStream, happened))(t)
-		if err := admin.AbandonMove(ctx, from, "acme", "another"); err == nil || !strings.Contains(err.Error(), "no record of a move") {
+		if err := admin.AbandonMove(ctx, from, "acme", "another"); err == nil ||
+			!strings.Contains(err.Error(), "no record of a move") {
 			t.Errorf("error %v", err)
 		}
 		moveIt(t, from, to, "acme", keep())
@@ -155,7 +161,8 @@ func TestArchivedTenantMovesAsArchived(t *testing.T) {
 	})
 }
 
-// Dropping a tenant that has moved away deletes the record of the move. If the tenant moves back, it can move away again.
+// Dropping a tenant that has moved away deletes the record of the move. If the tenant moves back, it can move away
+// again.
 func TestDroppedTenantHasNoRecordOfItsMove(t *testing.T) {
 	t.Parallel()
 	onAllDirections(t, func(t *testing.T, from, to *place) {
@@ -192,7 +199,8 @@ func TestMoveWithoutEventsIsRecognised(t *testing.T) {
 	})
 }
 
-// A move is abandoned while it runs, by a caller who does not know that. It ends, and the tenant stays archived in the source.
+// A move is abandoned while it runs, by a caller who does not know that. It ends, and the tenant stays archived in the
+// source.
 func TestMoveThatEndsMeanwhileIsNotAbandoned(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, from, to *place) {
@@ -206,7 +214,8 @@ func TestMoveThatEndsMeanwhileIsNotAbandoned(t *testing.T) {
 		<-reached
 		target := from.column(t, `select store from {control}.moves where tenant = $1`, "acme")
 		both.Go(func() {
-			if err := admin.AbandonMove(ctx, from, "acme", target[0]); err == nil || !strings.Contains(err.Error(), "gone on meanwhile") {
+			if err := admin.AbandonMove(ctx, from, "acme", target[0]); err == nil ||
+				!strings.Contains(err.Error(), "gone on meanwhile") {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -217,8 +226,8 @@ func TestMoveThatEndsMeanwhileIsNotAbandoned(t *testing.T) {
 	})
 }
 
-// Two calls move the same tenant, and both fail. The call that began the move leaves the tenant archived, since it cannot know whether the
-// other call has moved it.
+// Two calls move the same tenant, and both fail. The call that began the move leaves the tenant archived, since it
+// cannot know whether the other call has moved it.
 func TestMoveThatASecondCallHasTakenUpIsNotGivenUp(t *testing.T) {
 	t.Parallel()
 	onAllDirections(t, func(t *testing.T, from, to *place) {
@@ -242,7 +251,8 @@ func TestMoveThatASecondCallHasTakenUpIsNotGivenUp(t *testing.T) {
 		if third := begin(false); third.Begun || third.State != tenancy.Active {
 			t.Errorf("the third call %+v", third)
 		}
-		if err := from.Engine().DecideState(ctx, "acme", second.Return); err == nil || !strings.Contains(err.Error(), "another call has taken up the move") {
+		if err := from.Engine().DecideState(ctx, "acme", second.Return); err == nil ||
+			!strings.Contains(err.Error(), "another call has taken up the move") {
 			t.Errorf("error %v", err)
 		}
 		from.mustBe(t, "acme", tenancy.Archived)
@@ -250,7 +260,8 @@ func TestMoveThatASecondCallHasTakenUpIsNotGivenUp(t *testing.T) {
 	})
 }
 
-// Another process writes to the file to which a tenant moves, as one does that moves a tenant in the opposite direction.
+// Another process writes to the file to which a tenant moves, as one does that moves a tenant in the opposite
+// direction.
 func TestMoveGivesUpIfItsTargetIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, from := range map[string]*place{"file": newFile(t), "PostgreSQL": newDatabase(t)} {
@@ -263,11 +274,13 @@ func TestMoveGivesUpIfItsTargetIsTaken(t *testing.T) {
 			taken, release := make(chan struct{}), make(chan struct{})
 			var writer sync.WaitGroup
 			writer.Go(func() {
-				noError(t, openFile(t, to.path).file.InTx(ctx, func(context.Context, *sql.Tx) error { close(taken); <-release; return nil }))
+				noError(t, openFile(t, to.path).file.InTx(ctx,
+					func(context.Context, *sql.Tx) error { close(taken); <-release; return nil }))
 			})
 			<-taken
 			impatient := tuning.Settings{Store: to, MoveWait: time.Second}
-			if _, err := admin.MoveTenant(ctx, from, impatient, "acme", keep()); err == nil || !strings.Contains(err.Error(), "perhaps a move in the opposite direction") {
+			if _, err := admin.MoveTenant(ctx, from, impatient, "acme", keep()); err == nil ||
+				!strings.Contains(err.Error(), "perhaps a move in the opposite direction") {
 				t.Errorf("error %v", err)
 			}
 			close(release)

@@ -34,27 +34,36 @@ func TestMoveIsRefused(t *testing.T) {
 		wrongHook := keep()
 		var calls int
 		var none error
-		wrongHook.ReadModels = writeTotals(map[bool]*place{true: {}, false: {file: &sqlitestore.Store{}}}[to.file != nil], &calls, &none)
+		wrongHook.ReadModels = writeTotals(map[bool]*place{true: {},
+			false: {file: &sqlitestore.Store{}}}[to.file != nil], &calls, &none)
 		for name, try := range map[string]struct {
 			from, to *place
 			tenant   string
 			opts     admin.MoveOptions
 			want     string
 		}{
-			"an unknown tenant":          {from, to, "unknown", keep(), tenancy.ErrUnknown.Error()},
-			"the same store":             {from, from, "acme", keep(), "both stores are the same"},
-			"a target that has another":  {from, to, "taken", keep(), tenancy.ErrNotEmpty.Error() + ": it has events, streams"},
-			"a projection is not named":  {from, to, "acme", admin.MoveOptions{}, "MoveOptions.Projections lacks projections of the tenant: plain"},
-			"an action that is not one":  {from, to, "acme", other, `MoveOptions.Projections["plain"] must be MoveKeep or MoveRebuild: 3`},
+			"an unknown tenant": {from, to, "unknown", keep(), tenancy.ErrUnknown.Error()},
+			"the same store":    {from, from, "acme", keep(), "both stores are the same"},
+			"a target that has another": {
+				from, to, "taken", keep(), tenancy.ErrNotEmpty.Error() + ": it has events, streams",
+			},
+			"a projection is not named": {
+				from, to, "acme", admin.MoveOptions{}, "MoveOptions.Projections lacks projections of the tenant: plain",
+			},
+			"an action that is not one": {
+				from, to, "acme", other, `MoveOptions.Projections["plain"] must be MoveKeep or MoveRebuild: 3`,
+			},
 			"a hook of the other driver": {from, to, "acme", wrongHook, "MoveOptions.ReadModels takes "},
 		} {
-			if _, err := admin.MoveTenant(ctx, try.from, try.to, try.tenant, try.opts); err == nil || !strings.Contains(err.Error(), try.want) {
+			if _, err := admin.MoveTenant(ctx, try.from, try.to, try.tenant, try.opts); err == nil ||
+				!strings.Contains(err.Error(), try.want) {
 				t.Errorf("%s: error %v, want %s", name, err, try.want)
 			}
 		}
 		if from.file == nil {
 			again := openSchema(t, from.path, "millrace")
-			if _, err := admin.MoveTenant(ctx, from, again, "acme", keep()); err == nil || !strings.Contains(err.Error(), "both stores are the same") {
+			if _, err := admin.MoveTenant(ctx, from, again, "acme", keep()); err == nil ||
+				!strings.Contains(err.Error(), "both stores are the same") {
 				t.Errorf("another pool: %v", err)
 			}
 		}
@@ -75,9 +84,11 @@ func TestOpenOperationsRefuseAMove(t *testing.T) {
 		var h handled
 		must(h.node(t, from, "plain").RunUntilIdle(ctx))(t)
 		if from.file != nil {
-			from.exec(t, `insert into millrace_operations (tenant, name, kind, holds, options, requested_at) select tenant, name, 'rebuild', '[]', '{}', 0 from millrace_projections`)
+			from.exec(t,
+				`insert into millrace_operations (tenant, name, kind, holds, options, requested_at) select tenant, name, 'rebuild', '[]', '{}', 0 from millrace_projections`)
 		} else {
-			from.exec(t, `insert into {control}.operations (tenant, name, kind, holds, options) select tenant, name, 'rebuild', '{}', '{}' from {control}.projections`)
+			from.exec(t,
+				`insert into {control}.operations (tenant, name, kind, holds, options) select tenant, name, 'rebuild', '{}', '{}' from {control}.projections`)
 		}
 		if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); !errors.Is(err, projection.ErrOperationOpen) {
 			t.Errorf("error %v", err)
@@ -90,16 +101,21 @@ func TestOpenOperationsRefuseAMove(t *testing.T) {
 func TestEventsThatCannotMoveAreNamed(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]struct{ body, checksum, want string }{
-		"a number that is too large": {`1e200000`, `millrace_checksum(id, version, created_at, stream_id, type, '1e200000', headers, causation_id, correlation_id)`, "the event at position 2: body contains"},
-		"a wrong checksum":           {`{"n":2}`, `checksum`, "the event at position 2 does not match its checksum"},
+		"a number that is too large": {
+			`1e200000`,
+			`millrace_checksum(id, version, created_at, stream_id, type, '1e200000', headers, causation_id, correlation_id)`, "the event at position 2: body contains",
+		},
+		"a wrong checksum": {`{"n":2}`, `checksum`, "the event at position 2 does not match its checksum"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ctx := testContext(t)
 			from, to := newFile(t), newDatabase(t)
 			must(from.create(t, "acme").Append(ctx, "s", event.NoStream, happened, happened, happened))(t)
-			from.exec(t, "update millrace_events set body = '"+damage.body+"', checksum = "+damage.checksum+" where position = 2")
-			if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), damage.want) {
+			from.exec(t, "update millrace_events set body = '"+damage.body+"', checksum = "+damage.checksum+
+				" where position = 2")
+			if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); err == nil ||
+				!strings.Contains(err.Error(), damage.want) {
 				t.Errorf("error %v, want %s", err, damage.want)
 			}
 			to.mustLack(t, "acme")
@@ -132,7 +148,8 @@ func TestDifferencesAreNamed(t *testing.T) {
 			}
 			to.create(t, "acme")
 			to.exec(t, trigger.sql)
-			if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); err == nil || !strings.Contains(err.Error(), trigger.want) {
+			if _, err := admin.MoveTenant(ctx, from, to, "acme", keep()); err == nil ||
+				!strings.Contains(err.Error(), trigger.want) {
 				t.Errorf("error %v, want %s", err, trigger.want)
 			}
 			if rows := to.contents(t, "acme"); len(rows["streams"])+len(rows["events"]) > 0 {
@@ -192,7 +209,8 @@ func TestTenantStaysArchivedIfTheCommitFails(t *testing.T) {
 			insert into totals values (1)`, pgx.QueryExecModeSimpleProtocol)
 		return err
 	})
-	if _, err := admin.MoveTenant(ctx, from, to, "acme", opts); err == nil || !strings.Contains(err.Error(), "on purpose") || !strings.Contains(err.Error(), "the tenant may have moved") {
+	if _, err := admin.MoveTenant(ctx, from, to, "acme", opts); err == nil ||
+		!strings.Contains(err.Error(), "on purpose") || !strings.Contains(err.Error(), "the tenant may have moved") {
 		t.Errorf("error %v", err)
 	}
 	from.mustBe(t, "acme", tenancy.Archived)

@@ -84,7 +84,8 @@ func newFile(t testing.TB) *place {
 
 func openFile(t testing.TB, path string) *place {
 	t.Helper()
-	file := must(sqlitestore.Open(testContext(t), path, sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal}))(t)
+	file := must(sqlitestore.Open(testContext(t), path,
+		sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal}))(t)
 	t.Cleanup(file.Close)
 	return &place{Store: file, file: file, path: path}
 }
@@ -113,11 +114,14 @@ func newSchema(t testing.TB, of *place) *place {
 
 // directions are all ways from one store to another.
 var directions = map[string]func(t testing.TB) (from, to *place){
-	"file to file":               func(t testing.TB) (from, to *place) { return newFile(t), newFile(t) },
-	"file to PostgreSQL":         func(t testing.TB) (from, to *place) { return newFile(t), newDatabase(t) },
-	"PostgreSQL to file":         func(t testing.TB) (from, to *place) { return newDatabase(t), newFile(t) },
-	"PostgreSQL to PostgreSQL":   func(t testing.TB) (from, to *place) { return newDatabase(t), newDatabase(t) },
-	"PostgreSQL to other schema": func(t testing.TB) (from, to *place) { from = newDatabase(t); return from, newSchema(t, from) },
+	"file to file":             func(t testing.TB) (from, to *place) { return newFile(t), newFile(t) },
+	"file to PostgreSQL":       func(t testing.TB) (from, to *place) { return newFile(t), newDatabase(t) },
+	"PostgreSQL to file":       func(t testing.TB) (from, to *place) { return newDatabase(t), newFile(t) },
+	"PostgreSQL to PostgreSQL": func(t testing.TB) (from, to *place) { return newDatabase(t), newDatabase(t) },
+	"PostgreSQL to other schema": func(t testing.TB) (from, to *place) {
+		from = newDatabase(t)
+		return from, newSchema(t, from)
+	},
 }
 
 func onAllDirections(t *testing.T, fn func(t *testing.T, from, to *place)) {
@@ -162,7 +166,8 @@ func (p *place) exec(t testing.TB, query string, args ...any) {
 }
 
 func (p *place) filled(query string) string {
-	return strings.NewReplacer("{acme}", pgx.Identifier{p.schema + "_acme"}.Sanitize(), "{control}", pgx.Identifier{p.schema}.Sanitize()).Replace(query)
+	return strings.NewReplacer("{acme}", pgx.Identifier{p.schema + "_acme"}.Sanitize(), "{control}",
+		pgx.Identifier{p.schema}.Sanitize()).Replace(query)
 }
 
 // column returns the texts of a query, whose only parameter is a tenant.
@@ -230,7 +235,8 @@ func (p *place) hasErasures(t testing.TB) bool {
 // normal writes a JSON array in one way. Of texts it changes what PostgreSQL refuses.
 func normal(t testing.TB, line string) string {
 	t.Helper()
-	decoder := json.NewDecoder(strings.NewReader(strings.ReplaceAll(strings.ToValidUTF8(line, "\uFFFD"), `\u0000`, "\uFFFD")))
+	decoder := json.NewDecoder(strings.NewReader(strings.ReplaceAll(strings.ToValidUTF8(line, "\uFFFD"), `\u0000`,
+		"\uFFFD")))
 	decoder.UseNumber()
 	var value any
 	noError(t, decoder.Decode(&value))
@@ -279,7 +285,11 @@ var happened = event.Untyped("Happened", json.RawMessage(`{"n":1}`))
 
 // keep keeps all projections that the tests make.
 func keep() admin.MoveOptions {
-	return admin.MoveOptions{Projections: map[string]admin.MoveAction{"plain": admin.MoveKeep, "split": admin.MoveKeep, "resplit": admin.MoveKeep, "Ünïcode": admin.MoveKeep}}
+	return admin.MoveOptions{
+		Projections: map[string]admin.MoveAction{
+			"plain": admin.MoveKeep, "split": admin.MoveKeep, "resplit": admin.MoveKeep, "Ünïcode": admin.MoveKeep,
+		},
+	}
 }
 
 func moveIt(t testing.TB, from, to *place, tenant string, opts admin.MoveOptions) admin.MoveReport {

@@ -34,7 +34,8 @@ func onDatabases(t *testing.T, fn func(t *testing.T, from, to *place)) {
 // waits waits until n sessions of a database wait for locks.
 func (p *place) waits(t *testing.T, n int) {
 	t.Helper()
-	p.until(t, `select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and $1 <> ''`, fmt.Sprint(n))
+	p.until(t,
+		`select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' and $1 <> ''`, fmt.Sprint(n))
 }
 
 // until waits until a query has that result.
@@ -104,7 +105,11 @@ func TestCancelledMoveLeavesTheTenantActive(t *testing.T) {
 		defer cancel()
 		acme := from.create(t, "acme")
 		reached, open := make(chan struct{}), make(chan struct{})
-		handler := pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { close(reached); <-open; return nil })
+		handler := pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error {
+			close(reached)
+			<-open
+			return nil
+		})
 		rt := must(millrace.New(millrace.Config{Store: from}))(t)
 		noError(t, rt.Register(millrace.Projection{Name: "plain", Handler: handler, Tenants: []string{"acme"}}))
 		run(t, rt)
@@ -166,7 +171,8 @@ func TestMovesInBothDirectionsAtOnceEnd(t *testing.T) {
 	all.Wait()
 }
 
-// The move waits for an open append, and moves its event. Later appends are refused, also in transactions that began before the move.
+// The move waits for an open append, and moves its event. Later appends are refused, also in transactions that began
+// before the move.
 func TestOpenAppendIsMoved(t *testing.T) {
 	t.Parallel()
 	onDatabases(t, func(t *testing.T, from, to *place) {

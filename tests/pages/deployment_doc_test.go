@@ -28,7 +28,8 @@ func serve(ctx context.Context, rt *millrace.Runtime, address string) error {
 	return err
 }
 
-// A process calls Migrate, which only reads if a job of the owner has migrated. It is ready while it runs projections, and ends in order.
+// A process calls Migrate, which only reads if a job of the owner has migrated. It is ready while it runs projections,
+// and ends in order.
 func TestProcessOfTheDeploymentPageServes(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, store *pgstore.Store) {
@@ -37,7 +38,11 @@ func TestProcessOfTheDeploymentPageServes(t *testing.T) {
 		must(t, err)
 		rt, err := millrace.New(millrace.Config{Store: store})
 		must(t, err)
-		must(t, rt.Register(millrace.Projection{Name: "orders", Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { return nil })}))
+		must(t,
+			rt.Register(millrace.Projection{
+				Name:    "orders",
+				Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { return nil }),
+			}))
 		ctx, terminate := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- serve(ctx, rt, "127.0.0.1:0") }()

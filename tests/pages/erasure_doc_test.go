@@ -38,7 +38,8 @@ type Customers interface {
 }
 
 // eraseCustomer runs as the role that owns the tables. readModels are the projections that handle CustomerErased.
-func eraseCustomer(ctx context.Context, store Customers, readModels []string, customer, reason string) (event.Erasure, error) {
+func eraseCustomer(ctx context.Context, store Customers, readModels []string, customer,
+	reason string) (event.Erasure, error) {
 	last, err := store.Append(ctx, customer, event.Any.WithKey("erase "+customer), event.New(CustomerErased{}))
 	if err != nil {
 		return event.Erasure{}, err
@@ -64,7 +65,8 @@ type CustomerNamed struct {
 func (CustomerNamed) EventType() string { return "CustomerNamed" }
 
 func customerNamed(_ context.Context, q pgstore.Queue, e event.Of[CustomerNamed]) error {
-	q.Exec("insert into customers (id, name) values ($1, $2) on conflict (id) do update set name = excluded.name", e.Stream, e.Body.Name)
+	q.Exec("insert into customers (id, name) values ($1, $2) on conflict (id) do update set name = excluded.name",
+		e.Stream, e.Body.Name)
 	return nil
 }
 
@@ -108,30 +110,36 @@ func onClinics(t *testing.T, test func(t *testing.T, c clinic)) {
 		b := kit.Postgres.At(t, asApp)
 		b.Must(owner.Prepare(b.Ctx))
 		c := clinic{b, owner,
-			millrace.Projection{Name: "customers", Handler: pgstore.Route(pgstore.OnQueued(customerNamed), pgstore.OnQueued(customerSeen),
-				pgstore.OnQueued(customerErased, event.IncludeRedacted)), Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "delete from customers")
-				return err
-			})},
-			millrace.Projection{Name: "greetings", Handler: pgstore.OnQueued(greeted), Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, "delete from greetings")
-				return err
-			})}}
+			millrace.Projection{Name: "customers",
+				Handler: pgstore.Route(pgstore.OnQueued(customerNamed), pgstore.OnQueued(customerSeen),
+					pgstore.OnQueued(customerErased, event.IncludeRedacted)),
+				Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, "delete from customers")
+					return err
+				})},
+			millrace.Projection{Name: "greetings", Handler: pgstore.OnQueued(greeted),
+				Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, "delete from greetings")
+					return err
+				})}}
 		test(t, c.withTables())
 	})
 	t.Run("sqlitestore", func(t *testing.T) {
 		t.Parallel()
 		b := kit.SQLite.New(t)
 		c := clinic{b, b.Store,
-			millrace.Projection{Name: "customers", Handler: sqlitestore.Route(sqlitestore.OnQueued(customerNamed), sqlitestore.OnQueued(customerSeen),
-				sqlitestore.OnQueued(customerErased, event.IncludeRedacted)), Reset: sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "delete from customers")
-				return err
-			})},
-			millrace.Projection{Name: "greetings", Handler: sqlitestore.OnQueued(greeted), Reset: sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "delete from greetings")
-				return err
-			})}}
+			millrace.Projection{Name: "customers",
+				Handler: sqlitestore.Route(sqlitestore.OnQueued(customerNamed), sqlitestore.OnQueued(customerSeen),
+					sqlitestore.OnQueued(customerErased, event.IncludeRedacted)),
+				Reset: sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error {
+					_, err := tx.ExecContext(ctx, "delete from customers")
+					return err
+				})},
+			millrace.Projection{Name: "greetings", Handler: sqlitestore.OnQueued(greeted),
+				Reset: sqlitestore.Hook(func(ctx context.Context, tx *sql.Tx) error {
+					_, err := tx.ExecContext(ctx, "delete from greetings")
+					return err
+				})}}
 		test(t, c.withTables())
 	})
 }
@@ -154,7 +162,8 @@ func (c clinic) has(customers, greetings int64) {
 	}
 }
 
-// A customer is erased while the nodes run: one projection deletes its rows, and the other one, which is named, is rebuilt.
+// A customer is erased while the nodes run: one projection deletes its rows, and the other one, which is named, is
+// rebuilt.
 func TestCustomerIsErasedAsThePageSays(t *testing.T) {
 	t.Parallel()
 	onClinics(t, func(t *testing.T, c clinic) {
@@ -190,7 +199,8 @@ func TestCustomerIsErasedAsThePageSays(t *testing.T) {
 	})
 }
 
-// A rebuild after the erasure forgets the person again: CustomerErased is redacted with the stream, and other streams name the customer.
+// A rebuild after the erasure forgets the person again: CustomerErased is redacted with the stream, and other streams
+// name the customer.
 func TestRebuildAfterAnErasureForgetsThePersonAgain(t *testing.T) {
 	t.Parallel()
 	onClinics(t, func(t *testing.T, c clinic) {

@@ -8,8 +8,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// onPostgres runs a test of a page with a store of one role, and with that of the role that runs of docs/roles.sql. The other role
-// has made the tables of the steps, and the tenant acme.
+// onPostgres runs a test of a page with a store of one role, and with that of the role that runs of docs/roles.sql. The
+// other role has made the tables of the steps, and the tenant acme.
 func onPostgres(t *testing.T, test func(t *testing.T, store *pgstore.Store), steps ...pgstore.TenantStep) {
 	open := func(t *testing.T, dsn string) *pgstore.Store {
 		store, err := pgstore.Open(t.Context(), dsn, pgstore.Options{TenantSetup: steps})

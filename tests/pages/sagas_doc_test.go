@@ -46,8 +46,8 @@ func (OrderConfirmed) EventType() string   { return "OrderConfirmed" }
 func (OrderCancelled) EventType() string   { return "OrderCancelled" }
 func (RefundRequested) EventType() string  { return "RefundRequested" }
 
-// A decision takes the state of an order and an event of it. It returns the next state, and the event that follows, if there is one. An
-// event that changes nothing leaves the state as it is.
+// A decision takes the state of an order and an event of it. It returns the next state, and the event that follows, if
+// there is one. An event that changes nothing leaves the state as it is.
 type decision[T event.Typed] func(state string, body T) (next string, then event.Event)
 
 func onPlaced(state string, placed OrderPlaced) (string, event.Event) {
@@ -81,7 +81,8 @@ func onCancelled(state string, _ OrderCancelled) (string, event.Event) {
 	return state, event.Event{}
 }
 
-// follow makes the handler of a decision. The next state, the event that follows and the checkpoint commit together, or not at all.
+// follow makes the handler of a decision. The next state, the event that follows and the checkpoint commit together, or
+// not at all.
 func follow[T event.Typed](store *pgstore.Store, decide decision[T]) pgstore.Handler {
 	return pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[T]) error {
 		var state string
@@ -110,8 +111,9 @@ func follow[T event.Typed](store *pgstore.Store, decide decision[T]) pgstore.Han
 
 func checkout(store *pgstore.Store) millrace.Projection {
 	return millrace.Projection{
-		Name:      "checkout",
-		Handler:   pgstore.Route(follow(store, onPlaced), follow(store, onPaid), follow(store, onDeclined), follow(store, onCancelled)),
+		Name: "checkout",
+		Handler: pgstore.Route(follow(store, onPlaced), follow(store, onPaid), follow(store, onDeclined),
+			follow(store, onCancelled)),
 		MaxEvents: 50,
 	}
 }
@@ -151,7 +153,8 @@ func followInFile[T event.Typed](store *sqlitestore.Store, decide decision[T]) s
 	return sqlitestore.On(func(ctx context.Context, tx *sql.Tx, e event.Of[T]) error {
 		name, _ := millrace.TenantFrom(ctx)
 		var state string
-		err := tx.QueryRowContext(ctx, `select state from checkouts where tenant = $1 and order_id = $2`, name, e.Stream).Scan(&state)
+		err := tx.QueryRowContext(ctx, `select state from checkouts where tenant = $1 and order_id = $2`, name,
+			e.Stream).Scan(&state)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -206,22 +209,24 @@ func withOrders(t *testing.T, test func(t *testing.T, o orders)) {
 		test(t, orders{k, store, checkout(store), charge, k.Tenant("acme"), reader(t, store.ForTenant)})
 	}, pgstore.TenantSQL(`create table checkouts (order_id text primary key, state text not null)`))
 	t.Run("sqlitestore", func(t *testing.T) {
-		store, err := sqlitestore.Open(t.Context(), t.TempDir()+"/orders.db", sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal})
+		store, err := sqlitestore.Open(t.Context(), t.TempDir()+
+			"/orders.db", sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(store.Close)
 		k := millracetest.New(t, store)
 		k.Exec(`create table checkouts (tenant text, order_id text, state text not null, primary key (tenant, order_id))`)
-		p := millrace.Projection{Name: "checkout", Handler: sqlitestore.Route(followInFile(store, onPlaced), followInFile(store, onPaid),
-			followInFile(store, onDeclined), followInFile(store, onCancelled))}
+		p := millrace.Projection{Name: "checkout",
+			Handler: sqlitestore.Route(followInFile(store, onPlaced), followInFile(store, onPaid),
+				followInFile(store, onDeclined), followInFile(store, onCancelled))}
 		charge := func(pay Pay) millrace.Projection { return charge(store.ForTenant, pay) }
 		test(t, orders{k, store, p, charge, k.Tenant("acme"), reader(t, store.ForTenant)})
 	})
 }
 
-// has compares the events of an order with these. Each is a type, and the version of the event that led to it. Events that
-// follow from an event have its correlation id. If it has none, its own place is their correlation id.
+// has compares the events of an order with these. Each is a type, and the version of the event that led to it. Events
+// that follow from an event have its correlation id. If it has none, its own place is their correlation id.
 func (o orders) has(t *testing.T, tenant, stream string, want ...string) {
 	t.Helper()
 	var got []string
@@ -231,7 +236,8 @@ func (o orders) has(t *testing.T, tenant, stream string, want ...string) {
 			t.Fatal(err)
 		}
 		line := e.Type
-		if cause, found := before[e.CausationID]; found && e.CorrelationID == cmp.Or(cause.CorrelationID, e.CausationID) {
+		if cause, found := before[e.CausationID]; found &&
+			e.CorrelationID == cmp.Or(cause.CorrelationID, e.CausationID) {
 			line += fmt.Sprint(" by ", cause.Version)
 		}
 		got = append(got, line)
@@ -269,7 +275,8 @@ func (o orders) hasAll(t *testing.T) {
 	t.Helper()
 	for _, tenant := range []string{projection.DefaultTenant, "acme"} {
 		o.has(t, tenant, "order-1", "OrderPlaced", "PaymentRequested by 1", "Paid by 2", "OrderConfirmed by 3")
-		o.has(t, tenant, "order-2", "OrderPlaced", "PaymentRequested by 1", "PaymentDeclined by 2", "OrderCancelled by 3")
+		o.has(t, tenant, "order-2", "OrderPlaced", "PaymentRequested by 1", "PaymentDeclined by 2",
+			"OrderCancelled by 3")
 	}
 }
 
@@ -295,12 +302,14 @@ func TestSagaCompensatesWhatCameTooLate(t *testing.T) {
 		o.When(o.checkout)
 		o.Given("order-1", event.New(OrderCancelled{"the customer"}), event.New(Paid{"key"}), event.New(Paid{"key"}))
 		o.When(o.checkout)
-		o.has(t, projection.DefaultTenant, "order-1", "OrderPlaced", "PaymentRequested by 1", "OrderCancelled", "Paid", "Paid",
+		o.has(t, projection.DefaultTenant, "order-1", "OrderPlaced", "PaymentRequested by 1", "OrderCancelled", "Paid",
+			"Paid",
 			"RefundRequested by 4")
 	})
 }
 
-// Whatever interrupts the handlers, each event is followed by one. A payment whose answer was lost is asked for again, with its key.
+// Whatever interrupts the handlers, each event is followed by one. A payment whose answer was lost is asked for again,
+// with its key.
 func TestSagaThatIsInterruptedFollowsOnce(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func(o orders) (checkout, charge []millrace.Middleware){
@@ -331,7 +340,8 @@ func TestSagaThatIsInterruptedFollowsOnce(t *testing.T) {
 	}
 }
 
-// A saga that handles its events again finds the states of its orders, and appends nothing. It has no Reset, so a rebuild is refused.
+// A saga that handles its events again finds the states of its orders, and appends nothing. It has no Reset, so a
+// rebuild is refused.
 func TestSagaThatBeginsAgainAppendsNothing(t *testing.T) {
 	t.Parallel()
 	withOrders(t, func(t *testing.T, o orders) {
@@ -352,7 +362,8 @@ func TestSagaThatBeginsAgainAppendsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := o.When(o.checkout).Projections
-		at := slices.IndexFunc(again, func(p admin.ProjectionStatus) bool { return p.ID.Tenant == projection.DefaultTenant })
+		at := slices.IndexFunc(again,
+			func(p admin.ProjectionStatus) bool { return p.ID.Tenant == projection.DefaultTenant })
 		if at < 0 || again[at].Applied != 5 {
 			t.Errorf("it handled its events again: %+v", again)
 		}
@@ -370,7 +381,8 @@ func TestSagaParksOneOrder(t *testing.T) {
 		pays := o.charge(new(provider).pay)
 		o.When(broken, pays)
 		o.has(t, projection.DefaultTenant, "order-1", "OrderPlaced")
-		o.has(t, projection.DefaultTenant, "order-2", "OrderPlaced", "PaymentRequested by 1", "PaymentDeclined by 2", "OrderCancelled by 3")
+		o.has(t, projection.DefaultTenant, "order-2", "OrderPlaced", "PaymentRequested by 1", "PaymentDeclined by 2",
+			"OrderCancelled by 3")
 		o.Parked("checkout", 1)
 		o.Replay(o.checkout)
 		o.When(o.checkout, pays)

@@ -81,7 +81,8 @@ func itemAddedV1(_ context.Context, q pgstore.Queue, e event.Of[ItemAddedV1]) er
 }
 
 func addCents(q pgstore.Queue, order string, cents int64) error {
-	return itemAdded(context.Background(), q, event.Of[ItemAdded]{Envelope: event.Envelope{Stream: order}, Body: ItemAdded{Cents: cents}})
+	return itemAdded(context.Background(), q, event.Of[ItemAdded]{Envelope: event.Envelope{Stream: order},
+		Body: ItemAdded{Cents: cents}})
 }
 
 // renamedItem is what a careless release makes of ItemAddedV1: its member got another name.
@@ -91,7 +92,8 @@ type renamedItem struct {
 
 func (renamedItem) EventType() string { return "ItemAdded" }
 
-// shopStore is a store of a release without a registry. next is the same store of a release with one, whose projection is after.
+// shopStore is a store of a release without a registry. next is the same store of a release with one, whose projection
+// is after.
 type shopStore struct {
 	*millracetest.Kit
 	next     *millracetest.Kit
@@ -100,7 +102,8 @@ type shopStore struct {
 }
 
 // release is the projection of a release that has one handler.
-func release[T event.Typed](s shopStore, f func(context.Context, pgstore.Queue, event.Of[T]) error, o ...event.DecodeOption) millrace.Projection {
+func release[T event.Typed](s shopStore, f func(context.Context, pgstore.Queue, event.Of[T]) error,
+	o ...event.DecodeOption) millrace.Projection {
 	p := s.after
 	p.Handler = sqlitestore.OnQueued(f, o...)
 	if s.postgres {
@@ -119,7 +122,8 @@ func onBothStores(t *testing.T, test func(t *testing.T, s shopStore)) {
 	types, err := eventTypes()
 	must(t, err)
 	onPostgres(t, func(t *testing.T, store *pgstore.Store) {
-		next, err := pgstore.OpenPool(t.Context(), store.Pool(), pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(table)}, Types: types})
+		next, err := pgstore.OpenPool(t.Context(), store.Pool(),
+			pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(table)}, Types: types})
 		must(t, err)
 		t.Cleanup(next.Close)
 		after := totals()
@@ -133,7 +137,8 @@ func onBothStores(t *testing.T, test func(t *testing.T, s shopStore)) {
 		path := filepath.Join(t.TempDir(), "events.db")
 		var kits [2]*millracetest.Kit
 		for i, types := range []*eventtype.Types{nil, types} {
-			store, err := sqlitestore.Open(t.Context(), path, sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal, Types: types})
+			store, err := sqlitestore.Open(t.Context(), path,
+				sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal, Types: types})
 			must(t, err)
 			t.Cleanup(store.Close)
 			kits[i] = millracetest.New(t, store)
@@ -157,8 +162,8 @@ func must(t *testing.T, err error) {
 
 const shownTotals = "select stream, cents from totals order by 1"
 
-// The page has three releases: release 1 knows the old type, release 2 reads both types, and release 3 appends the new type. Nodes of two
-// releases take turns, as in a rollout.
+// The page has three releases: release 1 knows the old type, release 2 reads both types, and release 3 appends the new
+// type. Nodes of two releases take turns, as in a rollout.
 func TestReadersKnowANewTypeBeforeItIsAppended(t *testing.T) {
 	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
@@ -171,7 +176,8 @@ func TestReadersKnowANewTypeBeforeItIsAppended(t *testing.T) {
 		s.Given("order-1", event.New(ItemAddedV1{"2.00"}))
 		s.When(before)
 		s.Then(shownTotals, "order-1 | 1550")
-		s.next.Given("order-1", event.New(ItemAdded{Cents: 100}), event.New(ItemAddedV1{"1.00"}), event.New(ItemAdded{Cents: 7, Note: "a gift"}))
+		s.next.Given("order-1", event.New(ItemAdded{Cents: 100}), event.New(ItemAddedV1{"1.00"}),
+			event.New(ItemAdded{Cents: 7, Note: "a gift"}))
 		s.next.When(s.after)
 		s.Then(shownTotals, "order-1 | 1757")
 	})
@@ -182,7 +188,8 @@ func TestRegistryRefusesOtherTypes(t *testing.T) {
 	t.Parallel()
 	types, err := eventTypes()
 	must(t, err)
-	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "events.db"), sqlitestore.Options{Types: types})
+	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "events.db"),
+		sqlitestore.Options{Types: types})
 	must(t, err)
 	defer store.Close()
 	must(t, store.Migrate(t.Context()))
@@ -226,7 +233,8 @@ func TestReaderThatDoesNotKnowANewTypePassesItsEvents(t *testing.T) {
 	})
 }
 
-// A member that was renamed in the Go type is zero, or parks its event if the handler is strict. The next release replays it.
+// A member that was renamed in the Go type is zero, or parks its event if the handler is strict. The next release
+// replays it.
 func TestRenamedMemberIsZeroOrParked(t *testing.T) {
 	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
@@ -255,7 +263,8 @@ func TestProjectionStopsAtOtherShapes(t *testing.T) {
 		s.Given("order-1", event.New(ItemAddedV1{"12.50"}))
 		strict := release(s, careless, event.Strict)
 		strict.FailureHandler = stopAtOtherShapes
-		if err := s.WhenFails(strict); !errors.Is(err, projection.ErrFailed) || !strings.Contains(fmt.Sprint(err), "at amount") {
+		if err := s.WhenFails(strict); !errors.Is(err, projection.ErrFailed) ||
+			!strings.Contains(fmt.Sprint(err), "at amount") {
 			t.Error(err)
 		}
 		s.Then(shownTotals)
@@ -266,7 +275,8 @@ func TestProjectionStopsAtOtherShapes(t *testing.T) {
 	}
 }
 
-// withoutNote is what a careless release makes of ItemAdded: it has no note any more. withQuantity has a member that must be there.
+// withoutNote is what a careless release makes of ItemAdded: it has no note any more. withQuantity has a member that
+// must be there.
 type (
 	withoutNote struct {
 		Cents int64 `json:"cents"`
@@ -281,8 +291,8 @@ type (
 func (withoutNote) EventType() string  { return "ItemAdded.v2" }
 func (withQuantity) EventType() string { return "ItemAdded.v2" }
 
-// An event is parked if it has a member that was removed since, or lacks a member that is required now. A field that may be missing
-// accepts both shapes.
+// An event is parked if it has a member that was removed since, or lacks a member that is required now. A field that
+// may be missing accepts both shapes.
 func TestRemovedAndNewMembersParkOtherEvents(t *testing.T) {
 	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {
@@ -297,7 +307,8 @@ func TestRemovedAndNewMembersParkOtherEvents(t *testing.T) {
 		removed.Name, added.Name = "removed", "added"
 		s.When(removed, added)
 		s.Then(shownTotals, "order-2 | 2")
-		for name, want := range map[string]string{"removed": "at note: the type has no such field", "added": "at quantity: the body has no such member"} {
+		for name, want := range map[string]string{"removed": "at note: the type has no such field",
+			"added": "at quantity: the body has no such member"} {
 			positions := []int64{1}
 			if name == "added" {
 				positions = []int64{1, 2}
@@ -313,8 +324,8 @@ func TestRemovedAndNewMembersParkOtherEvents(t *testing.T) {
 	})
 }
 
-// A rebuild hands the events of all shapes to the handlers of today. A handler that is gone is missed, and a handler that is strict parks
-// what it does not know.
+// A rebuild hands the events of all shapes to the handlers of today. A handler that is gone is missed, and a handler
+// that is strict parks what it does not know.
 func TestRebuildHandlesTheEventsOfAllShapes(t *testing.T) {
 	t.Parallel()
 	onBothStores(t, func(t *testing.T, s shopStore) {

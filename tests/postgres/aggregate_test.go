@@ -23,8 +23,8 @@ func (stepped) EventType() string { return "Stepped" }
 
 var steps = aggregate.New("steps", aggregate.On(func(n int, _ event.Of[stepped]) int { return n + 1 }))
 
-// A command in a transaction of the caller that meets a deadlock is not decided again: the server has aborted the transaction. Its error is
-// the deadlock, so that in a handler it does not count against the event.
+// A command in a transaction of the caller that meets a deadlock is not decided again: the server has aborted the
+// transaction. Its error is the deadlock, so that in a handler it does not count against the event.
 func TestDeadlockOfACommandWithinATransactionIsItsError(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -76,12 +76,14 @@ func TestSnapshotterWithoutTheTableOfSnapshots(t *testing.T) {
 		return steps.Snapshot(1, 1).SaveSnapshots(ctx, b.Store.Within(tx), appended)
 	})
 	var fault *engine.Fault
-	if !errors.As(err, &fault) || fault.Class != engine.Configuration || !strings.Contains(err.Error(), "call Migrate") {
+	if !errors.As(err, &fault) || fault.Class != engine.Configuration ||
+		!strings.Contains(err.Error(), "call Migrate") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A server that is short of memory for a moment, when it should read the snapshot, is no reason for a state without the events before it.
+// A server that is short of memory for a moment, when it should read the snapshot, is no reason for a state without the
+// events before it.
 func TestErrorOfTheServerBeforeTheSnapshotOfALoad(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -114,7 +116,8 @@ func TestErrorOfTheServerInTheMiddleOfALoad(t *testing.T) {
 		for _, at := range []int64{1, 17, 19, 20} {
 			b.exec(fmt.Sprintf(`create or replace view millrace_default.events as select global_seq, stream_id, stream_version, type, body, headers, causation_id,
 				public.breaks(stream_version, '%s', %d)::text as correlation_id, created_at from millrace_default.events_kept`, class, at))
-			for name, c := range map[string]*aggregate.Category[int]{"plain": steps, "snapshot": saving, "cache": steps.Cache(1 << 20)} {
+			for name, c := range map[string]*aggregate.Category[int]{"plain": steps, "snapshot": saving,
+				"cache": steps.Cache(1 << 20)} {
 				b.exec(`alter sequence public.reads restart`)
 				for load := range 2 {
 					got, err := c.Load(b.Ctx, b.Store, "a")
@@ -143,13 +146,16 @@ func TestSnapshotWithoutItsStateIsNotLoaded(t *testing.T) {
 func (b *bundle) step(c *aggregate.Category[int], n int) {
 	b.T.Helper()
 	for range n {
-		_, err := c.Do(b.Ctx, b.Store, "a", func(int) ([]event.Event, error) { return []event.Event{event.New(stepped{})}, nil })
+		_, err := c.Do(b.Ctx, b.Store, "a", func(int) ([]event.Event,
+			error) {
+			return []event.Event{event.New(stepped{})}, nil
+		})
 		b.Must(err)
 	}
 }
 
-// breaksOnce creates a function that returns its first argument. It raises an error of a class once, after each restart of the sequence
-// reads, if that argument is the third.
+// breaksOnce creates a function that returns its first argument. It raises an error of a class once, after each restart
+// of the sequence reads, if that argument is the third.
 func (b *bundle) breaksOnce() {
 	b.exec(`create sequence public.reads`)
 	b.exec(`create function public.breaks(v bigint, class text, at bigint) returns bigint language plpgsql stable as $$

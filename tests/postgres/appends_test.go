@@ -31,7 +31,8 @@ func (b *bundle) openAppend(stream string) (tx pgx.Tx, position int64) {
 
 func TestProjectionWaitsForAnOpenAppendAndKeepsOrder(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(pgx.Tx, context.Context) error{"commit": pgx.Tx.Commit, "rollback": pgx.Tx.Rollback} {
+	for name, end := range map[string]func(pgx.Tx,
+		context.Context) error{"commit": pgx.Tx.Commit, "rollback": pgx.Tx.Rollback} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, pgstore.Options{})
@@ -58,14 +59,16 @@ func TestProjectionWaitsForAnOpenAppendAndKeepsOrder(t *testing.T) {
 				s = tenantUntil("the mark is held still", isHeld)
 			}
 			if got := b.Positions("p"); !slices.Equal(got, []int64{first}) || !s.Held.Since.Equal(since) {
-				t.Errorf("applied %v beyond the open append %d; held since %v, and before since %v", got, gap, s.Held.Since, since)
+				t.Errorf("applied %v beyond the open append %d; held since %v, and before since %v", got, gap,
+					s.Held.Since, since)
 			}
 			b.Must(end(open, b.Ctx))
 			b.Applied(rt, last, "p")
 			if slices.Contains(b.Positions("p"), gap) != (name == "commit") {
 				t.Errorf("applied %v; the open append was %d", b.Positions("p"), gap)
 			}
-			tenantUntil("the mark is free", func(s admin.TenantStatus) bool { return s.Held == nil && s.Mark == s.Head })
+			tenantUntil("the mark is free",
+				func(s admin.TenantStatus) bool { return s.Held == nil && s.Mark == s.Head })
 		})
 	}
 }

@@ -82,8 +82,8 @@ func dropTotals2(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// onTotals runs a test of the page with one role, and with two. The owner makes the table of version 1 with three events, puts the view
-// in its place, and makes the table of version 2. Under two roles, hooks connect as the owner.
+// onTotals runs a test of the page with one role, and with two. The owner makes the table of version 1 with three
+// events, puts the view in its place, and makes the table of version 2. Under two roles, hooks connect as the owner.
 func onTotals(t *testing.T, test func(t *testing.T, owner *pgstore.Store, b *bundle, version1 millrace.Projection)) {
 	onRoles(t, func(t *testing.T, owner *pgstore.Store, b *bundle) {
 		if owner != b.store {

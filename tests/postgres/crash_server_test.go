@@ -19,24 +19,26 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// TestEventThatCrashesTheServerIsParkedInTheEnd has a statement of a handler end its backend by a signal, as a fault in an
-// extension or the out-of-memory killer does: PostgreSQL ends all other sessions and recovers.
+// TestEventThatCrashesTheServerIsParkedInTheEnd has a statement of a handler end its backend by a signal, as a fault in
+// an extension or the out-of-memory killer does: PostgreSQL ends all other sessions and recovers.
 func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	t.Parallel()
 	b, _ := private(t, pgtest.Options{})
 	deadly := b.Append("a", 30).Positions[12]
 	last := b.Append("b", 30).Positions[29]
 	var crashes atomic.Int64
-	rt := b.Running(millrace.Config{}, append(b.Recorders("other"), millrace.Projection{Name: "p", OnFailure: projection.ActionPark, MaxEvents: 16, Retry: kit.Soon(1),
-		Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(deadly), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-			var pid int
-			if err := pg(tx).QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
-				return err
-			}
-			crashes.Add(1)
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			return tx.Exec(ctx, "select pg_sleep(10)")
-		}))})...)
+	rt := b.Running(millrace.Config{}, append(b.Recorders("other"),
+		millrace.Projection{Name: "p", OnFailure: projection.ActionPark, MaxEvents: 16, Retry: kit.Soon(1),
+			Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(deadly),
+				func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+					var pid int
+					if err := pg(tx).QueryRow(ctx, "select pg_backend_pid()").Scan(&pid); err != nil {
+						return err
+					}
+					crashes.Add(1)
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+					return tx.Exec(ctx, "select pg_sleep(10)")
+				}))})...)
 	for _, name := range []string{"p", "other"} {
 		b.Eventually(name+" has handled everything", func() bool {
 			status, err := rt.Status(b.Ctx, admin.StatusFilter{}) // the server is away at times
@@ -45,7 +47,8 @@ func TestEventThatCrashesTheServerIsParkedInTheEnd(t *testing.T) {
 	}
 	b.Verify("p", deadly)
 	b.Verify("other")
-	if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != deadly || letters[0].Error != projection.ErrProcessDied.Error() {
+	if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != deadly ||
+		letters[0].Error != projection.ErrProcessDied.Error() {
 		t.Errorf("%+v", letters)
 	}
 	// One crash in a batch with others, then four alone.
@@ -59,19 +62,21 @@ const removeTenant = `drop schema millrace_acme cascade;
 	delete from millrace.projections where tenant = 'acme';
 	delete from millrace.tenants where tenant = 'acme'`
 
-// TestTenantThatIsCreatedAgainAtOnceRuns removes a tenant and creates it again before any node reads the list of tenants.
+// TestTenantThatIsCreatedAgainAtOnceRuns removes a tenant and creates it again before any node reads the list of
+// tenants.
 func TestTenantThatIsCreatedAgainAtOnceRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	acme, err := b.Store.CreateTenant(b.Ctx, "acme")
 	b.Must(err)
 	var applied atomic.Int64
-	rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: time.Second}}, millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
-		if e.Stream == "new" {
-			applied.Add(1)
-		}
-		return nil
-	})})
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: time.Second}},
+		millrace.Projection{Name: "p", Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
+			if e.Stream == "new" {
+				applied.Add(1)
+			}
+			return nil
+		})})
 	b.ReachesOf(rt, "acme", "p", b.AppendTo(acme, "old", 1))
 	b.exec(removeTenant)
 	_, err = b.store.CreateTenant(b.Ctx, "acme")
@@ -80,8 +85,8 @@ func TestTenantThatIsCreatedAgainAtOnceRuns(t *testing.T) {
 	b.Eventually("its events are applied", func() bool { return applied.Load() == 1 })
 }
 
-// TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom crashes a server that loses asynchronous commits, while the events
-// of one projection wait for a slot. Then the positions are handed out again.
+// TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom crashes a server that loses asynchronous commits, while the
+// events of one projection wait for a slot. Then the positions are handed out again.
 func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 	t.Parallel()
 	b, server := private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"full_page_writes": "off"})})
@@ -99,7 +104,8 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	rt := b.Running(millrace.Config{MaxBatches: 1}, millrace.Projection{Name: "holds", Handler: b.Store.Batch(holds), Types: []string{"hold"}},
+	rt := b.Running(millrace.Config{MaxBatches: 1},
+		millrace.Projection{Name: "holds", Handler: b.Store.Batch(holds), Types: []string{"hold"}},
 		millrace.Projection{Name: "queued", Handler: b.Store.Batch(kit.Record("queued")), Types: []string{"counted"}})
 	const rounds = 6
 	for round := range rounds {
@@ -131,15 +137,16 @@ func TestQueuedWorkDoesNotOutliveTheServerThatItWasReadFrom(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		if again[0] <= last {
-			t.Logf("round %d: events up to %d were lost, and positions handed out again from %d on", round+1, last, again[0])
+			t.Logf("round %d: events up to %d were lost, and positions handed out again from %d on", round+1, last,
+				again[0])
 			return
 		}
 	}
 	t.Fatalf("no position was handed out again in %d crashes: the test shows nothing", rounds)
 }
 
-// TestFailoverWithLossStopsNothing kills a primary and promotes a standby that did not receive the last commits. The store
-// knows both servers by one DSN. The rows of one projection are lost, too.
+// TestFailoverWithLossStopsNothing kills a primary and promotes a standby that did not receive the last commits. The
+// store knows both servers by one DSN. The rows of one projection are lost, too.
 func TestFailoverWithLossStopsNothing(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
@@ -169,7 +176,8 @@ func TestFailoverWithLossStopsNothing(t *testing.T) {
 	b.Eventually("the rows of the late projection are made again", func() bool { return b.Check("late") == nil })
 }
 
-// survived returns what is wrong with what a projection of one event type applied, compared with the events that the server has now.
+// survived returns what is wrong with what a projection of one event type applied, compared with the events that the
+// server has now.
 func (b *bundle) survived(name, eventType string) error {
 	var others []int64
 	events, err := kit.AllEvents(b.Ctx, b.Store)

@@ -30,20 +30,21 @@ func newHeld(t *testing.T) *held {
 	h := &held{bundle: setup(t, pgstore.Options{}), entered: make(chan struct{}), cause: make(chan error, 1)}
 	h.positions = h.Append("a", 10).Positions
 	var once sync.Once
-	h.p = millrace.Projection{Name: "p", Retry: kit.Soon(0), Timeout: 5 * time.Minute, Handler: millrace.DeliverEach(h.receiver.Sends(func(ctx context.Context, e millrace.Delivered) (err error) {
-		if e.Position == h.positions[2] {
-			once.Do(func() {
-				close(h.entered)
-				select {
-				case <-ctx.Done():
-				case <-h.Ctx.Done():
-				}
-				h.cause <- context.Cause(ctx)
-				err = ctx.Err()
-			})
-		}
-		return err
-	}))}
+	h.p = millrace.Projection{Name: "p", Retry: kit.Soon(0), Timeout: 5 * time.Minute,
+		Handler: millrace.DeliverEach(h.receiver.Sends(func(ctx context.Context, e millrace.Delivered) (err error) {
+			if e.Position == h.positions[2] {
+				once.Do(func() {
+					close(h.entered)
+					select {
+					case <-ctx.Done():
+					case <-h.Ctx.Done():
+					}
+					h.cause <- context.Cause(ctx)
+					err = ctx.Err()
+				})
+			}
+			return err
+		}))}
 	return h
 }
 
@@ -78,7 +79,8 @@ func TestDeliveryEndsWhenTheSessionIsLost(t *testing.T) {
 func TestDeliveryEndsWhenHeartbeatsDoNotArrive(t *testing.T) {
 	h := newHeld(t)
 	const lease = 10 * time.Second // it ends a second before, which a busy machine may need
-	rt := h.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: lease}, h.p)
+	rt := h.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: lease},
+		h.p)
 	<-h.entered
 	release := h.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
 	began := time.Now()
@@ -102,36 +104,38 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 	positions := b.Append("a", 10).Positions
 	var r kit.Receiver
 	entered, taken, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	b.Start(b.Another(millrace.Config{Store: tuning.Settings{Heartbeat: time.Minute}, LeaseDuration: 5 * time.Minute}, millrace.Projection{Name: "p",
-		Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-			defer close(over)
-			for _, e := range d.Events()[:2] {
-				r.Take(e.Position, d.Token(e))
-				if err := d.Ack(ctx, e.Position); err != nil {
-					return err
+	b.Start(b.Another(millrace.Config{Store: tuning.Settings{Heartbeat: time.Minute}, LeaseDuration: 5 * time.Minute},
+		millrace.Projection{Name: "p",
+			Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+				defer close(over)
+				for _, e := range d.Events()[:2] {
+					r.Take(e.Position, d.Token(e))
+					if err := d.Ack(ctx, e.Position); err != nil {
+						return err
+					}
 				}
-			}
-			third := d.Events()[2]
-			r.Take(third.Position, d.Token(third))
-			close(entered)
-			<-taken
-			if err := d.Ack(ctx, third.Position); !errors.Is(err, projection.ErrLeaseLost) {
-				t.Errorf("the zombie's acknowledgement: %v", err)
-			}
-			if ctx.Err() == nil || d.Remaining() != 0 {
-				t.Error("the zombie's delivery goes on")
-			}
-			return nil
-		})}))
+				third := d.Events()[2]
+				r.Take(third.Position, d.Token(third))
+				close(entered)
+				<-taken
+				if err := d.Ack(ctx, third.Position); !errors.Is(err, projection.ErrLeaseLost) {
+					t.Errorf("the zombie's acknowledgement: %v", err)
+				}
+				if ctx.Err() == nil || d.Remaining() != 0 {
+					t.Error("the zombie's delivery goes on")
+				}
+				return nil
+			})}))
 	<-entered
-	next := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}}, millrace.Projection{Name: "p", Retry: kit.Soon(0),
-		Handler: millrace.DeliverEach(r.Sends(func(ctx context.Context, e millrace.Delivered) error {
-			if e.Position == positions[2] {
-				close(taken)
-				<-over
-			}
-			return nil
-		}))})
+	next := b.Another(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}},
+		millrace.Projection{Name: "p", Retry: kit.Soon(0),
+			Handler: millrace.DeliverEach(r.Sends(func(ctx context.Context, e millrace.Delivered) error {
+				if e.Position == positions[2] {
+					close(taken)
+					<-over
+				}
+				return nil
+			}))})
 	b.exec("update millrace.nodes set expires_at = heartbeat_at")
 	b.Start(next)
 	b.Reaches(next, "p", positions[9])
@@ -141,8 +145,8 @@ func TestDeliveryWhoseLeaseWasTakenAcknowledgesNothing(t *testing.T) {
 	}
 }
 
-// The sessions of acknowledgements and of heartbeats end again and again: nothing is parked, and an effect is repeated only
-// where its acknowledgement failed.
+// The sessions of acknowledgements and of heartbeats end again and again: nothing is parked, and an effect is repeated
+// only where its acknowledgement failed.
 func TestDeliverySurvivesTerminatedSessions(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -152,20 +156,21 @@ func TestDeliverySurvivesTerminatedSessions(t *testing.T) {
 	}
 	var r kit.Receiver
 	lost := 0
-	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-		for _, e := range d.Events() {
-			if ctx.Err() != nil {
-				return ctx.Err()
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+		Retry: kit.Soon(0), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+			for _, e := range d.Events() {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				r.Take(e.Position, d.Token(e))
+				kit.Pass(ctx, 2*time.Millisecond)
+				if err := d.Ack(ctx, e.Position); err != nil {
+					lost++
+					return err
+				}
 			}
-			r.Take(e.Position, d.Token(e))
-			kit.Pass(ctx, 2*time.Millisecond)
-			if err := d.Ack(ctx, e.Position); err != nil {
-				lost++
-				return err
-			}
-		}
-		return nil
-	})})
+			return nil
+		})})
 	killer := b.elsewhere(pgstore.Options{})
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()
@@ -188,7 +193,10 @@ func TestDeliverySurvivesTerminatedSessions(t *testing.T) {
 // A node that finds its lease gone ends the delivery, also if that acknowledges nothing.
 func TestDeliveryEndsWhenItsLeaseIsFoundGone(t *testing.T) {
 	h := newHeld(t)
-	slow := millrace.Config{Store: tuning.Settings{Heartbeat: time.Minute, Reconcile: 20 * time.Millisecond}, LeaseDuration: 5 * time.Minute}
+	slow := millrace.Config{
+		Store:         tuning.Settings{Heartbeat: time.Minute, Reconcile: 20 * time.Millisecond},
+		LeaseDuration: 5 * time.Minute,
+	}
 	h.Start(h.Another(slow, h.p))
 	<-h.entered
 	next := h.Another(millrace.Config{Store: tuning.Settings{Reconcile: 20 * time.Millisecond}}, h.p)
@@ -215,11 +223,12 @@ func TestAcknowledgementsLeaveConnectionsToOthers(t *testing.T) {
 			<-begin
 			acknowledging.Done()
 		})
-		projections = append(projections, millrace.Projection{Name: fmt.Sprint("p", i), Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
-			first()
-			defer ended.Add(1)
-			return d.Ack(ctx, d.Events()[0].Position)
-		})})
+		projections = append(projections, millrace.Projection{Name: fmt.Sprint("p", i),
+			Handler: millrace.Deliver(func(ctx context.Context, d *millrace.Delivery) error {
+				first()
+				defer ended.Add(1)
+				return d.Ack(ctx, d.Events()[0].Position)
+			})})
 	}
 	b.Running(millrace.Config{}, projections...)
 	b.InTime("all deliver", entered.Wait)
@@ -228,7 +237,8 @@ func TestAcknowledgementsLeaveConnectionsToOthers(t *testing.T) {
 	close(begin)
 	b.InTime("all acknowledge at once", acknowledging.Wait)
 	b.Eventually("acknowledgements wait for the lock", func() bool {
-		return value[bool](b, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')")
+		return value[bool](b,
+			"select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')")
 	})
 	if n := ended.Load(); n != 0 {
 		t.Errorf("the pool had no connection until %d acknowledgements were given up", n)

@@ -14,7 +14,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// The first erasure and the first move make tables that the owner alone writes. The doctor does not ask for rights to write them.
+// The first erasure and the first move make tables that the owner alone writes. The doctor does not ask for rights to
+// write them.
 func TestErasuresAndMovesAreTheOwnersAlone(t *testing.T) {
 	t.Parallel()
 	erase := func(b *bundle, owner *pgstore.Store) {

@@ -70,12 +70,13 @@ func TestFaultsThatOnlyLookLikeServerFaultsCountInTheEnd(t *testing.T) {
 			name, a := kind+" "+form, new(attempts)
 			tries[name] = a
 			p := millrace.Projection{Name: name, MaxEvents: 16, Retry: kit.Soon(1), OnFailure: projection.ActionPark}
-			handler := kit.FailsAt(name, kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
-				if batch == 1 {
-					a.alone()
-				}
-				return fail(ctx, tx)
-			})
+			handler := kit.FailsAt(name, kit.Only(poison),
+				func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
+					if batch == 1 {
+						a.alone()
+					}
+					return fail(ctx, tx)
+				})
 			p.Handler = kit.Limited(map[string]millrace.Handler{
 				"batch": b.Store.Batch(handler), "each": b.Store.Each(kit.OneByOne(handler)),
 				"deliver": millrace.DeliverEach(func(ctx context.Context, e millrace.Delivered) error {
@@ -93,7 +94,8 @@ func TestFaultsThatOnlyLookLikeServerFaultsCountInTheEnd(t *testing.T) {
 		kind, form, _ := strings.Cut(p.Name, " ")
 		b.Verify(p.Name, poison)
 		letters, a := b.DeadLettersOf(p.Name), tries[p.Name]
-		if len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, kind) {
+		if len(letters) != 1 || letters[0].Position != poison || letters[0].Attempts != 2 ||
+			!strings.Contains(letters[0].Error, kind) {
 			t.Errorf("%s: parked %+v", p.Name, letters)
 		}
 		// Three faults are not counted, two are. A handler of single events is also called for the event in batches.
@@ -115,12 +117,13 @@ func TestFaultOfAReplayThatOnlyLooksLikeAServerFaultCountsInTheEnd(t *testing.T)
 	b := setup(t, pgstore.Options{})
 	b.Append("a", 1)
 	var replays atomic.Int64
-	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Handler: kit.Limited(b.Store.Each(func(ctx context.Context, tx kit.Tx, _ event.Envelope) error {
-		if replays.Add(1) == 1 {
-			return projection.Park(kit.ErrOnPurpose)
-		}
-		return kit.Raise("XX000")(ctx, tx)
-	}), shortly)})
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+		Handler: kit.Limited(b.Store.Each(func(ctx context.Context, tx kit.Tx, _ event.Envelope) error {
+			if replays.Add(1) == 1 {
+				return projection.Park(kit.ErrOnPurpose)
+			}
+			return kit.Raise("XX000")(ctx, tx)
+		}), shortly)})
 	b.Eventually("it is parked", func() bool { return b.Status(rt, "p").Parked == 1 })
 	if r := <-b.Replaying("p"); r.Failed != 1 {
 		t.Fatalf("replayed %+v", r)
@@ -150,7 +153,8 @@ func TestFaultOfTheSizeOfABatchParksNothing(t *testing.T) {
 
 	b.Verify("p")
 	if s := b.Status(rt, "p"); s.Parked != 0 || failed.Load() == 0 || broadest.Load() < 4 {
-		t.Errorf("%d parked; %d batches failed, the largest that did not had %d events", s.Parked, failed.Load(), broadest.Load())
+		t.Errorf("%d parked; %d batches failed, the largest that did not had %d events", s.Parked, failed.Load(),
+			broadest.Load())
 	}
 }
 
@@ -162,10 +166,12 @@ func TestPoisonThatLooksLikeAServerFaultDisturbsNoOtherProjection(t *testing.T) 
 	poison := b.Append("a", 3).Positions[2]
 	store, traffic := b.watched()
 	var calls atomic.Int64
-	projections := []millrace.Projection{{Name: "poisoned", Handler: b.Store.Batch(kit.FailsAt("poisoned", kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-		calls.Add(1)
-		return kit.Raise("XX000")(ctx, tx)
-	}))}}
+	projections := []millrace.Projection{{Name: "poisoned",
+		Handler: b.Store.Batch(kit.FailsAt("poisoned", kit.Only(poison),
+			func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+				calls.Add(1)
+				return kit.Raise("XX000")(ctx, tx)
+			}))}}
 	for i := range n {
 		projections = append(projections, b.Recorders(fmt.Sprint("p", i))...)
 	}
@@ -208,20 +214,25 @@ func TestProjectionWaitsForMissingObjects(t *testing.T) {
 		"42703": {"insert into half (n, m) values (1, 2)", "alter table half add column m int"},
 		"42883": {"select forgotten()", "create function forgotten() returns int language sql as 'select 1'"},
 		"3F000": {"create table nowhere.t (n int); drop table nowhere.t", "create schema nowhere"},
-		"42501": {"set local role millrace_missing; insert into secret values (1)", "grant insert on secret to millrace_missing"},
+		"42501": {
+			"set local role millrace_missing; insert into secret values (1)",
+			"grant insert on secret to millrace_missing",
+		},
 	}
 	var projections []millrace.Projection
 	for kind, k := range kinds {
 		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 8, Retry: kit.Soon(0),
-			Handler: b.Store.Batch(kit.FailsAt(kind, kit.Any, func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-				return kit.Exec(k.needs)(ctx, tx)
-			}))})
+			Handler: b.Store.Batch(kit.FailsAt(kind, kit.Any,
+				func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+					return kit.Exec(k.needs)(ctx, tx)
+				}))})
 	}
 	rt, remote := b.Runtime(millrace.Config{}, projections...), b.Runtime(millrace.Config{}, projections...)
 	b.Start(rt)
 	waits := func(rt *millrace.Runtime, kind string) bool {
 		s := b.Status(rt, kind)
-		return s.State == admin.StateMissingObject && strings.Contains(s.Reason, kind) && s.Attempts == 0 && s.Parked == 0
+		return s.State == admin.StateMissingObject && strings.Contains(s.Reason, kind) && s.Attempts == 0 &&
+			s.Parked == 0
 	}
 	for kind, k := range kinds {
 		b.Eventually(kind+": it waits", func() bool { return waits(rt, kind) })

@@ -37,12 +37,15 @@ func TestFilterMayHaveThousandsOfNames(t *testing.T) {
 		names = append(names, fmt.Sprintf("00000000-0000-0000-0000-%012d", i))
 	}
 	filtered := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing), Tenants: names}
-	nodes := []*millrace.Runtime{b.Another(millrace.Config{}, filtered), b.Another(millrace.Config{}, filtered, b.Recorders("q")[0])}
+	nodes := []*millrace.Runtime{
+		b.Another(millrace.Config{}, filtered), b.Another(millrace.Config{}, filtered, b.Recorders("q")[0]),
+	}
 	for _, node := range nodes {
 		b.Start(node)
 	}
 	b.ReachesOf(nodes[0], tenants[1].Name(), "p", b.AppendTo(tenants[1], "a", 5))
-	b.Eventually("the second node runs what it alone knows", func() bool { return len(b.StatusOf(nodes[0]).Projections) == 5 })
+	b.Eventually("the second node runs what it alone knows",
+		func() bool { return len(b.StatusOf(nodes[0]).Projections) == 5 })
 	for _, node := range b.Summary(nodes[0]).Nodes {
 		if len(node.Filters["p"]) != len(names) {
 			t.Errorf("%d of %d names are registered", len(node.Filters["p"]), len(names))

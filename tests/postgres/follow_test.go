@@ -75,7 +75,8 @@ func TestFollowersWaitForOpenAppends(t *testing.T) {
 	}
 	cancel()
 	late, _ := followed(b.Ctx, b.elsewhere(pgstore.Options{}), 0) // its tail begins beside the open append
-	b.Eventually("a follower of another process has what is settled", func() bool { return slices.Equal(late(), []int64{1}) })
+	b.Eventually("a follower of another process has what is settled",
+		func() bool { return slices.Equal(late(), []int64{1}) })
 	arrive(1)
 	b.Must(open.Commit(b.Ctx))
 	arrive(1, 2, 3, 4, 5)
@@ -84,13 +85,15 @@ func TestFollowersWaitForOpenAppends(t *testing.T) {
 	arrive(1, 2, 3, 4, 5)
 	b.Must(open.Rollback(b.Ctx))
 	arrive(1, 2, 3, 4, 5, 9)
-	b.Eventually("a follower that began beside the open append has the same", func() bool { return slices.Equal(late(), got()) })
+	b.Eventually("a follower that began beside the open append has the same",
+		func() bool { return slices.Equal(late(), got()) })
 	if mark, err := b.store.Settled(b.Ctx); err != nil || mark != 9 {
 		t.Errorf("%d, %v", mark, err)
 	}
 }
 
-// The server crashes, and loses commits whose events a follower has returned. That follower ends. A new one gets what the server still has.
+// The server crashes, and loses commits whose events a follower has returned. That follower ends. A new one gets what
+// the server still has.
 func TestFollowersEndAfterACrash(t *testing.T) {
 	t.Parallel()
 	b, server := private(t, pgtest.Options{Settings: pgtest.AsyncCommits(map[string]string{"full_page_writes": "off"})})
@@ -156,8 +159,8 @@ func TestFollowersNeedNoNotification(t *testing.T) {
 	}
 }
 
-// statements counts the connections that a store takes for its statements while its followers get some events that are there, and some
-// that another process appends. A runtime may run a projection on the store.
+// statements counts the connections that a store takes for its statements while its followers get some events that are
+// there, and some that another process appends. A runtime may run a projection on the store.
 func (b *bundle) statements(followers, behind int, runs bool) int64 {
 	var acquired, events atomic.Int64
 	config, err := pgxpool.ParseConfig(b.Place)
@@ -198,7 +201,8 @@ func (b *bundle) statements(followers, behind int, runs bool) int64 {
 	const rounds = 30
 	for i := range rounds {
 		position := b.Append("s", 1).Last()
-		b.Eventually("all followers have the event", func() bool { return events.Load() == int64((behind+i+1)*followers) })
+		b.Eventually("all followers have the event",
+			func() bool { return events.Load() == int64((behind+i+1)*followers) })
 		if runs {
 			on.Reaches(rt, "p", position)
 		}
@@ -258,7 +262,8 @@ func TestCloseEndsReadsOfFollowers(t *testing.T) {
 	defer release()
 	close(rest)
 	b.Eventually("the follower waits for the lock", func() bool {
-		return value[int](b, "select count(*) from pg_locks where not granted and relation = 'millrace_default.events'::regclass") > 0
+		return value[int](b,
+			"select count(*) from pg_locks where not granted and relation = 'millrace_default.events'::regclass") > 0
 	})
 	b.InTime("Close returns", store.Close)
 	b.InTime("the follower ends", func() {
@@ -268,8 +273,8 @@ func TestCloseEndsReadsOfFollowers(t *testing.T) {
 	})
 }
 
-// A statement that returns more than a page takes is cut short, and its connection is closed. A follower of large events must not
-// do that for each page.
+// A statement that returns more than a page takes is cut short, and its connection is closed. A follower of large
+// events must not do that for each page.
 func TestFollowersOfLargeEventsKeepTheirConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})

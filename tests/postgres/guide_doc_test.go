@@ -31,7 +31,8 @@ type OrderPlaced struct {
 func (OrderPlaced) EventType() string { return "OrderPlaced" }
 
 func placeOrder(ctx context.Context, dsn string) error {
-	store, err := pgstore.Open(ctx, dsn, pgstore.Options{}) // for a file: sqlitestore.Open(ctx, "shop.db", sqlitestore.Options{})
+	// for a file: sqlitestore.Open(ctx, "shop.db", sqlitestore.Options{})
+	store, err := pgstore.Open(ctx, dsn, pgstore.Options{})
 	if err != nil {
 		return err
 	}
@@ -155,11 +156,12 @@ func migrations() (sql []string, err error) {
 }
 
 func totals() millrace.Projection {
-	return millrace.Projection{Name: "totals", Handler: pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[OrderPaid]) error {
-		_, err := tx.Exec(ctx, `insert into totals values ($1, $2)
+	return millrace.Projection{Name: "totals",
+		Handler: pgstore.On(func(ctx context.Context, tx pgx.Tx, e event.Of[OrderPaid]) error {
+			_, err := tx.Exec(ctx, `insert into totals values ($1, $2)
 			on conflict (customer) do update set total = totals.total + excluded.total`, e.Body.Customer, e.Body.Amount)
-		return err
-	})}
+			return err
+		})}
 }
 
 func TestTotals(t *testing.T) {

@@ -53,13 +53,15 @@ func TestTypedHandlersGetTheirEventsInOrder(t *testing.T) {
 			return nil
 		}),
 	)})
-	events := []event.Event{event.Untyped("opened", map[string]any{"owner": "Ada", "unknown": 1}), event.New(deposited{}), event.Untyped("other", nil),
+	events := []event.Event{event.Untyped("opened", map[string]any{"owner": "Ada", "unknown": 1}),
+		event.New(deposited{}), event.Untyped("other", nil),
 		event.New(deposited{}), event.New(opened{"Bob"}), event.New(deposited{})}
 	if _, err := b.store.Append(b.Ctx, "s", event.NoStream, events...); err != nil {
 		t.Fatal(err)
 	}
 	b.RunUntilIdle(rt)
-	if got, want := strings.Join(calls, "; "), "1 Ada true; 2 deposits from 2 on; 5 Bob true; 1 deposits from 6 on"; got != want {
+	if got, want := strings.Join(calls, "; "),
+		"1 Ada true; 2 deposits from 2 on; 5 Bob true; 1 deposits from 6 on"; got != want {
 		t.Errorf("called for %s, want %s", got, want)
 	}
 }
@@ -69,7 +71,8 @@ func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	entries := []map[string]any{{"amount": 1}, {"amount": "2"}}
-	result, err := b.store.Append(b.Ctx, "s", event.Any, event.Untyped("deposited", map[string]any{"entries": entries}), event.New(deposited{}))
+	result, err := b.store.Append(b.Ctx, "s", event.Any, event.Untyped("deposited", map[string]any{"entries": entries}),
+		event.New(deposited{}))
 	b.Must(err)
 	bad := result.Positions[0]
 	var handled sync.Map
@@ -99,7 +102,8 @@ func TestBodyThatDoesNotDecodeIsParkedAtOnce(t *testing.T) {
 	for name := range handlers {
 		letters := b.DeadLettersOf(name)
 		want := fmt.Sprintf(`decode event %d (deposited of stream "s") as postgres_test.deposited at entries[1].amount: `, bad)
-		if len(letters) != 1 || letters[0].Position != bad || letters[0].Attempts != 1 || !strings.Contains(letters[0].Error, want) {
+		if len(letters) != 1 || letters[0].Position != bad || letters[0].Attempts != 1 ||
+			!strings.Contains(letters[0].Error, want) {
 			t.Errorf("%s: parked %+v, want %q", name, letters, want)
 		}
 		if n, _ := handled.Load(name); n != 1 {
@@ -138,15 +142,17 @@ func TestProjectionsRunWhateverTheHooksOfThePoolSet(t *testing.T) {
 				},
 			}}))
 			b.Must(b.store.Migrate(b.Ctx))
-			bounded := millrace.Projection{Name: "bounded", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, _ []event.Envelope) error {
-				var bounds string
-				err := pg(tx).QueryRow(ctx, `select concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
+			bounded := millrace.Projection{Name: "bounded",
+				Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, _ []event.Envelope) error {
+					var bounds string
+					err := pg(tx).QueryRow(ctx,
+						`select concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
 					current_setting('idle_in_transaction_session_timeout'))`).Scan(&bounds)
-				if err == nil && strings.Contains(bounds, "19s") {
-					t.Errorf("a batch has the bounds of the host's statements: %s", bounds)
-				}
-				return err
-			})}
+					if err == nil && strings.Contains(bounds, "19s") {
+						t.Errorf("a batch has the bounds of the host's statements: %s", bounds)
+					}
+					return err
+				})}
 			forNamed := millrace.Projection{Name: "totals", Handler: orderTotals.Handler}
 			rt := b.Runtime(millrace.Config{Tenants: []string{"acme"}}, bounded, forNamed)
 			acme := b.orderOf("acme", "30.00")
@@ -170,10 +176,12 @@ func TestTransactionTimeoutOfTheSessionBoundsNoHandler(t *testing.T) {
 	}
 	store := b.open(kit.WithSetting(t, b.dsn, "transaction_timeout", "1000"), nil, pgstore.Options{})
 	b.Append("a", 3)
-	rt := b.Runtime(millrace.Config{Store: store}, millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-		kit.Pass(ctx, 1500*time.Millisecond)
-		return tx.Record(ctx, "p", events...)
-	})})
+	rt := b.Runtime(millrace.Config{Store: store},
+		millrace.Projection{Name: "p",
+			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+				kit.Pass(ctx, 1500*time.Millisecond)
+				return tx.Record(ctx, "p", events...)
+			})})
 	ctx, cancel := context.WithTimeout(b.Ctx, 30*time.Second)
 	defer cancel()
 	if _, err := rt.RunUntilIdle(ctx); err != nil {
@@ -186,7 +194,9 @@ func TestPoolOfOneWorks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "1")
 	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p"))},
-		millrace.Projection{Name: "d", Handler: millrace.DeliverEach(kit.Freely)}, millrace.Projection{Name: "q", Handler: b.Store.Batch(kit.Record("q")), Types: []string{"none"}}, millrace.Projection{Name: "r", Handler: b.Store.Batch(kit.Record("r")), MaxEvents: 7})
+		millrace.Projection{Name: "d", Handler: millrace.DeliverEach(kit.Freely)},
+		millrace.Projection{Name: "q", Handler: b.Store.Batch(kit.Record("q")), Types: []string{"none"}},
+		millrace.Projection{Name: "r", Handler: b.Store.Batch(kit.Record("r")), MaxEvents: 7})
 	b.Append("a", 1000)
 	b.Start(rt)
 	last := b.Append("a", 1).Positions[0]
@@ -205,14 +215,16 @@ func TestMiddlewareThatSwallowsAnErrorCannotCommitAFailedTransaction(t *testing.
 	swallows := func(next millrace.HandleFunc) millrace.HandleFunc {
 		return func(ctx context.Context, events []event.Envelope) error { _ = next(ctx, events); return nil }
 	}
-	b.Idle(millrace.Projection{Name: "p", OnFailure: projection.ActionPark, Retry: kit.Soon(0), Middleware: []millrace.Middleware{swallows},
+	b.Idle(millrace.Projection{Name: "p", OnFailure: projection.ActionPark, Retry: kit.Soon(0),
+		Middleware: []millrace.Middleware{swallows},
 		Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 			if e.Position == 2 {
 				return tx.Exec(ctx, "select 1/0")
 			}
 			return tx.Record(ctx, "p", e)
 		})})
-	if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != 2 || !strings.Contains(letters[0].Error, "division by zero") {
+	if letters := b.DeadLettersOf("p"); len(letters) != 1 || letters[0].Position != 2 ||
+		!strings.Contains(letters[0].Error, "division by zero") {
 		t.Errorf("%+v", letters)
 	}
 	b.Verify("p", 2)

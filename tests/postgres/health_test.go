@@ -45,7 +45,8 @@ func TestFrozenMarkDegradesAProcess(t *testing.T) {
 	b.Must(err)
 	b.Append("s", 1)
 	a := p.Becomes(http.StatusOK, "the settled mark of tenant default is held back below 2 for 3")
-	if len(a.Degraded) != 1 || !strings.Contains(a.Degraded[0], fmt.Sprintf("by backend %d", open.Conn().PgConn().PID())) {
+	if len(a.Degraded) != 1 ||
+		!strings.Contains(a.Degraded[0], fmt.Sprintf("by backend %d", open.Conn().PgConn().PID())) {
 		t.Errorf("%+v", a)
 	}
 	b.Must(open.Rollback(b.Ctx))

@@ -24,7 +24,8 @@ func TestTakeoverEndsTheSessionOfAHookOfTheOwner(t *testing.T) {
 	b.Must(err)
 	defer func() { _ = session.Close(context.WithoutCancel(b.Ctx)) }()
 	id := projection.ID{Name: "totals"}
-	_, err = b.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{"totals"}})
+	_, err = b.Plane().InsertOperation(b.Ctx, engine.NewOperation{ID: id,
+		Kind: engine.OperationRebuild, Holds: []string{"totals"}})
 	b.Must(err)
 	take := func() engine.Operation {
 		t.Helper()

@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// newTotalsOf makes the tables of docs/changing.md as the role that migrates, and three events that version 1 has handled as the role that
-// runs.
+// newTotalsOf makes the tables of docs/changing.md as the role that migrates, and three events that version 1 has
+// handled as the role that runs.
 func newTotalsOf(t *testing.T) (owner *pgstore.Store, b *bundle, version1 millrace.Projection) {
 	t.Helper()
 	owner, b = newRoles(t, func(*bundle) {})
@@ -73,14 +73,16 @@ func (b *bundle) rebuilds(a *admin.Admin, rt *millrace.Runtime, n int) {
 	b.mustRead(2 * n)
 }
 
-// The nodes run as a role that owns no view and no table. A process of the role that owns them carries out the operations.
+// The nodes run as a role that owns no view and no table. A process of the role that owns them carries out the
+// operations.
 func TestProcessOfTheOwnerCarriesOutOperationsOfNodesThatMayNot(t *testing.T) {
 	t.Parallel()
 	owner, b, version1 := newTotalsOf(t)
 	rt := b.Running(kit.Quick, version1, emptied())
 	b.Reaches(rt, "totals@2", b.Head())
 	err := swapAll(b.Ctx, rt.Admin)
-	if err == nil || !strings.Contains(err.Error(), "42501") || !strings.Contains(err.Error(), "use Options.HookDSN or Runtime.Operate") {
+	if err == nil || !strings.Contains(err.Error(), "42501") ||
+		!strings.Contains(err.Error(), "use Options.HookDSN or Runtime.Operate") {
 		t.Errorf("a swap by a node: %v", err)
 	}
 	b.mustRead(3)
@@ -107,7 +109,8 @@ func TestProcessOfTheOwnerBeginsAVersionInNewTenants(t *testing.T) {
 	ownerDSN := owner.Pool().Config().ConnString()
 	store := b.open(ownerDSN, nil, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(
 		"create table if not exists totals_1 as select 0 as n; create or replace view totals as select * from totals_1; create table if not exists totals_2 as select 0 as n")}})
-	rt := b.Running(kit.Quick, totals2(), millrace.Projection{Name: "p", Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { return nil })})
+	rt := b.Running(kit.Quick, totals2(), millrace.Projection{Name: "p",
+		Handler: pgstore.Each(func(context.Context, pgx.Tx, event.Envelope) error { return nil })})
 	b.Reaches(rt, "totals@2", b.Head())
 	b.Must(swapAsOwner(b.Ctx, ownerDSN))
 	var names []string
@@ -125,7 +128,8 @@ func TestProcessOfTheOwnerBeginsAVersionInNewTenants(t *testing.T) {
 	}
 	says := func(problems ...string) bool {
 		return slices.ContainsFunc(problems, func(p string) bool {
-			return strings.Contains(p, "do not move although events wait: 30, the first new_") && strings.Contains(p, "/totals@2 for ") && strings.Contains(p, "cannot begin with it")
+			return strings.Contains(p, "do not move although events wait: 30, the first new_") &&
+				strings.Contains(p, "/totals@2 for ") && strings.Contains(p, "cannot begin with it")
 		})
 	}
 	found := func() (problems []string) {
@@ -148,7 +152,8 @@ func TestProcessOfTheOwnerBeginsAVersionInNewTenants(t *testing.T) {
 			t.Errorf("readers of %s see %d", name, n)
 		}
 	}
-	b.Eventually("nothing is reported any more", func() bool { return len(rt.Health(b.Ctx).DegradedBy) == 0 && !says(found()...) })
+	b.Eventually("nothing is reported any more",
+		func() bool { return len(rt.Health(b.Ctx).DegradedBy) == 0 && !says(found()...) })
 }
 
 // The nodes have the DSN of the owner for hooks alone.
@@ -165,8 +170,8 @@ func TestHooksOfNodesConnectAsTheOwner(t *testing.T) {
 	b.Eventually("no session of the owner is left", func() bool { return value[int](b, sessions) == 0 })
 }
 
-// A hook keeps its whole transaction on the connection of the owner: if it ends, nothing of the operation has happened, and the hook runs
-// again.
+// A hook keeps its whole transaction on the connection of the owner: if it ends, nothing of the operation has happened,
+// and the hook runs again.
 func TestSessionOfAHookThatEndsTakesTheOperationWithIt(t *testing.T) {
 	t.Parallel()
 	owner, b, version1 := newTotalsOf(t)
@@ -194,13 +199,15 @@ func TestSessionOfAHookThatEndsTakesTheOperationWithIt(t *testing.T) {
 func TestHookDSNIsChecked(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	if _, err := pgstore.Open(b.Ctx, b.dsn, pgstore.Options{HookDSN: "port=x"}); err == nil || !strings.Contains(err.Error(), "Options.HookDSN") {
+	if _, err := pgstore.Open(b.Ctx, b.dsn, pgstore.Options{HookDSN: "port=x"}); err == nil ||
+		!strings.Contains(err.Error(), "Options.HookDSN") {
 		t.Errorf("a DSN that cannot be parsed: %v", err)
 	}
 	pooler := pgtest.Pooler(t, b.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
 	config, err := pgx.ParseConfig(b.dsn)
 	b.Must(err)
-	for dsn, want := range map[string]string{b.dsn: "", "postgres://127.0.0.1:1/none": "hooks cannot connect", pooler.DSN(config.Database): "through a pooler"} {
+	for dsn, want := range map[string]string{b.dsn: "", "postgres://127.0.0.1:1/none": "hooks cannot connect",
+		pooler.DSN(config.Database): "through a pooler"} {
 		found, err := pgstore.Diagnose(b.Ctx, b.dsn, pgstore.Options{HookDSN: dsn}, pgstore.DiagnoseOptions{})
 		b.Must(err)
 		i := slices.IndexFunc(found, func(f projection.Finding) bool { return f.Check == "hook connection" })

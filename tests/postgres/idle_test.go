@@ -22,8 +22,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// traffic counts what a process sends to the server: statements by a tracer, and every message, since not all statements
-// are traced, by the connections themselves.
+// traffic counts what a process sends to the server: statements by a tracer, and every message, since not all
+// statements are traced, by the connections themselves.
 type traffic struct {
 	messages atomic.Int64
 
@@ -98,9 +98,9 @@ func (b *bundle) watched() (*pgstore.Store, *traffic) {
 // often is the interval of all periodic work of idleTraffic.
 const often = 100 * time.Millisecond
 
-// idleTraffic runs that many projections of that many tenants. It counts for a time while all of them are at the end of the events
-// and nothing is appended, then while the session connection is lost and made again, and then while one event is appended.
-// Half of the projections are not concerned by any event.
+// idleTraffic runs that many projections of that many tenants. It counts for a time while all of them are at the end of
+// the events and nothing is appended, then while the session connection is lost and made again, and then while one
+// event is appended. Half of the projections are not concerned by any event.
 func idleTraffic(t *testing.T, watch time.Duration, tenants, projections int) (idle, lost, busy sent) {
 	t.Helper()
 	const events = 5
@@ -121,16 +121,19 @@ func idleTraffic(t *testing.T, watch time.Duration, tenants, projections int) (i
 		list = append(list, p)
 	}
 	store, tr := b.watched()
-	b.Start(b.Runtime(millrace.Config{Store: tuning.Settings{Store: store, Heartbeat: often, Reconcile: often, Advance: often}, PollInterval: often}, list...))
+	b.Start(b.Runtime(millrace.Config{Store: tuning.Settings{Store: store, Heartbeat: often, Reconcile: often,
+		Advance: often}, PollInterval: often}, list...))
 	appendToAll(1)
 	b.Eventually("all checkpoints are at the end", func() bool {
 		var there int
-		err := b.store.Pool().QueryRow(b.Ctx, "select count(*) from millrace.leases where owner is not null and checkpoint = $1", events).Scan(&there)
+		err := b.store.Pool().QueryRow(b.Ctx,
+			"select count(*) from millrace.leases where owner is not null and checkpoint = $1", events).Scan(&there)
 		return err == nil && there == tenants*projections
 	})
 	tr.during(b.Ctx, watch/2) // what is left of the work before
 	versions := func() (all string) {
-		b.Must(b.store.Pool().QueryRow(b.Ctx, "select string_agg(xmin::text, ' ' order by id) from millrace.leases").Scan(&all))
+		b.Must(b.store.Pool().QueryRow(b.Ctx,
+			"select string_agg(xmin::text, ' ' order by id) from millrace.leases").Scan(&all))
 		return all
 	}
 	before := versions()
@@ -147,7 +150,8 @@ func idleTraffic(t *testing.T, watch time.Duration, tenants, projections int) (i
 }
 
 func TestIdleProjectionsCostNothing(t *testing.T) {
-	// The counts are those of some time, and a busy machine does less in it. So what is wrong is counted again, for longer.
+	// The counts are those of some time, and a busy machine does less in it. So what is wrong is counted again, for
+	// longer.
 	var wrong []string
 	for i := range 3 {
 		if wrong = idleCosts(t, 20*often<<i); len(wrong) == 0 {
@@ -180,16 +184,21 @@ func idleCosts(t *testing.T, watch time.Duration) (wrong []string) {
 		t.Fatalf("not everything is counted: %v", few)
 	}
 	for what, sends := range map[string]struct{ now, few sent }{
-		"30 times as many projections, while idle,": {many, few}, "20 times as many tenants, while idle,": {spread, few},
-		"30 times as many projections, with a lost session,": {manyLost, fewLost}, "20 times as many tenants, with a lost session,": {spreadLost, fewLost},
+		"30 times as many projections, while idle,":          {many, few},
+		"20 times as many tenants, while idle,":              {spread, few},
+		"30 times as many projections, with a lost session,": {manyLost, fewLost},
+		"20 times as many tenants, with a lost session,":     {spreadLost, fewLost},
 	} {
 		if grown := sends.now.grown(sends.few); grown > bound {
-			wrong = append(wrong, fmt.Sprintf("%s send %.2f times as much:\n%s", what, grown, strings.Join(sends.now.often, "\n")))
+			wrong = append(wrong, fmt.Sprintf("%s send %.2f times as much:\n%s",
+				what, grown, strings.Join(sends.now.often, "\n")))
 		}
 	}
 	// The control: an event for every projection makes the counts differ.
 	if grown := manyBusy.grown(fewBusy); grown <= bound {
-		wrong = append(wrong, fmt.Sprintf("an event for 30 times as many projections costs %.2f times as much: the counts do not tell", grown))
+		wrong = append(wrong,
+			fmt.Sprintf("an event for 30 times as many projections costs %.2f times as much: the counts do not tell",
+				grown))
 	}
 	return wrong
 }

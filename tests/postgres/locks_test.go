@@ -42,12 +42,14 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		"55P03 at once": kit.Exec("select from model where id = 1 for update nowait"),
 		"deadline":      kit.Exec("update model set n = 1 where id = 1"),
 		"deadline, without a lock timeout": func(ctx context.Context, tx kit.Tx) error {
-			return errors.Join(tx.Exec(ctx, "set local lock_timeout = 0"), tx.Exec(ctx, "update model set n = 1 where id = 1"))
+			return errors.Join(tx.Exec(ctx, "set local lock_timeout = 0"),
+				tx.Exec(ctx, "update model set n = 1 where id = 1"))
 		},
 		"deadline, in savepoints": func(ctx context.Context, tx kit.Tx) (err error) {
 			for _, timeout := range []int{100, 100, 0} { // the last wait meets the deadline
 				err = pgx.BeginFunc(ctx, pg(tx), func(tx pgx.Tx) error {
-					_, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d; update model set n = 1 where id = 1", timeout))
+					_, err := tx.Exec(ctx,
+						fmt.Sprintf("set local lock_timeout = %d; update model set n = 1 where id = 1", timeout))
 					return err
 				})
 				if err == nil {
@@ -58,10 +60,12 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		},
 		"40P01": func(ctx context.Context, tx kit.Tx) error {
 			return dials(ctx, func(conn *pgx.Conn) error {
-				if err := tx.Exec(ctx, "set local deadlock_timeout = 50; update model set n = 1 where id = 2"); err != nil {
+				if err := tx.Exec(ctx,
+					"set local deadlock_timeout = 50; update model set n = 1 where id = 2"); err != nil {
 					return err
 				}
-				if _, err := conn.Exec(ctx, "set deadlock_timeout = '1h'; begin; update model set n = 2 where id = 3"); err != nil {
+				if _, err := conn.Exec(ctx,
+					"set deadlock_timeout = '1h'; begin; update model set n = 2 where id = 3"); err != nil {
 					return err
 				}
 				waits := make(chan error, 1)
@@ -75,7 +79,8 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		},
 		"40001": func(ctx context.Context, _ kit.Tx) error {
 			return dials(ctx, func(conn *pgx.Conn) error {
-				if _, err := conn.Exec(ctx, "begin isolation level repeatable read; select count(*) from strict"); err != nil {
+				if _, err := conn.Exec(ctx,
+					"begin isolation level repeatable read; select count(*) from strict"); err != nil {
 					return err
 				}
 				if _, err := b.store.Pool().Exec(ctx, "update strict set a = a + 1"); err != nil {
@@ -99,20 +104,22 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 		if strings.HasPrefix(kind, "deadline") {
 			timeout = 600 * time.Millisecond
 		}
-		projections = append(projections, millrace.Projection{Name: kind, MaxEvents: 1, Timeout: timeout, Retry: kit.Soon(0), OnFailure: projection.ActionStop,
+		projections = append(projections, millrace.Projection{Name: kind,
+			MaxEvents: 1, Timeout: timeout, Retry: kit.Soon(0), OnFailure: projection.ActionStop,
 			FailureHandler: func(context.Context, projection.Failure) projection.Action {
 				asked.Add(1)
 				return projection.ActionStop
 			},
-			Handler: kit.Limited(b.Store.Batch(kit.FailsAt(kind, kit.Only(poison), func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
-				if mended.Load() {
-					return nil
-				}
-				n.Add(1)
-				err := fail(ctx, tx)
-				last.Store(fmt.Sprint(err))
-				return projection.Skip(err) // not even the handler is asked
-			})), engine.FaultLimits{Faults: 1, Over: 1})})
+			Handler: kit.Limited(b.Store.Batch(kit.FailsAt(kind, kit.Only(poison),
+				func(ctx context.Context, tx kit.Tx, _ int, _ int64) error {
+					if mended.Load() {
+						return nil
+					}
+					n.Add(1)
+					err := fail(ctx, tx)
+					last.Store(fmt.Sprint(err))
+					return projection.Skip(err) // not even the handler is asked
+				})), engine.FaultLimits{Faults: 1, Over: 1})})
 	}
 	rt := b.Running(millrace.Config{}, projections...)
 	for kind, n := range calls {
@@ -199,22 +206,32 @@ func TestCancelledStatementIsTriedOnceMoreAndThenCounted(t *testing.T) {
 	poison := b.Append("a", 20).Positions[12]
 	var once, twice, always atomic.Int64
 	rt := b.Runtime(millrace.Config{},
-		millrace.Projection{Name: "once", MaxEvents: 8, Retry: kit.Soon(0), Handler: b.Store.Batch(b.cancelled("once", poison, 1, &once))},
-		millrace.Projection{Name: "twice", MaxEvents: 8, Retry: kit.Soon(1), Handler: b.Store.Batch(b.cancelled("twice", poison, 2, &twice))},
-		millrace.Projection{Name: "always", OnFailure: projection.ActionPark, MaxEvents: 8, Retry: kit.Soon(1), Handler: b.Store.Batch(kit.FailsAt("always", kit.Only(poison), func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
-			if batch == 1 {
-				always.Add(1)
-			}
-			return tx.Exec(ctx, "set local statement_timeout = 20; select pg_sleep(60)")
-		}))})
+		millrace.Projection{
+			Name: "once", MaxEvents: 8, Retry: kit.Soon(0),
+			Handler: b.Store.Batch(b.cancelled("once", poison, 1, &once)),
+		},
+		millrace.Projection{
+			Name: "twice", MaxEvents: 8, Retry: kit.Soon(1),
+			Handler: b.Store.Batch(b.cancelled("twice", poison, 2, &twice)),
+		},
+		millrace.Projection{Name: "always", OnFailure: projection.ActionPark, MaxEvents: 8, Retry: kit.Soon(1),
+			Handler: b.Store.Batch(kit.FailsAt("always", kit.Only(poison),
+				func(ctx context.Context, tx kit.Tx, batch int, _ int64) error {
+					if batch == 1 {
+						always.Add(1)
+					}
+					return tx.Exec(ctx, "set local statement_timeout = 20; select pg_sleep(60)")
+				}))})
 	b.RunUntilIdle(rt)
 	b.Verify("once")
 	b.Verify("twice")
 	b.Verify("always", poison)
 	if once.Load() != 2 || twice.Load() != 3 || always.Load() != 3 {
-		t.Errorf("called for the event alone %d, %d and %d times, want 2, 3 and 3", once.Load(), twice.Load(), always.Load())
+		t.Errorf("called for the event alone %d, %d and %d times, want 2, 3 and 3", once.Load(), twice.Load(),
+			always.Load())
 	}
-	if letters := b.DeadLettersOf("always"); len(letters) != 1 || letters[0].Attempts != 2 || !strings.Contains(letters[0].Error, "57014") {
+	if letters := b.DeadLettersOf("always"); len(letters) != 1 || letters[0].Attempts != 2 ||
+		!strings.Contains(letters[0].Error, "57014") {
 		t.Errorf("parked %+v", letters)
 	}
 }
@@ -240,7 +257,8 @@ func TestStaleStatementCachesCountAgainstNoEvent(t *testing.T) {
 		"0A000": {open(func(*pgxpool.Config) {}), func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 			if e.Version%5 == 0 {
 				// A deployment changes the table between two batches, when all connections know the statement.
-				if _, err := b.store.Pool().Exec(ctx, "alter table model add column if not exists c"+strings.Repeat("x", int(e.Version))+" int"); err != nil {
+				if _, err := b.store.Pool().Exec(ctx, "alter table model add column if not exists c"+
+					strings.Repeat("x", int(e.Version))+" int"); err != nil {
 					return err
 				}
 			}
@@ -256,17 +274,18 @@ func TestStaleStatementCachesCountAgainstNoEvent(t *testing.T) {
 			b := b.in(t)
 			b.Append(name, 20)
 			var met atomic.Int64
-			rt := b.Running(millrace.Config{Store: test.store}, millrace.Projection{Name: name, MaxEvents: 1, Retry: kit.Soon(0),
-				Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-					err := tx.Record(ctx, name, events...)
-					if err == nil {
-						err = test.handle(ctx, tx, events[0])
-					}
-					if err != nil && strings.Contains(err.Error(), name) {
-						met.Add(1)
-					}
-					return err
-				})})
+			rt := b.Running(millrace.Config{Store: test.store},
+				millrace.Projection{Name: name, MaxEvents: 1, Retry: kit.Soon(0),
+					Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+						err := tx.Record(ctx, name, events...)
+						if err == nil {
+							err = test.handle(ctx, tx, events[0])
+						}
+						if err != nil && strings.Contains(err.Error(), name) {
+							met.Add(1)
+						}
+						return err
+					})})
 			b.MustCatchUp(rt, name)
 			if met.Load() == 0 {
 				t.Error("it was never met: the test shows nothing")

@@ -33,7 +33,8 @@ func (c *losing) Read(p []byte) (int, error) {
 // forgetful is a store that loses the answer to a commit when lose returns true.
 func (b *bundle) forgetful(lose func() bool) *pgstore.Store {
 	b.T.Helper()
-	return b.open(b.dsn, dialing(func(conn net.Conn) net.Conn { return &losing{conn, lose} }), pgstore.Options{SessionDSN: b.dsn})
+	return b.open(b.dsn, dialing(func(conn net.Conn) net.Conn { return &losing{conn, lose} }),
+		pgstore.Options{SessionDSN: b.dsn})
 }
 
 // If the answer to a commit is lost, no event is lost, doubled or counted, under any policy.

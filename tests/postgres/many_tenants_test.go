@@ -18,8 +18,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// lockEvents locks the events of tenants as ALTER TABLE does, in one transaction of a session of its own, until release is called
-// with the statements that end it.
+// lockEvents locks the events of tenants as ALTER TABLE does, in one transaction of a session of its own, until release
+// is called with the statements that end it.
 func (b *bundle) lockEvents(tenants ...kit.Tenant) (backend string, release func(sql string)) {
 	b.T.Helper()
 	conn, _ := b.session("begin")
@@ -49,7 +49,8 @@ func (b *bundle) slowest(rt *millrace.Runtime, rounds int, between func()) (most
 func TestLockedTenantDelaysNoOther(t *testing.T) {
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")
 	locked := b.Tenants(3)[1]
-	rt := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
+	rt := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond},
+		millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	b.ReachesOf(rt, locked.Name(), "p", b.AppendTo(locked, "a", 1))
 	without := b.slowest(rt, 30, func() {})
 
@@ -68,7 +69,8 @@ func TestLockedTenantDelaysNoOther(t *testing.T) {
 	b.exec(`insert into millrace_default.events (stream_id, stream_version, type, body) values ('foreign', 1, 'counted', '1')`)
 	b.Reaches(rt, "p", b.Head())
 	p, tenant := status()
-	if !strings.Contains(tenant.Reason, backend) || !strings.Contains(p.Reason, backend) || p.State != admin.StateWaiting {
+	if !strings.Contains(tenant.Reason, backend) || !strings.Contains(p.Reason, backend) ||
+		p.State != admin.StateWaiting {
 		t.Errorf("%s is not named: %q, and %s because of %q", backend, tenant.Reason, p.State, p.Reason)
 	}
 	// An append waits for the lock, and succeeds after it.
@@ -126,7 +128,8 @@ func TestManyLockedTenantsDelayNoOther(t *testing.T) {
 	stop()
 	second := b.Running(millrace.Config{PollInterval: 50 * time.Millisecond}, p)
 	started := b.slowest(second, 8, wake)
-	t.Logf("%v at most without locked tenants, %v with %d of them, %v in a runtime that starts meanwhile", without, with, len(locked), started)
+	t.Logf("%v at most without locked tenants, %v with %d of them, %v in a runtime that starts meanwhile", without,
+		with, len(locked), started)
 	if most := 10*without + 2*time.Second; with > most || started > most {
 		t.Errorf("the latency grew from %v to %v, and to %v in a runtime that starts meanwhile", without, with, started)
 	}
@@ -185,7 +188,8 @@ func (*rush) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryS
 
 func (*rush) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func (r *rush) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
+func (r *rush) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool,
+	_ pgxpool.TraceAcquireStartData) context.Context {
 	r.count(&r.acquiring, &r.acquirers, 1)
 	return ctx
 }
@@ -211,10 +215,12 @@ func TestRunUntilIdleReadsManyProjectionsAtOnce(t *testing.T) {
 		b.AppendTo(tenant, "a", 1)
 	}
 	r := &rush{text: "failing_position, p.attempts"}
-	rt := b.Runtime(millrace.Config{Store: b.open(b.dsn, func(config *pgxpool.Config) { config.ConnConfig.Tracer = r }, pgstore.Options{})}, b.named(projections)...)
+	rt := b.Runtime(millrace.Config{Store: b.open(b.dsn, func(config *pgxpool.Config) { config.ConnConfig.Tracer = r },
+		pgstore.Options{})}, b.named(projections)...)
 	began := time.Now()
 	b.RunUntilIdle(rt)
-	t.Logf("%d statements about rows in %v, %d at once; %d waited for connections at once", r.all, time.Since(began), r.most, r.acquirers)
+	t.Logf("%d statements about rows in %v, %d at once; %d waited for connections at once", r.all, time.Since(began),
+		r.most, r.acquirers)
 	if r.all == 0 || r.most > 1 {
 		t.Errorf("%d statements about rows, %d at once", r.all, r.most)
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// All the time, batches of two tenants and messages of a third one wait for two connections. One of the two has the weight 3.
+// All the time, batches of two tenants and messages of a third one wait for two connections. One of the two has the
+// weight 3.
 func TestMessagesTakeTheirShareOfTheConnections(t *testing.T) {
 	const projections, counted = 4, 60
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "8")
@@ -48,20 +49,24 @@ func TestMessagesTakeTheirShareOfTheConnections(t *testing.T) {
 			q.Exec("select pg_sleep(0.01)")
 			return nil
 		})
-		list = append(list, millrace.Projection{Name: fmt.Sprint("classic", i), MaxEvents: 1, Handler: classic, Tenants: []string{light, heavy}},
-			millrace.Projection{Name: fmt.Sprint("queued", i), MaxEvents: 1, Handler: shared, Tenants: []string{queued}})
+		list = append(list, millrace.Projection{Name: fmt.Sprint("classic", i),
+			MaxEvents: 1, Handler: classic, Tenants: []string{light, heavy}},
+			millrace.Projection{
+				Name: fmt.Sprint("queued", i), MaxEvents: 1, Handler: shared, Tenants: []string{queued},
+			})
 	}
 	for _, tenant := range tenants {
 		b.AppendTo(tenant, "a", 400)
 	}
 	weight := func(tenant string) int { return map[string]int{heavy: 3}[tenant] }
-	b.Running(millrace.Config{MaxBatches: 2, MaxBatchesPerTenant: 2, TenantWeight: weight, Observer: observe.Observer{SlotWaited: func(w observe.Wait) {
-		mu.Lock()
-		defer mu.Unlock()
-		if w.Slot == observe.SlotBatch && w.Tenant != queued {
-			waits[w.Tenant]++
-		}
-	}}}, list...)
+	b.Running(millrace.Config{MaxBatches: 2, MaxBatchesPerTenant: 2, TenantWeight: weight,
+		Observer: observe.Observer{SlotWaited: func(w observe.Wait) {
+			mu.Lock()
+			defer mu.Unlock()
+			if w.Slot == observe.SlotBatch && w.Tenant != queued {
+				waits[w.Tenant]++
+			}
+		}}}, list...)
 	b.Eventually("enough batches ended", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -174,7 +179,8 @@ func (b *bundle) recordsOf(n int, before func(ctx context.Context)) (list []mill
 	return list
 }
 
-// A handler has the only slot, so the batches of others wait for a message. They end with the node, and leave nothing behind.
+// A handler has the only slot, so the batches of others wait for a message. They end with the node, and leave nothing
+// behind.
 func TestNodeStopsWhileBatchesWaitForTheirMessage(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{}, "pool_max_conns", "4")

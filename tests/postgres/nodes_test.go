@@ -25,7 +25,10 @@ import (
 func TestProjectionContinuesByItselfAfterALateHeartbeat(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: 3 * time.Second, PollInterval: 100 * time.Millisecond},
+	rt := b.Running(millrace.Config{
+		Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: 3 * time.Second,
+		PollInterval: 100 * time.Millisecond,
+	},
 		b.Recorders("p")...)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.nodes in exclusive mode") // which heartbeats need
@@ -43,7 +46,9 @@ func TestClaimingContinuesAfterAClaimThatFailedLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	log, logs := kit.Logs()
-	rt := b.Running(millrace.Config{Store: tuning.Settings{Query: 2 * time.Second, Reconcile: 50 * time.Millisecond}, Logger: log},
+	rt := b.Running(millrace.Config{
+		Store: tuning.Settings{Query: 2 * time.Second, Reconcile: 50 * time.Millisecond}, Logger: log,
+	},
 		b.Recorders("p")...)
 	b.Reaches(rt, "p", b.Append("a", 1).Positions[0])
 	release := b.lock("lock table millrace.leases in access exclusive mode")
@@ -53,8 +58,8 @@ func TestClaimingContinuesAfterAClaimThatFailedLate(t *testing.T) {
 	b.ReachesOf(rt, late.Name(), "p", b.AppendTo(late, "a", 1))
 }
 
-// deaf is a proxy in front of the database. Its connections can end for the client alone, so that the server does not notice, as if
-// the network lost the packets.
+// deaf is a proxy in front of the database. Its connections can end for the client alone, so that the server does not
+// notice, as if the network lost the packets.
 type deaf struct {
 	ln   net.Listener
 	mu   sync.Mutex
@@ -84,7 +89,8 @@ func newDeaf(t *testing.T, dsn string) (d *deaf, through string) {
 		d.all.Wait()
 	})
 	at := d.ln.Addr().(*net.TCPAddr)
-	through = fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s sslmode=disable", at.Port, config.User, config.Database)
+	through = fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s sslmode=disable", at.Port, config.User,
+		config.Database)
 	if config.Password != "" {
 		through += fmt.Sprintf(" password='%s'", config.Password)
 	}
@@ -151,8 +157,8 @@ func TestFailureThatWasRepairedWhileNoNodeRanIsNotReported(t *testing.T) {
 	b.Verify("p")
 }
 
-// A node with a session gets no notification that a lease of it was taken, and a projection that is at rest writes nothing that would be
-// refused.
+// A node with a session gets no notification that a lease of it was taken, and a projection that is at rest writes
+// nothing that would be refused.
 func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -162,17 +168,21 @@ func TestLeaseThatWasTakenUnnoticedIsGivenUpAndClaimedAgain(t *testing.T) {
 	b.exec(`insert into millrace.nodes (id, projections, tenants, session_key, expires_at)
 		values ('` + other + `', '{q}', '{}', 1, now() + interval '1 hour')`)
 	b.exec("update millrace.leases set owner = '" + other + "', epoch = epoch + 1")
-	b.Eventually("it has lost the lease", func() bool { p := b.Status(rt, "p"); return p.Owner == other && p.State == admin.StateLive })
+	b.Eventually("it has lost the lease",
+		func() bool { p := b.Status(rt, "p"); return p.Owner == other && p.State == admin.StateLive })
 	b.exec("update millrace.leases set owner = null")
 	b.Applied(rt, b.Append("a", 3).Positions[2], "p")
 }
 
-// The session connection of the node goes another way than its pool, so that its heartbeats would keep its share from the others for
-// ever.
+// The session connection of the node goes another way than its pool, so that its heartbeats would keep its share from
+// the others for ever.
 func TestNodeWhosePoolIsBrokenLeavesItsShareToOthersUntilItIsRepaired(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	quick := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond, Heartbeat: 300 * time.Millisecond}, LeaseDuration: 2 * time.Second}
+	quick := millrace.Config{
+		Store:         tuning.Settings{Reconcile: 100 * time.Millisecond, Heartbeat: 300 * time.Millisecond},
+		LeaseDuration: 2 * time.Second,
+	}
 	rt := b.Another(quick, b.Recorders("a", "b", "c", "d")...)
 	b.Start(rt)
 	var broken atomic.Bool

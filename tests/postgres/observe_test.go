@@ -52,7 +52,8 @@ func TestObserverSeesWhatHoldsTheMark(t *testing.T) {
 	all := holds.all()
 	want := []string{fmt.Sprint("backend ", open.Conn().PgConn().PID())}
 	for i, h := range all {
-		if h.Tenant != projection.DefaultTenant || h.Ended != (i == 1) || h.Below != last || h.Since.Before(began) || !slices.Equal(h.Holders, want) {
+		if h.Tenant != projection.DefaultTenant || h.Ended != (i == 1) || h.Below != last || h.Since.Before(began) ||
+			!slices.Equal(h.Holders, want) {
 			t.Errorf("%d: %+v, want one below %d by %v", i, h, last, want)
 		}
 	}
@@ -67,17 +68,19 @@ func TestObserverSeesOutagesOfTheServer(t *testing.T) {
 	var sessions recorded[observe.Session]
 	// A node that is idle meets the outage only with its session, so a batch is in progress when the server is killed.
 	entered, killed := make(chan struct{}, 1), make(chan struct{})
-	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-		if events[0].Position > 5 {
-			select {
-			case entered <- struct{}{}:
-			default: // it was entered before
+	p := millrace.Projection{Name: "p",
+		Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			if events[0].Position > 5 {
+				select {
+				case entered <- struct{}{}:
+				default: // it was entered before
+				}
+				<-killed
 			}
-			<-killed
-		}
-		return tx.Record(ctx, "p", events...)
-	})}
-	rt := b.Running(millrace.Config{Observer: observe.Observer{DatabaseChanged: databases.add, SessionChanged: sessions.add}}, p)
+			return tx.Record(ctx, "p", events...)
+		})}
+	rt := b.Running(millrace.Config{Observer: observe.Observer{DatabaseChanged: databases.add,
+		SessionChanged: sessions.add}}, p)
 	stop := b.AppendThrough(1)
 	b.InTime("a batch is in progress", func() { <-entered })
 	err := server.Kill()
@@ -85,7 +88,8 @@ func TestObserverSeesOutagesOfTheServer(t *testing.T) {
 	b.Must(err)
 	b.Eventually("the database is unusable", func() bool { return len(databases.all()) > 0 })
 	b.Must(server.StartAgain(b.Ctx))
-	b.Eventually("the database is usable again", func() bool { all := databases.all(); return len(all) > 1 && all[len(all)-1].Usable })
+	b.Eventually("the database is usable again",
+		func() bool { all := databases.all(); return len(all) > 1 && all[len(all)-1].Usable })
 	b.Eventually("the session is connected again", func() bool {
 		return slices.ContainsFunc(sessions.all(), func(s observe.Session) bool { return s.Again && s.Connected })
 	})
@@ -98,7 +102,8 @@ func TestObserverSeesOutagesOfTheServer(t *testing.T) {
 	}
 	all := sessions.all()
 	for i, s := range all {
-		if connected := i%2 == 0; s.Connected != connected || (s.Err == nil) != connected || s.Again != (i > 0) || (s.Lasted > 0) != (i > 0) {
+		if connected := i%2 == 0; s.Connected != connected || (s.Err == nil) != connected || s.Again != (i > 0) ||
+			(s.Lasted > 0) != (i > 0) {
 			t.Errorf("change %d of the session: %+v", i, s)
 		}
 	}
@@ -113,14 +118,16 @@ func TestObserverSeesWaitsForSlots(t *testing.T) {
 	var waits recorded[observe.Wait]
 	last := b.Append("a", 20).Positions[19]
 	names := []string{"p", "q", "r"}
-	rt := b.Running(millrace.Config{MaxBatches: 1, Observer: observe.Observer{SlotWaited: waits.add}}, b.Recorders(names...)...)
+	rt := b.Running(millrace.Config{MaxBatches: 1, Observer: observe.Observer{SlotWaited: waits.add}},
+		b.Recorders(names...)...)
 	for i := range 5 {
 		last = b.Append(fmt.Sprint(i), 20).Positions[19]
 	}
 	b.Applied(rt, last, names...)
 	b.Eventually("one waited for another's batch", func() bool {
 		return slices.ContainsFunc(waits.all(), func(w observe.Wait) bool {
-			return w.Slot == observe.SlotBatch && w.Tenant == projection.DefaultTenant && slices.Contains(names, w.Name) && w.Duration > 0 && w.Err == nil
+			return w.Slot == observe.SlotBatch && w.Tenant == projection.DefaultTenant &&
+				slices.Contains(names, w.Name) && w.Duration > 0 && w.Err == nil
 		})
 	})
 }

@@ -35,7 +35,9 @@ func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 	shapes := []millrace.Projection{b.Rebuildable("p")}
 	for v := 1; v <= 6; v++ {
 		// After a crash, that many events are handled one by one.
-		shape := millrace.Projection{Name: "v", Version: v, MaxEvents: 8, Handler: b.Store.Batch(kit.Record(projection.VersionName("v", v)))}
+		shape := millrace.Projection{
+			Name: "v", Version: v, MaxEvents: 8, Handler: b.Store.Batch(kit.Record(projection.VersionName("v", v))),
+		}
 		if v > 1 {
 			shape.Swap = b.Store.Hook(func(context.Context, kit.Tx) error { return nil })
 		}
@@ -48,7 +50,8 @@ func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 		b.Reaches(rt, projection.VersionName(p.Name, max(1, p.Version)), 1)
 	}
 	b.exec("checkpoint") // the first crash does not undo the registration
-	crashes := func(doing string, step kit.Step, id millrace.ProjectionID, request func(id millrace.ProjectionID) error) {
+	crashes := func(doing string, step kit.Step, id millrace.ProjectionID,
+		request func(id millrace.ProjectionID) error) {
 		next.Store(&step)
 		b.InTime(doing+" with a crash when it is "+string(step), func() {
 			err := request(id)
@@ -120,15 +123,17 @@ func TestHookThatCrashesTheServer(t *testing.T) {
 	b.Verify("p")
 }
 
-// Readers prepared their queries before a swap that changes the columns. A "select *" fails once. A query that names its columns does
-// not fail.
+// Readers prepared their queries before a swap that changes the columns. A "select *" fails once. A query that names
+// its columns does not fail.
 func TestPreparedReadersAfterASwapToOtherColumns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	b.exec("create table model_2 (position bigint, stream text); create table model_1 (position bigint); create view model as select * from model_1")
 	b.Append("s", 5)
-	rt := b.Running(kit.Quick, millrace.Projection{Name: "v", Handler: b.Store.Batch(kit.Nothing)}, millrace.Projection{Name: "v", Version: 2,
-		Handler: b.Store.Batch(kit.Nothing), Swap: b.Store.Hook(kit.Exec("drop view model; create view model as select stream, position from model_2"))})
+	rt := b.Running(kit.Quick, millrace.Projection{Name: "v", Handler: b.Store.Batch(kit.Nothing)},
+		millrace.Projection{Name: "v", Version: 2,
+			Handler: b.Store.Batch(kit.Nothing),
+			Swap:    b.Store.Hook(kit.Exec("drop view model; create view model as select stream, position from model_2"))})
 	b.Reaches(rt, "v@2", 5)
 	reader, err := b.store.Pool().Acquire(b.Ctx)
 	b.Must(err)

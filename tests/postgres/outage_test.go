@@ -22,11 +22,16 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// sensitive are projections that park an event after its first or second counted failure, with batches of one event and of several.
+// sensitive are projections that park an event after its first or second counted failure, with batches of one event and
+// of several.
 func sensitive(b *bundle) (projections []millrace.Projection, names []string) {
 	for name, p := range map[string]millrace.Projection{
-		"p": {MaxEvents: 1, Retry: kit.Soon(0)}, "q": {MaxEvents: 1, Retry: kit.Soon(1)}, "r": {MaxEvents: 10, Retry: kit.Soon(1)},
-		"s": {MaxEvents: 10, Retry: kit.Soon(0), OnFailure: projection.ActionParkStream, Replay: projection.ReplayPolicy{Interval: 50 * time.Millisecond}},
+		"p": {MaxEvents: 1, Retry: kit.Soon(0)}, "q": {MaxEvents: 1, Retry: kit.Soon(1)},
+		"r": {MaxEvents: 10, Retry: kit.Soon(1)},
+		"s": {
+			MaxEvents: 10, Retry: kit.Soon(0), OnFailure: projection.ActionParkStream,
+			Replay: projection.ReplayPolicy{Interval: 50 * time.Millisecond},
+		},
 	} {
 		p.Name, p.Handler = name, b.Store.Batch(kit.Record(name))
 		projections, names = append(projections, p), append(names, name)
@@ -39,9 +44,11 @@ func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
 	projections, names := sensitive(b)
 	// The control takes the first outage for its own failure.
 	var away atomic.Bool
-	projections = append(projections, millrace.Projection{Name: "control", OnFailure: projection.ActionPark, MaxEvents: 10, Retry: kit.Soon(1), Handler: b.Store.Batch(kit.FailsAt("control",
-		func(int64) bool { return away.Load() },
-		func(context.Context, kit.Tx, int, int64) error { return errors.New("server is away") }))})
+	projections = append(projections, millrace.Projection{Name: "control",
+		OnFailure: projection.ActionPark, MaxEvents: 10, Retry: kit.Soon(1),
+		Handler: b.Store.Batch(kit.FailsAt("control",
+			func(int64) bool { return away.Load() },
+			func(context.Context, kit.Tx, int, int64) error { return errors.New("server is away") }))})
 	rt := b.Running(millrace.Config{}, projections...)
 	stop := b.AppendThrough(3)
 	progress := func() {
@@ -97,10 +104,12 @@ func TestReadOnlyDatabaseParksNothing(t *testing.T) {
 	writer := b.open(kit.WithSetting(t, b.dsn, "default_transaction_read_only", "off"), nil, pgstore.Options{})
 	b.Append("a", 10)
 	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p")), Retry: kit.Soon(0)}
-	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond}, LeaseDuration: time.Second}, p)
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond},
+		LeaseDuration: time.Second}, p)
 	readOnly := func(value string) {
 		for _, sql := range []string{
-			"do $$ begin execute format('alter database %I set default_transaction_read_only = " + value + "', current_database()); end $$",
+			"do $$ begin execute format('alter database %I set default_transaction_read_only = " + value +
+				"', current_database()); end $$",
 			"select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()",
 		} {
 			_, err := writer.Pool().Exec(b.Ctx, sql)
@@ -138,11 +147,13 @@ func TestManyProjectionsDoNotFloodAnUnreachableServer(t *testing.T) {
 	var projections []millrace.Projection
 	for i := range n {
 		name := fmt.Sprint("p", i)
-		projections = append(projections, millrace.Projection{Name: name, Retry: kit.Soon(0), Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			blocked.Add(1)
-			<-killed
-			return tx.Record(ctx, name, events...)
-		})})
+		projections = append(projections, millrace.Projection{Name: name,
+			Retry: kit.Soon(0),
+			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+				blocked.Add(1)
+				<-killed
+				return tx.Record(ctx, name, events...)
+			})})
 	}
 	b.Append("a", 3)
 	rt := b.Running(millrace.Config{Store: store}, projections...)
@@ -181,7 +192,8 @@ func TestWaitsAndTicksSurviveAnOutage(t *testing.T) {
 	ticks := blocks
 	ticks.Name = "ticks"
 	b.Running(millrace.Config{}, blocks)
-	watcher, idle, ticker := b.Runtime(millrace.Config{}, waits), b.Runtime(millrace.Config{}, waits), b.Runtime(millrace.Config{}, ticks)
+	watcher, idle, ticker := b.Runtime(millrace.Config{}, waits), b.Runtime(millrace.Config{}, waits),
+		b.Runtime(millrace.Config{}, ticks)
 	b.Eventually("another node runs it", func() bool { return b.Status(watcher, "waits").Owner != "" })
 	ended := make(chan error, 3)
 	for name, wait := range map[string]func() error{
@@ -203,7 +215,8 @@ func TestWaitsAndTicksSurviveAnOutage(t *testing.T) {
 			ended <- nil
 		}()
 	}
-	b.Eventually("all run", func() bool { return b.Status(watcher, "ticks").Owner != "" && len(b.Summary(watcher).Nodes) == 3 })
+	b.Eventually("all run",
+		func() bool { return b.Status(watcher, "ticks").Owner != "" && len(b.Summary(watcher).Nodes) == 3 })
 	b.Must(server.Kill())
 	select {
 	case err := <-ended:

@@ -38,8 +38,8 @@ func (s *seenEvents) add(events []event.Envelope) error {
 	return nil
 }
 
-// Each node appends, and so do writers elsewhere, whose transactions roll back or stay open. Some events are read, others are taken from
-// the appends.
+// Each node appends, and so do writers elsewhere, whose transactions roll back or stay open. Some events are read,
+// others are taken from the appends.
 func TestEventsOfTwoNodesAndForeignWritersAreAppliedAsTheyAreRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -48,9 +48,10 @@ func TestEventsOfTwoNodesAndForeignWritersAreAppliedAsTheyAreRead(t *testing.T) 
 	var projections []millrace.Projection
 	for _, name := range names {
 		record := kit.Record(name)
-		projections = append(projections, millrace.Projection{Name: name, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			return errors.Join(seen.add(events), record(ctx, tx, events))
-		})})
+		projections = append(projections, millrace.Projection{Name: name,
+			Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+				return errors.Join(seen.add(events), record(ctx, tx, events))
+			})})
 	}
 	var own, read atomic.Int64
 	observer := observe.Observer{EventsRead: func(r observe.Read) {
@@ -72,7 +73,12 @@ func TestEventsOfTwoNodesAndForeignWritersAreAppliedAsTheyAreRead(t *testing.T) 
 		writers.Go(func() {
 			for n := range 150 {
 				body := fmt.Sprintf(`{"b": %d.10, "a": 1e3, "b": [1E-2, "\u00e4"]}`, n)
-				events := []event.Event{{Type: "own", Body: []byte(body), Headers: map[string]string{"n": fmt.Sprint(n), "a": "\u00e4"}, CausationID: "c", CorrelationID: fmt.Sprint(i)}}
+				events := []event.Event{
+					{
+						Type: "own", Body: []byte(body), Headers: map[string]string{"n": fmt.Sprint(n), "a": "\u00e4"},
+						CausationID: "c", CorrelationID: fmt.Sprint(i),
+					},
+				}
 				if _, err := store.Append(b.Ctx, fmt.Sprint("own", i, n%5), event.Any, events...); err != nil {
 					t.Error(err)
 				}

@@ -74,7 +74,8 @@ func TestPublishedSlotsAreThoseOfTheServer(t *testing.T) {
 			slot, _ := strconv.Atoi(row[3])
 			number, _ := strconv.Atoi(row[4])
 			if got := partition.Slot(row[1]); int(got) != slot || int64(got) != hex || partition.Of(got, 4) != number {
-				t.Errorf("the published slot of %q is %d (%x), in partition %d of 4; in Go it is %d, in %d", row[1], slot, hex, number, got, partition.Of(got, 4))
+				t.Errorf("the published slot of %q is %d (%x), in partition %d of 4; in Go it is %d, in %d", row[1],
+					slot, hex, number, got, partition.Of(got, 4))
 			}
 			var atServer, slotAtServer int
 			statement := strings.Replace(statements[0], "'order-1'", "'"+row[1]+"'", 1)
@@ -181,7 +182,8 @@ func TestFewerPartitionsSendNothingTwice(t *testing.T) {
 			positions = append(positions, a.Position)
 		}
 		slices.Sort(positions)
-		if int64(len(positions)) != last || len(slices.Compact(positions)) != int(last) || value[int](b, "select count(*) from millrace.projections") != 1 {
+		if int64(len(positions)) != last || len(slices.Compact(positions)) != int(last) ||
+			value[int](b, "select count(*) from millrace.projections") != 1 {
 			t.Errorf("%d mails for %d events", len(positions), last)
 		}
 	})

@@ -14,10 +14,13 @@ import (
 )
 
 // oddStreams are ids that a hash in SQL and one in Go might take for different texts.
-var oddStreams = []string{"", "order-1", "Ä", "日本", "e\u0301", "😀", `\`, "'", `"`, "''", `\x41`, "$1", " ", "\t\n", strings.Repeat("x", 1024), strings.Repeat("ü", 512)}
+var oddStreams = []string{
+	"", "order-1", "Ä", "日本", "e\u0301", "😀", `\`, "'", `"`, "''", `\x41`, "$1", " ", "\t\n", strings.Repeat("x", 1024),
+	strings.Repeat("ü", 512),
+}
 
-// Appends of the library commit and roll back, beside those of a foreign writer, who knows nothing of slots. The partitions run
-// on two nodes.
+// Appends of the library commit and roll back, beside those of a foreign writer, who knows nothing of slots. The
+// partitions run on two nodes.
 func TestPartitionsHaveTheEventsOfForeignWritersToo(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 16} {
@@ -36,7 +39,8 @@ func TestPartitionsHaveTheEventsOfForeignWritersToo(t *testing.T) {
 							return err
 						}
 						// Each writer has streams of its own, so that their versions rise.
-						_, err := b.store.Pool().Exec(b.Ctx, "insert into millrace_default.events (stream_id, stream_version, type, body) values ($1, $2, 'counted', '{}')",
+						_, err := b.store.Pool().Exec(b.Ctx,
+							"insert into millrace_default.events (stream_id, stream_version, type, body) values ($1, $2, 'counted', '{}')",
 							oddStreams[w+4*(i%4)], i+1)
 						if err != nil {
 							return err

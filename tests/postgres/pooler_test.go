@@ -26,7 +26,8 @@ func TestRestartsOfThePoolerAndOfTheServerBehindItLoseParkAndDoubleNothing(t *te
 	server := pgtest.Private(t, pgtest.Options{})
 	b, pooler := setupBehind(t, server, pgstore.Options{})
 	projections, names := sensitive(b)
-	projections = append(projections, millrace.Projection{Name: "usual", MaxEvents: 10, Retry: kit.Soon(0), Handler: b.Store.Each(recordOneByOne("usual"))})
+	projections = append(projections, millrace.Projection{Name: "usual",
+		MaxEvents: 10, Retry: kit.Soon(0), Handler: b.Store.Each(recordOneByOne("usual"))})
 	names = append(names, "usual")
 	rt := b.Running(millrace.Config{PollInterval: 500 * time.Millisecond}, projections...)
 	stop := b.AppendThrough(3)
@@ -67,7 +68,8 @@ func TestRestartsOfThePoolerAndOfTheServerBehindItLoseParkAndDoubleNothing(t *te
 func recordOneByOne(name string) kit.EventFunc {
 	return func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
 		var n int
-		if err := pg(tx).QueryRow(ctx, "select count(*) from public.applied where projection = $1 and position = $2", name, e.Position).Scan(&n); err != nil {
+		if err := pg(tx).QueryRow(ctx, "select count(*) from public.applied where projection = $1 and position = $2",
+			name, e.Position).Scan(&n); err != nil {
 			return err
 		}
 		if n > 0 {
@@ -94,7 +96,8 @@ func TestDeadLettersAreReplayedBehindAPooler(t *testing.T) {
 func TestStatusSaysWhatIsMissingBehindAPooler(t *testing.T) {
 	t.Parallel()
 	server := pgtest.Private(t, pgtest.Options{})
-	for name, opts := range map[string]pgstore.Options{"without a way around": {}, "with one": {SessionDSN: server.DSN("postgres")}} {
+	for name, opts := range map[string]pgstore.Options{"without a way around": {},
+		"with one": {SessionDSN: server.DSN("postgres")}} {
 		t.Run(name, func(t *testing.T) {
 			opts.Schema = strings.ReplaceAll(name, " ", "_")
 			b, _ := setupBehind(t, server, opts)
@@ -106,7 +109,8 @@ func TestStatusSaysWhatIsMissingBehindAPooler(t *testing.T) {
 				if err != nil || !status.Session.Connected {
 					return false
 				}
-				if !status.Session.StorePooled || status.Session.Pooled != pooled || strings.Contains(status.Session.Reason, "SessionDSN") != pooled {
+				if !status.Session.StorePooled || status.Session.Pooled != pooled ||
+					strings.Contains(status.Session.Reason, "SessionDSN") != pooled {
 					t.Errorf("session: %+v", status.Session)
 				}
 				return true

@@ -55,7 +55,8 @@ func TestErrorsShortenLongValues(t *testing.T) {
 	_, list := letters.List(b.Ctx, projection.DeadLetterPage{})
 	_, count := letters.Count(b.Ctx, projection.DeadLetterFilter{Stream: nul})
 	_, replay := letters.Replay(b.Ctx, projection.DeadLetterFilter{All: true}, 1)
-	_, state := b.Store.DeadLetters(millrace.ProjectionID{Name: "p"}).List(b.Ctx, projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterState(big)}})
+	_, state := b.Store.DeadLetters(millrace.ProjectionID{Name: "p"}).List(b.Ctx,
+		projection.DeadLetterPage{States: []projection.DeadLetterState{projection.DeadLetterState(big)}})
 	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Record("p"))}
 	named, types, replayed := p, p, p
 	named.Name, types.Types, replayed.Replay.Error = big, []string{nul}, nul
@@ -70,20 +71,32 @@ func TestErrorsShortenLongValues(t *testing.T) {
 		err   error
 		names []string
 	}{
-		"stream":                  {add(big, event.Any, event.Event{}), []string{"stream", "1048576 bytes", "at most"}},
-		"stream, NUL":             {first(nul, nil, b.Ctx), []string{"stream", "NUL"}},
-		"stream, cancelled":       {first(big, nil, cancelled), []string{"stream", "canceled"}},
-		"read all, stream":        {first("", &event.ReadOptions{Stream: nul}, b.Ctx), []string{"stream", "NUL"}},
-		"read all, type":          {first("", &event.ReadOptions{Types: []string{nul}}, b.Ctx), []string{"type", "NUL"}},
-		"key":                     {add("s", event.Any.WithKey(big), event.Event{}), []string{"idempotency key", "1048576 bytes", "at most"}},
-		"key, used":               {add("other", event.Any.WithKey(longKey), event.Event{}), []string{"key", "used"}},
-		"type":                    {add("s", event.Any, event.Event{Type: nul}), []string{"event type", "NUL"}},
-		"type, no JSON":           {encode, []string{"event"}},
-		"type, decode":            {event.Envelope{Type: big, Body: []byte("{")}.Decode(new(int)), []string{"decode"}},
-		"causation":               {add("s", event.Any, event.Event{CausationID: nul}), []string{"causation id", "NUL"}},
-		"correlation":             {add("s", event.Any, event.Event{CorrelationID: big + "\xff"}), []string{"correlation id", "UTF-8"}},
-		"header name":             {add("s", event.Any, event.Event{Headers: map[string]string{nul: ""}}), []string{"header name", "NUL"}},
-		"header value":            {add("s", event.Any, event.Event{Headers: map[string]string{big: nul}}), []string{"header", "NUL"}},
+		"stream":            {add(big, event.Any, event.Event{}), []string{"stream", "1048576 bytes", "at most"}},
+		"stream, NUL":       {first(nul, nil, b.Ctx), []string{"stream", "NUL"}},
+		"stream, cancelled": {first(big, nil, cancelled), []string{"stream", "canceled"}},
+		"read all, stream":  {first("", &event.ReadOptions{Stream: nul}, b.Ctx), []string{"stream", "NUL"}},
+		"read all, type": {
+			first("", &event.ReadOptions{Types: []string{nul}}, b.Ctx), []string{"type", "NUL"},
+		},
+		"key": {
+			add("s", event.Any.WithKey(big), event.Event{}), []string{"idempotency key", "1048576 bytes", "at most"},
+		},
+		"key, used":     {add("other", event.Any.WithKey(longKey), event.Event{}), []string{"key", "used"}},
+		"type":          {add("s", event.Any, event.Event{Type: nul}), []string{"event type", "NUL"}},
+		"type, no JSON": {encode, []string{"event"}},
+		"type, decode":  {event.Envelope{Type: big, Body: []byte("{")}.Decode(new(int)), []string{"decode"}},
+		"causation": {
+			add("s", event.Any, event.Event{CausationID: nul}), []string{"causation id", "NUL"},
+		},
+		"correlation": {
+			add("s", event.Any, event.Event{CorrelationID: big + "\xff"}), []string{"correlation id", "UTF-8"},
+		},
+		"header name": {
+			add("s", event.Any, event.Event{Headers: map[string]string{nul: ""}}), []string{"header name", "NUL"},
+		},
+		"header value": {
+			add("s", event.Any, event.Event{Headers: map[string]string{big: nul}}), []string{"header", "NUL"},
+		},
 		"version conflict":        {versions, []string{"version conflict", "stream"}},
 		"for tenant":              {forTenant, []string{"tenant", "at most 200 bytes"}},
 		"create tenant":           {createTenant, []string{"tenant", "at most 200 bytes"}},

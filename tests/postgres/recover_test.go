@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// An append in progress in a restored tenant is not skipped, although projections have handled its position before. While it is open, no
-// projection begins above it.
+// An append in progress in a restored tenant is not skipped, although projections have handled its position before.
+// While it is open, no projection begins above it.
 func TestRecoveryWaitsForAnOpenAppend(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -36,7 +36,8 @@ func TestRecoveryWaitsForAnOpenAppend(t *testing.T) {
 		t.Errorf("to the position of an event above an open append: %v", err)
 	}
 	b.Must(rt.Create(b.Ctx, millrace.ProjectionID{Name: "new"}, projection.Start{End: true}))
-	if at := value[int](b, "select l.checkpoint from millrace.leases l join millrace.projections p using (id) where p.name = 'new'"); at != 3 {
+	if at := value[int](b,
+		"select l.checkpoint from millrace.leases l join millrace.projections p using (id) where p.name = 'new'"); at != 3 {
 		t.Errorf("a new projection begins after %d", at)
 	}
 	opts = admin.RecoverOptions{End: 3, Continue: []string{"p", "new"}}

@@ -29,7 +29,8 @@ func (b *bundle) partitions() (n int) {
 	b.T.Helper()
 	var rows, numbers int
 	var slots int64
-	b.Must(b.store.Pool().QueryRow(b.Ctx, `select count(*), max(partitions), count(distinct partitions), sum(slot_to - slot_from) from millrace.projections where name = 'p'`).
+	b.Must(b.store.Pool().QueryRow(b.Ctx,
+		`select count(*), max(partitions), count(distinct partitions), sum(slot_to - slot_from) from millrace.projections where name = 'p'`).
 		Scan(&rows, &n, &numbers, &slots))
 	if rows != n || numbers != 1 || slots != 1<<28 {
 		b.T.Errorf("%d rows with %d numbers of partitions, the highest %d, and %d slots", rows, numbers, n, slots)
@@ -37,8 +38,8 @@ func (b *bundle) partitions() (n int) {
 	return n
 }
 
-// exactly waits until p has applied each event of the default tenant, and checks that it applied each once, and those of each
-// stream in order.
+// exactly waits until p has applied each event of the default tenant, and checks that it applied each once, and those
+// of each stream in order.
 func (b *bundle) exactly() {
 	b.T.Helper()
 	b.Eventually("all events are applied", func() bool {
@@ -90,7 +91,8 @@ func TestResplitWaitsForACommitInProgress(t *testing.T) {
 	stream := func(partition int) string {
 		for i := 0; ; i++ {
 			s := fmt.Sprint("s", i)
-			if value[int](b, "select partition from millrace.projections where ('x' || left(md5($1), 7))::bit(28)::integer between slot_from and slot_to - 1", s) == partition {
+			if value[int](b,
+				"select partition from millrace.projections where ('x' || left(md5($1), 7))::bit(28)::integer between slot_from and slot_to - 1", s) == partition {
 				return s
 			}
 		}
@@ -106,7 +108,8 @@ func TestResplitWaitsForACommitInProgress(t *testing.T) {
 		b.Append(two, 1)
 		b.Must(rt.WaitFor(b.Ctx, millrace.ProjectionID{Name: "p", Partition: 2}, b.Head()))
 	}
-	if err := <-refused; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "lock timeout") || b.partitions() != 2 {
+	if err := <-refused; !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "lock timeout") ||
+		b.partitions() != 2 {
 		t.Errorf("%v; %d partitions", err, b.partitions())
 	}
 	done := make(chan error, 1)
@@ -124,7 +127,8 @@ func TestResplitOfALockedTenant(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	var mended atomic.Bool
 	poison := func(position int64) bool { return position == 3 && !mended.Load() }
-	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Retry: kit.Soon(2), OnFailure: projection.ActionStop,
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+		Retry: kit.Soon(2), OnFailure: projection.ActionStop,
 		Handler: b.Store.Batch(kit.FailsAt("p", poison, kit.Fails))})
 	b.Append("a", 2)
 	b.Reaches(rt, "p", 2)
@@ -172,11 +176,13 @@ func TestResplitWithAnOpenPreparedAppend(t *testing.T) {
 	b.exactly()
 }
 
-// After a restore, events get positions that a partition has passed. They must not be taken for those that were handled.
+// After a restore, events get positions that a partition has passed. They must not be taken for those that were
+// handled.
 func TestRestoreBelowAPassedPositionIsNoticed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
-	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p", Partitions: 2, Retry: kit.Soon(1), OnFailure: projection.ActionStop,
+	rt := b.Runtime(millrace.Config{}, millrace.Projection{Name: "p",
+		Partitions: 2, Retry: kit.Soon(1), OnFailure: projection.ActionStop,
 		Handler: b.Store.Batch(kit.FailsAt("p", kit.Only(1), kit.Fails))})
 	stop := b.Start(rt)
 	b.Append("bad", 1)
@@ -200,8 +206,8 @@ func TestRestoreBelowAPassedPositionIsNoticed(t *testing.T) {
 	})
 }
 
-// The process that splits anew is killed, its connection is cut, and answers to its commits are lost, while events are appended
-// and others are rolled back.
+// The process that splits anew is killed, its connection is cut, and answers to its commits are lost, while events are
+// appended and others are rolled back.
 func TestResplitsSurviveTheEndOfTheirConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -217,7 +223,8 @@ func TestResplitsSurviveTheEndOfTheirConnections(t *testing.T) {
 		group.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				err := b.store.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
-					if _, err := b.store.AppendTx(ctx, tx, fmt.Sprint("s", w, i%9), event.Any, event.Event{Type: "counted"}); err != nil {
+					if _, err := b.store.AppendTx(ctx, tx, fmt.Sprint("s", w, i%9), event.Any,
+						event.Event{Type: "counted"}); err != nil {
 						return err
 					}
 					if i%4 == 0 {
@@ -233,12 +240,15 @@ func TestResplitsSurviveTheEndOfTheirConnections(t *testing.T) {
 		})
 	}
 	var lost, cut atomic.Int64
-	forgetful := b.Runtime(millrace.Config{Store: b.forgetful(func() bool { return lost.Add(1)%2 == 0 })}, b.Recorders("p")...)
+	forgetful := b.Runtime(millrace.Config{Store: b.forgetful(func() bool { return lost.Add(1)%2 == 0 })},
+		b.Recorders("p")...)
 	b.exec("create table cut (n int)")
-	other := b.Runtime(millrace.Config{Store: b.open(kit.WithSetting(t, b.dsn, "application_name", "splitter"), nil, pgstore.Options{})}, b.Recorders("p")...)
+	other := b.Runtime(millrace.Config{Store: b.open(kit.WithSetting(t, b.dsn, "application_name", "splitter"), nil,
+		pgstore.Options{})}, b.Recorders("p")...)
 	group.Go(func() {
 		for ctx.Err() == nil {
-			cut.Add(value[int64](b, "select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'splitter' and state <> 'idle' and datname = current_database()"))
+			cut.Add(value[int64](b,
+				"select count(pg_terminate_backend(pid)) from pg_stat_activity where application_name = 'splitter' and state <> 'idle' and datname = current_database()"))
 			kit.Pass(ctx, 3*time.Millisecond)
 		}
 	})

@@ -14,7 +14,10 @@ func TestChangesRunUnderTheRoleThatRuns(t *testing.T) {
 	_, b := newRoles(t, rolesMade["in an empty database"])
 	s := b.store.Engine()
 	plane := control.On(s)
-	list := []engine.NewProjection{{Tenant: "default", Name: "p", Partitions: 2}, {Tenant: "default", Name: "q", Partitions: 1}, {Tenant: "default", Name: "r", Partitions: 1}}
+	list := []engine.NewProjection{
+		{Tenant: "default", Name: "p", Partitions: 2}, {Tenant: "default", Name: "q", Partitions: 1},
+		{Tenant: "default", Name: "r", Partitions: 1},
+	}
 	_, err := plane.Ensure(b.Ctx, list)
 	b.Must(err)
 	id := projection.ID{Tenant: "default", Name: "p"}

@@ -19,8 +19,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// newRoles runs docs/roles.sql in a new database, after before. It returns the store of the role that migrates and a bundle with that
-// of the role that runs.
+// newRoles runs docs/roles.sql in a new database, after before. It returns the store of the role that migrates and a
+// bundle with that of the role that runs.
 func newRoles(t *testing.T, before func(admin *bundle)) (owner *pgstore.Store, b *bundle) {
 	t.Helper()
 	admin := newBundle(t, pgtest.Database(t))
@@ -36,8 +36,8 @@ func newRoles(t *testing.T, before func(admin *bundle)) (owner *pgstore.Store, b
 	return owner, b
 }
 
-// onRoles runs a test of a page with one role, and with those of docs/roles.sql. The store of the role that migrates is owner, and that of
-// the role that runs is the bundle's. The owner makes these tables.
+// onRoles runs a test of a page with one role, and with those of docs/roles.sql. The store of the role that migrates is
+// owner, and that of the role that runs is the bundle's. The owner makes these tables.
 func onRoles(t *testing.T, test func(t *testing.T, owner *pgstore.Store, b *bundle), tables ...string) {
 	t.Parallel()
 	ready := func(t *testing.T, owner *pgstore.Store, b *bundle) {
@@ -73,12 +73,13 @@ var rolesMade = map[string]func(admin *bundle){
 func TestVictim(t *testing.T) {
 	b, _ := kit.Victim(t)
 	batches := 0
-	b.RunUntilIdle(b.Runtime(kit.Quick, millrace.Projection{Name: "p", MaxEvents: 10, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-		if batches++; batches == 3 {
-			kit.Die()
-		}
-		return tx.Record(ctx, "p", events...)
-	})}))
+	b.RunUntilIdle(b.Runtime(kit.Quick, millrace.Projection{Name: "p",
+		MaxEvents: 10, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+			if batches++; batches == 3 {
+				kit.Die()
+			}
+			return tx.Record(ctx, "p", events...)
+		})}))
 }
 
 func TestRuntimeWorksInFullUnderTheRoleThatRuns(t *testing.T) {
@@ -109,7 +110,8 @@ func (b *bundle) mustAppendInEveryWay(name string) {
 	b.Must(err)
 	e := event.Event{Type: "counted", Headers: map[string]string{"a": "b"}}
 	for range 2 { // the second time each is a repeat or a conflict
-		for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(1), event.NoStream.WithKey("k"), event.Any.WithKey("l")} {
+		for _, expected := range []event.Expected{event.Any, event.NoStream, event.Exact(1),
+			event.NoStream.WithKey("k"), event.Any.WithKey("l")} {
 			_, err := tenant.Append(b.Ctx, "s", expected, e)
 			if err != nil && !errors.Is(err, event.ErrVersionConflict) {
 				b.T.Errorf("%v: %v", expected, err)
@@ -144,11 +146,12 @@ func (b *bundle) mustRunWithPoison() {
 	id := millrace.ProjectionID{Name: "p"}
 	var mended atomic.Bool
 	poison := b.Append("poison", 3).Positions
-	p := millrace.Projection{Name: "p", Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit, OnFailure: projection.ActionParkStream, Handler: b.Store.Batch(kit.FailsAt("p",
-		func(position int64) bool { return !mended.Load() && slices.Contains(poison, position) },
-		func(_ context.Context, _ kit.Tx, _ int, position int64) error {
-			return projection.At(position, kit.ErrOnPurpose)
-		}))}
+	p := millrace.Projection{Name: "p", Retry: kit.Soon(1), MaxFailureShare: projection.NoLimit,
+		OnFailure: projection.ActionParkStream, Handler: b.Store.Batch(kit.FailsAt("p",
+			func(position int64) bool { return !mended.Load() && slices.Contains(poison, position) },
+			func(_ context.Context, _ kit.Tx, _ int, position int64) error {
+				return projection.At(position, kit.ErrOnPurpose)
+			}))}
 	delivered := millrace.Projection{Name: "d", Handler: millrace.DeliverEach(kit.Freely)}
 	b.RunUntilIdle(b.Runtime(kit.Quick, p, delivered))
 	b.Verify("p", poison...)
@@ -190,10 +193,11 @@ func (b *bundle) mustRunWithPoison() {
 func (b *bundle) mustRunForAnotherTenant(tenant string) {
 	b.T.Helper()
 	var handled atomic.Int64
-	rt := b.Runtime(millrace.Config{Tenants: []string{tenant}}, millrace.Projection{Name: "count", Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
-		handled.Add(1)
-		return nil
-	})})
+	rt := b.Runtime(millrace.Config{Tenants: []string{tenant}},
+		millrace.Projection{Name: "count", Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
+			handled.Add(1)
+			return nil
+		})})
 	if _, err := rt.RunUntilIdle(b.Ctx); err != nil || handled.Load() == 0 {
 		b.T.Errorf("tenant %s: %d events handled, %v", tenant, handled.Load(), err)
 	}
@@ -253,7 +257,8 @@ func (b *bundle) forbidden() (statements []string) {
 	return statements
 }
 
-// Row-level security hides rows without an error. A projection whose row is hidden would stand still as if it did not exist.
+// Row-level security hides rows without an error. A projection whose row is hidden would stand still as if it did not
+// exist.
 func TestOpenRefusesHiddenRows(t *testing.T) {
 	t.Parallel()
 	owner, b := newRoles(t, func(*bundle) {})
@@ -263,7 +268,10 @@ func TestOpenRefusesHiddenRows(t *testing.T) {
 		for _, step := range []struct{ sql, refused string }{
 			{"alter table " + table + " enable row level security", "row-level security hides rows of " + table},
 			{"create policy whole on " + table + " using (true)", ""},
-			{"create policy part on " + table + " as restrictive using (false)", "row-level security hides rows of " + table},
+			{
+				"create policy part on " + table +
+					" as restrictive using (false)", "row-level security hides rows of " + table,
+			},
 			{"alter table " + table + " disable row level security", ""},
 		} {
 			_, err := owner.Pool().Exec(b.Ctx, step.sql)

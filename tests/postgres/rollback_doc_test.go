@@ -52,7 +52,9 @@ func (r rollback) serves(sql string, steps ...string) (rt *millrace.Runtime, sto
 		_, err := tx.Exec(ctx, sql)
 		return err
 	}
-	r.Must(rt.Register(millrace.Projection{Name: "totals", Retry: kit.Soon(0), MissingObjectTimeout: time.Second, Handler: pgstore.Each(handle)}))
+	r.Must(rt.Register(millrace.Projection{
+		Name: "totals", Retry: kit.Soon(0), MissingObjectTimeout: time.Second, Handler: pgstore.Each(handle),
+	}))
 	return rt, r.Start(rt)
 }
 
@@ -91,7 +93,8 @@ func TestStepOfAReleaseThatIsRolledBack(t *testing.T) {
 	_, err = late.Append(r.Ctx, "s", event.Any, event.Untyped("x", nil))
 	r.Must(err)
 	r.ReachesOf(rt, "late", "totals", 2)
-	if n, amount := value[int](r.bundle, "select n from totals"), value[int](r.bundle, "select amount from totals"); n != 5 || amount != 2 {
+	if n, amount := value[int](r.bundle, "select n from totals"),
+		value[int](r.bundle, "select amount from totals"); n != 5 || amount != 2 {
 		t.Errorf("n %d, amount %d", n, amount)
 	}
 	stop()
@@ -117,7 +120,8 @@ func TestStepThatRemovesWhatTheOldReleaseUses(t *testing.T) {
 	}
 	r.migrates(first, second, third)
 	r.Reaches(rt, "totals", r.Append("other", 1).Last())
-	result, err := r.store.DeadLetters(projection.ID{Name: "totals"}).Replay(r.Ctx, projection.DeadLetterFilter{All: true}, 10)
+	result, err := r.store.DeadLetters(projection.ID{Name: "totals"}).Replay(r.Ctx,
+		projection.DeadLetterFilter{All: true}, 10)
 	if err != nil || result.Done != 1 {
 		t.Errorf("replayed: %+v, %v", result, err)
 	}
@@ -143,7 +147,8 @@ func TestOtherStepInThePlaceOfOneThatWasAppliedHasNoEffect(t *testing.T) {
 	}
 }
 
-// The handler of the old program writes to the view, which leads to the table of version 2 after a swap. The owner leads it back.
+// The handler of the old program writes to the view, which leads to the table of version 2 after a swap. The owner
+// leads it back.
 func TestVersionThatWritesThroughTheViewIsCreatedAnew(t *testing.T) {
 	onTotals(t, func(t *testing.T, owner *pgstore.Store, b *bundle, version1 millrace.Projection) {
 		rt := b.Runtime(millrace.Config{}, version1, totals2())
@@ -154,7 +159,8 @@ func TestVersionThatWritesThroughTheViewIsCreatedAnew(t *testing.T) {
 		stop()
 		rt = b.Runtime(millrace.Config{}, version1) // rolled back
 		stop = b.Start(rt)
-		_, err := owner.Pool().Exec(b.Ctx, sqlOf(t, "rollback.md", "## A version that was swapped in", 1)[0], pgx.QueryExecModeSimpleProtocol)
+		_, err := owner.Pool().Exec(b.Ctx, sqlOf(t, "rollback.md", "## A version that was swapped in", 1)[0],
+			pgx.QueryExecModeSimpleProtocol)
 		b.Must(err)
 		b.exec("insert into totals_1 values (0)")
 		b.Must(rt.Create(b.Ctx, millrace.ProjectionID{Name: "totals"}, projection.Start{}))

@@ -43,7 +43,8 @@ func countAppends(t *testing.T, counts *statementCounts) {
 	c.during("append with a key to any version", appended("c", event.Any.WithKey("k1")))
 	c.during("append with a key to a new stream", appended("d", event.NoStream.WithKey("k2")))
 	c.during("append with a key to an exact version", appended("d", event.Exact(2).WithKey("k3")))
-	c.during("append with a key and a version conflict", refused("d", event.Exact(2).WithKey("k4"), event.ErrVersionConflict))
+	c.during("append with a key and a version conflict",
+		refused("d", event.Exact(2).WithKey("k4"), event.ErrVersionConflict))
 	c.during("append with a key again", appended("c", event.Any.WithKey("k1")))
 	c.during("append with the key of another stream", refused("e", event.Any.WithKey("k1"), event.ErrKeyReused))
 
@@ -134,9 +135,18 @@ func countIdle(t *testing.T, counts *statementCounts) {
 		n            int
 		set          func(config *millrace.Config)
 	}{
-		{"a heartbeat", "heartbeat", 1, func(config *millrace.Config) { *config = tuned(func(s *tuning.Settings) { s.Heartbeat = often }) }},
-		{"a check of the other nodes", "list_peers", 1, func(config *millrace.Config) { config.FailureDetection = often }},
-		{"16 searches for leases, one of which reads all", "free_leases", 16, func(config *millrace.Config) { *config = tuned(func(s *tuning.Settings) { s.Reconcile = often }) }},
+		{
+			"a heartbeat", "heartbeat", 1,
+			func(config *millrace.Config) { *config = tuned(func(s *tuning.Settings) { s.Heartbeat = often }) },
+		},
+		{
+			"a check of the other nodes", "list_peers", 1,
+			func(config *millrace.Config) { config.FailureDetection = often },
+		},
+		{
+			"16 searches for leases, one of which reads all", "free_leases", 16,
+			func(config *millrace.Config) { *config = tuned(func(s *tuning.Settings) { s.Reconcile = often }) },
+		},
 		{"a poll", "heads", 1, func(config *millrace.Config) { config.PollInterval = often }},
 	}
 	few, many := counts.setup(t), counts.setup(t)
@@ -195,7 +205,8 @@ func countEvents(t *testing.T, counts *statementCounts) {
 	t.Run("other kinds", func(t *testing.T) {
 		c := counts.setup(t)
 		shapes := map[string]millrace.Projection{
-			"queued statements": {Handler: pgstore.QueuedEach(func(_ context.Context, q pgstore.Queue, e event.Envelope) error {
+			"queued statements": {Handler: pgstore.QueuedEach(func(_ context.Context, q pgstore.Queue,
+				e event.Envelope) error {
 				q.Exec("select $1::bigint", e.Position)
 				return nil
 			})},
@@ -209,7 +220,8 @@ func countEvents(t *testing.T, counts *statementCounts) {
 			stop := c.Start(c.runtime(hourly, p))
 			at := func(position int64) {
 				c.Eventually("the event is handled", func() bool {
-					return value[int64](c.bundle, "select coalesce(max(checkpoint), 0) from millrace.leases join millrace.projections using (id) where name = $1", name) == position
+					return value[int64](c.bundle,
+						"select coalesce(max(checkpoint), 0) from millrace.leases join millrace.projections using (id) where name = $1", name) == position
 				})
 			}
 			at(head)
@@ -256,7 +268,8 @@ func countFailures(t *testing.T, counts *statementCounts) {
 		}
 		return nil
 	}
-	c.Start(c.runtime(hourly, millrace.Projection{Name: "p0", Handler: c.Store.Batch(fail), Retry: kit.Soon(1), OnFailure: projection.ActionPark}))
+	c.Start(c.runtime(hourly, millrace.Projection{Name: "p0",
+		Handler: c.Store.Batch(fail), Retry: kit.Soon(1), OnFailure: projection.ActionPark}))
 	c.owned(1)
 	c.settle()
 	c.during("park an event after two attempts", func() {
@@ -266,28 +279,37 @@ func countFailures(t *testing.T, counts *statementCounts) {
 	c.settle()
 	broken.Store(false)
 	c.during("replay a dead letter", func() {
-		_, err := c.tapped.DeadLetters(projection.ID{Name: "p0"}).Replay(c.Ctx, projection.DeadLetterFilter{All: true}, 10)
+		_, err := c.tapped.DeadLetters(projection.ID{Name: "p0"}).Replay(c.Ctx, projection.DeadLetterFilter{All: true},
+			10)
 		c.Must(err)
 	})
 }
 
-// countParkedStreams counts an event of a stream after one of another stream was parked with its stream, for each kind of handler, and
-// an event of the parked stream. The owner knows its parked streams, so the first costs what it costs without any.
+// countParkedStreams counts an event of a stream after one of another stream was parked with its stream, for each kind
+// of handler, and an event of the parked stream. The owner knows its parked streams, so the first costs what it costs
+// without any.
 func countParkedStreams(t *testing.T, counts *statementCounts) {
 	handlers := map[string]func(s kit.Store) millrace.Handler{
 		"a batch": func(s kit.Store) millrace.Handler {
-			return s.Batch(func(_ context.Context, _ kit.Tx, events []event.Envelope) error { return failsIn("a", events) })
+			return s.Batch(func(_ context.Context, _ kit.Tx, events []event.Envelope) error {
+				return failsIn("a", events)
+			})
 		},
 		"a queued batch": func(s kit.Store) millrace.Handler {
-			return s.Queued(func(_ context.Context, _ kit.Queue, events []event.Envelope) error { return failsIn("a", events) })
+			return s.Queued(func(_ context.Context, _ kit.Queue, events []event.Envelope) error {
+				return failsIn("a", events)
+			})
 		},
 		"a delivery": func(kit.Store) millrace.Handler {
-			return millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error { return failsIn("a", []event.Envelope{e.Envelope}) })
+			return millrace.DeliverEach(func(_ context.Context, e millrace.Delivered) error {
+				return failsIn("a", []event.Envelope{e.Envelope})
+			})
 		},
 	}
 	for _, name := range slices.Sorted(maps.Keys(handlers)) {
 		c := counts.setup(t)
-		c.Start(c.runtime(hourly, millrace.Projection{Name: "p0", Handler: handlers[name](c.Store), Retry: kit.Soon(0)}))
+		c.Start(c.runtime(hourly, millrace.Projection{Name: "p0",
+			Handler: handlers[name](c.Store), Retry: kit.Soon(0)}))
 		c.owned(1)
 		c.Append("b", 1)
 		c.Append("a", 1)
@@ -329,7 +351,9 @@ func countTakeover(t *testing.T, counts *statementCounts) {
 	config.FailureDetection = 100 * time.Millisecond
 	c.Start(c.runtime(config, c.named(projections)...))
 	c.Eventually("both nodes have a half", func() bool {
-		return value[int](c.bundle, "select count(*) from (select owner from millrace.leases group by owner having count(*) = $1) x", projections/2) == 2
+		return value[int](c.bundle,
+			"select count(*) from (select owner from millrace.leases group by owner having count(*) = $1) x",
+			projections/2) == 2
 	})
 	c.settle()
 	c.during("take 1,000 projections of a dead node over", func() {

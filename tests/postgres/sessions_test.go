@@ -89,7 +89,8 @@ func TestPollBringsEventsWithoutNotificationAfterTheSessionConnectionWasTerminat
 				b.reconnects(rt, terminated)
 				if poll == never {
 					// The control. The first events may still be found since the new connection wakes everything.
-					b.Eventually("an event does not arrive", func() bool { return b.appendArrives(rt, other, 500*time.Millisecond) != nil })
+					b.Eventually("an event does not arrive",
+						func() bool { return b.appendArrives(rt, other, 500*time.Millisecond) != nil })
 					b.mustArrive(rt, b.store)
 					continue
 				}
@@ -129,13 +130,18 @@ func TestWhyAProjectionFailedIsKnownEverywhereUntilItIsRepaired(t *testing.T) {
 func TestLostSessionMovesNoLease(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	const reconcile = 500 * time.Millisecond
-	patient := millrace.Config{Store: tuning.Settings{Reconcile: reconcile}, LeaseDuration: 30 * time.Second, FailureDetection: 20 * time.Second}
-	nodes := []*millrace.Runtime{b.Another(patient, b.Recorders("p", "q", "r")...), b.Another(patient, b.Recorders("p", "q", "r")...)}
+	patient := millrace.Config{
+		Store: tuning.Settings{Reconcile: reconcile}, LeaseDuration: 30 * time.Second,
+		FailureDetection: 20 * time.Second,
+	}
+	nodes := []*millrace.Runtime{
+		b.Another(patient, b.Recorders("p", "q", "r")...), b.Another(patient, b.Recorders("p", "q", "r")...),
+	}
 	for _, rt := range nodes {
 		b.Start(rt)
 	}
-	// The nodes began at the same time. When the shares first become even, a node may not have seen the others yet. So the test
-	// waits until two checks in a row have moved nothing.
+	// The nodes began at the same time. When the shares first become even, a node may not have seen the others yet. So
+	// the test waits until two checks in a row have moved nothing.
 	var before int64
 	for since := time.Now(); time.Since(since) < 2*reconcile; {
 		b.Share(nodes[0], 2)
@@ -183,13 +189,16 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	var called [2]calls // of the handlers of p
 	var nodes [2]*millrace.Runtime
 	for i := range nodes {
-		config := millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond, Reconcile: 50 * time.Millisecond}, LeaseDuration: lease, FailureDetection: lease,
+		config := millrace.Config{Store: tuning.Settings{Heartbeat: 100 * time.Millisecond,
+			Reconcile: 50 * time.Millisecond}, LeaseDuration: lease, FailureDetection: lease,
 			PollInterval: 20 * time.Millisecond} // a node does not listen during a heartbeat
 		handler := kit.Record("p")
-		nodes[i] = b.Another(config, append(b.Recorders("q"), millrace.Projection{Name: "p", Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			called[i].note()
-			return handler(ctx, tx, events)
-		})})...)
+		nodes[i] = b.Another(config, append(b.Recorders("q"),
+			millrace.Projection{Name: "p",
+				Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
+					called[i].note()
+					return handler(ctx, tx, events)
+				})})...)
 		b.Start(nodes[i])
 	}
 	stopFlow := b.Flow()
@@ -200,9 +209,10 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	}
 	shared := time.Now()
 	b.Eventually("the first node handles events", func() bool { return len(called[first].since(shared)) > 0 })
-	// The heartbeat waits before it locks the row, so that the other node can mark the node dead. So does the registration over
-	// another session.
-	session := value[int](b, `select l.pid from pg_locks l join millrace.nodes n on n.session_key = l.classid::bigint << 32 | l.objid::bigint
+	// The heartbeat waits before it locks the row, so that the other node can mark the node dead. So does the
+	// registration over another session.
+	session := value[int](b,
+		`select l.pid from pg_locks l join millrace.nodes n on n.session_key = l.classid::bigint << 32 | l.objid::bigint
 		where n.id = $1 and l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())`, id)
 	b.exec(`create function public.late() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return new; end $$`)
 	b.exec(fmt.Sprintf(`create trigger late before update on millrace.nodes for each statement when (pg_backend_pid() = %d) execute function public.late()`, session))
@@ -213,9 +223,11 @@ func TestNodeWhoseHeartbeatsAreLostRestsBeforeItsLeasesAreClaimed(t *testing.T) 
 	})
 	b.Eventually("the second node goes on", func() bool { return len(called[second].since(shared)) > 0 })
 	expired := value[time.Time](b, "select expires_at from millrace.nodes where id = $1", id)
-	// It rests for the last tenth of its lease. On a busy machine, the call of a batch that has begun before may come late.
+	// It rests for the last tenth of its lease. On a busy machine, the call of a batch that has begun before may come
+	// late.
 	if late := called[first].since(expired.Add(-lease / 20)); len(late) > 1 {
-		t.Errorf("the first node called its handler %d times around the end of its lease, last %v after it", len(late), late[len(late)-1].Sub(expired))
+		t.Errorf("the first node called its handler %d times around the end of its lease, last %v after it", len(late),
+			late[len(late)-1].Sub(expired))
 	}
 	if next := called[second].since(shared)[0]; next.Before(expired) {
 		t.Errorf("the second node called its handler %v before the lease of the first had ended", expired.Sub(next))
@@ -251,15 +263,16 @@ func TestPauseReleasesTheLeaseOfADeadOwner(t *testing.T) {
 	}
 }
 
-// A command on dead letters does not wait for an event that waits for its next attempt, also if the notification of the command was
-// lost with the session.
+// A command on dead letters does not wait for an event that waits for its next attempt, also if the notification of the
+// command was lost with the session.
 func TestDeadLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	bad := b.Append("a", 1).Positions[0]
 	b.Append("b", 1)
 	var mended atomic.Bool
-	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p", Retry: projection.RetryPolicy{Base: time.Hour, Cap: time.Hour},
+	rt := b.Running(millrace.Config{}, millrace.Projection{Name: "p",
+		Retry: projection.RetryPolicy{Base: time.Hour, Cap: time.Hour},
 		Handler: b.Store.Each(func(_ context.Context, _ kit.Tx, e event.Envelope) error {
 			switch {
 			case e.Position > bad:
@@ -269,7 +282,8 @@ func TestDeadLettersAreReplayedWhileAnEventWaitsThoughTheSessionWasLost(t *testi
 			}
 			return projection.Park(kit.ErrOnPurpose)
 		})})
-	b.Eventually("the second event waits", func() bool { p := b.Status(rt, "p"); return p.State == admin.StateWaiting && p.Attempts == 1 })
+	b.Eventually("the second event waits",
+		func() bool { p := b.Status(rt, "p"); return p.State == admin.StateWaiting && p.Attempts == 1 })
 	mended.Store(true)
 	lost := time.Now()
 	b.terminateSessions()

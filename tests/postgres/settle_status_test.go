@@ -74,14 +74,16 @@ func TestAdminNeverReportsAMarkTooHigh(t *testing.T) {
 	var marks, counts []int64
 	settled := 0
 	for i := range 20 {
-		_, err := conn.Exec(b.Ctx, fmt.Sprintf("begin; insert into millrace_default.events (stream_id, stream_version, type, body) values ('late', %d, 'counted', '1')", i+1))
+		_, err := conn.Exec(b.Ctx,
+			fmt.Sprintf("begin; insert into millrace_default.events (stream_id, stream_version, type, body) values ('late', %d, 'counted', '1')", i+1))
 		b.Must(err)
 		_, err = b.Store.Append(b.Ctx, fmt.Sprint("after ", i), event.Any, event.Event{Type: "counted"})
 		b.Must(err)
 		for _, finish := range []string{"select 1", []string{"commit", "rollback"}[i%2]} {
 			tenant := b.endOf(a)
 			marks = append(marks, tenant.Mark)
-			counts = append(counts, value[int64](b, "select count(*) from millrace_default.events where global_seq <= $1", tenant.Mark))
+			counts = append(counts, value[int64](b,
+				"select count(*) from millrace_default.events where global_seq <= $1", tenant.Mark))
 			if tenant.Held == nil {
 				settled++
 			}
@@ -95,7 +97,8 @@ func TestAdminNeverReportsAMarkTooHigh(t *testing.T) {
 	end()
 	stop()
 	for i, mark := range marks {
-		if now := value[int64](b, "select count(*) from millrace_default.events where global_seq <= $1", mark); now != counts[i] {
+		if now := value[int64](b, "select count(*) from millrace_default.events where global_seq <= $1",
+			mark); now != counts[i] {
 			t.Errorf("at %d there were %d events, and now %d", mark, counts[i], now)
 		}
 	}
@@ -121,16 +124,20 @@ func TestProjectionsOfADeadNodeAreNotOwned(t *testing.T) {
 			b.Must(err)
 			s, err := a.Summary(b.Ctx)
 			b.Must(err)
-			return len(status.Projections) == 1 && strings.Contains(status.Projections[0].Reason, reason) && s.States[state] == 1 &&
-				(s.Unregistered == 1) == (state == admin.StateUnregistered) && (s.NotOwned == 1) == (state == admin.StateNotOwned)
+			return len(status.Projections) == 1 && strings.Contains(status.Projections[0].Reason, reason) &&
+				s.States[state] == 1 &&
+				(s.Unregistered == 1) == (state == admin.StateUnregistered) &&
+				(s.NotOwned == 1) == (state == admin.StateNotOwned)
 		}
 	}
-	b.Eventually("it was removed from the code", sees(admin.StateUnregistered, "no node registers the projection for its tenant"))
+	b.Eventually("it was removed from the code", sees(admin.StateUnregistered,
+		"no node registers the projection for its tenant"))
 	const dead = "11111111-1111-1111-1111-111111111111"
 	b.exec(`insert into millrace.nodes (id, name, projections, tenants, session_key, heartbeat_at, expires_at)
 		values ('` + dead + `', 'web-3:4711', '{q}', '{}', 1, now() - interval '1 minute', now() - interval '50 s')`)
 	b.exec("update millrace.leases set free_since = now() - interval '1 minute' where owner is null")
 	b.Eventually("its node died", sees(admin.StateNotOwned, "node web-3:4711 ("+dead+") did, and died"))
-	b.exec("update millrace.nodes set heartbeat_at = now(), expires_at = now() + interval '1 minute' where id = '" + dead + "'")
+	b.exec("update millrace.nodes set heartbeat_at = now(), expires_at = now() + interval '1 minute' where id = '" +
+		dead + "'")
 	b.Eventually("its node lives", sees(admin.StateNotOwned, ""))
 }

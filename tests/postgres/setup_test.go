@@ -145,7 +145,8 @@ func (b *bundle) session(sql string) (conn *pgx.Conn, end func()) {
 // terminateSessions ends the session connections of the bundle's nodes. They hold an advisory lock each.
 func (b *bundle) terminateSessions() {
 	b.T.Helper()
-	n := value[int](b, `select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' and objsubid = 1
+	n := value[int](b,
+		`select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' and objsubid = 1
 		and database = (select oid from pg_database where datname = current_database())`)
 	if n == 0 {
 		b.T.Fatal("there is no session connection")

@@ -18,22 +18,26 @@ type release []string
 
 func (r release) options() (o pgstore.Options) {
 	for _, table := range r {
-		o.TenantSetup = append(o.TenantSetup, pgstore.TenantSQL("create table "+table+" (n int not null); insert into "+table+" values (0)"))
+		o.TenantSetup = append(o.TenantSetup, pgstore.TenantSQL("create table "+
+			table+" (n int not null); insert into "+table+" values (0)"))
 	}
 	return o
 }
 
 func (r release) projections() (list []millrace.Projection) {
 	for _, table := range r {
-		list = append(list, millrace.Projection{Name: table, Tenants: []string{"before", "meanwhile", "after"}, Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
-			_, err := tx.Exec(ctx, "update "+table+" set n = n + 1")
-			return err
-		})})
+		list = append(list, millrace.Projection{Name: table,
+			Tenants: []string{"before", "meanwhile", "after"},
+			Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, _ event.Envelope) error {
+				_, err := tx.Exec(ctx, "update "+table+" set n = n + 1")
+				return err
+			})})
 	}
 	return list
 }
 
-// Customers sign up at servers that may not create tenants, before, during and after a rollout of a release with one more step.
+// Customers sign up at servers that may not create tenants, before, during and after a rollout of a release with one
+// more step.
 func TestCustomersSignUpUnderTwoRolesDuringARollout(t *testing.T) {
 	t.Parallel()
 	owner, b := newRoles(t, func(*bundle) {})
@@ -78,8 +82,10 @@ func TestCustomersSignUpUnderTwoRolesDuringARollout(t *testing.T) {
 	b.ReachesOf(server.rt, "before", "sums", 1)
 	last := signsUp(server, "meanwhile")
 	b.Eventually("the projection waits for the table of the new step", func() bool {
-		list, err := server.rt.Admin.Status(b.Ctx, admin.StatusFilter{Tenants: []string{"meanwhile"}, Names: []string{"sums"}})
-		return err == nil && len(list.Projections) == 1 && list.Projections[0].Reason != "" && list.Projections[0].Parked == 0
+		list, err := server.rt.Admin.Status(b.Ctx,
+			admin.StatusFilter{Tenants: []string{"meanwhile"}, Names: []string{"sums"}})
+		return err == nil && len(list.Projections) == 1 && list.Projections[0].Reason != "" &&
+			list.Projections[0].Parked == 0
 	})
 	stop()
 	defer creates(releases[1])()

@@ -24,8 +24,8 @@ func (c *narrow) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// All events that wait take much longer over the line than a read may last, and each takes less. What arrived is applied, both when a
-// projection catches up and when it is live.
+// All events that wait take much longer over the line than a read may last, and each takes less. What arrived is
+// applied, both when a projection catches up and when it is live.
 func TestLargeEventsArriveOverASlowLine(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
@@ -39,8 +39,10 @@ func TestLargeEventsArriveOverASlowLine(t *testing.T) {
 		}
 	}
 	appendAll("before")
-	config := kit.Tuned(kit.Quick, func(s *tuning.Settings) { s.Query = 500 * time.Millisecond }) // a read takes at most three times as long
-	config = kit.On(config, b.open(b.dsn, dialing(func(conn net.Conn) net.Conn { return &narrow{conn, rate} }), pgstore.Options{SessionDSN: b.dsn}))
+	// a read takes at most three times as long
+	config := kit.Tuned(kit.Quick, func(s *tuning.Settings) { s.Query = 500 * time.Millisecond })
+	config = kit.On(config, b.open(b.dsn, dialing(func(conn net.Conn) net.Conn { return &narrow{conn, rate} }),
+		pgstore.Options{SessionDSN: b.dsn}))
 	rt := b.Running(config, b.Recorders("p")...)
 	b.Reaches(rt, "p", events)
 	appendAll("live")

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// The bodies of events that a projection has yet to read cannot be read, with an SQLSTATE that is taken for an outage, while newer ones can.
-// Within a minute, status, summary and health say so.
+// The bodies of events that a projection has yet to read cannot be read, with an SQLSTATE that is taken for an outage,
+// while newer ones can. Within a minute, status, summary and health say so.
 func TestReadsThatKeepFailingAreFound(t *testing.T) {
 	t.Parallel()
 	b := kit.Postgres.New(t)
@@ -25,7 +25,8 @@ func TestReadsThatKeepFailingAreFound(t *testing.T) {
 	b.Must(rt.Admin.Resume(b.Ctx, millrace.ProjectionID{Name: "p"}))
 	b.Patient().Eventually("the failed reads are a finding", func() bool {
 		for _, f := range b.Summary(rt).Findings() {
-			if f.Check == "standstill" && strings.Contains(f.Problem, "default/p") && strings.Contains(f.Problem, "53400") {
+			if f.Check == "standstill" && strings.Contains(f.Problem, "default/p") &&
+				strings.Contains(f.Problem, "53400") {
 				return true
 			}
 		}
@@ -40,7 +41,8 @@ func TestReadsThatKeepFailingAreFound(t *testing.T) {
 	if s := b.Status(another, "p"); s.State != admin.StateWaiting || !strings.Contains(s.Reason, "53400") {
 		t.Errorf("another process shows %s, %q", s.State, s.Reason)
 	}
-	if h := rt.Health(b.Ctx); !h.Ready || !strings.Contains(strings.Join(h.DegradedBy, ""), "although events wait: 1, the first default/p") {
+	if h := rt.Health(b.Ctx); !h.Ready ||
+		!strings.Contains(strings.Join(h.DegradedBy, ""), "although events wait: 1, the first default/p") {
 		t.Errorf("%+v", h)
 	}
 	if s := b.Status(rt, "q"); s.State != admin.StateLive || s.Reason != "" {

@@ -15,7 +15,8 @@ import (
 type statementFile struct {
 	name       string
 	statements []*regexp.Regexp
-	// literal is the length of the text without placeholders. Of several files that match, the longest is the right one.
+	// literal is the length of the text without placeholders. Of several files that match, the longest is the right
+	// one.
 	literal int
 }
 
@@ -32,7 +33,8 @@ var (
 // statementFiles reads the statements of pgstore, and its migrations.
 var statementFiles = sync.OnceValues(func() ([]statementFile, error) {
 	var files []statementFile
-	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "../internal/control/sql/*.sql", "internal/*/queries/*.sql", "migrations/*/*.sql"} {
+	for _, pattern := range []string{"queries/*.sql", "control/*.sql", "../internal/control/sql/*.sql",
+		"internal/*/queries/*.sql", "migrations/*/*.sql"} {
 		found, err := filepath.Glob(filepath.Join("../../pgstore", pattern))
 		if err != nil {
 			return nil, err

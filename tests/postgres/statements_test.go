@@ -17,13 +17,14 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-var update = flag.Bool("update", false, "write the statements that TestStatementsAreCounted finds to testdata/statements.txt")
+var update = flag.Bool("update", false,
+	"write the statements that TestStatementsAreCounted finds to testdata/statements.txt")
 
 const (
 	statementsFile = "testdata/statements.txt"
 	updateCommand  = "go test ./tests/postgres -run TestStatementsAreCounted -update"
-	// quiet is how long no statement may follow a scenario. quietLong is how long one is waited for if the scenario is not as
-	// expected, and quietBefore how long nothing must be sent before a scenario begins.
+	// quiet is how long no statement may follow a scenario. quietLong is how long one is waited for if the scenario is
+	// not as expected, and quietBefore how long nothing must be sent before a scenario begins.
 	quiet, quietLong, quietBefore = 100 * time.Millisecond, 2 * time.Second, 500 * time.Millisecond
 )
 
@@ -31,15 +32,16 @@ const (
 var (
 	// once are sent once in each connection of the pool, when it is first used for a batch.
 	once = []string{"session_settings"}
-	// polled are repeated until what they wait for has happened, or at an interval of their own, once for all projections of a
-	// node. They are listed without a number.
+	// polled are repeated until what they wait for has happened, or at an interval of their own, once for all
+	// projections of a node. They are listed without a number.
 	polled = []string{"stop_state", "command_parts", "open_operations"}
 	// versioned are sent to some versions of the server, as part of a message with others.
 	versioned = []string{"set local transaction_timeout = ?", "set local client_connection_check_interval = ?"}
 )
 
 // hourly are settings with which a node does nothing by itself within the test.
-var hourly = millrace.Config{Store: tuning.Settings{Heartbeat: time.Hour, Reconcile: time.Hour, Advance: time.Hour}, LeaseDuration: 3 * time.Hour,
+var hourly = millrace.Config{Store: tuning.Settings{Heartbeat: time.Hour, Reconcile: time.Hour, Advance: time.Hour},
+	LeaseDuration:    3 * time.Hour,
 	FailureDetection: 3 * time.Hour, PollInterval: time.Hour}
 
 // statementCounts compares the statements of scenarios with the golden file, in which each scenario has a block.
@@ -69,8 +71,9 @@ func readStatementCounts(t *testing.T) *statementCounts {
 func (c *statementCounts) write(t *testing.T) {
 	t.Helper()
 	var out strings.Builder
-	fmt.Fprintf(&out, "# The statements that the library sends, by the names of their files in pgstore, or by their text where that is composed\n"+
-		"# in Go. After an intended change, read the diff that this command makes:\n# %s\n", updateCommand)
+	fmt.Fprintf(&out,
+		"# The statements that the library sends, by the names of their files in pgstore, or by their text where that is composed\n"+
+			"# in Go. After an intended change, read the diff that this command makes:\n# %s\n", updateCommand)
 	names := slices.Clone(c.names)
 	for i, name := range c.old {
 		if _, ran := c.found[name]; !ran {
@@ -95,7 +98,8 @@ func (c *statementCounts) compare(t *testing.T, name, found string) {
 	t.Helper()
 	c.names, c.found[name] = append(c.names, name), found
 	if expected := c.expected[name]; found != expected && !*update {
-		t.Errorf("%s: the statements are not those of %s\n%s\nIf the change is intended, run: %s", name, statementsFile, difference(expected, found), updateCommand)
+		t.Errorf("%s: the statements are not those of %s\n%s\nIf the change is intended, run: %s", name, statementsFile,
+			difference(expected, found), updateCommand)
 	}
 }
 
@@ -133,12 +137,15 @@ func (c *statementCounts) setup(t *testing.T, settings ...string) *counted {
 	b.Patient()
 	tap := &wiretap{}
 	// The deletion of old keys is part of a random share of the appends.
-	return &counted{bundle: b, counts: c, tap: tap, tapped: kit.PgStore{Store: b.open(b.dsn, tap.tap, pgstore.Options{KeyRetention: -1})}}
+	return &counted{
+		bundle: b, counts: c, tap: tap,
+		tapped: kit.PgStore{Store: b.open(b.dsn, tap.tap, pgstore.Options{KeyRetention: -1})},
+	}
 }
 
-// during counts the statements of fn, and of what follows from it. If they are the expected ones, it waits for a moment in
-// which others might follow, otherwise for longer. The statements varies are listed without a number, as
-// polled ones are, whether or not they were sent.
+// during counts the statements of fn, and of what follows from it. If they are the expected ones, it waits for a moment
+// in which others might follow, otherwise for longer. The statements varies are listed without a number, as polled ones
+// are, whether or not they were sent.
 func (c *counted) during(name string, fn func(), varies ...string) {
 	c.T.Helper()
 	c.tap.forget()
@@ -194,7 +201,8 @@ func (c *counted) rounds(marker string, n int) string {
 		trips := c.tap.sent()
 		var begins []int
 		for i, trip := range trips {
-			if slices.ContainsFunc(namesOfTrip(trip), func(s namedStatements) bool { return strings.Contains(s.name, marker) }) {
+			if slices.ContainsFunc(namesOfTrip(trip),
+				func(s namedStatements) bool { return strings.Contains(s.name, marker) }) {
 				begins = append(begins, i)
 			}
 		}
@@ -297,8 +305,10 @@ func TestStatementsAreCounted(t *testing.T) {
 		name string
 		run  func(t *testing.T, c *statementCounts)
 	}{
-		{"appends and reads", countAppends}, {"tenants", countTenants}, {"start and stop", countStart}, {"idle", countIdle},
-		{"events", countEvents}, {"pause", countPause}, {"failures", countFailures}, {"parked streams", countParkedStreams}, {"takeover", countTakeover},
+		{"appends and reads", countAppends}, {"tenants", countTenants}, {"start and stop", countStart},
+		{"idle", countIdle},
+		{"events", countEvents}, {"pause", countPause}, {"failures", countFailures},
+		{"parked streams", countParkedStreams}, {"takeover", countTakeover},
 	} {
 		t.Run(group.name, func(t *testing.T) { group.run(t, c) })
 	}

@@ -80,10 +80,12 @@ func TestSummarySendsTheSameStatementsForManyTenants(t *testing.T) {
 	for _, tenants := range []int{2, 40} {
 		b := setup(t, pgstore.Options{})
 		all := b.Tenants(tenants)
-		rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)},
-			millrace.Projection{Name: "waits", MissingObjectTimeout: time.Hour, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, _ []event.Envelope) error {
-				return tx.Exec(ctx, "select * from nowhere")
-			})})
+		rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}},
+			millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)},
+			millrace.Projection{Name: "waits", MissingObjectTimeout: time.Hour,
+				Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, _ []event.Envelope) error {
+					return tx.Exec(ctx, "select * from nowhere")
+				})})
 		for _, tenant := range all {
 			b.AppendTo(tenant, "a", 3)
 		}
@@ -154,7 +156,8 @@ func TestSummaryNamesTenantsThatDoNotSettle(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	tenants := b.Tenants(3)
-	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond}, PollInterval: 100 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Heartbeat: 50 * time.Millisecond},
+		PollInterval: 100 * time.Millisecond}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	for _, tenant := range tenants {
 		b.ReachesOf(rt, tenant.Name(), "p", b.AppendTo(tenant, "a", 1))
 	}
@@ -166,16 +169,19 @@ func TestSummaryNamesTenantsThatDoNotSettle(t *testing.T) {
 		}
 	}
 	held("nothing is held", func(held []admin.TenantStatus) bool { return len(held) == 0 })
-	conn, end := b.session("begin; insert into " + eventsOf(tenants[1]) + " (stream_id, stream_version, type, body) values ('open', 1, 'counted', '1')")
+	conn, end := b.session("begin; insert into " + eventsOf(tenants[1]) +
+		" (stream_id, stream_version, type, body) values ('open', 1, 'counted', '1')")
 	after := b.AppendTo(tenants[1], "a", 1)
 	held("the open append is named", func(held []admin.TenantStatus) bool {
-		return len(held) == 1 && held[0].Tenant == tenants[1].Name() && held[0].Head == after && held[0].Mark == 1 && held[0].Held != nil &&
+		return len(held) == 1 && held[0].Tenant == tenants[1].Name() && held[0].Head == after && held[0].Mark == 1 &&
+			held[0].Held != nil &&
 			slices.Equal(held[0].Held.Holders, []string{fmt.Sprintf("backend %d", conn.PgConn().PID())})
 	})
 	backend, release := b.lockEvents(tenants[2])
 	b.exec("select pg_notify('millrace_wake', $1)", tenants[2].Name())
 	held("the locked tenant is the second", func(held []admin.TenantStatus) bool {
-		return len(held) == 2 && held[1].Tenant == tenants[2].Name() && held[1].Held == nil && strings.Contains(held[1].Reason, backend)
+		return len(held) == 2 && held[1].Tenant == tenants[2].Name() && held[1].Held == nil &&
+			strings.Contains(held[1].Reason, backend)
 	})
 	end()
 	release("rollback")
@@ -194,20 +200,23 @@ func TestNodeOfAVersionWithoutSummariesIsShownAsSuch(t *testing.T) {
 		t.Helper()
 		b.Eventually(what, func() bool {
 			s := b.Summary(watcher)
-			return len(s.Nodes) == 1 && (s.Nodes[0].States != nil) == states && maps.Equal(s.States, map[admin.State]int{state: 3})
+			return len(s.Nodes) == 1 && (s.Nodes[0].States != nil) == states &&
+				maps.Equal(s.States, map[admin.State]int{state: 3})
 		})
 	}
 	expect("all are live", admin.StateLive, true)
 	b.Eventually("heartbeats of an idle node do not write its summary", func() bool {
 		since := value[time.Time](b, "update millrace.nodes set summary = null returning clock_timestamp()")
 		b.Eventually("several heartbeats later", func() bool {
-			return value[bool](b, "select heartbeat_at > $1::timestamptz + interval '200 ms' from millrace.nodes", since)
+			return value[bool](b, "select heartbeat_at > $1::timestamptz + interval '200 ms' from millrace.nodes",
+				since)
 		})
 		return value[bool](b, "select summary is null from millrace.nodes")
 	})
 	expect("the node has no summary", admin.StateElsewhere, false)
 	b.Pause(rt, "p0")
-	b.Eventually("a heartbeat writes the pause", func() bool { return value[bool](b, "select summary is not null from millrace.nodes") })
+	b.Eventually("a heartbeat writes the pause",
+		func() bool { return value[bool](b, "select summary is not null from millrace.nodes") })
 	b.Resume(rt, "p0")
 	expect("all are live again", admin.StateLive, true)
 }

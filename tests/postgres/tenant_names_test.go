@@ -19,27 +19,31 @@ import (
 )
 
 // seen is a read model whose handler records each position in the tenant's own table, and parks poison events.
-var seen = millrace.Projection{Name: "seen", AnyOrder: true, Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-	if e.Type == "poison" {
-		return projection.Park(errors.New("poison"))
-	}
-	_, err := tx.Exec(ctx, "insert into seen values ($1)", e.Position)
-	return err
-})}
+var seen = millrace.Projection{Name: "seen", AnyOrder: true,
+	Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		if e.Type == "poison" {
+			return projection.Park(errors.New("poison"))
+		}
+		_, err := tx.Exec(ctx, "insert into seen values ($1)", e.Position)
+		return err
+	})}
 
-// TestTenantsOfAnyName runs tenants with long and hostile names through everything that a tenant does. The poll interval
-// is so long that only notifications wake projections.
+// TestTenantsOfAnyName runs tenants with long and hostile names through everything that a tenant does. The poll
+// interval is so long that only notifications wake projections.
 func TestTenantsOfAnyName(t *testing.T) {
 	t.Parallel()
-	b := setup(t, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL("create table seen (position bigint)")}})
+	b := setup(t,
+		pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL("create table seen (position bigint)")}})
 	b.Patient()
 	cyrillic := strings.Repeat("я", 100)
 	long, err := b.store.ForTenant(cyrillic)
 	b.Must(err)
 	hashed := strings.TrimPrefix(long.EventsSchema(), "millrace_")
 	names := []string{"3f2b8c1e-9d4a-4f6b-8e2a-5c7d9e1f0a3b", cyrillic, hashed, long.EventsSchema(), "millrace_default",
-		strings.Repeat("я", 99), strings.Repeat(`"`, 200), `it's "quoted"; drop schema millrace cascade; --`, "  spaces  ", strings.Repeat("🙂/#", 33)}
-	rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: time.Hour}, seen)
+		strings.Repeat("я", 99), strings.Repeat(`"`, 200), `it's "quoted"; drop schema millrace cascade; --`,
+		"  spaces  ", strings.Repeat("🙂/#", 33)}
+	rt := b.Running(millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: time.Hour},
+		seen)
 	elsewhere := b.elsewhere(pgstore.Options{})
 	for _, name := range names {
 		_, err := b.store.CreateTenant(b.Ctx, name)
@@ -63,7 +67,8 @@ func TestTenantsOfAnyName(t *testing.T) {
 		schema := value[string](b, "select schema_name from millrace.tenants where tenant = $1", name)
 		n := value[int](b, "select count(*) from "+pgx.Identifier{schema, "seen"}.Sanitize())
 		if schema != tenant.EventsSchema() || n != i+3 {
-			t.Errorf("%q: schema %q, recorded as %q, with %d rows, want %d", name, tenant.EventsSchema(), schema, n, i+3)
+			t.Errorf("%q: schema %q, recorded as %q, with %d rows, want %d", name, tenant.EventsSchema(), schema, n,
+				i+3)
 		}
 	}
 }
@@ -78,7 +83,8 @@ func (b *bundle) passesThroughEverything(rt *millrace.Runtime, tenant *pgstore.T
 		b.Must(err)
 		return r.Positions[n-1]
 	}
-	b.Eventually("the projection is live", func() bool { return b.StatusOf(rt).Projection(id).State == admin.StateLive })
+	b.Eventually("the projection is live",
+		func() bool { return b.StatusOf(rt).Projection(id).State == admin.StateLive })
 	add("poison", 1)
 	b.ReachesOf(rt, tenant.Name(), "seen", add("counted", n+1))
 
@@ -99,10 +105,12 @@ func (b *bundle) passesThroughEverything(rt *millrace.Runtime, tenant *pgstore.T
 
 	// An append that stays open holds the mark back, and the status names its backend.
 	events := pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize()
-	conn, end := b.session("begin; insert into " + events + " (stream_id, stream_version, type, body) values ('open', 1, 'counted', '1')")
+	conn, end := b.session("begin; insert into " + events +
+		" (stream_id, stream_version, type, body) values ('open', 1, 'counted', '1')")
 	last = add("counted", 1)
 	b.Eventually("the open append is named", func() bool {
-		at := slices.IndexFunc(b.StatusOf(rt).Tenants, func(t admin.TenantStatus) bool { return t.Tenant == tenant.Name() })
+		at := slices.IndexFunc(b.StatusOf(rt).Tenants,
+			func(t admin.TenantStatus) bool { return t.Tenant == tenant.Name() })
 		return at >= 0 && b.StatusOf(rt).Tenants[at].Held != nil
 	})
 	_, err = conn.Exec(b.Ctx, "rollback")

@@ -26,8 +26,11 @@ func TestNodeWithoutNotificationsFollowsTenants(t *testing.T) {
 	t.Parallel()
 	b := setup(t, pgstore.Options{})
 	pooler := pgtest.Pooler(t, b.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
-	store := b.open(kit.WithSetting(t, pooler.DSN(value[string](b, "select current_database()")), "pool_max_conns", "10"), nil, pgstore.Options{})
-	config := millrace.Config{Store: tuning.Settings{Store: store, Reconcile: 50 * time.Millisecond}, PollInterval: 50 * time.Millisecond}
+	store := b.open(kit.WithSetting(t, pooler.DSN(value[string](b, "select current_database()")), "pool_max_conns",
+		"10"), nil, pgstore.Options{})
+	config := millrace.Config{
+		Store: tuning.Settings{Store: store, Reconcile: 50 * time.Millisecond}, PollInterval: 50 * time.Millisecond,
+	}
 	rt := b.Running(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	control := b.Another(slow, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}
@@ -61,7 +64,8 @@ func TestDropTakesTheLeasesOfADeadNode(t *testing.T) {
 	p := millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}
 	b.RunUntilIdle(b.Runtime(slow, p))
 	b.exec("update millrace.leases set owner = gen_random_uuid()")
-	b.InTime("the drop ends", func() { b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"})) })
+	b.InTime("the drop ends",
+		func() { b.Must(b.store.DropTenant(b.Ctx, "acme", tenancy.DropOptions{Confirm: "acme"})) })
 }
 
 // A node that was frozen or away while a tenant was dropped polls the events that are gone. No person is needed.

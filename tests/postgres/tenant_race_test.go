@@ -29,8 +29,8 @@ var (
 	tenantChanges = flag.Int("tenant-changes", 60, "how often tenants are archived, dropped and so on at random")
 )
 
-// acked is an append that succeeded. drops is how many drops of the tenant had begun before it, and alone reports whether all of
-// them had ended.
+// acked is an append that succeeded. drops is how many drops of the tenant had begun before it, and alone reports
+// whether all of them had ended.
 type acked struct {
 	tenant int
 	drops  int64
@@ -59,14 +59,16 @@ func seenBy(name string) pgstore.TenantStep {
 }
 
 func (r *race) projection(name string) millrace.Projection {
-	return millrace.Projection{Name: name, MaxEvents: 7, Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
-		for _, e := range events {
-			if _, err := tx.Exec(ctx, "insert into seen_"+name+" values ((($1::text)::jsonb #>> '{}')::bigint, $2)", string(e.Body), e.Position); err != nil {
-				return err
+	return millrace.Projection{Name: name, MaxEvents: 7,
+		Handler: pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
+			for _, e := range events {
+				if _, err := tx.Exec(ctx, "insert into seen_"+name+
+					" values ((($1::text)::jsonb #>> '{}')::bigint, $2)", string(e.Body), e.Position); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})}
+			return nil
+		})}
 }
 
 // write appends until ctx ends, in one way or another, and notes what was acknowledged.
@@ -163,8 +165,8 @@ func (r *race) settled() {
 	}
 }
 
-// verify checks each tenant: what it has of events was applied once by each projection, and nothing else was; and it has every
-// acknowledged event, unless it was dropped since.
+// verify checks each tenant: what it has of events was applied once by each projection, and nothing else was; and it
+// has every acknowledged event, unless it was dropped since.
 func (r *race) verify(projections ...string) {
 	r.T.Helper()
 	has := make([]map[int64]bool, len(r.names))
@@ -190,10 +192,12 @@ func (r *race) verify(projections ...string) {
 			seen := value[[]int64](r.bundle, "select coalesce(array_agg(position order by position), '{}') from "+
 				pgx.Identifier{tenant.EventsSchema(), "seen_" + p}.Sanitize())
 			if !slices.Equal(seen, positions) {
-				r.T.Errorf("tenant %s: %s has seen %d events at %v, want %d at %v", name, p, len(seen), seen, len(positions), positions)
+				r.T.Errorf("tenant %s: %s has seen %d events at %v, want %d at %v", name, p, len(seen), seen,
+					len(positions), positions)
 			}
-			wrong := value[int](r.bundle, fmt.Sprintf("select count(*) from %s.seen_%s s where not exists (select from %[1]s.events e where e.global_seq = s.position and e.body #>> '{}' = s.number::text)",
-				pgx.Identifier{tenant.EventsSchema()}.Sanitize(), p))
+			wrong := value[int](r.bundle,
+				fmt.Sprintf("select count(*) from %s.seen_%s s where not exists (select from %[1]s.events e where e.global_seq = s.position and e.body #>> '{}' = s.number::text)",
+					pgx.Identifier{tenant.EventsSchema()}.Sanitize(), p))
 			if wrong > 0 {
 				r.T.Errorf("tenant %s: %s has seen %d events of a dropped tenant", name, p, wrong)
 			}
@@ -206,8 +210,8 @@ func (r *race) verify(projections ...string) {
 	}
 }
 
-// TestEventsOfTenantsThatComeAndGoAreAppliedOnce changes tenants at random, from two stores at once, while writers append and three
-// nodes apply. One of the nodes has no session connection and polls.
+// TestEventsOfTenantsThatComeAndGoAreAppliedOnce changes tenants at random, from two stores at once, while writers
+// append and three nodes apply. One of the nodes has no session connection and polls.
 func TestEventsOfTenantsThatComeAndGoAreAppliedOnce(t *testing.T) {
 	seed := *tenantSeed
 	for seed == 0 {
@@ -222,7 +226,9 @@ func TestEventsOfTenantsThatComeAndGoAreAppliedOnce(t *testing.T) {
 		r.names = append(r.names, fmt.Sprint("tenant", i))
 	}
 	r.begun, r.ended = make([]atomic.Int64, len(r.names)), make([]atomic.Int64, len(r.names))
-	config := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond}
+	config := millrace.Config{
+		Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond,
+	}
 	pooler := pgtest.Pooler(t, r.dsn, pgtest.PgBouncerOptions{PoolSize: 5})
 	for _, dsn := range []string{r.dsn, r.dsn, kit.WithSetting(t, pooler.DSN("postgres"), "pool_max_conns", "10")} {
 		c := config

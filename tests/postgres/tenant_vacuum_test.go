@@ -15,7 +15,8 @@ import (
 func TestArchiveAndDropDoNotWaitForAnAutovacuum(t *testing.T) {
 	t.Parallel()
 	b, _ := private(t, pgtest.Options{})
-	for _, setting := range []string{"autovacuum = on", "autovacuum_naptime = '1s'", "autovacuum_vacuum_cost_delay = '100ms'", "autovacuum_vacuum_cost_limit = 1",
+	for _, setting := range []string{"autovacuum = on", "autovacuum_naptime = '1s'",
+		"autovacuum_vacuum_cost_delay = '100ms'", "autovacuum_vacuum_cost_limit = 1",
 		"vacuum_cost_page_hit = 1", "deadlock_timeout = '2s'"} {
 		b.exec("alter system set " + setting)
 	}
@@ -29,7 +30,8 @@ func TestArchiveAndDropDoNotWaitForAnAutovacuum(t *testing.T) {
 		tenant, err := b.store.CreateTenant(b.Ctx, name)
 		b.Must(err)
 		events := pgx.Identifier{tenant.EventsSchema(), "events"}.Sanitize()
-		b.exec("insert into " + events + " (stream_id, stream_version, type, body) select 's', n, 'T', '{}' from generate_series(1, 100000) n")
+		b.exec("insert into " + events +
+			" (stream_id, stream_version, type, body) select 's', n, 'T', '{}' from generate_series(1, 100000) n")
 		b.exec("delete from " + events + " where global_seq % 2 = 0")
 		vacuums := func() bool {
 			return value[int](b, "select count(*) from pg_stat_progress_vacuum where relid = $1::regclass", events) > 0

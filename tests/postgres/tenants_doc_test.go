@@ -50,7 +50,8 @@ type SignedUp struct{ Customer string }
 func (SignedUp) EventType() string { return "SignedUp" }
 
 func (s *service) signsUp(ctx context.Context, customer string) error {
-	asked, err := s.store.Append(ctx, "sign-up "+customer, event.Any.WithKey("sign-up "+customer), event.New(SignedUp{Customer: customer}))
+	asked, err := s.store.Append(ctx, "sign-up "+customer,
+		event.Any.WithKey("sign-up "+customer), event.New(SignedUp{Customer: customer}))
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,8 @@ func signUps(store *pgstore.Store) (*millrace.Runtime, error) {
 	}
 	return rt, rt.Register(millrace.Projection{
 		Name: "sign-ups",
-		Handler: millrace.DeliverRoute(millrace.DeliverOn(func(ctx context.Context, e millrace.DeliveredOf[SignedUp]) error {
+		Handler: millrace.DeliverRoute(millrace.DeliverOn(func(ctx context.Context,
+			e millrace.DeliveredOf[SignedUp]) error {
 			_, err := store.CreateTenant(ctx, e.Body.Customer)
 			return err
 		}, event.Strict)),
@@ -107,15 +109,16 @@ func (s *service) leaves(ctx context.Context, customer string, file io.Writer) e
 		if err != nil {
 			return err
 		}
-		if err := out.Encode(map[string]any{"stream": e.Stream, "version": e.Version, "type": e.Type, "body": e.Body}); err != nil {
+		if err := out.Encode(map[string]any{"stream": e.Stream, "version": e.Version, "type": e.Type,
+			"body": e.Body}); err != nil {
 			return err
 		}
 	}
 	return s.store.DropTenant(ctx, customer, tenancy.DropOptions{Confirm: customer})
 }
 
-// customers is the service of docs/tenants.md on two nodes. The nodes run as the bundle's role. owner is a process of the role that owns
-// the schemas, which runs no projection.
+// customers is the service of docs/tenants.md on two nodes. The nodes run as the bundle's role. owner is a process of
+// the role that owns the schemas, which runs no projection.
 type customers struct {
 	*bundle
 	nodes, owner *service
@@ -123,14 +126,19 @@ type customers struct {
 
 // onCustomers runs a test of the page with one role, and with two.
 func onCustomers(t *testing.T, test func(t *testing.T, c customers)) {
-	steps := pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(`create table counts (type text primary key, n int)`)}}
+	steps := pgstore.Options{
+		TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(`create table counts (type text primary key, n int)`)},
+	}
 	onRoles(t, func(t *testing.T, owner *pgstore.Store, b *bundle) {
 		owner = b.open(owner.Pool().Config().ConnString(), nil, steps)
 		b.Must(owner.Migrate(b.Ctx))
 		b.use(b.open(b.dsn, nil, steps))
-		p := millrace.Projection{Name: "counts", Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
-			return tx.Exec(ctx, `insert into counts values ($1, 1) on conflict (type) do update set n = counts.n + 1`, e.Type)
-		})}
+		p := millrace.Projection{Name: "counts",
+			Handler: b.Store.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {
+				return tx.Exec(ctx,
+					`insert into counts values ($1, 1) on conflict (type) do update set n = counts.n + 1`,
+					e.Type)
+			})}
 		b.Start(b.Another(slow, p))
 		job, err := millrace.New(millrace.Config{Store: owner})
 		b.Must(err)
@@ -154,7 +162,8 @@ func (b *bundle) mustCount(customer string, want map[string]int) {
 	b.T.Helper()
 	tenant, err := b.store.ForTenant(customer)
 	b.Must(err)
-	rows, err := b.store.Pool().Query(b.Ctx, "select type, n from "+pgx.Identifier{tenant.EventsSchema(), "counts"}.Sanitize())
+	rows, err := b.store.Pool().Query(b.Ctx, "select type, n from "+
+		pgx.Identifier{tenant.EventsSchema(), "counts"}.Sanitize())
 	b.Must(err)
 	counts, name, n := make(map[string]int), "", 0
 	_, err = pgx.ForEachRow(rows, []any{&name, &n}, func() error {
@@ -195,7 +204,8 @@ func TestArchivedCustomerComesBack(t *testing.T) {
 		c.Must(c.owner.archive(c.Ctx, "acme"))
 		acme, err := c.store.ForTenant("acme")
 		c.Must(err)
-		if _, err := acme.Append(c.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil)); !errors.Is(err, tenancy.ErrArchived) {
+		if _, err := acme.Append(c.Ctx, "account", event.Any, event.Untyped("OrderPlaced", nil)); !errors.Is(err,
+			tenancy.ErrArchived) {
 			t.Errorf("append: %v", err)
 		}
 		id := millrace.ProjectionID{Tenant: "acme", Name: "counts"}
@@ -205,11 +215,13 @@ func TestArchivedCustomerComesBack(t *testing.T) {
 			t.Errorf("status: %+v", p)
 		}
 		for _, tenant := range status.Tenants {
-			if tenant.Tenant == "acme" && (tenant.State != tenancy.Archived || tenant.Mark != tenant.Head) || tenant.Tenant == "other" && tenant.State != tenancy.Active {
+			if tenant.Tenant == "acme" && (tenant.State != tenancy.Archived || tenant.Mark != tenant.Head) ||
+				tenant.Tenant == "other" && tenant.State != tenancy.Active {
 				t.Errorf("status: %+v", tenant)
 			}
 		}
-		if err := c.nodes.rt.WaitFor(c.Ctx, id, 100); !errors.Is(err, projection.ErrPaused) || !strings.Contains(err.Error(), "the tenant is archived") {
+		if err := c.nodes.rt.WaitFor(c.Ctx, id, 100); !errors.Is(err, projection.ErrPaused) ||
+			!strings.Contains(err.Error(), "the tenant is archived") {
 			t.Errorf("WaitFor: %v", err)
 		}
 		c.Must(c.nodes.rt.ResumeTenant(c.Ctx, "acme"))

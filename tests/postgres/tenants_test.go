@@ -22,11 +22,12 @@ import (
 )
 
 // orderTotals adds up the amounts of each stream.
-var orderTotals = millrace.Projection{Name: "totals", Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-	_, err := tx.Exec(ctx, `insert into totals values ($1, ($2::jsonb ->> 'amount')::numeric)
+var orderTotals = millrace.Projection{Name: "totals",
+	Handler: pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
+		_, err := tx.Exec(ctx, `insert into totals values ($1, ($2::jsonb ->> 'amount')::numeric)
 		on conflict (stream) do update set total = totals.total + excluded.total`, e.Stream, string(e.Body))
-	return err
-})}
+		return err
+	})}
 
 const createTotals = "create table totals (stream text primary key, total numeric)"
 
@@ -42,7 +43,8 @@ func (b *bundle) orderOf(name, amount string) *pgstore.Tenant {
 	b.T.Helper()
 	tenant, err := b.store.CreateTenant(b.Ctx, name)
 	b.Must(err)
-	if _, err := tenant.Append(b.Ctx, "order-1", event.Any, event.Event{Type: "ItemAdded", Body: []byte(`{"amount": ` + amount + `}`)}); err != nil {
+	if _, err := tenant.Append(b.Ctx, "order-1", event.Any,
+		event.Event{Type: "ItemAdded", Body: []byte(`{"amount": ` + amount + `}`)}); err != nil {
 		b.T.Fatal(err)
 	}
 	return tenant
@@ -52,7 +54,8 @@ func (b *bundle) orderOf(name, amount string) *pgstore.Tenant {
 func (b *bundle) totalOf(tenant *pgstore.Tenant) (total string) {
 	b.T.Helper()
 	err := tenant.InTx(b.Ctx, func(ctx context.Context, tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "select coalesce(sum(total), 0)::text from totals where stream = 'order-1'").Scan(&total)
+		return tx.QueryRow(ctx,
+			"select coalesce(sum(total), 0)::text from totals where stream = 'order-1'").Scan(&total)
 	})
 	if err != nil {
 		b.T.Errorf("%s: %v", tenant.Name(), err)
@@ -62,13 +65,16 @@ func (b *bundle) totalOf(tenant *pgstore.Tenant) (total string) {
 
 func TestOrdersOfTwoTenantsDoNotAddUp(t *testing.T) {
 	t.Parallel()
-	b := setup(t, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(createTotals)}}, "pool_max_conns", "2")
+	b := setup(t, pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL(createTotals)}}, "pool_max_conns",
+		"2")
 	// A table of that name in public is the default tenant's, by its path, or the host's.
 	if !value[bool](b, "select to_regclass('public.totals') is not null") {
 		t.Fatal("there is no public.totals")
 	}
 	rt := b.Runtime(millrace.Config{}, orderTotals)
-	want := map[*pgstore.Tenant]string{b.orderOf("acme", "30.00"): "30.00", b.orderOf("globex", "12.50"): "12.50", b.defaultTenant(): "0"}
+	want := map[*pgstore.Tenant]string{
+		b.orderOf("acme", "30.00"): "30.00", b.orderOf("globex", "12.50"): "12.50", b.defaultTenant(): "0",
+	}
 	b.RunUntilIdle(rt)
 	for tenant, total := range want {
 		if got := b.totalOf(tenant); got != total {
@@ -105,7 +111,8 @@ func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
 	b.Eventually("all projections are started", func() bool {
 		status, err := rt.Status(b.Ctx, admin.StatusFilter{})
 		return err == nil && len(status.Projections) == tenants+1 &&
-			!slices.ContainsFunc(status.Projections, func(p admin.ProjectionStatus) bool { return p.State != admin.StateLive })
+			!slices.ContainsFunc(status.Projections,
+				func(p admin.ProjectionStatus) bool { return p.State != admin.StateLive })
 	})
 	without := b.latency(rt)
 
@@ -119,7 +126,8 @@ func TestAppendsThatStayOpenDoNotSlowOtherTenants(t *testing.T) {
 	for _, name := range names {
 		tenant, err := b.store.ForTenant(name)
 		b.Must(err)
-		_, err = conn.Exec(b.Ctx, "insert into millrace_"+name+".events (stream_id, stream_version, type, body) values ('x', 1, 'x', '1')")
+		_, err = conn.Exec(b.Ctx, "insert into millrace_"+name+
+			".events (stream_id, stream_version, type, body) values ('x', 1, 'x', '1')")
 		b.Must(err)
 		_, err = tenant.Append(b.Ctx, "a", event.Any, event.Event{Type: "counted"})
 		b.Must(err)
@@ -156,9 +164,12 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 	b := setup(t, pgstore.Options{})
 	acme, err := b.store.CreateTenant(b.Ctx, "acme")
 	b.Must(err)
-	config := millrace.Config{Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond}
+	config := millrace.Config{
+		Store: tuning.Settings{Reconcile: 100 * time.Millisecond}, PollInterval: 100 * time.Millisecond,
+	}
 	rt := b.Running(config, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
-	elsewhere := b.Another(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)}) // does not run: it knows what the database knows
+	// does not run: it knows what the database knows
+	elsewhere := b.Another(millrace.Config{}, millrace.Projection{Name: "p", Handler: b.Store.Batch(kit.Nothing)})
 	id := millrace.ProjectionID{Tenant: "acme", Name: "p"}
 	arrive := func() {
 		t.Helper()
@@ -173,7 +184,8 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 			b.Eventually(what+" names what happened", func() bool {
 				p, tenant := b.stateOf(rt, "acme")
 				named := func(reason string) bool {
-					return strings.Contains(reason, `schema "millrace_acme" of tenant "acme" is gone`) && strings.Contains(reason, "restore it, or remove the tenant")
+					return strings.Contains(reason, `schema "millrace_acme" of tenant "acme" is gone`) &&
+						strings.Contains(reason, "restore it, or remove the tenant")
 				}
 				return p.State == admin.StateFailed && named(p.Reason) && named(tenant.Reason)
 			})
@@ -184,7 +196,8 @@ func TestTenantWhoseSchemaIsGoneIsNamedUntilItIsBack(t *testing.T) {
 		if err := rt.WaitFor(b.Ctx, id, 1<<40); !errors.Is(err, tenancy.ErrDropped) {
 			t.Errorf("WaitFor: %v", err)
 		}
-		if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err, tenancy.ErrDropped) {
+		if _, err := acme.Append(b.Ctx, "s", event.Any, event.Event{Type: "counted"}); !errors.Is(err,
+			tenancy.ErrDropped) {
 			t.Errorf("Append: %v", err)
 		}
 		for _, err := range acme.ReadAll(b.Ctx, event.ReadOptions{}) {

@@ -13,8 +13,8 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// An event that another program has inserted has a body that the server cannot print. One projection meets it live, another when it
-// catches up. Both park it without calling their handlers, and apply all others.
+// An event that another program has inserted has a body that the server cannot print. One projection meets it live,
+// another when it catches up. Both park it without calling their handlers, and apply all others.
 func TestEventThatCannotBeReadIsParked(t *testing.T) {
 	t.Parallel()
 	b := kit.Postgres.New(t)
@@ -30,7 +30,8 @@ func TestEventThatCannotBeReadIsParked(t *testing.T) {
 	for _, name := range []string{"live", "behind"} {
 		b.Reaches(rt, name, 6)
 		letters := b.DeadLettersOf(name)
-		if len(letters) != 1 || letters[0].Position != 5 || !strings.Contains(letters[0].Error, "the text is too long") {
+		if len(letters) != 1 || letters[0].Position != 5 ||
+			!strings.Contains(letters[0].Error, "the text is too long") {
 			t.Errorf("dead letters of %s: %+v", name, letters)
 		}
 	}
@@ -82,7 +83,8 @@ func replayUnreadable(b *kit.Bundle, name string) {
 	}
 	var unreadable *event.UnreadableError
 	letter, e, err := letters.Get(b.Ctx, listed[0].ID)
-	if !errors.As(err, &unreadable) || unreadable.Position != 5 || letter.ID != listed[0].ID || e.Position != 5 || e.Body != nil || e.Time.IsZero() {
+	if !errors.As(err, &unreadable) || unreadable.Position != 5 || letter.ID != listed[0].ID || e.Position != 5 ||
+		e.Body != nil || e.Time.IsZero() {
 		b.T.Errorf("got %+v, %+v, %v", letter, e, err)
 	}
 }

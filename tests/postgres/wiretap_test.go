@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// wiretap records the statements that the connections of a pool send, and those of session connections, which are opened
-// with the same configuration. It reads the protocol, because a pgx tracer does not see what goes through pgconn: batches
-// of projections, and reads of events.
+// wiretap records the statements that the connections of a pool send, and those of session connections, which are
+// opened with the same configuration. It reads the protocol, because a pgx tracer does not see what goes through
+// pgconn: batches of projections, and reads of events.
 type wiretap struct {
 	mu    sync.Mutex
 	trips []roundTrip
@@ -22,8 +22,8 @@ type wiretap struct {
 // part of it, since that happens once in each connection.
 type roundTrip []sentText
 
-// sentText is a message of the simple protocol, which may have several statements, or one statement that is executed or,
-// if described is set, only described.
+// sentText is a message of the simple protocol, which may have several statements, or one statement that is executed
+// or, if described is set, only described.
 type sentText struct {
 	sql               string
 	simple, described bool
@@ -32,7 +32,9 @@ type sentText struct {
 // tap sets up a pool, whose DSN must have sslmode=disable.
 func (w *wiretap) tap(config *pgxpool.Config) {
 	dialing(func(conn net.Conn) net.Conn {
-		return &tappedConn{Conn: conn, tap: w, starting: true, prepared: make(map[string]string), portals: make(map[string]string)}
+		return &tappedConn{
+			Conn: conn, tap: w, starting: true, prepared: make(map[string]string), portals: make(map[string]string),
+		}
 	})(config)
 	// The ping depends on how long a connection was idle.
 	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
@@ -109,7 +111,8 @@ func (c *tappedConn) read(kind byte, body []byte) {
 		c.portals[portal] = c.prepared[name]
 	case 'E':
 		portal, _ := text(body)
-		if last := len(c.current) - 1; last >= 0 && c.current[last].described && c.current[last].sql == c.portals[portal] {
+		if last := len(c.current) - 1; last >= 0 && c.current[last].described &&
+			c.current[last].sql == c.portals[portal] {
 			c.current = c.current[:last] // it is described and executed
 		}
 		c.current = append(c.current, sentText{sql: c.portals[portal]})

@@ -1,5 +1,5 @@
-// Package protections_test has one file for each of the library's protections: the text that protects, and a text that does
-// not. The tests that a file names must fail when the second text stands in place of the first.
+// Package protections_test has one file for each of the library's protections: the text that protects, and a text that
+// does not. The tests that a file names must fail when the second text stands in place of the first.
 package protections_test
 
 import (
@@ -152,7 +152,8 @@ func section(promises, promise string) string {
 
 func TestProtectionsFitTheCode(t *testing.T) {
 	const root = "../.."
-	promises, list := readFile(t, filepath.Join(root, "docs/promises.md")), readFile(t, filepath.Join(root, "docs/protections.md"))
+	promises, list := readFile(t, filepath.Join(root, "docs/promises.md")),
+		readFile(t, filepath.Join(root, "docs/protections.md"))
 	all, err := load(".")
 	if err != nil {
 		t.Fatal(err)

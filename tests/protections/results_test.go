@@ -26,7 +26,8 @@ type result struct {
 	Intact []string `json:"intact,omitempty"`
 }
 
-// results are those of one commit. They are kept in a file, so that several sittings, also at the same time, share the work.
+// results are those of one commit. They are kept in a file, so that several sittings, also at the same time, share the
+// work.
 type results struct {
 	// file is empty if nothing is kept.
 	file   string
@@ -144,7 +145,8 @@ func shard(all []protection, part string) ([]protection, error) {
 	if _, err := fmt.Sscanf(part+"\n", "%d/%d\n", &i, &n); err != nil || i < 1 || i > n {
 		return nil, fmt.Errorf("SHARD must be i/n with 1 <= i <= n: %q", part)
 	}
-	sorted := slices.SortedFunc(slices.Values(all), func(a, b protection) int { return strings.Compare(a.name, b.name) })
+	sorted := slices.SortedFunc(slices.Values(all),
+		func(a, b protection) int { return strings.Compare(a.name, b.name) })
 	var chosen []protection
 	for at := i - 1; at < len(sorted); at += n {
 		chosen = append(chosen, sorted[at])
@@ -217,7 +219,8 @@ func TestResultsOfACommitAreContinued(t *testing.T) {
 		return r
 	}
 	first, second := open("1"), open("1")
-	for r, one := range map[*results]result{first: {Protection: "a", Caught: []string{"TestA"}, Seconds: 2}, second: {Protection: "b", Error: "hangs", Seconds: 3}} {
+	for r, one := range map[*results]result{first: {Protection: "a", Caught: []string{"TestA"}, Seconds: 2},
+		second: {Protection: "b", Error: "hangs", Seconds: 3}} {
 		if err := r.add(one); err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +237,8 @@ func TestResultsOfACommitAreContinued(t *testing.T) {
 	if got := next.summary(all); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if err := errors.Join(next.add(result{Protection: "b", Caught: []string{"TestA"}}), next.add(result{Intact: []string{"TestA"}})); err != nil {
+	if err := errors.Join(next.add(result{Protection: "b", Caught: []string{"TestA"}}),
+		next.add(result{Intact: []string{"TestA"}})); err != nil {
 		t.Fatal(err)
 	}
 	if again := open("1"); !again.noticed("b") || len(again.unconfirmed(all)) > 0 {
@@ -247,7 +251,8 @@ func TestResultsOfACommitAreContinued(t *testing.T) {
 
 func TestResultsOfAChangedTreeAreNotKept(t *testing.T) {
 	module := t.TempDir()
-	for _, args := range [][]string{{"init", "-q"}, {"-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"}} {
+	for _, args := range [][]string{{"init", "-q"},
+		{"-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first"}} {
 		if _, err := git(module, args...); err != nil {
 			t.Skip("git: ", err)
 		}

@@ -28,14 +28,15 @@ var (
 	kept      = flag.String("results", "results", "the folder that keeps the results of each commit")
 )
 
-// testLimit bounds the tests of one package, some of which wait for four minutes. buildLimit is what the compiler adds to that.
+// testLimit bounds the tests of one package, some of which wait for four minutes. buildLimit is what the compiler adds
+// to that.
 const (
 	testLimit  = 6 * time.Minute
 	buildLimit = 5 * time.Minute
 )
 
-// TestProtections breaks each protection in a copy of the module. A protection that no test notices fails. What a test noticed at
-// this commit in an earlier sitting is not broken again.
+// TestProtections breaks each protection in a copy of the module. A protection that no test notices fails. What a test
+// noticed at this commit in an earlier sitting is not broken again.
 func TestProtections(t *testing.T) {
 	if !*breakThem {
 		t.Skip("takes long: make protections")
@@ -74,7 +75,10 @@ func choose(t *testing.T) (all, chosen []protection) {
 	if len(chosen) == 0 {
 		t.Fatalf("no protection of the shard %q has a name like %q", *part, *only)
 	}
-	slices.SortStableFunc(chosen, func(a, b protection) int { return strings.Compare(filepath.Dir(a.file), filepath.Dir(b.file)) })
+	slices.SortStableFunc(chosen, func(a,
+		b protection) int {
+		return strings.Compare(filepath.Dir(a.file), filepath.Dir(b.file))
+	})
 	return all, chosen
 }
 
@@ -85,8 +89,8 @@ type workplace struct {
 	packages map[string][]string
 }
 
-// newWorkplace copies the module. If files differ from those of the commit, only a few protections by name can be broken, and no
-// result is kept.
+// newWorkplace copies the module. If files differ from those of the commit, only a few protections by name can be
+// broken, and no result is kept.
 func newWorkplace(t *testing.T) *workplace {
 	s := &workplace{dir: t.TempDir()}
 	err := copyModule(s.dir, *module)
@@ -154,9 +158,10 @@ func (p *protection) test(ctx context.Context, dir string, packages map[string][
 	return caught, errors.Join(err, restore())
 }
 
-// run returns which of the tests fail, or do not end within the limit for the tests of a package. All their packages are built together,
-// and several run at the same time.
-func run(ctx context.Context, dir string, packages map[string][]string, tests []string, limit time.Duration) (failed []string, err error) {
+// run returns which of the tests fail, or do not end within the limit for the tests of a package. All their packages
+// are built together, and several run at the same time.
+func run(ctx context.Context, dir string, packages map[string][]string, tests []string,
+	limit time.Duration) (failed []string, err error) {
 	if len(tests) == 0 {
 		return nil, nil
 	}
@@ -190,8 +195,8 @@ func run(ctx context.Context, dir string, packages map[string][]string, tests []
 // event is a line of what go test -json prints.
 type event struct{ Action, Package, Test, Output string }
 
-// failures returns which tests failed by the output of go test -json, and the output's text. If a process panicked, or reached its
-// limit, the tests that it ran at that time failed too.
+// failures returns which tests failed by the output of go test -json, and the output's text. If a process panicked, or
+// reached its limit, the tests that it ran at that time failed too.
 func failures(output string) (failed []string, _ string) {
 	var text strings.Builder
 	type test struct{ in, name string }
@@ -266,7 +271,8 @@ func TestTestsOfAProcessThatPanickedFailed(t *testing.T) {
 	if failed, _ := failures(ran + `{"Action":"fail","Package":"a"}`); len(failed) != 0 {
 		t.Errorf("without a panic %v failed", failed)
 	}
-	if failed, text := failures(ran + panics); !slices.Equal(failed, []string{"TestRan"}) || !strings.HasPrefix(text, "panic: boom") {
+	if failed, text := failures(ran + panics); !slices.Equal(failed, []string{"TestRan"}) ||
+		!strings.HasPrefix(text, "panic: boom") {
 		t.Errorf("%v failed, and the text is %q", failed, text)
 	}
 }

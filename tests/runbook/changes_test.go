@@ -29,7 +29,8 @@ var _ = add(map[string]func(s *scenario){
 
 func wrongRows(s *scenario) {
 	s.database()
-	stop := s.node(soon("shop-1"), totals(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return count(ctx, tx, e) }))
+	stop := s.node(soon("shop-1"),
+		totals(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error { return count(ctx, tx, e) }))
 	s.append("", "OrderPlaced", "OrderPaid", "OrderSent")
 	s.reaches("", 3)
 	s.follow()
@@ -45,7 +46,8 @@ func (s *scenario) requestRebuild() {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
-	if err := s.admin().Rebuild(ctx, millrace.ProjectionID{Name: "totals"}, admin.ResetOptions{}); !errors.Is(err, projection.ErrOperationPending) {
+	if err := s.admin().Rebuild(ctx, millrace.ProjectionID{Name: "totals"}, admin.ResetOptions{}); !errors.Is(err,
+		projection.ErrOperationPending) {
 		s.Fatalf("the rebuild does not wait: %v", err)
 	}
 }
@@ -62,7 +64,8 @@ func stuckRebuild(s *scenario) {
 	s.append("", "OrderPlaced")
 	s.reaches("", 1)
 	open := s.connection()
-	_, err := open.Exec(s.ctx, "set application_name = 'report'; begin; select * from totals", pgx.QueryExecModeSimpleProtocol)
+	_, err := open.Exec(s.ctx, "set application_name = 'report'; begin; select * from totals",
+		pgx.QueryExecModeSimpleProtocol)
 	s.must(err)
 	s.call("4711", fmt.Sprint(open.PgConn().PID()))
 	s.requestRebuild()
@@ -140,7 +143,8 @@ func waitingArchive(s *scenario) {
 	s.must(err)
 	s.node(soon("shop-1"), totals(nil))
 	open := s.connection()
-	_, err = open.Exec(s.ctx, "set application_name = 'import'; begin; insert into millrace_acme.events (stream_id, stream_version, type, body, headers) values ('order-4', 1, 'OrderPlaced', '{}', '{}')", pgx.QueryExecModeSimpleProtocol)
+	_, err = open.Exec(s.ctx,
+		"set application_name = 'import'; begin; insert into millrace_acme.events (stream_id, stream_version, type, body, headers) values ('order-4', 1, 'OrderPlaced', '{}', '{}')", pgx.QueryExecModeSimpleProtocol)
 	s.must(err)
 	s.call("4711", fmt.Sprint(open.PgConn().PID()))
 	s.follow()

@@ -67,7 +67,8 @@ func standbyAddress(s *scenario) {
 	app := userOf(s, s.dsn)
 	s.dsn = withUser(s, standby.TCPDSN("postgres"), app)
 	s.follow()
-	s.call("postgres://shop@db-a,db-b/shop", withUser(s, pgtest.HostsDSN("postgres", "", standby.Address(), server.Address()), app))
+	s.call("postgres://shop@db-a,db-b/shop", withUser(s,
+		pgtest.HostsDSN("postgres", "", standby.Address(), server.Address()), app))
 	s.follow()
 }
 
@@ -182,7 +183,8 @@ func behindAPooler(s *scenario) {
 func oldSnapshot(s *scenario) {
 	s.database()
 	open := s.connection()
-	_, err := open.Exec(s.ctx, "set application_name = 'report'; begin isolation level repeatable read; select 1", pgx.QueryExecModeSimpleProtocol)
+	_, err := open.Exec(s.ctx, "set application_name = 'report'; begin isolation level repeatable read; select 1",
+		pgx.QueryExecModeSimpleProtocol)
 	s.must(err)
 	s.call("4711", fmt.Sprint(open.PgConn().PID()))
 	s.follow()
@@ -218,7 +220,8 @@ func sequenceCache(s *scenario) {
 	first, second := s.connection(), s.connection()
 	insert := func(conn *pgx.Conn, stream string) {
 		s.Helper()
-		_, err := conn.Exec(s.ctx, "insert into millrace_default.events (stream_id, stream_version, type, body, headers) values ($1, 1, 'OrderPlaced', '{}', '{}')", stream)
+		_, err := conn.Exec(s.ctx,
+			"insert into millrace_default.events (stream_id, stream_version, type, body, headers) values ($1, 1, 'OrderPlaced', '{}', '{}')", stream)
 		s.must(err)
 	}
 	insert(first, "order-1")
@@ -238,7 +241,8 @@ func lockedEvents(s *scenario) {
 	s.append("", "OrderPlaced")
 	s.reaches("", 1)
 	open := s.connection()
-	_, err := open.Exec(s.ctx, "set application_name = 'maintenance'; begin; lock table millrace_default.events", pgx.QueryExecModeSimpleProtocol)
+	_, err := open.Exec(s.ctx, "set application_name = 'maintenance'; begin; lock table millrace_default.events",
+		pgx.QueryExecModeSimpleProtocol)
 	s.must(err)
 	s.call("4711", fmt.Sprint(open.PgConn().PID()))
 	s.follow()

@@ -47,7 +47,8 @@ func firstLook(s *scenario) {
 	s.follow()
 	stop()
 	s.node(soon("shop-1"), totals(nil))
-	_, err := s.store.DeadLetters(millrace.ProjectionID{Name: "totals"}).Replay(s.ctx, projection.DeadLetterFilter{All: true}, 1)
+	_, err := s.store.DeadLetters(millrace.ProjectionID{Name: "totals"}).Replay(s.ctx,
+		projection.DeadLetterFilter{All: true}, 1)
 	s.must(err)
 	s.follow()
 }
@@ -106,7 +107,8 @@ func endlessReplay(s *scenario) {
 	ctx, cancel := context.WithTimeout(s.ctx, time.Second)
 	defer cancel()
 	id := millrace.ProjectionID{Name: "totals"}
-	if _, err := s.store.DeadLetters(id).Replay(ctx, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err, projection.ErrCommandPending) {
+	if _, err := s.store.DeadLetters(id).Replay(ctx, projection.DeadLetterFilter{All: true}, 10); !errors.Is(err,
+		projection.ErrCommandPending) {
 		s.Fatal(err)
 	}
 	s.follow()
@@ -239,7 +241,8 @@ func unreadableEvent(s *scenario) {
 	s.sql(`alter table millrace_default.events alter column body set storage external;
 		update millrace_default.events set body = to_jsonb(repeat('x', 5000)) where global_seq = 2`)
 	var toast string
-	s.must(s.store.Pool().QueryRow(s.ctx, "select reltoastrelid::regclass::text from pg_class where oid = 'millrace_default.events'::regclass").Scan(&toast))
+	s.must(s.store.Pool().QueryRow(s.ctx,
+		"select reltoastrelid::regclass::text from pg_class where oid = 'millrace_default.events'::regclass").Scan(&toast))
 	s.sql(fmt.Sprintf(`set allow_system_table_mods = on; update pg_class set relkind = 'r' where oid = '%[1]s'::regclass;
 		delete from %[1]s; update pg_class set relkind = 't' where oid = '%[1]s'::regclass`, toast))
 	s.sql("vacuum " + toast) // until then its readers see what was deleted

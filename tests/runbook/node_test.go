@@ -26,7 +26,9 @@ import (
 
 // soon are settings with which nodes notice changes quickly.
 func soon(name string) millrace.Config {
-	tuned := tuning.Settings{Heartbeat: 200 * time.Millisecond, Reconcile: 200 * time.Millisecond, Advance: 50 * time.Millisecond}
+	tuned := tuning.Settings{
+		Heartbeat: 200 * time.Millisecond, Reconcile: 200 * time.Millisecond, Advance: 50 * time.Millisecond,
+	}
 	return millrace.Config{Store: tuned, NodeName: name, FailureDetection: 200 * time.Millisecond}
 }
 
@@ -46,7 +48,8 @@ func counting(before handleFunc) millrace.Handler {
 }
 
 func count(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
-	_, err := tx.Exec(ctx, "insert into public.totals values ($1, 1) on conflict (stream) do update set n = totals.n + 1", e.Stream)
+	_, err := tx.Exec(ctx,
+		"insert into public.totals values ($1, 1) on conflict (stream) do update set n = totals.n + 1", e.Stream)
 	return err
 }
 
@@ -55,7 +58,8 @@ var failingTwice = projection.RetryPolicy{MaxAttempts: 2, Base: 10 * time.Millis
 
 // totals is a projection with a handler that calls before.
 func totals(before handleFunc) millrace.Projection {
-	return millrace.Projection{Name: "totals", Handler: counting(before), Retry: failingTwice, OnFailure: projection.ActionPark, MissingObjectTimeout: time.Hour,
+	return millrace.Projection{Name: "totals", Handler: counting(before), Retry: failingTwice,
+		OnFailure: projection.ActionPark, MissingObjectTimeout: time.Hour,
 		Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "delete from public.totals")
 			return err
@@ -127,8 +131,8 @@ func (s *scenario) started(name, place, repaired string) *exec.Cmd {
 	return cmd
 }
 
-// runNode runs the projections totals and mails until SIGTERM. While the file of repairedFile does not exist, an event of the type
-// Deadly ends the process in totals, and Slow stops it there until its context ends.
+// runNode runs the projections totals and mails until SIGTERM. While the file of repairedFile does not exist, an event
+// of the type Deadly ends the process in totals, and Slow stops it there until its context ends.
 func runNode() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

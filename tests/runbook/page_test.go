@@ -129,7 +129,8 @@ func missing(shown, printed []string) (line string, found bool) {
 func TestOutputsAreComparedWithThePage(t *testing.T) {
 	t.Parallel()
 	entries := entriesOf("# Page\n\n### A lag, and more\n\ntext\n\n```console\n$ millrace nodes\nnode  state\na     alive  0.1 s ago\n\n$ millrace doctor\n```\n\n```sql\nselect 1;\n```\n")
-	if len(entries) != 1 || entries[0].anchor != "a-lag-and-more" || len(entries[0].blocks) != 2 || len(entries[0].blocks[0].commands) != 2 {
+	if len(entries) != 1 || entries[0].anchor != "a-lag-and-more" || len(entries[0].blocks) != 2 ||
+		len(entries[0].blocks[0].commands) != 2 {
 		t.Fatalf("the page has %+v", entries)
 	}
 	shown := entries[0].blocks[0].commands[0].shown

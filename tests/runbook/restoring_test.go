@@ -24,7 +24,8 @@ func TestRestoringOneTenant(t *testing.T) {
 	}
 	page := entry{title: "restoring"}
 	for _, e := range readEntries(t, "../../docs/restoring.md") {
-		page.blocks = append(page.blocks, slices.DeleteFunc(e.blocks, func(b block) bool { return b.language != "console" })...)
+		page.blocks = append(page.blocks, slices.DeleteFunc(e.blocks,
+			func(b block) bool { return b.language != "console" })...)
 	}
 	onRestoring(t, page, func(r *restoring) {
 		r.restore()
@@ -49,7 +50,8 @@ func onRestoring(t *testing.T, page entry, test func(r *restoring)) {
 	}
 }
 
-// restoring is the service whose tenant acme is restored. Its read model totals is in the schema of the tenant, and search elsewhere.
+// restoring is the service whose tenant acme is restored. Its read model totals is in the schema of the tenant, and
+// search elsewhere.
 type restoring struct {
 	*scenario
 	sent atomic.Int64
@@ -60,12 +62,17 @@ func newRestoring(s *scenario, roles func(s *scenario) (owner, app string)) *res
 	r := &restoring{scenario: s}
 	s.superuser = s.dsn
 	owner, app := roles(s)
-	steps := pgstore.Options{TenantSetup: []pgstore.TenantStep{pgstore.TenantSQL("create table totals (stream text primary key, n bigint not null)")}}
+	steps := pgstore.Options{
+		TenantSetup: []pgstore.TenantStep{
+			pgstore.TenantSQL("create table totals (stream text primary key, n bigint not null)"),
+		},
+	}
 	migrating := s.opened(owner, steps)
 	s.must(migrating.Migrate(s.ctx))
 	_, err := migrating.CreateTenant(s.ctx, "acme")
 	s.must(err)
-	_, err = migrating.Pool().Exec(s.ctx, "create table public.search (tenant text, stream text, n bigint not null, primary key (tenant, stream))")
+	_, err = migrating.Pool().Exec(s.ctx,
+		"create table public.search (tenant text, stream text, n bigint not null, primary key (tenant, stream))")
 	s.must(err)
 	s.dsn, s.store = app, s.opened(app, steps)
 	scratch := "scratch_" + s.databaseName()
@@ -92,8 +99,12 @@ func (r *restoring) projections() []millrace.Projection {
 		})
 	}
 	return []millrace.Projection{
-		{Name: "totals", Handler: into("insert into totals values ($1, 1) on conflict (stream) do update set n = totals.n + 1")},
-		{Name: "search", Handler: into("insert into public.search values ('acme', $1, 1) on conflict (tenant, stream) do update set n = search.n + 1"),
+		{
+			Name:    "totals",
+			Handler: into("insert into totals values ($1, 1) on conflict (stream) do update set n = totals.n + 1"),
+		},
+		{Name: "search",
+			Handler: into("insert into public.search values ('acme', $1, 1) on conflict (tenant, stream) do update set n = search.n + 1"),
 			Reset: pgstore.Hook(func(ctx context.Context, tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, "delete from public.search where tenant = 'acme'")
 				return err
@@ -142,12 +153,14 @@ func (r *restoring) check() {
 	defer func() { _ = conn.Close(r.ctx) }()
 	var counted, searched int64
 	var free bool
-	r.must(conn.QueryRow(r.ctx, "select (select n from millrace_acme.totals), (select n from public.search)").Scan(&counted, &searched))
+	r.must(conn.QueryRow(r.ctx,
+		"select (select n from millrace_acme.totals), (select n from public.search)").Scan(&counted, &searched))
 	if counted != 4 || searched != 4 || r.sent.Load() != 6 {
 		r.Errorf("4 events are counted %d and %d times, and 6 were sent %d times", counted, searched, r.sent.Load())
 	}
 	var app string
-	r.must(r.store.Pool().QueryRow(r.ctx, "select current_user, not current_setting('is_superuser')::boolean and has_table_privilege('millrace_acme.events', 'update')").Scan(&app, &free))
+	r.must(r.store.Pool().QueryRow(r.ctx,
+		"select current_user, not current_setting('is_superuser')::boolean and has_table_privilege('millrace_acme.events', 'update')").Scan(&app, &free))
 	if free {
 		r.Errorf("%s may change events", app)
 	}

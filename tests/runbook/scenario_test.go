@@ -72,11 +72,13 @@ type scenario struct {
 	next int
 	// dir is the folder in which commands run.
 	dir string
-	// dsn is where the store is, for the role that runs. It is the DATABASE_URL of commands. env are further variables of theirs.
+	// dsn is where the store is, for the role that runs. It is the DATABASE_URL of commands. env are further variables
+	// of theirs.
 	dsn   string
 	env   []string
 	store *pgstore.Store
-	// superuser is the address for SQL. ownerDSN is that of the role that owns the tables, which is the OWNER_URL of commands.
+	// superuser is the address for SQL. ownerDSN is that of the role that owns the tables, which is the OWNER_URL of
+	// commands.
 	superuser, ownerDSN string
 	owner               *pgstore.Store
 	// names are what the page calls by example: a pid that is 4711 there.
@@ -242,11 +244,13 @@ func (s *scenario) statements(text string) {
 }
 
 // observing are the commands that change nothing. They are repeated until they print what the page shows.
-var observing = []string{"projections status", "projections list", "dead-letters list", "dead-letters show", "dead-letters count", "nodes", "tenants list",
+var observing = []string{"projections status", "projections list", "dead-letters list", "dead-letters show",
+	"dead-letters count", "nodes", "tenants list",
 	"check", "doctor", "migrate status", "events count", "events tail", "events stream"}
 
 func observes(line string) bool {
-	return strings.HasPrefix(line, "curl ") || slices.ContainsFunc(observing, func(of string) bool { return strings.HasPrefix(line, "millrace "+of) })
+	return strings.HasPrefix(line, "curl ") ||
+		slices.ContainsFunc(observing, func(of string) bool { return strings.HasPrefix(line, "millrace "+of) })
 }
 
 // command runs a command of the page, and compares what it prints.
@@ -281,7 +285,8 @@ func (s *scenario) command(c command) {
 // foundSomething is the exit status of commands that search.
 const foundSomething = 3
 
-// run runs a line in a shell. The fault says how the output differs from what is shown. A command that fails shows its error.
+// run runs a line in a shell. The fault says how the output differs from what is shown. A command that fails shows its
+// error.
 func (s *scenario) run(line string, shown []string) (printed, fault string) {
 	s.Helper()
 	bin, err := commandLine()
@@ -337,6 +342,7 @@ func (s *scenario) reaches(tenant string, position int64) {
 // reachesAs is reaches of any projection.
 func (s *scenario) reachesAs(id millrace.ProjectionID, position int64) {
 	s.Helper()
-	s.eventually(id.Name+" exists", func() bool { return !errors.Is(s.admin().WaitFor(s.ctx, id, 0), projection.ErrUnknownProjection) })
+	s.eventually(id.Name+" exists",
+		func() bool { return !errors.Is(s.admin().WaitFor(s.ctx, id, 0), projection.ErrUnknownProjection) })
 	s.must(s.admin().WaitFor(s.ctx, id, position))
 }

@@ -117,7 +117,8 @@ func heldByATransaction(s *scenario) {
 	s.append("", "OrderPlaced")
 	s.reaches("", 1)
 	open := s.connection()
-	_, err := open.Exec(s.ctx, "set application_name = 'import'; begin; insert into millrace_default.events (stream_id, stream_version, type, body, headers) values ('order-4', 1, 'OrderPlaced', '{}', '{}')", pgx.QueryExecModeSimpleProtocol)
+	_, err := open.Exec(s.ctx,
+		"set application_name = 'import'; begin; insert into millrace_default.events (stream_id, stream_version, type, body, headers) values ('order-4', 1, 'OrderPlaced', '{}', '{}')", pgx.QueryExecModeSimpleProtocol)
 	s.must(err)
 	s.append("", "OrderPlaced")
 	s.call("4711", fmt.Sprint(open.PgConn().PID()))
@@ -146,7 +147,8 @@ func waitsForALock(s *scenario) {
 	p.Timeout = time.Second // half of it is the limit of the wait
 	s.node(soon("shop-1"), p)
 	open := s.connection()
-	_, err := open.Exec(s.ctx, "set application_name = 'report'; begin; lock table totals", pgx.QueryExecModeSimpleProtocol)
+	_, err := open.Exec(s.ctx, "set application_name = 'report'; begin; lock table totals",
+		pgx.QueryExecModeSimpleProtocol)
 	s.must(err)
 	s.call("4711", fmt.Sprint(open.PgConn().PID()))
 	s.append("", "OrderPlaced")

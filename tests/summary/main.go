@@ -1,5 +1,5 @@
-// Command summary runs "go test" with its arguments and prints what "go test" prints. After failures it names the failed tests at
-// the end, each with the begin of its output. Its exit status is that of "go test".
+// Command summary runs "go test" with its arguments and prints what "go test" prints. After failures it names the
+// failed tests at the end, each with the begin of its output. Its exit status is that of "go test".
 //
 //	go run ./tests/summary -race ./...
 //
@@ -101,7 +101,8 @@ type summary struct {
 	order   []key          // of the outputs
 }
 
-// newSummary returns a summary that prints what "go test" prints without -v: the output of failed tests, and a line for each package.
+// newSummary returns a summary that prints what "go test" prints without -v: the output of failed tests, and a line for
+// each package.
 func newSummary(out io.Writer) *summary { return &summary{out: out, outputs: make(map[key]string)} }
 
 // read reads the output of a run.
@@ -187,7 +188,8 @@ func (s *summary) print(out io.Writer) {
 // hasInner reports whether a test of this package, or a subtest of this test, has failed too.
 func (s *summary) hasInner(of key) bool {
 	return slices.ContainsFunc(s.failed, func(inner key) bool {
-		return inner.pkg == of.pkg && inner.test != of.test && (of.test == "" || strings.HasPrefix(inner.test, of.test+"/"))
+		return inner.pkg == of.pkg && inner.test != of.test &&
+			(of.test == "" || strings.HasPrefix(inner.test, of.test+"/"))
 	})
 }
 

@@ -72,7 +72,8 @@ FAILED: d [d.test]
 func TestLongOutputIsCutAtTheEnd(t *testing.T) {
 	t.Parallel()
 	var out, end strings.Builder
-	long := strings.Repeat(`{"Action":"output","Package":"b","Test":"TestBad","Output":"`+strings.Repeat("x", 10*longestLine)+`\n"}`, 3*mostLines)
+	long := strings.Repeat(`{"Action":"output","Package":"b","Test":"TestBad","Output":"`+
+		strings.Repeat("x", 10*longestLine)+`\n"}`, 3*mostLines)
 	s := newSummary(&out)
 	err := s.read(strings.NewReader(long + `{"Action":"fail","Package":"b","Test":"TestBad"}`))
 	if err != nil {
@@ -98,7 +99,9 @@ func TestOtherRunsFollowDashes(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string][]string{
 		"-race ./...": {"test -json -race ./..."},
-		"-race ./... -- -C examples -race ./... -- -C cmd/bench ./...": {"test -json -race ./...", "test -C examples -json -race ./...", "test -C cmd/bench -json ./..."},
+		"-race ./... -- -C examples -race ./... -- -C cmd/bench ./...": {
+			"test -json -race ./...", "test -C examples -json -race ./...", "test -C cmd/bench -json ./...",
+		},
 	} {
 		var got []string
 		for _, run := range split(strings.Fields(args)) {

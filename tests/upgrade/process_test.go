@@ -88,7 +88,8 @@ func (p program) serve(t *testing.T, acks *acknowledged, name, place string, fla
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			var tenant string
 			var position int64
-			if _, err := fmt.Sscan(lines.Text(), &tenant, &position); err == nil { // the last line of a killed node may be cut
+			// the last line of a killed node may be cut
+			if _, err := fmt.Sscan(lines.Text(), &tenant, &position); err == nil {
 				acks.Lock()
 				acks.positions[tenant] = append(acks.positions[tenant], position)
 				acks.Unlock()

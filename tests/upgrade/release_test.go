@@ -47,8 +47,8 @@ func sources(release string) (files map[string][]byte, name string, err error) {
 	}
 }
 
-// unpacked returns the folder with the source of a release. It stays beside Go's cached builds, which are found by the path of
-// the source.
+// unpacked returns the folder with the source of a release. It stays beside Go's cached builds, which are found by the
+// path of the source.
 func unpacked(release string) (string, error) {
 	files, name, err := sources(release)
 	if err != nil {
@@ -107,7 +107,8 @@ var oldProgram = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	program := filepath.Join(folder, "program")
-	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "released", "-overlay", list, "-o", program, "./tests/upgrade/program")
+	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "released", "-overlay", list, "-o", program,
+		"./tests/upgrade/program")
 	build.Dir, build.Env = source, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off") // as other tests build
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the program with the library of %s: %w: %s", releases[len(releases)-1], err, out)

@@ -28,21 +28,23 @@ type side struct {
 	acks  acknowledged
 }
 
-// A deployment replaces the nodes of the earlier release while they append, and nodes of both die. Each release also has a
-// projection and a tenant that the other does not know.
+// A deployment replaces the nodes of the earlier release while they append, and nodes of both die. Each release also
+// has a projection and a tenant that the other does not know.
 func TestNodesOfAnEarlierReleaseRunBesideNewOnes(t *testing.T) {
 	t.Parallel()
 	s := &side{T: t, place: pgtest.Database(t), acks: acknowledged{positions: make(map[string][]int64)}}
 	older.run(t, "fill", s.place)
 	before := older.contents(t, s.place)
-	first := older.serve(t, &s.acks, "old-1", s.place, "-projections", "totals,shares,mails,late,legacy", "-create", "made-by-old")
+	first := older.serve(t, &s.acks, "old-1", s.place, "-projections", "totals,shares,mails,late,legacy", "-create",
+		"made-by-old")
 	s.store = opened(t, s.place)
 	var err error
 	s.admin, err = admin.New(s.store)
 	must(t, err)
 	must(t, s.admin.Resume(limited(t), projection.ID{Tenant: "acme", Name: "totals"}))
 	s.raiseVersions()
-	second := newer.serve(t, &s.acks, "new-1", s.place, "-projections", "totals,shares,mails,late,novel", "-create", "made-by-new")
+	second := newer.serve(t, &s.acks, "new-1", s.place, "-projections", "totals,shares,mails,late,novel", "-create",
+		"made-by-new")
 	s.share("old-1", "new-1")
 	s.erase()
 	s.parked("made-by-old", "made-by-new")
@@ -58,7 +60,8 @@ func TestNodesOfAnEarlierReleaseRunBesideNewOnes(t *testing.T) {
 	shares := projection.ID{Tenant: "made-by-new", Name: "shares"}
 	must(t, s.admin.Pause(limited(t), shares))
 	must(t, s.admin.Resume(limited(t), shares))
-	result, err := s.store.DeadLetters(shares).Replay(limited(t), projection.DeadLetterFilter{All: true, OutOfOrder: true}, 10_000)
+	result, err := s.store.DeadLetters(shares).Replay(limited(t),
+		projection.DeadLetterFilter{All: true, OutOfOrder: true}, 10_000)
 	if err != nil || result.Done == 0 || result.Failed > 0 {
 		t.Errorf("the old node replayed %+v, %v", result, err)
 	}
@@ -76,7 +79,8 @@ func (s *side) erase() {
 	store, err := pgstore.Open(limited(s.T), s.place, pgstore.Options{})
 	must(s.T, err)
 	defer store.Close()
-	_, err = store.Append(limited(s.T), "person", event.Any, event.Untyped("Named", "Ada"), event.Untyped("Named", "Ada"))
+	_, err = store.Append(limited(s.T), "person", event.Any, event.Untyped("Named", "Ada"),
+		event.Untyped("Named", "Ada"))
 	must(s.T, err)
 	erased, err := store.EraseStream(limited(s.T), "person", "request 17")
 	if err != nil || erased.Events != 2 {
@@ -84,8 +88,8 @@ func (s *side) erase() {
 	}
 }
 
-// raiseVersions makes each part of the schema one version newer than that of the earlier release, unless this release has a migration
-// that did so.
+// raiseVersions makes each part of the schema one version newer than that of the earlier release, unless this release
+// has a migration that did so.
 func (s *side) raiseVersions() {
 	s.Helper()
 	files, _, err := sources(releases[len(releases)-1])
@@ -100,7 +104,8 @@ func (s *side) raiseVersions() {
 	_, err = conn.Exec(limited(s.T), `insert into millrace.schema_versions (version, name)
 		select max(version) + 1, 'synthetic' from millrace.schema_versions having max(version) = $1`, versions["pgstore/migrations/control"])
 	must(s.T, err)
-	_, err = conn.Exec(limited(s.T), "update millrace.tenants set version = version + 1 where version = $1", versions["pgstore/migrations/tenant"])
+	_, err = conn.Exec(limited(s.T), "update millrace.tenants set version = version + 1 where version = $1",
+		versions["pgstore/migrations/tenant"])
 	must(s.T, err)
 }
 
@@ -135,7 +140,8 @@ func (s *side) finish(before map[string]*service.Content) {
 // owners returns how many leases each node holds of the projections that both releases have, by the names of the nodes.
 func (s *side) owners() map[string]int {
 	s.Helper()
-	status, err := s.admin.Status(limited(s.T), admin.StatusFilter{Names: slices.Concat(service.Kept, []string{"late"}), Limit: 10_000})
+	status, err := s.admin.Status(limited(s.T), admin.StatusFilter{Names: slices.Concat(service.Kept, []string{"late"}),
+		Limit: 10_000})
 	must(s.T, err)
 	owners := make(map[string]int)
 	for _, p := range status.Projections {
@@ -168,7 +174,8 @@ func (s *side) ownsAll(name string) {
 func (s *side) parked(tenants ...string) {
 	s.Helper()
 	s.eventually("events are parked", func(map[string]int) bool {
-		status, err := s.admin.Status(limited(s.T), admin.StatusFilter{Tenants: tenants, Names: service.Kept, Parked: true})
+		status, err := s.admin.Status(limited(s.T),
+			admin.StatusFilter{Tenants: tenants, Names: service.Kept, Parked: true})
 		must(s.T, err)
 		return len(status.Projections) >= len(tenants)*len(service.Kept)
 	})

@@ -56,7 +56,8 @@ func checkFilled(t *testing.T, contents map[string]*service.Content) {
 		c := contents[name]
 		last := c.Events[len(c.Events)-1].Position
 		if len(c.Projections) != len(service.Kept)+3 || len(c.DeadLetters) == 0 || len(c.Applied["gone"]) == 0 {
-			t.Errorf("tenant %s: %d projections, %d dead letters, applied %v", name, len(c.Projections), len(c.DeadLetters), c.Applied)
+			t.Errorf("tenant %s: %d projections, %d dead letters, applied %v", name, len(c.Projections),
+				len(c.DeadLetters), c.Applied)
 		}
 		for _, p := range c.Projections {
 			if p.Checkpoint == 0 || p.Checkpoint >= last || p.Paused != (name == "acme" && p.ID.Name == "totals") {
@@ -107,8 +108,8 @@ func appendSome(t *testing.T, store service.Store) {
 	}
 }
 
-// checkFinished checks that each projection has applied each event of each active tenant once and the events of each stream in
-// order, that nothing is parked, and that no retired name has run since before.
+// checkFinished checks that each projection has applied each event of each active tenant once and the events of each
+// stream in order, that nothing is parked, and that no retired name has run since before.
 func checkFinished(t *testing.T, store service.Store, before map[string]*service.Content) map[string]*service.Content {
 	t.Helper()
 	contents, err := service.Contents(limited(t), store)

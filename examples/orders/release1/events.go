@@ -1,4 +1,5 @@
-// Package release1 has the events of the first release, as they are stored. Those that later releases changed are read by their upcasters.
+// Package release1 has the events of the first release, as they are stored. Those that later releases changed are read
+// by their upcasters.
 package release1
 
 // The events of an order.

@@ -6,12 +6,12 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// exampleDSN is the environment variable by which examples find a database. They import nothing of tests, so that they run as
-// they stand in a program of a user.
+// exampleDSN is the environment variable by which examples find a database. They import nothing of tests, so that they
+// run as they stand in a program of a user.
 const exampleDSN = "MILLRACE_DSN"
 
-// RunWithExamples is Run for packages with examples. It makes a database for them, unless there is one already: that of the
-// caller, or of the test process that started this one.
+// RunWithExamples is Run for packages with examples. It makes a database for them, unless there is one already: that of
+// the caller, or of the test process that started this one.
 func RunWithExamples(m interface{ Run() int }) {
 	Run(withExamples{m})
 }

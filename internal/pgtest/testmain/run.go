@@ -47,7 +47,8 @@ func run(m interface{ Run() int }, options []goleak.Option) int {
 	return code
 }
 
-// overlap sets how many tests run at once, unless a flag says it. They wait for servers and times far more than they compute.
+// overlap sets how many tests run at once, unless a flag says it. They wait for servers and times far more than they
+// compute.
 func overlap() {
 	const least = 4
 	flag.Parse()

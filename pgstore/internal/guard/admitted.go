@@ -6,15 +6,15 @@ import (
 )
 
 const (
-	// mostAdmitted is how many texts are remembered. Handlers have far fewer, unless they make up texts: then the memory is
-	// emptied when it is full.
+	// mostAdmitted is how many texts are remembered. Handlers have far fewer, unless they make up texts: then the
+	// memory is emptied when it is full.
 	mostAdmitted = 1024
 	// longestAdmitted is the longest text that is remembered, in bytes.
 	longestAdmitted = 4 << 10
 )
 
-// admitted are the texts that refuse accepted, of all transactions of the process. Examining a text in each transaction took a
-// twelfth of the processor time of a batch of one event.
+// admitted are the texts that refuse accepted, of all transactions of the process. Examining a text in each transaction
+// took a twelfth of the processor time of a batch of one event.
 var admitted texts
 
 // admittedQueued are those that AdmitQueued accepted.

@@ -37,7 +37,8 @@ func refuse(sql string) error {
 		}
 	}
 	if call := sessionCall.FindStringSubmatch(sql); call != nil {
-		return fmt.Errorf("%s refused, it would outlast the transaction: %w", strings.ToLower(call[1]+call[2]), ErrTxControl)
+		return fmt.Errorf("%s refused, it would outlast the transaction: %w", strings.ToLower(call[1]+call[2]),
+			ErrTxControl)
 	}
 	return nil
 }
@@ -45,8 +46,8 @@ func refuse(sql string) error {
 // sessionCall finds calls that set or lock for the session.
 var sessionCall = regexp.MustCompile(`(?i)\b(?:(set_config)\s*\([^()]*,\s*(?:false|'f(?:alse)?'|0::bool(?:ean)?)\s*\)|(pg_(?:try_)?advisory_lock(?:_shared)?)\s*\()`)
 
-// statementHeads returns the first three words, in lower case, of each statement in sql. It skips quotes, dollar quotes,
-// comments, and the statements of functions from BEGIN ATOMIC to END.
+// statementHeads returns the first three words, in lower case, of each statement in sql. It skips quotes, dollar
+// quotes, comments, and the statements of functions from BEGIN ATOMIC to END.
 func statementHeads(sql string) [][3]string {
 	var heads [][3]string
 	var head [3]string
@@ -99,8 +100,8 @@ func statementHeads(sql string) [][3]string {
 	return heads
 }
 
-// quotedLength returns the length of the quoted text at the beginning of s. With escapes, as in E'it\'s', a backslash escapes the
-// character after it.
+// quotedLength returns the length of the quoted text at the beginning of s. With escapes, as in E'it\'s', a backslash
+// escapes the character after it.
 func quotedLength(s string, escapes bool) int {
 	for i := 1; i < len(s); i++ {
 		switch {

@@ -187,7 +187,8 @@ func (tx *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementD
 	return sd, tx.note(err)
 }
 
-func (tx *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
+func (tx *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,
+	src pgx.CopyFromSource) (int64, error) {
 	if err := tx.admit(""); err != nil {
 		return 0, err
 	}

@@ -65,8 +65,8 @@ func LimitExceeded(err error) bool {
 	return errors.As(err, &pgErr) && strings.HasPrefix(pgErr.Code, "54")
 }
 
-// OfValue reports whether err may come from a single value that the server read or printed: it is invalid (22), exceeds a limit (54) or
-// the memory, or cannot be read from the disk (58) or decoded (XX).
+// OfValue reports whether err may come from a single value that the server read or printed: it is invalid (22), exceeds
+// a limit (54) or the memory, or cannot be read from the disk (58) or decoded (XX).
 func OfValue(err error) bool {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) || len(pgErr.Code) < 2 {
@@ -75,8 +75,8 @@ func OfValue(err error) bool {
 	return pgErr.Code == OutOfMemory || slices.Contains([]string{"22", "54", "58", "XX"}, pgErr.Code[:2])
 }
 
-// OfResources reports whether an error of OfValue may also come from a server that has too little memory, or whose disk fails. The value
-// alone is not to blame for it.
+// OfResources reports whether an error of OfValue may also come from a server that has too little memory, or whose disk
+// fails. The value alone is not to blame for it.
 func OfResources(err error) bool {
 	var pgErr *pgconn.PgError
 	return errors.As(err, &pgErr) && (pgErr.Code == OutOfMemory || strings.HasPrefix(pgErr.Code, "58"))
@@ -98,6 +98,7 @@ func FromConnection(err error) bool {
 	return errors.As(err, &connectErr) || errors.As(err, &netErr) || pgconn.Timeout(err) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) ||
-		errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled) ||
 		pgconn.SafeToRetry(err)
 }

@@ -19,7 +19,8 @@ var ErrExecMode = errors.New("a pooler in transaction mode stands between the po
 const (
 	// poolerTime bounds the statements that find out how a pooler works.
 	poolerTime = 10 * time.Second
-	// secondConnectionTime bounds the checks that need a second connection through the pooler, which may have none left.
+	// secondConnectionTime bounds the checks that need a second connection through the pooler, which may have none
+	// left.
 	secondConnectionTime = 3 * time.Second
 	// noticeTime is how long a notification is waited for before it counts as lost.
 	noticeTime = time.Second
@@ -27,8 +28,8 @@ const (
 
 // Pooling describes the pooler between connections and the server's sessions. The zero value is no pooler.
 type Pooling struct {
-	// Lends means that another connection may get the server's session after each transaction: settings do not last in it,
-	// and settings of other clients show in it.
+	// Lends means that another connection may get the server's session after each transaction: settings do not last in
+	// it, and settings of other clients show in it.
 	Lends bool
 	// Forgets means that a prepared statement may be missing when it is used, or exist before it is prepared.
 	Forgets bool
@@ -49,7 +50,8 @@ func (p Pooling) CheckMode(mode pgx.QueryExecMode) error {
 // FindPooling finds out whether and how a pooler stands between conn and the server. The same pooler must be behind
 // dial. A pooler does not say what it is, but shows by its behaviour: it hides the process id of the session that it
 // lends. Statement pooling is an error.
-func FindPooling(ctx context.Context, conn *pgx.Conn, dial func(context.Context) (*pgx.Conn, error)) (p Pooling, err error) {
+func FindPooling(ctx context.Context, conn *pgx.Conn,
+	dial func(context.Context) (*pgx.Conn, error)) (p Pooling, err error) {
 	ctx, cancel := context.WithTimeout(ctx, poolerTime)
 	defer cancel()
 	pid, err := sessionPID(ctx, conn)
@@ -73,12 +75,13 @@ func sessionPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return pid, err
 }
 
-// keepsNames reports whether a prepared statement reaches the server under its client's name, and so exists in one session
-// only. A pooler that tracks prepared statements renames them. keepsNames leaves no statement behind.
+// keepsNames reports whether a prepared statement reaches the server under its client's name, and so exists in one
+// session only. A pooler that tracks prepared statements renames them. keepsNames leaves no statement behind.
 func keepsNames(ctx context.Context, conn *pgx.Conn) (kept bool, err error) {
 	tx, err := conn.Begin(ctx)
 	if pgErr := new(pgconn.PgError); errors.As(err, &pgErr) {
-		return false, fmt.Errorf("the pooler refuses transactions, as with pool_mode=statement: set pool_mode=transaction or session: %w", err)
+		return false,
+			fmt.Errorf("the pooler refuses transactions, as with pool_mode=statement: set pool_mode=transaction or session: %w", err)
 	}
 	if err != nil {
 		return false, err
@@ -97,10 +100,11 @@ func keepsNames(ctx context.Context, conn *pgx.Conn) (kept bool, err error) {
 	return kept, tx.Commit(ctx)
 }
 
-// lendsSession reports whether the pooler gives the session pid, which conn had last, to a second connection, or gives conn
-// another session. If it does neither, it may still be an idle pooler with several processes. Only a notification that
-// arrives proves that conn keeps its session. In doubt the answer is yes, which works everywhere.
-func lendsSession(ctx context.Context, conn *pgx.Conn, pid uint32, dial func(context.Context) (*pgx.Conn, error)) (bool, error) {
+// lendsSession reports whether the pooler gives the session pid, which conn had last, to a second connection, or gives
+// conn another session. If it does neither, it may still be an idle pooler with several processes. Only a notification
+// that arrives proves that conn keeps its session. In doubt the answer is yes, which works everywhere.
+func lendsSession(ctx context.Context, conn *pgx.Conn, pid uint32,
+	dial func(context.Context) (*pgx.Conn, error)) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, secondConnectionTime)
 	defer cancel()
 	second, err := dial(limited)

@@ -33,8 +33,8 @@ type Restore struct {
 	User string
 	// Session restores the rest after the transaction. State does so without Unlock.
 	Session, State string
-	// LocalUser and Statements do what User and Session do, where statements are prepared one by one. Expressions are the rest of
-	// Statements, for a statement that follows them. LocalUser and Expressions are lists of expressions.
+	// LocalUser and Statements do what User and Session do, where statements are prepared one by one. Expressions are
+	// the rest of Statements, for a statement that follows them. LocalUser and Expressions are lists of expressions.
 	LocalUser, Expressions string
 	Statements             []string
 	// PID is the session's process, which the connection does not know behind a pooler.
@@ -54,14 +54,14 @@ type setting struct {
 func Used(conn *pgx.Conn) bool { return conn.PgConn().CustomData()[restoreKey] != nil }
 
 // Of returns the statements that restore the session of a connection to its state at the first call of Of: settings,
-// session user and role (those of the pool's AfterConnect hook included), no advisory locks of the session, no LISTEN, no
-// cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.
+// session user and role (those of the pool's AfterConnect hook included), no advisory locks of the session, no LISTEN,
+// no cursors, no temporary tables. They are sent along with the end of a batch and cost no round trip.
 //
-// The session user is set by name: RESET would return a connection that the hook lowered to its login role. Settings are
-// restored as the login role, before the session is lowered, since the lower role may not set them.
+// The session user is set by name: RESET would return a connection that the hook lowered to its login role. Settings
+// are restored as the login role, before the session is lowered, since the lower role may not set them.
 //
-// A host's own settings, whose names have a dot, cannot be listed. They are reset to their values when the connection was
-// opened, so a host sets them in its DSN and not in a hook.
+// A host's own settings, whose names have a dot, cannot be listed. They are reset to their values when the connection
+// was opened, so a host sets them in its DSN and not in a hook.
 func Of(ctx context.Context, conn *pgx.Conn) (Restore, error) {
 	kept := conn.PgConn().CustomData()
 	if r, ok := kept[restoreKey].(Restore); ok {
@@ -90,12 +90,14 @@ func restoreTo(found []setting) Restore {
 	for _, last = range found {
 		if last.name != "" {
 			name, value := sqltext.String(last.name), sqltext.String(last.value)
-			list = append(list, fmt.Sprintf("select set_config(%s, %s, false) where current_setting(%s) <> %s", name, value, name, value))
+			list = append(list, fmt.Sprintf("select set_config(%s, %s, false) where current_setting(%s) <> %s",
+				name, value, name, value))
 		}
 	}
 	// As commands and not as calls of set_config, which the server would have to plan.
 	setUser := func(scope string) string {
-		return fmt.Sprintf("set %s session authorization %s; set %s role %s", scope, sqltext.String(last.user), scope, sqltext.String(last.role))
+		return fmt.Sprintf("set %s session authorization %s; set %s role %s", scope, sqltext.String(last.user), scope,
+			sqltext.String(last.role))
 	}
 	// Where statements are prepared, one call costs less than several commands.
 	callUser := func(local bool) string {
@@ -127,7 +129,9 @@ type Pooled struct {
 const mostSessions = 1000
 
 // reported are the settings that the server reports to its client when they change. A pooler sets them for each client.
-var reported = []string{"application_name", "client_encoding", "DateStyle", "IntervalStyle", "standard_conforming_strings", "TimeZone"}
+var reported = []string{
+	"application_name", "client_encoding", "DateStyle", "IntervalStyle", "standard_conforming_strings", "TimeZone",
+}
 
 // Begin begins a transaction by the statement begin, and returns what restores the settings that its session has now.
 func (p *Pooled) Begin(ctx context.Context, conn *pgx.Conn, begin string) (Restore, error) {
@@ -167,7 +171,8 @@ func (p *Pooled) learn(found []setting) {
 	}
 	for _, s := range found {
 		p.known[s.pid] = struct{}{}
-		if s.name != "" && !slices.ContainsFunc(p.names, func(name string) bool { return strings.EqualFold(name, s.name) }) {
+		if s.name != "" && !slices.ContainsFunc(p.names,
+			func(name string) bool { return strings.EqualFold(name, s.name) }) {
 			p.names = append(p.names, s.name)
 		}
 	}
@@ -189,7 +194,9 @@ func readSettings(ctx context.Context, conn *pgx.Conn, sql string) ([]setting, e
 		if err != nil {
 			return nil, fmt.Errorf("read the session's process id: %w", err)
 		}
-		found[i] = setting{name: string(row[0]), value: string(row[1]), user: string(row[2]), role: string(row[3]), pid: uint32(pid)}
+		found[i] = setting{
+			name: string(row[0]), value: string(row[1]), user: string(row[2]), role: string(row[3]), pid: uint32(pid),
+		}
 	}
 	return found, nil
 }

@@ -6,9 +6,13 @@ import (
 )
 
 func TestSessionIsRestoredAsLoginRoleBeforeItIsLowered(t *testing.T) {
-	r := restoreTo([]setting{{name: "work_mem", value: "1MB", user: "app", role: "it's", pid: 7}, {name: "a.b", value: "", user: "app", role: "it's", pid: 7}})
+	r := restoreTo([]setting{
+		{name: "work_mem", value: "1MB", user: "app", role: "it's", pid: 7},
+		{name: "a.b", value: "", user: "app", role: "it's", pid: 7},
+	})
 	order := []string{"reset session authorization", "reset all", "'work_mem', '1MB', false", "'a.b', '', false",
-		"set session session authorization 'app'", "set session role 'it''s'", "unlisten *", "close all", "discard temp", "pg_advisory_unlock_all()"}
+		"set session session authorization 'app'", "set session role 'it''s'", "unlisten *", "close all",
+		"discard temp", "pg_advisory_unlock_all()"}
 	rest := r.Session
 	for _, part := range order {
 		at := strings.Index(rest, part)

@@ -136,12 +136,14 @@ func (r *worldReader) complete(from int64, positions []int64) error {
 	visible, _ := r.world.beyond(from, len(r.world.visible)+1)
 	at, _ := slices.BinarySearch(visible, r.settler.mark+1)
 	if !slices.Equal(visible[:at], positions) {
-		return fmt.Errorf("the mark goes from %d to %d with %v, but visible is %v", from, r.settler.mark, positions, visible[:at])
+		return fmt.Errorf("the mark goes from %d to %d with %v, but visible is %v", from, r.settler.mark, positions,
+			visible[:at])
 	}
 	return nil
 }
 
-// handOver gives the events of a committed transaction to the settler, in any order of transactions, while it neither reads nor scans.
+// handOver gives the events of a committed transaction to the settler, in any order of transactions, while it neither
+// reads nor scans.
 func (r *worldReader) handOver(pick pick) error {
 	w, s := r.world, &r.settler
 	if w.scan != nil || len(w.answered) == 0 {
@@ -227,7 +229,8 @@ func TestSettlingSkipsNothingInAnyOrder(t *testing.T) {
 	}
 }
 
-// playOwn plays worlds in which events are also handed over. It returns how often that was done, and what went wrong in how many worlds.
+// playOwn plays worlds in which events are also handed over. It returns how often that was done, and what went wrong in
+// how many worlds.
 func playOwn(seeds uint64, f flaw) (taken, lost int, example error) {
 	for seed := range seeds {
 		r := newWorldReader(newWorld(), f)

@@ -1,10 +1,11 @@
-// Package settle decides how far a tenant's events are settled: up to which position no event can still appear. It is pure
-// code. The tail of pgstore reads events and scans locks for it.
+// Package settle decides how far a tenant's events are settled: up to which position no event can still appear. It is
+// pure code. The tail of pgstore reads events and scans locks for it.
 //
-// A position that is missing below a visible one was either rolled back or belongs to an append in flight. An append holds
-// ROW EXCLUSIVE on the events table from before it draws its number until after its commit is visible. So the settler takes
-// the position of a visible row as its target, and then notes the transactions that hold the lock. When none of them holds it
-// any more, and the events are read again after that, what is still missing at or below the target will never appear.
+// A position that is missing below a visible one was either rolled back or belongs to an append in flight. An append
+// holds ROW EXCLUSIVE on the events table from before it draws its number until after its commit is visible. So the
+// settler takes the position of a visible row as its target, and then notes the transactions that hold the lock. When
+// none of them holds it any more, and the events are read again after that, what is still missing at or below the
+// target will never appear.
 package settle
 
 import (
@@ -58,7 +59,8 @@ type Settler struct {
 	cleared bool
 }
 
-// New returns a Settler that starts at a settled mark and at head, the highest visible position, which may not be settled.
+// New returns a Settler that starts at a settled mark and at head, the highest visible position, which may not be
+// settled.
 func New(mark, head int64, now time.Time) Settler {
 	s := Settler{mark: mark, head: head}
 	if head > mark {
@@ -92,7 +94,8 @@ func (s *Settler) Wait(now time.Time) time.Duration {
 	return min(maxWait, grace<<min(s.scans, 10))
 }
 
-// Held returns the visible position above the gap, when it was first seen, and the transactions that hold the mark back.
+// Held returns the visible position above the gap, when it was first seen, and the transactions that hold the mark
+// back.
 func (s *Settler) Held() (below int64, since time.Time, holders []string) {
 	for _, h := range s.holders {
 		holders = append(holders, h.String())
@@ -101,8 +104,8 @@ func (s *Settler) Held() (below int64, since time.Time, holders []string) {
 	return s.target, s.seen, holders
 }
 
-// Read records the visible positions beyond the mark, ascending. complete reports whether these are all. Read returns how many
-// of them are settled now.
+// Read records the visible positions beyond the mark, ascending. complete reports whether these are all. Read returns
+// how many of them are settled now.
 func (s *Settler) Read(positions []int64, complete bool, now time.Time) (settled int) {
 	settled = s.extend(positions, 0)
 	if s.cleared {
@@ -125,12 +128,13 @@ func (s *Settler) Read(positions []int64, complete bool, now time.Time) (settled
 	return settled
 }
 
-// Take moves the mark over the positions of committed events if they follow it without a gap. Otherwise it changes nothing and
-// returns false.
+// Take moves the mark over the positions of committed events if they follow it without a gap. Otherwise it changes
+// nothing and returns false.
 //
-// It needs neither a read nor a scan of locks. No two events have the same position, so nothing is or can appear between the mark
-// and these positions, or at one of them, whatever transactions are open: each position up to the last one is settled or has its
-// event. While a gap is waited for, nothing is taken: what is visible beyond it belongs to the read that decides about the gap.
+// It needs neither a read nor a scan of locks. No two events have the same position, so nothing is or can appear
+// between the mark and these positions, or at one of them, whatever transactions are open: each position up to the last
+// one is settled or has its event. While a gap is waited for, nothing is taken: what is visible beyond it belongs to
+// the read that decides about the gap.
 func (s *Settler) Take(positions []int64) bool {
 	if s.Waiting() {
 		return false
@@ -157,8 +161,8 @@ func (s *Settler) done() {
 	s.target, s.scans, s.holders, s.joined, s.cleared = 0, 0, nil, nil, false
 }
 
-// Scan records the transactions that hold the lock now. The scan must have begun after the target was seen. If it settles the
-// head of the start, the mark moves there at once. Scan reports whether a read may find more than before.
+// Scan records the transactions that hold the lock now. The scan must have begun after the target was seen. If it
+// settles the head of the start, the mark moves there at once. Scan reports whether a read may find more than before.
 func (s *Settler) Scan(now []Holder) (changed bool) {
 	if s.target == 0 {
 		return false
@@ -188,8 +192,8 @@ func (s *Settler) update(now []Holder) {
 	for _, h := range now {
 		_, held := s.holders[h.Transaction]
 		if !held && strings.HasPrefix(h.Transaction, restoredPrefix) && !s.joined[h.Transaction] {
-			// A prepared transaction loses its name to -1/xid when the server restarts. One that is first seen now may be one
-			// of the noted ones.
+			// A prepared transaction loses its name to -1/xid when the server restarts. One that is first seen now may
+			// be one of the noted ones.
 			if s.joined == nil {
 				s.joined = make(map[string]bool)
 			}

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// settlingScenarios have a step on each line, and after the arrow the state of the settler. A read has everything that is
-// visible beyond the mark, and "part" is a read that met its bounds. +n is settled with this step. A scan after which a read may
-// find more has "new".
+// settlingScenarios have a step on each line, and after the arrow the state of the settler. A read has everything that
+// is visible beyond the mark, and "part" is a read that met its bounds. +n is settled with this step. A scan after
+// which a read may find more has "new".
 var settlingScenarios = map[string]string{
 	"without a gap nothing is scanned": `
 		start 0 0   -> mark 0
@@ -229,7 +229,8 @@ func TestGapIsScannedAfterItsGracePeriodAndThenLessOften(t *testing.T) {
 		last = wait
 	}
 	below, since, holders := s.Held()
-	if want := []string{"backend 12", "prepared transaction -1/740"}; below != 3 || !since.Equal(start) || !slices.Equal(holders, want) {
+	if want := []string{"backend 12", "prepared transaction -1/740"}; below != 3 || !since.Equal(start) ||
+		!slices.Equal(holders, want) {
 		t.Errorf("held below %d since %v by %q", below, since, holders)
 	}
 }

@@ -18,7 +18,8 @@ type world struct {
 	nextTx  int
 	nextXID int
 	scan    *worldScan
-	// answered has the positions of committed transactions whose clients know of the commit, and that were not handed over.
+	// answered has the positions of committed transactions whose clients know of the commit, and that were not handed
+	// over.
 	answered [][]int64
 	// appeared is called with every row that becomes visible.
 	appeared func(position int64) error
@@ -37,8 +38,8 @@ type worldTx struct {
 	ended    bool // its rows are visible or gone, and it still holds the lock
 }
 
-// worldScan is a scan of the locks, which takes some time. It finds the transactions in must, which hold the lock during the
-// whole scan. It may find those in may, which hold it during a part of the scan.
+// worldScan is a scan of the locks, which takes some time. It finds the transactions in must, which hold the lock
+// during the whole scan. It may find those in may, which hold it during a part of the scan.
 type worldScan struct{ must, may []*worldTx }
 
 func newWorld() *world { return &world{nextXID: 700} }

@@ -10,10 +10,13 @@ import (
 func FuzzEnvelope(f *testing.F) {
 	f.Add(int64(1), int64(0), "stream", "type", []byte(`{"a":1}`), []byte(nil), "c", true)
 	f.Add(int64(-1), int64(1<<63-1), "", "", []byte(`null`), []byte(`{}`), "", false)
-	f.Fuzz(func(t *testing.T, position, micros int64, stream, eventType string, body, headers []byte, id string, whole bool) {
+	f.Fuzz(func(t *testing.T, position, micros int64, stream, eventType string, body, headers []byte, id string,
+		whole bool) {
 		big := func(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 		jsonb := func(b []byte) []byte { return append([]byte{jsonbVersion}, b...) }
-		row := [][]byte{big(position), []byte(stream), big(7), []byte(eventType), jsonb(body), nil, []byte(id), nil, big(micros)}
+		row := [][]byte{
+			big(position), []byte(stream), big(7), []byte(eventType), jsonb(body), nil, []byte(id), nil, big(micros),
+		}
 		if !whole {
 			// As it comes, whatever it is: it may be refused but must not panic.
 			row[0], row[4], row[5] = body, body, headers
@@ -27,7 +30,8 @@ func FuzzEnvelope(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e.Position != position || e.Version != 7 || e.Stream != stream || e.Type != eventType || !bytes.Equal(e.Body, body) ||
+			if e.Position != position || e.Version != 7 || e.Stream != stream || e.Type != eventType ||
+				!bytes.Equal(e.Body, body) ||
 				e.RawHeaders != nil || e.CausationID != id || e.CorrelationID != "" {
 				t.Errorf("got %+v", e)
 			}

@@ -20,8 +20,8 @@ import (
 // Binary is the format of the result columns that ReadEvents decodes.
 var Binary = []int16{pgx.BinaryFormatCode}
 
-// Events are decoded events. They share memory: an event that is kept may keep up to maxChunk bytes of text and as many of
-// JSON from being freed.
+// Events are decoded events. They share memory: an event that is kept may keep up to maxChunk bytes of text and as many
+// of JSON from being freed.
 type Events struct {
 	// List is empty if Reading.Take got the events. Count is their number.
 	List  []event.Envelope
@@ -41,17 +41,17 @@ type Reading struct {
 	MaxBytes int
 	// Expected is how many events there will be, as far as is known: the list grows to that size at its first event.
 	Expected int
-	// Cut ends the read. It is called when the server has sent as many bytes after the last event that was wanted: then a new
-	// connection costs less than the rest.
+	// Cut ends the read. It is called when the server has sent as many bytes after the last event that was wanted: then
+	// a new connection costs less than the rest.
 	Cut func()
-	// Take gets each event while later ones are still on their way, until it returns false. It must not keep the pointer. If it is nil, the
-	// events are listed.
+	// Take gets each event while later ones are still on their way, until it returns false. It must not keep the
+	// pointer. If it is nil, the events are listed.
 	Take func(e *event.Envelope) (more bool)
 }
 
 // ReadEvents decodes the columns of read_tail.sql from the binary format. It does so by hand, since reading events is
-// what this library does most. It stops after the event with which the events have MaxBytes or more. The server still sends the
-// rows after that. With an error, ReadEvents returns the events before.
+// what this library does most. It stops after the event with which the events have MaxBytes or more. The server still
+// sends the rows after that. With an error, ReadEvents returns the events before.
 func ReadEvents(rows *pgconn.ResultReader, r Reading) (Events, error) {
 	var dec Decoder
 	var read Events
@@ -101,9 +101,9 @@ func rowBytes(row [][]byte) (bytes int) {
 	return bytes
 }
 
-// Decoder turns rows of read_tail.sql, in the binary format, into envelopes. The zero value is ready. It copies them into chunks, so that
-// not every value is an allocation. The first chunks fit one row, and each is twice as large as the one before: at most half of what a read
-// allocates stays unused.
+// Decoder turns rows of read_tail.sql, in the binary format, into envelopes. The zero value is ready. It copies them
+// into chunks, so that not every value is an allocation. The first chunks fit one row, and each is twice as large as
+// the one before: at most half of what a read allocates stays unused.
 type Decoder struct {
 	text  strings.Builder
 	bytes []byte
@@ -154,8 +154,9 @@ func (d *Decoder) Envelope(row [][]byte) (event.Envelope, error) {
 	return e, nil
 }
 
-// timeOf is the time of a binary timestamptz, within the years that JSON has: other programs insert any, also infinity. It is split before the epochs are added: near the ends of its range, where
-// PostgreSQL keeps infinity, the sum would overflow.
+// timeOf is the time of a binary timestamptz, within the years that JSON has: other programs insert any, also infinity.
+// It is split before the epochs are added: near the ends of its range, where PostgreSQL keeps infinity, the sum would
+// overflow.
 func timeOf(micros int64) time.Time {
 	const million = 1_000_000
 	return valid.Time(time.Unix(micros/million+microsTo2000/million, micros%million*1000))

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// adopt gives a new file the permissions of another one, and its owner if the system allows it. Some file systems have neither.
+// adopt gives a new file the permissions of another one, and its owner if the system allows it. Some file systems have
+// neither.
 func adopt(file *os.File, of fs.FileInfo) {
 	_ = file.Chmod(of.Mode().Perm())
 	if os.Geteuid() == 0 {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Lock locks an open file, or returns ErrLocked. The lock ends when it is unlocked, or when the file is closed here and in
-// every process that inherited it. Go's processes inherit it only until they begin to run their program.
+// Lock locks an open file, or returns ErrLocked. The lock ends when it is unlocked, or when the file is closed here and
+// in every process that inherited it. Go's processes inherit it only until they begin to run their program.
 func Lock(file *os.File) error { return flock(file, syscall.LOCK_EX) }
 
 // Share is Lock for a shared lock, which several processes can hold at once.

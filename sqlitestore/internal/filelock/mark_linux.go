@@ -11,12 +11,12 @@ import (
 // firstMark is the first byte that Mark locks. SQLite locks bytes near 1 GiB, and its files end below 2^48.
 const firstMark = 1 << 62
 
-// Mark marks an open file with a name until Unmark. It returns ErrLocked if another open file, of this process or another, has
-// marked the same file with another name. Any number of open files may have the same mark.
+// Mark marks an open file with a name until Unmark. It returns ErrLocked if another open file, of this process or
+// another, has marked the same file with another name. Any number of open files may have the same mark.
 //
-// A mark is a shared lock of an open file description on one byte, whose offset stands for the name. Each process locks its own byte
-// before it looks for locks on other bytes, so at least one of two processes sees the other. On systems and file systems
-// without such locks, Mark does nothing.
+// A mark is a shared lock of an open file description on one byte, whose offset stands for the name. Each process locks
+// its own byte before it looks for locks on other bytes, so at least one of two processes sees the other. On systems
+// and file systems without such locks, Mark does nothing.
 func Mark(file *os.File, name string) error {
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(name))
@@ -43,7 +43,8 @@ func Mark(file *os.File, name string) error {
 	return nil
 }
 
-// Unmark removes the mark of an open file. Closing the file would not do if a process that is being started has inherited it.
+// Unmark removes the mark of an open file. Closing the file would not do if a process that is being started has
+// inherited it.
 func Unmark(file *os.File) error {
 	err := lockBytes(file, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK, Start: firstMark})
 	if errors.Is(err, unix.EINVAL) {

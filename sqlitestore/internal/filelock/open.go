@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// OpenBeside opens the lock file that has the name of a store's file with a suffix. If it creates the lock file, that gets the
-// permissions of the store's file and, from root, its owner. SQLite does so for its log. Otherwise a program that once ran as
-// another user would lock out the others.
+// OpenBeside opens the lock file that has the name of a store's file with a suffix. If it creates the lock file, that
+// gets the permissions of the store's file and, from root, its owner. SQLite does so for its log. Otherwise a program
+// that once ran as another user would lock out the others.
 func OpenBeside(path, suffix string) (*os.File, error) {
 	for {
 		file, err := os.OpenFile(path+suffix, os.O_RDWR, 0)

@@ -1,9 +1,9 @@
-// Package ownerlock decides which of several runtimes owns a store's file. Each requests the lock of a file beside it. One
-// runtime gets the lock, and the others stand by. The operating system releases the lock when its process ends, however it
-// ends.
+// Package ownerlock decides which of several runtimes owns a store's file. Each requests the lock of a file beside it.
+// One runtime gets the lock, and the others stand by. The operating system releases the lock when its process ends,
+// however it ends.
 //
-// The lock is that of an open file, so that two runtimes of one process exclude each other as well. The database file itself
-// cannot be used: SQLite has locks of its own there.
+// The lock is that of an open file, so that two runtimes of one process exclude each other as well. The database file
+// itself cannot be used: SQLite has locks of its own there.
 package ownerlock
 
 import (
@@ -41,8 +41,8 @@ const suffix = "-owner"
 // Name returns the name of the lock file of a store's file.
 func Name(path string) string { return path + suffix }
 
-// Acquire waits until it has the lock of a store's file, or ctx ends. If ctx ends first, the error wraps ErrOwned and names
-// the process that has the lock.
+// Acquire waits until it has the lock of a store's file, or ctx ends. If ctx ends first, the error wraps ErrOwned and
+// names the process that has the lock.
 func Acquire(ctx context.Context, path string) (*Lock, error) {
 	for {
 		lock, err := TryAcquire(path)
@@ -126,8 +126,8 @@ func owner(name string) string {
 	return "unknown process"
 }
 
-// Beat records that the holder is alive. It returns an error if the lock file was removed or replaced: another runtime may
-// have a lock by the same name.
+// Beat records that the holder is alive. It returns an error if the lock file was removed or replaced: another runtime
+// may have a lock by the same name.
 func (l *Lock) Beat() error {
 	err := inPlace(l.file, l.file.Name())
 	if errors.Is(err, errReplaced) {
@@ -173,8 +173,8 @@ func Inspect(path string) (State, error) {
 	return State{Held: held, Beat: info.ModTime()}, nil
 }
 
-// Release releases the lock. The file stays. If it was removed, a runtime that has opened it would not exclude a runtime
-// that creates it again.
+// Release releases the lock. The file stays. If it was removed, a runtime that has opened it would not exclude a
+// runtime that creates it again.
 func (l *Lock) Release() error {
 	// A process that is being started also has the file open for an instant, so closing the file here would not be
 	// enough.

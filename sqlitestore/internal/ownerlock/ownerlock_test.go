@@ -83,7 +83,8 @@ func TestKilledOwnerIsFollowedByAStandby(t *testing.T) {
 		t.Fatalf("the process says %q", line)
 	}
 	_, err = TryAcquire(path)
-	if want := fmt.Sprintf("(process %d)", cmd.Process.Pid); !errors.Is(err, ErrOwned) || !strings.Contains(err.Error(), want) {
+	if want := fmt.Sprintf("(process %d)", cmd.Process.Pid); !errors.Is(err, ErrOwned) ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("error %v, want one with %q", err, want)
 	}
 	short, cancel := context.WithTimeout(testContext(t), 3*retryInterval)

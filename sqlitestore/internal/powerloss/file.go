@@ -38,7 +38,9 @@ func (f *File) WriteAt(data []byte, offset int64) (int, error) {
 	}
 	n, err := f.File.WriteAt(data, offset)
 	if f.disk != nil {
-		f.disk.add(record{Operation: Operation{Write, f.name}, file: f.file, offset: offset, data: slices.Clone(data[:n])})
+		f.disk.add(record{
+			Operation: Operation{Write, f.name}, file: f.file, offset: offset, data: slices.Clone(data[:n]),
+		})
 	}
 	return n, err
 }

@@ -10,11 +10,11 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// This file is the glue between Disk and SQLite. SQLite reaches the system through a "VFS", a C struct of functions, and
-// through the functions of each file that the VFS opens. Here, the structs are copied into memory of C, with some functions
-// replaced. The replaced functions call the original ones, so that locks, shared memory and all files that are not
-// watched stay as they are. A function pointer of C is the pointer to a Go function value of package level, which never
-// moves.
+// This file is the glue between Disk and SQLite. SQLite reaches the system through a "VFS", a C struct of functions,
+// and through the functions of each file that the VFS opens. Here, the structs are copied into memory of C, with some
+// functions replaced. The replaced functions call the original ones, so that locks, shared memory and all files that
+// are not watched stay as they are. A function pointer of C is the pointer to a Go function value of package level,
+// which never moves.
 
 // vfs is the original VFS.
 var vfs *sqlite3.Tsqlite3_vfs
@@ -80,7 +80,8 @@ func replica[T any](tls *libc.TLS, original *T) (uintptr, *T) {
 }
 
 func xOpen(tls *libc.TLS, own, zName, file uintptr, flags int32, outFlags uintptr) int32 {
-	rc := function[func(*libc.TLS, uintptr, uintptr, uintptr, int32, uintptr) int32](vfs.FxOpen)(tls, own, zName, file, flags, outFlags)
+	rc := function[func(*libc.TLS, uintptr, uintptr, uintptr, int32, uintptr) int32](vfs.FxOpen)(tls, own, zName, file,
+		flags, outFlags)
 	if rc != sqlite3.SQLITE_OK || zName == 0 {
 		return rc
 	}
@@ -121,7 +122,8 @@ func xRead(tls *libc.TLS, file, buffer uintptr, n int32, offset int64) int32 {
 	if rc := h.disk.failure(Read, h.name); rc != 0 {
 		return int32(rc)
 	}
-	return function[func(*libc.TLS, uintptr, uintptr, int32, int64) int32](h.original.FxRead)(tls, file, buffer, n, offset)
+	return function[func(*libc.TLS, uintptr, uintptr, int32, int64) int32](h.original.FxRead)(tls, file, buffer, n,
+		offset)
 }
 
 func xWrite(tls *libc.TLS, file, buffer uintptr, n int32, offset int64) int32 {
@@ -130,7 +132,8 @@ func xWrite(tls *libc.TLS, file, buffer uintptr, n int32, offset int64) int32 {
 	if failure != 0 {
 		n /= 2
 	}
-	rc := function[func(*libc.TLS, uintptr, uintptr, int32, int64) int32](h.original.FxWrite)(tls, file, buffer, n, offset)
+	rc := function[func(*libc.TLS, uintptr, uintptr, int32, int64) int32](h.original.FxWrite)(tls, file, buffer, n,
+		offset)
 	if rc == sqlite3.SQLITE_OK {
 		data := append([]byte(nil), unsafe.Slice(at[byte](buffer), n)...)
 		h.disk.add(record{Operation: Operation{Write, h.name}, file: h.file, offset: offset, data: data})

@@ -58,7 +58,8 @@ func Contents(ctx context.Context, store Store) (map[string]*Content, error) {
 }
 
 // readAll returns all events of a tenant. The options of the stores had types of their own before event.ReadOptions.
-func readAll[Options any](ctx context.Context, read func(context.Context, Options) iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
+func readAll[Options any](ctx context.Context, read func(context.Context,
+	Options) iter.Seq2[event.Envelope, error]) iter.Seq2[event.Envelope, error] {
 	return read(ctx, *new(Options))
 }
 

@@ -63,7 +63,8 @@ func (s file) record(ctx context.Context, id projection.ID, position int64) erro
 }
 
 func (s file) Applied(ctx context.Context, tenant string) (positions map[string][]int64, err error) {
-	rows, err := s.DB().QueryContext(ctx, "select projection, position from applied where tenant = ? order by at", tenant)
+	rows, err := s.DB().QueryContext(ctx, "select projection, position from applied where tenant = ? order by at",
+		tenant)
 	if err != nil {
 		return nil, err
 	}

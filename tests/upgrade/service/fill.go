@@ -24,8 +24,8 @@ var (
 // appended is how many events Fill appends to a tenant at a time.
 const appended = 40
 
-// Fill creates a store and leaves it in the middle of its work: with events that no projection has handled, parked streams,
-// a paused projection (totals of acme), and names that are retired.
+// Fill creates a store and leaves it in the middle of its work: with events that no projection has handled, parked
+// streams, a paused projection (totals of acme), and names that are retired.
 func Fill(ctx context.Context, store Store) error {
 	const closed = "closed"
 	tenants := slices.Concat(Tenants, []string{closed})
@@ -89,8 +89,8 @@ func appendOne(ctx context.Context, tenant Tenant, i int, expected event.Expecte
 	return tenant.Append(ctx, fmt.Sprintf("stream-%d", i%10), expected, e)
 }
 
-// Finish runs projections in all active tenants until they have handled every event, and replays what is parked. It also registers
-// the names that Fill has retired.
+// Finish runs projections in all active tenants until they have handled every event, and replays what is parked. It
+// also registers the names that Fill has retired.
 func Finish(ctx context.Context, store Store, names ...string) (err error) {
 	rt, err := Node{Name: "finish", Projections: slices.Concat(names, Retired), Mended: true}.Runtime(store)
 	if err != nil {

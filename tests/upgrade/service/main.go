@@ -18,8 +18,8 @@ import (
 //
 //	program [flags] ORDER PLACE
 //
-// The orders are fill and finish, as the functions of that name; contents, which prints Contents as JSON; and serve, which runs
-// projections and appends events until the input ends.
+// The orders are fill and finish, as the functions of that name; contents, which prints Contents as JSON; and serve,
+// which runs projections and appends events until the input ends.
 func Main(args []string, in io.Reader, out io.Writer) error {
 	var node Node
 	var names, create string

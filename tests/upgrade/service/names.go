@@ -27,5 +27,8 @@ var (
 
 // quick returns the configuration of a node that notices changes soon.
 func quick(store millrace.Store, name string) millrace.Config {
-	return millrace.Config{Store: tuning.Settings{Store: store, Heartbeat: soon, Reconcile: soon, Advance: soon}, NodeName: name, FailureDetection: soon}
+	return millrace.Config{
+		Store: tuning.Settings{Store: store, Heartbeat: soon, Reconcile: soon, Advance: soon}, NodeName: name,
+		FailureDetection: soon,
+	}
 }

@@ -23,5 +23,8 @@ var (
 )
 
 func quick(store millrace.Store, name string) millrace.Config {
-	return millrace.Config{Store: store, NodeName: name, HeartbeatInterval: soon, FailureDetection: soon, ReconcileInterval: soon, AdvanceInterval: soon}
+	return millrace.Config{
+		Store: store, NodeName: name, HeartbeatInterval: soon, FailureDetection: soon, ReconcileInterval: soon,
+		AdvanceInterval: soon,
+	}
 }

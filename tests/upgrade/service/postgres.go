@@ -58,7 +58,8 @@ func (s postgres) record(ctx context.Context, id projection.ID, position int64) 
 }
 
 func (s postgres) Applied(ctx context.Context, tenant string) (map[string][]int64, error) {
-	rows, _ := s.Pool().Query(ctx, "select projection, position from public.applied where tenant = $1 order by at", tenant)
+	rows, _ := s.Pool().Query(ctx, "select projection, position from public.applied where tenant = $1 order by at",
+		tenant)
 	positions := make(map[string][]int64)
 	var name string
 	var position int64

@@ -1,5 +1,5 @@
-// Package service is a service on millrace. Package tests/upgrade builds its source twice: with the library of an earlier
-// release, and with this one. So it uses only public names that both have.
+// Package service is a service on millrace. Package tests/upgrade builds its source twice: with the library of an
+// earlier release, and with this one. So it uses only public names that both have.
 package service
 
 import (
@@ -34,7 +34,8 @@ type Store interface {
 	Tenants(ctx context.Context) ([]string, error)
 	DeadLetters(id projection.ID) projection.DeadLetters
 	Tenant(name string) (Tenant, error)
-	// Applied returns the positions of the tenant's events that each projection has handled, in the order of their transactions.
+	// Applied returns the positions of the tenant's events that each projection has handled, in the order of their
+	// transactions.
 	Applied(ctx context.Context, tenant string) (map[string][]int64, error)
 
 	prepare(ctx context.Context) error
@@ -92,7 +93,8 @@ func (n Node) Runtime(store Store) (*millrace.Runtime, error) {
 		return nil
 	}
 	for _, name := range n.Projections {
-		p := millrace.Projection{Name: name, Handler: store.handler(check), Retry: projection.RetryPolicy{MaxAttempts: 1},
+		p := millrace.Projection{Name: name, Handler: store.handler(check),
+			Retry:     projection.RetryPolicy{MaxAttempts: 1},
 			OnFailure: projection.ActionParkStream}
 		switch name {
 		case "shares":
