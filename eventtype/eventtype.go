@@ -31,8 +31,8 @@
 //
 // Events are upcast wherever a program gets them: by ReadStream, ReadAll and Follow, and by all handlers of
 // projections, also in rebuilds and replays of dead letters. Selections name current types: those of ReadOptions, of
-// Projection.Types, and of typed handlers, and DeadLetterFilter.Type. They select the older events as well. An older
-// type in a selection is an error, ErrOutdated.
+// Projection.Types, and of typed handlers. They select the older events as well. An older type in a selection is an
+// error, ErrOutdated. Dead letters have the types of stored events, and DeadLetterFilter.Type is such a type.
 //
 // Positions, streams, versions, headers, causation, correlation and times are those of the stored event. What the store
 // does with events by itself keeps them as they are stored: dead letters, moves, exports, erasures. So does a read with
