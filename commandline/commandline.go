@@ -43,7 +43,7 @@ type Options struct {
 }
 
 // Main runs a command for the process, until it ends or a signal interrupts it, and returns the exit status. The
-// arguments are those after the name of the program.
+// arguments are those after the name of the program. Without any it prints its help.
 func Main(args []string, o Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -56,7 +56,7 @@ func Main(args []string, o Options) int {
 func execute(ctx context.Context, args []string, o Options, in io.Reader, out, errs io.Writer) int {
 	c := &cli{types: o.Types, in: in, out: out, errs: errs}
 	cmd := c.command()
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // not nil, which stands for the arguments of the process
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
