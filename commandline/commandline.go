@@ -142,7 +142,7 @@ The store is a PostgreSQL database (--database-url or the environment variable D
 work on the default tenant, unless --tenant or --all-tenants selects others. A program with a registry of event types shows events as its
 handlers get them; --stored shows them as they are stored.
 
-Exit status: 0 done; 1 failed; 2 wrong arguments, or a tenant, projection, stream or dead letter that does not exist; 3 check,
+Exit status: 0 done; 1 failed; 2 wrong arguments, or a tenant, projection, stream, dead letter or event type that does not exist; 3 check,
 doctor or migrate status found something.`,
 		Example: `  export DATABASE_URL=postgres://shop@db.example.com/shop
   millrace projections watch
