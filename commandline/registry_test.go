@@ -278,6 +278,15 @@ func TestProgramExportsCopiesAndCurrentEvents(t *testing.T) {
 		}
 		wants := []string{storedLines()[0], storedLines()[1], storedLines()[2], storedLines()[7]}
 		mustShow(t, "export of a type", program.must(t, done, "events", "export", "--type", "Placed.v3"), wants)
+		mustShow(t, "export --stored", program.must(t, done, "events", "export", "--stored"), storedLines())
+		for _, p := range []place{p, program} {
+			out := p.must(t, done, "events", "export", "--stored", "--type", "Placed,Gone")
+			mustShow(t, "export of stored types", out, []string{storedLines()[0], storedLines()[7]})
+		}
+		if out := program.must(t, misused, "events", "export", "--stored", "--current"); !strings.Contains(out,
+			"--stored and --current exclude each other") {
+			t.Error(out)
+		}
 		stored, current := filepath.Join(t.TempDir(), "stored.ndjson"), filepath.Join(t.TempDir(), "current.ndjson")
 		program.must(t, done, "events", "export", "--output", stored)
 		if out := program.must(t, failed, "events", "export", "--current", "--output", current); !strings.Contains(out,
