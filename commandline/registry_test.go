@@ -324,6 +324,8 @@ func TestProgramAppendsOnlyWhatItsTypesWrite(t *testing.T) {
 			`events append s Placed.v3 {"cents":"1"}`: "decode the body of an event of type Placed.v3 as commandline.placed at cents: json: cannot unmarshal",
 			`events append s Placed.v3 {}`:            "at cents: the body has no such member",
 			`events append s Placed.v3 --key k`:       "the body has no such member",
+			`events append s Paid`:                    "event.New writes an object, not null",
+			`events append s Paid null`:               "event.New writes an object, not null",
 		} {
 			if out := program.must(t, misused, strings.Fields(line)...); !strings.Contains(out, says) {
 				t.Errorf("%s: printed %q, want %q", line, out, says)
