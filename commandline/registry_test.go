@@ -186,6 +186,7 @@ func TestProgramShowsCurrentEvents(t *testing.T) {
 		}
 		mustShow(t, "last lines", program.must(t, done, "events", "tail", "-n", "2", "--json"),
 			currentLines("Strange", "Noted")[1:])
+		mustShow(t, "last parts", program.must(t, failed, "events", "tail", "-n", "7", "--json"), currentLines()[4:])
 		mustShow(t, "from", program.must(t, done, "events", "stream", "s", "--from", "9", "--json"), currentLines()[9:])
 		for selected, status := range map[string]int{"Placed.v3": failed, "Paid": failed, "Sent": done, "Noted": done,
 			"Placed.v3,Sent": failed} {
