@@ -20,7 +20,7 @@ SHARD =
 FOR = 0
 BENCH = -quick -json
 
-# What programs import of the library.
+# What the programs of tests/upgrade import of the library: all but these folders.
 RELEASED = '*.go' '*.sql' ':!*_test.go' $(patsubst %,':!%',cmd commandline tests examples tools docs millraceotel millracetest \
 	internal/pgtest internal/program internal/report internal/console internal/eventfile)
 

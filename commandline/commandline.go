@@ -43,7 +43,7 @@ type Options struct {
 }
 
 // Main runs a command for the process, until it ends or a signal interrupts it, and returns the exit status. The
-// arguments are those after the name of the program.
+// arguments are those after the name of the program. Without any it prints its help.
 func Main(args []string, o Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -56,7 +56,7 @@ func Main(args []string, o Options) int {
 func execute(ctx context.Context, args []string, o Options, in io.Reader, out, errs io.Writer) int {
 	c := &cli{types: o.Types, in: in, out: out, errs: errs}
 	cmd := c.command()
-	cmd.SetArgs(args)
+	cmd.SetArgs(append([]string{}, args...)) // not nil, which stands for the arguments of the process
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	cmd.SetErr(errs)
@@ -142,7 +142,7 @@ The store is a PostgreSQL database (--database-url or the environment variable D
 work on the default tenant, unless --tenant or --all-tenants selects others. A program with a registry of event types shows events as its
 handlers get them; --stored shows them as they are stored.
 
-Exit status: 0 done; 1 failed; 2 wrong arguments, or a tenant, projection, stream or dead letter that does not exist; 3 check,
+Exit status: 0 done; 1 failed; 2 wrong arguments, or a tenant, projection, stream, dead letter or event type that does not exist; 3 check,
 doctor or migrate status found something.`,
 		Example: `  export DATABASE_URL=postgres://shop@db.example.com/shop
   millrace projections watch

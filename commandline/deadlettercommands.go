@@ -24,8 +24,8 @@ type letterCommand struct {
 	sure  yes
 }
 
-func (l *letterCommand) add(c *cli, cmd *cobra.Command) {
-	l.letterFilter.add(c, cmd)
+func (l *letterCommand) add(cmd *cobra.Command) {
+	l.letterFilter.add(cmd)
 	cmd.Flags().BoolVar(&l.All, "all", false, "all parked events")
 	cmd.Flags().IntVar(&l.limit, "limit", math.MaxInt32, "at most so many of each projection")
 	cmd.Flags().Lookup("limit").DefValue = "no limit"
@@ -182,7 +182,7 @@ Exits with 1 if an event failed again or was refused.`,
 			})
 		}),
 	}
-	l.add(c, cmd)
+	l.add(cmd)
 	cmd.Flags().BoolVar(&l.OutOfOrder, "out-of-order", false,
 		"also events whose streams have later events that are handled")
 	return cmd
@@ -213,7 +213,7 @@ func (c *cli) discardCommand() *cobra.Command {
 			})
 		}),
 	}
-	l.add(c, cmd)
+	l.add(cmd)
 	l.sure.add(cmd)
 	return cmd
 }
@@ -243,7 +243,7 @@ func (c *cli) purgeCommand() *cobra.Command {
 			})
 		}),
 	}
-	l.add(c, cmd)
+	l.add(cmd)
 	l.sure.add(cmd)
 	cmd.Flags().DurationVar(&olderThan, "older-than", 7*24*time.Hour, "only those that ended at least so long ago")
 	return cmd

@@ -38,10 +38,9 @@ type letterFilter struct {
 	states []string
 }
 
-func (f *letterFilter) add(c *cli, cmd *cobra.Command) {
-	c.addStored(cmd)
+func (f *letterFilter) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Stream, "stream", "", "only events of this stream")
-	cmd.Flags().StringVar(&f.Type, "type", "", "only events of this type")
+	cmd.Flags().StringVar(&f.Type, "type", "", "only events of this type, as it is stored")
 	cmd.Flags().StringVar(&f.Error, "error", "", "only those whose error contains this text")
 }
 
@@ -148,7 +147,7 @@ func (c *cli) listDeadLettersCommand() *cobra.Command {
 			return c.listDeadLetters(ctx, s, names, page)
 		}),
 	}
-	f.add(c, cmd)
+	f.add(cmd)
 	f.addStates(cmd)
 	cmd.Flags().Int64Var(&page.After, "after", 0, "only those after this position, or before it with --newest-first")
 	cmd.Flags().BoolVar(&page.NewestFirst, "newest-first", false, "list the highest positions first")
@@ -365,7 +364,7 @@ func (c *cli) countDeadLettersCommand() *cobra.Command {
 			return c.print(countJSON{total}, func() error { return c.say("%d", total) })
 		}),
 	}
-	f.add(c, cmd)
+	f.add(cmd)
 	f.addStates(cmd)
 	return cmd
 }

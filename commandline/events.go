@@ -187,17 +187,21 @@ ends in .gz is compressed. Without --output the events are printed.
 In place of an event that cannot be read, the export has a line with the member unreadable instead. The export then ends with
 status 1, and keeps its file. events import names these events, and leaves them out.
 
-Events are written as they are stored, also if the program has a registry of event types: an import is a copy. With --current they are
-written as the program's handlers get them, so that an import appends current types. The parts of a split event get versions of their own
-then. An event whose upcaster fails is one that cannot be read.`,
+Events are written as they are stored, also if the program has a registry of event types: an import is a copy. --type is a current type
+then, which selects older events as well, and with --stored a stored type. With --current events are written as the program's handlers get
+them, so that an import appends current types. The parts of a split event get versions of their own then. An event whose upcaster fails is
+one that cannot be read.`,
 		Example: "  millrace events export --output shop.ndjson.gz\n  millrace events export --type OrderPlaced --after 100000 | jq .body",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if current && c.types == nil {
 				return misuse("--current needs a registry of event types, which this program does not have: see docs/cli.md")
 			}
-			c.stored = !current
-			if c.stored {
+			if current && c.stored {
+				return misuse("--stored and --current exclude each other")
+			}
+			if !current && !c.stored {
+				c.stored = true
 				stored, err := c.types.Stored(o.Types...)
 				if err != nil {
 					return misuseError{err}
@@ -208,6 +212,7 @@ then. An event whose upcaster fails is one that cannot be read.`,
 		},
 	}
 	o.add(cmd)
+	c.addStored(cmd)
 	cmd.Flags().BoolVar(&current, "current", false, "events of current types, by the registry of event types")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; it must not exist")
 	completeFlag(cmd, "output", eventFiles)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/eventtype"
 	"github.com/millrace-go/millrace/internal/eventfile"
 )
 
@@ -139,13 +140,13 @@ body, and the member at as a header. The file may be compressed by gzip.
 
 An import that was interrupted can be repeated: it continues where it ended, within the time for which the store keeps
 idempotency keys (7 days). The keys begin with --key, by default the digest of the file. So importing a file twice appends its
-events once.
+events once. The file is read once more for that, so it must not be a pipe, except with --key and without a registry of event types.
 
 A file of events export may lack events that could not be read. They are named, the others are appended, and the status is 1.
 Later events of their streams get other versions than they had.
 
-A program with a registry of event types refuses a type that is not registered. Old types and all bodies are appended as they are in the
-file, since it may be a copy.`,
+A program with a registry of event types refuses a file with a type that is not registered, before it appends anything. Old types and all
+bodies are appended as they are in the file, since it may be a copy.`,
 		Example: "  millrace events import shop.ndjson.gz\n  millrace events import shop.ndjson --tenant acme --key second-time",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
@@ -153,10 +154,8 @@ file, since it may be a copy.`,
 			if err != nil {
 				return err
 			}
-			if key == "" {
-				if key, err = digest(args[0]); err != nil {
-					return misuseError{err}
-				}
+			if key, err = c.readFirst(args[0], key); err != nil {
+				return misuseError{err}
 			}
 			imported := importedJSON{Tenant: tenant}
 			err = c.importFile(ctx, s, args[0], key, newTimes, &imported)
@@ -182,6 +181,51 @@ file, since it may be a copy.`,
 	cmd.Flags().BoolVar(&newTimes, "new-times", false, "the events get the times of the import")
 	cmd.Flags().StringVar(&key, "key", "", "beginning of the idempotency keys (default: digest of the file)")
 	return cmd
+}
+
+// readFirst does what must be done with a whole file before its first event is appended: it checks the types, and
+// returns the key, by default the digest.
+func (c *cli) readFirst(path, key string) (string, error) {
+	var of string
+	switch {
+	case key == "":
+		of = "its digest, which --key replaces"
+	case c.types != nil:
+		of = "its types"
+	default:
+		return key, nil
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file, and would be read twice: for %s, and for its events", path, of)
+	}
+	if err == nil && key == "" {
+		key, err = digest(path)
+	}
+	if err == nil && c.types != nil {
+		err = c.checkTypes(path)
+	}
+	return key, err
+}
+
+// checkTypes returns an error for the first line with a type that is not registered, or that cannot be read.
+func (c *cli) checkTypes(path string) error {
+	lines, progress := int64(0), c.progress()
+	defer progress.end()
+	for r, err := range eventfile.Open(path) {
+		if errors.As(err, new(*eventfile.LeftOutError)) {
+			continue // It is not appended.
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := c.types.Stored(r.Event.Type); errors.Is(err, eventtype.ErrNotRegistered) {
+			return fmt.Errorf("read %s: line %d: %w", path, r.Line, err)
+		}
+		lines++
+		progress.show("%s checked", plural(lines, "event"))
+	}
+	return nil
 }
 
 // digest identifies the content of a file.

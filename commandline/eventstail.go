@@ -54,7 +54,7 @@ the end is 1.`,
 	}
 	o.add(cmd)
 	c.addStored(cmd)
-	cmd.Flags().IntVarP(&last, "lines", "n", 10, "how many of the last events to print")
+	cmd.Flags().IntVarP(&last, "lines", "n", 10, "how many of the last events to print; each part of a split event counts")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new events")
 	return cmd
 }

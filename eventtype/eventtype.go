@@ -31,8 +31,8 @@
 //
 // Events are upcast wherever a program gets them: by ReadStream, ReadAll and Follow, and by all handlers of
 // projections, also in rebuilds and replays of dead letters. Selections name current types: those of ReadOptions, of
-// Projection.Types, and of typed handlers, and DeadLetterFilter.Type. They select the older events as well. An older
-// type in a selection is an error, ErrOutdated.
+// Projection.Types, and of typed handlers. They select the older events as well. An older type in a selection is an
+// error, ErrOutdated. Dead letters have the types of stored events, and DeadLetterFilter.Type is such a type.
 //
 // Positions, streams, versions, headers, causation, correlation and times are those of the stored event. What the store
 // does with events by itself keeps them as they are stored: dead letters, moves, exports, erasures. So does a read with
@@ -55,6 +55,8 @@
 package eventtype
 
 import (
+	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,8 +137,9 @@ func (t *Types) Stored(current ...string) ([]string, error) {
 }
 
 // Check returns an error for an event that the program would not append: ErrNotRegistered, or an *event.DecodeError if
-// event.New does not make such a body of the Go type of the event (see event.Strict). Stores only check the type. Check
-// is for bodies that come from outside, such as those of the command line.
+// event.New does not make such a body of the Go type of the event (see event.Strict). So null is refused where
+// event.New writes an object. Stores only check the type. Check is for bodies that come from outside, such as those of
+// the command line.
 func (t *Types) Check(e event.Event) error {
 	if t == nil {
 		return nil
@@ -145,9 +148,22 @@ func (t *Types) Check(e event.Event) error {
 	if err := t.graph.Registered(e.Type); err != nil || of == nil {
 		return err
 	}
-	return usercode.Protect(func() error {
-		return event.Envelope{Type: e.Type, Body: valid.Body(e.Body)}.Decode(reflect.New(of).Interface(), event.Strict)
+	body := valid.Body(e.Body)
+	err := usercode.Protect(func() error {
+		return event.Envelope{Type: e.Type, Body: body}.Decode(reflect.New(of).Interface(), event.Strict)
 	})
+	if err == nil && string(bytes.TrimSpace(body)) == "null" && isObject(of) {
+		// Strict accepts it for a type without members.
+		err = errors.New("event.New writes an object, not null")
+		err = &event.DecodeError{Type: e.Type, Into: of.String(), Err: err}
+	}
+	return err
+}
+
+// isObject reports whether event.New writes an object for each value of a Go type.
+func isObject(of reflect.Type) bool {
+	return of.Kind() == reflect.Struct &&
+		!of.Implements(reflect.TypeFor[json.Marshaler]()) && !of.Implements(reflect.TypeFor[encoding.TextMarshaler]())
 }
 
 // Engine is called by stores.

@@ -315,8 +315,15 @@ func TestStoredNamesTheTypesThatASelectionReads(t *testing.T) {
 	}
 }
 
+// silent is written as null.
+type silent struct{}
+
+func (silent) EventType() string            { return "silent" }
+func (silent) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
 func TestCheckRefusesWhatNoGoTypeOfTheRegistryAppends(t *testing.T) {
-	types := registry(t, append(chain(), eventtype.Named("any"), eventtype.Of[selfish](), eventtype.Of[*paidBy]())...)
+	types := registry(t, append(chain(), eventtype.Named("any"), eventtype.Of[selfish](), eventtype.Of[silent](),
+		eventtype.Of[*paidBy]())...)
 	for name, c := range map[string]struct {
 		of   event.Event
 		is   error
@@ -326,7 +333,8 @@ func TestCheckRefusesWhatNoGoTypeOfTheRegistryAppends(t *testing.T) {
 		"old":                {event.New(placed1{"5"}), nil, ""},
 		"no Go type":         {event.Untyped("any", []int{1}), nil, ""},
 		"no Go type, a road": {event.Untyped("order_paid", nil), nil, ""},
-		"no members":         {event.Untyped("shipped", nil), nil, ""},
+		"no members":         {event.New(shipped{}), nil, ""},
+		"a JSON text":        {event.New(silent{}), nil, ""},
 		"a pointer":          {event.New(&paidBy{"Ada"}), nil, ""},
 		"not registered": {
 			event.Untyped("Placed", nil), eventtype.ErrNotRegistered, `event type "Placed" is not registered`,
@@ -340,6 +348,10 @@ func TestCheckRefusesWhatNoGoTypeOfTheRegistryAppends(t *testing.T) {
 		},
 		"a missing member": {event.Untyped("paid", json.RawMessage(`{}`)), event.ErrMissingField, "at cents: "},
 		"no body":          {event.Untyped("paid", nil), event.ErrMissingField, ""},
+		"no members, no body": {
+			event.Event{Type: "shipped"}, nil, `type shipped as eventtype_test.shipped: event.New writes an object, not null`,
+		},
+		"no members, null": {event.Untyped("shipped", json.RawMessage(" null\n")), nil, "an object, not null"},
 		"a panic":          {event.Untyped("selfish", 1), projection.ErrHandlerPanic, "on purpose"},
 	} {
 		err := types.Check(c.of)

@@ -32,12 +32,13 @@ const listenCheck = 15 * time.Second
 // A follower that is more than a few seconds or some 2,000 events behind reads for itself, in pages, and holds no
 // connection between them.
 //
-// An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError; later
-// events follow. Any other error is yielded last, also that of ctx. Follow waits while the server cannot be reached. It
-// ends with event.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned
-// may be gone, and with tenancy.ErrRestored if the tenant's events end below what it has returned, below opts.After, or
-// below the checkpoint of a projection (see admin.Admin.RecoverTenant). The caller then reads again what it needs. If
-// the tenant is dropped, Follow ends with tenancy.ErrUnknown or tenancy.ErrDropping, also if it is created again.
+// An event that cannot be read is yielded without its body, with an error that wraps an *event.UnreadableError. An
+// event whose upcaster fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast. Later events
+// follow. Any other error is yielded last, also that of ctx. Follow waits while the server cannot be reached. It ends
+// with event.ErrIncarnationChanged after a crash of the server or a failover, since events that it has returned may be
+// gone, and with tenancy.ErrRestored if the tenant's events end below what it has returned, below opts.After, or below
+// the checkpoint of a projection (see admin.Admin.RecoverTenant). The caller then reads again what it needs. If the
+// tenant is dropped, Follow ends with tenancy.ErrUnknown or tenancy.ErrDropping, also if it is created again.
 //
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a
 // body. Handlers and hooks cannot call it: it returns projection.ErrWithinTx.

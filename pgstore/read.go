@@ -17,8 +17,9 @@ import (
 // not exist has no events.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be
-// read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other
-// error is yielded last.
+// read is yielded without its body, with an error that wraps an *event.UnreadableError. An event whose upcaster fails
+// is yielded as it is stored, with an error that wraps eventtype.ErrUpcast. Later events follow. Any other error is
+// yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
 	return eventlog.Current(t.store.opts.Types.Engine(), opts,
@@ -47,8 +48,9 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // already read. So ReadAll is for inspection, export and checks. To act on every event exactly once, use a projection.
 //
 // Events are read in pages, and neither a connection nor a transaction is held between them. An event that cannot be
-// read is yielded without its body, with an error that wraps an *event.UnreadableError; later events follow. Any other
-// error is yielded last.
+// read is yielded without its body, with an error that wraps an *event.UnreadableError. An event whose upcaster fails
+// is yielded as it is stored, with an error that wraps eventtype.ErrUpcast. Later events follow. Any other error is
+// yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
 	return eventlog.Current(t.store.opts.Types.Engine(), opts,
 		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {

@@ -55,8 +55,8 @@ type DeadLetterFilter struct {
 	All bool
 	// IDs selects by number. An empty slice that is not nil selects none.
 	IDs []int64
-	// Stream and Type select by the event's stream and type. If the store has a registry of package eventtype, Type is
-	// a current type, and selects the older events that lead to it as well.
+	// Stream and Type select by the event's stream and type. Type is the type as it is stored, also if the store has a
+	// registry of package eventtype.
 	Stream string
 	Type   string
 	// Error selects by a part of the error's text.

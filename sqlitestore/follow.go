@@ -20,10 +20,12 @@ import (
 // projections of the tenant. A follower that is more than a few seconds or some 2,000 events behind reads for itself,
 // in pages. Commits of other processes are noticed within some 100 ms.
 //
-// An error is yielded last, also that of ctx. Follow ends with tenancy.ErrRestored if the tenant's events end below
-// what it has returned, below opts.After, or below the checkpoint of a projection (see admin.Admin.RecoverTenant). The
-// caller then reads again what it needs. If the tenant is dropped, Follow ends with tenancy.ErrUnknown or
-// tenancy.ErrDropping. If another process has also created it again meanwhile, the error is tenancy.ErrRestored.
+// An event whose upcaster fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events
+// follow. Any other error is yielded last, also that of ctx. Follow ends with tenancy.ErrRestored if the tenant's
+// events end below what it has returned, below opts.After, or below the checkpoint of a projection (see
+// admin.Admin.RecoverTenant). The caller then reads again what it needs. If the tenant is dropped, Follow ends with
+// tenancy.ErrUnknown or tenancy.ErrDropping. If another process has also created it again meanwhile, the error is
+// tenancy.ErrRestored.
 //
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a
 // body. Handlers and hooks cannot call it: it returns projection.ErrWithinTx.

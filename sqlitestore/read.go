@@ -14,8 +14,9 @@ import (
 // ReadStream reads the events of one stream in order, from fromVersion on. The first version is 1. A stream that does
 // not exist has no events.
 //
-// Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
-// iterator yields the error and ends.
+// Events are read in pages, and neither a connection nor a transaction is held between them. An event whose upcaster
+// fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events follow. Any other error
+// is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
 	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
 	return eventlog.Current(t.store.opts.Types.Engine(), opts,
@@ -40,8 +41,9 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 
 // ReadAll reads events in global order, to the end.
 //
-// Events are read in pages, and neither a connection nor a transaction is held between them. If a read fails, the
-// iterator yields the error and ends.
+// Events are read in pages, and neither a connection nor a transaction is held between them. An event whose upcaster
+// fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events follow. Any other error
+// is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
 	return eventlog.Current(t.store.opts.Types.Engine(), opts,
 		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {

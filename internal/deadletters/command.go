@@ -48,11 +48,7 @@ func (d *DeadLetters) Start(ctx context.Context, kind engine.CommandKind, filter
 	if kind == engine.ReplayCommand {
 		replays.OutOfOrder = false
 	}
-	err = bounded(replays, limit)
-	if err == nil {
-		filter, err = d.byStored(ctx, filter, openStates)
-	}
-	if err != nil {
+	if err := bounded(replays, limit); err != nil {
 		return 0, err
 	}
 	return d.plane.Insert(ctx, d.id, kind, filter, limit)

@@ -42,10 +42,6 @@ func (d *DeadLetters) List(ctx context.Context, page projection.DeadLetterPage) 
 	if page.Limit == 0 {
 		page.Limit = 100
 	}
-	page.DeadLetterFilter, err = d.byStored(ctx, page.DeadLetterFilter, page.States)
-	if err != nil {
-		return nil, err
-	}
 	if page.NewestFirst && page.After == 0 {
 		page.After = math.MaxInt64
 	}
@@ -107,10 +103,6 @@ func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFil
 	if states, err = selected(filter, states); err != nil {
 		return 0, err
 	}
-	filter, err = d.byStored(ctx, filter, states)
-	if err != nil {
-		return 0, err
-	}
 	n, err = d.plane.Count(ctx, d.id, filter, states)
 	return n, d.checked(ctx, err, n)
 }
@@ -121,9 +113,6 @@ func (d *DeadLetters) Purge(ctx context.Context, filter projection.DeadLetterFil
 	err = bounded(filter, limit)
 	if err == nil && endedFor < 0 {
 		err = fmt.Errorf("endedFor must not be negative: %v", endedFor)
-	}
-	if err == nil {
-		filter, err = d.byStored(ctx, filter, AllStates)
 	}
 	if err != nil {
 		return 0, err

@@ -1,7 +1,6 @@
 package deadletters
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,9 +15,6 @@ var AllStates = []projection.DeadLetterState{
 	projection.DeadLetterParked, projection.DeadLetterReplaying, projection.DeadLetterResolved,
 	projection.DeadLetterDiscarded,
 }
-
-// openStates are those of dead letters that commands work on.
-var openStates = []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying}
 
 // selected checks a filter and states. It returns the states, or the default without any.
 func selected(filter projection.DeadLetterFilter, states []projection.DeadLetterState) ([]projection.DeadLetterState,
@@ -36,7 +32,7 @@ func selected(filter projection.DeadLetterFilter, states []projection.DeadLetter
 		}
 	}
 	if len(states) == 0 {
-		return openStates, nil
+		return []projection.DeadLetterState{projection.DeadLetterParked, projection.DeadLetterReplaying}, nil
 	}
 	for _, state := range states {
 		if !slices.Contains(AllStates, state) {
@@ -56,40 +52,6 @@ func bounded(filter projection.DeadLetterFilter, limit int) error {
 	}
 	_, err := selected(filter, nil)
 	return err
-}
-
-// pageOfIDs is how many dead letters byStored lists at once.
-const pageOfIDs = 100
-
-// byStored returns a filter in terms of stored types. Dead letters have stored types, and the filter of a user names a
-// current type. If older types become that one, the filter selects the dead letters of all these types by their ids.
-func (d *DeadLetters) byStored(ctx context.Context, filter projection.DeadLetterFilter,
-	states []projection.DeadLetterState,
-) (projection.DeadLetterFilter, error) {
-	if filter.Type == "" {
-		return filter, nil
-	}
-	selected, err := d.store.EventTypes().Select([]string{filter.Type})
-	if err != nil || len(selected.Types) == 1 {
-		return filter, err
-	}
-	ids := []int64{}
-	page := projection.DeadLetterPage{DeadLetterFilter: filter, States: states}
-	for _, stored := range selected.Types {
-		page.Type, page.After, page.Limit = stored, 0, pageOfIDs
-		for more := true; more; {
-			letters, err := d.plane.List(ctx, d.id, page)
-			if err != nil {
-				return filter, d.plane.Classify(err).OfStore()
-			}
-			for _, l := range letters {
-				ids, page.After = append(ids, l.ID), l.Position
-			}
-			more = len(letters) == page.Limit
-		}
-	}
-	filter.Type, filter.IDs = "", ids
-	return filter, nil
 }
 
 // selectsNothing reports whether no field of a filter is set.

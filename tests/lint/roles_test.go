@@ -1,7 +1,10 @@
 package lint_test
 
 import (
+	"fmt"
 	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"path/filepath"
 	"regexp"
@@ -64,18 +67,25 @@ func bodiesOf(t *testing.T, folder string) bodies {
 
 func namesIn(node ast.Node) (names []string) {
 	ast.Inspect(node, func(node ast.Node) bool {
-		switch n := node.(type) {
-		case *ast.SelectorExpr:
-			names = append(names, "."+n.Sel.Name)
-			if of, ok := n.X.(*ast.Ident); ok {
-				names = append(names, of.Name+"."+n.Sel.Name)
-			}
-		case *ast.Ident:
-			names = append(names, n.Name)
-		}
+		names = append(names, namesOf(node)...)
 		return true
 	})
 	return names
+}
+
+// namesOf returns the names that a node itself is.
+func namesOf(node ast.Node) []string {
+	switch n := node.(type) {
+	case *ast.SelectorExpr:
+		names := []string{"." + n.Sel.Name}
+		if of, ok := n.X.(*ast.Ident); ok {
+			names = append(names, of.Name+"."+n.Sel.Name)
+		}
+		return names
+	case *ast.Ident:
+		return []string{n.Name}
+	}
+	return nil
 }
 
 // reaches reports whether a function uses one of some names, itself or by functions of its package.
@@ -84,35 +94,52 @@ func (b bodies) reaches(name string, some []string, seen map[string]bool) bool {
 		return false
 	}
 	seen[name] = true
-	return slices.ContainsFunc(b[name],
+	return b.use(b[name], some, seen)
+}
+
+// use reports whether one of the names is one of some, or that of a function that reaches one.
+func (b bodies) use(names, some []string, seen map[string]bool) bool {
+	return slices.ContainsFunc(names,
 		func(used string) bool { return slices.Contains(some, used) || b.reaches(used, some, seen) })
 }
 
-// begins returns the tests of a file, and the names in the values of its variables, such as scenarios.
-func begins(file *ast.File) (names []string) {
+// begins returns the names in the tests of a file, and those in the values of its variables, such as scenarios. There,
+// each function without a name is one, and each other name.
+func begins(file *ast.File) bodies {
+	found := make(bodies)
 	for _, declaration := range file.Decls {
 		switch d := declaration.(type) {
 		case *ast.FuncDecl:
-			if strings.HasPrefix(d.Name.Name, "Test") && d.Name.Name != "TestMain" {
-				names = append(names, d.Name.Name)
+			if name := d.Name.Name; strings.HasPrefix(name, "Test") && name != "TestMain" {
+				found[name] = []string{name}
 			}
 		case *ast.GenDecl:
-			names = append(names, namesIn(d)...)
+			ast.Inspect(d, func(node ast.Node) bool {
+				for _, name := range namesOf(node) {
+					found[name] = []string{name}
+				}
+				function, ok := node.(*ast.FuncLit)
+				if ok {
+					found[fmt.Sprint("the function at byte ", function.Pos()-1)] = namesIn(function.Body)
+				}
+				return !ok
+			})
 		}
 	}
-	return names
+	return found
 }
 
 // oneRole returns the functions of a file that have a database and not the two roles, and whether any has the roles.
 func (b bodies) oneRole(file *ast.File) (found []string, roles bool) {
-	for _, name := range begins(file) {
+	for name, names := range begins(file) {
 		switch {
-		case b.reaches(name, makesRoles, make(map[string]bool)):
+		case b.use(names, makesRoles, make(map[string]bool)):
 			roles = true
-		case b.reaches(name, makesDatabase, make(map[string]bool)):
+		case b.use(names, makesDatabase, make(map[string]bool)):
 			found = append(found, name)
 		}
 	}
+	slices.Sort(found)
 	return found, roles
 }
 
@@ -192,6 +219,27 @@ func TestTestsWithOneRoleAreNoticed(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	for value, want := range map[string][2]bool{
+		"setup": {true, false}, "both": {false, true}, "errors.New": {}, "pgtest.Database": {true, false},
+		"kit.RolesOf": {false, true},
+		"func(s *scenario) { _ = pgtest.Database(s.T) }":        {true, false},
+		"func(s *scenario) { s.open() }":                        {true, false},
+		"func(s *scenario) { both(pgtest.Database(s.T)) }":      {false, true},
+		"func(s *scenario) { kit.RolesOf(s, pgtest.Private) }":  {false, true},
+		"func(s *scenario) { defer func() { _ = setup() }() }":  {true, false},
+		"func(s *scenario) { s.T.Log(s.names, errors.New) }":    {},
+		"func(s *scenario) { setup() }, \"y\": both":            {true, true},
+		"func(*scenario) { setup() }, \"y\": func() { both() }": {true, true},
+	} {
+		text := `package p; var _ = add(map[string]func(s *scenario){"x": ` + value + `})`
+		file, err := parser.ParseFile(token.NewFileSet(), "p_test.go", text, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if alone, roles := b.oneRole(file); len(alone) > 0 != want[0] || roles != want[1] {
+			t.Errorf("%s: %v, %v, want %v", value, alone, roles, want)
 		}
 	}
 }
