@@ -16,8 +16,8 @@ import (
 // the numbers of events that were applied, parked and skipped.
 //
 // RunUntilIdle returns an error if a projection cannot become idle because it is paused or has failed, or if ctx ends
-// first. A projection that cannot become idle does not stop the others, and the error is about the first of them by
-// tenant and name. The status then shows which projections are not idle, if it could still be read.
+// first. It returns when all others are idle. A projection that was resumed by then is waited for too. The error is
+// about the first by tenant and name. The status then shows which projections are not idle, if it could still be read.
 func (r *Runtime) RunUntilIdle(ctx context.Context) (status admin.Status, err error) {
 	ids, err := r.projections(ctx)
 	if err != nil {

@@ -53,11 +53,13 @@ type Tick struct {
 // meanwhile. Each call connects to the database and registers a node, so a Tick costs far more than a batch of a
 // running Runtime.
 //
-// If the projection is split, id names one of its partitions. Replays of dead letters need a running Runtime.
+// If the projection is split, id names one of its partitions. Replays of dead letters need a running Runtime. If
+// another process owns a store in a file and does not run the projection, Tick waits until that one ends.
 //
 // Tick returns projection.ErrUnknownProjection for a projection that is not registered, and for a partition that does
-// not exist. It returns projection.ErrFailed while the projection has failed and was not resumed. If it fails in this
-// call, errors.Is and errors.As also find the error of its handler.
+// not exist, projection.ErrRetired for a retired name, and tenancy.ErrUnknown. It returns projection.ErrFailed while
+// the projection has failed and was not resumed. If it fails in this call, errors.Is and errors.As also find the error
+// of its handler.
 func (r *Runtime) Tick(ctx context.Context, id ProjectionID) (Tick, error) {
 	id = engine.FullID(id)
 	t, err := r.tick(ctx, id)
@@ -78,14 +80,19 @@ func (r *Runtime) tick(ctx context.Context, id ProjectionID) (Tick, error) {
 	if t, err := standing(before); t.State != "" || err != nil {
 		return t, err
 	}
+	if before.ID.Name == "" {
+		if asleep, err := r.waiter.Absent(ctx, id); asleep != "" || err != nil {
+			return Tick{State: TickPaused, Reason: asleep}, err
+		}
+	}
 	r.mu.Lock()
 	def := *r.definitions[id.Name]
 	r.mu.Unlock()
 	s := &stepper{runtime: r, id: id, apply: def.Apply, done: make(chan struct{})}
 	def.Apply = s.run
 	only := &scope{definitions: map[string]*engine.Definition{id.Name: &def}, tenants: []string{id.Tenant}}
-	if err := r.run(ctx, only, s.wait); err != nil {
-		return Tick{}, err
+	if err := r.run(ctx, only, s.wait); s.asleep != "" || err != nil {
+		return Tick{State: TickPaused, Reason: s.asleep}, err
 	}
 	after, err := r.tickRow(ctx, id)
 	if err != nil {
@@ -151,9 +158,11 @@ type stepper struct {
 	begun, over   bool
 	from, applied int64
 
-	// seen is what the projection did last on this node. asked is when its row was read last.
-	seen  actors.ProjectionEntry
-	asked time.Time
+	// seen is what the projection did last on this node. asked is when its row was read last, and asleep why it has
+	// none if the tenant is archived.
+	seen   actors.ProjectionEntry
+	asked  time.Time
+	asleep string
 }
 
 var errStepOver = errors.New("the step is over")
@@ -247,8 +256,11 @@ func (s *stepper) look(ctx context.Context) (over bool, err error) {
 	}
 	s.asked = time.Now()
 	row, err := s.runtime.tickRow(ctx, s.id)
-	if err != nil {
-		return false, err
+	if err == nil && row.ID.Name == "" {
+		s.asleep, err = s.runtime.waiter.Absent(ctx, s.id)
+	}
+	if s.asleep != "" || err != nil {
+		return s.asleep != "", err
 	}
 	own := row.Owner == s.runtime.running().Node.ID
 	if own {

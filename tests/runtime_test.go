@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -161,6 +162,70 @@ func TestRunUntilIdleLetsTheOthersEndWhenOneFails(t *testing.T) {
 		}
 		if p := b.Status(rt, "late"); p.Position != 4 {
 			t.Errorf("late is at %d", p.Position)
+		}
+	})
+}
+
+// A projection that was paused or had failed is resumed while the others still run.
+func TestRunUntilIdleWaitsForAProjectionThatIsResumed(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		release := make(chan struct{})
+		var resumed atomic.Bool
+		rt := b.Another(kit.Quick, b.Recorders("paused")[0],
+			millrace.Projection{
+				Name: "slow",
+				Handler: millrace.DeliverEach(func(context.Context, millrace.Delivered) error {
+					<-release
+					return nil
+				}),
+			},
+			millrace.Projection{
+				Name: "failed",
+				Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
+					if !resumed.Load() {
+						return projection.Stop(kit.ErrOnPurpose)
+					}
+					return nil
+				}),
+			})
+		head := b.Append("s", 1).Last()
+		b.Pause(rt, "paused")
+		ended := make(chan error, 1)
+		go func() {
+			_, err := rt.RunUntilIdle(b.Ctx)
+			ended <- err
+		}()
+		b.Eventually("one has failed", func() bool { return b.Status(rt, "failed").State == admin.StateFailed })
+		resumed.Store(true)
+		b.Resume(rt, "failed")
+		b.Resume(rt, "paused")
+		b.Reaches(rt, "failed", head)
+		b.Reaches(rt, "paused", head)
+		close(release)
+		b.Must(<-ended)
+	})
+}
+
+func TestRunUntilIdleEndsWhenATenantIsDroppedMeanwhile(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		tenant := b.Tenants(2)[1]
+		b.AppendTo(tenant, "s", 1)
+		called := make(chan struct{}, 100)
+		rt := b.Another(millrace.Config{}, millrace.Projection{
+			Name: "p", Retry: projection.RetryPolicy{Base: time.Hour},
+			Handler: b.Store.Each(func(context.Context, kit.Tx, event.Envelope) error {
+				called <- struct{}{}
+				return kit.ErrOnPurpose
+			})})
+		ended := make(chan error, 1)
+		go func() {
+			_, err := rt.RunUntilIdle(b.Ctx)
+			ended <- err
+		}()
+		<-called
+		b.Must(b.Store.DropTenant(b.Ctx, tenant.Name()))
+		if err := <-ended; !errors.Is(err, tenancy.ErrUnknown) && !errors.Is(err, projection.ErrPaused) {
+			t.Errorf("RunUntilIdle whose tenant is dropped: %v", err)
 		}
 	})
 }

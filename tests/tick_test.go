@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -161,6 +162,30 @@ func TestTickOfOnePartitionLeavesTheOthers(t *testing.T) {
 		}
 		if sum != 8 {
 			t.Errorf("%d events were processed", sum)
+		}
+	})
+}
+
+func TestTickOfAProjectionThatGetsNoRowsSaysWhy(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		b.Tenants(4)
+		retire(b, "tenant1")
+		b.Must(b.Store.ArchiveTenant(b.Ctx, "tenant2"))
+		rt := b.Runtime(kit.Quick, b.Recorders("kept", "renamed")...)
+		for id, want := range map[millrace.ProjectionID]error{
+			{Tenant: "nowhere", Name: "kept"}:    tenancy.ErrUnknown,
+			{Tenant: "tenant1", Name: "renamed"}: projection.ErrRetired,
+			{Tenant: "tenant2", Name: "kept"}:    nil,
+			{Tenant: "tenant1", Name: "kept"}:    nil,
+		} {
+			got, err := rt.Tick(b.Ctx, id)
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", id, err, want)
+			}
+			archived := got.State == millrace.TickPaused && got.Reason == "the tenant is archived"
+			if archived != (id.Tenant == "tenant2") {
+				t.Errorf("%s: %+v", id, got)
+			}
 		}
 	})
 }

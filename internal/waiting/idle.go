@@ -87,16 +87,17 @@ type idleWait struct {
 	stuck map[projection.ID]error
 }
 
-// wait returns when no projection is pending.
+// wait returns when all projections that are pending are stuck.
 func (w *idleWait) wait(ctx context.Context) error {
 	var here []projection.ID
 	return w.Rounds(ctx, backoff.New(firstPoll, lastPoll), func(ctx context.Context) (over bool, err error) {
+		clear(w.stuck) // it may have been resumed
 		var ask []string
 		ask, here = w.registered()
 		for tenants := range slices.Chunk(ask, idleSlice) {
 			err = cmp.Or(err, w.inDatabase(ctx, tenants))
 		}
-		return len(w.pending) == 0, err
+		return err == nil && len(w.pending) == len(w.stuck), err
 	}, func(round context.Context) { w.pause(round, here) })
 }
 
@@ -126,7 +127,6 @@ func (w *idleWait) registered() (ask []string, here []projection.ID) {
 func (w *idleWait) setStuck(id projection.ID, err error) {
 	whole := projection.ID{Tenant: id.Tenant, Name: id.Name}
 	w.stuck[whole] = fmt.Errorf("wait for %s to reach %d: %w", id, w.heads[id.Tenant], err)
-	delete(w.pending, whole)
 }
 
 // firstStuck returns the error of the first projection that is stuck.
@@ -167,23 +167,24 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	}); err != nil {
 		return err
 	}
-	if err := w.findRetired(ctx, tenants, rows); err != nil {
+	if err := w.findAbsent(ctx, tenants, rows); err != nil {
 		return err
 	}
 	for id, checked := range w.pending {
 		if _, asked := slices.BinarySearch(tenants, id.Tenant); !asked {
 			continue
 		}
-		w.pending[id] = true
-		done := len(rows[id]) > 0 // else they are about to be made
+		done, stuck := len(rows[id]) > 0, false // without rows they are about to be made
 		for _, row := range rows[id] {
 			reached, err := w.reached(row, now.Positions, checked)
 			if err != nil {
 				w.setStuck(row.ID, err)
+				done, stuck = false, true
 				break
 			}
 			done = done && reached
 		}
+		w.pending[id] = checked || !stuck
 		if done {
 			delete(w.pending, id)
 		}
@@ -191,29 +192,57 @@ func (w *idleWait) inDatabase(ctx context.Context, tenants []string) error {
 	return nil
 }
 
-// findRetired finds those of these tenants' pending projections without rows that are retired.
-func (w *idleWait) findRetired(ctx context.Context, tenants []string,
+// findAbsent finds those of these tenants' pending projections without rows that get none: their names are retired, or
+// their tenants were archived or dropped meanwhile.
+func (w *idleWait) findAbsent(ctx context.Context, tenants []string,
 	rows map[projection.ID][]engine.ProjectionRow) error {
-	missing := make(map[projection.ID]bool)
-	var of, names []string
-	for id := range w.pending {
+	absent := make(map[projection.ID]bool)
+	var of, again, names []string
+	for id, checked := range w.pending {
 		if _, asked := slices.BinarySearch(tenants, id.Tenant); asked && len(rows[id]) == 0 {
-			missing[id] = true
+			absent[id] = true
 			of, names = append(of, id.Tenant), append(names, id.Name)
+			if checked {
+				again = append(again, id.Tenant)
+			}
 		}
 	}
-	if len(missing) == 0 {
+	if len(absent) == 0 {
 		return nil
 	}
-	slices.Sort(of)
-	slices.Sort(names)
-	retired, err := w.retired(ctx, slices.Compact(of), slices.Compact(names))
+	retired, err := w.retired(ctx, distinct(of), distinct(names))
 	for _, r := range retired {
-		if id := (projection.ID{Tenant: r.Tenant, Name: r.Name}); missing[id] {
+		if id := (projection.ID{Tenant: r.Tenant, Name: r.Name}); absent[id] {
 			w.setStuck(id, r)
 		}
 	}
-	return err
+	if len(again) == 0 || err != nil {
+		return err
+	}
+	again = distinct(again)
+	found, err := w.Store.Tenants(ctx, again)
+	if err != nil {
+		return err
+	}
+	for id := range absent {
+		if _, checked := slices.BinarySearch(again, id.Tenant); !checked || w.stuck[id] != nil {
+			continue
+		}
+		at := slices.IndexFunc(found, func(t engine.Tenant) bool { return t.Name == id.Tenant })
+		switch {
+		case at < 0:
+			w.setStuck(id, tenancy.ErrUnknown)
+		case !awake(found[at].State):
+			w.setStuck(id, pausedBecause(found[at].State))
+		}
+	}
+	return nil
+}
+
+// distinct sorts a list and removes repeated entries.
+func distinct(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // reached reports whether a projection has reached its head by its row. The error says why it will not. A projection

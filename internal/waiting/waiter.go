@@ -133,18 +133,42 @@ func (w Waiter) resumed(ctx context.Context, deps *actors.Deps, id projection.ID
 
 // Awake returns an error if a tenant does not exist or its projections do not run. An outage is not an error.
 func (w Waiter) Awake(ctx context.Context, tenant string) error {
+	state, err := w.state(ctx, tenant)
+	if err == nil && !awake(state) {
+		err = pausedBecause(state)
+	}
+	return err
+}
+
+// state returns the state of a tenant, tenancy.Active during an outage.
+func (w Waiter) state(ctx context.Context, tenant string) (tenancy.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
 	defer cancel()
 	tenants, err := w.Store.Tenants(ctx, []string{tenant})
 	switch {
 	case err != nil:
-		return nil
+		return tenancy.Active, nil
 	case len(tenants) == 0:
-		return tenancy.ErrUnknown
-	case tenants[0].State != tenancy.Active && tenants[0].State != tenancy.Paused:
-		return pausedBecause(tenants[0].State)
+		return "", tenancy.ErrUnknown
 	}
-	return nil
+	return tenants[0].State, nil
+}
+
+// awake reports whether the projections of a tenant in that state have rows.
+func awake(state tenancy.State) bool { return state == tenancy.Active || state == tenancy.Paused }
+
+// Absent returns why a projection without rows gets none: asleep is the reason if its tenant is archived, or being
+// dropped. It returns nothing if the rows are about to be made.
+func (w Waiter) Absent(ctx context.Context, id projection.ID) (asleep string, err error) {
+	rows, err := w.rows(ctx, id)
+	if err != nil || len(rows) > 0 {
+		return "", err
+	}
+	state, err := w.state(ctx, id.Tenant)
+	if err != nil || awake(state) {
+		return "", err
+	}
+	return Asleep(state), nil
 }
 
 // pausedBecause returns projection.ErrPaused, with the state of the tenant if that is the reason.
