@@ -41,8 +41,8 @@
 //
 // # Transitions
 //
-// For each state, the table has the inputs that leave it and the states that they lead to. Working goes by the name of
-// its job.
+// For each state, the table has the inputs that leave it and the states that they lead to.
+// Working goes by the name of its job.
 //
 //	advance
 //	    done: apply, command, idle, load

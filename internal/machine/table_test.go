@@ -59,7 +59,7 @@ func TestTransitionTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "by the name of its job.\n//\n", "package machine"
+	const begin, end = "// Working goes by the name of its job.\n//\n", "package machine"
 	head, rest, _ := strings.Cut(string(doc), begin)
 	_, tail, _ := strings.Cut(rest, end)
 	want := head + begin + table(moves) + end + tail

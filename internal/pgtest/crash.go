@@ -32,8 +32,13 @@ func (s *Server) HoldWAL(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var pid int
-	err := connected(ctx, s.DSN("postgres"), func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "select pid from pg_stat_activity where backend_type = 'walwriter'").Scan(&pid)
+	// A server accepts connections before its WAL writer has started.
+	err := s.await(ctx, "the WAL writer has started", func(conn *pgx.Conn) (bool, error) {
+		err := conn.QueryRow(ctx, "select pid from pg_stat_activity where backend_type = 'walwriter'").Scan(&pid)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return false, nil
+		}
+		return err == nil, err
 	})
 	if err == nil {
 		err = syscall.Kill(pid, syscall.SIGSTOP)
