@@ -44,8 +44,8 @@ func (d *Delivery) Ack(ctx context.Context, position int64) error { return d.d.A
 // Reject parks the event at position and its stream, with cause as its error, and the delivery continues after it. Both
 // are one transaction under the lease's fence. The event is parked alone if Projection.OnFailure is
 // projection.ActionPark, if Projection.AnyOrder is set, or if cause is wrapped in projection.Park. The event must be
-// the next one that is not acknowledged. Reject refuses any other, and changes nothing. Any other error ends the
-// delivery, as with Ack.
+// the first that is not acknowledged: Reject refuses others, and changes nothing. Other errors end the delivery, as
+// with Ack.
 //
 // Reject also ends the delivery, with projection.ErrDeliveryOver, if the event cannot simply be parked: the delivery
 // has a later event of the stream to be parked, cause requests something other than projection.Park or ParkStream, or

@@ -126,8 +126,8 @@ type Projection struct {
 	// 100,000, or MaxParked if that is more or projection.NoLimit.
 	MaxBlocked int64
 	// MissingObjectTimeout is how long the projection waits for a table, column, function, schema or privilege that its
-	// handler needs, for instance one that a migration has yet to create. Meanwhile it tries again every few seconds,
-	// its state is StateMissingObject, and nothing is counted. Then the error counts against the event like any other,
+	// handler needs. A migration may be about to create it. Meanwhile it tries again every few seconds, its state is
+	// StateMissingObject, and nothing is counted. Then the error counts against the event like any other,
 	// since dynamic SQL may name a missing object for one event alone. Default 5 min. With projection.None, the error
 	// counts at once.
 	MissingObjectTimeout time.Duration

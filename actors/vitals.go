@@ -91,8 +91,7 @@ const (
 	troubleFailed trouble = iota
 	troubleMissing
 	troubleOpen
-	// troubleFault is a fault of reads, or another one that is counted against no event, since which the projection has
-	// not moved.
+	// troubleFault is a fault that counts against no event, such as one of a read. The projection has not moved since.
 	troubleFault
 )
 

@@ -154,7 +154,8 @@ bodies are appended as they are in the file, since it may be a copy.`,
 			if err != nil {
 				return err
 			}
-			if key, err = c.readFirst(args[0], key); err != nil {
+			key, err = c.readFirst(args[0], key)
+			if err != nil {
 				return misuseError{err}
 			}
 			imported := importedJSON{Tenant: tenant}

@@ -269,8 +269,8 @@ func TestDocumentedJSONIsOneObjectALine(t *testing.T) {
 	t.Parallel()
 	objects := 0
 	for line := range strings.Lines(documented(t)) {
-		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "$ ") ||
-			strings.HasPrefix(line, "[status ") ||
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "$ ") || strings.HasPrefix(line, "[status ") ||
 			strings.HasPrefix(line, "this command cannot know ") { // on the error output
 			continue
 		}

@@ -190,8 +190,8 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 			found = append(found, l.Row)
 		}
 		slices.Sort(found)
-		if found = slices.DeleteFunc(found, func(row int32) bool { return row == rows[3] }); !slices.Equal(found,
-			want) {
+		found = slices.DeleteFunc(found, func(row int32) bool { return row == rows[3] })
+		if !slices.Equal(found, want) {
 			t.Errorf("free are %v, with those without an owner: %v; want %v", found, unowned, want)
 		}
 	}

@@ -84,8 +84,8 @@ func TestReplayThatFailsStaysParkedWithOneAttemptMore(t *testing.T) {
 		s.Poison.Delete(s.At["a"][3])
 		s.MustReplay(projection.DeadLetterFilter{Stream: "a"}, 100, 3, 1)
 		s.MustHaveParked(append(slices.Clone(s.At["a"][6:]), s.At["b"][9])...)
-		if letters, err = s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{}); err != nil ||
-			letters[0].BlockedByStream || letters[0].Attempts != 1 ||
+		letters, err = s.DeadLetters.List(s.Ctx, projection.DeadLetterPage{})
+		if err != nil || letters[0].BlockedByStream || letters[0].Attempts != 1 ||
 			!strings.Contains(letters[0].Error, "on purpose") {
 			t.Errorf("%+v, %v", letters, err)
 		}

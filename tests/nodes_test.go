@@ -35,8 +35,8 @@ func TestNodesShareProjectionsAsTheyComeAndGo(t *testing.T) {
 		}
 		stops[1]()
 		b.Share(nodes[0], 2)
-		// Twelve leases were claimed first; the second node took six of them, the third four, and the one that left had
-		// four.
+		// The first node claimed twelve leases. The second took six of them, and the third four. The four leases of the
+		// node that left were claimed again.
 		if moves := b.Epochs(nodes[0]); moves != 12+6+4+4 {
 			t.Errorf("%d claims, want 26", moves)
 		}

@@ -56,7 +56,8 @@ func pageContenders(ctx context.Context, e *env, o sizeOptions) (contenders []co
 		sort admin.Sort
 	}{{"by id", admin.SortByID}, {"by behind", admin.SortByBehind}, {"by lag", admin.SortByLag}} {
 		p := pages{fleet: f, admin: a, sort: by.sort, rows: o.pageRows}
-		if p.last, err = p.beforeLast(ctx); err != nil {
+		p.last, err = p.beforeLast(ctx)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", by.name, err)
 		}
 		contenders = append(contenders, contender{by.name, p.round})

@@ -10,8 +10,8 @@ import (
 // beside it.
 type newTable struct {
 	name string
-	// create is the statement that creates it. owned is one that lets the owner alone write it, empty if every role
-	// may.
+	// create makes the table. owned takes the right to write it from all roles but the owner. It is empty if every role
+	// may write.
 	create, owned string
 }
 

@@ -52,8 +52,8 @@ const (
 	ended
 )
 
-// shares returns 1 if the request and the one that it has promised its slot to are of the same tenant, so that both
-// together count as one slot, otherwise 0.
+// shares returns 1 if the slot of the request is promised to a request of the same tenant, else 0. Both count as one
+// slot then.
 func (r *Request) shares() int {
 	if r.holder == r.heir.holder {
 		return 1

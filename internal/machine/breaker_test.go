@@ -14,7 +14,8 @@ import (
 
 func counts(error) bool { return true }
 
-// play plays a script on a breaker: f is a failure, p a batch that begins, a one that was answered, each at a second.
+// play plays a script on a breaker, one letter a second: f is a failure, p the begin of a batch, and a the answer of a
+// batch.
 // It checks that the breaker before each step is left unchanged.
 func play(t *testing.T, b *Breaker, script string) (_ *Breaker, opened, closed int) {
 	t.Helper()

@@ -243,7 +243,7 @@ func severalHosts(config *pgx.ConnConfig) bool {
 }
 
 // connected runs do on a connection to the server of a DSN: any that pgstore.Open accepts. If the DSN names several
-// hosts, it is the one that takes writes.
+// hosts, do gets a connection to the one that takes writes.
 func connected(ctx context.Context, dsn string, do func(*pgx.Conn) error) error {
 	pool, err := pgxpool.ParseConfig(dsn)
 	if err != nil {

@@ -29,8 +29,7 @@ type Selection struct {
 	wanted map[string]bool
 }
 
-// Select selects the events of these types, or all if there are none. It returns an error for a type that is not
-// registered, and for one that is not current.
+// Select selects the events of these types, or all if there are none. A type must be registered and current.
 func (g *Graph) Select(types []string) (Selection, error) {
 	s := Selection{Types: types, graph: g}
 	if g == nil || len(types) == 0 {

@@ -160,8 +160,9 @@ func awake(state tenancy.State) bool { return state == tenancy.Active || state =
 // Absent returns why a projection without rows gets none: asleep is the reason if its tenant is archived, or being
 // dropped. It returns nothing if the rows are about to be made.
 func (w Waiter) Absent(ctx context.Context, id projection.ID) (asleep string, err error) {
-	rows, err := w.rows(ctx, id)
-	if err != nil || len(rows) > 0 {
+	ctx, cancel := context.WithTimeout(ctx, w.Timeout)
+	defer cancel()
+	if err := w.missing(ctx, id); err != nil {
 		return "", err
 	}
 	state, err := w.state(ctx, id.Tenant)
@@ -225,15 +226,7 @@ func (w Waiter) rows(ctx context.Context, id projection.ID) ([]engine.Projection
 		return nil, err
 	}
 	if len(rows) == 0 {
-		retired, err := w.retired(ctx, []string{id.Tenant}, []string{id.Name})
-		switch {
-		case err != nil:
-			return nil, err
-		case len(retired) > 0:
-			return nil, retired[0]
-		case w.Definition(id) != nil || w.Runtime != nil && w.Runtime.KnowsLater(id):
-			return nil, nil
-		}
+		return nil, w.missing(ctx, id)
 	}
 	if id.Partition != 0 {
 		rows = slices.DeleteFunc(rows, func(row engine.ProjectionRow) bool { return row.ID != id })
@@ -242,6 +235,20 @@ func (w Waiter) rows(ctx context.Context, id projection.ID) ([]engine.Projection
 		return nil, projection.ErrUnknownProjection
 	}
 	return rows, nil
+}
+
+// missing returns the error of rows for a projection without rows.
+func (w Waiter) missing(ctx context.Context, id projection.ID) error {
+	retired, err := w.retired(ctx, []string{id.Tenant}, []string{id.Name})
+	switch {
+	case err != nil:
+		return err
+	case len(retired) > 0:
+		return retired[0]
+	case w.Definition(id) != nil || w.Runtime != nil && w.Runtime.KnowsLater(id):
+		return nil
+	}
+	return projection.ErrUnknownProjection
 }
 
 // retired returns which of these names are retired in these tenants. It leaves out a name that the runtime is about to

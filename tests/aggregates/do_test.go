@@ -79,8 +79,8 @@ func TestDoDecidesAgainAfterAConflict(t *testing.T) {
 			}
 			mustBe(b, r.Aggregate)
 			decided = 0
-			if _, err = category.Do(b.Ctx, b.Store, "1", rival, aggregate.Retries(0)); !errors.Is(err,
-				event.ErrVersionConflict) || decided != 1 {
+			_, err = category.Do(b.Ctx, b.Store, "1", rival, aggregate.Retries(0))
+			if !errors.Is(err, event.ErrVersionConflict) || decided != 1 {
 				t.Errorf("without retries: decided %d times, %v", decided, err)
 			}
 		}
@@ -114,8 +114,8 @@ func TestRepeatedCommandHasItsEffectOnce(t *testing.T) {
 			mustBe(b, again.Aggregate)
 		}
 		for _, decide := range []func(account) ([]event.Event, error){deposit(7), withdraw(7)} {
-			if _, err = accounts.Do(b.Ctx, b.Store, "2", decide, aggregate.Key("all")); !errors.Is(err,
-				event.ErrKeyReused) {
+			_, err = accounts.Do(b.Ctx, b.Store, "2", decide, aggregate.Key("all"))
+			if !errors.Is(err, event.ErrKeyReused) {
 				t.Errorf("the key of another stream: %v", err)
 			}
 		}

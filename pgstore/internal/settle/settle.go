@@ -192,8 +192,7 @@ func (s *Settler) update(now []Holder) {
 	for _, h := range now {
 		_, held := s.holders[h.Transaction]
 		if !held && strings.HasPrefix(h.Transaction, restoredPrefix) && !s.joined[h.Transaction] {
-			// A prepared transaction loses its name to -1/xid when the server restarts. One that is first seen now may
-			// be one of the noted ones.
+			// A restart of the server renames prepared transactions to -1/xid. So this one may have been noted before.
 			if s.joined == nil {
 				s.joined = make(map[string]bool)
 			}
