@@ -11,7 +11,8 @@ func TestConfigurationIsTheRuntimesOwn(t *testing.T) {
 	t.Parallel()
 	tenants := []string{"a"}
 	c := Config{Tenants: tenants}.withDefaults()
-	if tenants[0] = "b"; c.Tenants[0] != "a" {
+	tenants[0] = "b"
+	if c.Tenants[0] != "a" {
 		t.Errorf("the caller's change of a slice reached the runtime: %q", c.Tenants)
 	}
 }

@@ -44,7 +44,8 @@ func ExampleProjection_breaker() {
 			OpenFor:  5 * time.Millisecond, // 30 s by default
 		},
 		Handler: pgstore.Each(func(_ context.Context, _ pgx.Tx, e event.Envelope) error {
-			if calls++; calls <= 6 {
+			calls++
+			if calls <= 6 {
 				return fmt.Errorf("look up %s: %w", e.Stream, errUnavailable)
 			}
 			return nil

@@ -46,7 +46,8 @@ func post(client *http.Client, url string) millrace.Handler {
 func ExampleDeliverEach() {
 	requests := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests++; requests%3 == 1 {
+		requests++
+		if requests%3 == 1 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}

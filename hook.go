@@ -25,7 +25,8 @@ func (p Projection) hooks(database engine.Database) (hooks engine.Hooks, err err
 			return hooks, fmt.Errorf("%s must not be set: it is for Projection.Version from 2 on, which is %d",
 				h.field, p.Version)
 		}
-		if *h.to, err = engine.HookOf(h.field, h.hook, database); err != nil {
+		*h.to, err = engine.HookOf(h.field, h.hook, database)
+		if err != nil {
 			return hooks, err
 		}
 	}

@@ -225,7 +225,8 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 	if err := p.validateTypes(h.Types); err != nil {
 		return nil, err
 	}
-	if h, err = h.Upcasting(r.store.EventTypes()); err != nil {
+	h, err = h.Upcasting(r.store.EventTypes())
+	if err != nil {
 		return nil, err
 	}
 	policy := engine.Policy{
@@ -278,7 +279,8 @@ func (p Projection) batches(r *Runtime, h engine.Handler, policy engine.Policy) 
 	}
 	options := engine.ApplyOptions{Timeout: p.Timeout, AsyncCommit: p.AsyncCommit}
 	b.Shares = r.store.Shares(h)
-	if b.Apply = r.store.Apply(h, options); h.Queue == nil { // a message is not begun in advance
+	b.Apply = r.store.Apply(h, options)
+	if h.Queue == nil { // a message is not begun in advance
 		b.Opening = r.store.Opening(options)
 	}
 	return b

@@ -162,12 +162,8 @@ func (r *Runtime) run(ctx context.Context, only *scope, while func(ctx context.C
 	}()
 	err = while(running)
 	r.stopping()
-	if ended = r.stop(ctx, sup); ended == nil {
-		ended = sup.Err()
-	}
-	if ended != nil {
-		err = ended
-	}
+	ended = cmp.Or(r.stop(ctx, sup), sup.Err())
+	err = cmp.Or(ended, err)
 	deps.Wait()
 	r.config.Logger.Info("runtime ended", zap.String("node", deps.Node.ID), zap.String("name", deps.Node.Name))
 	return err

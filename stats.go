@@ -59,7 +59,8 @@ func (r *Runtime) stats(byTenant bool) Stats {
 	}
 	s := Stats{Node: deps.Node.ID, Connected: deps.Registry.Session().Connected, Abandoned: r.store.Abandoned()}
 	held, since := deps.Registry.LongestHold()
-	if s.HeldTenants = held; held > 0 {
+	s.HeldTenants = held
+	if held > 0 {
 		s.LongestHeld = time.Since(since)
 	}
 	for _, f := range deps.Registry.Figures(byTenant) {

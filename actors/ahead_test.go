@@ -68,7 +68,8 @@ func TestReadAheadMayLastLongerThanItsBatch(t *testing.T) {
 	ends := make(chan struct{}, head)
 	store.reading = func(_ context.Context, r engine.ReadRange) {
 		// Each read but the first ends when two more batches have ended, the one with which it began and the next one.
-		if reads = append(reads, r.After); len(reads) > 1 {
+		reads = append(reads, r.After)
+		if len(reads) > 1 {
 			for range 2 {
 				select {
 				case <-ends:

@@ -56,7 +56,8 @@ func (n *node) advance(ctx actor.Context) {
 		for _, r := range requests {
 			ctx.Send(r.from, &messages.Advanced{Op: r.Op, Moved: rows[r.Advance.Lease.Row]})
 		}
-		if c.moving = false; len(c.requests) > 0 {
+		c.moving = false
+		if len(c.requests) > 0 {
 			n.advance(ctx)
 		}
 	})

@@ -214,7 +214,8 @@ func TestHandleFailurePanicStopsEveryChildAndRestartsTheParent(t *testing.T) {
 		var bad *actor.PID
 		var lives int
 		parent := r.spawn(r.system.Root, "parent", onStarted(func(ctx actor.Context) {
-			if lives++; lives == 1 {
+			lives++
+			if lives == 1 {
 				bad = r.spawn(ctx, "bad", panicAt("bad"))
 				r.spawn(ctx, "innocent", nil)
 			}

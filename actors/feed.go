@@ -65,7 +65,8 @@ type polls struct {
 
 // begin records that a poll begins, which answers all wakes so far.
 func (p *polls) begin(current *poll, now time.Time) (began observe.Read) {
-	if began.Woken = !p.woken.IsZero(); began.Woken {
+	began.Woken = !p.woken.IsZero()
+	if began.Woken {
 		began.Latency = max(0, now.Sub(p.woken))
 	}
 	p.current, p.wanted, p.woken = current, 0, time.Time{}
@@ -248,7 +249,8 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 			if f.polls.current != current {
 				return
 			}
-			if f.polls.current = nil; err != nil {
+			f.polls.current = nil
+			if err != nil {
 				f.failed(ctx, err)
 				return
 			}

@@ -74,7 +74,8 @@ func (h *heads) nextRound(feeds *Router, all bool) []string {
 	}
 	size = min(size, len(h.cycle))
 	round := h.cycle[:size:size]
-	if h.cycle, h.rounds = h.cycle[size:], h.rounds-1; len(h.cycle) == 0 {
+	h.cycle, h.rounds = h.cycle[size:], h.rounds-1
+	if len(h.cycle) == 0 {
 		h.rounds = 0
 	}
 	round = slices.DeleteFunc(round, func(tenant string) bool {

@@ -207,7 +207,8 @@ func (n *node) readLeases(ctx actor.Context) {
 			lease, exists := byRow[r.Lease.Row]
 			n.answer(ctx, r, lease, exists, err)
 		}
-		if n.leases.reading = false; len(n.leases.requests) > 0 {
+		n.leases.reading = false
+		if len(n.leases.requests) > 0 {
 			n.readLeases(ctx)
 		}
 	})
@@ -217,7 +218,8 @@ func (n *node) readLeases(ctx actor.Context) {
 // any more.
 func (n *node) answer(ctx actor.Context, r leaseRequest, lease engine.Lease, exists bool, err error) {
 	if err == nil {
-		if err = r.Lease.Check(lease, exists); !exists {
+		err = r.Lease.Check(lease, exists)
+		if !exists {
 			n.rowGone(ctx, r.Lease.ID.Tenant)
 		}
 	}

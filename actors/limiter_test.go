@@ -166,7 +166,8 @@ func TestTenantWeightIsCalledRarely(t *testing.T) {
 		core, logs := observer.New(zap.DebugLevel)
 		asked, answers := 0, map[string]int{"a": 7, "low": -1, "high": 1000}
 		l := serving(Limits{Connections: 8, Log: zap.New(core), TenantWeight: func(tenant string) int {
-			if asked++; tenant == "panics" {
+			asked++
+			if tenant == "panics" {
 				panic("on purpose")
 			}
 			return answers[tenant]

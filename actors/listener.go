@@ -65,7 +65,8 @@ func (l *listener) connected(ctx actor.Context, again, pooled bool) {
 func (l *listener) lost(err error) {
 	changed, lost := observe.Session{Again: true, Err: err}, false
 	l.deps.Registry.publishSession(func(e *SessionEntry) {
-		if lost = e.Connected; lost {
+		lost = e.Connected
+		if lost {
 			l.log.Warn("session connection lost", zap.Error(err))
 			changed.Pooled, changed.Lasted = e.Pooled, e.lasted()
 			e.Since = time.Now()
@@ -112,7 +113,8 @@ func (l *listener) listen(ctx context.Context, post post) {
 				post(func(ctx actor.Context) { l.fleetChanged(ctx, fleet) })
 			})
 			post(func(ctx actor.Context) { l.heartbeatSent(ctx, started) }) // the registration counts as one
-			if err = peers.check(ctx); err == nil {
+			err = peers.check(ctx)
+			if err == nil {
 				delays.Reset()
 				restored := again
 				post(func(ctx actor.Context) { l.connected(ctx, restored, session.Pooled()) })
@@ -139,7 +141,8 @@ func (l *listener) end(ctx context.Context, session engine.Session) {
 	if ended {
 		err = session.Deregister(ctx)
 	}
-	if err = errors.Join(err, session.Close(ctx)); err != nil && ended {
+	err = errors.Join(err, session.Close(ctx))
+	if err != nil && ended {
 		l.log.Debug("closing the session connection failed", zap.Error(err))
 	}
 }

@@ -110,7 +110,8 @@ func (n *node) query(ctx actor.Context, statement func(ctx context.Context) erro
 // earlier listener.
 func (n *node) sessionUp(ctx actor.Context, again bool) {
 	n.changes.listAll = time.Time{}
-	if n.search.resync = 0; again || len(n.deps.Feeds.tenants()) > 0 {
+	n.search.resync = 0
+	if again || len(n.deps.Feeds.tenants()) > 0 {
 		n.catchUp(ctx)
 	}
 	n.reconcile(ctx)

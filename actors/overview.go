@@ -93,7 +93,8 @@ func (o *overview) count(phase machine.Phase, by int) {
 	if phase == "" {
 		return
 	}
-	if o.phases[phase] += by; o.phases[phase] == 0 {
+	o.phases[phase] += by
+	if o.phases[phase] == 0 {
 		delete(o.phases, phase)
 	}
 }

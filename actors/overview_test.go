@@ -52,7 +52,8 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 				e = FeedEntry{Mark: int64(step), Err: errors.New("locked")}
 			}
 			registry.publishFeed(tenant, func(entry *FeedEntry) { *entry = e })
-			if feeds[tenant] = e; e.Held == nil && e.Err == nil {
+			feeds[tenant] = e
+			if e.Held == nil && e.Err == nil {
 				delete(since, tenant)
 			} else if _, ok := since[tenant]; !ok {
 				since[tenant] = step
@@ -69,7 +70,8 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 		states := make(map[string]int)
 		var behind []int64
 		for _, s := range entries {
-			if states[string(s.Phase)]++; s.Mark > s.Position {
+			states[string(s.Phase)]++
+			if s.Mark > s.Position {
 				behind = append(behind, s.Mark-s.Position)
 			}
 		}
@@ -93,7 +95,8 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 		}
 		longest := slices.SortedFunc(maps.Keys(since), func(a, b string) int { return since[a] - since[b] })
 		longest = longest[:min(len(longest), engine.MaxSummarized)]
-		if held = max(held, len(since)); len(got.Held) != len(longest) {
+		held = max(held, len(since))
+		if len(got.Held) != len(longest) {
 			t.Fatalf("seed %d, step %d: %d tenants are held, want %v", seed, step, len(got.Held), longest)
 		}
 		for i, h := range got.Held {
@@ -113,7 +116,8 @@ func laggingTenants(got []engine.LaggingTenant, entries map[projection.ID]machin
 	want := make(map[string]engine.LaggingTenant)
 	for id, s := range entries {
 		if l := want[id.Tenant]; s.Mark > s.Position {
-			if l.Lagging++; s.Mark-s.Position > l.Behind() {
+			l.Lagging++
+			if s.Mark-s.Position > l.Behind() {
 				l.Mark, l.Position = s.Mark, s.Position
 			}
 			want[id.Tenant] = l

@@ -186,7 +186,8 @@ func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 // arm sets the timer.
 func (a *projectionActor) arm(ctx actor.Context, at time.Time) {
 	stopTimer(a.timer)
-	if a.timer = nil; !at.IsZero() {
+	a.timer = nil
+	if !at.IsZero() {
 		a.timer = a.worker.deps.After(ctx, time.Until(at), func(ctx actor.Context) { a.take(ctx, machine.Tick{}) })
 	}
 }

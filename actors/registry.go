@@ -221,7 +221,8 @@ func (r *Registry) changed(p *registered, before machine.Phase) {
 		}
 	}
 	if works := p.present && p.Working(); works != p.works {
-		if p.works = works; works {
+		p.works = works
+		if works {
 			r.working[p.id] = true
 		} else {
 			delete(r.working, p.id)
@@ -303,7 +304,8 @@ func (r *Registry) changeFeed(tenant string, entry FeedEntry, change func(*FeedE
 	change(&entry)
 	r.feeds[tenant] = entry
 	r.overview.feedChanged(tenant, entry)
-	if delete(r.workingFeeds, tenant); !entry.Busy.IsZero() {
+	delete(r.workingFeeds, tenant)
+	if !entry.Busy.IsZero() {
 		r.workingFeeds[tenant] = true
 	}
 }

@@ -152,7 +152,8 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	}
 	s := &n.search
 	resync := s.resync <= 0
-	if s.resync--; resync {
+	s.resync--
+	if resync {
 		s.planResync(n.table.Len())
 	}
 	balance := resync || s.rebalance || len(c.free) > 0
@@ -337,7 +338,8 @@ func (n *node) searched(ctx actor.Context, c *claim, err error) {
 		s.resync, s.revalidate, s.rebalance = 0, s.revalidate || c.revalidate, true
 		n.log.Warn("claiming leases failed, retrying", zap.Error(err))
 		n.deps.Registry.publishSession(func(e *SessionEntry) {
-			if e.ClaimErr = err; e.ClaimFailing.IsZero() {
+			e.ClaimErr = err
+			if e.ClaimFailing.IsZero() {
 				e.ClaimFailing = time.Now()
 			}
 		})

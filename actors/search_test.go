@@ -21,7 +21,8 @@ func TestReadOfTheOwnedLeasesIsPutOffByClaims(t *testing.T) {
 	if s.resync != 0 {
 		t.Errorf("the read is %d searches away after %d", s.resync, left)
 	}
-	if s.resyncLater(200 * resyncLeases); s.resync != 0 {
+	s.resyncLater(200 * resyncLeases)
+	if s.resync != 0 {
 		t.Errorf("a claim has put off the read that is due to %d", s.resync)
 	}
 }

@@ -78,7 +78,8 @@ func (s *slots) slot(flow fair.Flow, opening engine.Opening) *slot {
 
 // request requests a slot. It returns false if the request has to wait.
 func (s *slots) request(r *slot) (granted bool) {
-	if granted = s.scheduler.Acquire(r.request); !granted {
+	granted = s.scheduler.Acquire(r.request)
+	if !granted {
 		r.granted = make(chan struct{})
 	}
 	return granted

@@ -125,7 +125,8 @@ func TestBatchGetsThePromisedSlotWhenItIsBegun(t *testing.T) {
 		second := s.waitsFor(t.Context(), "b", &opening{open: new(atomic.Int64)})
 		third := s.waitsFor(t.Context(), "c", nil)
 		promised := first.Promise()
-		if synctest.Wait(); promised == nil || len(second) != 0 {
+		synctest.Wait()
+		if promised == nil || len(second) != 0 {
 			t.Fatal("the slot is not promised, or the batch has it before it is free")
 		}
 		if !first.Pass() {
@@ -133,7 +134,8 @@ func TestBatchGetsThePromisedSlotWhenItIsBegun(t *testing.T) {
 		}
 		got := <-second
 		first.release() // does nothing any more
-		if synctest.Wait(); got.opening != promised || len(third) != 0 {
+		synctest.Wait()
+		if got.opening != promised || len(third) != 0 {
 			t.Error("the slot was released twice, or the opening is another one")
 		}
 		got.release()
@@ -187,7 +189,8 @@ func TestBatchDoesNotWaitLongForAPromisedSlot(t *testing.T) {
 		promised, _ := slow.Promise().(*opening)
 		began := time.Now()
 		other.release() // no request but the promised one could have it
-		if synctest.Wait(); len(waits) != 0 {
+		synctest.Wait()
+		if len(waits) != 0 {
 			t.Error("the promise was broken at once")
 		}
 		got := <-waits
@@ -222,7 +225,8 @@ func TestBatchWhosePromiseIsBrokenKeepsItsTurn(t *testing.T) {
 		slow.Promise()
 		later := s.waitsFor(t.Context(), "c", &opening{open: new(atomic.Int64)})
 		<-time.After(promiseTime + 1)
-		if synctest.Wait(); len(waits)+len(later) != 0 {
+		synctest.Wait()
+		if len(waits)+len(later) != 0 {
 			t.Fatal("a request has a slot that is not free")
 		}
 		if other.Promise() != nil {
@@ -243,7 +247,8 @@ func TestBatchThatIsBegunLateGetsThePromisedSlot(t *testing.T) {
 		waits := s.waitsFor(t.Context(), "b", &opening{open: new(atomic.Int64)})
 		promised := slow.Promise()
 		<-time.After(promiseTime + 1)
-		if synctest.Wait(); !slow.Pass() {
+		synctest.Wait()
+		if !slow.Pass() {
 			t.Error("the batch no longer waits")
 		}
 		if got := <-waits; got.opening != promised {

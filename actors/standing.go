@@ -143,7 +143,8 @@ func (r *Registry) failing() (found []Standstill) {
 	}
 	visited := 0
 	for id := range r.working {
-		if visited++; visited > workingMost {
+		visited++
+		if visited > workingMost {
 			break
 		}
 		if !r.overview.troubled[troubleFault][id] {

@@ -43,7 +43,8 @@ func TestProjectionThatDoesNotMoveAlthoughEventsWaitIsReported(t *testing.T) {
 				r, id := connectedRegistry(), projection.ID{Tenant: "acme", Name: "p", Partition: 1}
 				show := func(s machine.Status, change func(e *ProjectionEntry)) {
 					r.publish(id, func(e *ProjectionEntry) {
-						if e.Status = s; change != nil {
+						e.Status = s
+						if change != nil {
 							change(e)
 						}
 					})

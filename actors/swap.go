@@ -95,7 +95,8 @@ func (s swapping) look(ctx context.Context) (state versions.State, err error) {
 		if err := s.stillOpen(ctx); err != nil {
 			return err
 		}
-		if state, err = s.deps.Plane.Versions(ctx, s.op.ID, s.types); err != nil || state.InUse() {
+		state, err = s.deps.Plane.Versions(ctx, s.op.ID, s.types)
+		if err != nil || state.InUse() {
 			return err
 		}
 		ready := state.Ready(s.options.AllowParked)

@@ -67,7 +67,8 @@ func (n *node) nextEnsure() ensureRound {
 		e.names = n.deps.Node.Tenants
 	}
 	n.changes.fill = make(map[string]bool)
-	if e.renames = n.unused(); len(e.renames) > 0 {
+	e.renames = n.unused()
+	if len(e.renames) > 0 {
 		e.ensured = maps.Clone(e.ensured)
 		for _, r := range e.renames {
 			delete(e.ensured, r.Tenant)
@@ -210,7 +211,8 @@ func (e *ensureRound) compare(listed []engine.Tenant) (fresh []engine.Tenant) {
 		if t.State != tenancy.Active && t.State != tenancy.Paused {
 			continue
 		}
-		if runs[t.Name] = true; (e.changed[t.Name] || e.ensured[t.Name] != t.Row) &&
+		runs[t.Name] = true
+		if (e.changed[t.Name] || e.ensured[t.Name] != t.Row) &&
 			!now.Before(e.later[t.Name].again) {
 			fresh = append(fresh, t)
 		}

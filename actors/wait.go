@@ -25,7 +25,8 @@ func (r *Registry) began(id projection.ID, epoch int64, partitions int) {
 	p.epoch, p.partitions, p.drained = epoch, int32(partitions), false
 	r.tenureChanged(p)
 	id.Partition = 0
-	if r.partitions[id] = partitions; partitions <= 1 {
+	r.partitions[id] = partitions
+	if partitions <= 1 {
 		delete(r.partitions, id)
 	}
 }
@@ -132,7 +133,8 @@ func (r *Registry) WaitFor(ctx context.Context, id projection.ID, position int64
 func (r *Registry) await(id projection.ID, w waiter) (err error, final bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err, final = r.reached(id, w.position); final {
+	err, final = r.reached(id, w.position)
+	if final {
 		return err, true
 	}
 	for _, p := range r.parts(id) {

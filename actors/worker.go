@@ -100,7 +100,8 @@ type running struct {
 func (j *running) stop() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.stopped = true; j.cancel != nil {
+	j.stopped = true
+	if j.cancel != nil {
 		j.cancel()
 	}
 }
@@ -109,7 +110,8 @@ func (j *running) stop() {
 func (j *running) within(cancel context.CancelFunc) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.cancel = cancel; j.stopped {
+	j.cancel = cancel
+	if j.stopped {
 		cancel()
 	}
 }
@@ -156,7 +158,8 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 // batchTask returns the task of a machine.Apply. The task refers to the job, since a copy of its run would be large. An
 // event that crashes processes is tried in a slot of its own besides.
 func (w *worker) batchTask(job machine.Job) task {
-	if w.yielded = nil; w.def.Leased {
+	w.yielded = nil
+	if w.def.Leased {
 		w.yielded = make(chan struct{})
 	}
 	var in *slot
@@ -171,7 +174,8 @@ func (w *worker) batchTask(job machine.Job) task {
 			false
 	case !w.def.Leased:
 		wait = func(ctx context.Context) (release func(), err error) {
-			if in, err = w.deps.Limiter.batchInTurn(ctx, w.flow(), w.opening(job)); err != nil {
+			in, err = w.deps.Limiter.batchInTurn(ctx, w.flow(), w.opening(job))
+			if err != nil {
 				return nil, err
 			}
 			return in.release, nil
@@ -391,16 +395,12 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 		var err error
 		switch s := step.(type) {
 		case machine.ReadPage:
-			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = true })
-			var page engine.Page
-			if page, err = w.page(ctx, run.Row.Incarnation, s.Range); err == nil {
-				run, step = run.Read(page)
-			}
-			w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
+			run, step, err = w.readPage(ctx, run, s)
 		case machine.CountFailed, machine.ListParked, machine.FindParked:
 			run, step, err = w.lookUpParked(ctx, run, step)
 		case machine.BeginAttempt:
-			if err = w.deps.Plane.BeginAttempt(ctx, run.Row, s.Attempt.Position, s.Attempt.Attempt); err == nil {
+			err = w.deps.Plane.BeginAttempt(ctx, run.Row, s.Attempt.Position, s.Attempt.Attempt)
+			if err == nil {
 				run, step = run.Begun()
 			}
 		case machine.ApplyBatch:
@@ -430,6 +430,18 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 			return run.Refused(w.fault(err))
 		}
 	}
+}
+
+func (w *worker) readPage(ctx context.Context, run machine.Run,
+	read machine.ReadPage) (next machine.Run, following machine.RunStep, err error) {
+	w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = true })
+	defer w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
+	page, err := w.page(ctx, run.Row.Incarnation, read.Range)
+	if err != nil {
+		return run, read, err
+	}
+	next, following = run.Read(page)
+	return next, following, nil
 }
 
 // lookUpParked reads what a run has to know about parked events.

@@ -125,7 +125,8 @@ func (p *pager) read(ctx context.Context) error {
 			return err
 		}
 		for _, s := range list {
-			if after = s.ID; len(f.States) == 0 || slices.Contains(f.States, s.State) {
+			after = s.ID
+			if len(f.States) == 0 || slices.Contains(f.States, s.State) {
 				p.found = append(p.found, s)
 			}
 		}

@@ -65,7 +65,8 @@ func (a *Admin) WaitOperation(ctx context.Context, id projection.ID) error {
 	err := whole(id)
 	if err == nil {
 		var open engine.Operation
-		if open, err = a.openOperation(ctx, id); err == nil {
+		open, err = a.openOperation(ctx, id)
+		if err == nil {
 			err = a.operationEnded(ctx, id.Tenant, open.Number)
 		}
 	}

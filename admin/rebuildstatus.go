@@ -70,7 +70,8 @@ func rebuildOf(parts []ProjectionStatus) *RebuildStatus {
 			done++
 			continue
 		}
-		if done += r.Done; all == nil {
+		done += r.Done
+		if all == nil {
 			first := *r
 			all = &first
 			continue

@@ -23,7 +23,8 @@ func registrationOf(nodes []engine.NodeRow, id projection.ID) (r registration) {
 		if !n.Knows(id.Tenant, id.Name) {
 			continue
 		}
-		if r.alive = r.alive || n.Alive; !n.Alive && !n.HeartbeatAt.Before(r.dead.HeartbeatAt) {
+		r.alive = r.alive || n.Alive
+		if !n.Alive && !n.HeartbeatAt.Before(r.dead.HeartbeatAt) {
 			r.dead = n
 		}
 	}

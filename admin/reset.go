@@ -65,7 +65,8 @@ func (a *Admin) reset(ctx context.Context, id projection.ID, position int64, opt
 	request := engine.Reset{ID: id, Position: position, Redeliver: opts.Redeliver}
 	if position > 0 {
 		var err error
-		if request.Incarnation, err = a.settled(ctx, id.Tenant, position); err != nil {
+		request.Incarnation, err = a.settled(ctx, id.Tenant, position)
+		if err != nil {
 			return ResetResult{}, err
 		}
 	}

@@ -179,7 +179,8 @@ func TestSnapshotThatIsDamagedIsNotDecoded(t *testing.T) {
 	}
 	for i := range good {
 		bad := slices.Clone(good)
-		if bad[i]++; bad[i] == 'G' || bad[i] == '{'+1 {
+		bad[i]++
+		if bad[i] == 'G' || bad[i] == '{'+1 {
 			continue
 		}
 		if s, ok := decode[release1](bad); ok {

@@ -67,7 +67,8 @@ func TestCommandsOfDocumentsExist(t *testing.T) {
 	seen := 0
 	check := func(where, command string) {
 		t.Helper()
-		if seen++; strings.ContainsAny(command, "…") {
+		seen++
+		if strings.ContainsAny(command, "…") {
 			return // a part is left out
 		}
 		if err := parses(command); err != nil {

@@ -63,7 +63,8 @@ func startOf(from string) (start projection.Start, err error) {
 	case "end":
 		return projection.Start{End: true}, nil
 	}
-	if start.Position, err = strconv.ParseInt(from, 10, 64); err == nil && start.Position > 0 {
+	start.Position, err = strconv.ParseInt(from, 10, 64)
+	if err == nil && start.Position > 0 {
 		return start, nil
 	}
 	at, err := time.Parse(time.RFC3339, from)

@@ -39,7 +39,8 @@ func (l *letterCommand) resolve(ctx context.Context, c *cli, s store, args []str
 	if err != nil {
 		return nil, err
 	}
-	if l.IDs = ids; len(ids) > 0 && c.allTenants {
+	l.IDs = ids
+	if len(ids) > 0 && c.allTenants {
 		return nil, misuse("ids of dead letters and --all-tenants exclude each other: an id belongs to one tenant")
 	}
 	narrowed := len(ids) > 0 || l.Stream != "" || l.Type != "" || l.Error != ""

@@ -141,7 +141,8 @@ func (c *cli) listDeadLettersCommand() *cobra.Command {
 				return misuse("--limit must be at least 1: %d", page.Limit)
 			}
 			page.DeadLetterFilter = f.DeadLetterFilter
-			if page.States, err = f.chosen(); err != nil {
+			page.States, err = f.chosen()
+			if err != nil {
 				return err
 			}
 			return c.listDeadLetters(ctx, s, names, page)

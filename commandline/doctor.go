@@ -63,12 +63,14 @@ func (c *cli) diagnose(ctx context.Context, patience time.Duration) (found []pro
 		if _, err := os.Stat(c.file); err != nil {
 			return nil, misuse("--file: %w", err)
 		}
-		if found, err = sqlitestore.Diagnose(ctx, c.file, sqlitestore.Options{}); err != nil {
+		found, err = sqlitestore.Diagnose(ctx, c.file, sqlitestore.Options{})
+		if err != nil {
 			return nil, err
 		}
 	case c.url() != "":
-		if found, err = pgstore.Diagnose(ctx, c.url(), pgstore.Options{Schema: c.schema, SessionDSN: c.sessionURL},
-			pgstore.DiagnoseOptions{Patience: patience}); err != nil {
+		found, err = pgstore.Diagnose(ctx, c.url(), pgstore.Options{Schema: c.schema, SessionDSN: c.sessionURL},
+			pgstore.DiagnoseOptions{Patience: patience})
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -26,7 +26,8 @@ func (p *eventPrinter) print(tenant string, e event.Envelope) error {
 		}
 		return p.line(e, compact(e.Body))
 	}
-	if p.unreadable++; p.first == 0 {
+	p.unreadable++
+	if p.first == 0 {
 		p.first = e.Position
 	}
 	reason := reasonOf(e.Unreadable)

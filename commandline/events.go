@@ -26,13 +26,16 @@ func (c *cli) eventsCommand() *cobra.Command {
 
 // eventsOf returns the tenant's events. The tenant must exist.
 func (c *cli) eventsOf(ctx context.Context, s store) (tenant string, of events, err error) {
-	if tenant, err = c.oneTenant(); err != nil {
+	tenant, err = c.oneTenant()
+	if err != nil {
 		return "", nil, err
 	}
-	if of, err = s.of(tenant); err != nil {
+	of, err = s.of(tenant)
+	if err != nil {
 		return "", nil, misuseError{fmt.Errorf("--tenant: %w", err)}
 	}
-	if _, err = of.State(ctx); err != nil {
+	_, err = of.State(ctx)
+	if err != nil {
 		return "", nil, err
 	}
 	return tenant, of, nil
@@ -141,7 +144,8 @@ func (c *cli) countEventsCommand() *cobra.Command {
 func (c *cli) eachEvent(ctx context.Context, s store, o selection,
 	fn func(tenant string, e event.Envelope) error) (n int64, tenant string, mark int64, err error) {
 	var of events
-	if err = o.check(); err == nil {
+	err = o.check()
+	if err == nil {
 		tenant, of, err = c.eventsOf(ctx, s)
 	}
 	if err == nil {
@@ -239,7 +243,8 @@ func (c *cli) exportFile(ctx context.Context, s store, o selection, path string)
 	inner.out, inner.json = out, true
 	printer := eventPrinter{cli: &inner}
 	n, tenant, mark, err := c.eachEvent(ctx, s, o, printer.print)
-	if err = errors.Join(err, out.Close()); err != nil {
+	err = errors.Join(err, out.Close())
+	if err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	exported := exportedJSON{

@@ -59,7 +59,8 @@ A program with a registry of event types refuses a type that is not registered, 
 			}
 			e := event.Event{Type: args[1], Headers: f.headers, CausationID: f.causation, CorrelationID: f.correlation}
 			if len(args) > 2 {
-				if e.Body, err = c.readInput(args[2]); err != nil {
+				e.Body, err = c.readInput(args[2])
+				if err != nil {
 					return err
 				}
 				if !json.Valid(e.Body) {
@@ -287,7 +288,8 @@ func (c *cli) importFile(ctx context.Context, s store, path, key string, newTime
 		if newTimes {
 			r.Event.Time = time.Time{}
 		}
-		if chunk = append(chunk, r); len(chunk) == importChunk {
+		chunk = append(chunk, r)
+		if len(chunk) == importChunk {
 			if err := flush(); err != nil {
 				return err
 			}

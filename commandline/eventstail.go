@@ -83,7 +83,8 @@ func (f *follower) printLast(ctx context.Context, n int) error {
 			if err != nil {
 				return err
 			}
-			if found = append(found, e); len(found) > 2*n {
+			found = append(found, e)
+			if len(found) > 2*n {
 				found = append(found[:0], found[len(found)-n:]...)
 			}
 		}

@@ -111,7 +111,8 @@ type framesWriter struct {
 }
 
 func (w *framesWriter) Write(frame []byte) (int, error) {
-	if w.left--; w.left == 0 {
+	w.left--
+	if w.left == 0 {
 		w.last()
 	}
 	return w.Builder.Write(frame)
@@ -351,7 +352,8 @@ func TestEveryCommandHasHelpWithExamples(t *testing.T) {
 	t.Parallel()
 	n := 0
 	for _, cmd := range leaves(root()) {
-		if n++; cmd.Short == "" || !strings.Contains(cmd.Example, "millrace "+pathOf(cmd)) {
+		n++
+		if cmd.Short == "" || !strings.Contains(cmd.Example, "millrace "+pathOf(cmd)) {
 			t.Errorf("%q: short %q, example %q", pathOf(cmd), cmd.Short, cmd.Example)
 		}
 		for line := range strings.Lines(cmd.Example) {

@@ -63,7 +63,8 @@ func (c *cli) allVersions(ctx context.Context, s store, name string) (ids []mill
 		return nil, err
 	}
 	for _, id := range whole(list) {
-		if id.Name, _ = id.Version(); id.Name == name {
+		id.Name, _ = id.Version()
+		if id.Name == name {
 			ids = append(ids, id)
 		}
 	}

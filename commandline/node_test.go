@@ -115,7 +115,8 @@ func (m models) projection(name string) millrace.Projection {
 		OnFailure: projection.ActionPark, Retry: projection.RetryPolicy{MaxAttempts: 2, Base: 10 * time.Millisecond},
 		Reset: hook(empty),
 	}
-	if p.Name, p.Version = (millrace.ProjectionID{Name: name}).Version(); p.Version > 1 {
+	p.Name, p.Version = (millrace.ProjectionID{Name: name}).Version()
+	if p.Version > 1 {
 		p.Swap, p.Drop = hook("insert into %[1]s_swapped (tenant) values (%[3]s)"), hook(empty)
 	}
 	p.Handler = m.Each(func(ctx context.Context, tx kit.Tx, e event.Envelope) error {

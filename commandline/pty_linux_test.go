@@ -240,7 +240,8 @@ func (s *screen) put(r rune) {
 }
 
 func (s *screen) newLine() {
-	if s.row++; s.row == s.height {
+	s.row++
+	if s.row == s.height {
 		s.row--
 		s.cells = append(s.cells[1:], make([]string, s.width))
 	}
@@ -283,7 +284,8 @@ func TestWatchFitsTerminalsOfEverySize(t *testing.T) {
 			var text string
 			for range 10 { // the first frames may be of the size before
 				term.resize(width, 24)
-				if text = term.await(oneFrame); term.shown().wrapped == 0 {
+				text = term.await(oneFrame)
+				if term.shown().wrapped == 0 {
 					break
 				}
 			}

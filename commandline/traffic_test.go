@@ -56,7 +56,8 @@ func startTraffic(t *testing.T, m models, id millrace.ProjectionID) (f *traffic,
 	}
 	t.Cleanup(stop)
 	var err error
-	if f.tenant, err = m.ForTenant(id.Tenant); err != nil {
+	f.tenant, err = m.ForTenant(id.Tenant)
+	if err != nil {
 		t.Fatal(err)
 	}
 	f.admin, err = admin.New(m.Store)

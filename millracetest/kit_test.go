@@ -137,7 +137,8 @@ func withoutDatabases(t testing.TB) string {
 		" to "+role)
 	for name, value := range map[string]string{"user": role, "password": "secret"} {
 		var err error
-		if database, err = pgtest.WithSetting(database, name, value); err != nil {
+		database, err = pgtest.WithSetting(database, name, value)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

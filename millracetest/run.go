@@ -72,12 +72,14 @@ func (b *bench) tryRun(make func() []millrace.Projection) (status admin.Status, 
 		projections := make()
 		rt := b.runtime(projections)
 		var again bool
-		if status, again, err = b.untilIdle(ctx, rt); again {
+		status, again, err = b.untilIdle(ctx, rt)
+		if again {
 			continue
 		}
 		b.readParked(projections, status)
 		before := heads
-		if heads = b.heads(ctx); err != nil || maps.Equal(heads, before) {
+		heads = b.heads(ctx)
+		if err != nil || maps.Equal(heads, before) {
 			return status, err
 		}
 		round++

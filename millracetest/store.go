@@ -80,7 +80,8 @@ func Database(t testing.TB, dsn string) string {
 // given returns the DSN that is given for tests, empty if none is. It ends the test if projections run in its database.
 func given(t testing.TB, dsn string) string {
 	t.Helper()
-	if dsn = cmp.Or(dsn, os.Getenv(pgtest.Variable)); dsn == "" {
+	dsn = cmp.Or(dsn, os.Getenv(pgtest.Variable))
+	if dsn == "" {
 		return ""
 	}
 	if err := pgtest.NotInUse(dsn); err != nil {

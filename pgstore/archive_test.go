@@ -171,7 +171,8 @@ func TestArchivingWaitsForOpenAppendsAndNamesThem(t *testing.T) {
 				!strings.Contains(err.Error(), "prepared transaction ") {
 			t.Errorf("%s while a prepared transaction is open: %v", doing, err)
 		}
-		if mustBe(t, acme, tenancy.Active); appends < 2 {
+		mustBe(t, acme, tenancy.Active)
+		if appends < 2 {
 			t.Errorf("%s: %d appends meanwhile", doing, appends)
 		}
 	}

@@ -89,10 +89,11 @@ func readBy(t *testing.T, store *Store, settings string, fn func(tx pgx.Tx) erro
 		found := make(map[string]reads)
 		var table string
 		var r reads
-		if _, err = pgx.ForEachRow(rows, []any{&table, &r.Scans, &r.Rows}, func() error {
+		_, err = pgx.ForEachRow(rows, []any{&table, &r.Scans, &r.Rows}, func() error {
 			found[table] = r
 			return nil
-		}); err != nil {
+		})
+		if err != nil {
 			t.Fatal(err)
 		}
 		return found

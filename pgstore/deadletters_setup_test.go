@@ -223,7 +223,8 @@ func (d *drawer) held(write func(tx store.Tx)) (commit func()) {
 		d.t.Fatal(err)
 	}
 	t := d.store.on(ctx, tx)
-	if write(t); t.flush() != nil {
+	write(t)
+	if t.flush() != nil {
 		d.t.Fatal(t.err)
 	}
 	return func() {

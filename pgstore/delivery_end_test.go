@@ -73,7 +73,8 @@ func TestAcknowledgementWithoutAnAnswerDoesNotCount(t *testing.T) {
 			if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
 				t.Error(err)
 			}
-			if o.refresh(); o.lease.Checkpoint != start+c.done {
+			o.refresh()
+			if o.lease.Checkpoint != start+c.done {
 				t.Errorf("the checkpoint is %d, want %d", o.lease.Checkpoint, start+c.done)
 			}
 		})

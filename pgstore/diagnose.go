@@ -78,7 +78,8 @@ func (e *examination) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 	config := e.config.ConnConfig.Copy()
 	if dsn != "" {
 		var err error
-		if config, err = pgx.ParseConfig(dsn); err != nil {
+		config, err = pgx.ParseConfig(dsn)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -94,7 +95,8 @@ func (e *examination) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 
 // run runs the checks, each of which needs what the previous ones found in order.
 func (e *examination) run(ctx context.Context) (err error) {
-	if e.conn, err = e.dial(ctx, ""); err != nil {
+	e.conn, err = e.dial(ctx, "")
+	if err != nil {
 		if ctx.Err() != nil {
 			return err
 		}
@@ -129,7 +131,8 @@ func (e *examination) server(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the settings of the server: %w", err)
 	}
-	if e.version = f.version; f.version < oldestServer {
+	e.version = f.version
+	if f.version < oldestServer {
 		e.add("version", "upgrade the server", "the server is PostgreSQL %s, but 14 or newer is needed", f.versionName)
 	}
 	for _, required := range requiredSettings {

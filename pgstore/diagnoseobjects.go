@@ -216,7 +216,8 @@ func (e *examination) indexes(ctx context.Context, schemas []string) error {
 		}
 		for _, table := range slices.Sorted(maps.Keys(tables)) {
 			for _, columns := range tables[table] {
-				if found[key(schema, table, columns)]--; found[key(schema, table, columns)] < 0 {
+				found[key(schema, table, columns)]--
+				if found[key(schema, table, columns)] < 0 {
 					missing = append(missing, key(schema, table, columns))
 				}
 			}

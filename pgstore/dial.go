@@ -20,7 +20,8 @@ func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 	config := pool.ConnConfig
 	if dsn != "" {
 		var err error
-		if config, err = pgx.ParseConfig(dsn); err != nil {
+		config, err = pgx.ParseConfig(dsn)
+		if err != nil {
 			return nil, err
 		}
 		primaryOnly(config)

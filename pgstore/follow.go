@@ -111,7 +111,8 @@ func (s port) Listen(ctx context.Context, ear follow.Ear) error {
 		default:
 			limited, cancel := context.WithTimeout(ctx, listenCheck)
 			err = conn.Ping(limited)
-			if cancel(); err != nil {
+			cancel()
+			if err != nil {
 				return fmt.Errorf("check the connection that listens: %w", err)
 			}
 		}

@@ -78,7 +78,8 @@ func (s *Store) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][
 		if err == nil {
 			batch.ExecPrepared(beginReadName, beginArgs, nil, nil)
 			batch.ExecPrepared(name, args, nil, format)
-			if in, err = sendRead(ctx, conn, &batch, decode); err == nil {
+			in, err = sendRead(ctx, conn, &batch, decode)
+			if err == nil {
 				return in, nil
 			}
 		}

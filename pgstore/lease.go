@@ -76,7 +76,8 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32,
 			var dead bool
 			var ours []int32
 			_, err = pgx.ForEachRow(claimed, []any{&row, &dead, &got.began}, func() error {
-				if ours = append(ours, row); dead {
+				ours = append(ours, row)
+				if dead {
 					got.taken = append(got.taken, int64(row))
 				}
 				return nil

@@ -135,7 +135,8 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotAppend(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	if wantClass(t, late, engine.HandlerFault); !errors.Is(late, projection.ErrTimeout) {
+	wantClass(t, late, engine.HandlerFault)
+	if !errors.Is(late, projection.ErrTimeout) {
 		t.Error(late)
 	}
 	var kept Queue
@@ -144,7 +145,8 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotAppend(t *testing.T) {
 		_, err := o.store.Append(ctx, "s", event.Any, someEvents(1)...)
 		return err
 	})
-	if wantClass(t, err, engine.Configuration); !errors.Is(err, projection.ErrWithinTx) {
+	wantClass(t, err, engine.Configuration)
+	if !errors.Is(err, projection.ErrWithinTx) {
 		t.Error(err)
 	}
 	kept.Exec("insert into public.model (position) values (1)")
@@ -154,7 +156,8 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotAppend(t *testing.T) {
 func TestQueuedStatementHasTheTimeLimitOfItsHandler(t *testing.T) {
 	o := newOwner(t, 1)
 	slow := o.queueWithin(500*time.Millisecond, queuesToo(0, "select pg_sleep(20)"))
-	if wantClass(t, slow, engine.HandlerFault); !errors.Is(slow, projection.ErrTimeout) {
+	wantClass(t, slow, engine.HandlerFault)
+	if !errors.Is(slow, projection.ErrTimeout) {
 		t.Error(slow)
 	}
 	// It waits for two locks in turn, each for less than the limit of a wait.

@@ -156,7 +156,8 @@ func (s *Store) migrateControl(ctx context.Context, list []migration.Step) error
 			if err != nil {
 				return err
 			}
-			if done = version >= len(list); done {
+			done = version >= len(list)
+			if done {
 				return migration.NotTooNew(version, len(list))
 			}
 			next := list[version]
@@ -326,7 +327,8 @@ func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string,
 func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
 	v := engine.SchemaVersions{Newest: len(ownMigrations.control)}
 	var err error
-	if v.Found, err = s.controlVersion(ctx, s.pool); errors.Is(s.missing(err), ErrNotMigrated) {
+	v.Found, err = s.controlVersion(ctx, s.pool)
+	if errors.Is(s.missing(err), ErrNotMigrated) {
 		return v, nil
 	}
 	if err == nil && v.Found >= v.Newest {

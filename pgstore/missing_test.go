@@ -382,7 +382,8 @@ func TestFrozenOwnerDoesNotKeepItsLeaseLocked(t *testing.T) {
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
 		for limit := time.Now().Add(20 * time.Second); next == nil && time.Now().Before(limit); <-tick.C {
-			if next, err = tryClaim(t, o.store, projection.DefaultTenant); err != nil {
+			next, err = tryClaim(t, o.store, projection.DefaultTenant)
+			if err != nil {
 				return err
 			}
 		}

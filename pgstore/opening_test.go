@@ -299,7 +299,8 @@ func TestNothingOfAHandlerReachesTheBatchThatItsEndBegins(t *testing.T) {
 		noError(t, s.second.applyIn(testContext(t),
 			writeAnd(func(_ context.Context, tx pgx.Tx) error { clean = state(tx); return nil }), nil, nil))
 		s.again()
-		if noError(t, s.end(writeAnd(ways[name]))); !s.begun() {
+		noError(t, s.end(writeAnd(ways[name])))
+		if !s.begun() {
 			t.Fatalf("%s: the second batch was not begun", name)
 		}
 		noError(t, s.follow(writeAnd(func(_ context.Context, tx pgx.Tx) error { after = state(tx); return nil })))

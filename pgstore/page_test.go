@@ -209,7 +209,8 @@ func TestEventIsBlamedOnlyIfItsOwnReadFails(t *testing.T) {
 		r := pageRead{tenant: store.tenant, run: func(ctx context.Context,
 			sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 			state := states[calls]
-			if calls++; state == "deleted" {
+			calls++
+			if state == "deleted" {
 				mustExec(t, store, "delete from millrace_default.events")
 			} else if state != "" {
 				return &pgconn.PgError{Code: state}

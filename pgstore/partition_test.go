@@ -125,7 +125,8 @@ func TestSlotsInSQLAreThoseOfGo(t *testing.T) {
 		var slot int32
 		n := 0
 		_, err := pgx.ForEachRow(rows, []any{&stream, &slot}, func() error {
-			if n++; slot != partition.Slot(stream) {
+			n++
+			if slot != partition.Slot(stream) {
 				t.Errorf("slot of %q: %#07x in SQL, %#07x in Go", stream, slot, partition.Slot(stream))
 			}
 			return nil

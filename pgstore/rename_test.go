@@ -88,16 +88,19 @@ func TestRenameCountsTheDeathOfAnOwner(t *testing.T) {
 		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, error, stack, attempts, first_failed_at, last_failed_at)
 		select id, 5, 's', 1, 'T', 'e', '', 1, now(), now() from millrace.projections`)
 	begin("p")
-	if to("p", "q"); state() != "q 1 2 t 2 replaying 1" {
+	to("p", "q")
+	if state() != "q 1 2 t 2 replaying 1" {
 		t.Errorf("after the owner died: %s", state())
 	}
 	present(t, store, node)
 	claimed(t, store, node, true, one[[]int32](t, store, "select array_agg(id) from millrace.leases")...)
 	begin("q")
-	if to("q", "r"); state() != "r 1 1 t 4 parked 0" {
+	to("q", "r")
+	if state() != "r 1 1 t 4 parked 0" {
 		t.Errorf("after the owner lived: %s", state())
 	}
-	if to("r", "s"); state() != "s 1 1 t 5 parked 0" {
+	to("r", "s")
+	if state() != "s 1 1 t 5 parked 0" {
 		t.Errorf("without an owner: %s", state())
 	}
 }

@@ -130,13 +130,15 @@ func TestResplitCountsTheDeathOfAnOwner(t *testing.T) {
 		return one[[]int32](t, store, "select array_agg(crash_count) from millrace.leases")
 	}
 	claimed(t, store, aNode(), true, ensured(t, store, "p")...) // it is not registered, and so it is dead
-	if resplitInto(t, store, 2); !slices.Equal(counts(), []int32{1, 1}) {
+	resplitInto(t, store, 2)
+	if !slices.Equal(counts(), []int32{1, 1}) {
 		t.Errorf("crashes %v after the owner died", counts())
 	}
 	node := aNode()
 	present(t, store, node)
 	claimed(t, store, node, true, one[[]int32](t, store, "select array_agg(id) from millrace.leases")...)
-	if resplitInto(t, store, 1); !slices.Equal(counts(), []int32{1}) {
+	resplitInto(t, store, 1)
+	if !slices.Equal(counts(), []int32{1}) {
 		t.Errorf("crashes %v although the owner is alive", counts())
 	}
 }

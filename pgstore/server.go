@@ -73,7 +73,8 @@ func checkServer(ctx context.Context, pool *pgxpool.Pool, log *zap.Logger) (f se
 	if err != nil {
 		return f, fmt.Errorf("check the server: %w", err)
 	}
-	if err = errors.Join(f.check(), f.checkTimes(pool.Config().ConnConfig.DefaultQueryExecMode)); err != nil {
+	err = errors.Join(f.check(), f.checkTimes(pool.Config().ConnConfig.DefaultQueryExecMode))
+	if err != nil {
 		return f, err
 	}
 	if settings := f.lossy(); len(settings) > 0 {

@@ -108,7 +108,8 @@ func TestSessionsInAnotherEncodingAreRefusedAfterOpen(t *testing.T) {
 		must(store.Append(ctx, "s", event.Any, greeting))(t)
 	}
 	for e, err := range store.ReadStream(ctx, "s", 1) {
-		if noError(t, err); string(e.Body) != string(greeting.Body) {
+		noError(t, err)
+		if string(e.Body) != string(greeting.Body) {
 			t.Errorf("read %s, want %s", e.Body, greeting.Body)
 		}
 	}
@@ -252,7 +253,8 @@ func TestProbeTakesAConnectionOfThePoolIfTheServerHasNoneLeft(t *testing.T) {
 	var last error
 	for range 20 {
 		conn, err := pgx.ConnectConfig(ctx, store.pool.Config().ConnConfig)
-		if last = err; err != nil {
+		last = err
+		if err != nil {
 			break
 		}
 		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(ctx)) })

@@ -66,7 +66,8 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	if err := s.store.checkIncarnation(ctx, s.conn); err != nil {
 		return err
 	}
-	if s.pooled = pooling.Lends; s.pooled {
+	s.pooled = pooling.Lends
+	if s.pooled {
 		// Settings, LISTEN and the lock would apply to a session that other clients use.
 		s.store.log.Warn("pooler in front of the session connection",
 			zap.String("effect", "notifications do not arrive, and the node has no session lock"),

@@ -21,7 +21,8 @@ func TestQueuedBatchesWaitForSlotsOfTheirConnections(t *testing.T) {
 	r.connect = func(_ context.Context, tenants []string) (release func(), err error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if held++; len(tenants) > 0 {
+		held++
+		if len(tenants) > 0 {
 			asked += "message of " + strings.Join(tenants, " ")
 		} else {
 			asked += "alone "

@@ -59,7 +59,8 @@ func TestTenantsTakeLittleMemory(t *testing.T) {
 	before := heap()
 	for i := range all {
 		var err error
-		if all[i], err = store.ForTenant(fmt.Sprintf("unknown-%d", i)); err != nil {
+		all[i], err = store.ForTenant(fmt.Sprintf("unknown-%d", i))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -116,7 +116,8 @@ func (s port) settledMarks(ctx context.Context, tenants []string) (map[string]in
 		return nil, 0, err
 	}
 	for tenant := range settlers {
-		if marks[tenant], err = s.belowOpenAppends(ctx, tenant, heads); err != nil {
+		marks[tenant], err = s.belowOpenAppends(ctx, tenant, heads)
+		if err != nil {
 			return nil, 0, err
 		}
 	}
@@ -150,7 +151,8 @@ func (s port) scanAll(ctx context.Context, settlers map[string]*settle.Settler, 
 		return false, event.ErrIncarnationChanged
 	}
 	for tenant, settler := range settlers {
-		if settler.Scan(holders[bySchema[tenant]]); !settler.Waiting() {
+		settler.Scan(holders[bySchema[tenant]])
+		if !settler.Waiting() {
 			marks[tenant] = settler.Mark()
 			delete(settlers, tenant)
 		}

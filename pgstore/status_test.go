@@ -107,7 +107,8 @@ func TestFilterSelectsTheRowsThatMatchPageByPage(t *testing.T) {
 	}
 	states := make(map[string]int)
 	for _, r := range all {
-		if states[r.State]++; r.State != stateOfRow(r, missing[r.ID]) {
+		states[r.State]++
+		if r.State != stateOfRow(r, missing[r.ID]) {
 			t.Errorf("%s: %+v, want %s", r.State, r, stateOfRow(r, missing[r.ID]))
 		}
 	}
@@ -153,7 +154,8 @@ func TestFilterSelectsTheRowsThatMatchPageByPage(t *testing.T) {
 				}
 				f.After = page[len(page)-1].ID
 			}
-			if found += len(got); !slices.Equal(got, want) {
+			found += len(got)
+			if !slices.Equal(got, want) {
 				t.Errorf("%+v: got %v, want %v", f, got, want)
 			}
 		}

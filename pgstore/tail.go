@@ -74,7 +74,8 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	changed := true
 	switch {
 	case !t.started:
-		if err = t.start(ctx); err == nil {
+		err = t.start(ctx)
+		if err == nil {
 			changed = t.settler.Waiting() // otherwise nothing was visible after the mark
 		}
 	case t.settler.Waiting() && t.settler.Scanned() && !t.settler.Cleared():
@@ -86,16 +87,19 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	update = engine.TailUpdate{Mark: t.settler.Mark(), From: t.settler.Mark(), Incarnation: t.incarnation}
 	full := false
 	if changed {
-		if full, err = t.read(ctx, &update); err != nil {
+		full, err = t.read(ctx, &update)
+		if err != nil {
 			return update, err
 		}
 	}
 	if t.settler.ScanDue(time.Now()) {
-		if _, err = t.scan(ctx); err != nil {
+		_, err = t.scan(ctx)
+		if err != nil {
 			return update, err
 		}
 		if t.settler.Cleared() {
-			if full, err = t.read(ctx, &update); err != nil {
+			full, err = t.read(ctx, &update)
+			if err != nil {
 				return update, err
 			}
 		}

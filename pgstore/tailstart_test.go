@@ -118,7 +118,8 @@ func TestTailsGatherWhileOneStartsAlone(t *testing.T) {
 		return len(store.starts.waiting) == 5 || alone.Load() > 0, nil
 	}))
 	close(end)
-	if noError(t, group.Wait()); alone.Load() != 0 {
+	noError(t, group.Wait())
+	if alone.Load() != 0 {
 		t.Errorf("%d of 5 tails that could start together started alone", alone.Load())
 	}
 }

@@ -104,7 +104,8 @@ func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appendi
 	waiting := &waitingAppend{
 		apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return t.apply(ctx, tx, a) },
 	}
-	if err = t.store.appendWithin(ctx, tx, waiting); err == nil {
+	err = t.store.appendWithin(ctx, tx, waiting)
+	if err == nil {
 		err = waiting.err
 	}
 	if err != nil {

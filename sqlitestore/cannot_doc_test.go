@@ -115,7 +115,8 @@ func TestWhatAFileCannotDoHasTheDocumentedErrors(t *testing.T) {
 			continue
 		}
 		for _, match := range named.FindAllStringSubmatch(cells[3], -1) {
-			if seen[match[1]] = true; cannot[match[1]].try == nil {
+			seen[match[1]] = true
+			if cannot[match[1]].try == nil {
 				t.Errorf("docs/sqlite.md names %s, which no attempt returns", match[1])
 			}
 		}

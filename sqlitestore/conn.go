@@ -165,7 +165,8 @@ func run[R any](ctx context.Context, c *conn, query string, args []driver.NamedV
 	switch {
 	case err != nil:
 	case stmt != nil:
-		if result, err = prepared(stmt, ctx, args); err == nil {
+		result, err = prepared(stmt, ctx, args)
+		if err == nil {
 			c.loan.ran(query)
 		}
 	default:

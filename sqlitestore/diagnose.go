@@ -77,7 +77,8 @@ func (e *examination) add(check, advice, problem string, args ...any) {
 
 func (e *examination) run(ctx context.Context) error {
 	faults, err := column[string](ctx, e.store.readers, "quick_check")
-	if err = damaged(err); errors.Is(err, ErrCorrupt) {
+	err = damaged(err)
+	if errors.Is(err, ErrCorrupt) {
 		faults, err = []string{err.Error()}, nil
 	}
 	if err != nil {

@@ -75,7 +75,8 @@ func TestFullDiskRefusesAppendsUntilThereIsSpace(t *testing.T) {
 	answered := 0
 	var err error
 	for err == nil {
-		if _, err = store.Append(ctx, "s", event.Exact(int64(answered)), large); err == nil {
+		_, err = store.Append(ctx, "s", event.Exact(int64(answered)), large)
+		if err == nil {
 			answered++
 		}
 	}

@@ -182,7 +182,8 @@ func TestDropContinuesAfterEachTransaction(t *testing.T) {
 		noError(t, store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}))
 		mustBeAs(t, store, before)
 	}
-	if mustBeAs(t, store, before); partly < 2 || steps < 10 {
+	mustBeAs(t, store, before)
+	if partly < 2 || steps < 10 {
 		t.Errorf("%d transactions, %d of them leave some events", steps, partly)
 	}
 }
@@ -270,10 +271,12 @@ func TestDropContinuesAfterItsContextEnded(t *testing.T) {
 		case asked != nil, err == nil:
 			t.Fatalf("after %d looks: the tenant is %s, %v; the drop: %v", looks, state, asked, err)
 		}
-		if states[state]++; state != "gone" {
+		states[state]++
+		if state != "gone" {
 			noError(t, store.DropTenant(ctx, acme.name, tenancy.DropOptions{Confirm: acme.name}))
 		}
-		if mustBeAs(t, store, before); !ended {
+		mustBeAs(t, store, before)
+		if !ended {
 			break
 		}
 	}
@@ -416,7 +419,8 @@ func TestDropRemovesNothingWhileAProjectionRuns(t *testing.T) {
 	row := addProjection(t, s, "acme", "p", living(t, s))
 	checks := 0
 	plane := control.On(viewed{s.port(), func() {
-		if checks++; checks == 3 {
+		checks++
+		if checks == 3 {
 			mustExec(t, s, "update millrace_leases set owner = null where id = ?1", row)
 		}
 	}})

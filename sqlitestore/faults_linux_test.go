@@ -142,10 +142,12 @@ func (w *workload) appendOne(ctx context.Context, stream string, n int) error {
 }
 
 func (w *workload) open(ctx context.Context) (err error) {
-	if w.store, err = Open(ctx, w.path, w.options); err != nil {
+	w.store, err = Open(ctx, w.path, w.options)
+	if err != nil {
 		return err
 	}
-	if err = w.store.Migrate(ctx); err != nil {
+	err = w.store.Migrate(ctx)
+	if err != nil {
 		w.store.Close()
 	}
 	return err
@@ -278,7 +280,8 @@ func (w *workload) mustBeWhole(t *testing.T, when string) {
 	found := &history{}
 	noError(t, found.read(ctx, w.store, "default"))
 	lost, err := w.compare(found, w.disk.Len())
-	if err = errors.Join(lost, err, checkModel(ctx, w.store, found)); err != nil || len(found.events) != len(w.events) {
+	err = errors.Join(lost, err, checkModel(ctx, w.store, found))
+	if err != nil || len(found.events) != len(w.events) {
 		t.Fatalf("%s: %d events, %d were answered: %v", when, len(found.events), len(w.events), err)
 	}
 }
@@ -304,7 +307,8 @@ func TestFileIsCreatedAfterEachFaultOfTheDisk(t *testing.T) {
 				w := watch(t, newFolder(t), &history{})
 				end := f.begin(w.disk, n)
 				err := w.open(testContext(t))
-				if met = end(); err != nil && (!met || !f.is(err)) {
+				met = end()
+				if err != nil && (!met || !f.is(err)) {
 					t.Fatalf("%d: error %v", n, err)
 				}
 				if err != nil {

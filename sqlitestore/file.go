@@ -68,7 +68,8 @@ const (
 // store, or begin to write to it, between two steps of an examination, so an error is believed if it comes again.
 func examine(ctx context.Context, path string) (err error) {
 	for look := 1; ; look++ {
-		if err = examineOnce(ctx, path); err == nil || look == looks {
+		err = examineOnce(ctx, path)
+		if err == nil || look == looks {
 			return err
 		}
 		select {
@@ -167,7 +168,8 @@ func examineWith(ctx context.Context, path, mode string) (err error) {
 	defer func() { _ = tx.Rollback() }()
 	var fields [3]int64
 	for i, statement := range []string{"application_id", "count_objects", "user_version"} {
-		if fields[i], err = number(ctx, tx, statement); err != nil {
+		fields[i], err = number(ctx, tx, statement)
+		if err != nil {
 			return err
 		}
 	}
@@ -211,7 +213,8 @@ func is(err error, codes ...int) bool {
 
 // damaged adds ErrCorrupt and the file's name to an error that reports damage. It returns other errors as damaged does.
 func (s *Store) damaged(err error) error {
-	if err = damaged(err); errors.Is(err, ErrCorrupt) {
+	err = damaged(err)
+	if errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
 	return err

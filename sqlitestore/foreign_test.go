@@ -258,7 +258,8 @@ func TestRiderWhoseCommitIsRefusedFailsAlone(t *testing.T) {
 	violates(t, r.store)
 	runs := 0
 	noError(t, r.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-		if runs++; runs == 1 {
+		runs++
+		if runs == 1 {
 			r.start(testContext(t), r.store.tenant, "bad", event.Any.WithKey("k"), event.Event{Type: "bad"})
 			r.startSome(3)
 		}
@@ -315,7 +316,8 @@ func TestBeginningThatIsRepeatedDecidesAgain(t *testing.T) {
 	violates(t, r.store)
 	runs := 0
 	other := newWaitingAppend(eventlog.Append{}, func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
-		if runs++; runs > 1 {
+		runs++
+		if runs > 1 {
 			_, err := tx.ExecContext(ctx,
 				`insert into millrace_projections (tenant, name, partition, partitions, slot_from, slot_to, token)
 				select t.id, n.value, 0, 1, 0, 1 << 28, n.value from millrace_tenants t cross join json_each('["q", "q@2"]') n where t.name = 'default'`)

@@ -266,7 +266,8 @@ func continues(t *testing.T, file string) int64 {
 	}
 	var events int64
 	for e, err := range store.ReadAll(t.Context(), event.ReadOptions{}) {
-		if events++; err != nil || e.Position != events {
+		events++
+		if err != nil || e.Position != events {
 			t.Fatalf("position %d, %v, want %d", e.Position, err, events)
 		}
 	}

@@ -55,7 +55,8 @@ func enterIndex(at *location) (*logIndex, error) {
 
 // leaveIndex undoes enterIndex. indexesMu is held.
 func leaveIndex(i *logIndex) {
-	if i.conns--; i.conns == 0 {
+	i.conns--
+	if i.conns == 0 {
 		indexes = slices.DeleteFunc(indexes, func(other *logIndex) bool { return other == i })
 	}
 }

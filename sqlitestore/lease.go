@@ -85,7 +85,8 @@ func queryLeases(ctx context.Context, q querier, rows []int32, owner string) (le
 		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands}
 	err = each(ctx, q, "leases", []any{list(rows), owner}, results, func() (err error) {
 		read := l
-		if read.Share.Passed, err = passedFrom(passed); err != nil {
+		read.Share.Passed, err = passedFrom(passed)
+		if err != nil {
 			return fmt.Errorf("lease of %s: %w", l.ID, err)
 		}
 		read.Share, read.Incarnation = read.Share.After(read.Checkpoint), incarnation

@@ -84,7 +84,8 @@ func openLocation(path string) (*location, error) {
 
 // mark marks the file with the name by which its log is found.
 func (p *location) mark() (err error) {
-	if p.file, err = p.handle.Stat(); err != nil {
+	p.file, err = p.handle.Stat()
+	if err != nil {
 		return err
 	}
 	folder, err := os.Stat(filepath.Dir(p.path))

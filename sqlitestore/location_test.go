@@ -214,13 +214,15 @@ func childReopens(path string) error {
 			err = errors.Join(err, appendErr)
 		}
 		other, openErr := Open(ctx, path, Options{})
-		if err = errors.Join(err, openErr); err != nil {
+		err = errors.Join(err, openErr)
+		if err != nil {
 			return err
 		}
 		err = other.port().Probe(ctx)
 		other.Close()
 		_, diagnoseErr := Diagnose(ctx, path, Options{})
-		if err = errors.Join(err, diagnoseErr, visit(ctx, path)); err != nil {
+		err = errors.Join(err, diagnoseErr, visit(ctx, path))
+		if err != nil {
 			return err
 		}
 	}

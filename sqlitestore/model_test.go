@@ -171,7 +171,8 @@ func TestStoreAgreesWithAModel(t *testing.T) {
 				store.Close()
 				var err error
 				// Nothing is lost without syncs, since the machine keeps running.
-				if store, err = Open(ctx, path, Options{Synchronous: SynchronousNormal}); err != nil {
+				store, err = Open(ctx, path, Options{Synchronous: SynchronousNormal})
+				if err != nil {
 					t.Fatal(err)
 				}
 				tenants = tenantsOf(t, store, names)

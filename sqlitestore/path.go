@@ -45,7 +45,8 @@ func resolvePath(path string) (string, error) {
 			return "", fmt.Errorf("find the file in its folder: %w", err)
 		}
 		folder, name := filepath.Split(at)
-		if folder, err = followLinks(folder); err != nil {
+		folder, err = followLinks(folder)
+		if err != nil {
 			return "", fmt.Errorf("the file's folder: %w", err)
 		}
 		found = filepath.Join(folder, name)
@@ -53,7 +54,8 @@ func resolvePath(path string) (string, error) {
 		if err != nil {
 			return found, nil // the file does not exist yet
 		}
-		if at = target; !filepath.IsAbs(at) {
+		at = target
+		if !filepath.IsAbs(at) {
 			at = folder + string(filepath.Separator) + at
 		}
 	}
@@ -70,7 +72,8 @@ func followLinks(path string) (string, error) {
 	target, err := filepath.EvalSymlinks(path)
 	if err == nil {
 		var found fs.FileInfo
-		if found, err = os.Stat(target); err == nil && os.SameFile(named, found) {
+		found, err = os.Stat(target)
+		if err == nil && os.SameFile(named, found) {
 			return target, nil
 		}
 	}

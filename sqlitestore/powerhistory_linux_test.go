@@ -252,7 +252,8 @@ func (w *workload) maintain(ctx, finished context.Context) error {
 	for i := 0; err == nil && finished.Err() == nil; i++ {
 		switch mode := []string{"passive", "restart", "full", "truncate", "vacuum", "tenant"}[i%6]; mode {
 		case "vacuum":
-			if err = w.store.writer.take(ctx); err == nil {
+			err = w.store.writer.take(ctx)
+			if err == nil {
 				_, err = w.store.writer.db.ExecContext(ctx, "vacuum")
 				w.store.writer.give()
 			}

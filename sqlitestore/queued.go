@@ -98,7 +98,8 @@ func sendInTx(ctx context.Context, tx *sql.Tx, statements []queued.Statement) er
 		result, err := tx.ExecContext(ctx, s.SQL, s.Args...)
 		if err == nil {
 			var rows int64
-			if rows, err = result.RowsAffected(); err == nil {
+			rows, err = result.RowsAffected()
+			if err == nil {
 				err = s.Changed(rows)
 			}
 		} else {

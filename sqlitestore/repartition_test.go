@@ -197,7 +197,8 @@ func TestResplitIntoTheSameNumberChangesNothing(t *testing.T) {
 		one[int](t, store, "select count(*) from millrace_notices") > 0 {
 		t.Errorf("rows %v, then %v", rows, again)
 	}
-	if resplitInto(t, store, 2); one[int](t, store,
+	resplitInto(t, store, 2)
+	if one[int](t, store,
 		"select count(*) from millrace_notices where tenant = 'default'") != 1 {
 		t.Error("the owner of the file is not notified")
 	}

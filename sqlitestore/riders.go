@@ -30,7 +30,8 @@ func (t *transaction) takeRiders() []*waitingAppend {
 	defer w.mu.Unlock()
 	n, size := 0, 0
 	for n < min(len(w.waiting), maxRiders) && !w.waiting[n].alone {
-		if size += w.waiting[n].size(); size > maxRiderBytes {
+		size += w.waiting[n].size()
+		if size > maxRiderBytes {
 			break
 		}
 		n++

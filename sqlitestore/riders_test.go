@@ -156,7 +156,8 @@ func TestBatchThatFailsTakesNoRiderDown(t *testing.T) {
 			commits := countCommits(t, r.store)
 			runs := 0
 			err := r.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
-				if runs++; runs == 1 {
+				runs++
+				if runs == 1 {
 					r.startSome(n)
 				}
 				return errors.Join(record(ctx, tx, events), handle(ctx, tx))
@@ -189,7 +190,8 @@ func TestCancelledRiderOfABatchThatFailsIsNotMade(t *testing.T) {
 	})
 	runs := 0
 	err := r.apply(func(_ context.Context, tx *sql.Tx, events []event.Envelope) error {
-		if runs++; runs == 1 {
+		runs++
+		if runs == 1 {
 			r.group.Go(func() {
 				if _, err := r.store.writer.append(testContext(t), first); err != nil {
 					t.Error(err)
@@ -223,7 +225,8 @@ func TestRiderThatEndsTheTransactionIsNoFaultOfTheBatch(t *testing.T) {
 		// The second run has no riders, whatever waits.
 		bad := fmt.Sprint("bad", runs)
 		r.start(testContext(t), r.store.tenant, bad, event.Any, event.Event{Type: "bad"})
-		if runs++; runs == 1 {
+		runs++
+		if runs == 1 {
 			r.startSome(2)
 		}
 		return record(ctx, tx, events)

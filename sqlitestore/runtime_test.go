@@ -45,7 +45,8 @@ func started(t *testing.T, rt *millrace.Runtime) (stop func()) {
 	go func() { done <- rt.Run(ctx) }()
 	stop = func() {
 		t.Helper()
-		if cancel(); done != nil {
+		cancel()
+		if done != nil {
 			noError(t, <-done)
 			done = nil
 		}

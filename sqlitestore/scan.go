@@ -33,7 +33,8 @@ func (s *Store) readRows(ctx context.Context, statement string, args []any, fn f
 	defer func() { err = errors.Join(err, session.Close()) }()
 	values := make([]driver.NamedValue, len(args))
 	for i, arg := range args {
-		if values[i].Value, err = driver.DefaultParameterConverter.ConvertValue(arg); err != nil {
+		values[i].Value, err = driver.DefaultParameterConverter.ConvertValue(arg)
+		if err != nil {
 			return err
 		}
 		values[i].Ordinal = i + 1

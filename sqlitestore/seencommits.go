@@ -70,7 +70,8 @@ func (c *seenCommits) risen(ctx context.Context, db *sql.DB) (risen []string, er
 	var tenant string
 	var head int64
 	err = each(ctx, db, "all_heads", nil, []any{&tenant, &head}, func() error {
-		if heads[tenant] = head; head > c.tenants[tenant] {
+		heads[tenant] = head
+		if head > c.tenants[tenant] {
 			risen = append(risen, tenant)
 		}
 		return nil

@@ -157,7 +157,8 @@ func (m micros) Scan(value any) error {
 	case nil:
 		*m.Time = time.Time{}
 	case int64:
-		if *m.Time = time.UnixMicro(v); v == 0 {
+		*m.Time = time.UnixMicro(v)
+		if v == 0 {
 			*m.Time = time.Time{}
 		}
 	default:

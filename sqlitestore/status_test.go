@@ -158,7 +158,8 @@ func TestFilterSelectsTheRowsThatMatchPageByPage(t *testing.T) {
 				}
 				f.After = page[len(page)-1].ID
 			}
-			if found += len(got); !slices.Equal(got, want) {
+			found += len(got)
+			if !slices.Equal(got, want) {
 				t.Errorf("%+v: got %v, want %v", f, got, want)
 			}
 		}

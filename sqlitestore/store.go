@@ -166,7 +166,8 @@ func open(ctx context.Context, path string, opts Options,
 	if err != nil {
 		return nil, err
 	}
-	if path, err = resolvePath(path); err != nil {
+	path, err = resolvePath(path)
+	if err != nil {
 		return nil, err
 	}
 	if err := errors.Join(local(path, networkFile), oneName(path, opts)); err != nil {
@@ -181,10 +182,12 @@ func open(ctx context.Context, path string, opts Options,
 		return nil, errors.Join(err, at.close())
 	}
 	s := &Store{path: path, opts: opts, log: logging.Slog(opts.Logger), middleware: middleware}
-	if s.writer, err = openWriter(ctx, at, opts); err != nil {
+	s.writer, err = openWriter(ctx, at, opts)
+	if err != nil {
 		return nil, err
 	}
-	if s.readers, err = openReaders(at, opts); err != nil {
+	s.readers, err = openReaders(at, opts)
+	if err != nil {
 		return nil, errors.Join(err, s.writer.close())
 	}
 	s.writer.committed = s.readers

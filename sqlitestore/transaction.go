@@ -99,7 +99,8 @@ func (w *writer) tryBegin(ctx, txCtx context.Context) (*transaction, error) {
 	}
 	t := &transaction{writer: w, session: session}
 	// The loan ends statements when txCtx ends. database/sql would also roll back, at any moment.
-	if t.Tx, err = session.BeginTx(context.WithoutCancel(txCtx), nil); err == nil {
+	t.Tx, err = session.BeginTx(context.WithoutCancel(txCtx), nil)
+	if err == nil {
 		err = t.onConn(func(c *conn) error {
 			if slices.Contains(c.log[:], nil) {
 				indexesMu.Lock()

@@ -36,7 +36,8 @@ func (l *txLocks) lock(tx *sql.Tx) (unlock func()) {
 		lock.Unlock()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if lock.users--; lock.users == 0 {
+		lock.users--
+		if lock.users == 0 {
 			delete(l.held, tx)
 		}
 	}

@@ -85,7 +85,8 @@ func (c *conn) borrow(ctx context.Context, query string) (*userStmt, error) {
 	}
 	s := &userStmt{conn: c, query: query, uses: 1, kept: c.loan.lent()}
 	if s.kept {
-		if s.driverStmt = c.kept.take(query); s.driverStmt != nil {
+		s.driverStmt = c.kept.take(query)
+		if s.driverStmt != nil {
 			return s, nil
 		}
 	}
@@ -128,7 +129,8 @@ func (s *userStmt) note(err error) error {
 
 // Close ends one use of the statement. The last one closes the statement in the driver, or keeps it.
 func (s *userStmt) Close() error {
-	switch s.uses--; {
+	s.uses--
+	switch {
 	case s.uses > 0:
 		return nil
 	case s.kept:

@@ -89,7 +89,8 @@ func openWriter(ctx context.Context, at *location, opts Options) (*writer, error
 	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{}), at: at}
 	w.checkedSchema.Store(-1)
 	var err error
-	if w.queue, err = openQueue(at.path); err != nil {
+	w.queue, err = openQueue(at.path)
+	if err != nil {
 		return nil, errors.Join(err, at.close())
 	}
 	if err := at.markQueue(w.queue.file); err != nil {
@@ -358,7 +359,8 @@ func (w *writer) putBack(appends []*waitingAppend) {
 // runAlone runs an append and commits. It needs no savepoint: if the append fails, the transaction is not committed. An
 // error means that nothing was committed, or that the result of the commit is unknown.
 func (w *writer) runAlone(ctx context.Context, tx *sql.Tx, a *waitingAppend) error {
-	if a.result, a.err = a.apply(ctx, tx); a.err != nil {
+	a.result, a.err = a.apply(ctx, tx)
+	if a.err != nil {
 		return nil
 	}
 	return w.commit(tx)

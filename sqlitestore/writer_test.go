@@ -236,7 +236,8 @@ func TestCancelledAppendEndsNoOther(t *testing.T) {
 	for _, e := range all(t, store.tenant) {
 		streams = append(streams, e.Stream)
 	}
-	if slices.Sort(streams); !slices.Equal(streams, []string{"s0", "s1", "s2"}) {
+	slices.Sort(streams)
+	if !slices.Equal(streams, []string{"s0", "s1", "s2"}) {
 		t.Errorf("appended to %q", streams)
 	}
 }
@@ -303,7 +304,8 @@ func TestSeveralStoresOfOneFileAppendAtOnce(t *testing.T) {
 	opened := make([]*Store, stores)
 	noError(t, together(stores, func(i int) (err error) {
 		// All of them make the file and its tables at once.
-		if opened[i], err = Open(testContext(t), path, Options{}); err != nil {
+		opened[i], err = Open(testContext(t), path, Options{})
+		if err != nil {
 			return err
 		}
 		t.Cleanup(opened[i].Close)

@@ -141,7 +141,8 @@ func (s *supervisor) run(ctx actor.Context, lease engine.Lease) {
 	c.held = held{id: lease.ID, epoch: lease.Epoch, checkpoint: lease.Checkpoint, incarnation: lease.Incarnation,
 		partitions: lease.Partitions, row: lease.Row}
 	c.fresh, c.feed, c.ended, c.draining = &lease, feed, false, false
-	if c.replaced = c.pid != nil; c.replaced {
+	c.replaced = c.pid != nil
+	if c.replaced {
 		ctx.Stop(c.pid)
 	}
 	s.start(ctx, c)
@@ -169,7 +170,8 @@ func (s *supervisor) forget(ctx actor.Context, c *child) {
 // leave removes a projection from its feed, and stops the feed if it serves no other.
 func (s *supervisor) leave(ctx actor.Context, c *child) {
 	feed, tenant := c.feed, c.id.Tenant
-	if delete(feed.members, c); len(feed.members) > 0 {
+	delete(feed.members, c)
+	if len(feed.members) > 0 {
 		return
 	}
 	if s.feeds[tenant] == feed {

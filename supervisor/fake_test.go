@@ -95,7 +95,8 @@ func (f *fake) owned() (owned []engine.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, lease := range f.rows {
-		if lease.Checkpoint = f.checkpoints[lease.ID]; f.paused[lease.Row] {
+		lease.Checkpoint = f.checkpoints[lease.ID]
+		if f.paused[lease.Row] {
 			lease.Desired = engine.WantPause
 		}
 		if f.taken[lease.Row] || f.lost.Load() {
@@ -167,7 +168,8 @@ func (f *fake) Claim(context.Context, engine.Node, []int32, bool) ([]engine.Leas
 }
 
 func (f *fake) Owned(context.Context, engine.Node) ([]engine.Lease, error) {
-	if f.mu.Lock(); !f.claimed {
+	f.mu.Lock()
+	if !f.claimed {
 		f.mu.Unlock()
 		return nil, f.here()
 	}

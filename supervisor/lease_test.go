@@ -154,7 +154,8 @@ func TestListenerThatCrashesMovesNoLease(t *testing.T) {
 	if n := w.deregistered.Load(); n != 0 {
 		t.Errorf("the node deregistered %d times", n)
 	}
-	if w.mu.Lock(); len(w.released) > 0 {
+	w.mu.Lock()
+	if len(w.released) > 0 {
 		t.Errorf("released: %+v", w.released)
 	}
 	w.mu.Unlock()

@@ -92,7 +92,8 @@ func TestAliasInATransactionOfTheCaller(t *testing.T) {
 		stop := errors.New("stop")
 		var first string
 		give := func(ctx context.Context, tx kit.Tx) (err error) {
-			if first, err = b.Store.AliasTx(ctx, tx, "a"); err != nil {
+			first, err = b.Store.AliasTx(ctx, tx, "a")
+			if err != nil {
 				return err
 			}
 			again, err := b.Store.AliasTx(ctx, tx, "a")

@@ -83,7 +83,8 @@ func TestOneOfManyAppendsWithTheSameExpectedVersionSucceeds(t *testing.T) {
 				}
 				return err
 			}))
-			if won = slices.DeleteFunc(won, func(w bool) bool { return !w }); len(won) != 1 {
+			won = slices.DeleteFunc(won, func(w bool) bool { return !w })
+			if len(won) != 1 {
 				t.Errorf("%v: %d appends succeeded", expected, len(won))
 			}
 			events += 2

@@ -64,7 +64,8 @@ var batchWays = map[string]func(b *kit.Bundle) millrace.Handler{
 func diesAtThird() func() {
 	batches := 0
 	return func() {
-		if batches++; batches == 3 {
+		batches++
+		if batches == 3 {
 			kit.Die()
 		}
 	}
@@ -114,7 +115,8 @@ func deadlyAt(t *testing.T, b *kit.Bundle, way string) millrace.Projection {
 	switch way {
 	case queuedAt:
 		p.Handler = b.Store.QueuedEach(func(_ context.Context, q kit.Queue, e event.Envelope) error {
-			if q.Record("p", e); isFifth(e) {
+			q.Record("p", e)
+			if isFifth(e) {
 				kit.Die()
 			}
 			return nil
@@ -313,7 +315,8 @@ func TestOrderlyEndIsNotCountedAsACrash(t *testing.T) {
 			if n := attempts(); i > 0 && n != 1 {
 				t.Errorf("%d attempts are counted in advance, want 1", n)
 			}
-			if stop(); attempts() != 0 {
+			stop()
+			if attempts() != 0 {
 				t.Fatalf("after %d orderly ends %d attempts are counted", i+1, attempts())
 			}
 			if i == 0 {

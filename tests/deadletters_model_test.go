@@ -428,7 +428,8 @@ func (w *lettersWorld) work(paused bool, how string) {
 	c := w.model.commands[i]
 	if !c.replay {
 		n, err := w.Plane().Discard(w.Ctx, w.Lease, queue.Command.ID)
-		if w.must(err); n != w.model.discard(c) {
+		w.must(err)
+		if n != w.model.discard(c) {
 			w.t.Fatalf("%d letters discarded", n)
 		}
 		return
@@ -483,7 +484,8 @@ func (w *lettersWorld) cancel() {
 	w.must(w.letters().Cancel(w.Ctx, c.id))
 	c.most = c.done + c.failed
 	_, open, err := w.Store.Commands(w.Ctx)
-	if w.must(err); open < before {
+	w.must(err)
+	if open < before {
 		if c.replaying != 0 || c.whole != "" {
 			w.t.Fatalf("ended in the middle: %+v", c)
 		}

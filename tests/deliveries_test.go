@@ -157,7 +157,8 @@ func TestRejectedEventIsParkedAndTheDeliveryContinues(t *testing.T) {
 			letters[0].Error != "on purpose" || letters[1].Attempts != 1 {
 			t.Errorf("%+v, %v", letters, err)
 		}
-		if o.refresh(); o.Lease.Parked != 2 || o.Lease.Checkpoint != start+4 {
+		o.refresh()
+		if o.Lease.Parked != 2 || o.Lease.Checkpoint != start+4 {
 			t.Errorf("%+v", o.Lease)
 		}
 	})
@@ -257,7 +258,8 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		var got []int64
 		handler := func(end func()) deliveryFunc {
 			return engine.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
-				if got = append(got, e.Position); len(got)%2 == 0 {
+				got = append(got, e.Position)
+				if len(got)%2 == 0 {
 					end()
 				}
 				return nil
@@ -286,7 +288,8 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		// The timeout passes in the middle of the fourth event.
 		o.refresh()
 		late := engine.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
-			if got = append(got, e.Position); len(got) == 4 {
+			got = append(got, e.Position)
+			if len(got) == 4 {
 				<-ctx.Done()
 			}
 			return nil

@@ -55,7 +55,8 @@ func TestDeliveriesKnownToTakeLongLeaveOthersASlot(t *testing.T) {
 				Timeout: 5 * time.Minute, Retry: kit.Soon(0),
 				OnFailure: projection.ActionRetry,
 				Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
-					if calls++; calls > 1 {
+					calls++
+					if calls > 1 {
 						<-leave
 						return nil
 					}

@@ -58,7 +58,8 @@ func TestDeliveriesAreRoutedByType(t *testing.T) {
 			got := make([]string, len(list))
 			for i, a := range list {
 				of, token, _ := strings.Cut(a.Token, " ")
-				if got[i] = fmt.Sprint(of, " ", a.Position); !strings.Contains(token, fmt.Sprintf("/%d/", a.Position)) {
+				got[i] = fmt.Sprint(of, " ", a.Position)
+				if !strings.Contains(token, fmt.Sprintf("/%d/", a.Position)) {
 					t.Errorf("event %d has token %s", a.Position, token)
 				}
 			}

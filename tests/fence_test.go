@@ -106,7 +106,8 @@ func TestWritesUnderALostLeaseChangeNothing(t *testing.T) {
 		}
 		b.Must(h.Port.Release(b.Ctx, []engine.Advance{advance}))
 		before := current.Lease
-		if current.Refresh(); !reflect.DeepEqual(current.Lease, before) {
+		current.Refresh()
+		if !reflect.DeepEqual(current.Lease, before) {
 			t.Errorf("the lease is %+v, want %+v", current.Lease, before)
 		}
 		if letters := b.DeadLettersOf("p"); len(letters) != 0 {
@@ -149,26 +150,31 @@ func TestWritesUnderTheLeaseAreMade(t *testing.T) {
 		h := b.Hold(5)
 		writes := leasedWrites(h)
 		b.Must(writes["record a failure"](h.Lease))
-		if h.Refresh(); h.Lease.Attempts != 1 || h.Lease.FailingPosition != 1 ||
+		h.Refresh()
+		if h.Lease.Attempts != 1 || h.Lease.FailingPosition != 1 ||
 			h.Lease.LastError != kit.ErrOnPurpose.Error() {
 			t.Errorf("after a failure: %+v", h.Lease)
 		}
 		b.Must(writes["set as failed"](h.Lease))
-		if h.Refresh(); h.Lease.Failed != "bad" || h.Lease.Halted {
+		h.Refresh()
+		if h.Lease.Failed != "bad" || h.Lease.Halted {
 			t.Errorf("after it was set as failed: %+v", h.Lease)
 		}
 		b.Must(h.Plane().SetFailed(b.Ctx, h.Lease, ""))
 		b.Must(writes["park"](h.Lease))
-		if h.Refresh(); h.Lease.Attempts != 0 || h.Lease.Checkpoint != 1 || h.Lease.Parked != 1 ||
+		h.Refresh()
+		if h.Lease.Attempts != 0 || h.Lease.Checkpoint != 1 || h.Lease.Parked != 1 ||
 			h.Lease.ParkedStreams {
 			t.Errorf("after parking: %+v", h.Lease)
 		}
 		b.Must(h.Plane().Skip(b.Ctx, h.Lease, 2))
-		if h.Refresh(); h.Lease.Checkpoint != 2 {
+		h.Refresh()
+		if h.Lease.Checkpoint != 2 {
 			t.Errorf("after skipping: %+v", h.Lease)
 		}
 		b.Must(h.Plane().Park(b.Ctx, h.Lease, letterAt(3), true))
-		if h.Refresh(); h.Lease.Checkpoint != 3 || h.Lease.Parked != 2 || !h.Lease.ParkedStreams {
+		h.Refresh()
+		if h.Lease.Checkpoint != 3 || h.Lease.Parked != 2 || !h.Lease.ParkedStreams {
 			t.Errorf("after parking a stream: %+v", h.Lease)
 		}
 		if moved, err := h.Port.Advance(b.Ctx, []engine.Advance{{Lease: h.Lease, To: 4}}); err != nil ||
@@ -177,7 +183,8 @@ func TestWritesUnderTheLeaseAreMade(t *testing.T) {
 		}
 		h.Refresh()
 		b.Must(writes["halt"](h.Lease))
-		if h.Refresh(); !h.Lease.Halted || h.Lease.Failed != "bad" {
+		h.Refresh()
+		if !h.Lease.Halted || h.Lease.Failed != "bad" {
 			t.Errorf("after a halt: %+v", h.Lease)
 		}
 		b.Must(h.Port.Release(b.Ctx, []engine.Advance{{Lease: h.Lease, To: 5}}))

@@ -60,7 +60,8 @@ func appliedOnce(b *kit.Bundle, name string, want map[string]int) {
 	b.Must(err)
 	got := make(map[string]int)
 	for _, a := range applied {
-		if got[a.Stream]++; int64(got[a.Stream]) != a.Version {
+		got[a.Stream]++
+		if int64(got[a.Stream]) != a.Version {
 			b.T.Errorf("%s applied %+v as event %d of %s", name, a, got[a.Stream], a.Stream)
 		}
 	}

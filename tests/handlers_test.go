@@ -56,7 +56,8 @@ func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
 			runtime.Goexit()
 			return nil
 		}), engine.ApplyOptions{})
-		if h.MustBe(err, engine.HandlerFault); !errors.Is(err, usercode.ErrGoexit) {
+		h.MustBe(err, engine.HandlerFault)
+		if !errors.Is(err, usercode.ErrGoexit) {
 			t.Error(err)
 		}
 		h.Untouched()

@@ -69,7 +69,8 @@ func TestInterleavedAppendsAreAppliedOnceAndInOrder(t *testing.T) {
 			writers.Go(func() {
 				for range 60 {
 					n, err := i.appendOne(random)
-					if i.committed.Add(int64(n)); err != nil {
+					i.committed.Add(int64(n))
+					if err != nil {
 						t.Errorf("append: %v", err)
 						return
 					}

@@ -340,7 +340,8 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 			if err := writes[name](d.Lease); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if d.refresh(); d.state() == was {
+			d.refresh()
+			if d.state() == was {
 				t.Errorf("%s changes nothing", name)
 			}
 		}

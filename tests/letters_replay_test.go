@@ -292,7 +292,8 @@ func TestAutomaticReplaysTakeOnlyDueDeadLetters(t *testing.T) {
 		}
 		applied := d.applied()
 		slices.Sort(all)
-		if slices.Sort(applied); !slices.Equal(applied, all) {
+		slices.Sort(applied)
+		if !slices.Equal(applied, all) {
 			t.Errorf("applied %v, want %v", applied, all)
 		}
 	})
@@ -434,7 +435,8 @@ func TestCancelledReplayLeavesNoDeadLetterReplaying(t *testing.T) {
 				if o, ended := d.result(command); !ended || o != (projection.CommandResult{Done: 1}) {
 					t.Errorf("ended: %v, %+v", ended, o)
 				}
-				if parked = parked[1:]; whole {
+				parked = parked[1:]
+				if whole {
 					// If no node holds the lease any more, the command ends at once.
 					command = d.give(engine.ReplayCommand, projection.DeadLetterFilter{All: true}, 10)
 					d.begin(command, 0)

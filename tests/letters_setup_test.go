@@ -206,7 +206,8 @@ func failedReplay(r engine.Replay, err error) engine.FailedReplay {
 func (d *drawer) result(command int64) (result projection.CommandResult, ended bool) {
 	d.T.Helper()
 	_, open, err := d.Store.Commands(d.Ctx)
-	if d.Must(err); open > 0 {
+	d.Must(err)
+	if open > 0 {
 		return result, false
 	}
 	result, err = d.letters().Wait(d.Ctx, command)
@@ -221,7 +222,8 @@ func (d *drawer) mustHave(parked []int64, streams ...string) {
 	if got := positionsOf(d.list(projection.DeadLetterPage{})); !slices.Equal(got, parked) {
 		d.T.Errorf("parked: %v, want %v", got, parked)
 	}
-	if d.refresh(); d.Lease.Parked != int64(len(parked)) || d.Lease.ParkedStreams != (len(streams) > 0) {
+	d.refresh()
+	if d.Lease.Parked != int64(len(parked)) || d.Lease.ParkedStreams != (len(streams) > 0) {
 		d.T.Errorf("%d are counted as parked, there are %d", d.Lease.Parked, len(parked))
 	}
 	if got := d.parkedStreams(); !slices.Equal(got, streams) {

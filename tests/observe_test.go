@@ -98,7 +98,8 @@ func TestObserverSeesFailuresDecisionsAndReplays(t *testing.T) {
 		}
 		following := 0
 		for _, e := range parked[1:] {
-			if following += e.Events; e.Err != nil || e.Position <= bad {
+			following += e.Events
+			if e.Err != nil || e.Position <= bad {
 				t.Errorf("events after one of their stream: %+v", e)
 			}
 		}

@@ -108,7 +108,8 @@ func TestLimitOfACommandIsForAllPartitionsTogether(t *testing.T) {
 		must := func(doing string, result projection.CommandResult, err error, limit int64) {
 			t.Helper()
 			n, countErr := letters.Count(b.Ctx, projection.DeadLetterFilter{})
-			if left -= limit; err != nil || countErr != nil || result.Done != limit || result.Failed != 0 || n != left {
+			left -= limit
+			if err != nil || countErr != nil || result.Done != limit || result.Failed != 0 || n != left {
 				t.Fatalf("%s: %+v, %v; %d are left, want %d, %v", doing, result, err, n, left, countErr)
 			}
 		}

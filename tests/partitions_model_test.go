@@ -98,14 +98,16 @@ func (m *splitModel) command() {
 				want.Failed++
 				break
 			}
-			if want.Done++; !discards {
+			want.Done++
+			if !discards {
 				s.applied = append(s.applied, s.parked[0])
 			}
 			s.parked = s.parked[1:]
 		}
 	}
 	result, err := do(m.Ctx, filter, 10_000)
-	if want.Command = result.Command; err != nil || result != want {
+	want.Command = result.Command
+	if err != nil || result != want {
 		m.T.Errorf("discard %v of %v, %+v: %+v, %v; want %+v", discards, id, filter, result, err, want)
 	}
 }

@@ -80,7 +80,8 @@ func TestQueuedBatchOfALostLeaseWritesNothing(t *testing.T) {
 		})
 		for _, handler := range []millrace.Handler{during, handler} {
 			err := h.ApplyWithin(b.Ctx, handler, engine.ApplyOptions{})
-			if h.MustBe(err, engine.LeaseLost); !errors.Is(err, projection.ErrLeaseLost) {
+			h.MustBe(err, engine.LeaseLost)
+			if !errors.Is(err, projection.ErrLeaseLost) {
 				t.Errorf("%v is not ErrLeaseLost", err)
 			}
 			h.Untouched()
@@ -172,21 +173,24 @@ func TestPoisonOfQueuedHandlersIsParkedAfterItsAttempts(t *testing.T) {
 			switch name {
 			case "each":
 				p.Handler = b.Store.QueuedEach(func(_ context.Context, q kit.Queue, e event.Envelope) error {
-					if q.Record(name, e); is(e) {
+					q.Record(name, e)
+					if is(e) {
 						q.Expect(5).Exec("delete from strict where a = 7")
 					}
 					return nil
 				})
 			case "argument":
 				p.Handler = b.Store.QueuedEach(func(_ context.Context, q kit.Queue, e event.Envelope) error {
-					if q.Record(name, e); is(e) {
+					q.Record(name, e)
+					if is(e) {
 						q.Exec("insert into strict (a) values ($1)", make(chan int))
 					}
 					return nil
 				})
 			case "returned":
 				p.Handler = b.Store.QueuedEach(func(_ context.Context, q kit.Queue, e event.Envelope) error {
-					if q.Record(name, e); is(e) {
+					q.Record(name, e)
+					if is(e) {
 						return kit.ErrOnPurpose
 					}
 					return nil
@@ -274,7 +278,8 @@ func TestRouteOfQueuedAndOtherHandlers(t *testing.T) {
 				func(ctx context.Context, tx kit.Tx, e event.Envelope) error { return tx.Record(ctx, "mixed", e) },
 				func(_ context.Context, q kit.Queue, e event.Envelope) error {
 					own := q.At(e)
-					if own.Record("mixed", e); e.Position == poison {
+					own.Record("mixed", e)
+					if e.Position == poison {
 						kit.QueueFails(own)
 					}
 					return nil
@@ -356,7 +361,8 @@ func TestQueuedHandlerThatReadsIsRefused(t *testing.T) {
 					b.Store.Queued(func(ctx context.Context, _ kit.Queue, _ []event.Envelope) error {
 						return read(ctx)
 					}), engine.ApplyOptions{})
-				if h.MustBe(err, engine.Configuration); !errors.Is(err, projection.ErrQueuedRead) {
+				h.MustBe(err, engine.Configuration)
+				if !errors.Is(err, projection.ErrQueuedRead) {
 					t.Error(err)
 				}
 				h.Untouched()
@@ -387,7 +393,8 @@ func TestQueuedHandlerThatAppendsIsRefused(t *testing.T) {
 			_, err := b.Store.Append(ctx, "s", event.Any, event.Event{Type: "counted"})
 			return err
 		}), engine.ApplyOptions{})
-		if h.MustBe(err, engine.Configuration); !errors.Is(err, projection.ErrWithinTx) ||
+		h.MustBe(err, engine.Configuration)
+		if !errors.Is(err, projection.ErrWithinTx) ||
 			!strings.Contains(err.Error(), "AppendTx") {
 			t.Error(err)
 		}

@@ -98,7 +98,8 @@ func TestReadingHoldsNoConnectionWhileEventsAreHandled(t *testing.T) {
 			n := 0
 			for _, err := range b.Store.ReadAll(b.Ctx, event.ReadOptions{}) {
 				b.Must(err)
-				if n++; n == 10 && depth > 0 {
+				n++
+				if n == 10 && depth > 0 {
 					nested(depth - 1)
 				}
 			}
@@ -128,7 +129,8 @@ func TestReadingStopsWithTheErrorThatEndedIt(t *testing.T) {
 			if last != nil {
 				t.Fatal("it went on after an error")
 			}
-			if last = err; err == nil {
+			last = err
+			if err == nil {
 				n++
 			}
 			if n == 10 {

@@ -91,7 +91,8 @@ func TestRebuildsAmongEverythingElse(t *testing.T) {
 		rebuild := func() {
 			background.Go(func() {
 				err := a.Rebuild(b.Ctx, p, admin.ResetOptions{})
-				if rebuilds.Add(1); err != nil && !errors.Is(err, projection.ErrOperationOpen) &&
+				rebuilds.Add(1)
+				if err != nil && !errors.Is(err, projection.ErrOperationOpen) &&
 					!errors.Is(err, projection.ErrOperationCancelled) &&
 					!errors.Is(err, projection.ErrUnknownProjection) {
 					t.Errorf("seed %d: %v", seed, err)

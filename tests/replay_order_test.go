@@ -36,7 +36,8 @@ func (d *drawer) carryOut(request engine.ReplayRequest) (applied []int64, result
 	d.T.Helper()
 	for steps := 1; ; steps++ {
 		r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, request)
-		if d.Must(err); r == nil {
+		d.Must(err)
+		if r == nil {
 			break
 		}
 		if steps > 100 {
@@ -277,7 +278,8 @@ func TestReplayIsRefusedIfItsStreamIsTooLongToCheck(t *testing.T) {
 			}
 			request.Command = d.give(engine.ReplayCommand, others, 1)
 			r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, request)
-			if d.Must(err); r == nil || r.OutOfOrder != (i == 1) {
+			d.Must(err)
+			if r == nil || r.OutOfOrder != (i == 1) {
 				t.Errorf("%d: %+v", i, r)
 			}
 		}
@@ -297,7 +299,8 @@ func TestAutomaticReplayerLeavesEventsThatAreOutOfOrder(t *testing.T) {
 		schedule := func(anyOrder bool) (command int64) {
 			t.Helper()
 			scheduled, _, err := d.Plane().ScheduleReplay(d.Ctx, d.Lease, policy, anyOrder)
-			if d.Must(err); !scheduled {
+			d.Must(err)
+			if !scheduled {
 				return 0
 			}
 			queue, err := d.Plane().NextCommand(d.Ctx, d.Lease, false)
@@ -325,7 +328,8 @@ func TestAutomaticReplayerLeavesEventsThatAreOutOfOrder(t *testing.T) {
 		}
 		// A release of the program may declare that it does not mind the order.
 		r, err := d.Plane().BeginReplay(d.Ctx, d.Lease, engine.ReplayRequest{Command: schedule(true), AnyOrder: true})
-		if d.Must(err); r == nil || r.OutOfOrder || r.Position != a[0] {
+		d.Must(err)
+		if r == nil || r.OutOfOrder || r.Position != a[0] {
 			t.Errorf("%+v", r)
 		}
 	})

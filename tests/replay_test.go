@@ -96,7 +96,8 @@ func (a *asking) parks(ask func(error) error, n int) (positions []int64) {
 func (a *asking) mustReplay(want projection.CommandResult) {
 	a.T.Helper()
 	o, err := a.letters.Replay(a.Ctx, projection.DeadLetterFilter{All: true}, 100)
-	if o.Command = 0; err != nil || o != want {
+	o.Command = 0
+	if err != nil || o != want {
 		a.T.Errorf("replayed %+v, %v; want %+v", o, err, want)
 	}
 }

@@ -384,7 +384,8 @@ func TestDeliveriesOfAReleaseThatIsRolledBack(t *testing.T) {
 		all := receiver.All()
 		tokens := make(map[string]bool)
 		for i, a := range all {
-			if tokens[a.Token] = true; a.Position != int64(i+1) {
+			tokens[a.Token] = true
+			if a.Position != int64(i+1) {
 				t.Errorf("%+v", all)
 			}
 		}

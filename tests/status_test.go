@@ -30,7 +30,8 @@ func blockedAfter(name string, after int, release <-chan struct{}) millrace.Proj
 	taken := 0
 	return millrace.Projection{Name: name,
 		Handler: millrace.DeliverEach(func(ctx context.Context, _ millrace.Delivered) error {
-			if taken++; taken <= after {
+			taken++
+			if taken <= after {
 				return nil
 			}
 			select {
@@ -272,7 +273,8 @@ func TestStatesOfManyProjectionsOfAnotherNode(t *testing.T) {
 						if p.ID.Tenant == projection.DefaultTenant {
 							continue // it has no events
 						}
-						if found++; p.ID.Name != name || p.State != state {
+						found++
+						if p.ID.Name != name || p.State != state {
 							return false
 						}
 					}

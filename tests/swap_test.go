@@ -35,7 +35,8 @@ func mustRun(b *kit.Bundle, tenant string, versions ...int) {
 			got = append(got, version)
 		}
 	}
-	if got = slices.Compact(got); !slices.Equal(got, versions) {
+	got = slices.Compact(got)
+	if !slices.Equal(got, versions) {
 		b.T.Errorf("the versions %v of %s have rows, want %v", got, tenant, versions)
 	}
 }

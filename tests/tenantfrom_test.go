@@ -114,7 +114,8 @@ func TestTenantIsInEachContext(t *testing.T) {
 			t.Errorf("only these functions were called: %q", places)
 		}
 		for place, tenants := range j.lines {
-			if slices.Sort(tenants); !slices.Equal(tenants, []string{"acme", projection.DefaultTenant}) {
+			slices.Sort(tenants)
+			if !slices.Equal(tenants, []string{"acme", projection.DefaultTenant}) {
 				t.Errorf("%s: tenants %q", place, tenants)
 			}
 		}

@@ -63,7 +63,8 @@ func TestTicksParkAPoisonEvent(t *testing.T) {
 		b.Eventually("all events are handled", func() bool {
 			got, err := rt.Tick(b.Ctx, millrace.ProjectionID{Name: "p"})
 			b.Must(err)
-			if steps++; got.State == millrace.TickWaiting {
+			steps++
+			if got.State == millrace.TickWaiting {
 				waited++
 				if time.Until(got.Until) > 3*time.Second || !strings.Contains(got.Reason, "on purpose") {
 					t.Errorf("%+v", got)
@@ -156,7 +157,8 @@ func TestTickOfOnePartitionLeavesTheOthers(t *testing.T) {
 		for partition := 1; partition <= 2; partition++ {
 			got, err := rt.Tick(b.Ctx, millrace.ProjectionID{Name: "p", Partition: partition})
 			b.Must(err)
-			if sum += got.Processed; got.State != millrace.TickProcessed || int64(len(b.Positions("p"))) != sum {
+			sum += got.Processed
+			if got.State != millrace.TickProcessed || int64(len(b.Positions("p"))) != sum {
 				t.Errorf("partition %d: %+v, applied %v", partition, got, b.Positions("p"))
 			}
 		}

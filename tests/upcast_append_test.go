@@ -51,7 +51,8 @@ func TestAppendsOfOtherTypesAreRefused(t *testing.T) {
 			t.Errorf("appended %+v", all)
 		}
 		u.MustAppend(u.Store, "s", event.NoStream.WithKey("k"), right...)
-		if _, err = u.plain.Store.Append(u.Ctx, "s", event.Any, wrong...); err != nil {
+		_, err = u.plain.Store.Append(u.Ctx, "s", event.Any, wrong...)
+		if err != nil {
 			t.Errorf("without a registry: %v", err)
 		}
 		u.MustAppend(u.Store, "left", event.Any, event.New(upLeft{}))

@@ -175,7 +175,8 @@ func TestRedactedEventsAreReadAsCurrentTypes(t *testing.T) {
 		var got []string
 		for _, stream := range []string{"order", "both", "bad"} {
 			for _, e := range u.Collect(u.Store.ReadStream(u.Ctx, stream, 1)) {
-				if got = append(got, fmt.Sprint(e.Version, " ", e.Type)); !e.Redacted() {
+				got = append(got, fmt.Sprint(e.Version, " ", e.Type))
+				if !e.Redacted() {
 					t.Errorf("%+v", e)
 				}
 			}

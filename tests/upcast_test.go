@@ -278,7 +278,8 @@ func TestProjectionsOfOtherTypesAreRefused(t *testing.T) {
 				!strings.Contains(err.Error(), `"up-plian"`) {
 				t.Errorf("error %v", err)
 			}
-			if rt, err = millrace.New(millrace.Config{Store: u.plain.Store}); err != nil || rt.Register(p) != nil {
+			rt, err = millrace.New(millrace.Config{Store: u.plain.Store})
+			if err != nil || rt.Register(p) != nil {
 				t.Errorf("refused without a registry: %v", err)
 			}
 		}

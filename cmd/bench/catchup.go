@@ -143,7 +143,8 @@ func (c catcher) classic(ctx context.Context, round int) (figures, verify, error
 	}
 	one := classicCheckpoint(name, c.few, perEvent(name, &seen))
 	for n := 1; n > 0; {
-		if n, err = one.tick(ctx, conn); err != nil {
+		n, err = one.tick(ctx, conn)
+		if err != nil {
 			return nil, nil, err
 		}
 	}

@@ -76,7 +76,8 @@ func newFileEnv(ctx context.Context, e *env) (*fileEnv, error) {
 	e.atEnd(func(context.Context) error { return remove() })
 	f := &fileEnv{}
 	path := filepath.Join(folder, "millrace.db")
-	if f.store, err = sqlitestore.Open(ctx, path, sqlitestore.Options{}); err != nil {
+	f.store, err = sqlitestore.Open(ctx, path, sqlitestore.Options{})
+	if err != nil {
 		return nil, err
 	}
 	e.atEnd(func(context.Context) error { f.store.Close(); return nil })
@@ -90,7 +91,8 @@ func newFileEnv(ctx context.Context, e *env) (*fileEnv, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.hand, err = openFileHand(ctx, filepath.Join(folder, "handwritten.db"), path); err != nil {
+	f.hand, err = openFileHand(ctx, filepath.Join(folder, "handwritten.db"), path)
+	if err != nil {
 		return nil, err
 	}
 	e.atEnd(func(context.Context) error { return f.hand.close() })
@@ -153,11 +155,13 @@ func (e *fileEnv) liveByHand(ctx context.Context, o sizeOptions, writers, round 
 	stop := running(ctx, func(ctx context.Context) error { return loop.follow(ctx, woken, nil) })
 	watch := startStopwatch()
 	n, _, err := write(ctx, o.appendTime, fmt.Sprint("live", round), repeat(writers, waking(e.hand.append, woken)))
-	if err = errors.Join(err, stop()); err != nil {
+	err = errors.Join(err, stop())
+	if err != nil {
 		return nil, nil, err
 	}
 	for done := 1; done > 0; { // what the loop has not reached
-		if done, err = loop.step(ctx); err != nil {
+		done, err = loop.step(ctx)
+		if err != nil {
 			return nil, nil, err
 		}
 	}
@@ -307,7 +311,8 @@ func (e *fileEnv) catchUp(o sizeOptions) []contender {
 				return nil, nil, err
 			}
 			for n := 1; n > 0; {
-				if n, err = loop.step(ctx); err != nil {
+				n, err = loop.step(ctx)
+				if err != nil {
 					return nil, nil, err
 				}
 			}

@@ -59,21 +59,25 @@ func openFileHand(ctx context.Context, path, storePath string) (_ *fileHand, err
 			err = errors.Join(err, h.close())
 		}
 	}()
-	if h.own, err = sql.Open("sqlite", "file:"+path+handPragmas); err != nil {
+	h.own, err = sql.Open("sqlite", "file:"+path+handPragmas)
+	if err != nil {
 		return nil, err
 	}
 	h.own.SetMaxOpenConns(1)
-	if h.store, err = sql.Open("sqlite", "file:"+storePath+handPragmas); err != nil {
+	h.store, err = sql.Open("sqlite", "file:"+storePath+handPragmas)
+	if err != nil {
 		return nil, err
 	}
 	h.store.SetMaxOpenConns(1)
-	if _, err = h.own.ExecContext(ctx, createCounts+
+	_, err = h.own.ExecContext(ctx, createCounts+
 		`; create table events (position integer primary key, stream text not null, version integer not null, type text not null,
-		body text not null, created_at integer not null, unique (stream, version))`); err != nil {
+		body text not null, created_at integer not null, unique (stream, version))`)
+	if err != nil {
 		return nil, err
 	}
-	if h.version, err = h.own.PrepareContext(ctx,
-		"select coalesce(max(version), 0) from events where stream = ?"); err != nil {
+	h.version, err = h.own.PrepareContext(ctx,
+		"select coalesce(max(version), 0) from events where stream = ?")
+	if err != nil {
 		return nil, err
 	}
 	h.insert, err = h.own.PrepareContext(ctx,
@@ -170,7 +174,8 @@ func (h *fileHand) loop(ctx context.Context, db *sql.DB, name string, atEnd bool
 		{&l.moved, "update checkpoint set position = ?2 where contender = ?1"},
 	} {
 		var err error
-		if *s.stmt, err = db.PrepareContext(ctx, s.text); err != nil {
+		*s.stmt, err = db.PrepareContext(ctx, s.text)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -57,10 +57,12 @@ func newEnv(ctx context.Context, serverDSN string, serverPID int) (_ *env, err e
 	if err := e.createDatabase(ctx, serverDSN); err != nil {
 		return nil, err
 	}
-	if e.dsn, err = pgtest.WithDatabase(serverDSN, databaseName); err != nil {
+	e.dsn, err = pgtest.WithDatabase(serverDSN, databaseName)
+	if err != nil {
 		return nil, err
 	}
-	if e.Pool, err = e.pool(ctx, handConnections, nil); err != nil {
+	e.Pool, err = e.pool(ctx, handConnections, nil)
+	if err != nil {
 		return nil, err
 	}
 	if _, err := e.Pool.Exec(ctx, tables, pgx.QueryExecModeSimpleProtocol); err != nil {

@@ -129,7 +129,8 @@ func (f *fanout) apart(ctx context.Context, run func(ctx context.Context, e *env
 	}
 	own := &env{Pool: f.Pool, dsn: dsn}
 	err = run(ctx, own)
-	if err = errors.Join(err, own.close(ctx)); err != nil {
+	err = errors.Join(err, own.close(ctx))
+	if err != nil {
 		return err
 	}
 	return f.sessionsEnded(ctx)

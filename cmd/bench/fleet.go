@@ -38,7 +38,8 @@ func newFleet(ctx context.Context, e *env, projections, perTenant int) (*fleet, 
 		return nil, err
 	}
 	// The default tenant exists already.
-	if f.tenants, err = e.tenants(ctx, f.store, projections/perTenant-1); err != nil {
+	f.tenants, err = e.tenants(ctx, f.store, projections/perTenant-1)
+	if err != nil {
 		return nil, err
 	}
 	first, err := f.store.ForTenant(projection.DefaultTenant)

@@ -91,7 +91,8 @@ func (f *flooder) during(ctx context.Context, flood bool, perTenant int) (figure
 	n := f.appended
 	took, err := f.probe(ctx, rt)
 	flooding := f.batches.Load() < f.backlog*int64(f.o.floodProjections)
-	if err = errors.Join(err, stop()); err != nil {
+	err = errors.Join(err, stop())
+	if err != nil {
 		return nil, nil, err
 	}
 	if flood && !flooding {

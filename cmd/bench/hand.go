@@ -198,7 +198,8 @@ func (l *handLoop) follow(ctx context.Context, wait func(ctx context.Context) er
 	for {
 		err := wait(ctx)
 		for more := true; more && err == nil; {
-			if more, err = l.step(ctx); more {
+			more, err = l.step(ctx)
+			if more {
 				applied(l.position)
 			}
 		}

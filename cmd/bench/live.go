@@ -203,7 +203,8 @@ func (l *liver) take(ctx context.Context, d *delays, prefix string, writers []ap
 	if err == nil {
 		err = d.wait(ctx)
 	}
-	if err = errors.Join(err, stop()); err != nil {
+	err = errors.Join(err, stop())
+	if err != nil {
 		return nil, 0, err
 	}
 	all := d.list()

@@ -144,7 +144,8 @@ func peerLive(e *env, o sizeOptions, name string, newPeer peerFunc) contender {
 		if err == nil {
 			err = d.wait(ctx)
 		}
-		if err = errors.Join(err, stop()); err != nil {
+		err = errors.Join(err, stop())
+		if err != nil {
 			return nil, nil, err
 		}
 		all := d.list()

@@ -63,13 +63,15 @@ func runCase(ctx context.Context, s scenario, c benchCase, dsn string, pid int,
 	o sizeOptions) (r result, settings map[string]string, err error) {
 	e := &env{}
 	if !s.embedded {
-		if e, err = newEnv(ctx, dsn, pid); err != nil {
+		e, err = newEnv(ctx, dsn, pid)
+		if err != nil {
 			return r, nil, err
 		}
 	}
 	defer func() { err = errors.Join(err, e.close(ctx)) }()
 	if e.Pool != nil {
-		if settings, err = readServerSettings(ctx, e.Pool); err != nil {
+		settings, err = readServerSettings(ctx, e.Pool)
+		if err != nil {
 			return r, nil, err
 		}
 	}

@@ -14,7 +14,8 @@ var aloneFolder string
 
 // buildAlone builds the demo as "go run" does, except that it does not find the server binaries of PostgreSQL.
 var buildAlone = sync.OnceValues(func() (program string, err error) {
-	if aloneFolder, err = os.MkdirTemp("", "millrace-alone-"); err != nil {
+	aloneFolder, err = os.MkdirTemp("", "millrace-alone-")
+	if err != nil {
 		return "", err
 	}
 	program = filepath.Join(aloneFolder, "demo")

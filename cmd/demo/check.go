@@ -97,7 +97,8 @@ func (c *modelResult) compare(ctx context.Context, d database, m readModel, f *f
 	}
 	wrong = append(wrong, shorten(differing)...)
 	if len(late) > 0 {
-		if differing, err = compareRows(ctx, d, m, missing, []int64{}); err != nil {
+		differing, err = compareRows(ctx, d, m, missing, []int64{})
+		if err != nil {
 			return nil, err
 		}
 		c.reordered = int64(len(differing))

@@ -105,7 +105,8 @@ func (c *checker) run(ctx context.Context) (checkResult, error) {
 func (c *checker) caughtUp(ctx context.Context) (status admin.Status, err error) {
 	seen, movedAt := "", time.Now()
 	err = poll(ctx, func() (bool, error) {
-		if status, err = c.runtime.Status(ctx, ofDemo); err != nil {
+		status, err = c.runtime.Status(ctx, ofDemo)
+		if err != nil {
 			return false, err
 		}
 		behind, checkpoints := lagging(status)

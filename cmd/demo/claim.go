@@ -109,7 +109,8 @@ func (g *generator) next() record {
 	i := g.random.IntN(len(g.open))
 	c := g.open[i]
 	r := c.record()
-	if c.next = g.follow(c.next); c.next == "" {
+	c.next = g.follow(c.next)
+	if c.next == "" {
 		g.open[i] = g.begin()
 	}
 	return r
@@ -131,7 +132,8 @@ func (g *generator) begin() *claim {
 func (g *generator) follow(last string) string {
 	dice := g.random.IntN(100)
 	for _, s := range paths[last] {
-		if dice -= s.percent; dice < 0 {
+		dice -= s.percent
+		if dice < 0 {
 			return s.next
 		}
 	}

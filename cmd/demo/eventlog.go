@@ -47,7 +47,8 @@ func (l *eventLog) lines(now time.Time, status admin.Status, err error) (lines [
 		lines = append(lines, "the status can be read again")
 	}
 	if l.node == "" {
-		if l.node = status.Node; l.node == "" {
+		l.node = status.Node
+		if l.node == "" {
 			l.remember(status) // its own projections are not known yet
 			return lines
 		}

@@ -17,7 +17,8 @@ func claimsIn(lines iter.Seq2[eventfile.Record, error]) source {
 	return func(yield func(record, error) bool) {
 		for r, err := range lines {
 			if err == nil && r.Event.Type == paid {
-				if _, err = amountOf(r.Event.Body); err != nil {
+				_, err = amountOf(r.Event.Body)
+				if err != nil {
 					err = fmt.Errorf("line %d: data of a payment: %w", r.Line, err)
 				}
 			}

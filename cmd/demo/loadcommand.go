@@ -74,7 +74,8 @@ func runLoad(ctx context.Context, at place, o options, out io.Writer) error {
 			}
 			return err
 		case <-ticker.C:
-			if err = view.Show(l.progress(start)); err != nil {
+			err = view.Show(l.progress(start))
+			if err != nil {
 				stop()
 				<-done
 				return err

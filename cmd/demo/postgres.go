@@ -69,7 +69,8 @@ func (p postgresPlace) share(ctx context.Context, writers int, log *zap.Logger) 
 	err = d.schemas.Create(ctx)
 	var taken *program.TakenError
 	if errors.As(err, &taken) || errors.Is(err, program.ErrUnderWay) {
-		if err = d.mustBeOurs(ctx); err == nil {
+		err = d.mustBeOurs(ctx)
+		if err == nil {
 			err = d.Store.Migrate(ctx)
 		}
 	}

@@ -30,7 +30,8 @@ func runDemo(ctx context.Context, o options, out io.Writer) (s summary, err erro
 	from, name := o.workload()
 	found := survey{events: o.events}
 	if o.input != "" || o.poison > 0 {
-		if found, err = inspect(ctx, from, o.poison, o.seed); err != nil {
+		found, err = inspect(ctx, from, o.poison, o.seed)
+		if err != nil {
 			return s, err
 		}
 	}
@@ -85,7 +86,8 @@ type run struct {
 
 // do applies the workload, checks the read models, and prints the result.
 func (r *run) do(ctx context.Context, o options, log *zap.Logger) (s summary, err error) {
-	if r.runtime, err = newRuntime(r.database, millrace.Config{Logger: log}, r.fault); err != nil {
+	r.runtime, err = newRuntime(r.database, millrace.Config{Logger: log}, r.fault)
+	if err != nil {
 		return s, err
 	}
 	if err := r.apply(ctx); err != nil {

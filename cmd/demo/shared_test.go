@@ -25,7 +25,8 @@ func runs(t *testing.T, status int, want string, args ...string) {
 	got := execute(args, &out, &errs)
 	printed := out.String()
 	if status != 0 {
-		if printed = errs.String(); strings.Count(printed, "\n") != 1 {
+		printed = errs.String()
+		if strings.Count(printed, "\n") != 1 {
 			t.Errorf("demo %q printed %q, want one line", args, printed)
 		}
 	}

@@ -70,7 +70,8 @@ func (p filePlace) shareFile(ctx context.Context, log *zap.Logger) (*fileDatabas
 		return nil, err
 	}
 	d := &fileDatabase{Store: store, place: p}
-	if err = store.Migrate(ctx); err == nil {
+	err = store.Migrate(ctx)
+	if err == nil {
 		err = store.InTx(ctx, d.createTables)
 	}
 	if err != nil {

@@ -39,7 +39,8 @@ func statusCommand() *cobra.Command {
 				if !watched {
 					return fmt.Errorf("unexpected argument %q: only -watch takes an interval", args[0])
 				}
-				if o.watch, err = time.ParseDuration(args[0]); err != nil {
+				o.watch, err = time.ParseDuration(args[0])
+				if err != nil {
 					return fmt.Errorf("-watch must be an interval such as 500ms: %q", args[0])
 				}
 			}

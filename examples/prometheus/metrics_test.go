@@ -70,7 +70,8 @@ func busy(t *testing.T, o options) *shop {
 	var last event.Appended
 	for _, cents := range []int64{1, -1, 2} {
 		var err error
-		if last, err = s.place(t.Context(), OrderPlaced{Customer: "c", Cents: cents}); err != nil {
+		last, err = s.place(t.Context(), OrderPlaced{Customer: "c", Cents: cents})
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -157,7 +158,8 @@ func TestTwoRuntimesOfAProcessAreBothSeen(t *testing.T) {
 		s := open(t, o)
 		var last event.Appended
 		for range placed[name] {
-			if last, err = s.place(t.Context(), OrderPlaced{Customer: "c", Cents: 1}); err != nil {
+			last, err = s.place(t.Context(), OrderPlaced{Customer: "c", Cents: 1})
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

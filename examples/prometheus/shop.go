@@ -80,7 +80,8 @@ func newShop(ctx context.Context, o options) (_ *shop, err error) {
 		}
 	}()
 	if o.meters == nil {
-		if o.meters, s.metrics, err = newMeters(); err != nil {
+		o.meters, s.metrics, err = newMeters()
+		if err != nil {
 			return nil, err
 		}
 		s.meters = o.meters

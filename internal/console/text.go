@@ -55,7 +55,8 @@ func Fit(text string, columns int) string {
 		if fromHead {
 			next = runes[head]
 		}
-		if left -= runeWidth(next); left < 0 {
+		left -= runeWidth(next)
+		if left < 0 {
 			return string(runes[:head]) + ellipsis + string(runes[tail:])
 		}
 		if fromHead {
@@ -91,7 +92,8 @@ func Wrap(line string, columns int) (lines []string) {
 // fits returns how many of the first runes fit into the columns.
 func fits(text []rune, columns int) int {
 	for i, r := range text {
-		if columns -= runeWidth(r); columns < 0 {
+		columns -= runeWidth(r)
+		if columns < 0 {
 			return i
 		}
 	}

@@ -133,7 +133,8 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, d.plane.Classify(err).OfStore())
 		case len(parts) == 0:
 			// The projection may have been renamed, and its commands with it.
-			if d, err = d.renamed(ctx); err != nil {
+			d, err = d.renamed(ctx)
+			if err != nil {
 				return false, err
 			}
 		default:

@@ -100,7 +100,8 @@ func (d *DeadLetters) Get(ctx context.Context, id int64) (projection.DeadLetter,
 func (d *DeadLetters) Count(ctx context.Context, filter projection.DeadLetterFilter,
 	states ...projection.DeadLetterState) (n int64, err error) {
 	defer d.explain(&err, "count")
-	if states, err = selected(filter, states); err != nil {
+	states, err = selected(filter, states)
+	if err != nil {
 		return 0, err
 	}
 	n, err = d.plane.Count(ctx, d.id, filter, states)

@@ -27,7 +27,8 @@ func selected(filter projection.DeadLetterFilter, states []projection.DeadLetter
 		return nil, errors.New("DeadLetterFilter.OutOfOrder is for Replay alone")
 	}
 	if some := filter; filter.All {
-		if some.All = false; !selectsNothing(some) {
+		some.All = false
+		if !selectsNothing(some) {
 			return nil, errors.New("DeadLetterFilter.All must not be set with other fields")
 		}
 	}

@@ -77,7 +77,8 @@ func (d *delivery) Ack(ctx context.Context, position int64) error {
 	at, err := d.at(position)
 	if err == nil {
 		n := at + 1 - d.next
-		if err = d.done(ctx, at+1, nil); err == nil {
+		err = d.done(ctx, at+1, nil)
+		if err == nil {
 			d.recent.Handled(n)
 		}
 	}

@@ -79,7 +79,8 @@ func (d *delivery) begin(ctx context.Context) error {
 		return err
 	}
 	held, token, err := d.store.Begin(ctx, d.lease)
-	if release(); err != nil {
+	release()
+	if err != nil {
 		return d.store.Fault(err)
 	}
 	if until, _ := d.opts.LeaseDeadline(); !time.Now().Before(until) { // the query may have taken long
@@ -152,7 +153,8 @@ func (d *delivery) ended(err, cause error) error {
 			}
 		}
 	}
-	if partial.To = d.lease.Checkpoint; fault != nil {
+	partial.To = d.lease.Checkpoint
+	if fault != nil {
 		partial.Err = fault
 	}
 	return partial

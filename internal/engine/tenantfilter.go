@@ -65,7 +65,8 @@ func literal(pattern string) (name string, ok bool) {
 		case '*', '?', '[':
 			return "", false
 		case '\\':
-			if i++; i == len(pattern) {
+			i++
+			if i == len(pattern) {
 				return "", false
 			}
 		}

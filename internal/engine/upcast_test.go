@@ -195,7 +195,8 @@ func TestDeliveriesOfCurrentEventsProperty(t *testing.T) {
 			h := HandleDelivery(func(ctx context.Context, of Delivery) error {
 				events := of.Events()
 				for i, e := range events {
-					if d.begins(e); i == 0 || events[i-1].Position != e.Position {
+					d.begins(e)
+					if i == 0 || events[i-1].Position != e.Position {
 						got = append(got, shownEvents(events[i:i+partsAt(events, i)])...)
 					}
 					if i+1 < len(events) && events[i+1].Position == e.Position {

@@ -129,7 +129,8 @@ func Read(from io.Reader) iter.Seq2[Record, error] {
 				continue
 			}
 			r, err := parse(text)
-			if r.Line = number; err != nil {
+			r.Line = number
+			if err != nil {
 				err = fmt.Errorf("line %d: %w", number, err)
 			}
 			if !yield(r, err) || ends(err) {

@@ -32,7 +32,8 @@ func NewMiddleware(all []event.AppendMiddleware) (*Middleware, error) {
 		if all[i] == nil {
 			return nil, fmt.Errorf("Options.AppendMiddleware must not contain nil: middleware %d", i+1)
 		}
-		if next = all[i](next); next == nil {
+		next = all[i](next)
+		if next == nil {
 			return nil, fmt.Errorf("Options.AppendMiddleware: middleware %d returned nil", i+1)
 		}
 	}

@@ -16,7 +16,8 @@ func Storable(s string) string { return StorableUpTo(s, MaxStorable) }
 // StorableUpTo is Storable with another limit, in bytes.
 func StorableUpTo(s string, limit int) string {
 	all := len(s)
-	if s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�"); len(s) <= limit {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
+	if len(s) <= limit {
 		return s
 	}
 	mark := fmt.Sprintf("… (cut, %d bytes in all)", all)

@@ -160,7 +160,8 @@ func (m *model) next() *Request {
 			t.ownLast = len(below) > 0
 			return m.waiting[own]
 		}
-		if t.ownLast = false; len(below) == 0 {
+		t.ownLast = false
+		if len(below) == 0 {
 			return nil
 		}
 		path = slices.MinFunc(slices.Collect(maps.Keys(below)), func(a, b string) int {
@@ -270,7 +271,8 @@ func (d *drive) promise(t *rapid.T) {
 	d.m.end(r)
 	heir := d.s.Promise(r)
 	d.granted(t, heir)
-	if d.m.granted = append(d.m.granted, r); heir != nil {
+	d.m.granted = append(d.m.granted, r)
+	if heir != nil {
 		d.m.heirs[r] = heir
 	}
 	d.m.update()

@@ -170,7 +170,8 @@ func (o *order) Pop() any {
 type requests struct{ first, last *Request }
 
 func (l *requests) add(r *Request) {
-	if r.prev = l.last; r.prev == nil {
+	r.prev = l.last
+	if r.prev == nil {
 		l.first = r
 	} else {
 		r.prev.next = r

@@ -88,7 +88,8 @@ func (s *Scheduler) Acquire(r *Request) bool {
 	}
 	p := &s.root
 	if !r.ofNode() {
-		if p = p.child(r.Tenant, r.TenantWeight); r.Projection != "" {
+		p = p.child(r.Tenant, r.TenantWeight)
+		if r.Projection != "" {
 			p = p.child(r.Projection, r.Weight)
 		}
 	}
@@ -138,7 +139,8 @@ func (s *Scheduler) Promise(r *Request) (heir *Request) {
 	s.free++
 	s.leaving = r.holder
 	s.settle(r.holder)
-	if r.heir = s.next(); r.heir == nil {
+	r.heir = s.next()
+	if r.heir == nil {
 		s.free--
 	} else {
 		r.heir.holder.shared += r.shares()
@@ -221,7 +223,8 @@ func (s *Scheduler) next() *Request {
 	}
 	p := &s.root
 	for !p.takeOwn() {
-		if p = p.below.earliest(); p == nil {
+		p = p.below.earliest()
+		if p == nil {
 			return nil
 		}
 	}
@@ -250,7 +253,8 @@ func (s *Scheduler) remove(r *Request) {
 	p := r.at
 	p.own.remove(r)
 	for r.at = nil; p != nil; p = p.parent {
-		if p.waiting--; p.waiting == 0 {
+		p.waiting--
+		if p.waiting == 0 {
 			p.ownLast = false
 		}
 		s.settle(p)

@@ -151,7 +151,8 @@ func TestTenantsWhoseSlotsArePromisedGetTheirShares(t *testing.T) {
 			// The commits of half of the slots are in progress.
 			for len(heirs) < slots/2 {
 				i := slices.IndexFunc(p.granted, func(r *Request) bool { return heirs[r] == nil })
-				if heirs[p.granted[i]] = p.Promise(p.granted[i]); heirs[p.granted[i]] == nil {
+				heirs[p.granted[i]] = p.Promise(p.granted[i])
+				if heirs[p.granted[i]] == nil {
 					t.Fatalf("with the limit %d nothing can have the slot of %s", perTenant, show(p.granted[i]))
 				}
 			}

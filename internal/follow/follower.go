@@ -239,7 +239,8 @@ func (f *follower) read(ctx context.Context, mark int64) (page, error) {
 			break
 		}
 		p.events = append(p.events, e)
-		if bytes += e.Size(); len(p.events) == limit || bytes >= pageBytes {
+		bytes += e.Size()
+		if len(p.events) == limit || bytes >= pageBytes {
 			p.to = e.Position
 			break
 		}

@@ -130,7 +130,8 @@ func (h *Hub) join(tenant string) (*source, error) {
 func (h *Hub) leave(s *source) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s.followers--; s.followers == 0 {
+	s.followers--
+	if s.followers == 0 {
 		s.cancel()
 		h.remove(s)
 	}

@@ -73,17 +73,20 @@ func (s *step) refused(job Job, f *engine.Fault) {
 func (s *step) batch() {
 	if len(s.Buffer.Events) == 0 {
 		var taken bool
-		if s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Row.Share, s.Tail); taken {
+		s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Row.Share, s.Tail)
+		if taken {
 			s.Tail = s.Tail.dropped()
 		}
 	}
 	if len(s.Buffer.Events) == 0 && s.Buffer.To > s.Position {
-		if s.passOver(); s.Position >= s.Tail.Mark {
+		s.passOver()
+		if s.Position >= s.Tail.Mark {
 			s.idle()
 			return
 		}
 	}
-	if s.Breaker = s.Breaker.Probe(); s.Breaker.State() == projection.BreakerHalfOpen {
+	s.Breaker = s.Breaker.Probe()
+	if s.Breaker.State() == projection.BreakerHalfOpen {
 		s.Sizer.Alone()
 	}
 	_, fresh := s.State.(Reconnecting)

@@ -32,22 +32,26 @@ func play(t *testing.T, b *Breaker, script string) (_ *Breaker, opened, closed i
 		switch step {
 		case 'f':
 			var opens bool
-			if b, opens = b.Failed(now); opens {
+			b, opens = b.Failed(now)
+			if opens {
 				opened++
 			}
 			if b.state == projection.BreakerOpen && !b.until.Equal(now.Add(30*time.Second)) {
 				t.Errorf("%s: open until %v after %s", script, b.until.Sub(start), word)
 			}
 		case 'p':
-			if b = b.Probe(); b.state == projection.BreakerOpen {
+			b = b.Probe()
+			if b.state == projection.BreakerOpen {
 				t.Errorf("%s: still open at %s", script, word)
 			}
 		case 'a':
-			if b = b.Answered(); before.state != b.state {
+			b = b.Answered()
+			if before.state != b.state {
 				closed++
 			}
 		}
-		if was.policy.IsOutage, before.policy.IsOutage = nil, nil; !reflect.DeepEqual(was, *before) {
+		was.policy.IsOutage, before.policy.IsOutage = nil, nil
+		if !reflect.DeepEqual(was, *before) {
 			t.Errorf("%s: %s changed the breaker that other machines share: %+v, was %+v", script, word, *before, was)
 		}
 	}

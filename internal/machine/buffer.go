@@ -54,7 +54,8 @@ func (b Buffer) add(page engine.Page) Buffer {
 // passed drops the events at or below position.
 func (b Buffer) passed(position int64) Buffer {
 	n := sort.Search(len(b.Events), func(i int) bool { return b.Events[i].Position > position })
-	if b.Events = b.Events[n:]; len(b.Events) == 0 {
+	b.Events = b.Events[n:]
+	if len(b.Events) == 0 {
 		b.Events = nil // an empty slice would keep the whole page in memory
 	}
 	b.To = max(b.To, position)

@@ -132,10 +132,12 @@ func TestTailIsSharedAndFilteredByType(t *testing.T) {
 		t.Errorf("a tail without events of the projection: %d with the memory of %d, up to %d", len(b.Events),
 			cap(b.Events), b.To)
 	}
-	if _, taken = (Buffer{To: 20}).fromTail(&engine.Definition{}, partition.Share{}, tail); taken {
+	_, taken = (Buffer{To: 20}).fromTail(&engine.Definition{}, partition.Share{}, tail)
+	if taken {
 		t.Error("the tail was used where it has nothing new")
 	}
-	if _, taken = (Buffer{To: 9}).fromTail(&engine.Definition{}, partition.Share{}, tail); taken {
+	_, taken = (Buffer{To: 9}).fromTail(&engine.Definition{}, partition.Share{}, tail)
+	if taken {
 		t.Error("the tail was used where it does not reach")
 	}
 }
@@ -206,10 +208,12 @@ func TestShareBecomesWholeWhenTheCheckpointHasPassedIt(t *testing.T) {
 		"an advance": func(s *step, to int64) { s.advanced(Advance{To: to}, true) },
 	} {
 		s := &step{Machine: &Machine{Row: engine.Lease{Share: share, Checkpoint: 5}}}
-		if move(s, 9); s.Row.Share.Whole() || !s.Row.Share.Has("s", 11) {
+		move(s, 9)
+		if s.Row.Share.Whole() || !s.Row.Share.Has("s", 11) {
 			t.Errorf("%s to 9: %+v", name, s.Row.Share)
 		}
-		if move(s, 10); !s.Row.Share.Whole() || s.Row.Checkpoint != 10 {
+		move(s, 10)
+		if !s.Row.Share.Whole() || s.Row.Checkpoint != 10 {
 			t.Errorf("%s to 10: %+v", name, s.Row.Share)
 		}
 	}

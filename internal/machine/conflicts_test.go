@@ -12,7 +12,8 @@ func TestProjectionsAreKeptApartForSomeTimeAfterADeadlock(t *testing.T) {
 	now := time.Unix(1000, 0)
 	rival := func(row int32) []engine.Rival { return []engine.Rival{{Row: row}} }
 	var c *Conflicts
-	if c = c.Met(nil, now); c != nil || c.At(now) != nil || c.Reason() != nil || !c.Until().IsZero() {
+	c = c.Met(nil, now)
+	if c != nil || c.At(now) != nil || c.Reason() != nil || !c.Until().IsZero() {
 		t.Fatalf("without a known rival: %+v", c)
 	}
 	first := c.Met(rival(7), now)

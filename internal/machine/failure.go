@@ -40,7 +40,8 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		if decision == NarrowIt {
 			s.Sizer.Failed(batch.Events, f.Position)
 		}
-		if s.State = (Idle{}); f.Class == engine.Interrupted {
+		s.State = (Idle{})
+		if f.Class == engine.Interrupted {
 			s.State = Reconnecting{}
 		}
 		s.log(zap.DebugLevel, "batch failed, nothing counted", zap.String("decision", string(decision)),
@@ -299,7 +300,8 @@ func (s *step) outageDelay() time.Duration {
 // answered records that the service that the handler depends on has answered.
 func (s *step) answered() {
 	before := s.Breaker
-	if s.Breaker = before.Answered(); s.Breaker.State() != before.State() {
+	s.Breaker = before.Answered()
+	if s.Breaker.State() != before.State() {
 		s.log(zap.InfoLevel, "circuit breaker closed", zap.Duration("after", s.now.Sub(before.opened)))
 	}
 }

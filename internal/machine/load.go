@@ -139,7 +139,8 @@ func (s *step) fault(f *engine.Fault) {
 		s.log(zap.InfoLevel, "write refused by the fence", zap.Error(f.Err))
 		s.order = max(s.order, Resume)
 	case engine.Configuration:
-		if s.Faults.Misconfigured++; s.Faults.Misconfigured == 1 {
+		s.Faults.Misconfigured++
+		if s.Faults.Misconfigured == 1 {
 			s.log(StoppedLevel(f.Err), "projection stopped by its configuration, retrying", zap.Error(f.Err))
 		}
 		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}

@@ -152,7 +152,8 @@ func (s *step) publicize() bool {
 	reason := s.Row.Failed
 	switch phase, why := s.phase(); phase {
 	case Failed:
-		if reason = why.Error(); reason == "" {
+		reason = why.Error()
+		if reason == "" {
 			reason = projection.ErrFailed.Error()
 		}
 	case Live, CatchUp:

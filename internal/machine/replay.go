@@ -204,7 +204,8 @@ func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 		end.Action = replayAction(&r.def.Policy, fault.Err)
 		at := event.Envelope{Position: r.replay.Position, Stream: r.replay.Stream}
 		failure := Count(r.Row.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
-		if end.Attempt = failure.Attempt; end.Action == projection.ActionStop {
+		end.Attempt = failure.Attempt
+		if end.Action == projection.ActionStop {
 			end.Halt = asError(&failure)
 		}
 	case r.queue.Failed < maxUndone, fault.Unreachable, fault.Class == engine.LeaseLost:

@@ -106,7 +106,8 @@ func (s *step) endBackoff() {
 	if s.Replays.BackoffUntil.IsZero() || s.now.Before(s.Replays.BackoffUntil) {
 		return
 	}
-	if s.Replays.BackoffUntil = (time.Time{}); s.Replays.Commands == ReplaysOnly {
+	s.Replays.BackoffUntil = (time.Time{})
+	if s.Replays.Commands == ReplaysOnly {
 		s.Replays.Commands = CommandsOpen
 	}
 }
@@ -124,7 +125,8 @@ func (s *step) command() {
 
 // commanded handles how a command, or one replay of it, ended.
 func (s *step) commanded(job Replaying, r ReplayResult) {
-	if s.Replays.Faults = r.Faults; r.Found.Command != nil && r.Found.Command.Replay {
+	s.Replays.Faults = r.Faults
+	if r.Found.Command != nil && r.Found.Command.Replay {
 		s.Replays.Commands = CommandsOpen // until a lookup finds none
 	}
 	if r.End == ReplayNothing || s.Replays.Parked.known() {
@@ -156,7 +158,8 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 
 // nothing records that a lookup found no command.
 func (s *step) nothing(job Replaying, r ReplayResult) {
-	if s.recovered(); !job.Discards {
+	s.recovered()
+	if !job.Discards {
 		s.Replays.Failed = 0
 	}
 	s.Row.SetParked(r.Found.Parked)

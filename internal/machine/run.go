@@ -193,7 +193,8 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 		Events: handled, BlockedByStream: blocked, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh,
 		Apart: r.Apart,
 	}
-	if r.left = len(r.Buffer.Events) - n; r.left != 0 {
+	r.left = len(r.Buffer.Events) - n
+	if r.left != 0 {
 		r.batch.To = r.Buffer.Events[n-1].Position
 	}
 	if len(handled) > 0 && handled[0].Unreadable != nil {

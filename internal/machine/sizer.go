@@ -90,12 +90,14 @@ func (s *BatchSizer) Take(events []event.Envelope) int {
 
 // Applied records that a batch of n events was applied in a time.
 func (s *BatchSizer) Applied(n int, took time.Duration) {
-	if s.Succeeded(); n < int(s.most) {
+	s.Succeeded()
+	if n < int(s.most) {
 		return
 	}
 	s.doubted = 0
 	if s.most == s.ceiling && s.ceiling < s.largest {
-		if s.missing--; s.missing <= 0 {
+		s.missing--
+		if s.missing <= 0 {
 			s.ceiling = doubled(s.ceiling, s.largest)
 		}
 	}

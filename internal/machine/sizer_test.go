@@ -55,7 +55,8 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 	sizing := NewBatchSizer(h.most, h.most)
 	parked := Parking{Streams: make(map[string]bool), Room: math.MaxInt64}
 	for limit := 1000 * (len(events) + 1); len(events) > 0 && c.stopped == 0; {
-		if c.calls++; c.calls > limit {
+		c.calls++
+		if c.calls > limit {
 			t.Fatalf("no end after %d calls, size %d, %d events left", c.calls, sizing.size, len(events))
 		}
 		batch, behind, n := sizing.Split(events[:min(h.most, len(events))], parked)
@@ -81,7 +82,8 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			for _, e := range behind {
 				c.behind = append(c.behind, e.Position)
 			}
-			if events = events[n:]; len(batch) > 0 {
+			events = events[n:]
+			if len(batch) > 0 {
 				sizing.Succeeded()
 			} else {
 				c.calls--
@@ -311,7 +313,8 @@ func TestFullBatchesGrowWhileTheyAreQuick(t *testing.T) {
 		{750, slow + 1, 500},
 		{500, time.Hour, 500},
 	} {
-		if s.Applied(step.n, step.took); s.Most() != step.want || int(s.size) != step.want {
+		s.Applied(step.n, step.took)
+		if s.Most() != step.want || int(s.size) != step.want {
 			t.Fatalf("step %d: batches of %d, at most %d, want %d", i+1, s.size, s.Most(), step.want)
 		}
 	}
@@ -340,11 +343,13 @@ func TestLargestSizeAfterFailures(t *testing.T) {
 		return s
 	}
 	failed := grown()
-	if failed.Failed(make([]event.Envelope, 4000), -1); failed.size != 2000 || failed.Most() != 2000 {
+	failed.Failed(make([]event.Envelope, 4000), -1)
+	if failed.size != 2000 || failed.Most() != 2000 {
 		t.Errorf("after a failure batches of %d, at most %d", failed.size, failed.Most())
 	}
 	alone := failed
-	if alone.Failed(make([]event.Envelope, 1), -1); alone.ceiling != 4000 {
+	alone.Failed(make([]event.Envelope, 1), -1)
+	if alone.ceiling != 4000 {
 		t.Errorf("after an event failed alone, the ceiling is %d", alone.ceiling)
 	}
 	for i, want := range []int{leastPatience, 2 * leastPatience, 4 * leastPatience} {
@@ -359,7 +364,8 @@ func TestLargestSizeAfterFailures(t *testing.T) {
 	}
 	for n, want := range map[int]int16{4000: 500, 600: 300} {
 		conflicted := grown()
-		if conflicted.Conflicted(n); conflicted.size != want || conflicted.Most() != 500 ||
+		conflicted.Conflicted(n)
+		if conflicted.size != want || conflicted.Most() != 500 ||
 			int(conflicted.ceiling) != max(500, n/2) {
 			t.Errorf("after a conflict of %d events batches of %d, at most %d", n, conflicted.size, conflicted.Most())
 		}

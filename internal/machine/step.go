@@ -140,7 +140,8 @@ func (s *step) take(in Input) {
 			s.after(Reload)
 		}
 	case TailFailed:
-		if s.Tail = &(Tail{Err: in.Err}); s.Row.Halted {
+		s.Tail = &(Tail{Err: in.Err})
+		if s.Row.Halted {
 			s.Tail = nil // the feed reports again after a user resumed the projection
 		}
 	case TailDropped:

@@ -23,7 +23,8 @@ func (l *life) finish() {
 	case Command:
 		result = l.replay(job.Replay)
 	default:
-		if result = l.refuse(); result == nil {
+		result = l.refuse()
+		if result == nil {
 			result = l.work(job)
 		}
 		if l.faults && l.d.one(20) {

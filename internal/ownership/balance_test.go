@@ -161,7 +161,8 @@ func TestFourLeasesOnThreeNodes(t *testing.T) {
 	for _, m := range fleet.members {
 		shares = append(shares, len(fleet.owned(m.ID)))
 	}
-	if slices.Sort(shares); !slices.Equal(shares, []int{1, 1, 2}) {
+	slices.Sort(shares)
+	if !slices.Equal(shares, []int{1, 1, 2}) {
 		t.Errorf("shares are %v", shares)
 	}
 }
@@ -300,7 +301,8 @@ func TestRanksSpreadEvenly(t *testing.T) {
 		}
 		sum := 0
 		for node, n := range first {
-			if sum += n; n < 1500 || n > 2500 {
+			sum += n
+			if n < 1500 || n > 2500 {
 				t.Errorf("%s names: %s is first for %d of 10,000 tenants", form, node, n)
 			}
 		}

@@ -60,7 +60,8 @@ func (w *DeathWatch) Observe(now time.Time, peers []engine.Peer) (dead []string,
 			waits = append(waits, left)
 		}
 	}
-	if w.seen = seen; len(waits) != 0 {
+	w.seen = seen
+	if len(waits) != 0 {
 		again = slices.Min(waits)
 	}
 	return dead, again

@@ -177,7 +177,8 @@ func (t *Table) NextRelease() (advances []engine.Advance) {
 			advances = append(advances, *h.advance)
 		}
 	}
-	if t.ready = t.ready[taken:]; len(t.ready) == 0 {
+	t.ready = t.ready[taken:]
+	if len(t.ready) == 0 {
 		t.ready = nil
 	}
 	t.releasing = len(advances) > 0
@@ -188,7 +189,8 @@ func (t *Table) NextRelease() (advances []engine.Advance) {
 // phase until the next Read. A node that closes reads no more leases, and treats these leases as released, and those of
 // the next release, which would fail too: they end with the node.
 func (t *Table) Released(advances []engine.Advance, err error) (effects []Effect) {
-	if t.releasing = false; err != nil && t.closing {
+	t.releasing = false
+	if err != nil && t.closing {
 		for more := t.NextRelease(); len(more) > 0; more = t.NextRelease() {
 			t.releasing, advances = false, append(slices.Clip(advances), more...)
 		}

@@ -269,7 +269,8 @@ func (s *tableScript) leases(names []string) (leases []engine.Lease) {
 		}
 		l.Row = int32(n)
 		if epoch != "" {
-			if l.Epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil {
+			l.Epoch, err = strconv.ParseInt(epoch, 10, 64)
+			if err != nil {
 				s.t.Fatal(err)
 			}
 		}
@@ -489,7 +490,8 @@ func TestReleasesHaveALimit(t *testing.T) {
 		table.Close()
 		var sizes []int
 		for next := table.NextRelease(); len(next) > 0; next = table.NextRelease() {
-			if sizes = append(sizes, len(next)); table.NextRelease() != nil {
+			sizes = append(sizes, len(next))
+			if table.NextRelease() != nil {
 				t.Error("a release begins before the last one has ended")
 			}
 			table.Released(next, fails)

@@ -233,7 +233,8 @@ func FuzzSplit(f *testing.F) {
 		for _, n := range []int{int(first)%partition.Most + 1, int(second)%partition.Most + 1} {
 			parts := frontier.Split(n)
 			checkParts(t, parts, frontier, n)
-			if frontier, err = partition.FrontierOf(parts); err != nil {
+			frontier, err = partition.FrontierOf(parts)
+			if err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -68,7 +68,8 @@ func copyTree(ctx context.Context, from string, to folder, leave func(name strin
 		return err
 	}
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err = errors.Join(err, context.Cause(ctx)); err != nil {
+		err = errors.Join(err, context.Cause(ctx))
+		if err != nil {
 			return unlessGone(err)
 		}
 		name, err := filepath.Rel(from, path)

@@ -49,10 +49,12 @@ func TestConnectionStringsAreChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if dsn, err = pgtest.WithSetting(dsn, "application_name", `it's \ me`); err != nil {
+		dsn, err = pgtest.WithSetting(dsn, "application_name", `it's \ me`)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if dsn, err = pgtest.WithSetting(dsn, "pool_max_conns", "3"); err != nil {
+		dsn, err = pgtest.WithSetting(dsn, "pool_max_conns", "3")
+		if err != nil {
 			t.Fatal(err)
 		}
 		pool, err := pgxpool.ParseConfig(dsn)

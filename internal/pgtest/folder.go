@@ -36,7 +36,8 @@ func (f folder) log() string    { return filepath.Join(f.path, "log") }
 var users = []string{"postgres", "nobody"}
 
 func newFolder(memory bool) (f folder, err error) {
-	if f.owner, err = unprivileged(); err != nil {
+	f.owner, err = unprivileged()
+	if err != nil {
 		return f, err
 	}
 	base, err := baseFolder(f.owner != nil, memory)
@@ -44,10 +45,12 @@ func newFolder(memory bool) (f folder, err error) {
 		return f, err
 	}
 	sweep(base)
-	if f.path, err = os.MkdirTemp(base, folderPrefix); err != nil {
+	f.path, err = os.MkdirTemp(base, folderPrefix)
+	if err != nil {
 		return f, fmt.Errorf("make folder for PostgreSQL: %w", err)
 	}
-	if err = f.fill(); err != nil {
+	err = f.fill()
+	if err != nil {
 		_ = f.remove()
 		return f, fmt.Errorf("prepare folder for PostgreSQL: %w", err)
 	}
@@ -55,7 +58,8 @@ func newFolder(memory bool) (f folder, err error) {
 }
 
 func (f *folder) fill() (err error) {
-	if f.lock, err = os.Create(filepath.Join(f.path, "lock")); err != nil {
+	f.lock, err = os.Create(filepath.Join(f.path, "lock"))
+	if err != nil {
 		return err
 	}
 	if err := syscall.Flock(int(f.lock.Fd()), syscall.LOCK_EX); err != nil {

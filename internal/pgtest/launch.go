@@ -161,7 +161,8 @@ func (s *Server) configure(settings map[string]string) error {
 		return fmt.Errorf("configure PostgreSQL: %w", err)
 	}
 	_, err = file.Write(text.Bytes())
-	if err = errors.Join(err, file.Close()); err != nil {
+	err = errors.Join(err, file.Close())
+	if err != nil {
 		return fmt.Errorf("configure PostgreSQL: %w", err)
 	}
 	return nil
@@ -197,7 +198,8 @@ func (f folder) dress(cmd *exec.Cmd) *exec.Cmd {
 // onFreePort calls launch with a free port, and with others while its error is errPortTaken.
 func onFreePort(launch func(port int) error) (err error) {
 	for range portAttempts {
-		if err = launch(freePort()); !errors.Is(err, errPortTaken) {
+		err = launch(freePort())
+		if !errors.Is(err, errPortTaken) {
 			return err
 		}
 	}

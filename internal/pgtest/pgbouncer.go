@@ -222,7 +222,8 @@ func (b *PgBouncer) launch(ctx context.Context) error {
 	defer log.Close()
 	cmd := b.dress(exec.Command(b.bin, filepath.Join(b.data(), iniFile)))
 	cmd.Stdout, cmd.Stderr = log, log
-	if b.run, err = spawn(cmd); err != nil {
+	b.run, err = spawn(cmd)
+	if err != nil {
 		return err
 	}
 	err = poll(ctx, func() (bool, error) {

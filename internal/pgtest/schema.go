@@ -45,7 +45,8 @@ func SchemaOn(tb TB, database string) Schema {
 		}
 	})
 	var err error
-	if s.DSN, err = WithSetting(database, "search_path", models+", public"); err != nil {
+	s.DSN, err = WithSetting(database, "search_path", models+", public")
+	if err != nil {
 		tb.Fatalf("connect to schema %s: %v", models, err)
 	}
 	return s

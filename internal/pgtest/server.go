@@ -68,7 +68,8 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 func start(ctx context.Context, options Options, fill func(context.Context, *Server) error) (*Server, error) {
 	if options.BinDir == "" {
 		var err error
-		if options.BinDir, err = Find(); err != nil {
+		options.BinDir, err = Find()
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +81,8 @@ func start(ctx context.Context, options Options, fill func(context.Context, *Ser
 	owned.Store(s, nil)
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	if err = fill(ctx, s); err == nil {
+	err = fill(ctx, s)
+	if err == nil {
 		err = s.launchFirst(ctx, options)
 	}
 	if err != nil {
@@ -146,7 +148,8 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.last.Store(&last)
 	s.stopped = true
 	owned.Delete(s)
-	if err = errors.Join(err, s.remove()); err != nil {
+	err = errors.Join(err, s.remove())
+	if err != nil {
 		return fmt.Errorf("stop PostgreSQL in %s: %w", s.path, err)
 	}
 	return nil

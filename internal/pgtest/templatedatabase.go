@@ -40,7 +40,8 @@ func (t *TemplateDatabase) Stop(context.Context) error {
 }
 
 func (t *TemplateDatabase) make(fill func(ctx context.Context, dsn string) error) (source string, err error) {
-	if t.server, err = shared(); err != nil {
+	t.server, err = shared()
+	if err != nil {
 		return "", err
 	}
 	if err := execute(t.server, "create database "+t.name+" template template0"); err != nil {

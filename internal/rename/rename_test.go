@@ -133,7 +133,8 @@ func TestRandomRenamesKeepNamesApart(t *testing.T) {
 			var change rename.Change
 			var err error
 			if rapid.IntRange(0, 5).Draw(t, "what") == 0 {
-				if change, err = n.Forget("t", from); err == nil && n.Existing[from] {
+				change, err = n.Forget("t", from)
+				if err == nil && n.Existing[from] {
 					count--
 				}
 			} else if from != to {

@@ -136,7 +136,8 @@ func appendJSON(to []byte, value any) (_ []byte, err error) {
 	case []any:
 		to = binary.AppendUvarint(append(to, 'a'), uint64(len(value)))
 		for _, element := range value {
-			if to, err = appendJSON(to, element); err != nil {
+			to, err = appendJSON(to, element)
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -144,7 +145,8 @@ func appendJSON(to []byte, value any) (_ []byte, err error) {
 	case map[string]any:
 		to = binary.AppendUvarint(append(to, 'o'), uint64(len(value)))
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			if to, err = appendJSON(appendString(to, key), value[key]); err != nil {
+			to, err = appendJSON(appendString(to, key), value[key])
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -160,7 +162,8 @@ func appendNumber(to []byte, number string) ([]byte, error) {
 	scale := int64(0)
 	if scaled {
 		var err error
-		if scale, err = strconv.ParseInt(exponent, 10, 32); err != nil {
+		scale, err = strconv.ParseInt(exponent, 10, 32)
+		if err != nil {
 			return nil, fmt.Errorf("the number %s is out of range", number)
 		}
 	}

@@ -139,7 +139,8 @@ func TestNoMethodIsCalledAfterTheErrorWasTakenApart(t *testing.T) {
 		before := calls
 		var netErr net.Error
 		_, _ = f.Error(), errors.Is(f, io.EOF)
-		if _ = errors.As(f, &netErr); before == 0 || calls != before {
+		_ = errors.As(f, &netErr)
+		if before == 0 || calls != before {
 			t.Errorf("%s was called %d times, then %d", method, before, calls)
 		}
 	}

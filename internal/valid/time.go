@@ -10,7 +10,8 @@ var (
 // Time returns t in UTC, or the nearest time from year 1 to the last day of 9999, whose text JSON has in every time
 // zone.
 func Time(t time.Time) time.Time {
-	switch t = t.UTC(); {
+	t = t.UTC()
+	switch {
 	case t.Before(earliest):
 		return earliest
 	case t.After(latest):

@@ -66,7 +66,8 @@ func TestDoDecidesAgainAfterAConflict(t *testing.T) {
 			accounts.Check(func(account) error { return nil }), accounts.Snapshot(1, 1)} {
 			decided := 0
 			rival := func(a account) ([]event.Event, error) {
-				if decided++; decided < 3 {
+				decided++
+				if decided < 3 {
 					_, err := b.Store.Append(b.Ctx, "account-1", event.Any, event.New(deposited{Cents: 1, By: "rival"}))
 					b.Must(err)
 				}
@@ -263,7 +264,8 @@ func TestConflictWithinATransactionIsDecidedAgain(t *testing.T) {
 						return err
 					}
 				}
-				if tries++; tries == 1 {
+				tries++
+				if tries == 1 {
 					_, err := b.Store.Append(b.Ctx, "account-1", event.Any, event.New(deposited{Cents: 1}))
 					return err
 				}

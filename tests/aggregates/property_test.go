@@ -161,7 +161,8 @@ func serial(b *kit.Bundle, stream string, id int, done map[string]int64) {
 		if e.Type == "Withdrawn" {
 			booked.Cents = -booked.Cents
 		}
-		if cents += booked.Cents; cents < 0 {
+		cents += booked.Cents
+		if cents < 0 {
 			b.T.Errorf("%s is negative after version %d", stream, e.Version)
 		}
 		if done[booked.By] != e.Version {

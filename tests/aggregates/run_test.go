@@ -51,8 +51,9 @@ func TestRunAppendsToSeveralStreamsOrToNone(t *testing.T) {
 		if !again.Repeated || again.Position != first.Position {
 			t.Errorf("the repeat: %+v, the first time: %+v", again, first)
 		}
-		if _, err = aggregate.Run(b.Ctx, b.Store, transfer("a",
-			"b", 100)); err != errTooLittle { //nolint:errorlint // it must be the error itself
+		_, err = aggregate.Run(b.Ctx, b.Store, transfer("a",
+			"b", 100))
+		if err != errTooLittle { //nolint:errorlint // it must be the error itself
 			t.Error(err)
 		}
 		none, err := aggregate.Run(b.Ctx, b.Store, func(context.Context, *aggregate.Unit) error { return nil },
@@ -287,7 +288,8 @@ func TestTransfersInBothDirections(t *testing.T) {
 			at, err := accounts.Load(b.Ctx, b.Store, fmt.Sprint(i))
 			b.Must(err)
 			mustBe(b, at)
-			if total += at.State.Cents; at.State.Cents < 0 {
+			total += at.State.Cents
+			if at.State.Cents < 0 {
 				t.Errorf("%+v", at)
 			}
 		}

@@ -104,7 +104,8 @@ func (s *strike) renewSessions() error {
 		return err
 	}
 	resume := s.writers.pause()
-	if _, err = s.caughtUp(30 * time.Second); err == nil {
+	_, err = s.caughtUp(30 * time.Second)
+	if err == nil {
 		err = errors.Join(s.endSessions("n%"), s.renewed(before))
 		s.wait(500 * time.Millisecond) // each node polls once after it has reconnected
 	}

@@ -35,7 +35,8 @@ func TestChaosNoticesWhatIsBroken(t *testing.T) {
 			began := time.Now()
 			c.must(one.strike(c.chooseVictim()))
 			c.must(c.live())
-			if c.verify(c.inspect(30 * time.Second)); t.Failed() {
+			c.verify(c.inspect(30 * time.Second))
+			if t.Failed() {
 				t.FailNow()
 			}
 			broke := time.Now()

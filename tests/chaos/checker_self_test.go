@@ -103,7 +103,8 @@ func TestCheckerNoticesEveryDefect(t *testing.T) {
 			for _, f := range check(test.c) {
 				kinds = append(kinds, f.kind)
 			}
-			if slices.Sort(kinds); !slices.Equal(kinds, test.want) {
+			slices.Sort(kinds)
+			if !slices.Equal(kinds, test.want) {
 				t.Errorf("found %q, want %q", kinds, test.want)
 			}
 		})

@@ -21,7 +21,8 @@ var dataFaults = []fault{
 		reach:   reachData, weight: 3, least: time.Second, most: 4 * time.Second, alone: 2 * time.Second,
 		strike: func(s *strike) error {
 			return s.appendOpen(func(ctx context.Context, tx pgx.Tx) error {
-				if s.wait(s.lasts); s.rnd.IntN(2) == 0 {
+				s.wait(s.lasts)
+				if s.rnd.IntN(2) == 0 {
 					return tx.Rollback(ctx)
 				}
 				return tx.Commit(ctx)
@@ -133,8 +134,9 @@ func (s *strike) appendOpen(end func(ctx context.Context, tx pgx.Tx) error) erro
 			return err
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(s.ctx)) }()
-		if _, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), event.Any,
-			event.Event{Type: typeOdd}); err != nil {
+		_, err = tenant.AppendTx(s.ctx, tx, fmt.Sprint("open-", s.rnd.Uint64()), event.Any,
+			event.Event{Type: typeOdd})
+		if err != nil {
 			return err
 		}
 		return end(s.ctx, tx)
@@ -158,7 +160,8 @@ func (s *strike) leavePrepared() error {
 		return err
 	}
 	s.wait(s.lasts)
-	if err = s.resolve([]string{"commit", "rollback"}[s.rnd.IntN(2)], name); isUnknown(err) && !s.alone {
+	err = s.resolve([]string{"commit", "rollback"}[s.rnd.IntN(2)], name)
+	if isUnknown(err) && !s.alone {
 		return nil // it was never prepared, or the answer to the first attempt was lost
 	}
 	return err

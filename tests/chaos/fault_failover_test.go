@@ -178,7 +178,8 @@ func (s *strike) readStandby() error {
 	}
 	var err error
 	if s.alone {
-		if err = s.readAfter(begin); err == nil && s.victim.reported("any server") == before {
+		err = s.readAfter(begin)
+		if err == nil && s.victim.reported("any server") == before {
 			err = fmt.Errorf("no connection of %s reached the standby", s.node.name)
 		}
 	} else {

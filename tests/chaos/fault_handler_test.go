@@ -105,7 +105,8 @@ func (s *strike) cancelStatements() error {
 		if err != nil || s.ctx.Err() != nil {
 			return s.ifAlone(err)
 		}
-		if canceled += n; n > 0 {
+		canceled += n
+		if n > 0 {
 			s.wait(200 * time.Millisecond)
 		}
 		s.wait(time.Duration(s.rnd.IntN(40)) * time.Millisecond)

@@ -202,8 +202,9 @@ func (s *strike) deadly() error {
 			" where stream_id = $1", key)
 		if err == nil && at == 0 { // it is new, or a server lost it
 			var result event.Appended
-			if result, err = tenant.Append(s.ctx, key, event.Any.WithKey(key),
-				event.Event{Type: typeDeadly}); err == nil {
+			result, err = tenant.Append(s.ctx, key, event.Any.WithKey(key),
+				event.Event{Type: typeDeadly})
+			if err == nil {
 				at = result.Positions[0]
 			}
 		}

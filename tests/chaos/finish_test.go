@@ -107,9 +107,10 @@ func (c *cluster) historiesOf(names ...string) (all []history, err error) {
 		for name, types := range projectionTypes {
 			h := history{of: projection.ID{Tenant: tenant, Name: name}, types: types, events: events}
 			_, h.split = c.split.Load(h.of)
-			if h.applied, err = rows(c, pgx.RowToStructByPos[application],
+			h.applied, err = rows(c, pgx.RowToStructByPos[application],
 				`select position, stream, version, node, token
-				from public.applied where tenant = $1 and projection = $2 order by id`, tenant, name); err != nil {
+				from public.applied where tenant = $1 and projection = $2 order by id`, tenant, name)
+			if err != nil {
 				return nil, fmt.Errorf("read what %s applied: %w", h.of, err)
 			}
 			c.forgiven(h)

@@ -60,7 +60,8 @@ func (c *cluster) busiest(projection string) *node {
 	c.must(err)
 	owned := make(map[string]int)
 	for _, l := range all {
-		if owned[l.Owner]++; l.Name == projection {
+		owned[l.Owner]++
+		if l.Name == projection {
 			owned[l.Owner] += len(all)
 		}
 	}
@@ -173,7 +174,8 @@ func (c *cluster) advance(limit time.Duration, what string, lagging func() ([]le
 	err = until(c.ctx, c.options.limit, what, func() bool {
 		now := time.Now()
 		all, err := lagging()
-		if failed = err; err == nil {
+		failed = err
+		if err == nil {
 			read, last = now, all
 		}
 		stands = now.Sub(read) > limit

@@ -141,7 +141,8 @@ func (n *node) halt() {
 func (n *node) stop() (err error) {
 	n.end(func(p *process) {
 		_ = p.order(orderStop) // it fails if the process has just ended
-		if err = p.awaitEnd(context.Background(), 20*time.Second); err != nil {
+		err = p.awaitEnd(context.Background(), 20*time.Second)
+		if err != nil {
 			p.signal(syscall.SIGQUIT) // its goroutines go into its log
 			<-p.done
 			return

@@ -70,7 +70,8 @@ func startProcess(n *node, cmd *exec.Cmd) (*process, error) {
 		err := cmd.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.ended, p.exit = time.Now(), inOrder; err != nil {
+		p.ended, p.exit = time.Now(), inOrder
+		if err != nil {
 			p.exit = err.Error()
 		}
 	}()

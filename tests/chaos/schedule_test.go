@@ -110,7 +110,8 @@ func (c *cluster) carryOut(all schedule) {
 	defer group.Wait()
 	places := make(map[string]*sync.Mutex) // held during faults that must not overlap, however long they take
 	for _, one := range all {
-		if c.wait(time.Until(start.Add(one.at))); c.ctx.Err() != nil {
+		c.wait(time.Until(start.Add(one.at)))
+		if c.ctx.Err() != nil {
 			return
 		}
 		s := &strike{cluster: c, lasts: one.lasts, rnd: rand.New(rand.NewPCG(one.seed, 1))}

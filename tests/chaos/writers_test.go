@@ -127,10 +127,12 @@ func (w *writers) write(key string, rnd *rand.Rand) {
 			result, err = tenant.Append(ctx, stream, event.Any.WithKey(key), events...)
 		default:
 			err = tenant.InTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-				if result, err = tenant.AppendTx(ctx, tx, stream, event.Any.WithKey(key), events...); err != nil {
+				result, err = tenant.AppendTx(ctx, tx, stream, event.Any.WithKey(key), events...)
+				if err != nil {
 					return err
 				}
-				if kit.Pass(ctx, open); way < 87 {
+				kit.Pass(ctx, open)
+				if way < 87 {
 					return errOnPurpose
 				}
 				return nil

@@ -123,7 +123,8 @@ func (r *result) add(e event, output string) {
 		r.failed = true
 	case "skip":
 		_, need, found := strings.Cut(strings.ReplaceAll(output, "\n", " "), " has no ")
-		if need, _, _ = strings.Cut(need, " ---"); !found {
+		need, _, _ = strings.Cut(need, " ---")
+		if !found {
 			need = strings.TrimSpace(output)
 		}
 		r.needs = append(r.needs, strings.TrimSpace(need))

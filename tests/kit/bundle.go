@@ -161,7 +161,8 @@ func (b *Bundle) AppendThrough(writers int) (stop func() (appended int)) {
 						appended.Add(1)
 						break
 					}
-					if Pass(b.Ctx, 20*time.Millisecond); b.Ctx.Err() != nil {
+					Pass(b.Ctx, 20*time.Millisecond)
+					if b.Ctx.Err() != nil {
 						return
 					}
 				}

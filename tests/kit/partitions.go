@@ -45,7 +45,8 @@ func (s *Split) Queued(fails func() bool) millrace.Projection {
 	p := s.Projection(Nothing)
 	p.Handler = s.Store.Queued(func(ctx context.Context, q Queue, events []event.Envelope) error {
 		s.note(ctx, events)
-		if q.Record(s.Name, events...); fails() {
+		q.Record(s.Name, events...)
+		if fails() {
 			QueueFails(q)
 		}
 		return nil
@@ -58,7 +59,8 @@ func (s *Split) note(ctx context.Context, events []event.Envelope) {
 	defer s.mu.Unlock()
 	id, _ := millrace.ProjectionFrom(ctx)
 	for _, e := range events {
-		if s.served[id.Partition]++; partition.Of(partition.Slot(e.Stream), s.N) != id.Partition {
+		s.served[id.Partition]++
+		if partition.Of(partition.Slot(e.Stream), s.N) != id.Partition {
 			s.wrong = append(s.wrong, fmt.Sprintf("%s at %d came to %s", e.Stream, e.Position, id))
 		}
 	}

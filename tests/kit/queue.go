@@ -57,7 +57,8 @@ func FailsQueued(name string, named bool, poison func(e event.Envelope) bool) Qu
 			if named {
 				own = q.At(e)
 			}
-			if own.Record(name, e); poison(e) {
+			own.Record(name, e)
+			if poison(e) {
 				QueueFails(own)
 			}
 		}
@@ -70,7 +71,8 @@ func QueuedParking(b *Bundle) *Parking {
 	s := NewParking(b)
 	s.P.Handler = s.Store.Queued(FailsQueued("p", true, func(e event.Envelope) bool {
 		_, bad := s.Poison.Load(e.Position)
-		if bad = bad && !s.Mended.Load(); bad {
+		bad = bad && !s.Mended.Load()
+		if bad {
 			s.Calls.Add(1)
 		}
 		return bad

@@ -96,7 +96,8 @@ func openSQLite(ctx context.Context, place string, types *eventtype.Types,
 	// Nothing is lost without syncs, since the machine keeps running.
 	opts := sqlitestore.Options{Synchronous: sqlitestore.SynchronousNormal, Types: types, AppendMiddleware: around}
 	if n := at.Query().Get("connections"); n != "" {
-		if opts.Readers, err = strconv.Atoi(n); err != nil {
+		opts.Readers, err = strconv.Atoi(n)
+		if err != nil {
 			return nil, err
 		}
 	}

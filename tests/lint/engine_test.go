@@ -19,7 +19,8 @@ func TestProgramsUseNoDriver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if checked++; strings.Contains(string(content), ".Engine()") {
+		checked++
+		if strings.Contains(string(content), ".Engine()") {
 			t.Errorf("%s uses the driver of a store", name)
 		}
 	}

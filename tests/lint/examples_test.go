@@ -147,7 +147,8 @@ func TestEveryFeatureHasAnExample(t *testing.T) {
 			if !isMethod {
 				method = name
 			}
-			if functions++; !used[method] {
+			functions++
+			if !used[method] {
 				t.Errorf("no example uses %s of %s", name, file.folder())
 			}
 		}

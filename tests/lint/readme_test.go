@@ -77,7 +77,8 @@ func TestAnchorsInDocumentsExist(t *testing.T) {
 				continue
 			}
 			content, err := os.ReadFile(target)
-			if anchors++; err != nil || !anchorsOf(string(content))[match[2]] {
+			anchors++
+			if err != nil || !anchorsOf(string(content))[match[2]] {
 				t.Errorf("%s: %s has no heading #%s: %v", document, target, match[2], err)
 			}
 		}
@@ -100,7 +101,8 @@ func TestNamesInDocumentsExist(t *testing.T) {
 	for _, document := range append(documents, root+"/README.md", root+"/CHANGELOG.md", root+"/CONTRIBUTING.md") {
 		content := contentOf(t, document[len(root+"/"):])
 		for _, match := range testName.FindAllStringSubmatch(content, -1) {
-			if names++; !tests[match[1]] {
+			names++
+			if !tests[match[1]] {
 				t.Errorf("%s: there is no test %s", document, match[1])
 			}
 		}

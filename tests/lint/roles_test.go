@@ -151,7 +151,8 @@ func TestSQLOfPagesRunsUnderTwoRoles(t *testing.T) {
 		if !strings.HasPrefix(name, "Test") || !b.reaches(name, []string{"sqlOf"}, make(map[string]bool)) {
 			continue
 		}
-		if found++; !b.reaches(name, makesRoles, make(map[string]bool)) {
+		found++
+		if !b.reaches(name, makesRoles, make(map[string]bool)) {
 			t.Errorf("%s runs the SQL of a page under one role alone: use onRoles", name)
 		}
 	}
@@ -193,7 +194,8 @@ func TestPagesRunUnderTwoRoles(t *testing.T) {
 			t.Errorf("no test in %v runs %s under the roles of docs/roles.sql", files, page)
 		}
 		for _, name := range alone {
-			if used[name] = true; withoutRoles[name] == "" {
+			used[name] = true
+			if withoutRoles[name] == "" {
 				t.Errorf("%s, of %s, runs under one role alone: use kit.RunPage or kit.RolesOf", name, page)
 			}
 		}

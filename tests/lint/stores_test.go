@@ -215,7 +215,8 @@ func storesOfRow(tests string, stores map[string][]string) string {
 		}
 	}
 	slices.Sort(of)
-	switch of = slices.Compact(of); len(of) {
+	of = slices.Compact(of)
+	switch len(of) {
 	case 0:
 		return "any"
 	case 1:

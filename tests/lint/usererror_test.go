@@ -29,7 +29,8 @@ func TestErrorsOfUsersAreNotLookedAtTwice(t *testing.T) {
 			if !strings.Contains(string(text), call) {
 				continue
 			}
-			if found[call] = true; !slices.Contains(files, name) {
+			found[call] = true
+			if !slices.Contains(files, name) {
 				t.Errorf("%s calls %s…)", name, call)
 			}
 		}

@@ -125,7 +125,8 @@ func TestNodesOfBothStoresLoseAndRepeatNothing(t *testing.T) {
 					}
 					return
 				}
-				if appended++; appended == 30 {
+				appended++
+				if appended == 30 {
 					close(enough)
 				}
 			}

@@ -189,7 +189,8 @@ func TestForeignWriterFitsInWithAppends(t *testing.T) {
 		last := int64(0)
 		for e, err := range b.store.ReadStream(b.Ctx, stream, 1) {
 			b.Must(err)
-			if version++; e.Version != version || e.Position <= last {
+			version++
+			if e.Version != version || e.Position <= last {
 				t.Fatalf("version %d at %d follows version %d at %d", e.Version, e.Position, version-1, last)
 			}
 			last = e.Position

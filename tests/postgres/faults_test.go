@@ -185,7 +185,8 @@ func TestPoisonThatLooksLikeAServerFaultDisturbsNoOtherProjection(t *testing.T) 
 	sent := traffic.during(b.Ctx, 4*time.Second)
 	tries := int(calls.Load() - before)
 	// Each try is a batch, a probe and a check of the lease: some fifteen statements. The others are the node's.
-	if t.Logf("%d tries, %v", tries, sent); sent.statements > 60+25*(tries+1) {
+	t.Logf("%d tries, %v", tries, sent)
+	if sent.statements > 60+25*(tries+1) {
 		t.Errorf("%v in 4 s with %d tries:\n%s", sent, tries, strings.Join(sent.often, "\n"))
 	}
 	b.Eventually("it waits because of its event", func() bool {

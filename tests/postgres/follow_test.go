@@ -295,7 +295,8 @@ func TestFollowersOfLargeEventsKeepTheirConnections(t *testing.T) {
 	n := int64(0)
 	for e, err := range store.Follow(b.Ctx, event.ReadOptions{}) {
 		b.Must(err)
-		if n++; e.Position != n {
+		n++
+		if e.Position != n {
 			t.Fatalf("event %d at %d", n, e.Position)
 		}
 		if n == events {
@@ -325,7 +326,8 @@ func TestFollowersThatAreBehindShareTheirReads(t *testing.T) {
 		group.Go(func() {
 			n := int64(0)
 			for e, err := range store.Follow(b.Ctx, event.ReadOptions{}) {
-				if n++; err != nil || e.Position != n {
+				n++
+				if err != nil || e.Position != n {
 					t.Errorf("event %d at %d: %v", n, e.Position, err)
 					return
 				}

@@ -181,7 +181,8 @@ func TestSessionOfAHookThatEndsTakesTheOperationWithIt(t *testing.T) {
 		if err := showTotals2(ctx, tx); err != nil {
 			return err
 		}
-		if runs++; runs == 1 {
+		runs++
+		if runs == 1 {
 			_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
 			return err
 		}

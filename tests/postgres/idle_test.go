@@ -154,7 +154,8 @@ func TestIdleProjectionsCostNothing(t *testing.T) {
 	// longer.
 	var wrong []string
 	for i := range 3 {
-		if wrong = idleCosts(t, 20*often<<i); len(wrong) == 0 {
+		wrong = idleCosts(t, 20*often<<i)
+		if len(wrong) == 0 {
 			return
 		}
 		t.Log(strings.Join(wrong, "\n"))

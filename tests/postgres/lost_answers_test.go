@@ -92,7 +92,8 @@ func TestReplayWhoseCommitIsNotAnsweredAppliesOnce(t *testing.T) {
 			return false
 		}
 		// Of five commits one: the count of a replay, the replay or a probe, in turn.
-		if commits++; commits%5 == 3 {
+		commits++
+		if commits%5 == 3 {
 			lost++
 			return true
 		}

@@ -74,7 +74,8 @@ func newDeaf(t *testing.T, dsn string) (d *deaf, through string) {
 		t.Fatal(err)
 	}
 	d = &deaf{}
-	if d.ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	d.ln, err = net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
 	network, address := pgconn.NetworkAddress(config.Host, config.Port)

@@ -73,7 +73,8 @@ func TestDatabaseRestartsUnderLoadLoseParkAndDoubleNothing(t *testing.T) {
 	for _, letter := range b.DeadLettersOf("control") {
 		parked = append(parked, letter.Position)
 	}
-	if b.Verify("control", parked...); b.Check("control") == nil {
+	b.Verify("control", parked...)
+	if b.Check("control") == nil {
 		t.Errorf("%d events parked, and the check does not notice", len(parked))
 	}
 }

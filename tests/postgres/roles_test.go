@@ -75,7 +75,8 @@ func TestVictim(t *testing.T) {
 	batches := 0
 	b.RunUntilIdle(b.Runtime(kit.Quick, millrace.Projection{Name: "p",
 		MaxEvents: 10, Handler: b.Store.Batch(func(ctx context.Context, tx kit.Tx, events []event.Envelope) error {
-			if batches++; batches == 3 {
+			batches++
+			if batches == 3 {
 				kit.Die()
 			}
 			return tx.Record(ctx, "p", events...)
@@ -251,7 +252,8 @@ func (b *bundle) forbidden() (statements []string) {
 		union all select 'create schema mine'
 		union all select 'create table public.mine (n int)'`)
 	b.Must(err)
-	if statements, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(statements) < 100 {
+	statements, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(statements) < 100 {
 		b.T.Fatalf("%d statements, %v", len(statements), err)
 	}
 	return statements

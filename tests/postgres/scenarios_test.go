@@ -374,7 +374,8 @@ type lostConns struct {
 func (l *lostConns) wrap(conn net.Conn) net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conns = append(l.conns, conn); l.lost {
+	l.conns = append(l.conns, conn)
+	if l.lost {
 		_ = conn.Close()
 	}
 	return conn

@@ -136,7 +136,8 @@ func TestWaitForElsewhereReadsOneRow(t *testing.T) {
 	reads := 0
 	for i, text := range texts {
 		if strings.Contains(text, `from "millrace".projections p`) {
-			if reads++; rows[i] != 1 {
+			reads++
+			if rows[i] != 1 {
 				t.Errorf("%d rows are read by %s", rows[i], text)
 			}
 		}

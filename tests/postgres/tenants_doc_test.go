@@ -225,7 +225,8 @@ func TestArchivedCustomerComesBack(t *testing.T) {
 			t.Errorf("WaitFor: %v", err)
 		}
 		c.Must(c.nodes.rt.ResumeTenant(c.Ctx, "acme"))
-		if c.places("other"); c.StatusOf(c.nodes.rt).Projection(id).State != admin.StatePaused {
+		c.places("other")
+		if c.StatusOf(c.nodes.rt).Projection(id).State != admin.StatePaused {
 			t.Error("resuming an archived tenant runs it")
 		}
 		if _, err := c.nodes.rt.RunUntilIdle(c.Ctx); err == nil || strings.Contains(err.Error(), "paused") {

@@ -68,7 +68,8 @@ func choose(t *testing.T) (all, chosen []protection) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if chosen, err = shard(all, *part); err != nil {
+	chosen, err = shard(all, *part)
+	if err != nil {
 		t.Fatal(err)
 	}
 	chosen = slices.DeleteFunc(slices.Clone(chosen), func(p protection) bool { return !matches.MatchString(p.name) })
@@ -105,10 +106,12 @@ func newWorkplace(t *testing.T) *workplace {
 	case err != nil:
 		t.Fatal(err)
 	}
-	if s.results, err = openResults(*kept, commit); err != nil {
+	s.results, err = openResults(*kept, commit)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s.packages, err = findTests(s.dir); err != nil {
+	s.packages, err = findTests(s.dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s

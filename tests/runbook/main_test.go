@@ -39,7 +39,8 @@ func (r removing) Run() int {
 
 // commandLine builds the command line once, and returns the folder in which it is.
 var commandLine = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "millrace-runbook-"); err != nil {
+	dir, err = os.MkdirTemp("", "millrace-runbook-")
+	if err != nil {
 		return "", err
 	}
 	build := exec.Command("go", "build", "-o", filepath.Join(dir, "millrace"), "../../cmd/millrace")

@@ -136,7 +136,8 @@ func (s *summary) add(e event, out io.Writer) {
 		}
 		delete(s.outputs, of)
 	case "fail":
-		if s.failed = append(s.failed, of); e.Test == "" {
+		s.failed = append(s.failed, of)
+		if e.Test == "" {
 			s.endPackage(e.Package, out)
 		}
 	}

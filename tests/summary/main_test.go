@@ -90,7 +90,8 @@ func TestRunWithoutFailuresEndsWithItsPackages(t *testing.T) {
 	var out strings.Builder
 	s := newSummary(&out)
 	err := s.read(strings.NewReader(lines))
-	if s.print(&out); err != nil || out.String() != "ok  \ta\t0.1s\n" {
+	s.print(&out)
+	if err != nil || out.String() != "ok  \ta\t0.1s\n" {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }

@@ -37,7 +37,8 @@ type withFolder struct{ tests interface{ Run() int } }
 
 func (f withFolder) Run() int {
 	var err error
-	if folder, err = os.MkdirTemp("", "millrace-upgrade-"); err != nil {
+	folder, err = os.MkdirTemp("", "millrace-upgrade-")
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

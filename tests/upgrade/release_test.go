@@ -41,7 +41,8 @@ func sources(release string) (files map[string][]byte, name string, err error) {
 		if entry.Typeflag != tar.TypeReg {
 			continue
 		}
-		if files[entry.Name], err = io.ReadAll(entries); err != nil {
+		files[entry.Name], err = io.ReadAll(entries)
+		if err != nil {
 			return nil, "", fmt.Errorf("archive of %s: %w", release, err)
 		}
 	}

@@ -185,7 +185,8 @@ func (s *side) eventually(what string, holds func(owners map[string]int) bool) {
 	s.Helper()
 	ctx := limited(s.T)
 	for owners := s.owners(); !holds(owners); owners = s.owners() {
-		if kit.Pass(ctx, 50*time.Millisecond); ctx.Err() != nil {
+		kit.Pass(ctx, 50*time.Millisecond)
+		if ctx.Err() != nil {
 			s.Fatalf("not within %v: %s; the owners are %v", patient, what, owners)
 		}
 	}

@@ -147,7 +147,8 @@ func checkApplied(t *testing.T, name string, events []event.Envelope, applied []
 	times, versions := make(map[int64]int), make(map[string]int64)
 	for _, position := range applied {
 		e, known := by[position]
-		if times[position]++; !known {
+		times[position]++
+		if !known {
 			t.Errorf("%s has applied the unknown position %d", name, position)
 		}
 		if times[position] > 1 {

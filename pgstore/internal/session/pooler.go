@@ -62,7 +62,8 @@ func FindPooling(ctx context.Context, conn *pgx.Conn,
 	if err != nil {
 		return Pooling{}, err
 	}
-	if p.Lends, err = lendsSession(ctx, conn, pid, dial); err != nil {
+	p.Lends, err = lendsSession(ctx, conn, pid, dial)
+	if err != nil {
 		return Pooling{}, err
 	}
 	p.Forgets = p.Lends && kept

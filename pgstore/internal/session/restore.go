@@ -137,7 +137,8 @@ var reported = []string{
 func (p *Pooled) Begin(ctx context.Context, conn *pgx.Conn, begin string) (Restore, error) {
 	found, err := readSettings(ctx, conn, begin+"; "+p.query())
 	if err == nil && !p.knows(found[0].pid) {
-		if found, err = readSettings(ctx, conn, queries.Text("session_settings")); err == nil {
+		found, err = readSettings(ctx, conn, queries.Text("session_settings"))
+		if err == nil {
 			p.learn(found)
 		}
 	}

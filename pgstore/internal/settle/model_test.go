@@ -182,7 +182,8 @@ func (r *worldReader) play(pick pick, steps int) error {
 			err = r.step(pick)
 		default:
 			scanning := w.scan != nil
-			if err = w.step(pick); scanning && w.scan == nil {
+			err = w.step(pick)
+			if scanning && w.scan == nil {
 				r.connect()
 			}
 		}
@@ -270,7 +271,8 @@ func TestSettlingModelNoticesEachFlaw(t *testing.T) {
 			var example error
 			for seed := range uint64(playedSeeds / 4) {
 				if err := playSeed(seed, f); err != nil {
-					if lost++; lost == 1 {
+					lost++
+					if lost == 1 {
 						first, example = seed, err
 					}
 				}

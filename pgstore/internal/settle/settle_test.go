@@ -208,7 +208,8 @@ func parsed(t *testing.T, words []string) []int64 {
 func TestGapIsScannedAfterItsGracePeriodAndThenLessOften(t *testing.T) {
 	start := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := New(0, 0, start)
-	if s.Read([]int64{3}, true, start); s.ScanDue(start.Add(grace - 1)) {
+	s.Read([]int64{3}, true, start)
+	if s.ScanDue(start.Add(grace - 1)) {
 		t.Error("a scan is due at once")
 	}
 	if wait := s.Wait(start); wait != grace {

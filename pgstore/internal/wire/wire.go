@@ -145,7 +145,8 @@ func (d *Decoder) Envelope(row [][]byte) (event.Envelope, error) {
 	e.CausationID, e.CorrelationID = d.string(row[6]), d.string(row[7])
 	e.Time = timeOf(micros)
 	var err error
-	if e.Body, err = d.jsonb(row[4]); err == nil {
+	e.Body, err = d.jsonb(row[4])
+	if err == nil {
 		e.RawHeaders, err = d.jsonb(row[5])
 	}
 	if err != nil {

@@ -41,7 +41,8 @@ func Contents(ctx context.Context, store Store) (map[string]*Content, error) {
 	}
 	contents := make(map[string]*Content)
 	for _, name := range names {
-		if contents[name], err = contentOf(ctx, store, name); err != nil {
+		contents[name], err = contentOf(ctx, store, name)
+		if err != nil {
 			return nil, fmt.Errorf("tenant %s: %w", name, err)
 		}
 	}
@@ -70,7 +71,8 @@ func contentOf(ctx context.Context, store Store, name string) (*Content, error) 
 		return nil, err
 	}
 	var c Content
-	if c.State, err = tenant.State(ctx); err != nil {
+	c.State, err = tenant.State(ctx)
+	if err != nil {
 		return nil, err
 	}
 	for e, err := range tenant.Events(ctx) {
