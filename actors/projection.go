@@ -65,7 +65,7 @@ func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 		a.take(ctx, machine.Drain{})
 	case *messages.LeaseRead:
 		if msg.Err != nil {
-			a.done(ctx, msg.Op, a.worker.fault(msg.Err))
+			a.done(ctx, msg.Op, machine.Refused{Fault: a.worker.fault(msg.Err)})
 		} else {
 			a.done(ctx, msg.Op, machine.Loaded{Row: msg.Lease})
 		}

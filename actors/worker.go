@@ -123,7 +123,7 @@ func (w *worker) do(j *running, t task) machine.Result {
 	j.within(cancel)
 	release, err := t.slot(waiting)
 	if err != nil {
-		return w.fault(err)
+		return machine.Refused{Fault: w.fault(err)}
 	}
 	growstack.Grow() // not while it waits: the garbage collector makes the stacks of waiting goroutines smaller
 	began := time.Now()
@@ -315,7 +315,7 @@ func (w *worker) beside(slot acquireFunc, connected bool) acquireFunc {
 // result returns ok, or the fault of err.
 func (w *worker) result(ok machine.Result, err error) machine.Result {
 	if err != nil {
-		return w.fault(err)
+		return machine.Refused{Fault: w.fault(err)}
 	}
 	return ok
 }

@@ -14,8 +14,8 @@ import (
 
 // done handles the end of a job.
 func (s *step) done(job Job, result Result) {
-	if fault, failed := result.(*engine.Fault); failed {
-		s.refused(job, fault)
+	if refused, is := result.(Refused); is {
+		s.refused(job, refused.Fault)
 		return
 	}
 	switch job := job.(type) {

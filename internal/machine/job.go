@@ -52,10 +52,12 @@ type (
 	Command struct{ Replay Replaying }
 )
 
-// Result is how a job ended. A job of any kind may also end with an *engine.Fault.
-type Result any
+// Result is how a job ended: Refused or OK, Loaded, Recorded, Answer, Advanced, RunResult or ReplayResult.
+type Result interface{ isResult() }
 
 type (
+	// Refused is the result of a job of any kind that ended with a fault.
+	Refused struct{ Fault *engine.Fault }
 	// OK is the result of a job without data.
 	OK struct{}
 	// Loaded is the row as the database has it.

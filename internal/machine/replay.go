@@ -38,7 +38,7 @@ type Scheduled struct {
 
 // ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadEvent, ApplyReplay,
 // EndReplay or EndReplaying.
-type ReplayStep any
+type ReplayStep interface{ isReplayStep() }
 
 type (
 	// ScheduleReplay makes a command of the dead letter that has been due for longest.

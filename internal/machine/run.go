@@ -35,7 +35,7 @@ type Run struct {
 
 // RunStep is what the shell does next in a Run: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt, ApplyBatch
 // or EndRun.
-type RunStep any
+type RunStep interface{ isRunStep() }
 
 type (
 	// ReadPage reads a page of the tenant's events.

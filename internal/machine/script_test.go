@@ -226,7 +226,7 @@ func (w *stage) input(word, rest string, a args) Input {
 	case "refused":
 		r = Advanced{}
 	case "fault":
-		r = a.fault()
+		r = Refused{a.fault()}
 	default:
 		w.t.Fatalf("unknown input %q", word)
 	}

@@ -1,6 +1,7 @@
 package machine
 
-// With these methods the compiler refuses values that are not a State, Input, Effect or Job.
+// With these methods the compiler refuses values that are not a State, Input, Effect, Job, Result, RunStep or
+// ReplayStep.
 
 func (Working) isState()       {}
 func (AwaitingTail) isState()  {}
@@ -55,3 +56,29 @@ func (Move) isJob()      {}
 func (Halt) isJob()      {}
 func (Advance) isJob()   {}
 func (Command) isJob()   {}
+
+func (Refused) isResult()      {}
+func (OK) isResult()           {}
+func (Loaded) isResult()       {}
+func (Recorded) isResult()     {}
+func (Answer) isResult()       {}
+func (Advanced) isResult()     {}
+func (RunResult) isResult()    {}
+func (ReplayResult) isResult() {}
+
+func (ReadPage) isRunStep()     {}
+func (CountFailed) isRunStep()  {}
+func (ListParked) isRunStep()   {}
+func (FindParked) isRunStep()   {}
+func (BeginAttempt) isRunStep() {}
+func (ApplyBatch) isRunStep()   {}
+func (EndRun) isRunStep()       {}
+
+func (ScheduleReplay) isReplayStep() {}
+func (FindCommand) isReplayStep()    {}
+func (Discard) isReplayStep()        {}
+func (BeginReplay) isReplayStep()    {}
+func (ReadEvent) isReplayStep()      {}
+func (ApplyReplay) isReplayStep()    {}
+func (EndReplay) isReplayStep()      {}
+func (EndReplaying) isReplayStep()   {}

@@ -23,12 +23,15 @@ func (l *life) finish() {
 	case Command:
 		result = l.replay(job.Replay)
 	default:
-		result = l.refuse()
-		if result == nil {
+		fault := l.refuse()
+		if fault == nil {
 			result = l.work(job)
 		}
 		if l.faults && l.d.one(20) {
-			result = l.lost()
+			fault = l.lost()
+		}
+		if fault != nil {
+			result = Refused{fault}
 		}
 	}
 	l.step(Done{Op: s.Op, Result: result, Jitter: l.d.Float64()})
@@ -42,8 +45,8 @@ func (l *life) lost() *engine.Fault {
 	}
 }
 
-// refuse returns a fault of a statement that did nothing, or an untyped nil.
-func (l *life) refuse() Result {
+// refuse returns the fault of a statement that did nothing, nil if there is none.
+func (l *life) refuse() *engine.Fault {
 	switch {
 	case l.lease.Epoch != l.db.row.Epoch:
 		return &engine.Fault{Class: engine.LeaseLost, Err: projection.ErrLeaseLost}
@@ -86,7 +89,7 @@ func (l *life) work(job Job) Result {
 		db.row.Failed = job.Reason
 	case Move:
 		if f := l.fenced(); f != nil {
-			return f
+			return Refused{f}
 		}
 		pos := job.Failure.Event.Position
 		if job.Action == projection.ActionSkip {
@@ -176,7 +179,7 @@ func (l *life) run(run Run) Result {
 		if end, ends := step.(EndRun); ends {
 			return end.Result
 		}
-		if f, refused := l.refuse().(*engine.Fault); refused {
+		if f := l.refuse(); f != nil {
 			return r.Refused(f)
 		}
 		switch s := step.(type) {
@@ -292,7 +295,7 @@ func (l *life) replay(replaying Replaying) Result {
 		if end, ends := step.(EndReplaying); ends {
 			return end.Result
 		}
-		if f, refused := l.refuse().(*engine.Fault); refused {
+		if f := l.refuse(); f != nil {
 			return r.Refused(f)
 		}
 		switch s := step.(type) {
