@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -61,7 +62,7 @@ func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
 	if fault.Class != engine.HandlerFault && !fault.Returned {
 		return false // its own transaction failed
 	}
-	if _, asks := projection.RequestedAction(fault.Err); asks || machine.Permanent(fault.Err) {
+	if _, asks := projection.RequestedAction(fault.Err); asks || policy.Permanent(fault.Err) {
 		return false
 	}
 	outage, asked := usercode.Ask(ctx, askTimeout,

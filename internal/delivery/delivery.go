@@ -12,7 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -110,9 +110,9 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 		return fmt.Errorf("the next event is at position %d", d.batch.Events[d.next].Position)
 	}
 	e := d.batch.Events[at]
-	failure := machine.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), machine.Rejection(&d.opts.Policy, cause),
+	failure := policy.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), policy.Rejection(&d.opts.Policy, cause),
 		usercode.StackOf(cause))
-	about := machine.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.ParkedFailures()}
+	about := policy.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.ParkedFailures()}
 	action := about.Decide(failure).Action
 	if !d.parks(action, at) || d.batch.Replay != nil {
 		fault := d.failure(failure.Err)

@@ -28,9 +28,9 @@
 // # Failures
 //
 // Each decision about a failure is made in one place. FaultHistory decides whether a fault counts against its event.
-// Only Count counts attempts: in batches, for events that deliveries reject, and in replays. Circumstances.Decide is
-// the only place that decides what becomes of a counted failure, and a delivery asks it before it parks a rejected
-// event.
+// Only policy.Count counts attempts: in batches, for events that deliveries reject, and in replays.
+// policy.Circumstances decides alone what becomes of a counted failure, and a delivery asks it before it parks a
+// rejected event.
 //
 // # Where to read
 //

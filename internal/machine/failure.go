@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -51,7 +52,7 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		s.Faults.Object = ""
 		s.Sizer.Failed(batch.Events, f.Position)
 		e := batch.Events[0]
-		failure := Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)
+		failure := policy.Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)
 		s.report(observe.Failure{Projection: s.Row.ID, Position: e.Position, Stream: e.Stream, Type: e.Type,
 			Attempt: failure.Attempt,
 			Fault:   observe.Fault(f.Class), Err: f.Err}, zap.WarnLevel, "event failed",
@@ -120,7 +121,7 @@ func (s *step) decide(failing Failing) {
 func (s *step) carryOut(failing Failing, answer *projection.Action) {
 	s.State = failing
 	f := failing.Failure
-	c := Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.ParkedFailures(), Answer: answer}
+	c := policy.Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.ParkedFailures(), Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
 		if f.Event.Unreadable != nil { // it is read again
@@ -163,7 +164,7 @@ func (s *step) moved(job Move) {
 
 // full halts the projection at an event of a parked stream, since too many such events are parked already.
 func (s *step) full(e event.Envelope) {
-	s.start(Halt{Reason: errFullOfBlocked(s.Row.Blocked, e.Position), Event: &e})
+	s.start(Halt{Reason: policy.FullOfBlocked(s.Row.Blocked, e.Position), Event: &e})
 }
 
 // halted records that the halt is in the database, where the next owner finds it.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -201,12 +202,12 @@ func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 	end := EndReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
 	switch {
 	case counts:
-		end.Action = replayAction(&r.def.Policy, fault.Err)
+		end.Action = policy.ReplayAction(&r.def.Policy, fault.Err)
 		at := event.Envelope{Position: r.replay.Position, Stream: r.replay.Stream}
-		failure := Count(r.Row.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
+		failure := policy.Count(r.Row.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
 		end.Attempt = failure.Attempt
 		if end.Action == projection.ActionStop {
-			end.Halt = asError(&failure)
+			end.Halt = policy.Error(&failure)
 		}
 	case r.queue.Failed < maxUndone, fault.Unreachable, fault.Class == engine.LeaseLost:
 		return r.undone(fault)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/policy"
 )
 
 // Run is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the actor
@@ -208,7 +209,7 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	if r.Row.Deadly(e.Position, r.def.Retry) {
 		return r, r.end(RunResult{End: RunCrashed})
 	}
-	r.attempt = engine.Begun{Position: e.Position, Attempt: countAttempt(r.Row.CrashAttemptsAt(e.Position))}
+	r.attempt = engine.Begun{Position: e.Position, Attempt: policy.NextAttempt(r.Row.CrashAttemptsAt(e.Position))}
 	return r, BeginAttempt{Attempt: r.attempt}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/projection"
 	"pgregory.net/rapid"
 )
@@ -107,7 +108,7 @@ func drive(t *rapid.T, events []event.Envelope, poison map[int64]bool, h handlin
 			sizing.Alone()
 		}
 		failure := projection.Failure{Event: batch[0], Attempt: c.counted[bad[0]], Err: io.EOF}
-		switch action := (Circumstances{Policy: &h.policy}).action(failure); action {
+		switch action := (policy.Circumstances{Policy: &h.policy}).Decide(failure).Action; action {
 		case projection.ActionRetry:
 		case projection.ActionStop:
 			c.stopped = bad[0]
@@ -168,6 +169,7 @@ func TestPoisonIsCountedAloneAndOtherEventsAreAppliedOnce(t *testing.T) {
 					events, poison := stream(t)
 					h := handling{most: rapid.IntRange(1, 64).Draw(t, "most"), name: name,
 						forgets: rapid.Bool().Draw(t, "forgets"), policy: engine.Policy{
+							MaxParked: -1, MaxFailureShare: -1,
 							Retry:     projection.RetryPolicy{MaxAttempts: rapid.IntRange(1, 4).Draw(t, "attempts")},
 							OnFailure: action,
 						}}

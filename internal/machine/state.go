@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -148,9 +149,9 @@ func (m *Machine) phase() (Phase, error) {
 	case AwaitingTail:
 		return Starting, nil
 	case Failing:
-		return Waiting, asError(&st.Failure)
+		return Waiting, policy.Error(&st.Failure)
 	case RetryWait:
-		return Waiting, asError(&st.Failure)
+		return Waiting, policy.Error(&st.Failure)
 	case OutageWait:
 		return Waiting, st.Reason
 	case EventWait:
@@ -180,13 +181,6 @@ func (m *Machine) phase() (Phase, error) {
 // behind reports whether the projection is more than one batch behind the settled mark.
 func (m *Machine) behind() bool {
 	return m.Tail != nil && m.Tail.Mark-m.Position > int64(m.Def.MaxEvents)
-}
-
-// asError returns a failure as status and logs report it.
-func asError(f *projection.Failure) *projection.HandlerError {
-	return &projection.HandlerError{Projection: f.Projection, Position: f.Event.Position, Attempt: f.Attempt,
-		Stack: f.Stack,
-		Err:   f.Err}
 }
 
 // Status is a projection as other parts of the runtime see it.

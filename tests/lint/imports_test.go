@@ -37,7 +37,7 @@ var stores = []string{
 	"internal/queued",
 	"internal/excerpt",
 	"internal/valid",
-	"internal/machine",
+	"internal/policy",
 	"internal/store", "internal/control", "internal/streams",
 	"internal/deadletters", "internal/delivery",
 	"internal/engine", "internal/queued",
@@ -95,8 +95,9 @@ var layers = []layer{
 			"internal/eventlog", "internal/backoff", "internal/engine", "projection/...", "tenancy", "event/..."},
 	},
 	{"internal/transfer", nil},
+	{"internal/policy", []string{"internal/engine", "projection/...", "event/..."}},
 	{
-		"internal/machine", []string{"observe", "internal/backoff",
+		"internal/machine", []string{"observe", "internal/backoff", "internal/policy",
 			"internal/partition", "internal/engine", "projection/...", "tenancy", "event/..."},
 	},
 	{"internal/store", []string{"internal/engine", "projection/...", "tenancy"}},
@@ -123,7 +124,7 @@ var layers = []layer{
 	},
 	{
 		"internal/delivery", []string{"internal/usercode",
-			"internal/machine", "internal/engine", "projection/...", "tenancy", "event/..."},
+			"internal/policy", "internal/engine", "projection/...", "tenancy", "event/..."},
 	},
 	{
 		"internal/lifecycle", []string{"internal/control",
@@ -139,7 +140,8 @@ var layers = []layer{
 		"actors/...", []string{"observe", "internal/window",
 			"internal/store", "internal/control", "internal/observing", "internal/versions", "internal/backoff",
 			"internal/fair", "internal/growstack", "internal/partition", "internal/usercode", "internal/machine",
-			"internal/ownership", "internal/engine", "messages/...", "projection/...", "tenancy", "event/..."},
+			"internal/policy", "internal/ownership", "internal/engine", "messages/...", "projection/...", "tenancy",
+			"event/..."},
 	},
 	{
 		"supervisor/...", []string{"observe", "internal/observing",

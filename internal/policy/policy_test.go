@@ -1,12 +1,12 @@
-package machine
+package policy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cenkalti/backoff/v4"
 
@@ -26,7 +26,7 @@ func TestErrorsThatAreNotRetried(t *testing.T) {
 		{errors.Join(io.EOF, backoff.Permanent(io.ErrUnexpectedEOF)), true},
 		{projection.ErrProcessDied, true},
 	} {
-		if got := final(test.err); got != test.want {
+		if got := Final(test.err); got != test.want {
 			t.Errorf("%#v: final is %v", test.err, got)
 		}
 	}
@@ -208,41 +208,10 @@ func TestActionAfterAFailedReplay(t *testing.T) {
 		if test.asks {
 			policy.FailureHandler = neverCalled
 		}
-		if got := replayAction(&policy, test.err); got != test.want {
+		if got := ReplayAction(&policy, test.err); got != test.want {
 			t.Errorf("%+v: %v", test, got)
 		}
 	}
 }
 
-func TestReplayWithoutOutcomeIsFailedAfterTen(t *testing.T) {
-	def := &engine.Definition{}
-	for _, test := range []struct {
-		failed int
-		fault  engine.Fault
-		ends   bool
-	}{
-		{9, engine.Fault{Class: engine.Infrastructure}, false},
-		{10, engine.Fault{Class: engine.Infrastructure}, true},
-		{99, engine.Fault{Class: engine.Unclear, Unreachable: true}, false},
-		{99, engine.Fault{Class: engine.LeaseLost}, false},
-	} {
-		r := Replaying{def: def, queue: ReplayQueue{Failed: int32(test.failed)}}
-		_, step := r.Applied(&test.fault, false, time.Unix(0, 0))
-		if end, ends := step.(EndReplay); ends != test.ends || end.Attempt != 0 {
-			t.Errorf("%+v: %T %+v", test, step, step)
-		}
-	}
-}
-
-func TestCheckpointThatMovesBackPanics(t *testing.T) {
-	ends := func(to int64) (panicked bool) {
-		defer func() { panicked = recover() != nil }()
-		m := New(&Config{Def: &engine.Definition{MaxEvents: 1}}, engine.Lease{Checkpoint: 5})
-		m.State = Working{Op: 1, Job: Apply{}, Back: Idle{}}
-		m.Step(Done{Op: 1, Result: RunResult{End: RunApplied, Batch: engine.Batch{To: to}}}, time.Unix(0, 0))
-		return false
-	}
-	if !ends(4) || ends(5) || ends(6) {
-		t.Error("not exactly a lower checkpoint is refused")
-	}
-}
+func neverCalled(context.Context, projection.Failure) projection.Action { panic("not called") }

@@ -1,4 +1,5 @@
-package machine
+// Package policy decides what becomes of an event that failed: of a batch, of a delivery, and of a replay. It is pure.
+package policy
 
 import (
 	"errors"
@@ -18,21 +19,21 @@ func Permanent(err error) bool {
 	return errors.As(err, &permanent) || errors.As(err, &decode)
 }
 
-// final reports whether an event must not be tried again: its error is permanent, or processes end at it.
-func final(err error) bool {
+// Final reports whether an event must not be tried again: its error is permanent, or processes end at it.
+func Final(err error) bool {
 	return Permanent(err) || errors.Is(err, projection.ErrProcessDied)
 }
 
-// countAttempt returns the number of the attempt that follows the attempts before. It is the only place that counts
+// NextAttempt returns the number of the attempt that follows the attempts before. It is the only place that counts
 // one: of an event of a batch or of a delivery, of a replay, and of an attempt that is counted before it is made.
-func countAttempt(before int) int { return before + 1 }
+func NextAttempt(before int) int { return before + 1 }
 
 // Count returns the failure of the event e after as many failures before.
 func Count(id projection.ID, e event.Envelope, before int, err error, stack string) projection.Failure {
 	if at, ok := err.(*projection.EventError); ok {
 		err = at.Err // the failure itself names the position
 	}
-	return projection.Failure{Projection: id, Event: e, Attempt: countAttempt(before), Err: err, Stack: stack}
+	return projection.Failure{Projection: id, Event: e, Attempt: NextAttempt(before), Err: err, Stack: stack}
 }
 
 // Circumstances are the facts beside a failure that decide what becomes of its event.
@@ -60,15 +61,15 @@ func (c Circumstances) Decide(f projection.Failure) Decision {
 	case projection.ActionRetry:
 		return Decision{Action: action}
 	case projection.ActionStop:
-		return Decision{Action: action, Halt: asError(&f)}
+		return Decision{Action: action, Halt: Error(&f)}
 	}
 	if failed, of, tooMany := c.Window.TooMany(c.Policy.MaxFailureShare); tooMany {
 		err := fmt.Errorf("%d of the last %d events failed, so the cause is not a single event; the last error was %w",
-			failed, of, asError(&f))
+			failed, of, Error(&f))
 		return Decision{Action: projection.ActionStop, Halt: err}
 	}
 	if action != projection.ActionSkip && c.Policy.Room(c.Parked) == 0 {
-		return Decision{Action: projection.ActionStop, Halt: errFull(c.Parked, f.Event.Position)}
+		return Decision{Action: projection.ActionStop, Halt: Full(c.Parked, f.Event.Position)}
 	}
 	return Decision{Action: action}
 }
@@ -84,12 +85,12 @@ func (c Circumstances) action(f projection.Failure) projection.Action {
 	switch {
 	case c.Answer != nil:
 		action = *c.Answer
-	case !final(f.Err) && f.Attempt < c.Policy.Retry.MaxAttempts:
+	case !Final(f.Err) && f.Attempt < c.Policy.Retry.MaxAttempts:
 		return projection.ActionRetry
 	case action == projection.ActionParkStream:
 		return parking(c.Policy)
 	}
-	if final(f.Err) && action == projection.ActionRetry {
+	if Final(f.Err) && action == projection.ActionRetry {
 		return parking(c.Policy)
 	}
 	return action
@@ -105,11 +106,11 @@ func parking(p *engine.Policy) projection.Action {
 	return projection.ActionParkStream
 }
 
-// replayAction decides about a dead letter whose replay failed with err: ActionSkip, ActionStop, or ActionPark, which
+// ReplayAction decides about a dead letter whose replay failed with err: ActionSkip, ActionStop, or ActionPark, which
 // leaves it parked. An action that the handler requested comes first. OnFailure applies to a permanent error, unless
 // there is a FailureHandler. After any other error the dead letter stays parked, since the policy has already decided
 // about its event.
-func replayAction(p *engine.Policy, err error) projection.Action {
+func ReplayAction(p *engine.Policy, err error) projection.Action {
 	action, asks := projection.RequestedAction(err)
 	if !asks && Permanent(err) && p.FailureHandler == nil {
 		action = p.OnFailure
@@ -120,13 +121,13 @@ func replayAction(p *engine.Policy, err error) projection.Action {
 	return projection.ActionPark
 }
 
-// errFull says that the event at position, which failed, cannot be parked.
-func errFull(parked, position int64) error {
+// Full returns the error that the event at position, which failed, cannot be parked.
+func Full(parked, position int64) error {
 	return fmt.Errorf("%d events that failed are parked, which is the limit Projection.MaxParked; the event at position %d would be the next", parked, position)
 }
 
-// errFullOfBlocked says that the event at position cannot be parked after an earlier event of its stream.
-func errFullOfBlocked(blocked, position int64) error {
+// FullOfBlocked returns the error that the event at position cannot be parked after an earlier event of its stream.
+func FullOfBlocked(blocked, position int64) error {
 	return fmt.Errorf("%d events are parked after others of their streams, which is the limit Projection.MaxBlocked; the event at position %d would be the next",
 		blocked, position)
 }
@@ -141,4 +142,10 @@ func Rejection(policy *engine.Policy, cause error) error {
 		return projection.Park(cause)
 	}
 	return projection.ParkStream(cause)
+}
+
+// Error returns a failure as status and logs report it.
+func Error(f *projection.Failure) *projection.HandlerError {
+	return &projection.HandlerError{Projection: f.Projection, Position: f.Event.Position, Attempt: f.Attempt,
+		Stack: f.Stack, Err: f.Err}
 }
