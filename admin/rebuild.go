@@ -131,7 +131,7 @@ func (a *Admin) operationEnded(ctx context.Context, tenant string, number int64)
 		switch {
 		case errors.Is(err, projection.ErrOperationNotFound):
 			return false, cmp.Or(a.inactive(ctx, tenant), err)
-		case err != nil && (ctx.Err() != nil || a.plane.Classify(err).Class == engine.Infrastructure):
+		case err != nil && (ctx.Err() != nil || a.plane.Classify(err).Passes()):
 			return false, nil
 		case err != nil:
 			return false, fmt.Errorf("%w: %w", projection.ErrOperationPending, err)

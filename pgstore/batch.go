@@ -165,9 +165,6 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	marked, ended := within.Mark(ctx, b.store)
 	defer ended()
 	err := b.store.handling.during(b, func() error { return b.call(marked, leased, restore.PID, guarded, fn) })
-	if noted := guarded.Fault(); err == nil && noted != nil && conn.Conn().PgConn().TxStatus() == 'E' {
-		err = engine.IgnoredFault(classify(noted).Class.OfHandler(), noted)
-	}
 	err = b.sentBack(guarded.Fault(), err)
 	if err != nil {
 		switch {

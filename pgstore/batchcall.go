@@ -26,12 +26,12 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 	fn func(context.Context, pgx.Tx) error) error {
 	// Goroutines that the handler left behind must not use the connection later.
 	defer tx.Close()
-	pgConn := leased.conn.Conn().PgConn()
-	infrastructure := false
+	called := handlerCall{tx: tx, conn: leased.conn.Conn().PgConn()}
 	late := func() error {
 		waits, err := b.waitsForLock(ctx, pid)
 		// If the server does not answer, the handler is not at fault.
-		infrastructure = waits || err != nil
+		called.infrastructure = waits || err != nil
+		called.probe = !waits
 		if waits {
 			return projection.ErrLockWait
 		}
@@ -42,32 +42,40 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 		leased.abandon()
 		b.store.handling.abandoned.Add(1)
 	}
-	switch {
-	case r.Cause == nil:
-		return handlerFault(r.Err, tx, pgConn)
-	case ctx.Err() != nil:
-		return engine.CancelledFault(r.Cause)
-	case r.Err == nil && !pgConn.IsClosed():
-		return nil // it finished in time, on a connection that still works
-	}
-	fault := engine.LateFault(r.Cause, r.Err)
-	noted := tx.Fault()
-	switch class := returnedClass(noted); {
-	case infrastructure:
-		fault.Class, fault.Probe = engine.Infrastructure, r.Cause == projection.ErrTimeout
-	case pgerr.FromServer(noted) && class != engine.Interrupted: // the end of ctx may have cancelled it
-		fault.Class, fault.Probe = class, class == engine.Unclear
-	}
-	return fault
+	return engine.CallFault(ctx, r, &called)
 }
 
-// handlerFault classifies an error that a handler returned. A fault of the batch's own connection decides, even if the
-// handler returned another error. Otherwise the handler's error decides, for instance that of a web service.
-func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
-	if err == nil {
+// handlerCall is what is known about the call of a handler. infrastructure reports that at its limit the handler waited
+// for a lock, or that the server did not answer. The latter asks for a probe.
+type handlerCall struct {
+	tx                    *guard.Tx
+	conn                  *pgconn.PgConn
+	infrastructure, probe bool
+}
+
+func (c *handlerCall) Works() bool { return !c.conn.IsClosed() }
+
+func (c *handlerCall) Excuse(fault *engine.Fault) {
+	noted := c.tx.Fault()
+	switch class := returnedClass(noted); {
+	case c.infrastructure:
+		fault.Class, fault.Probe = engine.Infrastructure, c.probe
+	case pgerr.FromServer(noted) && class != engine.Interrupted: // the end of the context may have cancelled it
+		fault.SetClass(class)
+	}
+}
+
+// Returned classifies an error that a handler returned. A fault of the batch's own connection decides, even if the
+// handler returned another error or none. Otherwise the handler's error decides, for instance that of a web service.
+func (c *handlerCall) Returned(err error) error {
+	noted := c.tx.Fault()
+	aborted := noted != nil && c.conn.TxStatus() == 'E'
+	switch {
+	case err == nil && aborted:
+		return engine.IgnoredFault(classify(noted).Class.OfHandler(), noted)
+	case err == nil:
 		return nil
 	}
-	noted := tx.Fault()
 	// A statement that timed out by the handler's own context looks like one whose server is gone. Recording the
 	// failure needs the server, and so distinguishes the two.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) ||
@@ -75,20 +83,16 @@ func handlerFault(err error, tx *guard.Tx, conn *pgconn.PgConn) error {
 	fault := engine.ReturnedFault(returnedClass(err), err)
 	switch {
 	case ownTimeout:
-	case noted != nil && (conn.IsClosed() || pgerr.FromServer(noted) && conn.TxStatus() == 'E'):
+	case noted != nil && c.conn.IsClosed(), aborted && pgerr.FromServer(noted):
 		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, for
 		// instance by a statement while rows of another were open.
 		if class := classify(noted).Class.OfHandler(); class != engine.HandlerFault {
-			fault.Class, fault.Returned = class, false
-			if !errors.Is(err, noted) {
-				fault.Err = errors.Join(err, noted)
-			}
+			fault.DecidedBy(class, noted)
 		}
-	case conn.IsClosed():
-		fault.Class, fault.Returned, fault.Err = engine.Unclear, false,
-			fmt.Errorf("connection lost while the handler ran: %w", err)
+	case c.conn.IsClosed():
+		fault.SetClass(engine.Unclear)
+		fault.Returned, fault.Err = false, fmt.Errorf("connection lost while the handler ran: %w", err)
 	}
-	fault.Probe = fault.Class == engine.Unclear
 	return fault
 }
 

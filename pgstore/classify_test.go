@@ -127,13 +127,13 @@ func TestFaultKeepsPositionAndStack(t *testing.T) {
 	}
 }
 
-// What is not passed to handlerFault as an error of the batch's own connection is the handler's, unless a server says
+// What a batch's own connection has not noted is the handler's, unless a server says
 // by its SQLSTATE that it is not.
 func TestClassOfErrorsThatHandlersReturn(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	conn := strange(t, o.store)
-	guarded := guard.New(nil)
+	called := &handlerCall{tx: guard.New(nil), conn: conn.PgConn()}
 	for _, test := range []struct {
 		err   error
 		class engine.Class
@@ -145,17 +145,17 @@ func TestClassOfErrorsThatHandlersReturn(t *testing.T) {
 		{errors.New("any"), engine.HandlerFault},
 	} {
 		for _, err := range []error{test.err, projection.At(3, test.err)} {
-			fault := classify(handlerFault(err, guarded, conn.PgConn()))
+			fault := classify(called.Returned(err))
 			if fault.Class != test.class || fault.Position != projection.FailedPosition(err) || fault.Unreachable {
 				t.Errorf("%v: %+v, want %v", err, fault, test.class)
 			}
 		}
 	}
-	if handlerFault(nil, guarded, conn.PgConn()) != nil {
+	if called.Returned(nil) != nil {
 		t.Error("no error has a fault")
 	}
 	_ = conn.Close(testContext(t))
-	fault := classify(handlerFault(errors.New("any"), guarded, conn.PgConn()))
+	fault := classify(called.Returned(errors.New("any")))
 	if fault.Class != engine.Unclear || !fault.Probe {
 		t.Errorf("over a closed connection: %+v", fault)
 	}

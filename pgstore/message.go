@@ -468,8 +468,8 @@ func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, state
 		fault, doing = blocked(fault.OfStore()), "begin %s"
 	case at.part == handlerPart:
 		own := *fault
-		own.Class = own.Class.OfHandler()
-		own.Probe, own.Err = own.Class == engine.Unclear, statements[at.of].Named(met)
+		own.SetClass(own.Class.OfHandler())
+		own.Err = statements[at.of].Named(met)
 		own.Position = projection.FailedPosition(own.Err)
 		fault, doing = &own, "handle %s"
 	case pgerr.Is(met, pgerr.TransactionEnded):

@@ -30,47 +30,46 @@ func (b *batchTx) call(ctx context.Context, t *transaction,
 	} else {
 		ctx = t.takeBack(ctx)
 	}
-	return r.Abandoned, handlerError(ctx, t, r)
+	return r.Abandoned, engine.CallFault(ctx, r, handlerCall{ctx, t, r.Abandoned})
 }
 
-// handlerError returns the fault of a handler, nil if there is none.
-func handlerError(ctx context.Context, t *transaction, r usercode.Result) error {
-	switch {
-	case r.Cause == nil && r.Err == nil:
-		return leftFault(ctx, t)
-	case r.Cause == nil:
-		return handlerFault(ctx, r.Err, t)
-	case ctx.Err() != nil:
-		return engine.CancelledFault(r.Cause)
-	case r.Abandoned:
-		return engine.LateFault(r.Cause, r.Err)
-	case r.Err == nil && t.ended() == nil && !cutOff(t.loan.failed):
-		return leftFault(ctx, t) // it finished in time, and the limit cut off no statement
-	}
-	fault := engine.LateFault(r.Cause, r.Err)
-	if class := statementClass(t.loan.decisive()); isOutage(class) {
-		fault.Class, fault.Probe = class, class == engine.Unclear
-	}
-	return fault
+// handlerCall is what is known about the call of a handler.
+type handlerCall struct {
+	ctx       context.Context
+	t         *transaction
+	abandoned bool
 }
 
-// handlerFault classifies an error that a handler returned. A fault of the file decides, even if the handler returned
-// another error. Otherwise the handler's error decides, for instance that of a web service.
-func handlerFault(ctx context.Context, err error, t *transaction) error {
-	fault, noted := engine.ReturnedFault(returnedClass(err), err), t.loan.decisive()
+// Works reports whether the limit cut off no statement.
+func (c handlerCall) Works() bool { return c.t.ended() == nil && !cutOff(c.t.loan.failed) }
+
+// Excuse leaves the fault of a handler that was abandoned: it may still use the transaction.
+func (c handlerCall) Excuse(fault *engine.Fault) {
+	if c.abandoned {
+		return
+	}
+	if class := statementClass(c.t.loan.decisive()); isOutage(class) {
+		fault.SetClass(class)
+	}
+}
+
+// Returned classifies an error that a handler returned. A fault of the file decides, even if the handler returned
+// another error or none. Otherwise the handler's error decides, for instance that of a web service.
+func (c handlerCall) Returned(err error) error {
+	if err == nil {
+		return leftFault(c.ctx, c.t)
+	}
+	fault, noted := engine.ReturnedFault(returnedClass(err), err), c.t.loan.decisive()
 	class := statementClass(noted)
 	// A statement that fails does not end the transaction, so the handler may have handled that error. The text of the
 	// handler's error shows whether it is about that statement.
 	if isOutage(class) || class != engine.HandlerFault &&
-		(t.ended() != nil || strings.Contains(err.Error(), noted.Error())) {
-		fault.Class, fault.Probe, fault.Returned = class, class == engine.Unclear, false
-		if !errors.Is(err, noted) {
-			fault.Err = errors.Join(err, noted)
-		}
+		(c.t.ended() != nil || strings.Contains(err.Error(), noted.Error())) {
+		fault.DecidedBy(class, noted)
 		fault.Err = damaged(fault.Err)
 	}
 	if is(noted, sqlite3.SQLITE_READONLY) {
-		if left := t.checkLeft(ctx); errors.Is(left, ErrTxControl) {
+		if left := c.t.checkLeft(c.ctx); errors.Is(left, ErrTxControl) {
 			return &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(fault.Err, left)}
 		}
 	}

@@ -3,7 +3,6 @@ package tests_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -49,8 +48,8 @@ func TestErasureWhoseTimeEndsRedactsNothing(t *testing.T) {
 			cancel() // while the erasure waits
 		}()
 		_, err := b.Store.EraseStream(ctx, "ada", "request 17")
-		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "wait until nothing of it runs") {
-			t.Errorf("%v", err)
+		if !errors.Is(err, context.Canceled) {
+			t.Error(err)
 		}
 		mustBeUntouched(b)
 		if all, err := b.Store.Erasures(b.Ctx); err != nil || len(all) != 0 {

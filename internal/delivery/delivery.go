@@ -116,7 +116,7 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	action := about.Decide(failure).Action
 	if !d.parks(action, at) || d.batch.Replay != nil {
 		fault := d.failure(failure.Err)
-		fault.Class, fault.Probe = engine.HandlerFault, false // a rejection is the handler's decision
+		fault.SetClass(engine.HandlerFault) // a rejection is the handler's decision
 		d.stop(fault)
 		return projection.ErrDeliveryOver
 	}

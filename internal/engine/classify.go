@@ -48,7 +48,7 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 	case errors.Is(err, context.Canceled):
 		fault.Class = Infrastructure
 	}
-	fault.Probe = fault.Class == Unclear
+	fault.SetClass(fault.Class)
 	return fault
 }
 

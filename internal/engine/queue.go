@@ -125,13 +125,22 @@ func (s Queues[Tx]) Call(ctx context.Context, store any, limit time.Duration, qu
 		found <- Taken{Statements: statements, Size: size}
 		return err
 	})
-	switch {
-	case r.Cause != nil && ctx.Err() != nil:
-		return Taken{Abandoned: r.Abandoned}, CancelledFault(r.Cause)
-	case r.Cause != nil && r.Err != nil:
-		return Taken{Abandoned: r.Abandoned}, LateFault(r.Cause, r.Err)
-	case r.Err != nil:
-		return Taken{}, ReturnedFault(s.Class(r.Err), r.Err)
+	if err := CallFault(ctx, r, queuedCall{s.Class}); err != nil {
+		return Taken{Abandoned: r.Abandoned}, err
 	}
 	return <-found, nil
+}
+
+// queuedCall is the call of a handler that only queues: no statement has run.
+type queuedCall struct{ class func(err error) Class }
+
+func (queuedCall) Works() bool { return true }
+
+func (queuedCall) Excuse(*Fault) {}
+
+func (c queuedCall) Returned(err error) error {
+	if err == nil {
+		return nil
+	}
+	return ReturnedFault(c.class(err), err)
 }

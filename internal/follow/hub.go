@@ -451,8 +451,7 @@ func (h *Hub) Settled(ctx context.Context, tenant string) (int64, error) {
 
 // lasts reports whether an error lasts until a person repairs something. Others end by themselves.
 func (h *Hub) lasts(err error) bool {
-	fault := h.store.Classify(err).OfStore()
-	return fault.Class == engine.Configuration || fault.Class == engine.LeaseLost
+	return !h.store.Classify(err).Passes()
 }
 
 // noWait is a pause that only a wake ends.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -25,7 +24,7 @@ func Stopped(ctx context.Context, plane control.Plane, free func() (bool, error)
 			return free, nil
 		case ctx.Err() != nil:
 			return false, ctx.Err()
-		case plane.Classify(err).Class == engine.Infrastructure:
+		case plane.Classify(err).Passes():
 			return false, nil
 		}
 		return false, err

@@ -79,7 +79,7 @@ func (w Waiter) Rounds(ctx context.Context, delays *backoff.Delays, look func(co
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err != nil && w.Plane.Classify(err).Class != engine.Infrastructure:
+		case err != nil && !w.Plane.Classify(err).Passes():
 			return err
 		}
 		round, cancel := context.WithTimeout(ctx, delays.Next())

@@ -268,7 +268,7 @@ func (b *Bundle) Resume(rt *millrace.Runtime, name string) {
 func read[V any](b *Bundle, get func() (V, error)) V {
 	b.T.Helper()
 	v, err := get()
-	for began := time.Now(); err != nil && b.Store.Engine().Classify(err).Class == engine.Infrastructure &&
+	for began := time.Now(); err != nil && b.Store.Engine().Classify(err).Passes() &&
 		time.Since(began) < 10*time.Second; v, err = get() {
 		Pass(b.Ctx, 20*time.Millisecond)
 	}
