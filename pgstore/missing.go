@@ -84,9 +84,10 @@ func (s *Store) missing(err error) error {
 
 // lacking adds to err the privilege that the role lacks for a migration of schema, and the role that has it. It never
 // advises to give the privilege to this role if another owns the schemas: a role that only runs projections must not
-// own or alter them. Errors other than a missing privilege are returned unchanged.
+// own or alter them. Errors other than a missing privilege are returned unchanged, as are those of lacking.
 func (s *Store) lacking(ctx context.Context, schema string, err error) error {
-	if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+	var named *lackingError
+	if !pgerr.Is(err, pgerr.InsufficientPrivilege) || errors.As(err, &named) {
 		return err
 	}
 	var role, database, owner string
@@ -118,5 +119,20 @@ func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 		remedy = fmt.Sprintf("this role owns the schemas: grant create on database %s to %s", sqltext.Name(database),
 			sqltext.Name(role))
 	}
-	return fmt.Errorf("the role %q %s: %s: %w", role, what, remedy, err)
+	return &lackingError{fmt.Sprintf("the role %q %s: %s", role, what, remedy), err}
+}
+
+// lackingError is an error with the privilege that a role lacks.
+type lackingError struct {
+	lacks string
+	err   error
+}
+
+func (e *lackingError) Error() string { return e.lacks + ": " + e.err.Error() }
+
+func (e *lackingError) Unwrap() error { return e.err }
+
+// Lacking implements store.Control.
+func (s port) Lacking(ctx context.Context, err error) error {
+	return s.lacking(ctx, s.opts.Schema, err)
 }

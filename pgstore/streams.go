@@ -68,8 +68,7 @@ func (d streamDriver) IsConflict(err error) bool {
 
 func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 	if err := d.store.plane().MakeSnapshots(ctx); err != nil {
-		return fmt.Errorf("make the table of snapshots, which Migrate also makes: %w",
-			d.store.lacking(ctx, d.store.opts.Schema, err))
+		return fmt.Errorf("make the table of snapshots, which Migrate also makes: %w", err)
 	}
 	return nil
 }

@@ -40,6 +40,9 @@ type Control interface {
 	ViewIn(ctx context.Context, lease engine.Lease, fn func(View) error) error
 	// Classify returns err as a Fault with its class.
 	Classify(err error) *engine.Fault
+	// Lacking adds to the error of a change to the control schema the right that the role lacks, and the role that has
+	// it.
+	Lacking(ctx context.Context, err error) error
 }
 
 // Moves are what tenants need that move between stores.
