@@ -12,36 +12,36 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// done handles the end of a job.
-func (s *step) done(job Job, result Result) {
+// onDone handles the end of a job.
+func (s *step) onDone(job Job, result Result) {
 	if refused, is := result.(Refused); is {
-		s.refused(job, refused.Fault)
+		s.onRefused(job, refused.Fault)
 		return
 	}
 	switch job := job.(type) {
 	case Load:
-		s.loaded(job, result.(Loaded).Row)
+		s.onLoaded(job, result.(Loaded).Row)
 	case Apply:
-		s.ran(result.(RunResult))
+		s.onRan(result.(RunResult))
 	case Record:
-		s.recorded(job, result.(Recorded).First)
+		s.onRecorded(job, result.(Recorded).First)
 	case Note:
-		s.noted(job, nil)
+		s.onNoted(job, nil)
 	case Ask:
 		s.carryOut(Failing(job), result.(Answer).Action)
 	case Move:
-		s.moved(job)
+		s.onMoved(job)
 	case Halt:
-		s.halted(job)
+		s.onHalted(job)
 	case Advance:
-		s.advanced(job, result.(Advanced).Moved)
+		s.onAdvanced(job, result.(Advanced).Moved)
 	case Command:
-		s.commanded(job.Replay, result.(ReplayResult))
+		s.onCommand(job.Replay, result.(ReplayResult))
 	}
 }
 
-// refused handles a job that ended with a fault.
-func (s *step) refused(job Job, f *engine.Fault) {
+// onRefused handles a job that ended with a fault.
+func (s *step) onRefused(job Job, f *engine.Fault) {
 	switch job := job.(type) {
 	case Load:
 		if f.Class == engine.LeaseLost {
@@ -54,7 +54,7 @@ func (s *step) refused(job Job, f *engine.Fault) {
 		s.log(zap.DebugLevel, "failure reason not saved", zap.String("reason", job.Reason), zap.Error(f.Err))
 		return
 	case Note:
-		s.noted(job, f)
+		s.onNoted(job, f)
 		return
 	case Ask:
 		s.carryOut(Failing(job), nil)
@@ -99,11 +99,11 @@ func (s *step) batch() {
 // passOver moves the position over events that do not concern the projection.
 func (s *step) passOver() {
 	s.Position = s.Buffer.To
-	s.recovered()
+	s.recordSuccess()
 }
 
-// ran handles the end of a batch.
-func (s *step) ran(r RunResult) {
+// onRan handles the end of a batch.
+func (s *step) onRan(r RunResult) {
 	s.Replays.Parked = r.Parked
 	s.Row.Blocked = r.Blocked
 	if r.End == RunRefused {
@@ -118,9 +118,9 @@ func (s *step) ran(r RunResult) {
 	case RunEmpty:
 		s.passOver()
 	case RunFull:
-		s.full(r.Buffer.Events[0])
+		s.haltFull(r.Buffer.Events[0])
 	case RunCrashed:
-		s.crashed(r.Batch.Events[0])
+		s.onCrashes(r.Batch.Events[0])
 	case RunApplied:
 		s.Crash.Begun = r.Attempt
 		if r.Next != nil {
@@ -129,23 +129,23 @@ func (s *step) ran(r RunResult) {
 			}
 			s.Buffer = s.Buffer.add(*r.Next)
 		}
-		s.ended(r)
+		s.onBatchEnded(r)
 	}
 }
 
-// ended handles the part of a batch that is done, and the fault of the rest. The rest of a delivery is its next event
-// alone.
-func (s *step) ended(r RunResult) {
+// onBatchEnded handles the part of a batch that is done, and the fault of the rest. The rest of a delivery is its next
+// event alone.
+func (s *step) onBatchEnded(r RunResult) {
 	batch := r.Batch
 	if p := r.Partial; p != nil {
 		done, left := p.Split(batch)
 		if p.To > s.Row.Checkpoint {
-			s.succeeded(done, r.Took)
+			s.onSuccess(done, r.Took)
 			s.Window = p.FailureWindow
 			s.Row.Parked += int64(len(p.Rejected))
 		}
 		if len(p.Rejected) != 0 {
-			s.answered() // the service that the handler depends on refused an event, so it is not down
+			s.onAnswer() // the service that the handler depends on refused an event, so it is not down
 		}
 		for _, letter := range p.Rejected {
 			s.replayIn(s.Def.Replay.Interval)
@@ -165,14 +165,14 @@ func (s *step) ended(r RunResult) {
 		}
 		batch = left
 	} else if r.Fault == nil {
-		s.succeeded(batch, r.Took)
+		s.onSuccess(batch, r.Took)
 		return
 	}
-	s.failed(batch, r.Fault, r.Outage)
+	s.onBatchFailed(batch, r.Fault, r.Outage)
 }
 
-// succeeded records that a batch was committed after a time.
-func (s *step) succeeded(batch engine.Batch, took time.Duration) {
+// onSuccess records that a batch was committed after a time.
+func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 	s.progress(batch.To)
 	n := len(batch.Events)
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
@@ -189,13 +189,13 @@ func (s *step) succeeded(batch engine.Batch, took time.Duration) {
 		s.Sizer.Applied(n, took)
 		s.Faults.History.Forget()
 		s.Faults.Object = ""
-		s.answered()
+		s.onAnswer()
 	}
 	s.Crash.Quarantine = max(0, s.Crash.Quarantine-int32(n))
 	if s.Crash.Quarantine > 0 {
 		s.Sizer.Alone()
 	}
-	s.recovered()
+	s.recordSuccess()
 	s.applied += n
 }
 
@@ -211,8 +211,8 @@ func (s *step) progress(to int64) {
 	s.Buffer = s.Buffer.passed(to)
 }
 
-// advanced records whether the checkpoint followed the position.
-func (s *step) advanced(job Advance, moved bool) {
+// onAdvanced records whether the checkpoint followed the position.
+func (s *step) onAdvanced(job Advance, moved bool) {
 	if !moved {
 		s.order = max(s.order, Reload)
 		return

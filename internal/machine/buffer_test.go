@@ -205,7 +205,7 @@ func TestShareBecomesWholeWhenTheCheckpointHasPassedIt(t *testing.T) {
 	share := partition.Share{Range: partition.All, Passed: []partition.Passed{{Range: half, Position: 10}}}
 	for name, move := range map[string]func(s *step, to int64){
 		"a batch":    (*step).progress,
-		"an advance": func(s *step, to int64) { s.advanced(Advance{To: to}, true) },
+		"an advance": func(s *step, to int64) { s.onAdvanced(Advance{To: to}, true) },
 	} {
 		s := &step{Machine: &Machine{Row: engine.Lease{Share: share, Checkpoint: 5}}}
 		move(s, 9)

@@ -14,8 +14,8 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// failed decides what to do about a batch that failed.
-func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
+// onBatchFailed decides what to do about a batch that failed.
+func (s *step) onBatchFailed(batch engine.Batch, f *engine.Fault, outage bool) {
 	switch {
 	case f.Class == engine.LeaseLost, len(batch.Events) == 0 && !f.Blocked: // no handler was called without events
 		s.fault(f)
@@ -27,7 +27,7 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		s.conflict(batch, f)
 		return
 	case f.Class == engine.HandlerFault && batch.Events[0].Unreadable == nil:
-		s.answered()
+		s.onAnswer()
 	}
 	if f.Unreachable || f.Class == engine.Unclear {
 		s.Crash.CutOff, s.Crash.Events = s.Row.Incarnation, max(s.Crash.Events, int32(len(batch.Events)))
@@ -60,7 +60,7 @@ func (s *step) failed(batch engine.Batch, f *engine.Fault, outage bool) {
 		s.start(Record{Failure: failure, Retry: backoff.Delay(s.Def.Retry, failure.Attempt, s.jitter)})
 	default:
 		if f.Class == engine.MissingObject {
-			s.missing(batch.Events[0], f)
+			s.waitForObject(batch.Events[0], f)
 			return
 		}
 		s.fault(f)
@@ -88,8 +88,8 @@ func conflictPolicy() projection.RetryPolicy {
 	return projection.RetryPolicy{Base: 20 * time.Millisecond, Cap: time.Second, Factor: 2}
 }
 
-// recorded records that a counted failure is in the database.
-func (s *step) recorded(job Record, first time.Time) {
+// onRecorded records that a counted failure is in the database.
+func (s *step) onRecorded(job Record, first time.Time) {
 	f := job.Failure
 	f.FirstFailedAt = first
 	s.Row.FailingPosition, s.Row.Attempts = f.Event.Position, f.Attempt
@@ -98,8 +98,8 @@ func (s *step) recorded(job Record, first time.Time) {
 	s.decide(Failing{Failure: f, Retry: job.Retry})
 }
 
-// crashed handles an event at which processes ended. It is not tried again. Its attempts were counted in advance.
-func (s *step) crashed(e event.Envelope) {
+// onCrashes handles an event at which processes ended. It is not tried again. Its attempts were counted in advance.
+func (s *step) onCrashes(e event.Envelope) {
 	s.log(zap.WarnLevel, "event crashed processes, not retried", eventFields(e, s.Row.CrashAttempts)...)
 	s.decide(Failing{Retry: backoff.Delay(s.Def.Retry, s.Row.CrashAttempts, s.jitter),
 		Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts,
@@ -135,8 +135,8 @@ func (s *step) carryOut(failing Failing, answer *projection.Action) {
 	}
 }
 
-// moved records that the checkpoint moved over an event that failed.
-func (s *step) moved(job Move) {
+// onMoved records that the checkpoint moved over an event that failed.
+func (s *step) onMoved(job Move) {
 	e := job.Failure.Event
 	fields := append(eventFields(e, job.Failure.Attempt), zap.Error(job.Failure.Err))
 	decision := s.decision(e, job.Failure.Attempt, job.Action, job.Failure.Err)
@@ -162,13 +162,13 @@ func (s *step) moved(job Move) {
 	s.State = Idle{}
 }
 
-// full halts the projection at an event of a parked stream, since too many such events are parked already.
-func (s *step) full(e event.Envelope) {
+// haltFull halts the projection at an event of a parked stream, since too many such events are parked already.
+func (s *step) haltFull(e event.Envelope) {
 	s.start(Halt{Reason: policy.FullOfBlocked(s.Row.Blocked, e.Position), Event: &e})
 }
 
-// halted records that the halt is in the database, where the next owner finds it.
-func (s *step) halted(job Halt) {
+// onHalted records that the halt is in the database, where the next owner finds it.
+func (s *step) onHalted(job Halt) {
 	if e := job.Event; e != nil {
 		attempts := s.Row.AttemptsAt(e.Position)
 		s.report(s.decision(*e, attempts, projection.ActionStop, job.Reason), zap.ErrorLevel,
@@ -210,10 +210,10 @@ func (s *step) waitForResume(reason error) {
 	s.State = Halted{Reason: reason, CheckAt: s.now.Add(checkEvery)}
 }
 
-// missing waits for an object or a privilege that the handler needs. The first time, it also writes the reason into the
-// database, for other nodes. The wait begins after the write, since a late write would undo the count of a later
-// failure.
-func (s *step) missing(e event.Envelope, f *engine.Fault) {
+// waitForObject waits for an object or a privilege that the handler needs. The first time, it also writes the reason
+// into the database, for other nodes. The wait begins after the write, since a late write would undo the count of a
+// later failure.
+func (s *step) waitForObject(e event.Envelope, f *engine.Fault) {
 	waiting := *f
 	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, f.Err)
 	why := fmt.Sprint(e.Position, waiting.Err)
@@ -233,8 +233,8 @@ func (s *step) failure(e event.Envelope, reason error) projection.Failure {
 	return projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.AttemptsAt(e.Position), Err: reason}
 }
 
-// noted begins the wait whose reason was written. If that failed, only other nodes lack the reason.
-func (s *step) noted(job Note, failed *engine.Fault) {
+// onNoted begins the wait whose reason was written. If that failed, only other nodes lack the reason.
+func (s *step) onNoted(job Note, failed *engine.Fault) {
 	switch {
 	case failed == nil:
 		s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
@@ -298,8 +298,8 @@ func (s *step) outageDelay() time.Duration {
 	return backoff.Delay(s.Def.Retry, s.Breaker.inARow, s.jitter)
 }
 
-// answered records that the service that the handler depends on has answered.
-func (s *step) answered() {
+// onAnswer records that the service that the handler depends on has answered.
+func (s *step) onAnswer() {
 	before := s.Breaker
 	s.Breaker = before.Answered()
 	if s.Breaker.State() != before.State() {

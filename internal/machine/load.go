@@ -50,8 +50,8 @@ func (s *step) adopt(row engine.Lease) {
 	}
 }
 
-// loaded handles the row that a Load has read.
-func (s *step) loaded(job Load, row engine.Lease) {
+// onLoaded handles the row that a Load has read.
+func (s *step) onLoaded(job Load, row engine.Lease) {
 	s.adopt(row)
 	if s.Replays.Seen != job.Commands {
 		s.Replays.Commands = CommandsOpen // notified after the read began
@@ -79,9 +79,9 @@ func (s *step) confirm(row engine.Lease) {
 	}
 }
 
-// gateAnswered records that the server answers. If it did before, the fault is this projection's own, and is tried
+// onGateAnswer records that the server answers. If it did before, the fault is this projection's own, and is tried
 // again after a delay. After an outage the first fault costs no delay, so that all projections go on at once.
-func (s *step) gateAnswered(in GateAnswered) {
+func (s *step) onGateAnswer(in GateAnswered) {
 	st, waits := s.State.(AtGate)
 	if !waits {
 		return // a user ended the wait
@@ -105,7 +105,7 @@ func (s *step) gateAnswered(in GateAnswered) {
 		return
 	}
 	commands := s.Replays.Commands // the row's value is older than this one
-	s.loaded(Load{Commands: s.Replays.Seen}, *in.Row)
+	s.onLoaded(Load{Commands: s.Replays.Seen}, *in.Row)
 	s.Replays.Commands = max(s.Replays.Commands, commands)
 }
 

@@ -16,7 +16,7 @@ func (s *step) next() {
 		return
 	}
 	if s.order == Release {
-		s.drained()
+		s.endDrain()
 		return
 	}
 	if s.order == Resume {
@@ -32,7 +32,7 @@ func (s *step) next() {
 	s.endBackoff()
 	s.Faults.Conflicts = s.Faults.Conflicts.At(s.now)
 	runs := s.restState()
-	if s.restored() || s.publicize() {
+	if s.haltIfRestored() || s.publicize() {
 		return
 	}
 	s.advance() // also while commands follow one another without a pause
@@ -131,12 +131,12 @@ func (s *step) restState() (runs bool) {
 func (s *step) idle() {
 	s.State, s.Tail, s.Crash.Quarantine = Idle{}, s.Tail.dropped(), 0
 	if !s.mayReplay() {
-		s.recovered()
+		s.recordSuccess()
 	}
 }
 
-// recovered records that something succeeded.
-func (s *step) recovered() {
+// recordSuccess records that something succeeded.
+func (s *step) recordSuccess() {
 	s.Faults.InARow, s.Faults.Misconfigured, s.Faults.Changes = 0, 0, 0
 }
 
@@ -167,8 +167,8 @@ func (s *step) publicize() bool {
 	return true
 }
 
-// restored halts a projection whose tenant lost events that the projection has handled.
-func (s *step) restored() bool {
+// haltIfRestored halts a projection whose tenant lost events that the projection has handled.
+func (s *step) haltIfRestored() bool {
 	if s.Row.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, tenancy.ErrRestored) {
 		return false
 	}

@@ -123,8 +123,8 @@ func (s *step) command() {
 		def: s.Def, queue: s.Replays, faults: s.Replays.Faults}})
 }
 
-// commanded handles how a command, or one replay of it, ended.
-func (s *step) commanded(job Replaying, r ReplayResult) {
+// onCommand handles how a command, or one replay of it, ended.
+func (s *step) onCommand(job Replaying, r ReplayResult) {
 	s.Replays.Faults = r.Faults
 	if r.Found.Command != nil && r.Found.Command.Replay {
 		s.Replays.Commands = CommandsOpen // until a lookup finds none
@@ -136,15 +136,15 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 	case ReplayRefused:
 		s.putOff(job, r.Fault)
 	case ReplayNothing:
-		s.nothing(job, r)
+		s.onNoCommand(job, r)
 	case ReplayDiscarded:
 		s.Row.SetParked(s.Row.Parked - r.Discarded)
-		s.recovered()
+		s.recordSuccess()
 		s.replayIn(s.Def.Replay.Interval)
 		s.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded),
 			zap.Int64("command", r.Found.Command.ID))
 	case ReplayOver:
-		s.replayEnded()
+		s.onReplayEnd()
 	case ReplayUndone:
 		s.Replays.Unfinished = r.Replay.DeadLetter // this process did not crash during it
 		if r.Fault.Unreachable {
@@ -152,13 +152,13 @@ func (s *step) commanded(job Replaying, r ReplayResult) {
 		}
 		s.putOff(job, r.Fault)
 	case ReplayDone, ReplayFailed, ReplayOutOfOrder:
-		s.replayed(r)
+		s.onReplayed(r)
 	}
 }
 
-// nothing records that a lookup found no command.
-func (s *step) nothing(job Replaying, r ReplayResult) {
-	s.recovered()
+// onNoCommand records that a lookup found no command.
+func (s *step) onNoCommand(job Replaying, r ReplayResult) {
+	s.recordSuccess()
 	if !job.Discards {
 		s.Replays.Failed = 0
 	}
@@ -179,11 +179,11 @@ func (s *step) nothing(job Replaying, r ReplayResult) {
 	}
 }
 
-// replayed records that a replay has an outcome.
-func (s *step) replayed(r ReplayResult) {
+// onReplayed records that a replay has an outcome.
+func (s *step) onReplayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
 	s.Row.SetParked(s.Row.Parked) // it is not parked any more, or has failed now
-	s.replayEnded()
+	s.onReplayEnd()
 	if r.End != ReplayOutOfOrder {
 		s.replayIn(s.Def.Replay.Interval)
 	}
@@ -215,10 +215,10 @@ func (s *step) replayed(r ReplayResult) {
 	}
 }
 
-// replayEnded records that a replay had an outcome.
-func (s *step) replayEnded() {
+// onReplayEnd records that a replay had an outcome.
+func (s *step) onReplayEnd() {
 	s.Replays.Failed = 0
-	s.recovered()
+	s.recordSuccess()
 }
 
 // putOff records that a command could not be carried out, for a reason that is not a dead letter's fault. It is tried

@@ -46,12 +46,12 @@ func (s *step) repeat(in Input) {
 			s.do(LeaseGone{})
 			return
 		}
-		s.drained()
+		s.endDrain()
 	}
 }
 
-// drained reports the position, with which the node releases the lease.
-func (s *step) drained() {
+// endDrain reports the position, with which the node releases the lease.
+func (s *step) endDrain() {
 	s.do(DrainDone{
 		Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished},
 	})
@@ -131,7 +131,7 @@ func (s *step) abandonAsk() {
 func (s *step) take(in Input) {
 	switch in := in.(type) {
 	case Started:
-		s.started(in)
+		s.onStarted(in)
 	case LeaseDeadline:
 		s.LeaseDeadline = in.At
 	case TailAdvanced:
@@ -156,9 +156,9 @@ func (s *step) take(in Input) {
 			s.after(Reload)
 		}
 	case GateAnswered:
-		s.gateAnswered(in)
+		s.onGateAnswer(in)
 	case Resumed:
-		s.resumed()
+		s.onResumed()
 	case CommandPending:
 		s.Replays.Seen++
 		s.Replays.Commands = CommandsOpen
@@ -174,12 +174,12 @@ func (s *step) take(in Input) {
 	case Done:
 		if w, ok := s.State.(Working); ok && w.Op == in.Op {
 			s.State, s.order, s.jitter = w.Back, w.Then, in.Jitter
-			s.done(w.Job, in.Result)
+			s.onDone(w.Job, in.Result)
 		}
 	}
 }
 
-func (s *step) started(in Started) {
+func (s *step) onStarted(in Started) {
 	s.adopt(s.Row)
 	s.do(Subscribe{})
 	if s.Def.Replay.Interval > 0 {
@@ -191,8 +191,8 @@ func (s *step) started(in Started) {
 	}
 }
 
-// resumed ends a wait. A job that is no part of a wait continues.
-func (s *step) resumed() {
+// onResumed ends a wait. A job that is no part of a wait continues.
+func (s *step) onResumed() {
 	switch phase, _ := s.phase(); phase {
 	case Waiting, MissingObject, Failed:
 		s.abandonAsk()
