@@ -15,10 +15,10 @@ import (
 // session sees a new tenant, and appends to an existing one wait.
 func (s port) Receive(ctx context.Context, r store.Reception) error {
 	t, err := s.ForTenant(r.Tenant)
-	if err == nil {
-		err = s.notWithin(ctx)
-	}
 	if err != nil {
+		return err
+	}
+	if err := s.notWithin(ctx); err != nil {
 		return err
 	}
 	err = s.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
