@@ -324,13 +324,13 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.App
 func (t *Tenant) firstResult(ctx context.Context, q querier,
 	a appendCall) (result event.Appended, found bool, err error) {
 	stream, result, found, err := t.firstAppend(ctx, q, a.Key)
-	if err == nil && found {
-		err = a.UsedFor(stream)
-	}
-	if err != nil {
+	if err != nil || !found {
 		return event.Appended{}, false, err
 	}
-	return result, found, nil
+	if err := a.UsedFor(stream); err != nil {
+		return event.Appended{}, false, err
+	}
+	return result, true, nil
 }
 
 // firstAppend returns the stream and the result of the first append with a key.

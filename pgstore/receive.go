@@ -44,10 +44,10 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 			state, err = r.End(tx)
 			return err
 		})
-		if err == nil && state == tenancy.Archived {
-			err = s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
+		if err != nil || state != tenancy.Archived {
+			return err
 		}
-		return err
+		return s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
 	})
 	return s.lacking(ctx, t.schema, t.absent(ctx, s.missing(err)))
 }

@@ -121,10 +121,10 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 			return err
 		}
 		released, err := runOne(ctx, tx, "release", []any{moves(advances), owner, time.Now().UnixMicro()})
-		if err == nil && released {
-			err = s.announce(ctx, tx, engine.Notice{Control: true})
+		if err != nil || !released {
+			return err
 		}
-		return err
+		return s.announce(ctx, tx, engine.Notice{Control: true})
 	})
 	return failed(err, "release leases")
 }
