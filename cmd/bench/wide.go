@@ -366,12 +366,17 @@ func (w *wide) byWorkers(ctx context.Context, name string, positions []int64, sh
 		})
 	}
 	begin := w.startMeter()
-	err = w.append(working, w.silent, q.wake)
-	if err == nil {
-		err = p.wait(working, n)
-	}
+	err = w.appendSilently(working, q.wake, p, n)
 	measured := begin.perEvent(n)
 	return measured, errors.Join(err, q.close(group))
+}
+
+// appendSilently appends by a store that notifies nothing, and waits for n applications.
+func (w *wide) appendSilently(ctx context.Context, appended func(tenant int), p *progress, n int) error {
+	if err := w.append(ctx, w.silent, appended); err != nil {
+		return err
+	}
+	return p.wait(ctx, n)
 }
 
 // applyByHand reads the new events of tenants in one round trip, and applies them in another, by each projection in a
