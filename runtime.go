@@ -130,15 +130,7 @@ type scope struct {
 // run starts the actors, calls while, and stops the actors after while has returned. If the actors end before that, run
 // cancels the context of while. Without a scope it runs all projections.
 func (r *Runtime) run(ctx context.Context, only *scope, while func(ctx context.Context) error) error {
-	err := r.store.NotWithin(ctx)
-	if err == nil {
-		err = r.checkTenants(ctx)
-	}
-	if err != nil {
-		r.refused(err)
-		return err
-	}
-	deps, err := r.start(only)
+	deps, err := r.start(ctx, only)
 	if err != nil {
 		r.refused(err)
 		return err
@@ -178,7 +170,13 @@ func (r *Runtime) stop(ctx context.Context, sup *supervisor.Supervisor) error {
 }
 
 // start returns what the actors of one run share.
-func (r *Runtime) start(only *scope) (*actors.Deps, error) {
+func (r *Runtime) start(ctx context.Context, only *scope) (*actors.Deps, error) {
+	if err := r.store.NotWithin(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.checkTenants(ctx); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if only == nil {

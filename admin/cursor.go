@@ -34,18 +34,22 @@ func readCursor(text string, sort Sort) (*cursor, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var c cursor
+	unreadable := errors.New("must be the Next of a Status")
 	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err == nil {
-		err = json.Unmarshal(raw, &c)
+	if err != nil {
+		return nil, unreadable
+	}
+	var c cursor
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return nil, unreadable
 	}
 	switch {
-	case err != nil || c.ID.Name == "" || c.ID.Tenant == "":
-		return nil, errors.New("must be the Next of a Status")
+	case c.ID.Name == "" || c.ID.Tenant == "":
+		return nil, unreadable
 	case c.Sort != sort:
 		return nil, errors.New("must be the Next of a Status with the same Sort")
 	case c.Sort == SortByBehind && c.Key == nil:
-		return nil, errors.New("must be the Next of a Status")
+		return nil, unreadable
 	}
 	return &c, nil
 }

@@ -59,20 +59,8 @@ func (a *Admin) status(ctx context.Context, filter StatusFilter, next *cursor) (
 	if p.view.deps != nil {
 		status.Node = p.view.deps.Node.ID
 	}
-	read, err := p.read, error(nil)
-	if filter.Sort != SortByID {
-		read, err = p.show, p.rank(ctx)
-	}
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	if err == nil {
-		err = read(ctx)
-	}
-	if err == nil {
-		err = p.view.readTenants(ctx, filter.Tenants)
-	}
-	if err == nil && filter.Sort != SortByLag { // else the lags were read
-		err = p.view.readLags(ctx, p.found)
+	if err := p.readPage(ctx, a.timeout); err != nil {
+		return Status{}, err
 	}
 	named := slices.Clone(filter.Tenants)
 	for _, s := range p.found {
@@ -83,7 +71,7 @@ func (a *Admin) status(ctx context.Context, filter StatusFilter, next *cursor) (
 	for _, tenant := range slices.Compact(named) {
 		status.Tenants = append(status.Tenants, p.view.tenants[tenant])
 	}
-	return status, err
+	return status, nil
 }
 
 // pager reads the page of a filter. The filter names no empty tenant.
@@ -94,6 +82,29 @@ type pager struct {
 	view       *view
 	ranked     []ranked // those of a sorted page
 	found      []ProjectionStatus
+}
+
+// readPage reads the page, and what it shows of tenants and lags. A sorted page is ranked without the timeout.
+func (p *pager) readPage(ctx context.Context, timeout time.Duration) error {
+	read := p.read
+	if p.filter.Sort != SortByID {
+		if err := p.rank(ctx); err != nil {
+			return err
+		}
+		read = p.show
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := read(ctx); err != nil {
+		return err
+	}
+	if err := p.view.readTenants(ctx, p.filter.Tenants); err != nil {
+		return err
+	}
+	if p.filter.Sort == SortByLag {
+		return nil // the lags were read
+	}
+	return p.view.readLags(ctx, p.found)
 }
 
 // read reads rows until the page is full or no rows are left.

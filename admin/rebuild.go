@@ -30,24 +30,28 @@ import (
 // resumed.
 func (a *Admin) Rebuild(ctx context.Context, id projection.ID, opts ResetOptions) error {
 	id = engine.FullID(id)
-	err := whole(id)
-	if err == nil {
-		err = a.rebuildable(id)
-	}
-	if err == nil {
-		err = a.mayRedeliver(ctx, id, opts)
-	}
-	o := engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{id.Name}}
-	if err == nil {
-		o, err = o.Encode(engine.RebuildOptions{Redeliver: opts.Redeliver})
-	}
-	if err == nil {
-		err = a.operate(ctx, o)
-	}
-	if err != nil {
+	if err := a.rebuild(ctx, id, opts); err != nil {
 		return fmt.Errorf("rebuild %s: %w", id, err)
 	}
 	return nil
+}
+
+func (a *Admin) rebuild(ctx context.Context, id projection.ID, opts ResetOptions) error {
+	if err := whole(id); err != nil {
+		return err
+	}
+	if err := a.rebuildable(id); err != nil {
+		return err
+	}
+	if err := a.mayRedeliver(ctx, id, opts); err != nil {
+		return err
+	}
+	o, err := engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{id.Name}}.
+		Encode(engine.RebuildOptions{Redeliver: opts.Redeliver})
+	if err != nil {
+		return err
+	}
+	return a.operate(ctx, o)
 }
 
 // rebuildable returns projection.ErrNoHook if the Admin's runtime knows the projection, and its code has no Reset.
@@ -62,18 +66,21 @@ func (a *Admin) rebuildable(id projection.ID) error {
 // error wraps projection.ErrOperationPending. Without an open operation it returns projection.ErrOperationNotFound.
 func (a *Admin) WaitOperation(ctx context.Context, id projection.ID) error {
 	id = engine.FullID(id)
-	err := whole(id)
-	if err == nil {
-		var open engine.Operation
-		open, err = a.openOperation(ctx, id)
-		if err == nil {
-			err = a.operationEnded(ctx, id.Tenant, open.Number)
-		}
-	}
-	if err != nil {
+	if err := a.waitOperation(ctx, id); err != nil {
 		return fmt.Errorf("wait for the operation of %s: %w", id, err)
 	}
 	return nil
+}
+
+func (a *Admin) waitOperation(ctx context.Context, id projection.ID) error {
+	if err := whole(id); err != nil {
+		return err
+	}
+	open, err := a.openOperation(ctx, id)
+	if err != nil {
+		return err
+	}
+	return a.operationEnded(ctx, id.Tenant, open.Number)
 }
 
 // CancelOperation cancels the open operation of a projection, even if it has begun. Once it returns nil, the operation

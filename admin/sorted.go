@@ -165,10 +165,10 @@ func (r *ranking) rankByLag(ctx context.Context, filter engine.LagFilter) error 
 		lagging.Limit, lagging.Least = rankedRows, 1
 		for more := true; more; {
 			list, last, err := r.rows(ctx, lagging)
-			if err == nil {
-				err = r.readOldest(ctx, list)
-			}
 			if err != nil {
+				return err
+			}
+			if err := r.readOldest(ctx, list); err != nil {
 				return err
 			}
 			r.add(list)

@@ -130,17 +130,20 @@ func (a *Admin) Unswapped(ctx context.Context, name string) ([]projection.ID, er
 // projection.ErrVersionInUse if the version has replaced an earlier one.
 func (a *Admin) DropVersion(ctx context.Context, id projection.ID) error {
 	id = engine.FullID(id)
-	err := later(id)
-	if err == nil {
-		err = a.droppable(ctx, id)
-	}
-	if err == nil {
-		err = a.operate(ctx, engine.NewOperation{ID: id, Kind: engine.OperationDrop, Holds: []string{id.Name}})
-	}
-	if err != nil {
+	if err := a.dropVersion(ctx, id); err != nil {
 		return fmt.Errorf("drop %s: %w", id, err)
 	}
 	return nil
+}
+
+func (a *Admin) dropVersion(ctx context.Context, id projection.ID) error {
+	if err := later(id); err != nil {
+		return err
+	}
+	if err := a.droppable(ctx, id); err != nil {
+		return err
+	}
+	return a.operate(ctx, engine.NewOperation{ID: id, Kind: engine.OperationDrop, Holds: []string{id.Name}})
 }
 
 // droppable returns projection.ErrVersionInUse if readers of the tenant have only this version.

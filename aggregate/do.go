@@ -203,18 +203,26 @@ func (c *Category[S]) Fold(id string, events ...event.Event) (Aggregate[S], erro
 func (c *Category[S]) decided(stream string, events []event.Event) (decision[S], error) {
 	made := decision[S]{events: events, applied: make([]applied[S], len(events))}
 	for i, e := range events {
-		err := e.Validate()
-		if f, folded := c.folds[e.Type]; err == nil && folded {
-			made.applied[i], err = f.decided(&event.Envelope{Stream: stream, Type: e.Type, Body: valid.Body(e.Body)})
-		} else if err == nil {
-			err = c.ignores(e.Type)
-		}
+		var err error
+		made.applied[i], err = c.decidedEvent(stream, e)
 		if err != nil {
 			return made, fmt.Errorf("append to %s: event %d, %s: %w",
 				excerpt.Quoted(stream), i, excerpt.Quoted(e.Type), err)
 		}
 	}
 	return made, nil
+}
+
+// decidedEvent decodes one event of a decision. The function is nil if the category ignores events of the type.
+func (c *Category[S]) decidedEvent(stream string, e event.Event) (applied[S], error) {
+	if err := e.Validate(); err != nil {
+		return nil, err
+	}
+	f, folded := c.folds[e.Type]
+	if !folded {
+		return nil, c.ignores(e.Type)
+	}
+	return f.decided(&event.Envelope{Stream: stream, Type: e.Type, Body: valid.Body(e.Body)})
 }
 
 // applyTo returns an aggregate after the events, which may not be stored yet.

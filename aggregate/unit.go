@@ -131,9 +131,10 @@ func (m *Member[S]) Append(events ...event.Event) error {
 	}
 	events = m.unit.options.caused(events)
 	made, err := m.category.decided(m.Stream, events)
-	if err == nil {
-		m.Aggregate, err = made.applyTo(m.Aggregate)
+	if err != nil {
+		return m.unit.fail(err)
 	}
+	m.Aggregate, err = made.applyTo(m.Aggregate)
 	if err != nil {
 		return m.unit.fail(err)
 	}

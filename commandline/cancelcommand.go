@@ -22,13 +22,13 @@ func (c *cli) cancelReplayCommand() *cobra.Command {
 				return misuse("the number of a command is from 1: %q", args[1])
 			}
 			tenant, err := c.oneTenant()
-			if err == nil {
-				err = c.known(ctx, s, args[:1])
-			}
-			if err == nil {
-				err = s.DeadLetters(full(tenant, args[0])).Cancel(ctx, command)
-			}
 			if err != nil {
+				return err
+			}
+			if err := c.known(ctx, s, args[:1]); err != nil {
+				return err
+			}
+			if err := s.DeadLetters(full(tenant, args[0])).Cancel(ctx, command); err != nil {
 				return err
 			}
 			return c.changed("cancelled the command of", []string{c.name(full(tenant, args[0]))})

@@ -33,10 +33,10 @@ Nodes create all other projections that they register. The tables of the handler
 				return misuse("the name of a projection must not be empty")
 			}
 			tenant, err := c.oneTenant() // projections are created in one tenant at a time
-			if err == nil {
-				err = c.known(ctx, s, nil)
-			}
 			if err != nil {
+				return err
+			}
+			if err := c.known(ctx, s, nil); err != nil {
 				return err
 			}
 			var ids []millrace.ProjectionID

@@ -1,6 +1,7 @@
 package commandline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -136,16 +137,16 @@ func (c *cli) run(ids []millrace.ProjectionID, past string,
 		}
 		return nil
 	})
-	if err == nil {
-		err = joined(failures)
+	err = cmp.Or(err, joined(failures))
+	switch {
+	case err != nil:
+		return err
+	case refusedReplays > 0:
+		return fmt.Errorf("%s refused: rebuild the projection, or say --out-of-order if its handler does not mind the order", plural(refusedReplays, "event"))
+	case failedReplays > 0:
+		return fmt.Errorf("%s failed again: see dead-letters list", plural(failedReplays, "event"))
 	}
-	if err == nil && refusedReplays > 0 {
-		err = fmt.Errorf("%s refused: rebuild the projection, or say --out-of-order if its handler does not mind the order", plural(refusedReplays, "event"))
-	}
-	if err == nil && failedReplays > 0 {
-		err = fmt.Errorf("%s failed again: see dead-letters list", plural(failedReplays, "event"))
-	}
-	return err
+	return nil
 }
 
 // streamsOf returns the streams of refused replays in words.
@@ -203,9 +204,10 @@ func (c *cli) discardCommand() *cobra.Command {
 				return err
 			}
 			n, err := l.count(ctx, s, ids)
-			if err == nil {
-				err = c.confirm(l.sure, "discard %s of %s%s", plural(n, "parked event"), args[0], l.describe())
+			if err != nil {
+				return err
 			}
+			err = c.confirm(l.sure, "discard %s of %s%s", plural(n, "parked event"), args[0], l.describe())
 			if err != nil {
 				return err
 			}
@@ -231,10 +233,11 @@ func (c *cli) purgeCommand() *cobra.Command {
 				return misuse("--older-than must not be negative: %v", olderThan)
 			}
 			ids, err := l.resolve(ctx, c, s, args)
-			if err == nil {
-				err = c.confirm(l.sure, "delete the rows of dead letters of %s%s that ended more than %v ago", args[0],
-					l.describe(), olderThan)
+			if err != nil {
+				return err
 			}
+			err = c.confirm(l.sure, "delete the rows of dead letters of %s%s that ended more than %v ago", args[0],
+				l.describe(), olderThan)
 			if err != nil {
 				return err
 			}

@@ -227,10 +227,10 @@ func (c *cli) showDeadLetterCommand() *cobra.Command {
 				return err
 			}
 			tenant, err := c.oneTenant()
-			if err == nil {
-				err = c.known(ctx, s, args[:1])
-			}
 			if err != nil {
+				return err
+			}
+			if err := c.known(ctx, s, args[:1]); err != nil {
 				return err
 			}
 			l, e, err := s.DeadLetters(full(tenant, args[0])).Get(ctx, ids[0])

@@ -74,18 +74,25 @@ func (c *cli) diagnose(ctx context.Context, patience time.Duration) (found []pro
 			return nil, err
 		}
 	}
-	s, err := c.open(ctx)
-	if err == nil {
-		defer s.Close()
-		var summary admin.Summary
-		err = withAdmin(s, func(a *admin.Admin) (err error) {
-			summary, err = a.Summary(ctx)
-			return err
-		})
-		found = append(found, summary.Findings()...)
-	}
+	reported, err := c.reported(ctx)
+	found = append(found, reported...)
 	if len(found) > 0 {
 		return found, nil // they say why the store cannot be used
 	}
 	return found, err
+}
+
+// reported opens the store, and returns what the nodes report.
+func (c *cli) reported(ctx context.Context) ([]projection.Finding, error) {
+	s, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	var summary admin.Summary
+	err = withAdmin(s, func(a *admin.Admin) (err error) {
+		summary, err = a.Summary(ctx)
+		return err
+	})
+	return summary.Findings(), err
 }

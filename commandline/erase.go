@@ -67,17 +67,17 @@ func (c *cli) redacting(use, short, long, example string, count cobra.Positional
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Example: example, Args: count,
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
 			selected, err := what(args)
-			if err == nil && reason == "" {
-				err = misuse("--reason is missing: it is kept with the record of the erasure")
-			}
 			if err != nil {
 				return err
 			}
-			tenant, of, err := c.eventsOf(ctx, s)
-			if err == nil {
-				err = c.confirm(sure, "remove what is in %s of tenant %q permanently", selected, tenant)
+			if reason == "" {
+				return misuse("--reason is missing: it is kept with the record of the erasure")
 			}
+			tenant, of, err := c.eventsOf(ctx, s)
 			if err != nil {
+				return err
+			}
+			if err := c.confirm(sure, "remove what is in %s of tenant %q permanently", selected, tenant); err != nil {
 				return err
 			}
 			erased, err := do(ctx, of, args, reason)

@@ -143,24 +143,24 @@ func (c *cli) countEventsCommand() *cobra.Command {
 // were.
 func (c *cli) eachEvent(ctx context.Context, s store, o selection,
 	fn func(tenant string, e event.Envelope) error) (n int64, tenant string, mark int64, err error) {
-	var of events
-	err = o.check()
-	if err == nil {
-		tenant, of, err = c.eventsOf(ctx, s)
+	if err := o.check(); err != nil {
+		return 0, "", 0, err
 	}
-	if err == nil {
-		mark, err = of.Settled(ctx)
+	tenant, of, err := c.eventsOf(ctx, s)
+	if err != nil {
+		return 0, "", 0, err
 	}
+	mark, err = of.Settled(ctx)
 	if err != nil {
 		return 0, "", 0, err
 	}
 	progress := c.progress()
 	defer progress.end()
 	for e, err := range upTo(mark, of.ReadAll(ctx, o.ReadOptions)) {
-		if err == nil {
-			err = fn(tenant, e)
-		}
 		if err != nil {
+			return n, tenant, mark, err
+		}
+		if err := fn(tenant, e); err != nil {
 			return n, tenant, mark, err
 		}
 		n++

@@ -198,16 +198,22 @@ func (c *cli) readFirst(path, key string) (string, error) {
 		return key, nil
 	}
 	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file, and would be read twice: for %s, and for its events", path, of)
+	switch {
+	case err != nil:
+		return key, err
+	case !info.Mode().IsRegular():
+		return key, fmt.Errorf("%s is not a regular file, and would be read twice: for %s, and for its events", path, of)
 	}
-	if err == nil && key == "" {
+	if key == "" {
 		key, err = digest(path)
+		if err != nil {
+			return key, err
+		}
 	}
-	if err == nil && c.types != nil {
-		err = c.checkTypes(path)
+	if c.types == nil {
+		return key, nil
 	}
-	return key, err
+	return key, c.checkTypes(path)
 }
 
 // checkTypes returns an error for the first line with a type that is not registered, or that cannot be read.

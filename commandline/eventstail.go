@@ -105,10 +105,10 @@ func (f *follower) follow(ctx context.Context) error {
 	o := f.o.ReadOptions
 	o.After = max(f.shown, f.o.After)
 	for e, err := range upTo(math.MaxInt64, f.of.Follow(ctx, o)) {
-		if err == nil {
-			err = f.print(f.tenant, e)
-		}
 		if err != nil {
+			return err
+		}
+		if err := f.print(f.tenant, e); err != nil {
 			return err
 		}
 	}

@@ -48,10 +48,10 @@ func (c *cli) migrateUp(ctx context.Context) error {
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
 	err := c.check()
-	if err == nil {
-		err = c.noTenants()
-	}
 	if err != nil {
+		return err
+	}
+	if err := c.noTenants(); err != nil {
 		return err
 	}
 	var s store

@@ -132,10 +132,10 @@ func (c *cli) move(ctx context.Context, from, to store, names []string, f moveFl
 
 func (c *cli) moveOne(ctx context.Context, from, to store, name string, f moveFlags) (movedTenantJSON, error) {
 	actions, err := f.actions(ctx, from, name)
-	if err == nil {
-		err = c.confirm(f.sure, "move tenant %q to %s, and archive it here", name, console.OneLine(f.to))
-	}
 	if err != nil {
+		return movedTenantJSON{}, err
+	}
+	if err := c.confirm(f.sure, "move tenant %q to %s, and archive it here", name, console.OneLine(f.to)); err != nil {
 		return movedTenantJSON{}, err
 	}
 	progress := c.progress()

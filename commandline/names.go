@@ -25,10 +25,11 @@ retired: nodes that register it run nothing under that name. Deploy code with th
 				return err
 			}
 			ids, err := c.allVersions(ctx, s, args[0])
-			if err == nil {
-				err = c.confirm(sure, "rename %s to %s in %s: nodes that register only the old name run it no more",
-					args[0], args[1], plural(len(ids), "tenant"))
+			if err != nil {
+				return err
 			}
+			err = c.confirm(sure, "rename %s to %s in %s: nodes that register only the old name run it no more",
+				args[0], args[1], plural(len(ids), "tenant"))
 			if err != nil {
 				return err
 			}
@@ -89,10 +90,11 @@ change. The names are retired, so that a node of an older release does not begin
 				return err
 			}
 			parked, err := c.parked(ctx, s, ids)
-			if err == nil {
-				err = c.confirm(sure, "remove %s permanently, with %s: %s", plural(len(ids), "projection"),
-					plural(parked, "parked event"), c.listed(ids))
+			if err != nil {
+				return err
 			}
+			err = c.confirm(sure, "remove %s permanently, with %s: %s", plural(len(ids), "projection"),
+				plural(parked, "parked event"), c.listed(ids))
 			if err != nil {
 				return err
 			}

@@ -209,15 +209,15 @@ have not handled (lag). With --json it prints the Status of the library. Its fie
 // snapshot reads what people see of the projections that a filter selects in the selected tenants.
 func (c *cli) snapshot(ctx context.Context, s store, filter admin.StatusFilter) (snapshot report.Snapshot) {
 	snapshot.At = time.Now()
-	a, err := admin.New(s)
-	if err == nil {
-		filter.Tenants = c.selected()
+	filter.Tenants = c.selected()
+	snapshot.Err = withAdmin(s, func(a *admin.Admin) (err error) {
 		snapshot.Status, err = a.Status(ctx, filter)
-	}
-	if err == nil {
+		if err != nil {
+			return err
+		}
 		snapshot.Summary, err = a.Summary(ctx)
-	}
-	snapshot.Err = err
+		return err
+	})
 	return snapshot
 }
 

@@ -32,10 +32,11 @@ shows its progress.`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
 			ids, err := c.targets(ctx, s, names)
-			if err == nil {
-				err = c.confirm(sure, "empty the read models of %s, and apply all events again: %s",
-					plural(len(ids), "projection"), c.listed(ids))
+			if err != nil {
+				return err
 			}
+			err = c.confirm(sure, "empty the read models of %s, and apply all events again: %s",
+				plural(len(ids), "projection"), c.listed(ids))
 			if err != nil {
 				return err
 			}

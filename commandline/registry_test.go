@@ -352,18 +352,19 @@ func parkAll(t *testing.T, p place) {
 	}
 	defer m.Close()
 	rt, err := millrace.New(nodeConfig(m.Store))
-	if err == nil {
-		err = rt.Register(millrace.Projection{Name: "totals", OnFailure: projection.ActionPark,
-			Retry:           projection.RetryPolicy{MaxAttempts: 1},
-			MaxFailureShare: projection.NoLimit,
-			Handler: m.Each(func(context.Context, kit.Tx, event.Envelope) error {
-				return errors.New("division by zero")
-			})})
-	}
-	if err == nil {
-		_, err = rt.RunUntilIdle(t.Context())
-	}
 	if err != nil {
+		t.Fatal(err)
+	}
+	err = rt.Register(millrace.Projection{Name: "totals", OnFailure: projection.ActionPark,
+		Retry:           projection.RetryPolicy{MaxAttempts: 1},
+		MaxFailureShare: projection.NoLimit,
+		Handler: m.Each(func(context.Context, kit.Tx, event.Envelope) error {
+			return errors.New("division by zero")
+		})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rt.RunUntilIdle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -125,15 +125,7 @@ must be repeated.`,
 		Example: "  millrace tenants drop acme\n  millrace tenants drop acme --yes --dependents",
 		RunE: c.with(func(ctx context.Context, s store, names []string) error {
 			for i, name := range names {
-				what, err := c.describeTenant(ctx, s, name)
-				if err == nil {
-					err = c.confirm(sure, "remove tenant %q permanently, with %s", name, what)
-				}
-				if err == nil {
-					opts.Confirm = name
-					err = s.DropTenant(ctx, name, opts)
-				}
-				if err != nil {
+				if err := c.dropTenant(ctx, s, name, sure, opts); err != nil {
 					return c.reportPartial("dropped", names[:i], err)
 				}
 			}
@@ -144,6 +136,18 @@ must be repeated.`,
 	cmd.Flags().BoolVar(&opts.Dependents, "dependents", false,
 		"also drop views, functions and foreign keys outside of the tenant's schema that depend on it; a file has none")
 	return cmd
+}
+
+func (c *cli) dropTenant(ctx context.Context, s store, name string, sure yes, opts tenancy.DropOptions) error {
+	what, err := c.describeTenant(ctx, s, name)
+	if err != nil {
+		return err
+	}
+	if err := c.confirm(sure, "remove tenant %q permanently, with %s", name, what); err != nil {
+		return err
+	}
+	opts.Confirm = name
+	return s.DropTenant(ctx, name, opts)
 }
 
 // describeTenant says what a tenant has.

@@ -27,11 +27,12 @@ the command waits for it. With --all-tenants it swaps in all tenants in which th
 				return err
 			}
 			ids, err := c.unswapped(ctx, s, names)
-			if err == nil {
-				err = c.confirm(sure,
-					"let %s take the place of the earlier version in %s: its checkpoint and dead letters are deleted",
-					names[0], plural(len(ids), "tenant"))
+			if err != nil {
+				return err
 			}
+			err = c.confirm(sure,
+				"let %s take the place of the earlier version in %s: its checkpoint and dead letters are deleted",
+				names[0], plural(len(ids), "tenant"))
 			if err != nil {
 				return err
 			}
@@ -85,10 +86,11 @@ deletes its checkpoints and dead letters. The earlier version is not affected. T
 				return err
 			}
 			ids, err := c.targets(ctx, s, names)
-			if err == nil {
-				err = c.confirm(sure, "drop the version %s, with its read model, in %s", names[0],
-					plural(len(ids), "tenant"))
+			if err != nil {
+				return err
 			}
+			err = c.confirm(sure, "drop the version %s, with its read model, in %s", names[0],
+				plural(len(ids), "tenant"))
 			if err != nil {
 				return err
 			}

@@ -78,10 +78,10 @@ func (e Event) RawHeaders() (json.RawMessage, error) {
 		return e.redacted, nil
 	}
 	raw, err := json.Marshal(e.Headers)
-	if err == nil {
-		err = valid.Printed("headers", raw, valid.MaxPrinted)
+	if err != nil {
+		return nil, err
 	}
-	return raw, err
+	return raw, valid.Printed("headers", raw, valid.MaxPrinted)
 }
 
 // Validate returns the first reason why the event cannot be stored. Every append calls it before it writes anything.

@@ -48,10 +48,10 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 // appendToPool is Append within its middleware.
 func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event.Appended, error) {
 	a, err := t.newAppend(asked)
-	if err == nil {
-		err = t.store.notWithin(ctx)
-	}
 	if err != nil {
+		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
+	}
+	if err := t.store.notWithin(ctx); err != nil {
 		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
 	}
 	if t.store.notify.local.Rests(t.name) && a.Times == nil && a.isSmall() {
@@ -172,11 +172,17 @@ func (t *Tenant) appendPrepared(ctx context.Context, conn *pgx.Conn,
 	if own.name == "" {
 		return result, false, nil
 	}
-	err = prepareAll(ctx, conn, own.name, own.sql)
-	if err == nil {
-		result, err = sendAppend(ctx, conn, a, own.name, args)
-	}
+	result, err = sendPrepared(ctx, conn, a, own, args)
 	return result, !forgetPrepared(ctx, conn, err, own.name), err
+}
+
+// sendPrepared sends the append by a prepared statement, which it prepares if the session has not done so.
+func sendPrepared(ctx context.Context, conn *pgx.Conn, a appendCall, own tenantStatement,
+	args []any) (event.Appended, error) {
+	if err := prepareAll(ctx, conn, own.name, own.sql); err != nil {
+		return event.Appended{}, err
+	}
+	return sendAppend(ctx, conn, a, own.name, args)
 }
 
 // appendOnce sends the append by its text. After a conflict or a repeat the result is empty; report then returns which
@@ -318,13 +324,13 @@ func (t *Tenant) report(ctx context.Context, q querier, a appendCall) (event.App
 func (t *Tenant) firstResult(ctx context.Context, q querier,
 	a appendCall) (result event.Appended, found bool, err error) {
 	stream, result, found, err := t.firstAppend(ctx, q, a.Key)
-	if err == nil && found {
-		err = a.UsedFor(stream)
-	}
-	if err != nil {
+	if err != nil || !found {
 		return event.Appended{}, false, err
 	}
-	return result, found, nil
+	if err := a.UsedFor(stream); err != nil {
+		return event.Appended{}, false, err
+	}
+	return result, true, nil
 }
 
 // firstAppend returns the stream and the result of the first append with a key.

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -324,9 +325,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn) error {
 		b.ended(ctx, conn, next, len(ends) > 1, err)
 		return nil
 	}
-	if err == nil {
-		err = pgx.ErrTxCommitRollback
-	}
+	err = cmp.Or(err, pgx.ErrTxCommitRollback)
 	fault := classify(err)
 	if pgerr.Is(err, pgerr.TransactionEnded) {
 		closeHard(ctx, conn)
@@ -430,9 +429,20 @@ func (b *batchTx) begin(ctx context.Context) error {
 }
 
 // beginOn begins the transaction of a batch on a connection. It returns the statements that restore the session
-// afterwards. Behind a pooler that gives each transaction another session, it reads the session's settings each time,
-// which costs one round trip more.
-func (b *batchTx) beginOn(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
+// afterwards.
+func (b *batchTx) beginOn(ctx context.Context, conn *pgx.Conn) (pgx.Tx, session.Restore, error) {
+	tx, restore, err := b.tryBegin(ctx, conn)
+	if err != nil {
+		b.rollback(ctx, conn, restore)
+		closeStandby(ctx, conn, err)
+		return nil, restore, err
+	}
+	return tx, restore, nil
+}
+
+// tryBegin is beginOn, and leaves the connection as it is after an error. Behind a pooler that gives each transaction
+// another session, it reads the session's settings each time, which costs one round trip more.
+func (b *batchTx) tryBegin(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, restore session.Restore, err error) {
 	begin, setUp := queries.Text("begin_batch"), b.setUpSQL(b.beginWait(), "")
 	if b.lender().lent {
 		restore, err = b.store.sessions.Begin(ctx, conn, begin)
@@ -440,16 +450,12 @@ func (b *batchTx) beginOn(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, resto
 		restore, err = session.Of(ctx, conn)
 		setUp = begin + "; " + setUp
 	}
-	if err == nil {
-		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: setUp})
-	}
-	if err == nil && b.beforeHandler != nil {
-		err = b.beforeHandler(ctx, conn)
-	}
 	if err != nil {
-		b.rollback(ctx, conn, restore)
-		closeStandby(ctx, conn, err)
 		return nil, restore, err
 	}
-	return tx, restore, nil
+	tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: setUp})
+	if err != nil || b.beforeHandler == nil {
+		return tx, restore, err
+	}
+	return tx, restore, b.beforeHandler(ctx, conn)
 }

@@ -32,10 +32,10 @@ const (
 // names.
 func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 	missing, err := s.incompleteTenants(ctx, names)
-	if err == nil {
-		err = s.notWithin(ctx)
-	}
 	if err != nil {
+		return fmt.Errorf("create tenants: %w", err)
+	}
+	if err := s.notWithin(ctx); err != nil {
 		return fmt.Errorf("create tenants: %w", err)
 	}
 	connections := min(createConnections, int(s.pool.Config().MaxConns))

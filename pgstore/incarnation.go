@@ -69,29 +69,31 @@ func (s *Store) readEvents(ctx context.Context, sql string, args [][]byte, forma
 // readOn reads by prepared statements, if the session may have them.
 func (s *Store) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte, format []int16,
 	decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
-	begin := s.control.sql("begin_read")
-	beginArgs := [][]byte{wire.Int(readLockWait.Milliseconds())}
-	var batch pgconn.Batch
 	if name := s.reads.name(sql); name != "" && s.keepsPrepared(conn) {
-		var in engine.Incarnation
-		err := prepareAll(ctx, conn, beginReadName, begin, name, sql)
-		if err == nil {
-			batch.ExecPrepared(beginReadName, beginArgs, nil, nil)
-			batch.ExecPrepared(name, args, nil, format)
-			in, err = sendRead(ctx, conn, &batch, decode)
-			if err == nil {
-				return in, nil
-			}
-		}
+		in, err := s.readPrepared(ctx, conn, name, sql, args, format, decode)
 		if !forgetPrepared(ctx, conn, err, beginReadName, name) {
 			return in, err
 		}
-		batch = pgconn.Batch{}
 	}
-	batch.ExecParams(begin, beginArgs, nil, nil, nil)
+	var batch pgconn.Batch
+	batch.ExecParams(s.control.sql("begin_read"), beginReadArgs(), nil, nil, nil)
 	batch.ExecParams(sql, args, nil, nil, format)
 	return sendRead(ctx, conn, &batch, decode)
 }
+
+// readPrepared reads by prepared statements, which it prepares if the session has not done so.
+func (s *Store) readPrepared(ctx context.Context, conn *pgx.Conn, name, sql string, args [][]byte, format []int16,
+	decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
+	if err := prepareAll(ctx, conn, beginReadName, s.control.sql("begin_read"), name, sql); err != nil {
+		return 0, err
+	}
+	var batch pgconn.Batch
+	batch.ExecPrepared(beginReadName, beginReadArgs(), nil, nil)
+	batch.ExecPrepared(name, args, nil, format)
+	return sendRead(ctx, conn, &batch, decode)
+}
+
+func beginReadArgs() [][]byte { return [][]byte{wire.Int(readLockWait.Milliseconds())} }
 
 // sendRead sends begin_read.sql and a statement in one message, and passes the result of the statement to decode.
 func sendRead(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch,

@@ -82,9 +82,10 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32,
 				}
 				return nil
 			})
-			if err == nil && len(ours) > 0 {
-				got.leases, err = s.queryLeases(ctx, tx, "leases", ours)
+			if err != nil || len(ours) == 0 {
+				return err
 			}
+			got.leases, err = s.queryLeases(ctx, tx, "leases", ours)
 			return err
 		}
 		err := s.repeatably(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, s.beginDurable(), fn) })

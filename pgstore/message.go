@@ -266,19 +266,27 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 			p.SendQueryPrepared(c.use.name, c.args, nil, nil)
 		}
 	}
-	err = p.Sync()
-	for at < len(list) && err == nil {
-		err = list[at].answered(p, kept)
-		if err == nil {
-			at++
+	at, err = answers(p, kept, list)
+	if err != nil {
+		_ = p.Close() // it repeats the error, or closes the connection
+		kept.failed(list[at:], err)
+		return at, err
+	}
+	return at, p.Close()
+}
+
+// answers ends a message and reads the answers of its commands. It returns the command at which the message failed, or
+// the number of all.
+func answers(p *pgconn.Pipeline, kept *prepared, list []command) (at int, err error) {
+	if err := p.Sync(); err != nil {
+		return 0, err
+	}
+	for at := range list {
+		if err := list[at].answered(p, kept); err != nil {
+			return at, err
 		}
 	}
-	if err == nil {
-		return at, p.Close()
-	}
-	_ = p.Close() // it repeats the error, or closes the connection
-	kept.failed(list[at:], err)
-	return at, err
+	return len(list), nil
 }
 
 // sendAnew is send. If something has discarded the prepared statements of the session, it sends the message a second

@@ -44,26 +44,30 @@ func (s *Store) Migrate(ctx context.Context) error {
 }
 
 func (s *Store) migrate(ctx context.Context, m migrations) error {
-	err := s.notWithin(ctx)
-	if err == nil {
-		err = s.migrateControl(ctx, m.control)
-	}
-	if err == nil {
-		err = s.makeSnapshots(ctx)
-	}
-	if err != nil {
+	if err := s.migrateSchema(ctx, m); err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}
 	if err := s.migrateTenants(ctx, m); err != nil {
 		return err
 	}
 	var named bool
-	err = s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec,
+	err := s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec,
 		projection.DefaultTenant).Scan(&named)
 	if err == nil && named {
 		s.warnOfExtensions(ctx)
 	}
 	return err
+}
+
+// migrateSchema brings the control schema to this program's version.
+func (s *Store) migrateSchema(ctx context.Context, m migrations) error {
+	if err := s.notWithin(ctx); err != nil {
+		return err
+	}
+	if err := s.migrateControl(ctx, m.control); err != nil {
+		return err
+	}
+	return s.makeSnapshots(ctx)
 }
 
 // makeSnapshots makes the table of snapshots for programs with fewer rights. If this program is one of them, it is not
@@ -210,10 +214,10 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 // lacks.
 func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*Tenant, error) {
 	t, err := s.ForTenant(name)
-	if err == nil {
-		err = s.notWithin(ctx)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := s.notWithin(ctx); err != nil {
 		return nil, err
 	}
 	// A complete tenant needs neither the lock nor the right to create.

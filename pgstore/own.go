@@ -62,9 +62,10 @@ func (r *ownReader) columns() []any { return []any{nil, nil, nil, nil, nil, nil,
 func (r *ownReader) add(row [][]byte) {
 	// In the order of read_tail.sql. An append returns position and version first.
 	e, err := r.decoder.Envelope([][]byte{row[0], row[2], row[1], row[3], row[4], row[5], row[6], row[7], row[8]})
-	if err == nil {
-		r.events = append(r.events, e)
+	if err != nil {
+		return
 	}
+	r.events = append(r.events, e)
 }
 
 // page returns the events in the order of their positions.

@@ -454,13 +454,16 @@ func TestManyBatchesShareAPoolersSessions(t *testing.T) {
 					_, err := tx.Exec(ctx, "insert into seen values ($1)", i)
 					return err
 				}, engine.ApplyOptions{})
-				if err == nil {
-					o.lease, err = reload(testContext(t), store, o.lease)
-				}
-				if err == nil {
-					_, err = tenant.Append(testContext(t), "s", event.Any, someEvents(1)...)
-				}
 				if err != nil {
+					t.Errorf("tenant %d: %v", i, err)
+					return
+				}
+				o.lease, err = reload(testContext(t), store, o.lease)
+				if err != nil {
+					t.Errorf("tenant %d: %v", i, err)
+					return
+				}
+				if _, err := tenant.Append(testContext(t), "s", event.Any, someEvents(1)...); err != nil {
 					t.Errorf("tenant %d: %v", i, err)
 					return
 				}

@@ -118,16 +118,22 @@ func sendInTx(ctx context.Context, tx pgx.Tx, statements []queued.Statement) err
 	}
 	results := tx.SendBatch(ctx, &batch)
 	for i, s := range statements {
-		tag, err := results.Exec()
-		if err == nil {
-			err = s.Changed(tag.RowsAffected())
-		} else if i > 0 { // at the first one, the preparation of another may have failed
-			err = s.Named(err)
-		}
-		if err != nil {
+		if err := executed(results, s, i); err != nil {
 			_ = results.Close()
 			return fmt.Errorf("statement %d of %d: %w", i+1, len(statements), err)
 		}
 	}
 	return results.Close()
+}
+
+// executed returns the error of the next statement of a message, the i-th one.
+func executed(results pgx.BatchResults, s queued.Statement, i int) error {
+	tag, err := results.Exec()
+	switch {
+	case err == nil:
+		return s.Changed(tag.RowsAffected())
+	case i == 0:
+		return err // the preparation of another statement may have failed
+	}
+	return s.Named(err)
 }

@@ -73,22 +73,28 @@ func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersio
 func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions,
 	p eventlog.Pages) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
-		err := within.RefuseRead(ctx, t.store)
-		if err == nil {
-			err = eventlog.ValidSelection(opts.Stream, opts.Types)
-		}
-		if err == nil {
-			err = p.Each(func(e event.Envelope, err error) bool {
-				if err != nil {
-					err = t.failed(ctx, doing, what, err)
-				}
-				return yield(e, err)
-			})
-		}
+		err := t.eachOf(ctx, opts, p, func(e event.Envelope, err error) bool {
+			if err != nil {
+				err = t.failed(ctx, doing, what, err)
+			}
+			return yield(e, err)
+		})
 		if err != nil {
 			yield(event.Envelope{}, t.failed(ctx, doing, what, err))
 		}
 	}
+}
+
+// eachOf yields the events of pages, if opts and ctx allow it.
+func (t *Tenant) eachOf(ctx context.Context, opts event.ReadOptions, p eventlog.Pages,
+	yield func(event.Envelope, error) bool) error {
+	if err := within.RefuseRead(ctx, t.store); err != nil {
+		return err
+	}
+	if err := eventlog.ValidSelection(opts.Stream, opts.Types); err != nil {
+		return err
+	}
+	return p.Each(yield)
 }
 
 func (t *Tenant) streamPages(ctx context.Context, opts event.ReadOptions, from int64) eventlog.Pages {

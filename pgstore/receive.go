@@ -15,10 +15,10 @@ import (
 // session sees a new tenant, and appends to an existing one wait.
 func (s port) Receive(ctx context.Context, r store.Reception) error {
 	t, err := s.ForTenant(r.Tenant)
-	if err == nil {
-		err = s.notWithin(ctx)
-	}
 	if err != nil {
+		return err
+	}
+	if err := s.notWithin(ctx); err != nil {
 		return err
 	}
 	err = s.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
@@ -44,10 +44,10 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 			state, err = r.End(tx)
 			return err
 		})
-		if err == nil && state == tenancy.Archived {
-			err = s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
+		if err != nil || state != tenancy.Archived {
+			return err
 		}
-		return err
+		return s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
 	})
 	return s.lacking(ctx, t.schema, t.absent(ctx, s.missing(err)))
 }

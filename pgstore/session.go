@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -135,24 +134,32 @@ func (s *nodeSession) register(ctx context.Context) error {
 // Heartbeat implements engine.Session. It writes a summary only if the session has not written the same before. If
 // other nodes deleted the row of this one, which was silent for long, it registers again.
 func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
+	return failed(s.heartbeat(ctx, summary), "send heartbeat")
+}
+
+func (s *nodeSession) heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
 	encoded, err := summary.Encode()
-	for again := false; err == nil; again = true {
+	if err != nil {
+		return err
+	}
+	for again := false; ; again = true {
 		var changed any
 		if again || encoded != s.summary {
 			changed = encoded
 		}
-		var tag pgconn.CommandTag
-		tag, err = s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID,
+		tag, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID,
 			s.node.LeaseDuration.Microseconds(), changed)
-		if err == nil && (again || tag.RowsAffected() > 0) {
+		switch {
+		case err != nil:
+			return err
+		case again || tag.RowsAffected() > 0:
 			s.summary = encoded
 			return nil
 		}
-		if err == nil {
-			err = s.register(ctx)
+		if err := s.register(ctx); err != nil {
+			return err
 		}
 	}
-	return failed(err, "send heartbeat")
 }
 
 // filterArrays returns the columns of nodes for filters.

@@ -263,16 +263,7 @@ func (s *Store) sendShared(ctx context.Context, conn *pgx.Conn, batches []*share
 	}
 	var err error
 	defer func() { m.end(err) }()
-	restore, err := session.Of(ctx, conn)
-	for err == nil && len(m.left) > 0 && !m.spent {
-		err = m.send(ctx, restore)
-	}
-	if err == nil && len(m.unflushed) > 0 {
-		_, err = conn.Exec(ctx, sqltext.Fill(queries.Text("flush_batches"), "{flush}", flushAll), pgx.QueryExecModeExec)
-		if err == nil {
-			m.flushed(turn{is: done})
-		}
-	}
+	err = m.sendAll(ctx)
 	if err != nil {
 		s.log.Warn("a message of batches failed, closing its connection", zap.Error(err))
 	}
@@ -291,6 +282,28 @@ type sharedMessage struct {
 	sent            bool
 	// spent reports that the session is closed afterwards.
 	spent bool
+}
+
+// sendAll sends the batches, and makes those durable that have committed.
+func (m *sharedMessage) sendAll(ctx context.Context) error {
+	restore, err := session.Of(ctx, m.conn)
+	if err != nil {
+		return err
+	}
+	for len(m.left) > 0 && !m.spent {
+		if err := m.send(ctx, restore); err != nil {
+			return err
+		}
+	}
+	if len(m.unflushed) == 0 {
+		return nil
+	}
+	_, err = m.conn.Exec(ctx, sqltext.Fill(queries.Text("flush_batches"), "{flush}", flushAll), pgx.QueryExecModeExec)
+	if err != nil {
+		return err
+	}
+	m.flushed(turn{is: done})
+	return nil
 }
 
 // commands returns the commands of a message with all batches that are left.

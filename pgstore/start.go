@@ -94,13 +94,14 @@ func (s port) beginsAt(ctx context.Context, p engine.NewProjection, mark int64, 
 // settledMarks returns positions of tenants at or below which no event can still appear, as high as open appends allow.
 func (s port) settledMarks(ctx context.Context, tenants []string) (map[string]int64, engine.Incarnation, error) {
 	heads, err := s.Heads(ctx, tenants)
-	if err == nil {
-		for tenant, failed := range heads.Failed {
-			err = fmt.Errorf("read the head of tenant %q: %w", tenant, failed)
-		}
-	}
-	if err != nil || len(heads.Positions) == 0 {
+	if err != nil {
 		return nil, heads.Incarnation, err
+	}
+	for tenant, failed := range heads.Failed {
+		return nil, heads.Incarnation, fmt.Errorf("read the head of tenant %q: %w", tenant, failed)
+	}
+	if len(heads.Positions) == 0 {
+		return nil, heads.Incarnation, nil
 	}
 	marks, settlers := make(map[string]int64, len(tenants)), make(map[string]*settle.Settler)
 	for tenant, head := range heads.Positions {

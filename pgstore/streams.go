@@ -162,10 +162,7 @@ func (d streamDriver) preparedRun(statement, own string,
 				prepared = d.store.prepared.statement(d.Tenant, statement)
 			}
 			if prepared.name != "" {
-				err := prepareAll(ctx, conn, prepared.name, prepared.sql)
-				if err == nil {
-					err = decode(conn.PgConn().ExecPrepared(ctx, prepared.name, args, nil, wire.Binary))
-				}
+				err := decodePrepared(ctx, conn, prepared, args, decode)
 				if !forgetPrepared(ctx, conn, err, prepared.name) || *begun {
 					return err
 				}
@@ -173,6 +170,16 @@ func (d streamDriver) preparedRun(statement, own string,
 			return decode(conn.PgConn().ExecParams(ctx, sql, args, nil, nil, wire.Binary))
 		})
 	}
+}
+
+// decodePrepared runs a prepared statement, which it prepares if the session has not done so, and passes its result to
+// decode.
+func decodePrepared(ctx context.Context, conn *pgx.Conn, s tenantStatement, args [][]byte,
+	decode func(*pgconn.ResultReader) error) error {
+	if err := prepareAll(ctx, conn, s.name, s.sql); err != nil {
+		return err
+	}
+	return decode(conn.PgConn().ExecPrepared(ctx, s.name, args, nil, wire.Binary))
 }
 
 // readRowsOf is pageRead.once in a transaction of the caller, which cannot be cut off.

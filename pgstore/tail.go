@@ -74,15 +74,15 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	changed := true
 	switch {
 	case !t.started:
-		err = t.start(ctx)
-		if err == nil {
-			changed = t.settler.Waiting() // otherwise nothing was visible after the mark
+		if err := t.start(ctx); err != nil {
+			return update, err
 		}
+		changed = t.settler.Waiting() // otherwise nothing was visible after the mark
 	case t.settler.Waiting() && t.settler.Scanned() && !t.settler.Cleared():
 		changed, err = t.scan(ctx) // nothing is read while the holders are the same
-	}
-	if err != nil {
-		return update, err
+		if err != nil {
+			return update, err
+		}
 	}
 	update = engine.TailUpdate{Mark: t.settler.Mark(), From: t.settler.Mark(), Incarnation: t.incarnation}
 	full := false

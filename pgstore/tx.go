@@ -72,10 +72,11 @@ func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) er
 	for try := 1; try < maxDeadlocks && pgerr.Is(err, pgerr.Deadlock) && pauses.Wait(ctx) == nil; try++ {
 		err = s.repeatably(ctx, once)
 	}
-	if err == nil {
-		t.endTaken()
+	if err != nil {
+		return err
 	}
-	return err
+	t.endTaken()
+	return nil
 }
 
 // Change implements store.Control as changeTenant does.
@@ -86,10 +87,11 @@ func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, tenan
 			t = s.on(ctx, tx)
 			return t.run(func(tx store.Tx) error { return fn(tx, tenant.state) })
 		})
-	if err == nil {
-		t.endTaken()
+	if err != nil {
+		return err
 	}
-	return err
+	t.endTaken()
+	return nil
 }
 
 // Lend announces the transaction as a batch of each of its rows, so that EndBatches finds the session.
@@ -366,10 +368,10 @@ func (t *transaction) sendUnprepared(queued []statement) error {
 
 func readRows(read func(pgx.Rows) error) func(pgx.Rows, error) error {
 	return func(rows pgx.Rows, err error) error {
-		if err == nil {
-			err = read(rows)
+		if err != nil {
+			return err
 		}
-		return err
+		return read(rows)
 	}
 }
 

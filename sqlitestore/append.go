@@ -48,22 +48,25 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 
 // appendToFile is Append within its middleware.
 func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event.Appended, error) {
-	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
-	if err == nil {
-		err = t.store.notWithin(ctx)
-	}
-	if err == nil {
-		err = t.store.ready(ctx)
-	}
-	if err != nil {
+	failed := func(err error) (event.Appended, error) {
 		return event.Appended{}, t.failed("append to", asked.Stream, err)
+	}
+	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
+	if err != nil {
+		return failed(err)
+	}
+	if err := t.store.notWithin(ctx); err != nil {
+		return failed(err)
+	}
+	if err := t.store.ready(ctx); err != nil {
+		return failed(err)
 	}
 	result, err := t.store.writer.append(ctx, newWaitingAppend(a,
 		func(ctx context.Context, tx *sql.Tx) (event.Appended, error) {
 			return t.apply(ctx, tx, a)
 		}))
 	if err != nil {
-		return event.Appended{}, t.failed("append to", asked.Stream, err)
+		return failed(err)
 	}
 	if !result.Repeated {
 		t.store.wakes.Wake(t.name, result.Last(), nil)
@@ -94,22 +97,24 @@ func (t *Tenant) Wake() { t.store.wakes.Wake(t.name, engine.UnknownPosition, nil
 
 // appendToTx is AppendTx within its middleware.
 func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appending) (event.Appended, error) {
-	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
-	if err == nil {
-		err = t.store.ready(ctx)
-	}
-	if err != nil {
+	failed := func(err error) (event.Appended, error) {
 		return event.Appended{}, t.failed("append to", asked.Stream, err)
+	}
+	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
+	if err != nil {
+		return failed(err)
+	}
+	if err := t.store.ready(ctx); err != nil {
+		return failed(err)
 	}
 	waiting := &waitingAppend{
 		apply: func(ctx context.Context, tx *sql.Tx) (event.Appended, error) { return t.apply(ctx, tx, a) },
 	}
-	err = t.store.appendWithin(ctx, tx, waiting)
-	if err == nil {
-		err = waiting.err
+	if err := t.store.appendWithin(ctx, tx, waiting); err != nil {
+		return failed(err)
 	}
-	if err != nil {
-		return event.Appended{}, t.failed("append to", asked.Stream, err)
+	if waiting.err != nil {
+		return failed(waiting.err)
 	}
 	if to, ok := t.store.appended.Load(tx); ok && !waiting.result.Repeated {
 		to.(*dirtied).add(t.name)

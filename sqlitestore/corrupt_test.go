@@ -192,14 +192,14 @@ func (s sound) check(e event.Envelope) error {
 func (s sound) read(store *Store) (string, error) {
 	n, last := 0, int64(0)
 	for e, err := range store.ReadAll(context.Background(), event.ReadOptions{}) {
-		if err == nil {
-			err = s.check(e)
-		}
-		if err == nil && e.Position <= last {
-			err = fmt.Errorf("the event at %d follows that at %d: %w", e.Position, last, errWrong)
-		}
 		if err != nil {
 			return "", err
+		}
+		if err := s.check(e); err != nil {
+			return "", err
+		}
+		if e.Position <= last {
+			return "", fmt.Errorf("the event at %d follows that at %d: %w", e.Position, last, errWrong)
 		}
 		n, last = n+1, e.Position
 	}

@@ -73,11 +73,10 @@ func (s port) Listen(ctx context.Context, ear follow.Ear) error {
 			return ctx.Err()
 		case <-ticker.C:
 		}
-		var risen []string
-		err := seen.poll(ctx, db)
-		if err == nil {
-			risen, err = seen.risen(ctx, db)
+		if err := seen.poll(ctx, db); err != nil {
+			return fmt.Errorf("poll for commits: %w", err)
 		}
+		risen, err := seen.risen(ctx, db)
 		if err != nil {
 			return fmt.Errorf("poll for commits: %w", err)
 		}

@@ -29,10 +29,11 @@ func (w *writer) checkObjects(ctx context.Context, q querier) (version int64, er
 // checkCommitted is checkObjects for a transaction that has just begun.
 func (w *writer) checkCommitted(ctx context.Context, tx *sql.Tx) error {
 	version, err := w.checkObjects(ctx, tx)
-	if err == nil {
-		w.checkedSchema.Store(version)
+	if err != nil {
+		return err
 	}
-	return err
+	w.checkedSchema.Store(version)
+	return nil
 }
 
 // foreignObjects returns ErrForeignObject if a statement returns objects.

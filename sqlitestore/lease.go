@@ -39,12 +39,13 @@ func (s port) Counts(ctx context.Context, tenants, names []string) (counts []eng
 func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		ours, err := column[int32](ctx, tx, "claim", node.ID, list(rows))
-		if err == nil && len(ours) > 0 {
-			err = execute(ctx, tx, "set_delivers", list(ours), list(node.Delivers))
+		if err != nil || len(ours) == 0 {
+			return err
 		}
-		if err == nil && len(ours) > 0 {
-			claimed, err = queryLeases(ctx, tx, ours, "")
+		if err := execute(ctx, tx, "set_delivers", list(ours), list(node.Delivers)); err != nil {
+			return err
 		}
+		claimed, err = queryLeases(ctx, tx, ours, "")
 		return err
 	})
 	if err != nil {
@@ -120,10 +121,10 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 			return err
 		}
 		released, err := runOne(ctx, tx, "release", []any{moves(advances), owner, time.Now().UnixMicro()})
-		if err == nil && released {
-			err = s.announce(ctx, tx, engine.Notice{Control: true})
+		if err != nil || !released {
+			return err
 		}
-		return err
+		return s.announce(ctx, tx, engine.Notice{Control: true})
 	})
 	return failed(err, "release leases")
 }

@@ -34,29 +34,32 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 	if err := s.notWithin(ctx); err != nil {
 		return fmt.Errorf("migrate %s: %w", s.path, err)
 	}
-	for {
-		version, err := schemaVersion(ctx, s.readers)
-		if err == nil && int(version) >= len(list) {
-			err = migration.NotTooNew(int(version), len(list))
-			if err == nil {
-				break
-			}
-		}
-		if err == nil {
-			err = s.transact(ctx, func(tx *sql.Tx) error { return s.migrateOnce(ctx, tx, list) })
-		}
+	for done := false; !done; {
+		var err error
+		done, err = s.migrateNext(ctx, list)
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.path, damaged(err))
 		}
 	}
-	err := s.plane().MakeSnapshots(ctx)
-	if err == nil {
-		_, err = s.CreateTenant(ctx, projection.DefaultTenant)
+	if err := s.plane().MakeSnapshots(ctx); err != nil {
+		return fmt.Errorf("migrate %s: %w", s.path, err)
 	}
-	if err != nil {
+	if _, err := s.CreateTenant(ctx, projection.DefaultTenant); err != nil {
 		return fmt.Errorf("migrate %s: %w", s.path, err)
 	}
 	return nil
+}
+
+// migrateNext applies the next migration. It reports whether none was missing.
+func (s *Store) migrateNext(ctx context.Context, list []migration.Step) (done bool, err error) {
+	version, err := schemaVersion(ctx, s.readers)
+	switch {
+	case err != nil:
+		return false, err
+	case int(version) >= len(list):
+		return true, migration.NotTooNew(int(version), len(list))
+	}
+	return false, s.transact(ctx, func(tx *sql.Tx) error { return s.migrateOnce(ctx, tx, list) })
 }
 
 // migrateOnce applies the next migration, if another process has not done so meanwhile.
@@ -99,10 +102,10 @@ func setHeader(ctx context.Context, tx *sql.Tx, statement, placeholder string, v
 // schemaVersion returns the version of the schema, which is in the file's header.
 func schemaVersion(ctx context.Context, q querier) (int64, error) {
 	version, err := number(ctx, q, "user_version")
-	if err == nil {
-		err = checkVersion(version)
+	if err != nil {
+		return version, err
 	}
-	return version, err
+	return version, checkVersion(version)
 }
 
 // checkVersion returns an error for a version that no program of this library writes.
@@ -119,10 +122,10 @@ func (s *Store) ready(ctx context.Context) error {
 		return nil
 	}
 	version, err := schemaVersion(ctx, s.readers)
-	if err == nil {
-		err = migration.Acceptable(int(version), len(ownMigrations))
-	}
 	if err != nil {
+		return err
+	}
+	if err := migration.Acceptable(int(version), len(ownMigrations)); err != nil {
 		return err
 	}
 	s.migrated.Store(true)

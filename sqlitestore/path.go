@@ -69,13 +69,14 @@ func followLinks(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	misleading := fmt.Errorf("%s is a link to a file that its text does not name: use the path of the file itself", path)
 	target, err := filepath.EvalSymlinks(path)
-	if err == nil {
-		var found fs.FileInfo
-		found, err = os.Stat(target)
-		if err == nil && os.SameFile(named, found) {
-			return target, nil
-		}
+	if err != nil {
+		return "", misleading
 	}
-	return "", fmt.Errorf("%s is a link to a file that its text does not name: use the path of the file itself", path)
+	found, err := os.Stat(target)
+	if err != nil || !os.SameFile(named, found) {
+		return "", misleading
+	}
+	return target, nil
 }

@@ -18,14 +18,18 @@ const probeBytes = 512 << 10
 // Probe implements engine.Health. It writes to the file over a connection of its own, and to another file in its
 // folder. A transaction in progress is no error: the file can be written to.
 func (s port) Probe(ctx context.Context) error {
-	err := s.probeSpace()
-	if err == nil {
-		err = s.probeWrite(ctx)
-	}
+	err := s.probe(ctx)
 	if err != nil && !is(err, sqlite3.SQLITE_BUSY) {
 		return fmt.Errorf("probe the file: %w", storeFault(err))
 	}
 	return nil
+}
+
+func (s port) probe(ctx context.Context) error {
+	if err := s.probeSpace(); err != nil {
+		return err
+	}
+	return s.probeWrite(ctx)
 }
 
 func (s port) probeSpace() (err error) {

@@ -95,19 +95,21 @@ func marshals(t reflect.Type) bool {
 // sendInTx executes statements in a transaction.
 func sendInTx(ctx context.Context, tx *sql.Tx, statements []queued.Statement) error {
 	for i, s := range statements {
-		result, err := tx.ExecContext(ctx, s.SQL, s.Args...)
-		if err == nil {
-			var rows int64
-			rows, err = result.RowsAffected()
-			if err == nil {
-				err = s.Changed(rows)
-			}
-		} else {
-			err = s.Named(err)
-		}
-		if err != nil {
+		if err := executeQueued(ctx, tx, s); err != nil {
 			return fmt.Errorf("statement %d of %d: %w", i+1, len(statements), err)
 		}
 	}
 	return nil
+}
+
+func executeQueued(ctx context.Context, tx *sql.Tx, s queued.Statement) error {
+	result, err := tx.ExecContext(ctx, s.SQL, s.Args...)
+	if err != nil {
+		return s.Named(err)
+	}
+	rows, err := result.RowsAffected()
+	if err != nil {
+		return err
+	}
+	return s.Changed(rows)
 }

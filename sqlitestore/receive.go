@@ -12,10 +12,10 @@ import (
 // Receive implements store.Control. Nothing else writes to the file until it ends.
 func (s port) Receive(ctx context.Context, r store.Reception) error {
 	err := s.notWithin(ctx)
-	if err == nil {
-		err = s.ready(ctx)
-	}
 	if err != nil {
+		return err
+	}
+	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	t, err := s.writer.open(ctx, 0)

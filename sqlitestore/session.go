@@ -210,10 +210,11 @@ func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary
 		return failed(err, "send heartbeat")
 	}
 	encoded, err := summary.Encode()
-	if err == nil {
-		s.summary.write(s.store, s.node.ID, encoded)
+	if err != nil {
+		return failed(err, "send heartbeat")
 	}
-	return failed(err, "send heartbeat")
+	s.summary.write(s.store, s.node.ID, encoded)
+	return nil
 }
 
 // ListPeers implements engine.Session. Other nodes take no share of the leases: either this node owns the file, or it

@@ -56,14 +56,7 @@ func (w *writer) openFresh(ctx context.Context, busy time.Duration) (*transactio
 // begin begins a transaction that writes. It waits for other processes until ctx ends. The statements of the
 // transaction are bounded by txCtx. The caller has the connection. release must follow.
 func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
-	leave, err := w.queue.enter(ctx)
-	if err == nil {
-		err = retryBusy(ctx, func() error {
-			t, err = w.tryBegin(ctx, txCtx)
-			return err
-		})
-		leave()
-	}
+	t, err = w.beginInTurn(ctx, txCtx)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
@@ -75,6 +68,20 @@ func (w *writer) begin(ctx, txCtx context.Context) (t *transaction, err error) {
 		return nil, fmt.Errorf("begin transaction: %w", err)
 	}
 	return t, nil
+}
+
+// beginInTurn begins a transaction when the processes that have waited longer have begun theirs.
+func (w *writer) beginInTurn(ctx, txCtx context.Context) (t *transaction, err error) {
+	leave, err := w.queue.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	err = retryBusy(ctx, func() error {
+		t, err = w.tryBegin(ctx, txCtx)
+		return err
+	})
+	return t, err
 }
 
 // checkBegun returns why a transaction that has just begun must not write.
@@ -100,18 +107,19 @@ func (w *writer) tryBegin(ctx, txCtx context.Context) (*transaction, error) {
 	t := &transaction{writer: w, session: session}
 	// The loan ends statements when txCtx ends. database/sql would also roll back, at any moment.
 	t.Tx, err = session.BeginTx(context.WithoutCancel(txCtx), nil)
-	if err == nil {
-		err = t.onConn(func(c *conn) error {
-			if slices.Contains(c.log[:], nil) {
-				indexesMu.Lock()
-				c.log = c.index.log(w.at)
-				indexesMu.Unlock()
-			}
-			t.loan, t.log = c.loan, c.log
-			t.loan.bind(txCtx)
-			return nil
-		})
+	if err != nil {
+		return nil, errors.Join(err, session.Close())
 	}
+	err = t.onConn(func(c *conn) error {
+		if slices.Contains(c.log[:], nil) {
+			indexesMu.Lock()
+			c.log = c.index.log(w.at)
+			indexesMu.Unlock()
+		}
+		t.loan, t.log = c.loan, c.log
+		t.loan.bind(txCtx)
+		return nil
+	})
 	if err != nil {
 		return nil, errors.Join(err, session.Close())
 	}

@@ -56,9 +56,10 @@ func (c catcher) withUpcaster(ctx context.Context) (catcher, error) {
 	unchanged := func(body json.RawMessage) (json.RawMessage, error) { return body, nil }
 	types, err := eventtype.New(eventtype.Named(names...), eventtype.Named("current"),
 		eventtype.UpcastJSON("old", "current", unchanged))
-	if err == nil {
-		c.store, err = c.env.store(ctx, 12, pgstore.Options{Types: types}, nil)
+	if err != nil {
+		return c, err
 	}
+	c.store, err = c.env.store(ctx, 12, pgstore.Options{Types: types}, nil)
 	return c, err
 }
 
@@ -118,12 +119,13 @@ func (c catcher) millrace(name, tenant string, events int, handler handlerFunc) 
 		id := fmt.Sprint(name, " ", round)
 		begin := c.startMeter()
 		rt, err := millrace.New(millrace.Config{Store: c.store, Tenants: []string{tenant}})
-		if err == nil {
-			err = rt.Register(millrace.Projection{Name: id, Handler: handler(id, &seen)})
+		if err != nil {
+			return nil, nil, err
 		}
-		if err == nil {
-			_, err = rt.RunUntilIdle(ctx)
+		if err := rt.Register(millrace.Projection{Name: id, Handler: handler(id, &seen)}); err != nil {
+			return nil, nil, err
 		}
+		_, err = rt.RunUntilIdle(ctx)
 		measured := begin.perEvent(events)
 		return measured, all(c.counted(id, events), seen.inOrder(events)), err
 	}}

@@ -199,15 +199,16 @@ func (e *fileEnv) running(ctx context.Context, name string,
 	if err != nil {
 		return err
 	}
-	stop := running(ctx, rt.Run)
-	n, err := e.count(ctx)
-	if err == nil {
-		err = rt.WaitFor(ctx, id, int64(n))
-	}
-	if err == nil {
-		err = fn(ctx, rt, id)
-	}
-	return errors.Join(err, stop())
+	return while(ctx, rt.Run, func() error {
+		n, err := e.count(ctx)
+		if err != nil {
+			return err
+		}
+		if err := rt.WaitFor(ctx, id, int64(n)); err != nil {
+			return err
+		}
+		return fn(ctx, rt, id)
+	})
 }
 
 func (e *fileEnv) liveRuntime(ctx context.Context, o sizeOptions, writers, round int) (f figures, _ verify, err error) {
@@ -218,11 +219,14 @@ func (e *fileEnv) liveRuntime(ctx context.Context, o sizeOptions, writers, round
 		}
 		watch := startStopwatch()
 		n, _, err := write(ctx, o.appendTime, fmt.Sprint("live", round), repeat(writers, appendTo(e.store)))
-		if err == nil {
-			err = rt.WaitFor(ctx, id, int64(before+n))
+		if err != nil {
+			return err
+		}
+		if err := rt.WaitFor(ctx, id, int64(before+n)); err != nil {
+			return err
 		}
 		f = watch.events(n)
-		return err
+		return nil
 	})
 	return f, e.verify("live", &e.seen), err
 }

@@ -26,9 +26,10 @@ func countInFile(contender string, t *tally) func(ctx context.Context, tx *sql.T
 	return func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 		t.see(events)
 		types, err := typesAsJSON(events)
-		if err == nil {
-			_, err = tx.ExecContext(ctx, countTypes, contender, types)
+		if err != nil {
+			return err
 		}
+		_, err = tx.ExecContext(ctx, countTypes, contender, types)
 		return err
 	}
 }

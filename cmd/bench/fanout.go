@@ -214,15 +214,16 @@ func (f *fanout) runFor(ctx context.Context, e *env,
 			return err
 		}
 	}
-	stop := running(ctx, rt.Run)
-	err = until(ctx, "all projections are live", func() bool { _, live := owned(rt); return live == len(f.seen) })
-	if err == nil {
-		err = f.applied.wait(ctx, f.appended*f.o.fanoutProjections)
-	}
-	if err == nil {
-		err = fn(ctx, tenant)
-	}
-	return errors.Join(err, stop())
+	return while(ctx, rt.Run, func() error {
+		err := until(ctx, "all projections are live", func() bool { _, live := owned(rt); return live == len(f.seen) })
+		if err != nil {
+			return err
+		}
+		if err := f.applied.wait(ctx, f.appended*f.o.fanoutProjections); err != nil {
+			return err
+		}
+		return fn(ctx, tenant)
+	})
 }
 
 // verify returns a verification that each projection of a contender has applied this number of events.
@@ -309,15 +310,18 @@ func (f *fanout) runIndependent(ctx context.Context, e *env, name string, positi
 	group, working := errgroup.WithContext(ctx)
 	stopping, stop := context.WithCancel(working)
 	defer stop()
+	failed := func(err error) (time.Duration, error) {
+		stop()
+		return 0, errors.Join(err, group.Wait())
+	}
 	for i := range positions {
 		conn, closeConn, err := f.connectLoop(ctx, e)
-		if err == nil {
-			defer closeConn()
-			_, err = conn.Exec(ctx, "listen "+handChannel)
-		}
 		if err != nil {
-			stop()
-			return 0, errors.Join(err, group.Wait())
+			return failed(err)
+		}
+		defer closeConn()
+		if _, err := conn.Exec(ctx, "listen "+handChannel); err != nil {
+			return failed(err)
 		}
 		group.Go(func() error {
 			for {

@@ -138,3 +138,10 @@ func running(ctx context.Context, run func(ctx context.Context) error) (stop fun
 		return err
 	}
 }
+
+// while calls fn while run runs, and returns the errors of both.
+func while(ctx context.Context, run func(ctx context.Context) error, fn func() error) error {
+	stop := running(ctx, run)
+	err := fn()
+	return errors.Join(err, stop())
+}

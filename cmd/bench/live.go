@@ -197,13 +197,14 @@ func liveContenders(ctx context.Context, e *env, o sizeOptions) ([]contender, er
 // take appends at the rate of the case while run applies, and returns the percentiles.
 func (l *liver) take(ctx context.Context, d *delays, prefix string, writers []appendFunc,
 	run func(ctx context.Context) error) (figures, int, error) {
-	stop := running(ctx, run)
-	err := d.appendAtRate(ctx, l.o.liveRate, l.o.liveTime, prefix, writers)
-	l.events += len(d.returned)
-	if err == nil {
-		err = d.wait(ctx)
-	}
-	err = errors.Join(err, stop())
+	err := while(ctx, run, func() error {
+		err := d.appendAtRate(ctx, l.o.liveRate, l.o.liveTime, prefix, writers)
+		l.events += len(d.returned)
+		if err != nil {
+			return err
+		}
+		return d.wait(ctx)
+	})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -240,10 +241,10 @@ func (l *liver) runtime(name string, d *delays, handler millrace.Handler) (*mill
 				d.advance(b.Position)
 			}
 		}}})
-	if err == nil {
-		err = rt.Register(millrace.Projection{Name: name, Handler: handler})
+	if err != nil {
+		return nil, err
 	}
-	return rt, err
+	return rt, rt.Register(millrace.Projection{Name: name, Handler: handler})
 }
 
 // byHand runs a handwritten loop that begins at the end.

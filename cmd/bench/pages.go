@@ -83,9 +83,10 @@ func (f *fleet) lag(ctx context.Context) error {
 		}
 	}
 	_, err := f.Pool.Exec(ctx, "update "+storeSchema+".leases set checkpoint = id % $1", pageEvents+1)
-	if err == nil {
-		_, err = f.Pool.Exec(ctx, "vacuum analyze "+storeSchema+".projections, "+storeSchema+".leases")
+	if err != nil {
+		return err
 	}
+	_, err = f.Pool.Exec(ctx, "vacuum analyze "+storeSchema+".projections, "+storeSchema+".leases")
 	return err
 }
 

@@ -47,10 +47,11 @@ func (w *riverWorker) Work(ctx context.Context, job *river.Job[riverArgs]) error
 		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
 		return err
 	})
-	if err == nil {
-		w.applied(job.Args.N)
+	if err != nil {
+		return err
 	}
-	return err
+	w.applied(job.Args.N)
+	return nil
 }
 
 // prepareRiver creates River's tables.

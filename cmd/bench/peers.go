@@ -124,27 +124,28 @@ func peerLive(e *env, o sizeOptions, name string, newPeer peerFunc) contender {
 		defer closePeer()
 		d := newDelays()
 		d.unordered = true
-		stop := running(ctx, func(ctx context.Context) error { return p.run(ctx, func(n int) { d.advance(int64(n)) }) })
-		// The first event waits until the peer is running.
+		run := func(ctx context.Context) error { return p.run(ctx, func(n int) { d.advance(int64(n)) }) }
 		inserted := 0
 		insertOne := func(ctx context.Context, _ string) (int64, error) {
 			n := inserted
 			inserted++
 			return int64(n), p.insert(ctx, n, 1)
 		}
-		if _, err := insertOne(ctx, ""); err != nil {
-			return nil, nil, errors.Join(err, stop())
-		}
-		d.appended(0)
-		err = d.wait(ctx)
-		if err == nil {
+		err = while(ctx, run, func() error {
+			// The first event waits until the peer is running.
+			if _, err := insertOne(ctx, ""); err != nil {
+				return err
+			}
+			d.appended(0)
+			if err := d.wait(ctx); err != nil {
+				return err
+			}
 			d.forget()
-			err = d.appendAtRate(ctx, o.peerRate, o.peerTime, "", []appendFunc{insertOne})
-		}
-		if err == nil {
-			err = d.wait(ctx)
-		}
-		err = errors.Join(err, stop())
+			if err := d.appendAtRate(ctx, o.peerRate, o.peerTime, "", []appendFunc{insertOne}); err != nil {
+				return err
+			}
+			return d.wait(ctx)
+		})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -233,10 +234,10 @@ func (o *ours) run(ctx context.Context, applied func(n int)) error {
 				next++
 			}
 		}}})
-	if err == nil {
-		err = rt.Register(millrace.Projection{Name: "peer", Handler: o.handler(o.name)})
-	}
 	if err != nil {
+		return err
+	}
+	if err := rt.Register(millrace.Projection{Name: "peer", Handler: o.handler(o.name)}); err != nil {
 		return err
 	}
 	return rt.Run(ctx)
@@ -245,9 +246,10 @@ func (o *ours) run(ctx context.Context, applied func(n int)) error {
 func eachApplied(name string) pgstore.Handler {
 	return pgstore.Each(func(ctx context.Context, tx pgx.Tx, e event.Envelope) error {
 		n, err := number(e)
-		if err == nil {
-			_, err = tx.Exec(ctx, appliedSQL, name, n)
+		if err != nil {
+			return err
 		}
+		_, err = tx.Exec(ctx, appliedSQL, name, n)
 		return err
 	})
 }

@@ -190,9 +190,10 @@ type wideHandler = func(contender string, projection int) millrace.Handler
 func (w *wide) batch(contender string, projection int) millrace.Handler {
 	return pgstore.Batch(func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error {
 		tenant, err := w.see(ctx, contender, projection, events)
-		if err == nil {
-			_, err = tx.Exec(ctx, addTotalSQL, contender, tenant, projection, len(events))
+		if err != nil {
+			return err
 		}
+		_, err = tx.Exec(ctx, addTotalSQL, contender, tenant, projection, len(events))
 		return err
 	})
 }
@@ -246,16 +247,17 @@ func (w *wide) live(ctx context.Context, contender string, handler wideHandler, 
 	if err != nil {
 		return err
 	}
-	stop := running(ctx, rt.Run)
-	n := (len(w.tenants) + 1) * w.o.wideProjections // the default tenant exists too
-	err = until(ctx, "all projections are live", func() bool { _, live := owned(rt); return live == n })
-	if err == nil {
-		err = p.wait(ctx, w.applications())
-	}
-	if err == nil {
-		err = fn(ctx)
-	}
-	return errors.Join(err, stop())
+	return while(ctx, rt.Run, func() error {
+		n := (len(w.tenants) + 1) * w.o.wideProjections // the default tenant exists too
+		err := until(ctx, "all projections are live", func() bool { _, live := owned(rt); return live == n })
+		if err != nil {
+			return err
+		}
+		if err := p.wait(ctx, w.applications()); err != nil {
+			return err
+		}
+		return fn(ctx)
+	})
 }
 
 // applications returns the number of applications of a contender that has applied the events of all rounds.
@@ -364,12 +366,17 @@ func (w *wide) byWorkers(ctx context.Context, name string, positions []int64, sh
 		})
 	}
 	begin := w.startMeter()
-	err = w.append(working, w.silent, q.wake)
-	if err == nil {
-		err = p.wait(working, n)
-	}
+	err = w.appendSilently(working, q.wake, p, n)
 	measured := begin.perEvent(n)
 	return measured, errors.Join(err, q.close(group))
+}
+
+// appendSilently appends by a store that notifies nothing, and waits for n applications.
+func (w *wide) appendSilently(ctx context.Context, appended func(tenant int), p *progress, n int) error {
+	if err := w.append(ctx, w.silent, appended); err != nil {
+		return err
+	}
+	return p.wait(ctx, n)
 }
 
 // applyByHand reads the new events of tenants in one round trip, and applies them in another, by each projection in a

@@ -66,19 +66,24 @@ func (p postgresPlace) share(ctx context.Context, writers int, log *zap.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	err = d.schemas.Create(ctx)
-	var taken *program.TakenError
-	if errors.As(err, &taken) || errors.Is(err, program.ErrUnderWay) {
-		err = d.mustBeOurs(ctx)
-		if err == nil {
-			err = d.Store.Migrate(ctx)
-		}
-	}
-	if err != nil {
+	if err := d.createOrShare(ctx); err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+// createOrShare creates the schemas, or migrates those of another run of the demo.
+func (d *postgresDatabase) createOrShare(ctx context.Context) error {
+	err := d.schemas.Create(ctx)
+	var taken *program.TakenError
+	if !errors.As(err, &taken) && !errors.Is(err, program.ErrUnderWay) {
+		return err
+	}
+	if err := d.mustBeOurs(ctx); err != nil {
+		return err
+	}
+	return d.Store.Migrate(ctx)
 }
 
 func (p postgresPlace) open(ctx context.Context) (database, error) {

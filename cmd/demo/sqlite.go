@@ -42,10 +42,10 @@ func (p filePlace) create(ctx context.Context, _ int, log *zap.Logger) (database
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("there is already a file %s: choose another, or remove it with: %s", p.path, p.removal())
 	}
-	if err == nil {
-		err = file.Close()
-	}
 	if err != nil {
+		return nil, fmt.Errorf("create the file: %w", err)
+	}
+	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("create the file: %w", err)
 	}
 	d, err := p.shareFile(ctx, log)
@@ -70,15 +70,18 @@ func (p filePlace) shareFile(ctx context.Context, log *zap.Logger) (*fileDatabas
 		return nil, err
 	}
 	d := &fileDatabase{Store: store, place: p}
-	err = store.Migrate(ctx)
-	if err == nil {
-		err = store.InTx(ctx, d.createTables)
-	}
-	if err != nil {
+	if err := d.migrate(ctx); err != nil {
 		d.Close()
 		return nil, err
 	}
 	return d, nil
+}
+
+func (d *fileDatabase) migrate(ctx context.Context) error {
+	if err := d.Store.Migrate(ctx); err != nil {
+		return err
+	}
+	return d.InTx(ctx, d.createTables)
 }
 
 // createTables creates the tables in a store without tables and events. It fails if another program uses the store.

@@ -81,12 +81,14 @@ func readStatus(ctx context.Context, at place) (s report.Snapshot) {
 	}
 	defer d.Close()
 	a, err := admin.New(d)
-	if err == nil {
-		s.Status, err = a.Status(ctx, ofDemo)
+	if err != nil {
+		s.Err = err
+		return s
 	}
-	if err == nil {
-		s.Summary, err = a.Summary(ctx)
+	s.Status, s.Err = a.Status(ctx, ofDemo)
+	if s.Err != nil {
+		return s
 	}
-	s.Err = err
+	s.Summary, s.Err = a.Summary(ctx)
 	return s
 }

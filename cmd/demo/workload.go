@@ -28,10 +28,10 @@ func inspect(ctx context.Context, from source, poisoned int, seed uint64) (surve
 	var found survey
 	choice := newChoice(poisoned, seed)
 	for r, err := range from {
-		if err == nil {
-			err = ctx.Err()
-		}
 		if err != nil {
+			return survey{}, err
+		}
+		if err := ctx.Err(); err != nil {
 			return survey{}, err
 		}
 		found.events++

@@ -85,10 +85,10 @@ func run(ctx context.Context, s settings) error {
 	}
 	defer service.close()
 	rt, err := millrace.New(millrace.Config{Store: service.store, Logger: millrace.SlogLogger(slog.Default())})
-	if err == nil {
-		err = rt.Register(service.projections...)
-	}
 	if err != nil {
+		return err
+	}
+	if err := rt.Register(service.projections...); err != nil {
 		return err
 	}
 	ctx, end := context.WithCancel(ctx)
@@ -136,10 +136,11 @@ func handler(s *service, rt *millrace.Runtime) http.Handler {
 			return
 		}
 		done, err := orders.Do(r.Context(), s.store, r.PathValue("id"), place(placed), key(r))
-		if err == nil {
-			err = rt.WaitFor(r.Context(), millrace.ProjectionID{Name: "order_list"}, done.Position)
+		if err != nil {
+			reply(w, err)
+			return
 		}
-		reply(w, err)
+		reply(w, rt.WaitFor(r.Context(), millrace.ProjectionID{Name: "order_list"}, done.Position))
 	})
 	mux.HandleFunc("POST /orders/{id}/cancel", func(w http.ResponseWriter, r *http.Request) {
 		_, err := orders.Do(r.Context(), s.store, r.PathValue("id"), cancel("by the customer"), key(r))

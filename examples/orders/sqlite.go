@@ -20,14 +20,7 @@ func openSQLite(ctx context.Context, s settings) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = store.Migrate(ctx)
-	if err == nil {
-		err = store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, tables+";"+turnoverTable)
-			return err
-		})
-	}
-	if err != nil {
+	if err := migrateSQLite(ctx, store); err != nil {
 		store.Close()
 		return nil, err
 	}
@@ -68,4 +61,15 @@ func openSQLite(ctx context.Context, s settings) (*service, error) {
 			return ids, rows.Err()
 		},
 	}, nil
+}
+
+// migrateSQLite creates the tables of the store and of the service.
+func migrateSQLite(ctx context.Context, store *sqlitestore.Store) error {
+	if err := store.Migrate(ctx); err != nil {
+		return err
+	}
+	return store.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, tables+";"+turnoverTable)
+		return err
+	})
 }

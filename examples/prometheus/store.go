@@ -35,15 +35,19 @@ func openPostgres(ctx context.Context, url string, around []event.AppendMiddlewa
 	if err != nil {
 		return nil, err
 	}
-	err = s.Migrate(ctx)
-	if err == nil {
-		_, err = s.Pool().Exec(ctx, createOrders)
-	}
-	if err != nil {
+	if err := migratePostgres(ctx, s); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return postgres{s}, nil
+}
+
+func migratePostgres(ctx context.Context, s *pgstore.Store) error {
+	if err := s.Migrate(ctx); err != nil {
+		return err
+	}
+	_, err := s.Pool().Exec(ctx, createOrders)
+	return err
 }
 
 func (s postgres) confirmations() millrace.Handler {
@@ -65,18 +69,21 @@ func openFile(ctx context.Context, path string, around []event.AppendMiddleware)
 	if err != nil {
 		return nil, err
 	}
-	err = s.Migrate(ctx)
-	if err == nil {
-		err = s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, createOrders)
-			return err
-		})
-	}
-	if err != nil {
+	if err := migrateFile(ctx, s); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return file{s}, nil
+}
+
+func migrateFile(ctx context.Context, s *sqlitestore.Store) error {
+	if err := s.Migrate(ctx); err != nil {
+		return err
+	}
+	return s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, createOrders)
+		return err
+	})
 }
 
 func (s file) confirmations() millrace.Handler {

@@ -294,12 +294,15 @@ func DiscardOf(tx store.Tx, rows []int32) error {
 		commands = append(commands, c)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
 	for _, c := range commands {
-		if err == nil {
-			_, err = Discard(tx, c.row, c.id)
+		if _, err := Discard(tx, c.row, c.id); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // column returns the values of a statement that returns one column.

@@ -27,9 +27,10 @@ func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (
 	err = p.db.View(ctx, func(v store.View) error {
 		first = rename.New{}
 		missing, err := withoutRows(v, projections)
-		if err == nil && len(missing) > 0 {
-			first, _, err = register(v, missing)
+		if err != nil || len(missing) == 0 {
+			return err
 		}
+		first, _, err = register(v, missing)
 		return err
 	})
 	fresh := slices.Concat(first.Create, first.Begin)
@@ -44,10 +45,11 @@ func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (
 		tx.Lock(tenantsOf(fresh)...)
 		var names map[string]rename.Names
 		n, names, err = register(tx, fresh)
-		if err == nil {
-			insert(tx, names, n.Create, begins)
+		if err != nil {
+			return err
 		}
-		return err
+		insert(tx, names, n.Create, begins)
+		return nil
 	})
 	left = engine.LeftOut{
 		Retired: append(first.Left.Retired, n.Left.Retired...), Waiting: append(first.Left.Waiting, n.Left.Waiting...),
@@ -88,10 +90,10 @@ func register(v store.View, projections []engine.NewProjection) (n rename.New,
 		}
 	}
 	names, err = namesOfTenants(v, tenantsOf(projections))
-	if err == nil {
-		n = rename.Register(projections, names, nodes)
+	if err != nil {
+		return n, names, err
 	}
-	return n, names, err
+	return rename.Register(projections, names, nodes), names, nil
 }
 
 func tenantsOf(projections []engine.NewProjection) []string {

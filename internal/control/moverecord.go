@@ -100,11 +100,11 @@ func (p Plane) Abandon(ctx context.Context, tenant, target string) (store.Decisi
 	}
 	return func(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 		r, err := moveOf(tx, tenant)
-		if err == nil && (r.id != before.id || !r.moved.Equal(before.moved)) {
-			err = errors.New("the move has gone on meanwhile")
-		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return "", err
+		case r.id != before.id || !r.moved.Equal(before.moved):
+			return "", errors.New("the move has gone on meanwhile")
 		}
 		return r.forget(tx, tenant, state), nil
 	}, nil
@@ -123,12 +123,14 @@ func (r moveRecord) forget(tx store.Tx, tenant string, state tenancy.State) tena
 // exists reports whether the target has a tenant of that name. Without such a move it must be empty.
 func (p Plane) Prepare(ctx context.Context, to Plane, m *Move, active, exists bool) (moved bool, err error) {
 	err = cmp.Or(to.MakeMoves(ctx), p.MakeMoves(ctx))
-	if err == nil {
-		m.record.store, err = to.name(ctx)
+	if err != nil {
+		return false, err
 	}
-	if err == nil {
-		m.source, err = p.name(ctx)
+	m.record.store, err = to.name(ctx)
+	if err != nil {
+		return false, err
 	}
+	m.source, err = p.name(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -168,10 +170,10 @@ func (m *Move) Leave(tx store.Tx, state tenancy.State) (tenancy.State, error) {
 	}
 	r, err := moveOf(tx, m.Tenant)
 	active := state != tenancy.Archived
-	if err == nil {
-		err = m.mayLeave(r, active)
-	}
 	if err != nil {
+		return "", err
+	}
+	if err := m.mayLeave(r, active); err != nil {
 		return "", err
 	}
 	m.Begun, m.State = !r.away || active, tenancy.Archived

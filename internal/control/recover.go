@@ -163,9 +163,10 @@ func (r recovery) recover(d *engine.Recovered) error {
 	}
 	o, err := engine.NewOperation{ID: id, Kind: engine.OperationRebuild, Holds: []string{d.Name},
 		By: d.Action.By}.Encode(engine.RebuildOptions{Redeliver: r.Redeliver})
-	if err == nil {
-		d.Operation, err = insertOperation(r.tx, o)
+	if err != nil {
+		return err
 	}
+	d.Operation, err = insertOperation(r.tx, o)
 	return err
 }
 

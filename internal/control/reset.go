@@ -23,10 +23,10 @@ func (p Plane) Reset(ctx context.Context, r engine.Reset) (result engine.ResetRe
 			tx.Exec("check_incarnation", int64(r.Incarnation))
 		}
 		all, err := lockForReset(tx, r)
-		if err == nil {
-			err = all.reset(tx, r.ID.Tenant, r.Position, &result)
+		if err != nil {
+			return err
 		}
-		return err
+		return all.reset(tx, r.ID.Tenant, r.Position, &result)
 	})
 	return result, p.failed(err, "reset %s to %d", r.ID, r.Position)
 }
@@ -62,10 +62,10 @@ func (all partitions) noOperation(v store.View, id projection.ID) error {
 			continue
 		}
 		open, err := ReadOperation(v, "operation", l.heldBy)
-		if err == nil {
-			err = engine.AlreadyOpen(open)
+		if err != nil {
+			return err
 		}
-		return err
+		return engine.AlreadyOpen(open)
 	}
 	return AlreadyOpen(v, id)
 }

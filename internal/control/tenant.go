@@ -17,13 +17,14 @@ import (
 func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
 	err := p.db.Tx(ctx, func(tx store.Tx) error {
 		_, state, err := LockTenant(tx, tenant)
-		if err == nil {
-			err = Changing(state)
+		if err != nil {
+			return err
 		}
-		if err == nil {
-			SetPaused(tx, tenant, !desired.Runs())
+		if err := Changing(state); err != nil {
+			return err
 		}
-		return err
+		SetPaused(tx, tenant, !desired.Runs())
+		return nil
 	})
 	return p.failed(err, "set the desired state of tenant %q", tenant)
 }

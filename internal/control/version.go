@@ -39,12 +39,13 @@ func readVersions(v store.View, id projection.ID, types []string) (state version
 		return state, err
 	}
 	state, err = versions.Of(id, partitions)
-	if errors.Is(err, projection.ErrUnknownProjection) {
-		err = cmp.Or(Unknown(v, id), err)
+	switch {
+	case errors.Is(err, projection.ErrUnknownProjection):
+		return state, cmp.Or(Unknown(v, id), err)
+	case err != nil:
+		return state, err
 	}
-	if err == nil {
-		_, err = v.One("succeeds", []any{id.Tenant, id.Name}, &state.Succeeds, &state.Replaced)
-	}
+	_, err = v.One("succeeds", []any{id.Tenant, id.Name}, &state.Succeeds, &state.Replaced)
 	if err != nil || !state.Missing {
 		return state, err
 	}

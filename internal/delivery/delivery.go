@@ -74,17 +74,22 @@ func (d *delivery) Remaining() time.Duration {
 func (d *delivery) Ack(ctx context.Context, position int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	at, err := d.at(position)
-	if err == nil {
-		n := at + 1 - d.next
-		err = d.done(ctx, at+1, nil)
-		if err == nil {
-			d.recent.Handled(n)
-		}
-	}
-	if err != nil {
+	if err := d.ack(ctx, position); err != nil {
 		return fmt.Errorf("acknowledge up to position %d of %s: %w", position, d.lease.ID, err)
 	}
+	return nil
+}
+
+func (d *delivery) ack(ctx context.Context, position int64) error {
+	at, err := d.at(position)
+	if err != nil {
+		return err
+	}
+	n := at + 1 - d.next
+	if err := d.done(ctx, at+1, nil); err != nil {
+		return err
+	}
+	d.recent.Handled(n)
 	return nil
 }
 

@@ -236,12 +236,7 @@ func (d *delivery) move(ctx context.Context, to int64, letter *engine.Rejected) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.store.MoveTime)
 	defer cancel()
 	defer context.AfterFunc(d.acks, cancel)()
-	release, err := d.opts.Slot(ctx, d.lease.ID)
-	if err == nil {
-		err = d.store.Move(ctx, d.lease, step, letter)
-		release()
-	}
-	if err != nil {
+	if err := d.moveInSlot(ctx, step, letter); err != nil {
 		fault := d.store.Fault(err)
 		d.stop(fault)
 		return fault
@@ -250,4 +245,14 @@ func (d *delivery) move(ctx context.Context, to int64, letter *engine.Rejected) 
 	d.lease.Checkpoint, d.parked = to, d.parked+blocked
 	d.lease.Block(int64(blocked))
 	return nil
+}
+
+// moveInSlot waits for a slot of the node, and moves the checkpoint.
+func (d *delivery) moveInSlot(ctx context.Context, step engine.Batch, letter *engine.Rejected) error {
+	release, err := d.opts.Slot(ctx, d.lease.ID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return d.store.Move(ctx, d.lease, step, letter)
 }

@@ -181,9 +181,10 @@ func SkipsRedacted(e event.Envelope, o []event.DecodeOption) bool {
 func ofType[T event.Typed](h Handler) Handler {
 	eventType, err := usercode.EventType[T]()
 	h.Err = err
-	if err == nil {
-		h.Types = []string{eventType}
+	if err != nil {
+		return h
 	}
+	h.Types = []string{eventType}
 	return h
 }
 

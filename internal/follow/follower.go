@@ -45,13 +45,14 @@ func (h *Hub) Follow(ctx context.Context, tenant string, opts event.ReadOptions,
 }
 
 func (h *Hub) follow(ctx context.Context, tenant string, f *follower, yield func(event.Envelope, error) bool) error {
-	err := h.store.NotWithin(ctx)
-	if err == nil {
-		err = eventlog.ValidSelection(f.opts.Stream, f.opts.Types)
+	if err := h.store.NotWithin(ctx); err != nil {
+		return err
 	}
-	if err == nil {
-		f.source, err = h.join(tenant)
+	err := eventlog.ValidSelection(f.opts.Stream, f.opts.Types)
+	if err != nil {
+		return err
 	}
+	f.source, err = h.join(tenant)
 	if err != nil {
 		return err
 	}

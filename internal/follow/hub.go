@@ -7,6 +7,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -394,11 +395,7 @@ func (h *Hub) endOf(ctx context.Context, tenant string) (end, error) {
 	case heads.Failed[tenant] != nil:
 		return end{}, heads.Failed[tenant]
 	case !found:
-		err = h.store.Absent(ctx, tenant)
-		if err == nil {
-			err = fmt.Errorf("the end of tenant %q cannot be read", tenant)
-		}
-		return end{}, err
+		return end{}, cmp.Or(h.store.Absent(ctx, tenant), fmt.Errorf("the end of tenant %q cannot be read", tenant))
 	}
 	return end{head, heads.Incarnation}, nil
 }

@@ -16,16 +16,17 @@ const abandonTime = 5 * time.Second
 // Erase redacts events of a tenant while none of its projections runs, so that no node has them in memory afterwards.
 // If it fails, the tenant is resumed.
 func Erase(ctx context.Context, plane control.Plane, e *control.Erasure) error {
-	err := e.Validate()
-	if err == nil {
-		err = erase(ctx, plane, e)
+	if err := e.Validate(); err != nil {
+		return err
 	}
-	if err != nil && e.ID != 0 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
-		defer cancel()
-		if failed := plane.AbandonErasure(ctx, e); failed != nil {
-			err = fmt.Errorf("%w; the tenant may stay paused: %w", err, failed)
-		}
+	err := erase(ctx, plane, e)
+	if err == nil || e.ID == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
+	defer cancel()
+	if failed := plane.AbandonErasure(ctx, e); failed != nil {
+		return fmt.Errorf("%w; the tenant may stay paused: %w", err, failed)
 	}
 	return err
 }
@@ -37,13 +38,19 @@ func erase(ctx context.Context, plane control.Plane, e *control.Erasure) error {
 		if err := plane.BeginErasure(ctx, e); err != nil {
 			return err
 		}
-		err := suspended(ctx, plane, e.Tenant)
-		if err == nil {
-			done, err = plane.EndErasure(ctx, e)
-		}
+		var err error
+		done, err = redact(ctx, plane, e)
 		if err != nil && !errors.Is(err, projection.ErrResumed) {
 			return err
 		}
 	}
 	return nil
+}
+
+// redact redacts the events when nothing of the tenant runs any more. It reports whether all are redacted.
+func redact(ctx context.Context, plane control.Plane, e *control.Erasure) (done bool, err error) {
+	if err := suspended(ctx, plane, e.Tenant); err != nil {
+		return false, err
+	}
+	return plane.EndErasure(ctx, e)
 }

@@ -33,11 +33,10 @@ func Stopped(ctx context.Context, plane control.Plane, free func() (bool, error)
 
 // Archive archives a tenant as decide does, and waits until nothing of it runs.
 func Archive(ctx context.Context, db store.Control, name string, decide store.Decision) error {
-	err := db.DecideState(ctx, name, decide)
-	if err == nil {
-		err = suspended(ctx, control.On(db), name)
+	if err := db.DecideState(ctx, name, decide); err != nil {
+		return fmt.Errorf("archive tenant %q: %w", name, err)
 	}
-	if err != nil {
+	if err := suspended(ctx, control.On(db), name); err != nil {
 		return fmt.Errorf("archive tenant %q: %w", name, err)
 	}
 	return nil
@@ -54,20 +53,26 @@ func Drop(ctx context.Context, plane control.Plane, name, confirm string, begin 
 	case name == projection.DefaultTenant:
 		return fmt.Errorf("drop tenant %q: the default tenant cannot be dropped, only archived", name)
 	}
-	row, err := begin()
-	if err == nil {
-		err = suspended(ctx, plane, name)
-	}
-	if err == nil {
-		err = end(row)
-	}
+	row, err := drop(ctx, plane, name, begin, end)
 	if row != 0 && (errors.Is(err, tenancy.ErrUnknown) || errors.Is(err, projection.ErrResumed)) {
-		err = nil // another call ended the drop meanwhile
+		return nil // another call ended the drop meanwhile
 	}
 	if err != nil {
 		return fmt.Errorf("drop tenant %q: %w", name, err)
 	}
 	return nil
+}
+
+func drop(ctx context.Context, plane control.Plane, name string, begin func() (row int32, err error),
+	end func(row int32) error) (row int32, err error) {
+	row, err = begin()
+	if err != nil {
+		return row, err
+	}
+	if err := suspended(ctx, plane, name); err != nil {
+		return row, err
+	}
+	return row, end(row)
 }
 
 // suspended waits until all leases of a suspended tenant are free.

@@ -39,16 +39,14 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move,
 		return false, err
 	}
 	exists, err := to.Tenants(ctx, []string{m.Tenant})
-	if err == nil {
-		moved, err = source.Prepare(ctx, target, m, active, len(exists) > 0)
+	if err != nil {
+		return false, err
 	}
+	moved, err = source.Prepare(ctx, target, m, active, len(exists) > 0)
 	if moved || err != nil {
 		return moved, err
 	}
-	err = Archive(ctx, from, m.Tenant, m.Leave)
-	if err == nil {
-		moved, err = source.Move(ctx, target, m)
-	}
+	moved, err = leave(ctx, from, target, m)
 	switch {
 	case err == nil:
 		return moved, nil
@@ -63,6 +61,14 @@ func Move(ctx context.Context, from, to store.Driver, m *control.Move,
 		err = fmt.Errorf("%w; the tenant may stay archived in the source: %w", err, failed)
 	}
 	return false, err
+}
+
+// leave archives the tenant in the source, and moves it.
+func leave(ctx context.Context, from store.Driver, target control.Plane, m *control.Move) (moved bool, err error) {
+	if err := Archive(ctx, from, m.Tenant, m.Leave); err != nil {
+		return false, err
+	}
+	return control.On(from).Move(ctx, target, m)
 }
 
 // leaving reports whether the tenant is active in the source, and returns an error if it must not move.
@@ -83,10 +89,10 @@ func leaving(ctx context.Context, from, to store.Driver, m *control.Move,
 		return false, tenancy.ErrUnknown
 	}
 	names, err := control.On(from).CanLeave(ctx, m.Tenant)
-	if err == nil {
-		err = mayLeave(names)
+	if err != nil {
+		return false, err
 	}
-	return tenants[0].State != tenancy.Archived, err
+	return tenants[0].State != tenancy.Archived, mayLeave(names)
 }
 
 // AbandonMove forgets the move of a tenant to a store of that name, for a caller who knows that the store does not have

@@ -40,10 +40,10 @@ func (s *Server) HoldWAL(ctx context.Context) error {
 		}
 		return err == nil, err
 	})
-	if err == nil {
-		err = syscall.Kill(pid, syscall.SIGSTOP)
-	}
 	if err != nil {
+		return fmt.Errorf("stop the WAL writer: %w", err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop the WAL writer: %w", err)
 	}
 	s.walWriter = pid

@@ -81,11 +81,10 @@ func start(ctx context.Context, options Options, fill func(context.Context, *Ser
 	owned.Store(s, nil)
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	err = fill(ctx, s)
-	if err == nil {
-		err = s.launchFirst(ctx, options)
+	if err := fill(ctx, s); err != nil {
+		return nil, errors.Join(err, s.Stop(ctx))
 	}
-	if err != nil {
+	if err := s.launchFirst(ctx, options); err != nil {
 		return nil, errors.Join(err, s.Stop(ctx))
 	}
 	return s, nil

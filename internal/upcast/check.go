@@ -25,19 +25,21 @@ func (c *checking) add(format string, args ...any) {
 // names checks each name by itself.
 func (c *checking) names(types []string) {
 	for _, t := range types {
-		var err error
-		if t == "" {
-			err = errors.New("an event type must not be empty")
-		} else {
-			err = valid.Text("event type", t)
-		}
-		if err == nil {
-			_, _, err = parse(t)
-		}
-		if err != nil {
+		if err := checkName(t); err != nil {
 			c.found = append(c.found, err)
 		}
 	}
+}
+
+func checkName(eventType string) error {
+	if eventType == "" {
+		return errors.New("an event type must not be empty")
+	}
+	if err := valid.Text("event type", eventType); err != nil {
+		return err
+	}
+	_, _, err := parse(eventType)
+	return err
 }
 
 // targets checks that there is one step from each old type, and that its targets are registered.

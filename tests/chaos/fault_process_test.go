@@ -200,16 +200,15 @@ func (s *strike) deadly() error {
 	return until(s.ctx, 90*time.Second, "the deadly event is parked", func() bool {
 		at, err := value[int64](s.cluster, "select coalesce(max(global_seq), 0) from "+eventsOf(name)+
 			" where stream_id = $1", key)
-		if err == nil && at == 0 { // it is new, or a server lost it
-			var result event.Appended
-			result, err = tenant.Append(s.ctx, key, event.Any.WithKey(key),
-				event.Event{Type: typeDeadly})
-			if err == nil {
-				at = result.Positions[0]
-			}
-		}
 		if err != nil {
 			return false
+		}
+		if at == 0 { // it is new, or a server lost it
+			result, err := tenant.Append(s.ctx, key, event.Any.WithKey(key), event.Event{Type: typeDeadly})
+			if err != nil {
+				return false
+			}
+			at = result.Positions[0]
 		}
 		s.expectParked(name, stored{Position: at, Stream: key})
 		parked, err := value[int64](s.cluster,

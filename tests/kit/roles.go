@@ -69,17 +69,17 @@ func underTwoRoles(tables []string) *Kind {
 		owner, app := RolesOf(t, pgtest.Database(t))
 		ctx := t.Context()
 		store, err := Postgres.Open(ctx, owner, nil)
-		if err == nil {
-			defer store.Close()
-			err = store.Migrate(ctx)
-		}
-		if err == nil {
-			err = store.Prepare(ctx)
-		}
-		if err == nil {
-			err = create(ctx, store, tables)
-		}
 		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		if err := store.Migrate(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Prepare(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := create(ctx, store, tables); err != nil {
 			t.Fatal(err)
 		}
 		return withConnections(t, app, connections)

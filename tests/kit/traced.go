@@ -42,13 +42,14 @@ func (d tracedDriver) Tx(ctx context.Context, fn func(store.Tx) error) error {
 		}
 		return t.failed
 	})
-	if err == nil {
-		t.later()
-		if t.trace.Ended != nil {
-			t.trace.Ended()
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	t.later()
+	if t.trace.Ended != nil {
+		t.trace.Ended()
+	}
+	return nil
 }
 
 func (d tracedDriver) View(ctx context.Context, fn func(store.View) error) error {
@@ -235,9 +236,9 @@ func (d steppedDriver) Lend(ctx context.Context, l store.Lending) error {
 			return err
 		}
 	}
-	err := d.Driver.Lend(ctx, l)
-	if err == nil {
-		d.at(Committed, nil)
+	if err := d.Driver.Lend(ctx, l); err != nil {
+		return err
 	}
-	return err
+	d.at(Committed, nil)
+	return nil
 }

@@ -75,10 +75,10 @@ func (s *summary) test(args []string) error {
 	cmd := exec.Command("go", command(args)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
 	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
 		return err
 	}
 	return errors.Join(s.read(out), cmd.Wait())

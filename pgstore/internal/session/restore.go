@@ -136,15 +136,17 @@ var reported = []string{
 // Begin begins a transaction by the statement begin, and returns what restores the settings that its session has now.
 func (p *Pooled) Begin(ctx context.Context, conn *pgx.Conn, begin string) (Restore, error) {
 	found, err := readSettings(ctx, conn, begin+"; "+p.query())
-	if err == nil && !p.knows(found[0].pid) {
-		found, err = readSettings(ctx, conn, queries.Text("session_settings"))
-		if err == nil {
-			p.learn(found)
-		}
-	}
 	if err != nil {
 		return Restore{}, err
 	}
+	if p.knows(found[0].pid) {
+		return restoreTo(found), nil
+	}
+	found, err = readSettings(ctx, conn, queries.Text("session_settings"))
+	if err != nil {
+		return Restore{}, err
+	}
+	p.learn(found)
 	return restoreTo(found), nil
 }
 

@@ -146,9 +146,10 @@ func (d *Decoder) Envelope(row [][]byte) (event.Envelope, error) {
 	e.Time = timeOf(micros)
 	var err error
 	e.Body, err = d.jsonb(row[4])
-	if err == nil {
-		e.RawHeaders, err = d.jsonb(row[5])
+	if err != nil {
+		return event.Envelope{}, fmt.Errorf("decode the event at position %d: %w", e.Position, err)
 	}
+	e.RawHeaders, err = d.jsonb(row[5])
 	if err != nil {
 		return event.Envelope{}, fmt.Errorf("decode the event at position %d: %w", e.Position, err)
 	}

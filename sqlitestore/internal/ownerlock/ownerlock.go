@@ -162,15 +162,23 @@ func Inspect(path string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	err = filelock.Share(file)
-	held := errors.Is(err, filelock.ErrLocked)
-	if err == nil {
-		err = filelock.Unlock(file)
-	}
-	if err != nil && !held {
+	held, err := isHeld(file)
+	if err != nil {
 		return State{}, fmt.Errorf("inspect %s: %w", Name(path), err)
 	}
 	return State{Held: held, Beat: info.ModTime()}, nil
+}
+
+// isHeld reports whether a runtime has the lock. Otherwise it shares the lock for an instant.
+func isHeld(file *os.File) (bool, error) {
+	err := filelock.Share(file)
+	switch {
+	case errors.Is(err, filelock.ErrLocked):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	return false, filelock.Unlock(file)
 }
 
 // Release releases the lock. The file stays. If it was removed, a runtime that has opened it would not exclude a
