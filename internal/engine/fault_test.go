@@ -102,3 +102,10 @@ func TestFaultOfAHandlerThatReturned(t *testing.T) {
 		t.Errorf("one that asks to be parked: %+v", f)
 	}
 }
+
+func TestFaultIsAnError(t *testing.T) {
+	fault := &Fault{Class: Unclear, Err: io.EOF}
+	if !errors.Is(fault, io.EOF) || fault.Error() != "EOF" || fault.Class.String() != "unclear" {
+		t.Error(fault)
+	}
+}

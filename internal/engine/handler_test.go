@@ -251,16 +251,3 @@ func TestContextNamesTheProjection(t *testing.T) {
 		t.Error("a context without a projection names one")
 	}
 }
-
-func TestFaultAndPartialResultAreErrors(t *testing.T) {
-	fault := &Fault{Class: Unclear, Err: io.EOF}
-	if !errors.Is(fault, io.EOF) || fault.Error() != "EOF" || fault.Class.String() != "unclear" {
-		t.Error(fault)
-	}
-	if p := (&PartialResult{To: 7}); p.Error() != "done up to 7" || p.Unwrap() != nil {
-		t.Error(p)
-	}
-	if p := (&PartialResult{Err: fault}); p.Error() != "EOF" || !errors.Is(p, io.EOF) {
-		t.Error(p)
-	}
-}

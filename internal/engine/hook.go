@@ -37,8 +37,14 @@ func (h Hook) Call(ctx context.Context, tx any) error {
 // HookHolder is a hook as users have it.
 type HookHolder interface{ Engine() Hook }
 
+// transactions are what the hooks of a store are checked against: its type, and that of its transactions.
+type transactions interface {
+	Name() string
+	TxType() reflect.Type
+}
+
 // HookOf returns the hook of that field, or an error if the store cannot run it. Run is nil if the field is not set.
-func HookOf(field string, hook HookHolder, database Database) (Hook, error) {
+func HookOf(field string, hook HookHolder, database transactions) (Hook, error) {
 	if hook == nil {
 		return Hook{}, nil
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+	"io"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -49,4 +51,14 @@ func TestPartialResultSplitsItsBatch(t *testing.T) {
 			t.Fatalf("left: %+v, want %d", left, first)
 		}
 	})
+}
+
+func TestPartialResultIsAnError(t *testing.T) {
+	if p := (&PartialResult{To: 7}); p.Error() != "done up to 7" || p.Unwrap() != nil {
+		t.Error(p)
+	}
+	fault := &Fault{Class: Unclear, Err: io.EOF}
+	if p := (&PartialResult{Err: fault}); p.Error() != "EOF" || !errors.Is(p, io.EOF) {
+		t.Error(p)
+	}
 }
