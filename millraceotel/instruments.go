@@ -9,7 +9,7 @@ type maker struct {
 	err    error
 }
 
-func (m *maker) failed(err error) {
+func (m *maker) keep(err error) {
 	if m.err == nil {
 		m.err = err
 	}
@@ -17,7 +17,7 @@ func (m *maker) failed(err error) {
 
 func (m *maker) counter(name, unit, description string) metric.Int64Counter {
 	c, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
-	m.failed(err)
+	m.keep(err)
 	if m.always != nil {
 		return attributedCount{c, m.always}
 	}
@@ -27,7 +27,7 @@ func (m *maker) counter(name, unit, description string) metric.Int64Counter {
 // total makes a counter of seconds.
 func (m *maker) total(name, description string) metric.Float64Counter {
 	c, err := m.meter.Float64Counter(name, metric.WithUnit("s"), metric.WithDescription(description))
-	m.failed(err)
+	m.keep(err)
 	if m.always != nil {
 		return attributedTotal{c, m.always}
 	}
@@ -37,7 +37,7 @@ func (m *maker) total(name, description string) metric.Float64Counter {
 func (m *maker) seconds(name, description string, bounds []float64) metric.Float64Histogram {
 	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
 		metric.WithExplicitBucketBoundaries(bounds...))
-	m.failed(err)
+	m.keep(err)
 	if m.always != nil {
 		return attributedSeconds{h, m.always}
 	}
@@ -47,7 +47,7 @@ func (m *maker) seconds(name, description string, bounds []float64) metric.Float
 func (m *maker) sizes(name, unit, description string) metric.Int64Histogram {
 	h, err := m.meter.Int64Histogram(name, metric.WithUnit(unit), metric.WithDescription(description),
 		metric.WithExplicitBucketBoundaries(sizes...))
-	m.failed(err)
+	m.keep(err)
 	if m.always != nil {
 		return attributedSizes{h, m.always}
 	}
@@ -56,13 +56,13 @@ func (m *maker) sizes(name, unit, description string) metric.Int64Histogram {
 
 func (m *maker) gauge(name, unit, description string) metric.Int64ObservableGauge {
 	g, err := m.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
-	m.failed(err)
+	m.keep(err)
 	return g
 }
 
 func (m *maker) age(name, description string) metric.Float64ObservableGauge {
 	g, err := m.meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(description))
-	m.failed(err)
+	m.keep(err)
 	return g
 }
 

@@ -33,7 +33,7 @@ func (t *Telemetry) Append(next event.AppendFunc) event.AppendFunc {
 		t.propagator.Inject(ctx, headers)
 		appended, err := next(ctx, a.WithHeaders(headers))
 		if err != nil {
-			failed(span, err)
+			setError(span, err)
 		} else if len(appended.Positions) > 0 {
 			span.SetAttributes(keyPosition.Int64(appended.Positions[0]))
 		}
@@ -68,7 +68,7 @@ func (t *Telemetry) Handle(next millrace.HandleFunc) millrace.HandleFunc {
 		defer span.End()
 		err := next(ctx, events)
 		if err != nil {
-			failed(span, err)
+			setError(span, err)
 		}
 		return err
 	}
@@ -134,7 +134,7 @@ func (t *Telemetry) origin(e event.Envelope, marks [][]byte) trace.SpanContext {
 	return trace.SpanContext{}
 }
 
-func failed(span trace.Span, err error) {
+func setError(span trace.Span, err error) {
 	span.RecordError(err)
 	span.SetStatus(codes.Error, err.Error())
 }

@@ -22,7 +22,7 @@ func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[i
 		states[row] = state
 		return nil
 	})
-	return states, failed(err, "read desired states")
+	return states, wrap(err, "read desired states")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -49,17 +49,17 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 func (t *Tenant) appendToPool(ctx context.Context, asked event.Appending) (event.Appended, error) {
 	a, err := t.newAppend(asked)
 	if err != nil {
-		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
+		return event.Appended{}, t.wrap(ctx, "append to", asked.Stream, err)
 	}
 	if err := t.store.notWithin(ctx); err != nil {
-		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
+		return event.Appended{}, t.wrap(ctx, "append to", asked.Stream, err)
 	}
 	if t.store.notify.local.Rests(t.name) && a.Times == nil && a.isSmall() {
 		a.own = &engine.Page{Asked: time.Now()}
 	}
 	result, err := t.append(ctx, t.store.pool, a, func() (event.Appended, error) { return t.appendOnConn(ctx, a) })
 	if err != nil {
-		return event.Appended{}, t.failed(ctx, "append to", asked.Stream, err)
+		return event.Appended{}, t.wrap(ctx, "append to", asked.Stream, err)
 	}
 	t.store.prepared.add(t.name)
 	if !result.Repeated {
@@ -347,8 +347,8 @@ func (t *Tenant) firstAppend(ctx context.Context, q querier,
 	return stream, result, found && err == nil, err
 }
 
-// failed wraps err with the operation and the stream. A missing schema or table is the tenant's.
-func (t *Tenant) failed(ctx context.Context, doing, what string, err error) error {
+// wrap wraps err with the operation and the stream. A missing schema or table is the tenant's.
+func (t *Tenant) wrap(ctx context.Context, doing, what string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
 }
 

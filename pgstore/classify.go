@@ -113,8 +113,8 @@ func classify(err error) *engine.Fault {
 // storeFault classifies the error of a statement of the store.
 func storeFault(err error) *engine.Fault { return classify(err).OfStore() }
 
-// failed adds what was being done to the error of a statement of the store. It returns nil if err is nil.
-func failed(err error, doing string, args ...any) error {
+// wrap adds what was being done to the error of a statement of the store. It returns nil if err is nil.
+func wrap(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil
 	}

@@ -20,7 +20,7 @@ func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats, unown
 	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats, unowned)
 	free = slices.DeleteFunc(free,
 		func(l engine.LeaseRef) bool { return !node.Filters[l.ID.Name].Matches(l.ID.Tenant) })
-	return free, failed(err, "list free leases")
+	return free, wrap(err, "list free leases")
 }
 
 // nonNil returns items, or an empty slice if it is nil, which would be null.
@@ -35,7 +35,7 @@ func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Wan
 	counts, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (w engine.Want, err error) {
 		return w, row.Scan(&w.Tenant, &w.Name, &w.Leases)
 	}, "desired_counts", tenants, names)
-	return counts, failed(err, "count leases")
+	return counts, wrap(err, "count leases")
 }
 
 // Claim implements engine.Ownership. It commits synchronously and skips rows that another transaction has locked. Then
@@ -89,25 +89,25 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32,
 			return err
 		}
 		err := s.repeatably(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, s.beginDurable(), fn) })
-		return failed(err, "claim leases")
+		return wrap(err, "claim leases")
 	})
 	return got, err
 }
 
 func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	_, err := s.pool.Exec(ctx, s.control.sql("announce_drain"), node.ID, s.control.controlChannel)
-	return failed(err, "announce drain")
+	return wrap(err, "announce drain")
 }
 
 // Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
 func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, "owned_leases", node.ID)
-	return leases, failed(err, "list owned leases")
+	return leases, wrap(err, "list owned leases")
 }
 
 func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, "leases", rows)
-	return leases, failed(err, "read %d leases", len(rows))
+	return leases, wrap(err, "read %d leases", len(rows))
 }
 
 func (s *Store) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
@@ -205,7 +205,7 @@ func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 		return err
 	})
 	if err != nil {
-		return nil, failed(err, "advance checkpoints") // its rows came before the commit that failed
+		return nil, wrap(err, "advance checkpoints") // its rows came before the commit that failed
 	}
 	return moved, nil
 }

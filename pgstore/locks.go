@@ -132,7 +132,7 @@ func (l *lockScanner) close() {
 }
 
 func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
-	return failed(l.store.onConn(ctx, func(conn *pgx.Conn) error {
+	return wrap(l.store.onConn(ctx, func(conn *pgx.Conn) error {
 		rows, _ := conn.Query(ctx, l.store.control.sql("lock_holders"), scan.schemas)
 		return scan.collect(rows)
 	}), "scan locks on events")

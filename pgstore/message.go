@@ -269,7 +269,7 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 	at, err = answers(p, kept, list)
 	if err != nil {
 		_ = p.Close() // it repeats the error, or closes the connection
-		kept.failed(list[at:], err)
+		kept.onFailure(list[at:], err)
 		return at, err
 	}
 	return at, p.Close()

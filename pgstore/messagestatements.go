@@ -178,8 +178,8 @@ func (p *prepared) made(c *command, answer any) {
 	}
 }
 
-// failed records that a message failed at the first of these commands, and that the others were skipped.
-func (p *prepared) failed(list []command, err error) {
+// onFailure records that a message onFailure at the first of these commands, and that the others were skipped.
+func (p *prepared) onFailure(list []command, err error) {
 	if p == nil || len(list) == 0 {
 		return
 	}

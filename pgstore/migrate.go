@@ -338,5 +338,5 @@ func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error)
 	if err == nil && v.Found >= v.Newest {
 		v.Outdated, err = s.outdatedTenants(ctx, len(ownMigrations.tenant), "")
 	}
-	return v, failed(s.missing(err), "compare the versions of the schemas")
+	return v, wrap(s.missing(err), "compare the versions of the schemas")
 }

@@ -44,7 +44,7 @@ func (s *Store) inTx(ctx context.Context, options pgx.TxOptions, fn func(tx pgx.
 
 // durable runs fn in a transaction that commits synchronously, whatever the session's default is.
 func (s *Store) durable(ctx context.Context, doing string, fn func(tx pgx.Tx) error) error {
-	return failed(s.inTx(ctx, s.beginDurable(), fn), "%s", doing)
+	return wrap(s.inTx(ctx, s.beginDurable(), fn), "%s", doing)
 }
 
 func (s *Store) beginDurable() pgx.TxOptions {

@@ -37,7 +37,7 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 	}
 	info, err := t.store.plane().Stream(ctx, t.name, id)
 	if err != nil {
-		return event.StreamInfo{}, t.failed(ctx, "describe stream", id, err)
+		return event.StreamInfo{}, t.wrap(ctx, "describe stream", id, err)
 	}
 	return info, nil
 }
@@ -75,12 +75,12 @@ func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOp
 	return func(yield func(event.Envelope, error) bool) {
 		err := t.eachOf(ctx, opts, p, func(e event.Envelope, err error) bool {
 			if err != nil {
-				err = t.failed(ctx, doing, what, err)
+				err = t.wrap(ctx, doing, what, err)
 			}
 			return yield(e, err)
 		})
 		if err != nil {
-			yield(event.Envelope{}, t.failed(ctx, doing, what, err))
+			yield(event.Envelope{}, t.wrap(ctx, doing, what, err))
 		}
 	}
 }

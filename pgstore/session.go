@@ -128,13 +128,13 @@ func (s *nodeSession) register(ctx context.Context) error {
 	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID,
 		nonNil(s.node.Projections), nonNil(s.node.Tenants),
 		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds(), s.node.Name)
-	return failed(err, "register the node")
+	return wrap(err, "register the node")
 }
 
 // Heartbeat implements engine.Session. It writes a summary only if the session has not written the same before. If
 // other nodes deleted the row of this one, which was silent for long, it registers again.
 func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
-	return failed(s.heartbeat(ctx, summary), "send heartbeat")
+	return wrap(s.heartbeat(ctx, summary), "send heartbeat")
 }
 
 func (s *nodeSession) heartbeat(ctx context.Context, summary *engine.NodeSummary) error {
@@ -204,7 +204,7 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 		return nil
 	})
 	if err != nil {
-		return engine.Fleet{}, failed(err, "list peers")
+		return engine.Fleet{}, wrap(err, "list peers")
 	}
 	s.members = alive
 	return found, nil
@@ -213,7 +213,7 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
 	tag, err := s.conn.Exec(ctx, s.store.control.sql("mark_dead"), pgx.QueryExecModeExec, node.ID,
 		s.store.control.controlChannel, node.Beat)
-	return tag.RowsAffected() == 1, failed(err, "mark node %s dead", node.ID)
+	return tag.RowsAffected() == 1, wrap(err, "mark node %s dead", node.ID)
 }
 
 func (s *nodeSession) Deregister(ctx context.Context) error {
@@ -221,7 +221,7 @@ func (s *nodeSession) Deregister(ctx context.Context) error {
 		return nil
 	}
 	_, err := s.conn.Exec(ctx, s.store.control.sql("deregister"), pgx.QueryExecModeExec, s.node.ID)
-	return failed(err, "deregister")
+	return wrap(err, "deregister")
 }
 
 func (s *nodeSession) Close(ctx context.Context) error { return s.conn.Close(ctx) }

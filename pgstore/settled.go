@@ -25,7 +25,7 @@ const settleFor = 250 * time.Millisecond
 // others it scans the locks, at most every scanInterval, until the transactions that the first scan found have ended.
 func (s port) Settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
 	settled, err := s.settle(ctx, heads, tenants)
-	return settled, failed(err, "settle the events of %d tenants", len(tenants))
+	return settled, wrap(err, "settle the events of %d tenants", len(tenants))
 }
 
 func (s *Store) settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {

@@ -17,5 +17,5 @@ func (s port) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err
 		return engine.Snapshot{}, nil
 	}
 	snapshot.Age = seconds(age)
-	return snapshot, failed(err, "find the oldest snapshot")
+	return snapshot, wrap(err, "find the oldest snapshot")
 }

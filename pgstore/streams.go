@@ -81,7 +81,7 @@ func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read,
 	take func(e *event.Envelope) bool) (streams.Page, error) {
 	failed := d.failedTx
 	if tx == nil {
-		failed = func(doing, what string, err error) error { return d.failed(ctx, doing, what, err) }
+		failed = func(doing, what string, err error) error { return d.wrap(ctx, doing, what, err) }
 	}
 	page, err := d.readPage(ctx, tx, r, take)
 	if err != nil {
@@ -240,7 +240,7 @@ func (d streamDriver) FirstAppend(ctx context.Context, tx pgx.Tx,
 		return first, found, nil
 	}
 	if err := d.store.onConn(ctx, func(conn *pgx.Conn) error { return read(conn) }); err != nil {
-		return first, false, d.failed(ctx, doing, key, err)
+		return first, false, d.wrap(ctx, doing, key, err)
 	}
 	return first, found, nil
 }

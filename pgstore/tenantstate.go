@@ -13,7 +13,7 @@ import (
 
 func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, error) {
 	tenants, err := s.readTenants(ctx, ownMigrations, names)
-	return tenants, failed(err, "list tenants")
+	return tenants, wrap(err, "list tenants")
 }
 
 // Runnable implements engine.Health. Every database whose tenants can be listed is runnable.

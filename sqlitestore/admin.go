@@ -19,5 +19,5 @@ func (s port) Orders(ctx context.Context, node engine.Node, rows []int32) (map[i
 			states[row] = state
 			return nil
 		})
-	return states, failed(err, "read desired states")
+	return states, wrap(err, "read desired states")
 }

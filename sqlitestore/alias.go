@@ -47,5 +47,5 @@ func (t *Tenant) aliasFailed(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return t.failed("alias", name, err)
+	return t.wrap("alias", name, err)
 }

@@ -49,7 +49,7 @@ func (t *Tenant) Append(ctx context.Context, stream string, expected event.Expec
 // appendToFile is Append within its middleware.
 func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event.Appended, error) {
 	failed := func(err error) (event.Appended, error) {
-		return event.Appended{}, t.failed("append to", asked.Stream, err)
+		return event.Appended{}, t.wrap("append to", asked.Stream, err)
 	}
 	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
 	if err != nil {
@@ -98,7 +98,7 @@ func (t *Tenant) Wake() { t.store.wakes.Wake(t.name, engine.UnknownPosition, nil
 // appendToTx is AppendTx within its middleware.
 func (t *Tenant) appendToTx(ctx context.Context, tx *sql.Tx, asked event.Appending) (event.Appended, error) {
 	failed := func(err error) (event.Appended, error) {
-		return event.Appended{}, t.failed("append to", asked.Stream, err)
+		return event.Appended{}, t.wrap("append to", asked.Stream, err)
 	}
 	a, err := eventlog.NewAppend(t.store.opts.Types.Engine(), asked.Stream, asked.Expected, asked.Events)
 	if err != nil {
@@ -258,8 +258,8 @@ func isTaken(err error) bool {
 			sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
 }
 
-// failed wraps err with the operation and the stream.
-func (t *Tenant) failed(doing, what string, err error) error {
+// wrap wraps err with the operation and the stream.
+func (t *Tenant) wrap(doing, what string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.store.damaged(err))
 }
 

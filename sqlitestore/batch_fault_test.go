@@ -303,7 +303,7 @@ func TestErrorsOfTheStoreAreClassified(t *testing.T) {
 			t.Errorf("%s: %+v", name, fault)
 		}
 	}
-	if classify(nil) != nil || storeFault(nil) != nil || failed(nil, "x") != nil {
+	if classify(nil) != nil || storeFault(nil) != nil || wrap(nil, "x") != nil {
 		t.Error("no error is a fault")
 	}
 }

@@ -15,7 +15,7 @@ func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error)
 		Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error), Incarnation: incarnation,
 	}
 	if err := s.headsOf(ctx, tenants, heads.Positions); err != nil {
-		return engine.Heads{}, failed(err, "read the heads of %d tenants", len(tenants))
+		return engine.Heads{}, wrap(err, "read the heads of %d tenants", len(tenants))
 	}
 	return heads, nil
 }
@@ -66,7 +66,7 @@ func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engi
 			}
 			return nil
 		})
-	return ages, failed(err, "read the ages of %d events", len(after))
+	return ages, wrap(err, "read the ages of %d events", len(after))
 }
 
 func (s port) Absent(ctx context.Context, tenant string) error {

@@ -21,7 +21,7 @@ func (s port) Free(ctx context.Context, node engine.Node, _, unowned bool) (free
 			}
 			return nil
 		})
-	return free, failed(err, "list free leases")
+	return free, wrap(err, "list free leases")
 }
 
 func (s port) Counts(ctx context.Context, tenants, names []string) (counts []engine.Want, err error) {
@@ -31,7 +31,7 @@ func (s port) Counts(ctx context.Context, tenants, names []string) (counts []eng
 			counts = append(counts, w)
 			return nil
 		})
-	return counts, failed(err, "count leases")
+	return counts, wrap(err, "count leases")
 }
 
 // Claim implements engine.Ownership in one transaction. Batches of dead owners have ended with their processes, or are
@@ -49,7 +49,7 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool)
 		return err
 	})
 	if err != nil {
-		return nil, failed(err, "claim leases")
+		return nil, wrap(err, "claim leases")
 	}
 	return claimed, nil
 }
@@ -61,18 +61,18 @@ func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	if err == nil && owner == node.ID {
 		err = s.transact(ctx, func(tx *sql.Tx) error { return execute(ctx, tx, "set_draining", node.ID) })
 	}
-	return failed(err, "announce drain")
+	return wrap(err, "announce drain")
 }
 
 // Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
 func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := queryLeases(ctx, s.readers, nil, node.ID)
-	return leases, failed(err, "list owned leases")
+	return leases, wrap(err, "list owned leases")
 }
 
 func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
 	leases, err := queryLeases(ctx, s.readers, rows, "")
-	return leases, failed(err, "read %d leases", len(rows))
+	return leases, wrap(err, "read %d leases", len(rows))
 }
 
 // queryLeases reads the leases of rows, and those that the node owner holds.
@@ -126,7 +126,7 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 		}
 		return s.announce(ctx, tx, engine.Notice{Control: true})
 	})
-	return failed(err, "release leases")
+	return wrap(err, "release leases")
 }
 
 // executeEach executes a statement whose first argument is a JSON array with rows, if there are any.
@@ -160,7 +160,7 @@ func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 		return err
 	})
 	if err != nil {
-		return nil, failed(err, "advance checkpoints") // its rows came before the commit that failed
+		return nil, wrap(err, "advance checkpoints") // its rows came before the commit that failed
 	}
 	return moved, nil
 }

@@ -136,5 +136,5 @@ func (s *Store) ready(ctx context.Context) error {
 func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
 	version, err := schemaVersion(ctx, s.readers)
 	return engine.SchemaVersions{Found: int(version), Newest: len(ownMigrations)},
-		failed(err, "compare the versions of the schema")
+		wrap(err, "compare the versions of the schema")
 }

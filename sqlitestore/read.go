@@ -34,7 +34,7 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 	}
 	info, err := t.store.plane().Stream(ctx, t.name, id)
 	if err != nil {
-		return event.StreamInfo{}, t.failed("describe stream", id, err)
+		return event.StreamInfo{}, t.wrap("describe stream", id, err)
 	}
 	return info, nil
 }
@@ -67,7 +67,7 @@ func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOp
 	p eventlog.Pages) iter.Seq2[event.Envelope, error] {
 	return func(yield func(event.Envelope, error) bool) {
 		if err := t.eachOf(ctx, opts, p, yield); err != nil {
-			yield(event.Envelope{}, t.failed(doing, what, err))
+			yield(event.Envelope{}, t.wrap(doing, what, err))
 		}
 	}
 }

@@ -50,12 +50,12 @@ type nodeSession struct {
 func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	db, err := openReaders(s.writer.at, Options{Readers: 1})
 	if err != nil {
-		return nil, failed(err, "open the session connection")
+		return nil, wrap(err, "open the session connection")
 	}
 	session := &nodeSession{store: s.Store, node: node, db: db, woken: make(chan struct{}, 1)}
 	session.summary.slot = make(chan struct{}, 1)
 	if err := session.takeOver(ctx); err != nil {
-		return nil, failed(errors.Join(err, session.Close(ctx)), "set up the session")
+		return nil, wrap(errors.Join(err, session.Close(ctx)), "set up the session")
 	}
 	s.sessions.add(session)
 	return session, nil
@@ -207,11 +207,11 @@ func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary
 		return nil
 	}
 	if err := errors.Join(s.lock.Beat(), s.store.writer.at.check()); err != nil {
-		return failed(err, "send heartbeat")
+		return wrap(err, "send heartbeat")
 	}
 	encoded, err := summary.Encode()
 	if err != nil {
-		return failed(err, "send heartbeat")
+		return wrap(err, "send heartbeat")
 	}
 	s.summary.write(s.store, s.node.ID, encoded)
 	return nil
@@ -238,7 +238,7 @@ func (s *nodeSession) Deregister(ctx context.Context) error {
 		}
 		return execute(ctx, tx, "deregister", s.node.ID)
 	})
-	return failed(err, "deregister")
+	return wrap(err, "deregister")
 }
 
 // Close implements engine.Session. It releases the owner lock last.

@@ -62,7 +62,7 @@ func (d streamDriver) ReadPage(ctx context.Context, tx *sql.Tx, r streams.Read,
 	take func(e *event.Envelope) bool) (streams.Page, error) {
 	page, err := d.readPage(ctx, tx, r, take)
 	if err != nil {
-		return streams.Page{}, d.failed("read stream", r.Stream, err)
+		return streams.Page{}, d.wrap("read stream", r.Stream, err)
 	}
 	return page, nil
 }
@@ -177,7 +177,7 @@ func (d streamDriver) FirstAppend(ctx context.Context, tx *sql.Tx,
 	key string) (first streams.First, found bool, err error) {
 	first, found, err = d.firstAppend(ctx, d.by(tx), key)
 	if err != nil {
-		return first, false, d.failed("look for the key", key, err)
+		return first, false, d.wrap("look for the key", key, err)
 	}
 	return first, found, nil
 }

@@ -65,7 +65,7 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	}
 	if err != nil {
 		t.started = false
-		return engine.TailUpdate{}, failed(err, "read the tail of tenant %q", t.tenant.name)
+		return engine.TailUpdate{}, wrap(err, "read the tail of tenant %q", t.tenant.name)
 	}
 	return update, nil
 }
@@ -213,7 +213,7 @@ func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engi
 	}
 	page, err := t.readSettled(ctx, r)
 	if err != nil {
-		return engine.Page{}, failed(err, "read events of tenant %q after %d", tenant, r.After)
+		return engine.Page{}, wrap(err, "read events of tenant %q after %d", tenant, r.After)
 	}
 	return page, nil
 }

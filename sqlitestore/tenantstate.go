@@ -25,12 +25,12 @@ func (s *Store) Tenants(ctx context.Context) ([]string, error) {
 
 func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, error) {
 	tenants, err := s.readTenants(ctx, names)
-	return tenants, failed(err, "list tenants")
+	return tenants, wrap(err, "list tenants")
 }
 
 // Runnable implements engine.Health. It returns ErrMoved for a file that was moved.
 func (s port) Runnable(ctx context.Context) error {
-	return failed(s.notMoved(ctx), "examine whether the file was moved")
+	return wrap(s.notMoved(ctx), "examine whether the file was moved")
 }
 
 // State returns the state of the tenant. It returns tenancy.ErrUnknown if there is no such tenant.

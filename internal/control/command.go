@@ -39,7 +39,7 @@ func (p Plane) Insert(ctx context.Context, id projection.ID, kind engine.Command
 		}
 		return nil
 	})
-	return command, p.failed(err, "insert the command")
+	return command, p.wrap(err, "insert the command")
 }
 
 // commandArgs returns the arguments of insert_command.sql. root is the first row of the command, nil in that row.
@@ -74,7 +74,7 @@ func (p Plane) Cancel(ctx context.Context, id projection.ID, command int64) (par
 		parts, err = readParts(tx, id, command)
 		return err
 	})
-	return parts, p.failed(err, "end the command")
+	return parts, p.wrap(err, "end the command")
 }
 
 // Parts returns the parts of a command, none if there is no such command.
@@ -122,7 +122,7 @@ func (p Plane) RunIfUnowned(ctx context.Context, row int32, command int64) (done
 		_, err = Discard(tx, row, command)
 		return err
 	})
-	return done, p.failed(err, "run a command on dead letters without an owner")
+	return done, p.wrap(err, "run a command on dead letters without an owner")
 }
 
 // command is an open command for one projection. Nothing else changes it during the transaction that read it.

@@ -35,8 +35,8 @@ func On(db store.Control) Plane { return Plane{db} }
 // Classify returns err as an engine.Fault with its class.
 func (p Plane) Classify(err error) *engine.Fault { return p.db.Classify(err) }
 
-// failed classifies the error of a statement, and adds what was being done. It returns nil if err is nil.
-func (p Plane) failed(err error, doing string, args ...any) error {
+// wrap classifies the error of a statement, and adds what was being done. It returns nil if err is nil.
+func (p Plane) wrap(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (p Plane) failed(err error, doing string, args ...any) error {
 // fenced runs fn under the fence of a lease.
 func (p Plane) fenced(ctx context.Context, lease engine.Lease, fn func(tx store.Tx) error, doing string,
 	args ...any) error {
-	return p.failed(p.db.Fenced(ctx, lease, fn), doing, args...)
+	return p.wrap(p.db.Fenced(ctx, lease, fn), doing, args...)
 }
 
 // Unknown returns tenancy.ErrUnknown, projection.ErrRetired or projection.ErrUnknownProjection if there is no such

@@ -26,5 +26,5 @@ func (p Plane) SetDesiredState(ctx context.Context, id projection.ID, desired en
 		notifyOwners(tx, rows)
 		return nil
 	})
-	return p.failed(err, "set the desired state of %s", id)
+	return p.wrap(err, "set the desired state of %s", id)
 }

@@ -35,11 +35,11 @@ func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (
 	})
 	fresh := slices.Concat(first.Create, first.Begin)
 	if err != nil || len(fresh) == 0 {
-		return first.Left, p.failed(err, "list new projections")
+		return first.Left, p.wrap(err, "list new projections")
 	}
 	begins, err := p.db.Begins(ctx, fresh)
 	if err != nil {
-		return first.Left, p.failed(err, "find where new projections begin")
+		return first.Left, p.wrap(err, "find where new projections begin")
 	}
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Lock(tenantsOf(fresh)...)
@@ -55,7 +55,7 @@ func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (
 		Retired: append(first.Left.Retired, n.Left.Retired...), Waiting: append(first.Left.Waiting, n.Left.Waiting...),
 	}
 	if err != nil {
-		return left, p.failed(err, "register projections")
+		return left, p.wrap(err, "register projections")
 	}
 	return left, p.beginVersions(ctx, n.Begin, begins)
 }

@@ -90,7 +90,7 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 		}
 		return nil
 	})
-	return p.failed(err, "record the erasure")
+	return p.wrap(err, "record the erasure")
 }
 
 // EndErasure redacts the events, while no projection of the tenant runs, and removes what else has their contents. It
@@ -112,7 +112,7 @@ func (p Plane) EndErasure(ctx context.Context, e *Erasure) (done bool, err error
 		}
 		return endPauses(tx, e.Tenant)
 	})
-	return done && err == nil, p.failed(err, "redact the events")
+	return done && err == nil, p.wrap(err, "redact the events")
 }
 
 // still locks all projections of a tenant, and reports whether they are suspended and none has an owner.
@@ -139,7 +139,7 @@ func (p Plane) AbandonErasure(ctx context.Context, e *Erasure) error {
 		tx.Exec("delete_erasure", e.ID)
 		return nil
 	})
-	return p.failed(err, "resume the tenant")
+	return p.wrap(err, "resume the tenant")
 }
 
 // endPauses resumes a tenant that erasures have paused.
@@ -283,5 +283,5 @@ func (p Plane) Erasures(ctx context.Context, tenant string) (list []event.Erasur
 			return nil
 		})
 	})
-	return list, p.failed(err, "list the erasures")
+	return list, p.wrap(err, "list the erasures")
 }

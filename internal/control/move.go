@@ -84,7 +84,7 @@ func (p Plane) CanLeave(ctx context.Context, tenant string) (names []string, err
 		names, err = column[string](v, "projection_names", tenant)
 		return err
 	})
-	return names, p.failed(err, "read the projections of tenant %q", tenant)
+	return names, p.wrap(err, "read the projections of tenant %q", tenant)
 }
 
 func noOperationOf(v store.View, tenant string) error {
@@ -136,7 +136,7 @@ func (p Plane) Move(ctx context.Context, to Plane, m *Move) (moved bool, err err
 	if there {
 		return moved, nil // also if the record lacks the end
 	}
-	return false, cmp.Or(failed, p.failed(err, "read the source"))
+	return false, cmp.Or(failed, p.wrap(err, "read the source"))
 }
 
 // begin locks the tenant in the source.
@@ -186,7 +186,7 @@ func (m *Move) send(ctx context.Context, from store.Tx, to Plane) error {
 			m.Ended = true
 			return m.State, nil
 		}})
-	return to.failed(notBegun(ctx, err), "write to the target")
+	return to.wrap(notBegun(ctx, err), "write to the target")
 }
 
 var errNotBegun = errors.New("while appends to the source wait: another process writes to the target, perhaps a move in the opposite direction")
@@ -229,7 +229,7 @@ func (m *Move) reserve(ctx context.Context, from store.Tx, to Plane) error {
 		}
 		return nil
 	})
-	return to.failed(notBegun(ctx, err), "reserve ids")
+	return to.wrap(notBegun(ctx, err), "reserve ids")
 }
 
 // fill inserts all rows into the tenant of the target, and compares them with those of the source.

@@ -42,7 +42,7 @@ func (p Plane) moveOf(ctx context.Context, tenant string) (r moveRecord, err err
 		r, err = moveOf(v, tenant)
 		return err
 	})
-	return r, p.failed(err, "read the move of tenant %q", tenant)
+	return r, p.wrap(err, "read the move of tenant %q", tenant)
 }
 
 // MakeMoves creates the table of moves if it does not exist.
@@ -65,7 +65,7 @@ func (p Plane) name(ctx context.Context) (name string, err error) {
 		_, err := v.One("store_name", nil, &name)
 		return err
 	})
-	return name, p.failed(err, "read the name of the store")
+	return name, p.wrap(err, "read the name of the store")
 }
 
 // Unarchive is the decision of UnarchiveTenant. A tenant that a move has, or may have, committed to another store stays
@@ -142,7 +142,7 @@ func (p Plane) Prepare(ctx context.Context, to Plane, m *Move, active, exists bo
 		err = p.db.Tx(ctx, func(tx store.Tx) error { tx.Exec("end_move", m.Tenant, r.id); return nil })
 	}
 	if moved || err != nil {
-		return moved, p.failed(err, "record the end of the move")
+		return moved, p.wrap(err, "record the end of the move")
 	}
 	if err := m.mayLeave(r, active); err != nil {
 		return false, err

@@ -19,7 +19,7 @@ import (
 func (p Plane) Create(ctx context.Context, n engine.NewProjection) error {
 	begins, err := p.db.Begins(ctx, []engine.NewProjection{n})
 	if err != nil {
-		return p.failed(err, "find where %s begins", n.ID())
+		return p.wrap(err, "find where %s begins", n.ID())
 	}
 	err = p.db.Change(ctx, n.Tenant, func(tx store.Tx, state tenancy.State) error {
 		if err := closed[state]; err != nil {
@@ -42,7 +42,7 @@ func (p Plane) Create(ctx context.Context, n engine.NewProjection) error {
 		tx.Notify(engine.Notice{Control: true, Tenant: n.Tenant})
 		return nil
 	})
-	return p.failed(err, "create %s", n.ID())
+	return p.wrap(err, "create %s", n.ID())
 }
 
 // Retired returns the retired ones of these names in these tenants.
@@ -57,7 +57,7 @@ func (p Plane) Retired(ctx context.Context, tenants, names []string) (retired []
 				return nil
 			})
 	})
-	return retired, p.failed(err, "list retired projections")
+	return retired, p.wrap(err, "list retired projections")
 }
 
 // Forget deletes a projection and all that belongs to it, and retires its name. It returns projection.ErrInUse if a
@@ -93,7 +93,7 @@ func (p Plane) Forget(ctx context.Context, id projection.ID) error {
 		owned.endBatches(tx)
 		return nil
 	})
-	return p.failed(err, "forget %s", id)
+	return p.wrap(err, "forget %s", id)
 }
 
 // Rename gives a projection another name, with all its versions and partitions, in one transaction. Their owners cannot
@@ -112,7 +112,7 @@ func (p Plane) Rename(ctx context.Context, r engine.Rename) error {
 		}
 		return moveNames(tx, map[string]rename.Change{r.Tenant: change})
 	})
-	return p.failed(err, "rename %s to %q", projection.ID{Tenant: r.Tenant, Name: r.From}, r.To)
+	return p.wrap(err, "rename %s to %q", projection.ID{Tenant: r.Tenant, Name: r.From}, r.To)
 }
 
 // RenameUnused is Rename for many tenants, in one transaction. It leaves out projections that a living node registers
@@ -139,7 +139,7 @@ func (p Plane) RenameUnused(ctx context.Context, renames []engine.Rename) error 
 			return moveNames(tx, changes)
 		})
 	}
-	return p.failed(err, "rename %d projections", len(renames))
+	return p.wrap(err, "rename %d projections", len(renames))
 }
 
 // unusedRenames returns the changes of those renames that are possible, by tenant.

@@ -39,7 +39,7 @@ func (p Plane) makeTable(ctx context.Context, t newTable) error {
 			return nil
 		})
 	}
-	return p.failed(p.db.Lacking(ctx, err), "create the table of %s", t.name)
+	return p.wrap(p.db.Lacking(ctx, err), "create the table of %s", t.name)
 }
 
 // wasMade reports whether the table exists.

@@ -27,7 +27,7 @@ func (p Plane) Restored(ctx context.Context, tenant string) (found []engine.Rest
 		tables, err = column[string](v, "tenant_tables", tenant)
 		return err
 	})
-	return found, tables, p.failed(err, "read the projections of tenant %q", tenant)
+	return found, tables, p.wrap(err, "read the projections of tenant %q", tenant)
 }
 
 // ParkedAbove counts the parked events of partitions above a position.
@@ -36,7 +36,7 @@ func (p Plane) ParkedAbove(ctx context.Context, rows []int32, position int64) (p
 		_, err := v.One("count_parked_above", []any{rows, position}, &parked)
 		return err
 	})
-	return parked, p.failed(err, "count parked events above %d", position)
+	return parked, p.wrap(err, "count parked events above %d", position)
 }
 
 func restoredPartitions(v store.View, tenant string) (found []engine.RestoredPartition, err error) {
@@ -76,7 +76,7 @@ func (p Plane) Recover(ctx context.Context, r engine.Recover) (done []engine.Rec
 		}
 		return err
 	})
-	return done, p.failed(err, "recover tenant %q", r.Tenant)
+	return done, p.wrap(err, "recover tenant %q", r.Tenant)
 }
 
 // planRecovery returns what the recovery does with each projection.

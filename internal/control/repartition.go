@@ -19,7 +19,7 @@ import (
 func (p Plane) Repartition(ctx context.Context, id projection.ID, n int) error {
 	id = engine.FullID(id)
 	err := p.change(ctx, id.Tenant, func(tx store.Tx) error { return repartition(tx, id, n) })
-	return p.failed(err, "split %s into %d partitions", id, n)
+	return p.wrap(err, "split %s into %d partitions", id, n)
 }
 
 // repartition replaces the partitions of a projection, unless it has n.

@@ -28,7 +28,7 @@ func (p Plane) Reset(ctx context.Context, r engine.Reset) (result engine.ResetRe
 		}
 		return all.reset(tx, r.ID.Tenant, r.Position, &result)
 	})
-	return result, p.failed(err, "reset %s to %d", r.ID, r.Position)
+	return result, p.wrap(err, "reset %s to %d", r.ID, r.Position)
 }
 
 // Delivers reports whether the handler of a projection worked outside of a transaction when a node claimed it last.
@@ -38,7 +38,7 @@ func (p Plane) Delivers(ctx context.Context, id projection.ID) (delivers bool, e
 		_, err := v.One("delivers", []any{id.Tenant, id.Name}, &delivers)
 		return err
 	})
-	return delivers, p.failed(err, "find out whether %s delivers", id)
+	return delivers, p.wrap(err, "find out whether %s delivers", id)
 }
 
 // lockForReset locks all partitions of a projection. It returns an error if the projection must not be reset.

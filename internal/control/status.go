@@ -36,7 +36,7 @@ func (p Plane) Projections(ctx context.Context, filter engine.ProjectionFilter) 
 			return nil
 		})
 	})
-	return found, p.failed(err, "list projections")
+	return found, p.wrap(err, "list projections")
 }
 
 // ProjectionArgs returns the arguments of the statement projections, in which null means any. The first page begins
@@ -70,7 +70,7 @@ func (p Plane) Lags(ctx context.Context, filter engine.LagFilter) (found []engin
 			return nil
 		})
 	})
-	return found, p.failed(err, "list lags")
+	return found, p.wrap(err, "list lags")
 }
 
 // LagArgs returns the arguments of the statement lags, in which null means any.
@@ -117,7 +117,7 @@ func (p Plane) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
 			return nil
 		})
 	})
-	return nodes, p.failed(err, "list nodes")
+	return nodes, p.wrap(err, "list nodes")
 }
 
 // Overview returns the figures that no node counts. patience is how long a projection may have no living owner. Those
@@ -141,7 +141,7 @@ func (p Plane) Overview(ctx context.Context, patience time.Duration, byTenant []
 		return err
 	})
 	if err != nil {
-		return engine.Overview{}, p.failed(err, "read the overview")
+		return engine.Overview{}, p.wrap(err, "read the overview")
 	}
 	return o, nil
 }

@@ -26,7 +26,7 @@ func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engi
 		SetPaused(tx, tenant, !desired.Runs())
 		return nil
 	})
-	return p.failed(err, "set the desired state of tenant %q", tenant)
+	return p.wrap(err, "set the desired state of tenant %q", tenant)
 }
 
 // DecideState sets the state of a tenant without a schema of its own, and returns the tenant's row.
@@ -154,7 +154,7 @@ func (p Plane) SuspensionEnded(ctx context.Context, tenant string) (free bool, e
 	if errors.Is(err, tenancy.ErrUnknown) || errors.Is(err, projection.ErrResumed) {
 		return false, err // not a fault of the store, which the caller would retry
 	}
-	return free, p.failed(err, "free the leases of tenant %q", tenant)
+	return free, p.wrap(err, "free the leases of tenant %q", tenant)
 }
 
 // freeSuspended frees the leases of dead owners of a suspended tenant, and reports whether all of its leases are free.

@@ -21,7 +21,7 @@ func (p Plane) Versions(ctx context.Context, id projection.ID, types []string) (
 		state, err = readVersions(v, id, types)
 		return err
 	})
-	return state, p.failed(err, "read the versions up to %s", id)
+	return state, p.wrap(err, "read the versions up to %s", id)
 }
 
 // readVersions reads a version and the earlier one. types are the event types that the version selects.

@@ -143,7 +143,7 @@ func (g *Graph) run(all []event.Envelope, stored, e event.Envelope) ([]event.Env
 	}
 	made, err := r.step.call(e)
 	if err != nil {
-		return all, r.step.failed(stored, err)
+		return all, r.step.wrap(stored, err)
 	}
 	for _, m := range made {
 		next := e
@@ -177,8 +177,8 @@ func (s Step) call(e event.Envelope) (made []event.Event, err error) {
 	return made, err
 }
 
-// failed returns the error of a step for an event.
-func (s Step) failed(stored event.Envelope, err error) error {
+// wrap returns the error of a step for an event.
+func (s Step) wrap(stored event.Envelope, err error) error {
 	failed := &event.DecodeError{
 		Position: stored.Position, Stream: stored.Stream, Type: stored.Type, Into: strings.Join(s.To, " and "),
 	}
