@@ -66,7 +66,7 @@ func (r *Rows) Ended(e *Ensure, now time.Time, err error) (report Report) {
 
 // ended returns the tenants for which nothing waits any more: their rows were made, or they are gone.
 func (e *Ensure) ended() map[string]bool {
-	ended := make(map[string]bool, len(e.made)+len(e.removed))
+	ended := make(map[string]bool)
 	for _, t := range e.made {
 		ended[t.Name] = true
 	}
@@ -78,14 +78,11 @@ func (e *Ensure) ended() map[string]bool {
 
 // wait remembers the renames that wait. It reports whether there are others than before.
 func (r *Rows) wait(e *Ensure) (others bool) {
-	before := r.waiting
-	if len(before) > 0 {
-		ended := e.ended()
-		r.waiting = maps.Clone(before)
-		maps.DeleteFunc(r.waiting, func(rename engine.Rename, _ bool) bool { return ended[rename.Tenant] })
-	}
+	before, ended := r.waiting, e.ended()
+	r.waiting = maps.Clone(before)
+	maps.DeleteFunc(r.waiting, func(rename engine.Rename, _ bool) bool { return ended[rename.Tenant] })
 	for _, p := range e.left.Waiting {
-		others = others || len(before) > 0 && !before[p.Rename()]
+		others = others || !before[p.Rename()]
 		r.waiting[p.Rename()] = true
 	}
 	return others

@@ -224,6 +224,11 @@ func TestRowsAreMadeInParts(t *testing.T) {
 	if !slices.Equal(parts(e), []string{"b", "c"}) {
 		t.Error("a tenant with more rows than the limit is left out")
 	}
+	e, _ = needs(fresh(), now, tenantsOf("b", "c", "d"))
+	e.atOnce = 6
+	if !slices.Equal(parts(e), []string{"b c", "d"}) {
+		t.Error("a transaction does not make as many rows as it may")
+	}
 	e, _ = needs(fresh(), now, tenantsOf("b"))
 	e.atOnce = 1
 	_ = e.Made(Part{rows: 1}, engine.LeftOut{}, errFault)
@@ -394,9 +399,11 @@ func TestRenameIsCarriedOutOnceNoNodeRegistersTheEarlierName(t *testing.T) {
 			if len(e.Renames) != 0 {
 				t.Errorf("renames before any waits: %v", e.Renames)
 			}
-			_ = e.Made(e.Next(), engine.LeftOut{
-				Waiting: []engine.NewProjection{{Tenant: "a", Name: "q", RenamedFrom: "o"}}}, nil)
-			r.Ended(e, now, nil)
+			left := engine.LeftOut{Waiting: []engine.NewProjection{{Tenant: "a", Name: "q", RenamedFrom: "o"}}}
+			_ = e.Made(e.Next(), left, nil)
+			if !r.Ended(e, now, nil).Again {
+				t.Error("no search follows that would carry the rename out")
+			}
 			e = r.Begin(now, Conditions{Members: test.members})
 			if got := fmt.Sprint(e.Renames); got != test.want {
 				t.Errorf("renames %s, want %s", got, test.want)
@@ -411,10 +418,18 @@ func TestRenameIsCarriedOutOnceNoNodeRegistersTheEarlierName(t *testing.T) {
 				t.Errorf("%d transactions", n)
 			}
 			e.Listed(tenantsOf("a"), now)
+			_ = e.Made(e.Next(), left, nil) // a node that was not listed registers it
+			if r.Ended(e, now, nil).Again {
+				t.Error("another search follows for a rename that waits already")
+			}
+			e = r.Begin(now, Conditions{})
+			e.Listed(tenantsOf("a"), now)
 			if made := parts(e); len(made) != 1 || made[0] != "a" {
 				t.Errorf("rows for %q", made)
 			}
-			r.Ended(e, now, nil)
+			if r.Ended(e, now, nil).Again {
+				t.Error("another search follows for a rename that was carried out")
+			}
 			if e := r.Begin(now, Conditions{}); len(e.Renames) != 0 {
 				t.Errorf("once more: %v", e.Renames)
 			}
