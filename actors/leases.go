@@ -156,7 +156,14 @@ func (n *node) readLeases(ctx actor.Context) {
 		leases, err = n.deps.Ownership.Leases(ctx, rows)
 		return err
 	}, func(ctx actor.Context, err error) {
-		answers, gone := answersTo(requests, leases, err)
+		if err != nil {
+			for _, r := range requests {
+				ctx.Send(r.from, &messages.LeaseRead{Op: r.Op, Err: err})
+			}
+			n.readLeases(ctx)
+			return
+		}
+		answers, gone := answersTo(requests, leases)
 		n.seen(ctx, incarnationOf(leases), gone...)
 		for i, answer := range answers {
 			if answer.Err == nil {
@@ -168,23 +175,18 @@ func (n *node) readLeases(ctx actor.Context) {
 	})
 }
 
-// answersTo returns the answers to requests for leases, and the tenants whose rows are gone.
-func answersTo(requests []leaseRequest, leases []engine.Lease, err error) (answers []*messages.LeaseRead,
-	gone []string) {
+// answersTo returns the answers to requests for leases that were read, and the tenants whose rows are gone.
+func answersTo(requests []leaseRequest, leases []engine.Lease) (answers []*messages.LeaseRead, gone []string) {
 	byRow := make(map[int32]engine.Lease, len(leases))
 	for _, l := range leases {
 		byRow[l.Row] = l
 	}
 	for _, r := range requests {
 		lease, exists := byRow[r.Lease.Row]
-		answer := &messages.LeaseRead{Lease: lease, Op: r.Op, Err: err}
-		if err == nil {
-			answer.Err = r.Lease.Check(lease, exists)
-		}
-		if err == nil && !exists {
+		if !exists {
 			gone = append(gone, r.Lease.ID.Tenant)
 		}
-		answers = append(answers, answer)
+		answers = append(answers, &messages.LeaseRead{Lease: lease, Op: r.Op, Err: r.Lease.Check(lease, exists)})
 	}
 	return answers, gone
 }

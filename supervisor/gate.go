@@ -85,10 +85,10 @@ func (g *gate) probeLater(ctx actor.Context) {
 func (g *gate) probe(ctx actor.Context) {
 	var leases []engine.Lease
 	g.deps.Run(ctx, 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
-		err = g.deps.Probe(ctx)
-		if err == nil {
-			leases, err = g.deps.Ownership.Owned(ctx, g.deps.Node)
+		if err := g.deps.Probe(ctx); err != nil {
+			return err
 		}
+		leases, err = g.deps.Ownership.Owned(ctx, g.deps.Node)
 		return err
 	}, func(ctx actor.Context, err error) {
 		switch {
