@@ -55,7 +55,7 @@ func (n *node) beginSearch(ctx actor.Context) {
 // found decides what to do about the free leases. Nearly always there is nothing to do.
 func (n *node) found(ctx actor.Context, c *claim, err error) {
 	rows := n.rows.Ended(c.ensure, time.Now(), c.rowsErr)
-	n.deps.report(rows)
+	n.deps.reportRows(rows)
 	c.more = rows.More
 	if rows.Again {
 		n.search.Request()
@@ -143,8 +143,8 @@ func (n *node) endSearch(ctx actor.Context, c *claim, err error) {
 	}
 }
 
-// report logs and publishes the result of a round of making rows.
-func (d *Deps) report(r rounds.Report) {
+// reportRows logs and publishes the result of a round of making rows.
+func (d *Deps) reportRows(r rounds.Report) {
 	for _, l := range r.LeftOut {
 		log := d.Log.With(zap.String("projection", l.Projection), zap.Int("tenants", len(l.Tenants)),
 			zap.String("tenant", l.Tenants[0]))
