@@ -64,6 +64,10 @@ func TestReadsOfTheOwnedLeasesAreRareForManyLeases(t *testing.T) {
 		if s.resync != want {
 			t.Errorf("few claims put off the read of %d leases to %d", leases, s.resync)
 		}
+		s.Claimed(leases + resyncLeases)
+		if s.resync != want+1 {
+			t.Errorf("claims put off the read of %d leases to %d", leases, s.resync)
+		}
 	}
 }
 
