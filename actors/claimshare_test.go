@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -48,8 +47,8 @@ func (s *claims) Claim(_ context.Context, node engine.Node, rows []int32, _ bool
 	return leases, nil
 }
 
-// newClaim returns a node of one projection, and its search, which found n free leases.
-func newClaim(n int) (*node, *claims, *claim) {
+// newClaim returns the search of a node of one projection, which found n free leases.
+func newClaim(n int) (*claims, *claim) {
 	store := &claims{wanted: n}
 	deps := &Deps{Store: Store{Ownership: store}, Log: zap.NewNop(), System: NewSystem(zap.NewNop()),
 		Limiter: NewLimiter(Limits{Connections: 4}),
@@ -57,22 +56,25 @@ func newClaim(n int) (*node, *claims, *claim) {
 		Timing:  Timing{QueryTimeout: time.Minute}}
 	deps.Init()
 	deps.Registry.publishSession(func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, time.Now() })
-	c := &claim{members: []engine.Member{deps.Node.Member()}, readOwned: true, report: func(func(ctx actor.Context)) {}}
+	c := &claim{deps: deps, step: ownership.Step{ReadOwned: true, Balance: true},
+		members:   []engine.Member{deps.Node.Member()},
+		ownedRead: func([]engine.Lease) {}, claimed: func([]engine.Lease) {}}
 	for i := range n {
-		c.free = append(c.free, engine.LeaseRef{Row: int32(i + 1),
+		c.found.Free = append(c.found.Free, engine.LeaseRef{Row: int32(i + 1),
 			ID: projection.ID{Tenant: fmt.Sprint("t", i+1), Name: "p"}})
 	}
-	return &node{deps: deps, log: deps.Log, table: ownership.NewTable()}, store, c
+	return store, c
 }
 
 // A search for each statement's leases would list the free ones, and compute the shares, 20 times for 100,000 leases.
 func TestOneSearchClaimsAllLeasesOfItsShare(t *testing.T) {
 	t.Parallel()
-	n, store, c := newClaim(12_000)
+	store, c := newClaim(12_000)
 	reports, before := 0, 0
-	c.report = func(func(ctx actor.Context)) { reports++ }
+	report := func([]engine.Lease) { reports++ }
+	c.ownedRead, c.claimed = report, report
 	store.claimed = func() { before = reports }
-	if err := n.claim(t.Context(), c); err != nil {
+	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(store.claims) != "[5000 5000 2000]" || store.counts != 1 || store.owned != 1 || c.short {
@@ -87,18 +89,18 @@ func TestOneSearchClaimsAllLeasesOfItsShare(t *testing.T) {
 
 func TestSearchEndsIfItsShareIsAnother(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(n *node){
-		"a node came": func(n *node) {
-			n.deps.Registry.publishSession(func(e *SessionEntry) { e.Members = []engine.Member{{ID: "b"}} })
+	for name, change := range map[string]func(d *Deps){
+		"a node came": func(d *Deps) {
+			d.Registry.publishSession(func(e *SessionEntry) { e.Members = []engine.Member{{ID: "b"}} })
 		},
-		"the runtime ends": func(n *node) { n.deps.Refuse() },
-		"heartbeats missed": func(n *node) {
-			n.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Time{} })
+		"the runtime ends": func(d *Deps) { d.Refuse() },
+		"heartbeats missed": func(d *Deps) {
+			d.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Time{} })
 		},
 	} {
-		n, store, c := newClaim(12_000)
-		store.claimed = func() { change(n) }
-		if err := n.claim(t.Context(), c); err != nil || len(store.claims) != 1 {
+		store, c := newClaim(12_000)
+		store.claimed = func() { change(c.deps) }
+		if err := c.run(t.Context()); err != nil || len(store.claims) != 1 {
 			t.Errorf("%s: claims of %v leases, %v", name, store.claims, err)
 		}
 	}

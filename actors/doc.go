@@ -4,6 +4,7 @@
 // # Who is authoritative
 //
 //	which leases does this node hold?     the node, by its ownership.Table; it claims, drains and releases them
+//	when does a node search or poll?      ownership.Search and package internal/rounds; the node only carries that out
 //	which actors run?                     the supervisor, as the node asks
 //	is the session connection up?         the listener; it also sends the heartbeats and finds dead nodes
 //	how far is a tenant settled?          the tenant's feed, by an engine.Tail of the store
@@ -22,7 +23,7 @@
 // # An event from append to checkpoint
 //
 //	../pgstore/append.go      commits the event and wakes the tenant's feed, here or by a notification
-//	listener.go, router.go    pass the notification to the feed; heads.go finds events without one
+//	listener.go, router.go    pass the notification to the feed; heads.go finds events without one (../internal/rounds)
 //	feed.go                   settles the tail and sends its window (../internal/window) to the tenant's projections
 //	projection.go             turns the message into an input of the machine
 //	../internal/machine       decides on the batch (next.go) and its steps (run.go)

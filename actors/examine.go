@@ -85,11 +85,12 @@ func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 	ctx = event.CausedBy(engine.WithProjection(ctx, f.Projection), f.Projection.Tenant, f.Event)
 	action, err := usercode.Ask(ctx, askTimeout,
 		func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
-	if err == nil && !engine.KnownAction(action) {
-		err = fmt.Errorf("it returned %v", action)
-	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case engine.KnownAction(action):
 		return machine.Answer{Action: &action}
+	default:
+		err = fmt.Errorf("it returned %v", action)
 	}
 	if ctx.Err() == nil {
 		w.log(zap.ErrorLevel, "failure handler gave no answer, default policy applies",

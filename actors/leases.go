@@ -20,211 +20,173 @@ const (
 	releaseRetries = 2
 )
 
-// carryOut sends the table's decisions to the supervisor, and releases the leases of drained projections.
-func (n *node) carryOut(ctx actor.Context, effects []ownership.Effect) {
-	for _, e := range effects {
-		switch e.Action {
-		case ownership.Run:
-			ctx.Send(ctx.Parent(), &messages.Run{Lease: *e.Lease})
-		case ownership.Drain:
-			ctx.Send(ctx.Parent(), &messages.Drain{Key: e.Key})
-		case ownership.Retire:
-			ctx.Send(ctx.Parent(), &messages.Retire{Key: e.Key})
-		case ownership.Revalidate:
-			ctx.Send(ctx.Parent(), &messages.Revalidate{Key: e.Key, Lease: *e.Lease})
-		}
-	}
-	n.release(ctx)
-	if n.table.Closed() && !n.search.busy {
-		ctx.Send(ctx.Parent(), &messages.AllReleased{})
-	}
-}
-
-// release releases the leases of drained projections by one statement. It continues when other work is cancelled.
+// release releases the leases of drained projections by one statement. It continues when other work is cancelled. A
+// release that failed may have been committed: the next read of the leases shows it.
 func (n *node) release(ctx actor.Context) {
 	advances := n.table.NextRelease()
 	if len(advances) == 0 {
 		return
 	}
-	self := ctx.Self()
-	n.deps.Own(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-		defer cancel()
-		err := n.deps.Ownership.Release(ctx, advances)
-		for retry := 0; err != nil && retry < releaseRetries && ctx.Err() == nil; retry++ {
-			// It may have been one connection. Leases that the previous try released are skipped.
-			err = n.deps.Ownership.Release(ctx, advances)
+	n.deps.releaseThen(ctx, advances, func(ctx actor.Context, err error) {
+		n.carryOut(ctx, n.table.Released(advances, err))
+		if err != nil {
+			n.deps.Log.Warn("releasing leases failed, retrying", zap.Int("leases", len(advances)), zap.Error(err))
+			n.search.Resync()
+			n.searchSoon(ctx)
+			return
 		}
-		n.deps.call(self, func(ctx actor.Context) { n.released(ctx, advances, err) })
-	})
-}
-
-// released handles the result of a release. A release that failed may have been committed: the next read of the leases
-// shows it.
-func (n *node) released(ctx actor.Context, advances []engine.Advance, err error) {
-	n.carryOut(ctx, n.table.Released(advances, err))
-	if err == nil {
 		for _, a := range advances {
 			n.deps.leaseChanged(a.Lease.ID, a.Lease.Epoch, observe.LeaseReleased)
 		}
-	}
-	if err != nil {
-		n.log.Warn("releasing leases failed, retrying", zap.Int("leases", len(advances)), zap.Error(err))
-		n.search.resync = 0
-		n.reconcileSoon(ctx)
-	}
+	})
 }
 
-// lost is called when a projection found its lease lost. Others may be lost, too.
-func (n *node) lost(ctx actor.Context, key engine.LeaseKey) {
-	n.retire(ctx, key)
-	n.search.resync = 0
-	n.reconcile(ctx)
+// releaseThen releases leases, also when other work is cancelled, and calls done in the actor of ctx.
+func (d *Deps) releaseThen(ctx actor.Context, advances []engine.Advance, done func(ctx actor.Context, err error)) {
+	self := ctx.Self()
+	d.Own(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+		defer cancel()
+		err := d.Ownership.Release(ctx, advances)
+		for retry := 0; err != nil && retry < releaseRetries && ctx.Err() == nil; retry++ {
+			// It may have been one connection. Leases that the previous try released are skipped.
+			err = d.Ownership.Release(ctx, advances)
+		}
+		d.call(self, func(ctx actor.Context) { done(ctx, err) })
+	})
 }
 
-// retire ends a lease that is lost.
-func (n *node) retire(ctx actor.Context, key engine.LeaseKey) {
-	effects, lost := n.table.Lost(key)
+// lose carries out the effects of losing leases.
+func (n *node) lose(ctx actor.Context, effects []ownership.Effect, lost []ownership.LostLease) {
 	n.carryOut(ctx, effects)
 	for _, l := range lost {
 		n.deps.leaseChanged(l.ID, l.Epoch, observe.LeaseLost)
 	}
 }
 
-// releaseAll stops claiming, drains all projections, and notifies the other nodes, which take over this node's share.
-func (n *node) releaseAll(ctx actor.Context) {
-	n.carryOut(ctx, n.table.Close())
-	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
-		return n.deps.Ownership.AnnounceDrain(ctx, n.deps.Node)
-	}, func(_ actor.Context, err error) {
+// checkLeases reads the leases that the node holds of these tenants. It retires lost leases, and drains projections
+// that should not run. It waits for no slot.
+func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
+	keys := n.table.KeysOf(tenants)
+	if len(keys) == 0 {
+		return
+	}
+	rows := make([]int32, len(keys))
+	for i, key := range keys {
+		rows[i] = key.Row
+	}
+	var leases []engine.Lease
+	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
+		leases, err = n.deps.Ownership.Leases(ctx, rows)
+		return err
+	}, func(ctx actor.Context, err error) {
 		if err != nil {
-			n.log.Debug("announcing the drain failed", zap.Error(err))
+			n.deps.Log.Warn("reading the leases of changed tenants failed, retrying", zap.Error(err))
+			n.search.Resync() // it reads all owned leases
+			n.searchSoon(ctx)
+			return
+		}
+		n.seen(ctx, incarnationOf(leases), renamed(leases, n.deps.Node.Member())...)
+		effects, lost := n.table.Check(n.deps.Node.ID, keys, leases)
+		n.lose(ctx, effects, lost)
+		if len(lost) > 0 {
+			n.searchIn(ctx, 0) // the last search counted them, and took a smaller share of the free leases
 		}
 	})
 }
 
-// orders are the requests of users about projections. They are read from the database.
-type orders struct {
-	// changed are the rows for which a notification came. true means that the desired state was set.
-	changed map[int32]bool
-	reading bool
+// renamed returns the tenants of leases whose projections the member does not know, since they were renamed.
+func renamed(leases []engine.Lease, member engine.Member) (tenants []string) {
+	for _, l := range leases {
+		if !member.Knows(l.ID.Tenant, l.ID.Name) {
+			tenants = append(tenants, l.ID.Tenant)
+		}
+	}
+	return tenants
 }
 
-// readOrders reads the orders for which notifications came. It waits for no slot.
+// incarnationOf returns the incarnation of the server in which leases were read together, 0 if there are none.
+func incarnationOf(leases []engine.Lease) engine.Incarnation {
+	if len(leases) == 0 {
+		return 0
+	}
+	return leases[0].Incarnation
+}
+
+// readOrders reads the orders of users for which notifications came. It waits for no slot.
 func (n *node) readOrders(ctx actor.Context) {
-	if n.orders.reading {
-		return
-	}
-	changed := make(map[int32]bool)
-	var rows []int32
-	for row, desired := range n.orders.changed {
-		if _, phase := n.table.Lease(row); phase != "" {
-			changed[row] = desired
-			rows = append(rows, row)
-		} else if n.search.busy {
-			continue // it may be among those that are being claimed
-		}
-		delete(n.orders.changed, row)
-	}
+	rows := n.orders.Next(n.table, &n.search)
 	if len(rows) == 0 {
 		return
 	}
-	n.orders.reading = true
 	var orders map[int32]engine.Orders
 	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
 		orders, err = n.deps.Ownership.Orders(ctx, n.deps.Node, rows)
 		return err
 	}, func(ctx actor.Context, err error) {
-		n.orders.reading = false
-		if err == nil {
-			n.ordered(ctx, orders, changed)
-			n.readOrders(ctx)
+		if err != nil {
+			n.orders.Failed()
+			n.deps.Log.Warn("reading desired states failed, retrying", zap.Error(err))
 			return
 		}
-		for row, desired := range changed {
-			n.orders.changed[row] = n.orders.changed[row] || desired
-		}
-		n.log.Warn("reading desired states failed, retrying", zap.Error(err))
+		n.carryOut(ctx, n.orders.Read(n.table, orders))
+		n.readOrders(ctx)
 	})
 }
 
-// ordered carries out orders. The projection of a paused one is drained. changed are those whose desired state was set:
-// a projection that should run tries again at once.
-func (n *node) ordered(ctx actor.Context, orders map[int32]engine.Orders, changed map[int32]bool) {
-	for row, o := range orders {
-		key, phase := n.table.Lease(row)
-		if !o.Desired.Runs() {
-			n.carryOut(ctx, n.table.Drain(row))
-		} else if o.HasCommands && phase == ownership.Running {
-			ctx.Send(ctx.Parent(), &messages.CommandPending{Key: key})
-		}
-	}
-	for row, desired := range changed {
-		if key, phase := n.table.Lease(row); phase == ownership.Running && desired && orders[row].Desired.Runs() {
-			ctx.Send(ctx.Parent(), &messages.Resumed{Key: key})
-		}
-	}
-}
-
-// leaseRequests are the projections that wait for their leases.
-type leaseRequests struct {
-	requests []leaseRequest
-	reading  bool
-}
-
+// leaseRequest is a projection that waits for its lease.
 type leaseRequest struct {
 	from *actor.PID
 	*messages.LeaseRequest
 }
 
-// readLeaseLater gathers the request of a projection while other leases are being read.
-func (n *node) readLeaseLater(ctx actor.Context, msg *messages.LeaseRequest) {
-	n.leases.requests = append(n.leases.requests, leaseRequest{ctx.Sender(), msg})
-	if !n.leases.reading {
-		n.readLeases(ctx)
-	}
-}
-
-// readLeases reads the leases that projections ask for.
+// readLeases reads the leases that projections ask for. The error of an answer wraps projection.ErrLeaseLost if the
+// lease is not the projection's any more.
 func (n *node) readLeases(ctx actor.Context) {
-	requests := n.leases.requests
+	requests := n.leases.next()
+	if len(requests) == 0 {
+		return
+	}
 	rows := make([]int32, len(requests))
 	for i, r := range requests {
 		rows[i] = r.Lease.Row
 	}
-	n.leases.requests, n.leases.reading = nil, true
 	var leases []engine.Lease
-	n.query(ctx, func(ctx context.Context) (err error) {
+	n.deps.query(ctx, func(ctx context.Context) (err error) {
 		leases, err = n.deps.Ownership.Leases(ctx, rows)
 		return err
 	}, func(ctx actor.Context, err error) {
-		n.leasesSeen(ctx, leases)
-		byRow := make(map[int32]engine.Lease, len(leases))
-		for _, l := range leases {
-			byRow[l.Row] = l
-		}
-		for _, r := range requests {
-			lease, exists := byRow[r.Lease.Row]
-			n.answer(ctx, r, lease, exists, err)
-		}
-		n.leases.reading = false
-		if len(n.leases.requests) > 0 {
+		if err != nil {
+			for _, r := range requests {
+				ctx.Send(r.from, &messages.LeaseRead{Op: r.Op, Err: err})
+			}
 			n.readLeases(ctx)
+			return
 		}
+		answers, gone := answersTo(requests, leases)
+		n.seen(ctx, incarnationOf(leases), gone...)
+		for i, answer := range answers {
+			if answer.Err == nil {
+				n.carryOut(ctx, n.table.Seen(answer.Lease))
+			}
+			ctx.Send(requests[i].from, answer)
+		}
+		n.readLeases(ctx)
 	})
 }
 
-// answer answers a request for a lease. The error wraps projection.ErrLeaseLost if the lease is not the projection's
-// any more.
-func (n *node) answer(ctx actor.Context, r leaseRequest, lease engine.Lease, exists bool, err error) {
-	if err == nil {
-		err = r.Lease.Check(lease, exists)
+// answersTo returns the answers to requests for leases that were read, and the tenants whose rows are gone.
+func answersTo(requests []leaseRequest, leases []engine.Lease) (answers []*messages.LeaseRead, gone []string) {
+	byRow := make(map[int32]engine.Lease, len(leases))
+	for _, l := range leases {
+		byRow[l.Row] = l
+	}
+	for _, r := range requests {
+		lease, exists := byRow[r.Lease.Row]
 		if !exists {
-			n.rowGone(ctx, r.Lease.ID.Tenant)
+			gone = append(gone, r.Lease.ID.Tenant)
 		}
+		answers = append(answers, &messages.LeaseRead{Lease: lease, Op: r.Op, Err: r.Lease.Check(lease, exists)})
 	}
-	if key, _ := n.table.Lease(lease.Row); err == nil && key == lease.Key() && !lease.Desired.Runs() {
-		n.carryOut(ctx, n.table.Drain(lease.Row))
-	}
-	ctx.Send(r.from, &messages.LeaseRead{Lease: lease, Op: r.Op, Err: err})
+	return answers, gone
 }

@@ -106,22 +106,10 @@ func (l *listener) listen(ctx context.Context, post post) {
 		max(50*time.Millisecond, l.deps.Node.LeaseDuration/4)))
 	for again := false; ctx.Err() == nil; {
 		l.deps.Registry.Pulse(SessionLoop)
-		started := time.Now()
-		session, err := l.connect(ctx)
-		if err == nil {
-			peers := newPeers(l.deps, session, func(fleet engine.Fleet) {
-				post(func(ctx actor.Context) { l.fleetChanged(ctx, fleet) })
-			})
-			post(func(ctx actor.Context) { l.heartbeatSent(ctx, started) }) // the registration counts as one
-			err = peers.check(ctx)
-			if err == nil {
-				delays.Reset()
-				restored := again
-				post(func(ctx actor.Context) { l.connected(ctx, restored, session.Pooled()) })
-				again = true
-				err = l.serve(ctx, session, peers, post)
-			}
-			l.end(ctx, session)
+		served, err := l.serveSession(ctx, again, post)
+		if served {
+			delays.Reset()
+			again = true
 		}
 		if ctx.Err() != nil {
 			return
@@ -129,6 +117,26 @@ func (l *listener) listen(ctx context.Context, post post) {
 		post(func(actor.Context) { l.lost(err) })
 		_ = delays.Wait(ctx)
 	}
+}
+
+// serveSession makes a session connection and serves it until it is lost. served is false if it could not be used.
+// again reports whether there was a session before it.
+func (l *listener) serveSession(ctx context.Context, again bool, post post) (served bool, err error) {
+	started := time.Now()
+	session, err := l.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer l.end(ctx, session)
+	peers := newPeers(l.deps, session, func(fleet engine.Fleet) {
+		post(func(ctx actor.Context) { l.fleetChanged(ctx, fleet) })
+	})
+	post(func(ctx actor.Context) { l.heartbeatSent(ctx, started) }) // the registration counts as one
+	if err := peers.check(ctx); err != nil {
+		return false, err
+	}
+	post(func(ctx actor.Context) { l.connected(ctx, again, session.Pooled()) })
+	return true, l.serve(ctx, session, peers, post)
 }
 
 // end closes a session. At the end of the runtime it also deregisters the node. A node that only lost its connection,

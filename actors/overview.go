@@ -24,8 +24,8 @@ type overview struct {
 	// polling has, for each feed, the time since which it has polled without success.
 	polling  map[string]time.Time
 	troubled troubles
-	// unbegun are the versions with which tenants cannot begin, by tenant. It is never changed.
-	unbegun map[string]swapLater
+	// unbegun are the versions with which tenants cannot begin.
+	unbegun []Standstill
 }
 
 func newOverview() overview {

@@ -75,6 +75,19 @@ func (r *Registry) poolWorks(err error) {
 	})
 }
 
+// publishClaims is called at the end of each search for leases.
+func (r *Registry) publishClaims(err error) {
+	r.publishSession(func(e *SessionEntry) {
+		e.ClaimErr = err
+		switch {
+		case err == nil:
+			e.ClaimFailing, e.Claims = time.Time{}, e.Claims+1
+		case e.ClaimFailing.IsZero():
+			e.ClaimFailing = time.Now()
+		}
+	})
+}
+
 // poolFailingFor reports whether the pool has not worked for that long.
 func (r *Registry) poolFailingFor(d time.Duration) bool {
 	since := r.Session().PoolFailing

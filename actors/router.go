@@ -86,9 +86,6 @@ func (ref *feedRef) settled(mark int64, now time.Time) {
 	ref.mark.Store(mark)
 }
 
-// noticedSince reports whether a notification arrived at that time or later.
-func (ref *feedRef) noticedSince(at time.Time) bool { return ref.noticed.Load() >= at.UnixNano() }
-
 // wake wakes a feed for events up to a position.
 func (r *Router) wake(ref *feedRef, position int64) { r.wakeWith(ref, position, nil) }
 
@@ -133,8 +130,18 @@ func (r *Router) remove(tenant string, ref *feedRef) bool {
 	return r.feeds.CompareAndDelete(tenant, ref)
 }
 
-// tenants returns the tenants that have a feed on this node.
-func (r *Router) tenants() (tenants []string) {
+// Noticed returns when the last notification of a tenant's events arrived. exists is false if this node has no feed of
+// the tenant.
+func (r *Router) Noticed(tenant string) (at time.Time, exists bool) {
+	ref := r.find(tenant)
+	if ref == nil {
+		return time.Time{}, false
+	}
+	return time.Unix(0, ref.noticed.Load()), true
+}
+
+// Tenants returns the tenants that have a feed on this node.
+func (r *Router) Tenants() (tenants []string) {
 	r.feeds.Range(func(tenant, _ any) bool {
 		tenants = append(tenants, tenant.(string))
 		return true

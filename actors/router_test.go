@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -202,4 +203,38 @@ func TestSubscribersForgetEventsThatAreGone(t *testing.T) {
 	store.head.Store(3)
 	store.begin <- struct{}{} // another poll follows
 	mark(3)
+}
+
+func TestEventsThatTheirFeedKnowsAreNoNews(t *testing.T) {
+	t.Parallel()
+	feeds := newRouter(NewSystem(zap.NewNop()).Root)
+	tenants := []string{"t0", "t1", "t2", "t3", "t4"}
+	for _, tenant := range tenants {
+		ref := feeds.add(tenant, &actor.PID{})
+		ref.mark.Store(1)
+		ref.incarnation.Store(7)
+	}
+	feeds.find("t1").polls.Store(true)    // it waits for an open transaction
+	feeds.find("t2").incarnation.Store(0) // it could not read
+	heads := engine.Heads{Positions: map[string]int64{"t0": 2, "t1": 2, "t2": 2, "t3": 1, "t4": 0}, Incarnation: 7}
+	if news := feeds.compare(tenants, feeds.marks(tenants), heads); !slices.Equal(news, []string{"t0"}) {
+		t.Errorf("news of %v, want t0", news)
+	}
+}
+
+func TestRouterKnowsWhenNotificationsArrived(t *testing.T) {
+	t.Parallel()
+	feeds := newRouter(NewSystem(zap.NewNop()).Root)
+	feeds.add("a", &actor.PID{})
+	began := time.Now()
+	if at, exists := feeds.Noticed("a"); !exists || !at.Before(began) {
+		t.Errorf("before a notification: %v, a feed %v", at, exists)
+	}
+	feeds.Wake("a", engine.UnknownPosition)
+	if at, exists := feeds.Noticed("a"); !exists || at.Before(began) {
+		t.Errorf("a notification at %v, a feed %v", at, exists)
+	}
+	if _, exists := feeds.Noticed("b"); exists {
+		t.Error("a tenant without a feed has one")
+	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/rounds"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -121,10 +122,15 @@ func (r *Registry) Standstill(id projection.ID) (Standstill, bool) {
 }
 
 // publishUnbegun records the versions with which tenants cannot begin.
-func (r *Registry) publishUnbegun(later map[string]swapLater) {
+func (r *Registry) publishUnbegun(unbegun map[string]rounds.Unbegun) {
+	stands := make([]Standstill, 0, len(unbegun))
+	for _, u := range unbegun {
+		reason := "the tenant cannot begin with it: " + u.Err.Error()
+		stands = append(stands, Standstill{ID: u.ID, Since: u.Since, Reason: reason, Fails: true})
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.overview.unbegun = later
+	r.overview.unbegun = stands
 }
 
 // failing returns the projections whose standstill a person should look at, the longest first. It visits only those
@@ -138,9 +144,7 @@ func (r *Registry) failing() (found []Standstill) {
 	for id := range r.overview.troubled[troubleFault] {
 		visit(id)
 	}
-	for _, later := range r.overview.unbegun {
-		found = append(found, later.standstill)
-	}
+	found = append(found, r.overview.unbegun...)
 	visited := 0
 	for id := range r.working {
 		visited++

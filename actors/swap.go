@@ -33,10 +33,7 @@ type swapping struct {
 // standStill makes the versions of a swap stand still: the earlier one when the version is near, and the version when
 // it has all that the earlier one has. It reports whether readers use the version already.
 func (s swapping) standStill(ctx, waiting context.Context) (inUse bool, err error) {
-	state, err := s.look(ctx)
-	if err == nil && !near(state) {
-		state, err = s.comeNear(ctx, waiting)
-	}
+	state, err := s.lookUntilNear(ctx, waiting)
 	if err != nil {
 		return false, err
 	}
@@ -55,16 +52,20 @@ func (s swapping) standStill(ctx, waiting context.Context) (inUse bool, err erro
 // near reports whether the earlier version may be held.
 func near(state versions.State) bool { return state.Behind() <= nearBehind || !state.Missing }
 
-// comeNear waits until the version is near. Meanwhile the operation has no place.
-func (s swapping) comeNear(ctx, waiting context.Context) (state versions.State, err error) {
+// lookUntilNear waits until the version is near. Meanwhile the operation has no place.
+func (s swapping) lookUntilNear(ctx, waiting context.Context) (versions.State, error) {
+	state, err := s.look(ctx)
+	if err != nil || near(state) {
+		return state, err
+	}
 	s.place.leave()
 	s.swapsWaiting.Add(1)
 	state, err = s.catchUp(ctx, waiting, s.began.Add(s.options.CatchUp-s.op.Age), near)
 	s.swapsWaiting.Add(-1)
-	if err == nil {
-		err = s.place.take(waiting)
+	if err != nil {
+		return state, err
 	}
-	return state, err
+	return state, s.place.take(waiting)
 }
 
 // catchUp waits until the version is far enough. It returns the error with which the operation ends if the version
@@ -112,8 +113,11 @@ func (s swapping) look(ctx context.Context) (state versions.State, err error) {
 // cancelled would wait for its version until the limit.
 func (s swapping) stillOpen(ctx context.Context) error {
 	o, err := s.deps.Plane.Operation(ctx, s.op.Number)
-	if err == nil && (o.Epoch != s.op.Epoch || !o.EndedAt.IsZero()) {
-		err = projection.ErrLeaseLost
+	if err != nil {
+		return err
 	}
-	return err
+	if o.Epoch != s.op.Epoch || !o.EndedAt.IsZero() {
+		return projection.ErrLeaseLost
+	}
+	return nil
 }

@@ -399,10 +399,7 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 		case machine.CountFailed, machine.ListParked, machine.FindParked:
 			run, step, err = w.lookUpParked(ctx, run, step)
 		case machine.BeginAttempt:
-			err = w.deps.Plane.BeginAttempt(ctx, run.Row, s.Attempt.Position, s.Attempt.Attempt)
-			if err == nil {
-				run, step = run.Begun()
-			}
+			run, step, err = w.beginAttempt(ctx, run, s)
 		case machine.ApplyBatch:
 			s.Batch.Yield = yielded
 			if in != nil {
@@ -430,6 +427,17 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 			return run.Refused(w.fault(err))
 		}
 	}
+}
+
+// beginAttempt counts an attempt before the handler is called.
+func (w *worker) beginAttempt(ctx context.Context, run machine.Run,
+	begin machine.BeginAttempt) (next machine.Run, following machine.RunStep, err error) {
+	err = w.deps.Plane.BeginAttempt(ctx, run.Row, begin.Attempt.Position, begin.Attempt.Attempt)
+	if err != nil {
+		return run, begin, err
+	}
+	next, following = run.Begun()
+	return next, following, nil
 }
 
 func (w *worker) readPage(ctx context.Context, run machine.Run,

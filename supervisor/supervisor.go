@@ -134,17 +134,9 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 	case *messages.Drained, *messages.LeaseLost, *messages.HeartbeatSent:
 		s.toNode(ctx, msg)
 	case *messages.AdvanceRequest:
-		if s.node.pid == nil {
-			ctx.Send(ctx.Sender(), &messages.Advanced{Op: msg.Op})
-			return
-		}
-		ctx.Forward(s.node.pid)
+		s.askNode(ctx, &messages.Advanced{Op: msg.Op})
 	case *messages.LeaseRequest:
-		if s.node.pid == nil {
-			ctx.Send(ctx.Sender(), &messages.LeaseRead{Op: msg.Op, Err: errNoNode})
-			return
-		}
-		ctx.Forward(s.node.pid)
+		s.askNode(ctx, &messages.LeaseRead{Op: msg.Op, Err: errNoNode})
 	case *messages.Faulted:
 		if c := s.children[ctx.Sender().Id]; c != nil {
 			s.gate.faulted(ctx, waiter{c.pid, c.row}, msg.Fault)
@@ -168,6 +160,16 @@ func (s *supervisor) toNode(ctx actor.Context, msg any) {
 	if s.node.pid != nil {
 		ctx.Send(s.node.pid, msg)
 	}
+}
+
+// askNode forwards a request to the node, which answers the sender itself. While the node is restarted, the sender gets
+// refusal.
+func (s *supervisor) askNode(ctx actor.Context, refusal any) {
+	if s.node.pid == nil {
+		ctx.Send(ctx.Sender(), refusal)
+		return
+	}
+	ctx.Forward(s.node.pid)
 }
 
 // toOperator passes a report on to the operator. While the operator is restarted the report is dropped: the next one

@@ -3,7 +3,9 @@
 //
 //   - [Balance] shares the leases among the nodes.
 //   - [Table] is what one node knows of the leases that it holds.
-//   - [DeathWatch] finds out which nodes died.
+//   - [Search] says when a node searches for leases to claim, and what each search does.
+//   - [Changes] says when a node handles tenants that notifications name, and [Orders] which orders of users it reads.
+//   - [Heartbeats] says whether a node trusts the heartbeats of others, and [DeathWatch] finds out which nodes died.
 //
 // # The life of a lease in the database
 //
@@ -50,8 +52,8 @@
 //	did a node's process die?           its session lock, by DeathWatch; the result is written into nodes.expires_at
 //	does a node trust its own leases?   its last heartbeat: until 0.9 of LeaseDuration after it was sent, by its own monotonic
 //	                                    clock; a delivery without a transaction also ends with the session connection
-//	does a node trust heartbeats?       if its own was late by half a LeaseDuration, it declares no other node dead for one
-//	                                    LeaseDuration: the cause may have delayed all heartbeats
+//	does a node trust heartbeats?       Heartbeats: if its own was late by half a LeaseDuration, it declares no other node
+//	                                    dead for one LeaseDuration: the cause may have delayed all heartbeats
 //	who takes a free lease?             Balance on each node; the claim that locks the row first wins
 //	should a projection run?            projections.desired_state
 //

@@ -31,6 +31,10 @@ const (
 	Retire Action = "retire"
 	// Revalidate gives the projection its lease as the database has it.
 	Revalidate Action = "revalidate"
+	// Command reports to the projection that there are commands for its dead letters.
+	Command Action = "command"
+	// Resume reports to the projection that a user resumed it.
+	Resume Action = "resume"
 )
 
 // Effect is an action on the lease with that key. Lease is set for Run and Revalidate.

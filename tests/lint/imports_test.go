@@ -135,13 +135,14 @@ var layers = []layer{
 			"internal/excerpt", "internal/engine", "projection/...", "tenancy"},
 	},
 	{"internal/ownership", []string{"internal/engine", "projection/...", "tenancy", "event/..."}},
+	{"internal/rounds", []string{"internal/engine", "projection/...", "tenancy", "event/..."}},
 	{"messages/...", []string{"internal/engine", "projection/...", "tenancy", "event/..."}},
 	{
 		"actors/...", []string{"observe", "internal/window",
 			"internal/store", "internal/control", "internal/observing", "internal/versions", "internal/backoff",
 			"internal/fair", "internal/growstack", "internal/partition", "internal/usercode", "internal/machine",
-			"internal/policy", "internal/ownership", "internal/engine", "messages/...", "projection/...", "tenancy",
-			"event/..."},
+			"internal/policy", "internal/ownership", "internal/rounds", "internal/engine", "messages/...",
+			"projection/...", "tenancy", "event/..."},
 	},
 	{
 		"supervisor/...", []string{"observe", "internal/observing",
