@@ -251,12 +251,12 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 			}
 			f.polls.current = nil
 			if err != nil {
-				f.failed(ctx, err)
+				f.onFailed(ctx, err)
 				return
 			}
 			read.Duration = time.Since(began)
 			f.observe(read, update)
-			f.polled(ctx, update, began)
+			f.onPolled(ctx, update, began)
 		}
 	})
 }
@@ -272,13 +272,13 @@ func (f *feed) take(ctx actor.Context, own *engine.Page, woken time.Time) bool {
 	update, taken := f.tail.Take(own)
 	if taken {
 		f.observe(observe.Read{Own: true, Woken: true, Latency: max(0, time.Since(woken))}, update)
-		f.polled(ctx, update, own.Asked)
+		f.onPolled(ctx, update, own.Asked)
 	}
 	return taken
 }
 
-// polled handles what was asked for at that time.
-func (f *feed) polled(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
+// onPolled handles what was asked for at that time.
+func (f *feed) onPolled(ctx actor.Context, u engine.TailUpdate, asked time.Time) {
 	f.faults = feedFaults{}
 	f.publish(func(e *FeedEntry) { *e = FeedEntry{Mark: u.Mark, Held: u.Held} })
 	changed := f.known && u.Incarnation != f.incarnation

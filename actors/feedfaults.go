@@ -25,8 +25,8 @@ type feedFaults struct {
 	misconfigured bool
 }
 
-// failed is called after a poll that failed. The supervisor answers when the server can be reached.
-func (f *feed) failed(ctx actor.Context, err error) {
+// onFailed is called after a poll that failed. The supervisor answers when the server can be reached.
+func (f *feed) onFailed(ctx actor.Context, err error) {
 	fault := f.deps.Plane.Classify(err)
 	f.publish(func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.Mark, Err: err, Polling: true} })
 	f.forget()

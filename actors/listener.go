@@ -49,7 +49,7 @@ func (l *listener) Stop(actor.Context) {
 // Handle does nothing: the listener reacts to its connection, not to messages.
 func (l *listener) Handle(actor.Context, any) {}
 
-func (l *listener) connected(ctx actor.Context, again, pooled bool) {
+func (l *listener) onConnected(ctx actor.Context, again, pooled bool) {
 	if again {
 		l.log.Info("session connection restored")
 	}
@@ -62,7 +62,7 @@ func (l *listener) connected(ctx actor.Context, again, pooled bool) {
 	ctx.Send(ctx.Parent(), &messages.SessionUp{Again: again})
 }
 
-func (l *listener) lost(err error) {
+func (l *listener) onLost(err error) {
 	changed, lost := observe.Session{Again: true, Err: err}, false
 	l.deps.Registry.publishSession(func(e *SessionEntry) {
 		lost = e.Connected
@@ -83,8 +83,8 @@ func (l *listener) heartbeatSent(ctx actor.Context, at time.Time) {
 	ctx.Send(ctx.Parent(), &messages.HeartbeatSent{At: at})
 }
 
-// fleetChanged is called with the fleet, also before connected, after which the node searches for leases anyway.
-func (l *listener) fleetChanged(ctx actor.Context, fleet engine.Fleet) {
+// onFleetChanged is called with the fleet, also before onConnected, after which the node searches for leases anyway.
+func (l *listener) onFleetChanged(ctx actor.Context, fleet engine.Fleet) {
 	up := false
 	l.deps.Registry.publishSession(func(e *SessionEntry) { e.Members, up = fleet.Members, e.Connected })
 	if up {
@@ -92,7 +92,7 @@ func (l *listener) fleetChanged(ctx actor.Context, fleet engine.Fleet) {
 	}
 }
 
-func (l *listener) notified(ctx actor.Context, notice engine.Notice) {
+func (l *listener) onNotified(ctx actor.Context, notice engine.Notice) {
 	if notice.Control {
 		ctx.Send(ctx.Parent(), &messages.Notified{Notice: notice})
 	} else {
@@ -114,7 +114,7 @@ func (l *listener) listen(ctx context.Context, post post) {
 		if ctx.Err() != nil {
 			return
 		}
-		post(func(actor.Context) { l.lost(err) })
+		post(func(actor.Context) { l.onLost(err) })
 		_ = delays.Wait(ctx)
 	}
 }
@@ -129,13 +129,13 @@ func (l *listener) serveSession(ctx context.Context, again bool, post post) (ser
 	}
 	defer l.end(ctx, session)
 	peers := newPeers(l.deps, session, func(fleet engine.Fleet) {
-		post(func(ctx actor.Context) { l.fleetChanged(ctx, fleet) })
+		post(func(ctx actor.Context) { l.onFleetChanged(ctx, fleet) })
 	})
 	post(func(ctx actor.Context) { l.heartbeatSent(ctx, started) }) // the registration counts as one
 	if err := peers.check(ctx); err != nil {
 		return false, err
 	}
-	post(func(ctx actor.Context) { l.connected(ctx, again, session.Pooled()) })
+	post(func(ctx actor.Context) { l.onConnected(ctx, again, session.Pooled()) })
 	return true, l.serve(ctx, session, peers, post)
 }
 
@@ -181,7 +181,7 @@ func (l *listener) serve(ctx context.Context, session engine.Session, peers *pee
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
-			post(func(ctx actor.Context) { l.notified(ctx, notice) })
+			post(func(ctx actor.Context) { l.onNotified(ctx, notice) })
 			if notice.Nodes {
 				peers.checkSoon()
 			}

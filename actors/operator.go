@@ -73,12 +73,12 @@ func (o *operator) Handle(ctx actor.Context, msg any) {
 		}
 	case *messages.ReleaseAll:
 		o.draining = true
-		o.drained(ctx)
+		o.onDrained(ctx)
 	}
 }
 
-// drained reports that no operation runs any more, if the supervisor waits for it.
-func (o *operator) drained(ctx actor.Context) {
+// onDrained reports that no operation runs any more, if the supervisor waits for it.
+func (o *operator) onDrained(ctx actor.Context) {
 	if o.draining && !o.taking && len(o.running) == 0 {
 		ctx.Send(ctx.Parent(), &messages.OperationsEnded{})
 	}
@@ -126,7 +126,7 @@ func (o *operator) take(ctx actor.Context) {
 		if taken != nil || o.again {
 			o.take(ctx)
 		}
-		o.drained(ctx)
+		o.onDrained(ctx)
 	})
 }
 
@@ -144,7 +144,7 @@ func (o *operator) begin(ctx actor.Context, op engine.Operation, release func())
 		return func(ctx actor.Context) {
 			delete(o.running, op.Number)
 			o.take(ctx)
-			o.drained(ctx)
+			o.onDrained(ctx)
 		}
 	})
 }

@@ -65,17 +65,17 @@ func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 		a.take(ctx, machine.Drain{})
 	case *messages.LeaseRead:
 		if msg.Err != nil {
-			a.done(ctx, msg.Op, machine.Refused{Fault: a.worker.fault(msg.Err)})
+			a.onDone(ctx, msg.Op, machine.Refused{Fault: a.worker.fault(msg.Err)})
 		} else {
-			a.done(ctx, msg.Op, machine.Loaded{Row: msg.Lease})
+			a.onDone(ctx, msg.Op, machine.Loaded{Row: msg.Lease})
 		}
 	case *messages.Advanced:
-		a.done(ctx, msg.Op, machine.Advanced{Moved: msg.Moved})
+		a.onDone(ctx, msg.Op, machine.Advanced{Moved: msg.Moved})
 	}
 }
 
-// done gives the machine the result of a job.
-func (a *projectionActor) done(ctx actor.Context, op int, result machine.Result) {
+// onDone gives the machine the result of a job.
+func (a *projectionActor) onDone(ctx actor.Context, op int, result machine.Result) {
 	a.take(ctx, machine.Done{Op: op, Result: result, Jitter: rand.Float64()})
 }
 
@@ -179,7 +179,7 @@ func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 			Op: s.Op})
 	default:
 		a.worker.run(ctx, a.worker.task(s.Job, a.m.Row),
-			func(ctx actor.Context, result machine.Result) { a.done(ctx, s.Op, result) })
+			func(ctx actor.Context, result machine.Result) { a.onDone(ctx, s.Op, result) })
 	}
 }
 

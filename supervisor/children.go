@@ -227,17 +227,17 @@ func (s *supervisor) drain(ctx actor.Context, msg *messages.Drain) {
 		ctx.Send(c.pid, msg)
 		return
 	}
-	s.drained(ctx, c)
+	s.onDrained(ctx, c)
 }
 
-// drained reports that a projection without an actor is drained. Only the database has its last checkpoint, which the
+// onDrained reports that a projection without an actor is drained. Only the database has its last checkpoint, which the
 // release leaves as it is.
-func (s *supervisor) drained(ctx actor.Context, c *child) {
+func (s *supervisor) onDrained(ctx actor.Context, c *child) {
 	s.toNode(ctx, &messages.Drained{Advance: engine.Advance{Lease: s.lease(c), To: c.checkpoint}})
 }
 
-// resumed passes the message on to a projection and its feed.
-func (s *supervisor) resumed(ctx actor.Context, msg *messages.Resumed) {
+// onResumed passes the message on to a projection and its feed.
+func (s *supervisor) onResumed(ctx actor.Context, msg *messages.Resumed) {
 	s.pass(ctx, msg.Key, msg)
 	if c := s.find(msg.Key); c != nil {
 		if c.feed.pid != nil {

@@ -46,8 +46,8 @@ func newGate(deps *actors.Deps) *gate {
 	return &gate{deps: deps, waiters: make(map[string]waiter)}
 }
 
-// faulted handles a fault of an actor. It is answered when the server can be reached.
-func (g *gate) faulted(ctx actor.Context, w waiter, fault *engine.Fault) {
+// onFault handles a fault of an actor. It is answered when the server can be reached.
+func (g *gate) onFault(ctx actor.Context, w waiter, fault *engine.Fault) {
 	switch {
 	case g.stopped:
 	case g.closed, fault.Unreachable:
@@ -55,7 +55,7 @@ func (g *gate) faulted(ctx actor.Context, w waiter, fault *engine.Fault) {
 		g.close(ctx, fault.Err)
 	case fault.Probe:
 		g.deps.ProbeThen(ctx, func(ctx actor.Context, err error) {
-			g.faulted(ctx, w, &engine.Fault{Err: err, Unreachable: err != nil})
+			g.onFault(ctx, w, &engine.Fault{Err: err, Unreachable: err != nil})
 		})
 	default:
 		ctx.Send(w.pid, &messages.ServerAnswers{})

@@ -50,8 +50,8 @@ func (s *rootStrategy) HandleFailure(_ *actor.ActorSystem, supervisor actor.Supe
 	supervisor.StopChildren(pid)
 }
 
-// terminated is called when a child has ended. It restarts the child if it should run.
-func (s *supervisor) terminated(ctx actor.Context, pid *actor.PID) {
+// onTerminated is called when a child has ended. It restarts the child if it should run.
+func (s *supervisor) onTerminated(ctx actor.Context, pid *actor.PID) {
 	c := s.children[pid.Id]
 	if c == nil {
 		return
@@ -72,7 +72,7 @@ func (s *supervisor) terminated(ctx actor.Context, pid *actor.PID) {
 		s.forget(ctx, c)
 	case c.ended:
 	case c.draining:
-		s.drained(ctx, c)
+		s.onDrained(ctx, c)
 	case c.replaced:
 		c.replaced = false
 		s.start(ctx, c)

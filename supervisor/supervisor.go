@@ -127,7 +127,7 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 	case *messages.CommandPending:
 		s.pass(ctx, msg.Key, msg)
 	case *messages.Resumed:
-		s.resumed(ctx, msg)
+		s.onResumed(ctx, msg)
 	case *messages.SessionUp, *messages.FleetChanged, *messages.Notified:
 		s.toNode(ctx, msg)
 		s.toOperator(ctx, msg)
@@ -139,10 +139,10 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 		s.askNode(ctx, &messages.LeaseRead{Op: msg.Op, Err: errNoNode})
 	case *messages.Faulted:
 		if c := s.children[ctx.Sender().Id]; c != nil {
-			s.gate.faulted(ctx, waiter{c.pid, c.row}, msg.Fault)
+			s.gate.onFault(ctx, waiter{c.pid, c.row}, msg.Fault)
 		}
 	case *actor.Terminated:
-		s.terminated(ctx, msg.Who)
+		s.onTerminated(ctx, msg.Who)
 	case *messages.AllReleased:
 		s.over.leases = true
 		s.orderly(ctx)
