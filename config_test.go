@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/upcast"
@@ -36,10 +37,10 @@ func (stubStore) TxType() reflect.Type                                          
 func (s stubStore) DefaultBatches() int                                         { return 0 }
 func (stubStore) EventTypes() *upcast.Graph                                     { return nil }
 func (s stubStore) Connections() int                                            { return s.connections }
-func (stubStore) Apply(engine.Handler, engine.ApplyOptions) engine.Run          { return nil }
+func (stubStore) Apply(handler.Handler, engine.ApplyOptions) engine.Run         { return nil }
 func (stubStore) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { return nil }
-func (stubStore) Shares(engine.Handler) bool                                    { return false }
-func (stubStore) Deliver(engine.Handler, engine.DeliverOptions) engine.Run      { return nil }
+func (stubStore) Shares(handler.Handler) bool                                   { return false }
+func (stubStore) Deliver(handler.Handler, engine.DeliverOptions) engine.Run     { return nil }
 
 func (stubStore) ValidTenant(name string) error {
 	if name == "" {

@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 )
 
 // Delivery is a batch of events for a function of Deliver, which acknowledges them. It is safe for concurrent use until
 // the function returns.
-type Delivery struct{ d engine.Delivery }
+type Delivery struct{ d handler.Delivery }
 
 // Events returns the events of the delivery, in order.
 func (d *Delivery) Events() []event.Envelope { return d.d.Events() }

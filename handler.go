@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 )
 
 // Store is where events, checkpoints and leases are kept. *pgstore.Store and *sqlitestore.Store are Stores.
@@ -20,12 +21,12 @@ type Store = admin.Store
 // of DeliverOn.
 type Handler interface {
 	// Engine is for package millrace.
-	Engine() engine.Handler
+	Engine() handler.Handler
 }
 
 // ProjectionFrom returns the projection of the function that was called with ctx: a handler, middleware around one, a
 // hook, or Projection.FailureHandler. It reports false for any other context.
-func ProjectionFrom(ctx context.Context) (ProjectionID, bool) { return engine.ProjectionFrom(ctx) }
+func ProjectionFrom(ctx context.Context) (ProjectionID, bool) { return handler.ProjectionFrom(ctx) }
 
 // TenantFrom returns the tenant of the projection whose function was called with ctx, never empty. It reports false
 // where ProjectionFrom does.
@@ -33,19 +34,19 @@ func ProjectionFrom(ctx context.Context) (ProjectionID, bool) { return engine.Pr
 // An event.AppendMiddleware finds the tenant of its append in event.Appending. In a handler, TenantFrom returns the
 // tenant of the handler there too, which may append to another one.
 func TenantFrom(ctx context.Context) (tenant string, ok bool) {
-	id, ok := engine.ProjectionFrom(ctx)
+	id, ok := handler.ProjectionFrom(ctx)
 	return id.Tenant, ok
 }
 
-type handler engine.Handler
+type opaque handler.Handler
 
-func (h handler) Engine() engine.Handler { return engine.Handler(h) }
+func (h opaque) Engine() handler.Handler { return handler.Handler(h) }
 
 // handle returns the projection's handler within its middleware, with the event types that it handles. It returns an
 // error if the store cannot run the handler.
-func (p Projection) handle(database engine.Database, outer []Middleware) (engine.Handler, error) {
+func (p Projection) handle(database engine.Database, outer []Middleware) (handler.Handler, error) {
 	if p.Handler == nil {
-		return engine.Handler{}, errors.New("Projection.Handler must be set")
+		return handler.Handler{}, errors.New("Projection.Handler must be set")
 	}
 	h := p.Handler.Engine()
 	switch {
@@ -99,9 +100,9 @@ func (p Projection) handle(database engine.Database, outer []Middleware) (engine
 // action with an error other than that of its context.
 func Deliver(f func(ctx context.Context, d *Delivery) error) Handler {
 	if f == nil {
-		return handler{Err: errors.New("the function of Deliver is nil")}
+		return opaque{Err: errors.New("the function of Deliver is nil")}
 	}
-	return handler(engine.HandleDelivery(func(ctx context.Context, d engine.Delivery) error {
+	return opaque(handler.Deliver(func(ctx context.Context, d handler.Delivery) error {
 		return f(ctx, &Delivery{d})
 	}))
 }
@@ -111,9 +112,9 @@ func Deliver(f func(ctx context.Context, d *Delivery) error) Handler {
 // slowest event took, the other events come with the next delivery, so that none is interrupted.
 func DeliverEach(f func(ctx context.Context, e Delivered) error) Handler {
 	if f == nil {
-		return handler{Err: errors.New("the function of DeliverEach is nil")}
+		return opaque{Err: errors.New("the function of DeliverEach is nil")}
 	}
-	return handler(engine.DeliverEach(func(ctx context.Context, e event.Envelope, token string) error {
+	return opaque(handler.DeliverEach(func(ctx context.Context, e event.Envelope, token string) error {
 		return f(ctx, Delivered{Envelope: e, Token: token})
 	}))
 }
@@ -130,9 +131,9 @@ type Delivered struct {
 func DeliverOn[T event.Typed](f func(ctx context.Context, e DeliveredOf[T]) error,
 	options ...event.DecodeOption) Handler {
 	if f == nil {
-		return handler{Err: errors.New("the function of DeliverOn is nil")}
+		return opaque{Err: errors.New("the function of DeliverOn is nil")}
 	}
-	return handler(engine.DeliverType(func(ctx context.Context, e event.Of[T], token string) error {
+	return opaque(handler.DeliverType(func(ctx context.Context, e event.Of[T], token string) error {
 		return f(ctx, DeliveredOf[T]{Of: e, Token: token})
 	}, options...))
 }
@@ -146,12 +147,12 @@ type DeliveredOf[T event.Typed] struct {
 
 // DeliverRoute combines Handlers of DeliverOn for different event types. Events are delivered one by one, in order.
 func DeliverRoute(on ...Handler) Handler {
-	handlers := make([]engine.Handler, len(on))
+	handlers := make([]handler.Handler, len(on))
 	for i, h := range on {
 		if h == nil {
-			return handler{Err: fmt.Errorf("handler %d of DeliverRoute is nil", i+1)}
+			return opaque{Err: fmt.Errorf("handler %d of DeliverRoute is nil", i+1)}
 		}
 		handlers[i] = h.Engine()
 	}
-	return handler(engine.DeliverRoute(handlers...))
+	return opaque(handler.DeliverRoute(handlers...))
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/pgstore"
 )
 
@@ -32,8 +32,8 @@ func (unnamed) EventType() string { return "" }
 // foreign is the handler of another store.
 type foreign struct{}
 
-func (foreign) Engine() engine.Handler {
-	return engine.HandleEach(func(context.Context, *sql.Tx, event.Envelope) error { return nil })
+func (foreign) Engine() handler.Handler {
+	return handler.Each(func(context.Context, *sql.Tx, event.Envelope) error { return nil })
 }
 
 func ignore[T event.Typed](context.Context, pgx.Tx, event.Of[T]) error { return nil }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 )
 
 // Hook is a function that a projection runs in a transaction of the store, beside its handler. pgstore.Hook and
@@ -17,7 +18,7 @@ func (p Projection) hooks(database engine.Database) (hooks engine.Hooks, err err
 	for _, h := range []struct {
 		field string
 		hook  Hook
-		to    *engine.Hook
+		to    *handler.Hook
 		later bool
 	}{{"Projection.Reset", p.Reset, &hooks.Reset, false}, {"Projection.Swap", p.Swap, &hooks.Swap, true},
 		{"Projection.Drop", p.Drop, &hooks.Drop, true}} {
@@ -25,7 +26,7 @@ func (p Projection) hooks(database engine.Database) (hooks engine.Hooks, err err
 			return hooks, fmt.Errorf("%s must not be set: it is for Projection.Version from 2 on, which is %d",
 				h.field, p.Version)
 		}
-		*h.to, err = engine.HookOf(h.field, h.hook, database)
+		*h.to, err = handler.HookOf(h.field, h.hook, database)
 		if err != nil {
 			return hooks, err
 		}

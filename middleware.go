@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 )
 
 // HandleFunc calls a function of a handler. The function of Each, On, DeliverEach and DeliverOn gets one event, and so
@@ -42,10 +42,10 @@ type HandleFunc func(ctx context.Context, events []event.Envelope) error
 type Middleware func(next HandleFunc) HandleFunc
 
 // around returns a handler with middleware around its functions, the first outermost.
-func around(h engine.Handler, all []Middleware) (engine.Handler, error) {
-	c, err := engine.NewChain(len(all), func(i int,
-		next engine.Call) engine.Call {
-		return engine.Call(all[i](HandleFunc(next)))
+func around(h handler.Handler, all []Middleware) (handler.Handler, error) {
+	c, err := handler.NewChain(len(all), func(i int,
+		next handler.Call) handler.Call {
+		return handler.Call(all[i](HandleFunc(next)))
 	})
 	return h.Within(c), err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
@@ -267,7 +268,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 }
 
 // batches returns how the handler is called.
-func (p Projection) batches(r *Runtime, h engine.Handler, policy engine.Policy) (b engine.Batches) {
+func (p Projection) batches(r *Runtime, h handler.Handler, policy engine.Policy) (b engine.Batches) {
 	if p.MaxEvents == 0 && h.Batches {
 		b.Largest = largestBatch
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/waiting"
 	"github.com/millrace-go/millrace/projection"
@@ -177,7 +178,7 @@ func (s *stepper) run(ctx context.Context, lease engine.Lease, batch engine.Batc
 			case <-ctx.Done():
 			}
 		}
-		return &engine.Fault{Class: engine.Infrastructure, Err: errStepOver}
+		return &faults.Fault{Class: faults.Infrastructure, Err: errStepOver}
 	}
 	err := s.apply(ctx, lease, batch)
 	var partial *engine.PartialResult

@@ -10,6 +10,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/internal/usercode"
@@ -19,7 +21,7 @@ import (
 // finding describes a batch that failed, for the machine.
 type finding struct {
 	// fault is nil if nothing failed. Its Unreachable is the answer of a probe, if one was needed.
-	fault *engine.Fault
+	fault *faults.Fault
 	// outage reports that the batch failed because a service that its handler depends on is down.
 	outage bool
 }
@@ -40,10 +42,10 @@ func (w *worker) examine(ctx context.Context, err error) finding {
 		return finding{}
 	}
 	fault := *w.deps.Plane.Classify(err)
-	if fault.Class == engine.Unclear {
+	if fault.Class == faults.Unclear {
 		failed := w.deps.Probe(ctx)
 		if ctx.Err() != nil {
-			fault.Class = engine.Infrastructure // the probe was cancelled
+			fault.Class = faults.Infrastructure // the probe was cancelled
 		} else {
 			fault.Unreachable, fault.Probe = failed != nil, false
 		}
@@ -54,12 +56,12 @@ func (w *worker) examine(ctx context.Context, err error) finding {
 
 // outage reports whether a batch failed because a service that its handler depends on is down, and not because of an
 // event. It asks the user's IsOutage.
-func (w *worker) outage(ctx context.Context, fault *engine.Fault) bool {
+func (w *worker) outage(ctx context.Context, fault *faults.Fault) bool {
 	isOutage := w.def.Breaker.IsOutage
 	if isOutage == nil {
 		return false
 	}
-	if fault.Class != engine.HandlerFault && !fault.Returned {
+	if fault.Class != faults.Handler && !fault.Returned {
 		return false // its own transaction failed
 	}
 	if _, asks := projection.RequestedAction(fault.Err); asks || policy.Permanent(fault.Err) {
@@ -82,7 +84,7 @@ const askTimeout = 5 * time.Second
 // ask calls the user's FailureHandler and returns its answer.
 func (w *worker) ask(ctx context.Context, f projection.Failure) machine.Result {
 	f.Err = usercode.Open(f.Err)
-	ctx = event.CausedBy(engine.WithProjection(ctx, f.Projection), f.Projection.Tenant, f.Event)
+	ctx = event.CausedBy(handler.WithProjection(ctx, f.Projection), f.Projection.Tenant, f.Event)
 	action, err := usercode.Ask(ctx, askTimeout,
 		func(ctx context.Context) projection.Action { return w.def.FailureHandler(ctx, f) })
 	switch {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
@@ -49,8 +50,8 @@ type classified struct {
 
 func (classified) Probe(context.Context) error { return nil }
 
-func (classified) Classify(err error) *engine.Fault {
-	fault := *err.(*engine.Fault)
+func (classified) Classify(err error) *faults.Fault {
+	fault := *err.(*faults.Fault)
 	return &fault
 }
 
@@ -58,19 +59,19 @@ func (classified) Classify(err error) *engine.Fault {
 // asked about errors of the batch's own connection.
 func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
 	for name, test := range map[string]struct {
-		fault engine.Fault
+		fault faults.Fault
 		want  bool
 	}{
-		"an error of the handler":             {engine.Fault{Class: engine.HandlerFault}, true},
-		"an unclear one that it returned":     {engine.Fault{Class: engine.Unclear, Returned: true}, true},
-		"an unclear one of the batch":         {engine.Fault{Class: engine.Unclear}, false},
-		"an outage that it returned":          {engine.Fault{Class: engine.Infrastructure, Returned: true}, true},
-		"an outage of the batch's connection": {engine.Fault{Class: engine.Infrastructure}, false},
+		"an error of the handler":             {faults.Fault{Class: faults.Handler}, true},
+		"an unclear one that it returned":     {faults.Fault{Class: faults.Unclear, Returned: true}, true},
+		"an unclear one of the batch":         {faults.Fault{Class: faults.Unclear}, false},
+		"an outage that it returned":          {faults.Fault{Class: faults.Infrastructure, Returned: true}, true},
+		"an outage of the batch's connection": {faults.Fault{Class: faults.Infrastructure}, false},
 		"while the server is unreachable": {
-			engine.Fault{Class: engine.Infrastructure, Returned: true, Unreachable: true}, false,
+			faults.Fault{Class: faults.Infrastructure, Returned: true, Unreachable: true}, false,
 		},
 		"a request of the handler": {
-			engine.Fault{Class: engine.HandlerFault, Err: projection.Skip(errors.New("unwanted"))}, false,
+			faults.Fault{Class: faults.Handler, Err: projection.Skip(errors.New("unwanted"))}, false,
 		},
 	} {
 		deps := &Deps{
@@ -103,7 +104,7 @@ func TestFaultThatMayBeTheServersIsProbed(t *testing.T) {
 		}
 		deps.Init()
 		w := worker{deps: deps, def: &engine.Definition{}}
-		found := w.examine(t.Context(), &engine.Fault{Class: engine.Unclear, Probe: true, Err: errors.New("unclear")})
+		found := w.examine(t.Context(), &faults.Fault{Class: faults.Unclear, Probe: true, Err: errors.New("unclear")})
 		if found.fault.Unreachable != away || found.fault.Probe {
 			t.Errorf("the server is away: %v; found %+v", away, found.fault)
 		}

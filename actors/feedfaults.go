@@ -6,7 +6,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/messages"
 )
@@ -17,7 +17,7 @@ const repairedEvery = 15 * time.Second
 // feedFaults are the faults since the last poll that succeeded.
 type feedFaults struct {
 	count int
-	last  *engine.Fault
+	last  *faults.Fault
 	at    time.Time
 	// waiting reports that the feed does not poll: it waits for the gate, for a delay, or for a repair of its
 	// configuration.
@@ -30,7 +30,7 @@ func (f *feed) onFailed(ctx actor.Context, err error) {
 	fault := f.deps.Plane.Classify(err)
 	f.publish(func(e *FeedEntry) { *e = FeedEntry{Mark: f.window.Mark, Err: err, Polling: true} })
 	f.forget()
-	if fault.Class != engine.Configuration {
+	if fault.Class != faults.Configuration {
 		f.faults = feedFaults{count: f.faults.count + 1, last: fault, at: time.Now(), waiting: true}
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
 		return

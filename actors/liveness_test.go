@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/messages"
@@ -306,8 +307,8 @@ func read(all []event.Envelope, r engine.ReadRange) engine.Page {
 // outage takes every error for one of the infrastructure.
 type outage struct{ store.Control }
 
-func (outage) Classify(err error) *engine.Fault {
-	return &engine.Fault{Class: engine.Infrastructure, Err: err}
+func (outage) Classify(err error) *faults.Fault {
+	return &faults.Fault{Class: faults.Infrastructure, Err: err}
 }
 
 // hangs is a limit that only a hang exceeds.

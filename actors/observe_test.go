@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
@@ -70,7 +71,7 @@ func TestObserverGetsBatchesAsTheyEnded(t *testing.T) {
 	for _, e := range list {
 		size += e.Size()
 	}
-	failed := &engine.Fault{Class: engine.Unclear, Err: context.Canceled}
+	failed := &faults.Fault{Class: faults.Unclear, Err: context.Canceled}
 	partial := &engine.PartialResult{
 		To: 3, Rejected: []engine.Rejected{{DeadLetter: projection.DeadLetter{Position: 2}}}, Err: context.Canceled,
 	}
@@ -111,11 +112,11 @@ func TestObserverGetsBatchesAsTheyEnded(t *testing.T) {
 }
 
 func TestFaultsOfObserversAreTheClassesOfTheEngine(t *testing.T) {
-	for class, fault := range map[engine.Class]observe.Fault{
-		engine.HandlerFault: observe.FaultHandler, engine.Infrastructure: observe.FaultInfrastructure,
-		engine.Unclear:     observe.FaultUnclear,
-		engine.Interrupted: observe.FaultInterrupted, engine.MissingObject: observe.FaultMissingObject,
-		engine.Configuration: observe.FaultConfiguration, engine.LeaseLost: observe.FaultLeaseLost,
+	for class, fault := range map[faults.Class]observe.Fault{
+		faults.Handler: observe.FaultHandler, faults.Infrastructure: observe.FaultInfrastructure,
+		faults.Unclear:     observe.FaultUnclear,
+		faults.Interrupted: observe.FaultInterrupted, faults.MissingObject: observe.FaultMissingObject,
+		faults.Configuration: observe.FaultConfiguration, faults.LeaseLost: observe.FaultLeaseLost,
 	} {
 		if string(class) != string(fault) {
 			t.Errorf("the class %q is the fault %q", class, fault)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/fair"
 	"github.com/millrace-go/millrace/messages"
 )
@@ -200,11 +202,11 @@ func (r *operation) carryOut(ctx context.Context) {
 	if r.deps.Definitions[r.op.ID.Name] == nil {
 		// The projection was renamed after the search had found the operation.
 		r.log.Info("operation has a name that this node does not register, leaving it to another node")
-		for faults := 1; !r.giveBack(ctx) && pause(waiting, FaultDelay(faults)); faults++ {
+		for tries := 1; !r.giveBack(ctx) && pause(waiting, FaultDelay(tries)); tries++ {
 		}
 		return
 	}
-	for faults := 1; ; faults++ {
+	for tries := 1; ; tries++ {
 		err := r.try(ctx, waiting)
 		if errors.Is(err, engine.ErrNotStill) && pause(waiting, holdMost) {
 			continue // the next try holds them
@@ -220,7 +222,7 @@ func (r *operation) carryOut(ctx context.Context) {
 		case err == nil:
 			r.log.Error("operation failed", zap.Error(failure))
 			return
-		case r.deps.Plane.Classify(err).Class == engine.LeaseLost:
+		case r.deps.Plane.Classify(err).Class == faults.LeaseLost:
 			r.log.Info("operation was ended or taken over meanwhile")
 			return
 		}
@@ -230,7 +232,7 @@ func (r *operation) carryOut(ctx context.Context) {
 				func(ctx context.Context) error { return r.deps.Plane.NoteOperation(ctx, r.op, err.Error()) })
 			r.place.leave()
 		}
-		if !pause(waiting, FaultDelay(faults)) {
+		if !pause(waiting, FaultDelay(tries)) {
 			r.giveBack(ctx)
 			return
 		}
@@ -319,7 +321,7 @@ func (r *operation) crashed(runs int) error {
 // unclear reports whether the hook may have caused a fault of the server or of the connection.
 func (r *operation) unclear(ctx context.Context, err error) bool {
 	class := r.deps.Plane.Classify(err).Class
-	return (class == engine.Unclear || class == engine.Interrupted) && ctx.Err() == nil
+	return (class == faults.Unclear || class == faults.Interrupted) && ctx.Err() == nil
 }
 
 func (r *operation) flow(def *engine.Definition) fair.Flow {
@@ -337,7 +339,7 @@ func (r *operation) standStill(ctx, waiting context.Context, run *engine.Operati
 	}
 	inUse, err := s.standStill(ctx, waiting)
 	if inUse {
-		run.Hook = engine.Hook{}
+		run.Hook = handler.Hook{}
 	}
 	return err
 }
@@ -369,9 +371,9 @@ func (r *operation) failure(ctx context.Context, err error) error {
 		return nil
 	}
 	switch r.deps.Plane.Classify(err).Class {
-	case engine.Infrastructure, engine.LeaseLost:
+	case faults.Infrastructure, faults.LeaseLost:
 		return nil
-	case engine.Unclear, engine.Interrupted:
+	case faults.Unclear, faults.Interrupted:
 		if ctx.Err() != nil || r.crashes < crashesMost {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/fair"
 	"github.com/millrace-go/millrace/internal/observing"
 	"github.com/millrace-go/millrace/observe"
@@ -92,7 +93,7 @@ func (s *slots) wait(ctx context.Context, r *slot, flow fair.Flow) (err error) {
 	case <-r.granted:
 	case <-ctx.Done():
 		r.withdraw()
-		err = &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", ctx.Err())}
+		err = &faults.Fault{Class: faults.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", ctx.Err())}
 	}
 	observing.Call(s.waited, observe.Wait{Slot: s.kind,
 		Tenant: flow.Tenant, Name: flow.Projection, Duration: time.Since(began), Err: err})

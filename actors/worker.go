@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/fair"
 	"github.com/millrace-go/millrace/internal/growstack"
 	"github.com/millrace-go/millrace/internal/machine"
@@ -321,9 +322,9 @@ func (w *worker) result(ok machine.Result, err error) machine.Result {
 }
 
 // fault classifies the error of a statement, and keeps its text unchanged.
-func (w *worker) fault(err error) *engine.Fault {
+func (w *worker) fault(err error) *faults.Fault {
 	fault := *w.deps.Plane.Classify(err)
-	if _, is := err.(*engine.Fault); !is {
+	if _, is := err.(*faults.Fault); !is {
 		fault.Err = err
 	}
 	return &fault

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/store"
@@ -31,7 +32,7 @@ const (
 // Hook is a function that runs in a transaction of a store. pgstore.Hook and sqlitestore.Hook are Hooks.
 type Hook interface {
 	// Engine is for packages of this module.
-	Engine() engine.Hook
+	Engine() handler.Hook
 }
 
 // MoveOptions configures MoveTenant.
@@ -119,7 +120,7 @@ func move(ctx context.Context, from, to Store, m *control.Move, opts MoveOptions
 	if source == nil || target == nil {
 		return false, errors.New("both stores must be set")
 	}
-	m.ReadModels, err = engine.HookOf("MoveOptions.ReadModels", opts.ReadModels, target)
+	m.ReadModels, err = handler.HookOf("MoveOptions.ReadModels", opts.ReadModels, target)
 	if err != nil {
 		return false, err
 	}

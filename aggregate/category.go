@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/streams"
 	"github.com/millrace-go/millrace/internal/usercode"
@@ -55,7 +55,7 @@ type applied[S any] func(state S, e *event.Envelope) S
 func On[S any, T event.Typed](f func(state S, e event.Of[T]) S, options ...event.DecodeOption) Fold[S] {
 	decode := func(e event.Envelope) (event.Of[T], error) { return event.As[T](e, options...) }
 	apply := func(state S, e *event.Envelope) (S, error) {
-		if engine.SkipsRedacted(*e, options) {
+		if handler.SkipsRedacted(*e, options) {
 			return state, nil
 		}
 		of, err := decode(*e)

@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/streams"
 	"github.com/millrace-go/millrace/internal/usercode"
@@ -246,7 +246,7 @@ func (c *Category[S]) saveSnapshot(ctx context.Context, log streams.Log, id stri
 		return err
 	}
 	if !l.saves {
-		return &engine.Fault{Class: engine.Configuration,
+		return &faults.Fault{Class: faults.Configuration,
 			Err: fmt.Errorf("save a snapshot of %s: the store has no table of snapshots: call Migrate",
 				excerpt.Quoted(l.Stream))}
 	}

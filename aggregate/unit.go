@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/streams"
 )
@@ -17,7 +17,7 @@ import (
 var ErrUnitEnded = errors.New("the unit has ended: it is used after the function of Run returned")
 
 // Hook is a function that runs in the transaction of Run. pgstore.Hook and sqlitestore.Hook are Hooks.
-type Hook interface{ Engine() engine.Hook }
+type Hook interface{ Engine() handler.Hook }
 
 // Outcome is the result of Run.
 type Outcome struct {
@@ -72,7 +72,7 @@ type Unit struct {
 	options options
 	members []member
 	more    []event.Appending
-	hooks   []engine.Hook
+	hooks   []handler.Hook
 	ended   bool
 	// err is why the unit cannot be committed.
 	err error

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 // To a feed.
@@ -40,7 +41,7 @@ type (
 // To the supervisor, from a feed or a projection.
 type (
 	// Faulted reports a fault that is not an event's. The answer is ServerAnswers.
-	Faulted struct{ Fault *engine.Fault }
+	Faulted struct{ Fault *faults.Fault }
 )
 
 // From the supervisor to a feed or a projection.

@@ -19,6 +19,8 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/within"
@@ -28,7 +30,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
+func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b, isOpening := batch.Opening.(*batchTx)
 		switch {
@@ -46,7 +48,7 @@ func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
 		if len(batch.BlockedByStream) > 0 || batch.Replay != nil {
 			b.afterHandler = s.settler(lease, batch)
 		}
-		ctx = engine.WithProjection(ctx, lease.ID)
+		ctx = handler.WithProjection(ctx, lease.ID)
 		if h.Queue != nil {
 			return b.runQueued(ctx, lease, h, batch.Events)
 		}
@@ -171,7 +173,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		switch {
 		case leased.abandoned:
 		// for the latter, the statement cache may be the cause
-		case b.back.onItsWay, classify(err).Class == engine.Interrupted:
+		case b.back.onItsWay, classify(err).Class == faults.Interrupted:
 			closeHard(ctx, conn.Conn())
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
@@ -295,18 +297,18 @@ func (b *batchTx) finishSQL(next *batchTx) string {
 func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn) error {
 	switch status := conn.PgConn().TxStatus(); {
 	case conn.PgConn().IsBusy():
-		return &engine.Fault{
-			Class: engine.HandlerFault, Err: errors.New("the handler left the rows or the results of a query open"),
+		return &faults.Fault{
+			Class: faults.Handler, Err: errors.New("the handler left the rows or the results of a query open"),
 		}
 	case status == 'T':
 	case status == 'E':
-		return &engine.Fault{
-			Class: engine.HandlerFault,
+		return &faults.Fault{
+			Class: faults.Handler,
 			Err:   errors.New("the handler returned no error, but a statement of its transaction failed"),
 		}
 	default:
 		closeHard(ctx, conn)
-		return &engine.Fault{Class: engine.HandlerFault, Err: ErrBatchEnded}
+		return &faults.Fault{Class: faults.Handler, Err: ErrBatchEnded}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
@@ -329,7 +331,7 @@ func (b *batchTx) finish(ctx context.Context, conn *pgx.Conn) error {
 	fault := classify(err)
 	if pgerr.Is(err, pgerr.TransactionEnded) {
 		closeHard(ctx, conn)
-		fault = &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(ErrBatchEnded, err)}
+		fault = &faults.Fault{Class: faults.Handler, Err: errors.Join(ErrBatchEnded, err)}
 	}
 	return fault
 }

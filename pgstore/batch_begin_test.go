@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -206,7 +207,7 @@ func TestLockOfAnotherSessionDoesNotCount(t *testing.T) {
 		},
 	} {
 		err := o.apply(writeAnd(handler), engine.ApplyOptions{Timeout: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure {
+		if fault := classify(err); err == nil || fault.Class != faults.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
 		o.untouched()
@@ -235,7 +236,7 @@ func TestManyLockWaitsInOneStatementDoNotCount(t *testing.T) {
 		"create function public.touch(i int) returns void language sql as $$ update public.row set n = n + 1 where id = i $$")
 	err := o.apply(writeAnd(sends("select public.touch(i) from generate_series(0, 2) i")),
 		engine.ApplyOptions{Timeout: deadline})
-	wantClass(t, err, engine.Infrastructure)
+	wantClass(t, err, faults.Infrastructure)
 	if !errors.Is(err, projection.ErrLockWait) {
 		t.Error(err)
 	}
@@ -258,7 +259,7 @@ func TestTimeoutIsNotCountedIfTheServerCannotBeAsked(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	wantClass(t, o.apply(writeAnd(hangs), engine.ApplyOptions{Timeout: 100 * time.Millisecond}), engine.HandlerFault)
+	wantClass(t, o.apply(writeAnd(hangs), engine.ApplyOptions{Timeout: 100 * time.Millisecond}), faults.Handler)
 	var strangers []*pgx.Conn
 	ctx := testContext(t)
 	for int(store.pool.Stat().TotalConns())+len(strangers) < most {
@@ -269,7 +270,7 @@ func TestTimeoutIsNotCountedIfTheServerCannotBeAsked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantClass(t, o.apply(writeAnd(hangs), engine.ApplyOptions{Timeout: 100 * time.Millisecond}), engine.Infrastructure)
+	wantClass(t, o.apply(writeAnd(hangs), engine.ApplyOptions{Timeout: 100 * time.Millisecond}), faults.Infrastructure)
 	for _, conn := range strangers {
 		_ = conn.Close(testContext(t))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -39,13 +40,13 @@ func TestFaultThatASavepointUndidIsForgotten(t *testing.T) {
 			}
 			return errors.New("another error")
 		}), engine.ApplyOptions{})
-		wantClass(t, err, engine.HandlerFault)
+		wantClass(t, err, faults.Handler)
 		// The control: without the savepoint it is the infrastructure's, even if the handler says something else.
 		err = o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 			_ = raise(ctx, tx)
 			return errors.New("another error")
 		}), engine.ApplyOptions{})
-		wantClass(t, err, engine.Infrastructure)
+		wantClass(t, err, faults.Infrastructure)
 	}
 	o.untouched()
 }
@@ -81,7 +82,7 @@ func TestMisusedConnectionIsTheHandlersFault(t *testing.T) {
 			return err
 		},
 	} {
-		fault := wantClass(t, o.apply(writeAnd(misuse), engine.ApplyOptions{}), engine.HandlerFault)
+		fault := wantClass(t, o.apply(writeAnd(misuse), engine.ApplyOptions{}), faults.Handler)
 		if t.Failed() {
 			t.Fatalf("%s: %v", name, fault)
 		}
@@ -96,7 +97,7 @@ func TestFaultOfAnotherServerIsTheHandlers(t *testing.T) {
 	o := newOwner(t, 1)
 	for _, err := range []error{fmt.Errorf("call: %w", &pgconn.ConnectError{}), ErrNotMigrated} {
 		wantClass(t, o.apply(writeAnd(func(context.Context, pgx.Tx) error { return err }), engine.ApplyOptions{}),
-			engine.HandlerFault)
+			faults.Handler)
 	}
 	o.untouched()
 }
@@ -137,7 +138,7 @@ func TestLossOfTheBatchesConnectionIsUnclear(t *testing.T) {
 			}
 			return then(ctx, tx)
 		}), engine.ApplyOptions{})
-		if fault := classify(err); err == nil || fault.Class != engine.Unclear || !fault.Probe {
+		if fault := classify(err); err == nil || fault.Class != faults.Unclear || !fault.Probe {
 			t.Errorf("%s: %v", name, err)
 		}
 		o.untouched()
@@ -157,7 +158,7 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 	}
 	for range 3 {
 		fault := wantClass(t, o.apply(noted(sends("set local statement_timeout = 10; select pg_sleep(60)")),
-			engine.ApplyOptions{}), engine.Interrupted)
+			engine.ApplyOptions{}), faults.Interrupted)
 		if !pgerr.Is(fault, "57014") {
 			t.Error(fault)
 		}
@@ -167,7 +168,7 @@ func TestInterruptedBatchClosesItsConnectionAndTheNextGetsANewOne(t *testing.T) 
 	}
 	// Connections that other batches have used are passed over.
 	for range 3 {
-		wantClass(t, o.apply(noted(sends("select 1/0")), engine.ApplyOptions{}), engine.HandlerFault)
+		wantClass(t, o.apply(noted(sends("select 1/0")), engine.ApplyOptions{}), faults.Handler)
 	}
 	events := must(o.pending())(t)
 	used := len(pids)
@@ -183,13 +184,13 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
 	for sql, want := range map[string]struct {
-		class engine.Class
+		class faults.Class
 		says  string
 	}{
-		"select 1/0":              {engine.HandlerFault, "ERROR: division by zero (SQLSTATE 22012)"},
-		"select from no_such":     {engine.MissingObject, `ERROR: relation "no_such" does not exist (SQLSTATE 42P01)`},
-		"select 1/0; select 1":    {engine.HandlerFault, "22012"},
-		"savepoint a; select 1/0": {engine.HandlerFault, "22012"},
+		"select 1/0":              {faults.Handler, "ERROR: division by zero (SQLSTATE 22012)"},
+		"select from no_such":     {faults.MissingObject, `ERROR: relation "no_such" does not exist (SQLSTATE 42P01)`},
+		"select 1/0; select 1":    {faults.Handler, "22012"},
+		"savepoint a; select 1/0": {faults.Handler, "22012"},
 	} {
 		for name, met := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 			"at once": sends(sql),
@@ -222,18 +223,18 @@ func TestErrorThatAHandlerSwallowedIsReported(t *testing.T) {
 func TestErrorOfAStatementTakesPrecedenceOverThatOfTheHandler(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
-	for sql, want := range map[string]engine.Class{
-		"select from no_such": engine.MissingObject,
-		"select 1/0":          engine.HandlerFault,
-		"do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$": engine.Unclear,
-		"do $$ begin raise exception 'pretended' using errcode = 'MR001'; end $$": engine.HandlerFault,
-		"do $$ begin raise exception 'pretended' using errcode = '3D000'; end $$": engine.HandlerFault,
+	for sql, want := range map[string]faults.Class{
+		"select from no_such": faults.MissingObject,
+		"select 1/0":          faults.Handler,
+		"do $$ begin raise exception 'bad input' using errcode = 'XX000'; end $$": faults.Unclear,
+		"do $$ begin raise exception 'pretended' using errcode = 'MR001'; end $$": faults.Handler,
+		"do $$ begin raise exception 'pretended' using errcode = '3D000'; end $$": faults.Handler,
 	} {
 		fault := wantClass(t, o.apply(writeAnd(func(ctx context.Context, tx pgx.Tx) error {
 			_ = sends(sql)(ctx, tx)
 			return projection.At(7, errors.New("something else"))
 		}), engine.ApplyOptions{}), want)
-		if fault.Position != 7 || fault.Probe != (want == engine.Unclear) ||
+		if fault.Position != 7 || fault.Probe != (want == faults.Unclear) ||
 			!strings.Contains(fault.Error(), "something else") {
 			t.Errorf("%s: %+v", sql, fault)
 		}
@@ -248,7 +249,7 @@ func TestLockWaitOfACommitIsTheInfrastructures(t *testing.T) {
 	mustExec(t, o.store, "alter table public.model add unique (position) deferrable initially deferred")
 	tx := openTx(t, o.store)
 	execIn(t, tx, "insert into public.model (position) select global_seq from millrace_default.events")
-	fault := wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.Infrastructure)
+	fault := wantClass(t, o.apply(write, engine.ApplyOptions{}), faults.Infrastructure)
 	if !pgerr.Is(fault, "55P03") {
 		t.Error(fault)
 	}
@@ -269,10 +270,10 @@ func TestPreparedStatementsThatPgxKeepsAreAllowed(t *testing.T) {
 				t.Errorf("%d, %v", n, err)
 			}
 			return errors.New("so that the batch comes again")
-		}), engine.ApplyOptions{}), engine.HandlerFault)
+		}), engine.ApplyOptions{}), faults.Handler)
 	}
 	fault := wantClass(t, o.apply(writeAnd(sends("prepare mine as select 1")), engine.ApplyOptions{}),
-		engine.HandlerFault)
+		faults.Handler)
 	if !errors.Is(fault, ErrTxControl) || !strings.Contains(fault.Error(), "tx.Prepare") {
 		t.Error(fault)
 	}
@@ -317,7 +318,7 @@ func TestHandlerCannotEndItsTransaction(t *testing.T) {
 		},
 	} {
 		err := o.apply(writeAnd(end), engine.ApplyOptions{})
-		wantClass(t, err, engine.HandlerFault)
+		wantClass(t, err, faults.Handler)
 		if !errors.Is(err, ErrTxControl) || !strings.Contains(err.Error(), name) {
 			t.Errorf("error %v, want one that says %q", err, name)
 		}
@@ -381,7 +382,7 @@ func TestSavepointsOfAHandlerWork(t *testing.T) {
 func wantBatchEnded(t *testing.T, o *owner, sql string) {
 	t.Helper()
 	err := o.apply(writeAnd(sendsRaw(sql)), engine.ApplyOptions{})
-	wantClass(t, err, engine.HandlerFault)
+	wantClass(t, err, faults.Handler)
 	if !errors.Is(err, ErrBatchEnded) {
 		t.Errorf("%s: %v", sql, err)
 	}

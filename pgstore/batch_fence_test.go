@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -26,12 +27,12 @@ func TestEachPartOfTheFenceCountsAlone(t *testing.T) {
 	t.Parallel()
 	for part, change := range map[string]struct {
 		sql  string
-		want engine.Class
+		want faults.Class
 	}{
-		"owner":       {"update millrace.leases set owner = null", engine.LeaseLost},
-		"epoch":       {"update millrace.leases set epoch = epoch + 1", engine.LeaseLost},
-		"checkpoint":  {"update millrace.leases set checkpoint = checkpoint + 1", engine.LeaseLost},
-		"incarnation": {"update millrace.incarnation set id = id + 1", engine.Infrastructure},
+		"owner":       {"update millrace.leases set owner = null", faults.LeaseLost},
+		"epoch":       {"update millrace.leases set epoch = epoch + 1", faults.LeaseLost},
+		"checkpoint":  {"update millrace.leases set checkpoint = checkpoint + 1", faults.LeaseLost},
+		"incarnation": {"update millrace.incarnation set id = id + 1", faults.Infrastructure},
 	} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +86,7 @@ func TestLeaseOfADeadNodeIsClaimedAndOfALivingOneIsNot(t *testing.T) {
 	if _, err := reload(ctx, o.store, o.lease); !errors.Is(err, projection.ErrLeaseLost) {
 		t.Errorf("reload of the lost lease: %v", err)
 	}
-	wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.LeaseLost)
+	wantClass(t, o.apply(write, engine.ApplyOptions{}), faults.LeaseLost)
 }
 
 // race lets two owners take the lease from each other all the time while both apply, and returns how many rows of the
@@ -110,7 +111,7 @@ func race(t *testing.T, store *Store, events int) (doubled, missing int) {
 				batch.To = batch.Events[len(batch.Events)-1].Position
 				err = store.port().apply(write, engine.ApplyOptions{Timeout: testDeadline})(testContext(t), o.lease,
 					batch)
-				if err != nil && classify(err).Class != engine.LeaseLost {
+				if err != nil && classify(err).Class != faults.LeaseLost {
 					return err
 				}
 				if err == nil {
@@ -345,7 +346,7 @@ func TestBatchWhoseHandlerCommitsLeavesNothing(t *testing.T) {
 			}
 			return returned
 		}), engine.ApplyOptions{})
-		wantClass(t, err, engine.HandlerFault)
+		wantClass(t, err, faults.Handler)
 		sameSession(t, store, "after a commit", before)
 		// A connection that was closed must not come back from the pool.
 		for range 3 {

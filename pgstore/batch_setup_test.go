@@ -13,6 +13,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -195,7 +197,7 @@ func writeAnd(then func(ctx context.Context, tx pgx.Tx) error) batchFunc {
 }
 
 // wantClass checks the class of err.
-func wantClass(t testing.TB, err error, want engine.Class) *engine.Fault {
+func wantClass(t testing.TB, err error, want faults.Class) *faults.Fault {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("no error, want a fault of class %q", want)
@@ -217,7 +219,7 @@ func strange(t testing.TB, store *Store) *pgx.Conn {
 
 type (
 	batchFunc    = func(ctx context.Context, tx pgx.Tx, events []event.Envelope) error
-	deliveryFunc = func(ctx context.Context, d engine.Delivery) error
+	deliveryFunc = func(ctx context.Context, d handler.Delivery) error
 )
 
 func (s port) apply(h batchFunc, o engine.ApplyOptions) engine.Run {
@@ -231,5 +233,5 @@ func (s port) deliver(h deliveryFunc, o engine.DeliverOptions) engine.Run {
 	if o.LeaseDeadline == nil {
 		o.LeaseDeadline = func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }
 	}
-	return s.Deliver(engine.Handler{Deliver: h}, o)
+	return s.Deliver(handler.Handler{Deliver: h}, o)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
@@ -21,7 +21,7 @@ import (
 const askTime = 2 * time.Second
 
 // call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is
-// an *engine.Fault.
+// an *faults.Fault.
 func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *guard.Tx,
 	fn func(context.Context, pgx.Tx) error) error {
 	// Goroutines that the handler left behind must not use the connection later.
@@ -42,7 +42,7 @@ func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *
 		leased.abandon()
 		b.store.handling.abandoned.Add(1)
 	}
-	return engine.CallFault(ctx, r, &called)
+	return faults.OfCall(ctx, r, &called)
 }
 
 // handlerCall is what is known about the call of a handler. infrastructure reports that at its limit the handler waited
@@ -55,12 +55,12 @@ type handlerCall struct {
 
 func (c *handlerCall) Works() bool { return !c.conn.IsClosed() }
 
-func (c *handlerCall) Excuse(fault *engine.Fault) {
+func (c *handlerCall) Excuse(fault *faults.Fault) {
 	noted := c.tx.Fault()
 	switch class := returnedClass(noted); {
 	case c.infrastructure:
-		fault.Class, fault.Probe = engine.Infrastructure, c.probe
-	case pgerr.FromServer(noted) && class != engine.Interrupted: // the end of the context may have cancelled it
+		fault.Class, fault.Probe = faults.Infrastructure, c.probe
+	case pgerr.FromServer(noted) && class != faults.Interrupted: // the end of the context may have cancelled it
 		fault.SetClass(class)
 	}
 }
@@ -72,7 +72,7 @@ func (c *handlerCall) Returned(err error) error {
 	aborted := noted != nil && c.conn.TxStatus() == 'E'
 	switch {
 	case err == nil && aborted:
-		return engine.IgnoredFault(classify(noted).Class.OfHandler(), noted)
+		return faults.Ignored(classify(noted).Class.OfHandler(), noted)
 	case err == nil:
 		return nil
 	}
@@ -80,17 +80,17 @@ func (c *handlerCall) Returned(err error) error {
 	// failure needs the server, and so distinguishes the two.
 	ownTimeout := pgconn.Timeout(noted) || errors.Is(noted, context.DeadlineExceeded) ||
 		errors.Is(noted, context.Canceled)
-	fault := engine.ReturnedFault(returnedClass(err), err)
+	fault := faults.Returned(returnedClass(err), err)
 	switch {
 	case ownTimeout:
 	case noted != nil && c.conn.IsClosed(), aborted && pgerr.FromServer(noted):
 		// If the transaction still works, the handler undid the fault by a savepoint, or misused the connection, for
 		// instance by a statement while rows of another were open.
-		if class := classify(noted).Class.OfHandler(); class != engine.HandlerFault {
+		if class := classify(noted).Class.OfHandler(); class != faults.Handler {
 			fault.DecidedBy(class, noted)
 		}
 	case c.conn.IsClosed():
-		fault.SetClass(engine.Unclear)
+		fault.SetClass(faults.Unclear)
 		fault.Returned, fault.Err = false, fmt.Errorf("connection lost while the handler ran: %w", err)
 	}
 	return fault
@@ -98,13 +98,13 @@ func (c *handlerCall) Returned(err error) error {
 
 var _ = usererror.RecognizeType[*pgconn.PgError]()
 
-// returnedClass returns the class of the SQLSTATE of an error that a handler returned, or HandlerFault.
-func returnedClass(err error) engine.Class {
+// returnedClass returns the class of the SQLSTATE of an error that a handler returned, or faults.Handler.
+func returnedClass(err error) faults.Class {
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
 		return classOf(pgErr).OfHandler()
 	}
-	return engine.HandlerFault
+	return faults.Handler
 }
 
 // waitsForLock reports whether a backend waits for a lock. It dials a connection, by SessionDSN if that is set, because

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -18,40 +18,40 @@ import (
 // Every other SQLSTATE is the handler's fault: its statement failed. An SQLSTATE says nothing about the server as a
 // whole: extensions raise XX000 for bad input, and a foreign server that is down is 08001. Source: PostgreSQL
 // documentation, appendix A, "PostgreSQL Error Codes".
-var sqlClass = map[string]engine.Class{
-	"08":    engine.Unclear,        // connection exception, also of a foreign server
-	"0A000": engine.HandlerFault,   // feature_not_supported; see classOf
-	"25006": engine.Unclear,        // read_only_sql_transaction: failover, disk protection, or set by the handler
-	"25P03": engine.Unclear,        // idle_in_transaction_session_timeout: the process was frozen, or the handler slow
-	"25P04": engine.Unclear,        // transaction_timeout
-	"26000": engine.Interrupted,    // invalid_sql_statement_name: the session was reset under the statement cache
-	"28":    engine.Unclear,        // invalid authorization: a rotation of passwords under way, or of a foreign server
-	"3D000": engine.Configuration,  // invalid_catalog_name: the database is gone
-	"3F000": engine.MissingObject,  // invalid_schema_name
-	"40001": engine.Infrastructure, // serialization_failure
-	"40003": engine.Unclear,        // statement_completion_unknown
-	"40P01": engine.Infrastructure, // deadlock_detected
-	"42501": engine.MissingObject,  // insufficient_privilege
-	"42703": engine.MissingObject,  // undefined_column
-	"42883": engine.MissingObject,  // undefined_function
-	"42P01": engine.MissingObject,  // undefined_table
-	"42P05": engine.Interrupted,    // duplicate_prepared_statement: a statement outlived its batch
-	"53":    engine.Unclear,        // insufficient resources: disk full, out of memory, temp_file_limit
-	"55006": engine.Unclear,        // object_in_use
-	"55P03": engine.Infrastructure, // lock_not_available: lock time-out
-	"57014": engine.Interrupted,    // query_canceled: pg_cancel_backend, or the handler's statement_timeout
-	"57P":   engine.Unclear,        // operator intervention: shutdown, crash, a backend that was terminated
-	"58":    engine.Unclear,        // system error: I/O
-	"F0":    engine.Unclear,        // configuration file error
-	"XX":    engine.Unclear,        // internal error, corruption, and errors of extensions
+var sqlClass = map[string]faults.Class{
+	"08":    faults.Unclear,        // connection exception, also of a foreign server
+	"0A000": faults.Handler,        // feature_not_supported; see classOf
+	"25006": faults.Unclear,        // read_only_sql_transaction: failover, disk protection, or set by the handler
+	"25P03": faults.Unclear,        // idle_in_transaction_session_timeout: the process was frozen, or the handler slow
+	"25P04": faults.Unclear,        // transaction_timeout
+	"26000": faults.Interrupted,    // invalid_sql_statement_name: the session was reset under the statement cache
+	"28":    faults.Unclear,        // invalid authorization: a rotation of passwords under way, or of a foreign server
+	"3D000": faults.Configuration,  // invalid_catalog_name: the database is gone
+	"3F000": faults.MissingObject,  // invalid_schema_name
+	"40001": faults.Infrastructure, // serialization_failure
+	"40003": faults.Unclear,        // statement_completion_unknown
+	"40P01": faults.Infrastructure, // deadlock_detected
+	"42501": faults.MissingObject,  // insufficient_privilege
+	"42703": faults.MissingObject,  // undefined_column
+	"42883": faults.MissingObject,  // undefined_function
+	"42P01": faults.MissingObject,  // undefined_table
+	"42P05": faults.Interrupted,    // duplicate_prepared_statement: a statement outlived its batch
+	"53":    faults.Unclear,        // insufficient resources: disk full, out of memory, temp_file_limit
+	"55006": faults.Unclear,        // object_in_use
+	"55P03": faults.Infrastructure, // lock_not_available: lock time-out
+	"57014": faults.Interrupted,    // query_canceled: pg_cancel_backend, or the handler's statement_timeout
+	"57P":   faults.Unclear,        // operator intervention: shutdown, crash, a backend that was terminated
+	"58":    faults.Unclear,        // system error: I/O
+	"F0":    faults.Unclear,        // configuration file error
+	"XX":    faults.Unclear,        // internal error, corruption, and errors of extensions
 
-	pgerr.LeaseLost:          engine.LeaseLost,
-	pgerr.IncarnationChanged: engine.Infrastructure,
-	pgerr.NoIncarnation:      engine.Infrastructure,
-	pgerr.Standby:            engine.Unclear,
-	pgerr.TenantArchived:     engine.MissingObject, // an append of the handler's
-	pgerr.TenantDropping:     engine.MissingObject,
-	pgerr.TenantCopying:      engine.MissingObject,
+	pgerr.LeaseLost:          faults.LeaseLost,
+	pgerr.IncarnationChanged: faults.Infrastructure,
+	pgerr.NoIncarnation:      faults.Infrastructure,
+	pgerr.Standby:            faults.Unclear,
+	pgerr.TenantArchived:     faults.MissingObject, // an append of the handler's
+	pgerr.TenantDropping:     faults.MissingObject,
+	pgerr.TenantCopying:      faults.MissingObject,
 }
 
 // meaning maps the SQLSTATEs that the control schema's functions raise to errors.
@@ -65,14 +65,14 @@ var meaning = map[string]error{
 }
 
 // classOf returns the class of a server's error: by its SQLSTATE, the first three characters of that, or its class.
-func classOf(err *pgconn.PgError) engine.Class {
+func classOf(err *pgconn.PgError) faults.Class {
 	switch {
 	case err.Code == pgerr.NotSupported && err.Routine == "RevalidateCachedQuery":
-		return engine.Interrupted // cached plan must not change result type: the message may be in any language
+		return faults.Interrupted // cached plan must not change result type: the message may be in any language
 	case err.Code == pgerr.ProtocolViolation && err.Routine == "exec_bind_message":
-		return engine.HandlerFault // a queued statement has another number of arguments
+		return faults.Handler // a queued statement has another number of arguments
 	case err.Code == pgerr.QueryCanceled && err.Routine == "CopyGetData":
-		return engine.HandlerFault // the handler's own source of a COPY failed
+		return faults.Handler // the handler's own source of a COPY failed
 	}
 	for _, n := range []int{5, 3, 2} {
 		if len(err.Code) >= n {
@@ -81,28 +81,28 @@ func classOf(err *pgconn.PgError) engine.Class {
 			}
 		}
 	}
-	return engine.HandlerFault
+	return faults.Handler
 }
 
 // classify returns the fault behind err, or nil for nil.
-func classify(err error) *engine.Fault {
-	return engine.Classify(err, func(fault *engine.Fault) bool {
+func classify(err error) *faults.Fault {
+	return faults.Classify(err, func(fault *faults.Fault) bool {
 		var pgErr *pgconn.PgError
 		switch {
 		case errors.Is(err, ErrNotMigrated):
-			fault.Class = engine.Configuration
+			fault.Class = faults.Configuration
 		case errors.Is(err, ErrBatchEnded), errors.Is(err, ErrTxControl):
 			// The handler is at fault, even if the connection failed afterwards.
 		case errors.As(err, &pgErr):
 			fault.Class = classOf(pgErr)
-			if fault.Class == engine.MissingObject && pgErr.Code != pgerr.InsufficientPrivilege {
+			if fault.Class == faults.MissingObject && pgErr.Code != pgerr.InsufficientPrivilege {
 				fault.Missing = ErrNotMigrated
 			}
 			if means := meaning[pgErr.Code]; means != nil {
 				fault.Err = fmt.Errorf("%w: %w", means, err)
 			}
 		case pgerr.FromConnection(err) && !errors.Is(err, context.Canceled):
-			fault.Class = engine.Unclear
+			fault.Class = faults.Unclear
 		default:
 			return false
 		}
@@ -111,7 +111,7 @@ func classify(err error) *engine.Fault {
 }
 
 // storeFault classifies the error of a statement of the store.
-func storeFault(err error) *engine.Fault { return classify(err).OfStore() }
+func storeFault(err error) *faults.Fault { return classify(err).OfStore() }
 
 // wrap adds what was being done to the error of a statement of the store. It returns nil if err is nil.
 func wrap(err error, doing string, args ...any) error {

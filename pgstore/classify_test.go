@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -23,15 +23,15 @@ import (
 func TestClassOfSQLStates(t *testing.T) {
 	t.Parallel()
 	const (
-		infra, handler, config, lost = engine.Infrastructure, engine.HandlerFault, engine.Configuration,
-			engine.LeaseLost
-		unclear, interrupted, missing = engine.Unclear, engine.Interrupted, engine.MissingObject
+		infra, handler, config, lost = faults.Infrastructure, faults.Handler, faults.Configuration,
+			faults.LeaseLost
+		unclear, interrupted, missing = faults.Unclear, faults.Interrupted, faults.MissingObject
 	)
 	for _, test := range []struct {
 		code  string
-		class engine.Class
+		class faults.Class
 		// own is the class where the statement is one of ours.
-		own engine.Class
+		own faults.Class
 	}{
 		{"08000", unclear, infra}, {"08001", unclear, infra}, {"08006", unclear, infra}, {"08P01", unclear, infra},
 		{"57P01", unclear, infra}, {"57P02", unclear, infra}, {"57P03", unclear, infra}, {"57P05", unclear, infra},
@@ -75,12 +75,12 @@ func TestClassOfSQLStates(t *testing.T) {
 
 func TestClassOfErrors(t *testing.T) {
 	t.Parallel()
-	const infra, handler, config, lost, unclear = engine.Infrastructure, engine.HandlerFault, engine.Configuration,
-		engine.LeaseLost, engine.Unclear
+	const infra, handler, config, lost, unclear = faults.Infrastructure, faults.Handler, faults.Configuration,
+		faults.LeaseLost, faults.Unclear
 	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	for _, test := range []struct {
 		err   error
-		class engine.Class
+		class faults.Class
 	}{
 		{io.EOF, unclear}, {io.ErrUnexpectedEOF, unclear}, {net.ErrClosed, unclear}, {timeout, unclear},
 		{syscall.ECONNREFUSED, unclear}, {syscall.ECONNRESET, unclear}, {syscall.EPIPE, unclear},
@@ -94,8 +94,8 @@ func TestClassOfErrors(t *testing.T) {
 		{ErrBatchEnded, handler}, {ErrTxControl, handler}, {projection.ErrHandlerPanic, handler},
 		{pgx.ErrNoRows, handler}, {errors.New("any"), handler},
 		{pgx.ErrTxCommitRollback, handler},
-		{&engine.Fault{Class: lost, Err: io.EOF}, lost},
-		{&engine.Fault{Class: handler, Err: io.EOF}, handler},
+		{&faults.Fault{Class: lost, Err: io.EOF}, lost},
+		{&faults.Fault{Class: handler, Err: io.EOF}, handler},
 	} {
 		for _, err := range []error{test.err, fmt.Errorf("around: %w", test.err)} {
 			fault := classify(err)
@@ -119,10 +119,10 @@ func TestClassOfErrors(t *testing.T) {
 func TestFaultKeepsPositionAndStack(t *testing.T) {
 	t.Parallel()
 	err := fmt.Errorf("around: %w", &projection.EventError{Position: 7, Stack: "here", Err: errors.New("bad")})
-	if fault := classify(err); fault.Position != 7 || fault.Stack != "here" || fault.Class != engine.HandlerFault {
+	if fault := classify(err); fault.Position != 7 || fault.Stack != "here" || fault.Class != faults.Handler {
 		t.Errorf("%+v", fault)
 	}
-	if fault := storeFault(err); fault.Position != 7 || fault.Class != engine.Infrastructure {
+	if fault := storeFault(err); fault.Position != 7 || fault.Class != faults.Infrastructure {
 		t.Errorf("%+v", fault)
 	}
 }
@@ -136,13 +136,13 @@ func TestClassOfErrorsThatHandlersReturn(t *testing.T) {
 	called := &handlerCall{tx: guard.New(nil), conn: conn.PgConn()}
 	for _, test := range []struct {
 		err   error
-		class engine.Class
+		class faults.Class
 	}{
-		{&pgconn.PgError{Code: "40001"}, engine.Infrastructure}, {&pgconn.PgError{Code: "57P01"}, engine.Unclear},
-		{&pgconn.PgError{Code: "23505"}, engine.HandlerFault}, {&pgconn.PgError{Code: "3D000"}, engine.HandlerFault},
-		{&pgconn.PgError{Code: "MR001"}, engine.HandlerFault}, {event.ErrNotPrimary, engine.HandlerFault},
-		{io.EOF, engine.HandlerFault}, {syscall.ECONNREFUSED, engine.HandlerFault},
-		{errors.New("any"), engine.HandlerFault},
+		{&pgconn.PgError{Code: "40001"}, faults.Infrastructure}, {&pgconn.PgError{Code: "57P01"}, faults.Unclear},
+		{&pgconn.PgError{Code: "23505"}, faults.Handler}, {&pgconn.PgError{Code: "3D000"}, faults.Handler},
+		{&pgconn.PgError{Code: "MR001"}, faults.Handler}, {event.ErrNotPrimary, faults.Handler},
+		{io.EOF, faults.Handler}, {syscall.ECONNREFUSED, faults.Handler},
+		{errors.New("any"), faults.Handler},
 	} {
 		for _, err := range []error{test.err, projection.At(3, test.err)} {
 			fault := classify(called.Returned(err))
@@ -156,7 +156,7 @@ func TestClassOfErrorsThatHandlersReturn(t *testing.T) {
 	}
 	_ = conn.Close(testContext(t))
 	fault := classify(called.Returned(errors.New("any")))
-	if fault.Class != engine.Unclear || !fault.Probe {
+	if fault.Class != faults.Unclear || !fault.Probe {
 		t.Errorf("over a closed connection: %+v", fault)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -21,7 +21,7 @@ import (
 // transaction, which met the error met, it finds the other projections in it.
 func (b *batchTx) conflict(ctx context.Context, conn *pgx.Conn, met, err error) error {
 	fault := classify(err)
-	if fault.Class != engine.Infrastructure ||
+	if fault.Class != faults.Infrastructure ||
 		!errors.Is(err, projection.ErrLockWait) &&
 			!pgerr.Is(err, pgerr.Deadlock, pgerr.SerializationFailure, pgerr.LockNotAvailable) {
 		return err
@@ -45,7 +45,7 @@ func (b *batchTx) conflict(ctx context.Context, conn *pgx.Conn, met, err error) 
 
 // blocked marks the fault of a transaction that could not begin, since it waited too long for the batches of others to
 // end.
-func blocked(fault *engine.Fault) *engine.Fault {
+func blocked(fault *faults.Fault) *faults.Fault {
 	if !pgerr.Is(fault, pgerr.LockNotAvailable) {
 		return fault
 	}
@@ -73,7 +73,7 @@ func deadlocked(detail string) (pids []int32) {
 
 // met is another projection in a deadlock. waits reports whether its batch waits for a lock.
 type met struct {
-	engine.Rival
+	faults.Rival
 	waits bool
 }
 

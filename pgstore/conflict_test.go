@@ -13,6 +13,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -62,12 +64,12 @@ func TestDeadlockOfTwoBatchesNamesTheOtherProjection(t *testing.T) {
 	if errs[0] == nil {
 		victim = 1
 	}
-	var fault *engine.Fault
+	var fault *faults.Fault
 	if errs[1-victim] != nil || !errors.As(errs[victim], &fault) {
 		t.Fatal(errs)
 	}
 	if other := owners[1-victim].lease; !fault.Conflict || len(fault.Rivals) != 1 ||
-		fault.Rivals[0] != (engine.Rival{ID: other.ID, Row: other.Row}) {
+		fault.Rivals[0] != (faults.Rival{ID: other.ID, Row: other.Row}) {
 		t.Errorf("%+v, want %v", fault, other.ID)
 	}
 }
@@ -113,12 +115,12 @@ func TestBatchThatWaitsBehindADeadlockIsSentBack(t *testing.T) {
 	if errs[winner] != nil || errs[1-winner] == nil || errs[2+1-winner] != nil {
 		t.Fatal(errs)
 	}
-	var fault *engine.Fault
+	var fault *faults.Fault
 	if err := errs[2+winner]; !errors.As(err, &fault) || !fault.Conflict || !pgerr.Is(err, pgerr.QueryCanceled) {
 		t.Fatalf("not sent back: %v", err)
 	}
 	for _, o := range owners[:2] {
-		if !slices.Contains(fault.Rivals, engine.Rival{ID: o.lease.ID, Row: o.lease.Row}) {
+		if !slices.Contains(fault.Rivals, faults.Rival{ID: o.lease.ID, Row: o.lease.Row}) {
 			t.Errorf("%s is not kept apart from %s: %v", owners[2+winner].lease.ID, o.lease.ID, fault.Rivals)
 		}
 	}
@@ -171,8 +173,8 @@ func TestBeginThatWaitsForAnotherBatchIsAConflict(t *testing.T) {
 		apart[keeps] = []int32{owners[1-keeps].lease.Row}
 		err := runs(0, func(context.Context, pgx.Tx, []event.Envelope) error {
 			err := runs(1, called, time.Second, apart[1]...)
-			var fault *engine.Fault
-			if !errors.As(err, &fault) || fault.Class != engine.Infrastructure || !fault.Conflict || !fault.Blocked {
+			var fault *faults.Fault
+			if !errors.As(err, &fault) || fault.Class != faults.Infrastructure || !fault.Conflict || !fault.Blocked {
 				t.Errorf("%s keeps apart: %v, %+v", o.lease.ID, err, fault)
 			}
 			return rolledBack
@@ -193,7 +195,7 @@ func TestHookThatDeadlocksEndsAlone(t *testing.T) {
 	execIn(t, other, "set local deadlock_timeout = '1min'") // so the server ends the hook's transaction
 	execIn(t, other, "update public.pair set n = n + 1 where id = 1")
 	waits := make(chan error, 1)
-	hook := engine.NewHook(func(ctx context.Context, tx pgx.Tx) error {
+	hook := handler.NewHook(func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "update public.pair set n = n + 1 where id = 0"); err != nil {
 			return err
 		}

@@ -8,10 +8,12 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 )
 
-func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
+func (s port) Deliver(h handler.Handler, o engine.DeliverOptions) engine.Run {
 	return delivery.Port{Store: deliveries(s), MoveTime: finishTime, Log: s.log,
 		Abandoned: &s.handling.abandoned}.Run(h, o)
 }
@@ -44,6 +46,6 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 	return b.run(ctx, func(context.Context, pgx.Tx) error { return nil })
 }
 
-func (deliveries) Fault(err error) *engine.Fault { return storeFault(err) }
+func (deliveries) Fault(err error) *faults.Fault { return storeFault(err) }
 
-func (deliveries) HandlerClass(err error) engine.Class { return returnedClass(err) }
+func (deliveries) HandlerClass(err error) faults.Class { return returnedClass(err) }

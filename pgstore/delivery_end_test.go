@@ -13,6 +13,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -26,7 +28,7 @@ func TestTimeOfADeliveryBeginsWithItsHandler(t *testing.T) {
 	events := must(o.pending())(t)
 	ended := make(chan error, 1)
 	go func() {
-		deliver := o.store.port().deliver(func(ctx context.Context, d engine.Delivery) error {
+		deliver := o.store.port().deliver(func(ctx context.Context, d handler.Delivery) error {
 			if left := d.Remaining(); left < deadline/2 {
 				t.Errorf("%v are left when the handler begins", left)
 			}
@@ -60,7 +62,7 @@ func TestAcknowledgementWithoutAnAnswerDoesNotCount(t *testing.T) {
 			mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
 			o := claimAs(t, store, projection.DefaultTenant)
 			start := o.lease.Checkpoint
-			err := o.deliver(failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
+			err := o.deliver(failsAfter(1, func(ctx context.Context, d handler.Delivery) error {
 				armed.Store(true)
 				if err := d.Ack(ctx, start+2); err == nil || errors.Is(err, projection.ErrLeaseLost) {
 					t.Errorf("acknowledged without an answer: %v", err)
@@ -70,7 +72,7 @@ func TestAcknowledgementWithoutAnAnswerDoesNotCount(t *testing.T) {
 				}
 				return errOnPurpose
 			}), engine.DeliverOptions{})
-			if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != engine.Infrastructure {
+			if fault := wantPartial(t, err, start+1); fault == nil || fault.Class != faults.Infrastructure {
 				t.Error(err)
 			}
 			o.refresh()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -34,7 +36,7 @@ func (o *owner) deliverWithin(ctx context.Context, h deliveryFunc, opts engine.D
 }
 
 // wantPartial checks how far a delivery came. It returns the fault that ended the delivery, or nil.
-func wantPartial(t testing.TB, err error, to int64) *engine.Fault {
+func wantPartial(t testing.TB, err error, to int64) *faults.Fault {
 	t.Helper()
 	var partial *engine.PartialResult
 	if !errors.As(err, &partial) {
@@ -50,8 +52,8 @@ func wantPartial(t testing.TB, err error, to int64) *engine.Fault {
 }
 
 // failsAfter acknowledges that many events and then calls a function.
-func failsAfter(n int, then func(ctx context.Context, d engine.Delivery) error) deliveryFunc {
-	return func(ctx context.Context, d engine.Delivery) error {
+func failsAfter(n int, then func(ctx context.Context, d handler.Delivery) error) deliveryFunc {
+	return func(ctx context.Context, d handler.Delivery) error {
 		if n > 0 {
 			if err := d.Ack(ctx, d.Events()[n-1].Position); err != nil {
 				return err
@@ -68,14 +70,14 @@ func TestFaultOfTheServerInADeliveryIsNotCounted(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 2)
 	start := o.lease.Checkpoint
-	err := o.deliver(func(context.Context, engine.Delivery) error { return &pgconn.PgError{Code: "40P01"} },
+	err := o.deliver(func(context.Context, handler.Delivery) error { return &pgconn.PgError{Code: "40P01"} },
 		engine.DeliverOptions{})
-	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.Infrastructure {
+	if fault := wantPartial(t, err, start); fault == nil || fault.Class != faults.Infrastructure {
 		t.Errorf("a deadlock: %v", fault)
 	}
-	err = o.deliver(func(context.Context, engine.Delivery) error { return &pgconn.PgError{Code: "23505"} },
+	err = o.deliver(func(context.Context, handler.Delivery) error { return &pgconn.PgError{Code: "23505"} },
 		engine.DeliverOptions{})
-	if fault := wantPartial(t, err, start); fault == nil || fault.Class != engine.HandlerFault {
+	if fault := wantPartial(t, err, start); fault == nil || fault.Class != faults.Handler {
 		t.Errorf("a unique violation: %v", fault)
 	}
 }
@@ -90,7 +92,7 @@ func TestTokenIsTheEventsOwnAndSurvivesARename(t *testing.T) {
 	for _, name := range []string{"p", "renamed"} {
 		mustExec(t, o.store, "update millrace.projections set name = '"+name+"' where name = 'p'")
 		tokens = nil
-		_ = o.deliver(func(_ context.Context, d engine.Delivery) error {
+		_ = o.deliver(func(_ context.Context, d handler.Delivery) error {
 			for _, e := range d.Events() {
 				tokens = append(tokens, d.Token(e))
 				if want := fmt.Sprintf("%s/%d/%s", id(), e.Position,
@@ -124,8 +126,8 @@ func TestAcknowledgementWaitsForTheDisk(t *testing.T) {
 	if before := show(testContext(t), o.store.pool, "synchronous_commit"); before != "off" {
 		t.Fatalf("synchronous_commit is %q", before)
 	}
-	noError(t, o.deliver(engine.DeliverEach(func(context.Context, event.Envelope, string) error { return nil }).Deliver,
-		engine.DeliverOptions{}))
+	nothing := handler.DeliverEach(func(context.Context, event.Envelope, string) error { return nil })
+	noError(t, o.deliver(nothing.Deliver, engine.DeliverOptions{}))
 	if got := one[string](t, o.store, "select string_agg(setting, ' ') from public.kept"); got != "on on" {
 		t.Errorf("acknowledged with synchronous_commit %q", got)
 	}

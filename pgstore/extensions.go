@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -81,7 +81,7 @@ func (s *Store) namingExtensions(ctx context.Context, q querier, tenant string, 
 		return fmt.Errorf("%w; outside of the search path of tenant %q: %s; to share them: %s", err, tenant,
 			strings.Join(found.extensions, ", "), found.toShare())
 	}
-	var fault *engine.Fault
+	var fault *faults.Fault
 	if errors.As(err, &fault) {
 		changed := *fault
 		changed.Err = named(fault.Err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -215,7 +216,7 @@ func TestReplayOfADeadLetterThatWasParkedAgainAppliesNothing(t *testing.T) {
 		other.park(at, false)
 		return nil
 	}), d.again(r))
-	wantClass(t, err, engine.LeaseLost)
+	wantClass(t, err, faults.LeaseLost)
 	d.refresh()
 	d.mustHave([]int64{at})
 	if n := len(d.model()); n != before {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
@@ -126,7 +127,7 @@ func (s port) Ping(ctx context.Context) error {
 	case recovery:
 		return fmt.Errorf("ping: %w", event.ErrNotPrimary)
 	case readOnly:
-		return fmt.Errorf("ping: %w", &engine.Fault{Class: engine.Infrastructure, Probe: true, Err: errReadOnly})
+		return fmt.Errorf("ping: %w", &faults.Fault{Class: faults.Infrastructure, Probe: true, Err: errReadOnly})
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -83,7 +83,7 @@ func TestHeadsAreReadWithoutUnreadableTenants(t *testing.T) {
 				t.Errorf("%s: %d, %v; it is locked", name, position, failed)
 			}
 		case "t7":
-			if read || !pgerr.Is(failed, "42501") || store.port().Classify(failed).Class != engine.Configuration {
+			if read || !pgerr.Is(failed, "42501") || store.port().Classify(failed).Class != faults.Configuration {
 				t.Errorf("%s: %d, %v; it may not be read", name, position, failed)
 			}
 		default:

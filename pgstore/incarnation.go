@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
@@ -41,7 +42,7 @@ func (s *Store) checkIncarnation(ctx context.Context, conn *pgx.Conn) error {
 	err := conn.QueryRow(ctx, s.control.sql("incarnation_persistence"), pgx.QueryExecModeExec).Scan(&kept)
 	if err == nil && kept != "u" {
 		table := s.control.quoted + ".incarnation"
-		err = &engine.Fault{Class: engine.Configuration,
+		err = &faults.Fault{Class: faults.Configuration,
 			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
 	}
 	return err

@@ -13,6 +13,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -148,7 +150,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 		Position: failed.Position, Stream: failed.Stream, Version: failed.Version, Type: failed.Type, Error: "bad",
 	}
 	batch := engine.Batch{Events: lost, To: lost[len(lost)-1].Position}
-	delivered := port.deliver(func(context.Context, engine.Delivery) error {
+	delivered := port.deliver(func(context.Context, handler.Delivery) error {
 		t.Error("an event that does not exist was delivered")
 		return nil
 	}, engine.DeliverOptions{})
@@ -171,7 +173,7 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 		},
 	} {
 		err := write()
-		if !errors.Is(err, event.ErrIncarnationChanged) || port.Classify(err).Class != engine.Infrastructure {
+		if !errors.Is(err, event.ErrIncarnationChanged) || port.Classify(err).Class != faults.Infrastructure {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -351,7 +353,7 @@ func TestIncarnationThatWouldOutliveACrashIsRefused(t *testing.T) {
 	mustExec(t, store, "alter table millrace.incarnation set logged")
 	_, err := store.port().Connect(testContext(t), aNode())
 	if err == nil || !strings.Contains(err.Error(), "set unlogged") ||
-		store.port().Classify(err).Class != engine.Configuration {
+		store.port().Classify(err).Class != faults.Configuration {
 		t.Fatal(err)
 	}
 	mustExec(t, store, "alter table millrace.incarnation set unlogged")

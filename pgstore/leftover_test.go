@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -132,7 +133,7 @@ func claimEndsLeftovers(t *testing.T, store *Store) {
 		engine.ApplyOptions{Timeout: hangs}); err != nil {
 		t.Fatalf("the new owner's batch: %v", err)
 	}
-	wantClass(t, left.end(), engine.Unclear)
+	wantClass(t, left.end(), faults.Unclear)
 	successor.applied(2)
 	if n := one[int](t, store, "select n from public.row"); n != 10 {
 		t.Errorf("the row is %d", n)
@@ -180,7 +181,7 @@ func TestClaimEndsOnlySessionsOfBatchesThatItTakesOver(t *testing.T) {
 	if err := errors.Join(kept.end(), another.end()); err != nil {
 		t.Errorf("the batches of leases that were not claimed: %v", err)
 	}
-	wantClass(t, left.end(), engine.Unclear)
+	wantClass(t, left.end(), faults.Unclear)
 }
 
 func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
@@ -209,7 +210,7 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	if err := fresh.end(); err != nil {
 		t.Errorf("the new owner's batch: %v", err)
 	}
-	wantClass(t, old.end(), engine.Unclear)
+	wantClass(t, old.end(), faults.Unclear)
 }
 
 // asRole is the same store for a role that may use the control schema and holds these other roles.
@@ -250,7 +251,7 @@ func TestClaimOfARoleThatMayNotEndSessionsSucceeds(t *testing.T) {
 		}
 		// The fence refuses it, on a session that works.
 		err := left.end()
-		wantClass(t, err, engine.LeaseLost)
+		wantClass(t, err, faults.LeaseLost)
 		if !errors.Is(err, projection.ErrLeaseLost) {
 			t.Error(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -88,7 +89,7 @@ func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, form
 		return 0, err
 	}
 	if len(holders) > 0 {
-		return 0, &engine.Fault{Class: engine.Infrastructure, Err: errLockedBy(holders)}
+		return 0, &faults.Fault{Class: faults.Infrastructure, Err: errLockedBy(holders)}
 	}
 	in, err := t.store.readEvents(ctx, sql, args, format, decode)
 	if !pgerr.Is(err, pgerr.LockNotAvailable) {
@@ -98,7 +99,7 @@ func (t *Tenant) readEvents(ctx context.Context, sql string, args [][]byte, form
 	if locks, findErr := t.store.findLocked(ctx, time.Now()); findErr == nil && len(locks.holders[t.schema]) > 0 {
 		holders = locks.holders[t.schema]
 	}
-	return 0, &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("%w: %w", errLockedBy(holders), err)}
+	return 0, &faults.Fault{Class: faults.Infrastructure, Err: fmt.Errorf("%w: %w", errLockedBy(holders), err)}
 }
 
 // errLockedBy is the error about a tenant whose events these sessions lock.

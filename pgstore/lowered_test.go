@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -90,7 +91,7 @@ func TestConnectionThatAHookLoweredIsNotRaisedByBatches(t *testing.T) {
 					}
 					return errors.Join(write(ctx, tx, events), then(ctx, tx))
 				}, engine.ApplyOptions{}); err != nil {
-					wantClass(t, err, engine.HandlerFault)
+					wantClass(t, err, faults.Handler)
 				}
 				if who := as(testContext(t), store.pool); who != want {
 					t.Errorf("after %s: the host's query runs as %s, want %s", name, who, want)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -345,7 +347,7 @@ func took(list []command) (all []time.Duration) {
 
 // runQueued calls a handler that queues its statements, without a connection, and then executes what it queued: in one
 // message if that is possible.
-func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h engine.Handler, events []event.Envelope) error {
+func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h handler.Handler, events []event.Envelope) error {
 	began := time.Now()
 	taken, err := queues.Call(ctx, b.store, b.opts.timeout, h.Queue, events)
 	if taken.Abandoned {
@@ -441,7 +443,7 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	case r.Abandoned:
 		b.leased.abandon()
 		return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to,
-			&engine.Fault{Class: engine.Unclear, Err: err})
+			&faults.Fault{Class: faults.Unclear, Err: err})
 	case at >= len(list) || list[at].part == restorePart:
 		b.store.log.Warn("resetting the session after a commit failed, closing its connection",
 			zap.Stringer("projection", b.id), zap.Error(err))
@@ -451,17 +453,17 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 		return b.refused(ctx, conn, list[at], statements, err)
 	}
 	closeHard(ctx, conn)
-	fault := &engine.Fault{Class: engine.Unclear, Err: err} // all was sent, so it may have committed
+	fault := &faults.Fault{Class: faults.Unclear, Err: err} // all was sent, so it may have committed
 	switch {
 	case ctx.Err() != nil:
-		fault = engine.CancelledFault(context.Cause(ctx))
+		fault = faults.Cancelled(context.Cause(ctx))
 	case r.Cause != nil && waits:
-		fault = &engine.Fault{
-			Class: engine.Infrastructure, Probe: r.Cause == projection.ErrTimeout,
+		fault = &faults.Fault{
+			Class: faults.Infrastructure, Probe: r.Cause == projection.ErrTimeout,
 			Conflict: r.Cause == projection.ErrLockWait, Err: errors.Join(r.Cause, err),
 		}
 	case r.Cause != nil:
-		fault = engine.LateFault(r.Cause, err)
+		fault = faults.Late(r.Cause, err)
 	}
 	return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, b.sentBack(err, fault))
 }
@@ -470,7 +472,7 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, statements []queued.Statement,
 	met error) error {
 	fault, doing := classify(met), "commit %s"
-	interrupted := fault.Class == engine.Interrupted
+	interrupted := fault.Class == faults.Interrupted
 	switch {
 	case at.part == openingPart:
 		fault, doing = blocked(fault.OfStore()), "begin %s"
@@ -482,7 +484,7 @@ func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, state
 		fault, doing = &own, "handle %s"
 	case pgerr.Is(met, pgerr.TransactionEnded):
 		closeHard(ctx, conn)
-		fault = &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(ErrBatchEnded, met)}
+		fault = &faults.Fault{Class: faults.Handler, Err: errors.Join(ErrBatchEnded, met)}
 	}
 	err := b.sentBack(met, fault)
 	if b.back.onItsWay || interrupted { // for the latter, a prepared statement may be the cause

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -84,7 +85,7 @@ func TestQueuedBatchWithoutItsLeaseCommitsNothing(t *testing.T) {
 }
 
 func TestQueuedStatementThatFailsNamesItsEvent(t *testing.T) {
-	mustFail := func(class engine.Class, f queueFunc) func(t *testing.T) {
+	mustFail := func(class faults.Class, f queueFunc) func(t *testing.T) {
 		return func(t *testing.T) {
 			t.Parallel()
 			o := newOwner(t, 3)
@@ -99,32 +100,32 @@ func TestQueuedStatementThatFailsNamesItsEvent(t *testing.T) {
 			o.applied(3)
 		}
 	}
-	t.Run("constraint", mustFail(engine.HandlerFault,
+	t.Run("constraint", mustFail(faults.Handler,
 		queuesToo(1, "insert into public.model (position) values (null)")))
-	t.Run("division", mustFail(engine.HandlerFault,
+	t.Run("division", mustFail(faults.Handler,
 		queuesToo(1, "insert into public.model (position) values (1 / $1::integer)", 0)))
-	t.Run("syntax", mustFail(engine.HandlerFault, queuesToo(1, "insert nothing")))
-	t.Run("two statements", mustFail(engine.HandlerFault,
+	t.Run("syntax", mustFail(faults.Handler, queuesToo(1, "insert nothing")))
+	t.Run("two statements", mustFail(faults.Handler,
 		queuesToo(1, "delete from public.model; delete from public.model")))
-	t.Run("missing table", mustFail(engine.MissingObject, queuesToo(1, "insert into public.absent values (1)")))
-	t.Run("serialization", mustFail(engine.Infrastructure,
+	t.Run("missing table", mustFail(faults.MissingObject, queuesToo(1, "insert into public.absent values (1)")))
+	t.Run("serialization", mustFail(faults.Infrastructure,
 		queuesToo(1, "do $$ begin raise exception 'again' using errcode = '40001'; end $$")))
-	t.Run("argument", mustFail(engine.HandlerFault,
+	t.Run("argument", mustFail(faults.Handler,
 		queuesToo(1, "insert into public.model (position) values ($1)", make(chan int))))
-	t.Run("too many arguments", mustFail(engine.HandlerFault,
+	t.Run("too many arguments", mustFail(faults.Handler,
 		queuesToo(1, "insert into public.model (position) values (1)", 2)))
-	t.Run("commit", mustFail(engine.HandlerFault, queuesToo(1, "commit")))
-	t.Run("copy", mustFail(engine.HandlerFault, queuesToo(1, "/* all */ COPY public.model from stdin")))
-	t.Run("copy out", mustFail(engine.HandlerFault, queuesToo(1, "copy(select 1) to stdout")))
-	t.Run("rows", mustFail(engine.HandlerFault, func(ctx context.Context, q Queue, events []event.Envelope) error {
+	t.Run("commit", mustFail(faults.Handler, queuesToo(1, "commit")))
+	t.Run("copy", mustFail(faults.Handler, queuesToo(1, "/* all */ COPY public.model from stdin")))
+	t.Run("copy out", mustFail(faults.Handler, queuesToo(1, "copy(select 1) to stdout")))
+	t.Run("rows", mustFail(faults.Handler, func(ctx context.Context, q Queue, events []event.Envelope) error {
 		q.At(events[1]).Expect(1).Exec("update public.model set position = 1 where position = -1")
 		return queueWrites(ctx, q, events)
 	}))
-	t.Run("error of the handler", mustFail(engine.HandlerFault,
+	t.Run("error of the handler", mustFail(faults.Handler,
 		func(ctx context.Context, q Queue, events []event.Envelope) error {
 			return errors.Join(queueWrites(ctx, q, events), projection.At(events[1].Position, io.EOF))
 		}))
-	t.Run("append", mustFail(engine.Configuration, func(ctx context.Context, q Queue, events []event.Envelope) error {
+	t.Run("append", mustFail(faults.Configuration, func(ctx context.Context, q Queue, events []event.Envelope) error {
 		return projection.At(events[1].Position, projection.ErrWithinTx)
 	}))
 }
@@ -135,7 +136,7 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotAppend(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	wantClass(t, late, engine.HandlerFault)
+	wantClass(t, late, faults.Handler)
 	if !errors.Is(late, projection.ErrTimeout) {
 		t.Error(late)
 	}
@@ -145,7 +146,7 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotAppend(t *testing.T) {
 		_, err := o.store.Append(ctx, "s", event.Any, someEvents(1)...)
 		return err
 	})
-	wantClass(t, err, engine.Configuration)
+	wantClass(t, err, faults.Configuration)
 	if !errors.Is(err, projection.ErrWithinTx) {
 		t.Error(err)
 	}
@@ -156,7 +157,7 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotAppend(t *testing.T) {
 func TestQueuedStatementHasTheTimeLimitOfItsHandler(t *testing.T) {
 	o := newOwner(t, 1)
 	slow := o.queueWithin(500*time.Millisecond, queuesToo(0, "select pg_sleep(20)"))
-	wantClass(t, slow, engine.HandlerFault)
+	wantClass(t, slow, faults.Handler)
 	if !errors.Is(slow, projection.ErrTimeout) {
 		t.Error(slow)
 	}
@@ -176,7 +177,7 @@ func TestQueuedStatementHasTheTimeLimitOfItsHandler(t *testing.T) {
 	}
 	waited := o.queueWithin(time.Second, queuesToo(0,
 		"select pg_advisory_xact_lock(400), pg_sleep(0.3), pg_advisory_xact_lock(3000)"))
-	if fault := wantClass(t, waited, engine.Infrastructure); !fault.Conflict {
+	if fault := wantClass(t, waited, faults.Infrastructure); !fault.Conflict {
 		t.Errorf("%+v", fault)
 	}
 	o.untouched()
@@ -203,7 +204,7 @@ func TestQueuedStatementsArePreparedAnew(t *testing.T) {
 		noError(t, o.queue(queueWrites))
 		next()
 	}
-	wantClass(t, o.queue(big), engine.HandlerFault)
+	wantClass(t, o.queue(big), faults.Handler)
 	mustExec(t, store, "alter table public.narrow alter column n type bigint")
 	noError(t, o.queue(big))
 	if n := one[int](t, store, "select count(*) from public.narrow"); n != 1 || o.written() != 3 {
@@ -215,7 +216,7 @@ func TestQueuedStatementsArePreparedAnew(t *testing.T) {
 func TestQueuedBatchWhoseConnectionBreaks(t *testing.T) {
 	o := newOwner(t, 2)
 	err := o.queue(queuesToo(1, "select pg_terminate_backend(pg_backend_pid())"))
-	wantClass(t, err, engine.Unclear)
+	wantClass(t, err, faults.Unclear)
 	o.untouched()
 	noError(t, o.queue(queueWrites))
 	o.applied(2)
@@ -225,7 +226,7 @@ func TestQueuedBatchWhoseCommitFails(t *testing.T) {
 	o := newOwner(t, 2)
 	mustExec(t, o.store,
 		"create table public.parent (position bigint primary key); create table public.child (position bigint references public.parent deferrable initially deferred)")
-	wantClass(t, o.queue(queuesToo(0, "insert into public.child values (7)")), engine.HandlerFault)
+	wantClass(t, o.queue(queuesToo(0, "insert into public.child values (7)")), faults.Handler)
 	o.untouched()
 }
 
@@ -312,7 +313,7 @@ func (secret) Value() (driver.Value, error) { return nil, io.ErrUnexpectedEOF }
 func TestQueuedArgumentThatRefusesIsNotSentOtherwise(t *testing.T) {
 	o := newOwner(t, 1)
 	if fault := wantClass(t, o.queue(queuesToo(0, "select $1::jsonb", secret{"x"})),
-		engine.HandlerFault); !errors.Is(fault, io.ErrUnexpectedEOF) {
+		faults.Handler); !errors.Is(fault, io.ErrUnexpectedEOF) {
 		t.Error(fault)
 	}
 	o.untouched()
@@ -378,7 +379,7 @@ func TestLargeQueuedBatchIsSentInParts(t *testing.T) {
 		}
 		q.At(events[1]).Exec("select 1 / 0")
 		return nil
-	}), engine.HandlerFault)
+	}), faults.Handler)
 	if fault.Position != events[1].Position {
 		t.Errorf("position %d is named", fault.Position)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 // sharedSession has tenants whose projections queue the same statements, in the only session of a pool.
@@ -160,7 +160,7 @@ func TestSharedStatementOfATenantWhoseColumnChanges(t *testing.T) {
 	}
 	mustExec(t, s.store, "alter table "+s.table("a")+" alter column n type integer")
 	noError(t, s.queue("a", insertOwn, 100_000))
-	wantClass(t, s.queue("b", insertOwn, 100_000), engine.HandlerFault)
+	wantClass(t, s.queue("b", insertOwn, 100_000), faults.Handler)
 	s.has("a", "(1) (1) (100000)")
 	s.has("b", "(1) (1)")
 	mustExec(t, s.store, "alter table "+s.table("a")+" alter column n type text")
@@ -175,12 +175,12 @@ func TestSharedStatementOfATenantThatLacksItsTable(t *testing.T) {
 	s := inOneSession(t, map[string]string{"a": "n integer", "b": "n integer", "none": ""})
 	for range 2 {
 		noError(t, s.queue("a", insertOwn, 1))
-		wantClass(t, s.queue("none", insertOwn, 1), engine.MissingObject)
+		wantClass(t, s.queue("none", insertOwn, 1), faults.MissingObject)
 		noError(t, s.queue("b", insertOwn, 2))
 	}
 	mustExec(t, s.store, "drop table "+s.table("b"))
 	for range 2 {
-		wantClass(t, s.queue("b", insertOwn, 2), engine.MissingObject)
+		wantClass(t, s.queue("b", insertOwn, 2), faults.MissingObject)
 		noError(t, s.queue("a", insertOwn, 1))
 	}
 	mustExec(t, s.store, "create table "+s.table("none")+" (n text)")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -110,7 +111,7 @@ func TestErrorSaysWhyATenantIsAbsent(t *testing.T) {
 			"ReadStream":        firstError(absent.ReadStream(ctx, "s", 1)), "Poll": pollErr}
 		for what, err := range errs {
 			if !errors.Is(err, want.err) || !strings.Contains(err.Error(), want.says) ||
-				classify(err).Class != engine.Configuration {
+				classify(err).Class != faults.Configuration {
 				t.Errorf("%s of %s: %v", what, tenant, err)
 			}
 		}
@@ -392,7 +393,7 @@ func TestFrozenOwnerDoesNotKeepItsLeaseLocked(t *testing.T) {
 	if next == nil {
 		t.Fatalf("no other node could claim the lease: %v", err)
 	}
-	if fault := o.store.port().Classify(err); err == nil || fault.Class != engine.Infrastructure {
+	if fault := o.store.port().Classify(err); err == nil || fault.Class != faults.Infrastructure {
 		t.Errorf("the frozen transaction ended with %v, want a fault of the infrastructure", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 )
 
@@ -38,7 +39,7 @@ func (s port) Opening(o engine.ApplyOptions) func(lease engine.Lease) engine.Ope
 }
 
 // Shares reports whether the batches of a handler share messages, and so connections.
-func (s port) Shares(h engine.Handler) bool { return h.Queue != nil && !s.server.pooling.Lends }
+func (s port) Shares(h handler.Handler) bool { return h.Queue != nil && !s.server.pooling.Lends }
 
 // Drop implements engine.Opening.
 func (b *batchTx) Drop() {

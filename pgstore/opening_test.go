@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -159,25 +160,25 @@ func TestBatchThatFailsBeginsNoOther(t *testing.T) {
 	for name, fails := range map[string]struct {
 		before  func(s *inTurn)
 		handler func(ctx context.Context, tx pgx.Tx) error
-		class   engine.Class
+		class   faults.Class
 	}{
-		"handler": {func(*inTurn) {}, sends("select 1/0"), engine.HandlerFault},
+		"handler": {func(*inTurn) {}, sends("select 1/0"), faults.Handler},
 		"commit": {
 			func(s *inTurn) { mustExec(t, s.Store, deferred) }, sends("insert into public.child values (1)"),
-			engine.HandlerFault,
+			faults.Handler,
 		},
 		"lost lease": {func(s *inTurn) {
 			mustExec(t, s.Store, "update millrace.leases set epoch = epoch + 1 where id = $1", s.first.lease.Row)
-		}, nil, engine.LeaseLost},
-		"ended":       {func(*inTurn) {}, sendsRaw("commit and chain"), engine.HandlerFault},
-		"aborted":     {func(*inTurn) {}, sendsRaw("rollback and chain"), engine.HandlerFault},
-		"own backend": {func(*inTurn) {}, sends("select pg_terminate_backend(pg_backend_pid())"), engine.Unclear},
+		}, nil, faults.LeaseLost},
+		"ended":       {func(*inTurn) {}, sendsRaw("commit and chain"), faults.Handler},
+		"aborted":     {func(*inTurn) {}, sendsRaw("rollback and chain"), faults.Handler},
+		"own backend": {func(*inTurn) {}, sends("select pg_terminate_backend(pg_backend_pid())"), faults.Unclear},
 		"open results": {
 			func(*inTurn) {}, func(ctx context.Context,
 				tx pgx.Tx) error {
 				_, err := tx.Query(ctx, "select 1")
 				return err
-			}, engine.HandlerFault,
+			}, faults.Handler,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +214,7 @@ func TestBatchIsDoneAlthoughTheNextOneCannotBegin(t *testing.T) {
 	s.first.applied(1)
 	s.mustRest()
 	sameSession(t, s.Store, "after the refused begin", before)
-	wantClass(t, s.follow(write), engine.LeaseLost)
+	wantClass(t, s.follow(write), faults.LeaseLost)
 	s.first.applied(1)
 }
 
@@ -244,11 +245,11 @@ func TestBegunBatchThatDoesNotRunIsRolledBack(t *testing.T) {
 		},
 		"failed": func(s *inTurn) {
 			wantClass(t, s.follow(writeAnd(func(context.Context, pgx.Tx) error { return errors.New("on purpose") })),
-				engine.HandlerFault)
+				faults.Handler)
 		},
 		"connection lost": func(s *inTurn) {
 			mustExec(t, s.Store, "select pg_terminate_backend($1)", int32(s.opening.(*batchTx).restore.PID))
-			wantClass(t, s.follow(write), engine.Unclear)
+			wantClass(t, s.follow(write), faults.Unclear)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/projection"
@@ -413,12 +414,12 @@ func TestLockOfAnotherSessionBehindAPoolerDoesNotCount(t *testing.T) {
 		o := claimAs(t, store, projection.DefaultTenant)
 		err = o.apply(writeAnd(sends("set local lock_timeout = 0; update public.row set n = n + 1")),
 			engine.ApplyOptions{Timeout: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != engine.Infrastructure ||
+		if fault := classify(err); err == nil || fault.Class != faults.Infrastructure ||
 			!errors.Is(err, projection.ErrLockWait) {
 			t.Errorf("%s: %v", name, err)
 		}
 		err = o.apply(writeAnd(sends("select pg_sleep(60)")), engine.ApplyOptions{Timeout: 400 * time.Millisecond})
-		if fault := classify(err); err == nil || fault.Class != engine.HandlerFault ||
+		if fault := classify(err); err == nil || fault.Class != faults.Handler ||
 			!errors.Is(err, projection.ErrTimeout) {
 			t.Errorf("%s, without a lock: %v", name, err)
 		}

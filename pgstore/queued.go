@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
@@ -46,27 +46,27 @@ type Queue = queued.Queue
 // A batch takes three messages, like others, if its message would have more than 64 KiB, if it uses Queue.Expect, if it
 // replays or blocks dead letters, and behind a pooler that lends sessions.
 func Queued(f func(ctx context.Context, q Queue, events []event.Envelope) error) Handler {
-	return Handler{engine.HandleQueue(queues, f)}
+	return Handler{handler.HandleQueue(queues, f)}
 }
 
 // QueuedEach is Queued for one event. The statements belong to the event.
 func QueuedEach(f func(ctx context.Context, q Queue, e event.Envelope) error) Handler {
-	return Handler{engine.HandleQueueEach(queues, f)}
+	return Handler{handler.HandleQueueEach(queues, f)}
 }
 
 // OnQueued is QueuedEach for the events of type T.EventType, with their bodies decoded. The options are those of On.
 func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error,
 	options ...event.DecodeOption) Handler {
-	return Handler{engine.HandleQueueType(queues, f, options...)}
+	return Handler{handler.HandleQueueType(queues, f, options...)}
 }
 
 // OnQueuedBatch is OnQueued for all events of a batch.
 func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error,
 	options ...event.DecodeOption) Handler {
-	return Handler{engine.HandleQueueTypeBatch(queues, f, options...)}
+	return Handler{handler.HandleQueueTypeBatch(queues, f, options...)}
 }
 
-var queues = engine.Queues[pgx.Tx]{
+var queues = handler.Queues[pgx.Tx]{
 	New:  func() Queue { return queued.New(guard.AdmitQueued, encodeText) },
 	Send: sendInTx, Class: returnedClass,
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -116,7 +117,7 @@ func TestTenantsThatAreBeingCopiedAreNotRenamed(t *testing.T) {
 		"rename": store.plane().Rename(ctx, engine.Rename{Tenant: projection.DefaultTenant, From: "p", To: "q"}),
 		"forget": store.plane().Forget(ctx, projection.ID{Tenant: projection.DefaultTenant, Name: "p"}),
 	} {
-		if fault := classify(err); err == nil || fault.Class != engine.Configuration {
+		if fault := classify(err); err == nil || fault.Class != faults.Configuration {
 			t.Errorf("%s: %v", doing, err)
 		}
 	}

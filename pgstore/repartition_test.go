@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
@@ -75,7 +76,7 @@ func TestPreviousOwnerCannotCommitAfterAResplit(t *testing.T) {
 	o := newOwner(t, 0)
 	mustAppend(t, o.store.tenant, "s", event.Any, someEvents(3)...)
 	resplitInto(t, o.store, 2)
-	fault := wantClass(t, o.apply(write, engine.ApplyOptions{}), engine.LeaseLost)
+	fault := wantClass(t, o.apply(write, engine.ApplyOptions{}), faults.LeaseLost)
 	if !errors.Is(fault, projection.ErrLeaseLost) || o.written() != 0 {
 		t.Errorf("%v; %d rows", fault, o.written())
 	}

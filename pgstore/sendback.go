@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
@@ -39,7 +39,7 @@ type handling struct {
 type back struct {
 	mu       sync.Mutex // held while it is sent back
 	session  *pgconn.PgConn
-	deadlock []engine.Rival
+	deadlock []faults.Rival
 	onItsWay bool
 }
 
@@ -70,7 +70,7 @@ func (h *handling) during(b *batchTx, handle func() error) error {
 
 // sendBack cancels the statement that the handler of a projection waits for. rivals are all projections in the
 // deadlock.
-func (h *handling) sendBack(ctx context.Context, row int32, rivals []engine.Rival) error {
+func (h *handling) sendBack(ctx context.Context, row int32, rivals []faults.Rival) error {
 	h.mu.Lock()
 	b := h.batches[row]
 	if b == nil || !b.back.mu.TryLock() {
@@ -80,7 +80,7 @@ func (h *handling) sendBack(ctx context.Context, row int32, rivals []engine.Riva
 	defer b.back.mu.Unlock()
 	h.mu.Unlock()
 	b.back.deadlock = append(b.back.deadlock, slices.DeleteFunc(slices.Clone(rivals),
-		func(r engine.Rival) bool { return r.Row == row })...)
+		func(r faults.Rival) bool { return r.Row == row })...)
 	err := cmp.Or(b.back.session.CancelRequest(ctx), ctx.Err()) // it returns nil if the answer does not come in time
 	b.back.onItsWay = b.back.onItsWay || err != nil
 	return err
@@ -93,7 +93,7 @@ func (b *batchTx) sendBack(ctx context.Context, others []met) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
-	all := []engine.Rival{{Row: b.fence.rows[0], ID: b.id}}
+	all := []faults.Rival{{Row: b.fence.rows[0], ID: b.id}}
 	for _, m := range others {
 		all = append(all, m.Rival)
 	}
@@ -116,8 +116,8 @@ func (b *batchTx) sendBack(ctx context.Context, others []met) {
 // transaction met.
 func (b *batchTx) sentBack(met, err error) error {
 	if b.back.onItsWay || b.back.deadlock != nil && err != nil && pgerr.Is(met, pgerr.QueryCanceled) {
-		return &engine.Fault{
-			Class: engine.Infrastructure, Conflict: true, Rivals: b.back.deadlock, Err: cmp.Or(err, errSentBack),
+		return &faults.Fault{
+			Class: faults.Infrastructure, Conflict: true, Rivals: b.back.deadlock, Err: cmp.Or(err, errSentBack),
 		}
 	}
 	return err

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/tenancy"
@@ -179,7 +179,7 @@ func mustNotProbe(t *testing.T, store *Store, what, says string) {
 	err := store.port().Probe(testContext(t))
 	if err == nil || !strings.Contains(err.Error(), says) {
 		t.Errorf("%s: %v, want %q", what, err, says)
-	} else if fault := classify(err); fault.Class != engine.Infrastructure {
+	} else if fault := classify(err); fault.Class != faults.Infrastructure {
 		t.Errorf("%s: class %v", what, fault.Class)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
@@ -88,8 +89,8 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		// The server has not noticed that this node's previous session is gone. After a network failure that can take
 		// hours. No other node has this node's id, so the session that holds the lock is its own.
 		if _, err := s.conn.Exec(ctx, queries.Text("end_previous_session"), pgx.QueryExecModeExec, key); err == nil {
-			return &engine.Fault{
-				Class: engine.Infrastructure,
+			return &faults.Fault{
+				Class: faults.Infrastructure,
 				Err:   errors.New("the node's previous session still held its session lock, and was ended"),
 			}
 		}

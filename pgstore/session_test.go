@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -51,7 +52,7 @@ func TestNodeEndsItsPreviousSessionThatHoldsItsLock(t *testing.T) {
 	node, another := aNode(), aNode()
 	old, foreign := lingering(t, store, node), lingering(t, store, another)
 	_, err := connect(t, store, node)
-	if fault := wantClass(t, err, engine.Infrastructure); fault.Unreachable ||
+	if fault := wantClass(t, err, faults.Infrastructure); fault.Unreachable ||
 		!strings.Contains(err.Error(), "previous session still held") {
 		t.Errorf("the first try says: %v", err)
 	}
@@ -132,7 +133,7 @@ func TestLockWaitIsCheckedOverAConnectionLikeThePools(t *testing.T) {
 	works.Store(true)
 	store := onePool(t, rotating(&works)) // whose one connection is the batch's
 	err := claimAs(t, store, projection.DefaultTenant).apply(hang, engine.ApplyOptions{Timeout: 50 * time.Millisecond})
-	wantClass(t, err, engine.HandlerFault)
+	wantClass(t, err, faults.Handler)
 	if !errors.Is(err, projection.ErrTimeout) {
 		t.Error(err)
 	}
@@ -158,7 +159,7 @@ func TestLockWaitIsCheckedThroughThePoolIfNoConnectionCanBeOpened(t *testing.T) 
 	}
 	works.Store(false)
 	err := o.apply(hang, engine.ApplyOptions{Timeout: 50 * time.Millisecond})
-	wantClass(t, err, engine.HandlerFault)
+	wantClass(t, err, faults.Handler)
 	if !errors.Is(err, projection.ErrTimeout) {
 		t.Error(err)
 	}

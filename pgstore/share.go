@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
@@ -202,7 +203,7 @@ func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []qu
 	case end.is == notDone:
 		return false, nil
 	case end.is == unclear:
-		err := &engine.Fault{Class: engine.Unclear, Err: errors.Join(errNoAnswer, end.err)}
+		err := &faults.Fault{Class: faults.Unclear, Err: errors.Join(errNoAnswer, end.err)}
 		return true, fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, err)
 	}
 	return true, nil
@@ -223,7 +224,7 @@ func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
 			return <-t.turn, nil
 		}
 	case <-ctx.Done():
-		err = engine.CancelledFault(context.Cause(ctx))
+		err = faults.Cancelled(context.Cause(ctx))
 	}
 	waited, leads := s.sharing.leave(t)
 	if leads && !led {
@@ -346,7 +347,7 @@ func (m *sharedMessage) send(ctx context.Context, restore session.Restore) error
 	refused := m.left[0]
 	m.left, m.sent = m.left[1:], false
 	m.store.sharing.setAlone(refused.lease.Row, true)
-	interrupted := classify(err).Class == engine.Interrupted && !pgerr.Is(err, pgerr.QueryCanceled)
+	interrupted := classify(err).Class == faults.Interrupted && !pgerr.Is(err, pgerr.QueryCanceled)
 	m.spent = interrupted || fromStandby(err) // a prepared statement or the server may be the cause
 	refused.b.rollback(ctx, m.conn, restore)
 	refused.turn <- turn{is: notDone}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/projection"
@@ -191,15 +192,15 @@ func TestQueuedBatchThatFailsInAMessageFailsAlone(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]struct {
 		failing int
-		class   engine.Class
+		class   faults.Class
 		sql     string
 		named   bool
 	}{
-		"first":               {0, engine.HandlerFault, "select 1 / 0", true},
-		"in the middle":       {2, engine.HandlerFault, "insert into public.model (position) values (null)", true},
-		"last":                {4, engine.MissingObject, "insert into public.absent values (1)", true},
-		"deferred constraint": {2, engine.HandlerFault, "insert into public.child values (7)", false},
-		"ends the session":    {4, engine.Unclear, "select pg_terminate_backend(pg_backend_pid())", false},
+		"first":               {0, faults.Handler, "select 1 / 0", true},
+		"in the middle":       {2, faults.Handler, "insert into public.model (position) values (null)", true},
+		"last":                {4, faults.MissingObject, "insert into public.absent values (1)", true},
+		"deferred constraint": {2, faults.Handler, "insert into public.child values (7)", false},
+		"ends the session":    {4, faults.Unclear, "select pg_terminate_backend(pg_backend_pid())", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

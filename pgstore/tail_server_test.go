@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -277,7 +278,7 @@ func TestTailStartsAgainAfterARestart(t *testing.T) {
 	noError(t, server.Kill())
 	store.pool.Reset()
 	_, err := f.poll(testContext(t))
-	if fault := store.port().Classify(err); err == nil || fault.Class != engine.Infrastructure || !fault.Probe {
+	if fault := store.port().Classify(err); err == nil || fault.Class != faults.Infrastructure || !fault.Probe {
 		t.Fatalf("%v, %+v", err, fault)
 	}
 	noError(t, server.StartAgain(testContext(t)))
@@ -353,7 +354,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
 		if fault := moved.port().Classify(err); !errors.Is(err, event.ErrNotPrimary) ||
-			fault.Class != engine.Infrastructure || !fault.Probe {
+			fault.Class != faults.Infrastructure || !fault.Probe {
 			t.Errorf("Poll: %v", err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -483,7 +484,7 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
 		if fault := store.port().Classify(err); !errors.Is(err, tenancy.ErrRestored) ||
-			fault.Class != engine.Configuration {
+			fault.Class != faults.Configuration {
 			t.Errorf("%v", err)
 		}
 	}
@@ -522,7 +523,7 @@ func TestLockHoldersAreFoundOnAReplacedEventsTable(t *testing.T) {
 	rollback(t, held())
 	f.untilMark(t, 2)
 	dropTenant(t, store, tenant)
-	if _, err := f.poll(testContext(t)); err == nil || store.port().Classify(err).Class != engine.Configuration {
+	if _, err := f.poll(testContext(t)); err == nil || store.port().Classify(err).Class != faults.Configuration {
 		t.Errorf("without the table: %v", err)
 	}
 	newTenant(t, store, tenant.Name())

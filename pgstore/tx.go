@@ -16,12 +16,14 @@ import (
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-func (s port) Classify(err error) *engine.Fault { return classify(err) }
+func (s port) Classify(err error) *faults.Fault { return classify(err) }
 
 func (s port) Tx(ctx context.Context, fn func(store.Tx) error) error {
 	return s.run(ctx, nil, fn)
@@ -110,7 +112,7 @@ func (s port) Lend(ctx context.Context, l store.Lending) error {
 	if l.After != nil {
 		b.afterHandler = func(ctx context.Context, conn *pgx.Conn) error { return s.on(ctx, conn).run(l.After) }
 	}
-	err := b.run(engine.WithProjection(ctx, l.ID), func(ctx context.Context, tx pgx.Tx) error {
+	err := b.run(handler.WithProjection(ctx, l.ID), func(ctx context.Context, tx pgx.Tx) error {
 		if !runs {
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -29,7 +30,7 @@ func TestAtNamesTheEventThroughWrapping(t *testing.T) {
 
 func TestErrorsKeepTheirCause(t *testing.T) {
 	for _, err := range []error{
-		&engine.Fault{Err: io.EOF}, &projection.EventError{Err: io.EOF}, &projection.HandlerError{Err: io.EOF},
+		&faults.Fault{Err: io.EOF}, &projection.EventError{Err: io.EOF}, &projection.HandlerError{Err: io.EOF},
 	} {
 		if !errors.Is(err, io.EOF) {
 			t.Errorf("%T hides its cause", err)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -115,7 +116,7 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 		{Name: "r"}: projection.ErrUnknownProjection} {
 		// Such an error must not be taken for an outage, which is waited for.
 		if _, err := s.plane().PauseEnded(ctx, id); !errors.Is(err, want) ||
-			s.Classify(err).Class == engine.Infrastructure {
+			s.Classify(err).Class == faults.Infrastructure {
 			t.Errorf("%s: %v", id, err)
 		}
 	}

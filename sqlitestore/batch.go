@@ -10,18 +10,19 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // Shares returns false: a file has one writer, and no messages.
-func (port) Shares(engine.Handler) bool { return false }
+func (port) Shares(handler.Handler) bool { return false }
 
-func (s port) Apply(h engine.Handler, o engine.ApplyOptions) engine.Run {
+func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b := newBatchTx(s.Store, lease, batch, o.Timeout)
-		ctx = engine.WithProjection(ctx, lease.ID)
+		ctx = handler.WithProjection(ctx, lease.ID)
 		if h.Queue != nil {
 			return b.runQueued(ctx, h, batch.Events)
 		}
@@ -87,7 +88,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) err
 
 // runQueued calls a handler that queues its statements before it begins the transaction, so that others may write
 // meanwhile. The check of the fence follows: the handler has read nothing that could be outdated.
-func (b *batchTx) runQueued(ctx context.Context, h engine.Handler, events []event.Envelope) error {
+func (b *batchTx) runQueued(ctx context.Context, h handler.Handler, events []event.Envelope) error {
 	taken, err := queues.Call(ctx, b.store, b.timeout, h.Queue, events)
 	if taken.Abandoned {
 		b.store.abandoned.Add(1)

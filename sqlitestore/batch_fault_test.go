@@ -13,7 +13,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -22,7 +22,7 @@ import (
 // misdeed is what a handler does wrong after it has recorded its events, and the expected result.
 type misdeed struct {
 	fail  func(ctx context.Context, tx *sql.Tx) error
-	class engine.Class
+	class faults.Class
 	says  string
 	is    error
 	// returned reports that the error is the handler's own, also to a breaker.
@@ -71,99 +71,99 @@ var full = statements("pragma max_page_count = 1", "insert into big values (zero
 
 var misdeeds = map[string]misdeed{
 	"Go error": {
-		func(context.Context, *sql.Tx) error { return errors.New("boom") }, engine.HandlerFault, "boom", nil, true,
+		func(context.Context, *sql.Tx) error { return errors.New("boom") }, faults.Handler, "boom", nil, true,
 	},
 	"panic": {
-		func(context.Context, *sql.Tx) error { panic("boom") }, engine.HandlerFault, "boom", projection.ErrHandlerPanic,
+		func(context.Context, *sql.Tx) error { panic("boom") }, faults.Handler, "boom", projection.ErrHandlerPanic,
 		true,
 	},
 	"end of the goroutine": {
-		func(context.Context, *sql.Tx) error { runtime.Goexit(); return nil }, engine.HandlerFault, "goroutine",
+		func(context.Context, *sql.Tx) error { runtime.Goexit(); return nil }, faults.Handler, "goroutine",
 		usercode.ErrGoexit, true,
 	},
-	"SQL error": {statements("select json('{')"), engine.HandlerFault, "malformed JSON", nil, true},
+	"SQL error": {statements("select json('{')"), faults.Handler, "malformed JSON", nil, true},
 	"constraint": {
-		statements("insert into strict values (1), (1)"), engine.HandlerFault, "UNIQUE", nil, true,
+		statements("insert into strict values (1), (1)"), faults.Handler, "UNIQUE", nil, true,
 	},
 	"deferred constraint": {
-		statements("insert into late values (1)"), engine.HandlerFault, "FOREIGN KEY", nil, false,
+		statements("insert into late values (1)"), faults.Handler, "FOREIGN KEY", nil, false,
 	},
 	"foreign key": {
-		statements("insert into soon values (1)"), engine.HandlerFault, "FOREIGN KEY", nil, true,
+		statements("insert into soon values (1)"), faults.Handler, "FOREIGN KEY", nil, true,
 	},
 	"missing table": {
-		statements("insert into missing values (1)"), engine.MissingObject, "no such table", nil, false,
+		statements("insert into missing values (1)"), faults.MissingObject, "no such table", nil, false,
 	},
 	"missing column": {
-		statements("select missing from strict"), engine.MissingObject, "no such column", nil, false,
+		statements("select missing from strict"), faults.MissingObject, "no such column", nil, false,
 	},
 	"missing column of insert": {
-		statements("insert into strict (missing) values (1)"), engine.MissingObject, "missing", nil, false,
+		statements("insert into strict (missing) values (1)"), faults.MissingObject, "missing", nil, false,
 	},
-	"missing function": {statements("select missing(1)"), engine.MissingObject, "no such function", nil, false},
+	"missing function": {statements("select missing(1)"), faults.MissingObject, "no such function", nil, false},
 	"missing table, hidden": {
-		hidden(statements("insert into missing values (1)")), engine.MissingObject, "no such table", nil, false,
+		hidden(statements("insert into missing values (1)")), faults.MissingObject, "no such table", nil, false,
 	},
-	"full disk":         {full, engine.Unclear, "full", nil, false},
-	"full disk, hidden": {hidden(full), engine.Unclear, "full", nil, false},
+	"full disk":         {full, faults.Unclear, "full", nil, false},
+	"full disk, hidden": {hidden(full), faults.Unclear, "full", nil, false},
 	"full disk, swallowed": {
-		swallowed(full), engine.Unclear, "returned no error, but a statement of its transaction failed", nil, false,
+		swallowed(full), faults.Unclear, "returned no error, but a statement of its transaction failed", nil, false,
 	},
-	"damaged index":         {damagedIndex, engine.Configuration, "malformed", ErrCorrupt, false},
-	"damaged index, hidden": {replaced(damagedIndex), engine.Configuration, "malformed", ErrCorrupt, false},
+	"damaged index":         {damagedIndex, faults.Configuration, "malformed", ErrCorrupt, false},
+	"damaged index, hidden": {replaced(damagedIndex), faults.Configuration, "malformed", ErrCorrupt, false},
 	"read only": {
-		statements("pragma query_only = 1", "insert into strict values (1)"), engine.HandlerFault,
+		statements("pragma query_only = 1", "insert into strict values (1)"), faults.Handler,
 		"query_only was left on", ErrTxControl, false,
 	},
 	"read only, replaced": {
-		replaced(statements("pragma query_only = 1", "insert into strict values (1)")), engine.HandlerFault, "boom",
+		replaced(statements("pragma query_only = 1", "insert into strict values (1)")), faults.Handler, "boom",
 		ErrTxControl, false,
 	},
 	"archived tenant": {
-		func(context.Context, *sql.Tx) error { return tenancy.ErrArchived }, engine.MissingObject, "archived", nil,
+		func(context.Context, *sql.Tx) error { return tenancy.ErrArchived }, faults.MissingObject, "archived", nil,
 		true,
 	},
 	"unknown tenant": {
-		func(context.Context, *sql.Tx) error { return tenancy.ErrUnknown }, engine.HandlerFault, "tenant", nil, true,
+		func(context.Context, *sql.Tx) error { return tenancy.ErrUnknown }, faults.Handler, "tenant", nil, true,
 	},
 	"lease of another": {
-		func(context.Context, *sql.Tx) error { return projection.ErrLeaseLost }, engine.HandlerFault, "lease", nil,
+		func(context.Context, *sql.Tx) error { return projection.ErrLeaseLost }, faults.Handler, "lease", nil,
 		true,
 	},
 	"commit": {
-		func(_ context.Context, tx *sql.Tx) error { return tx.Commit() }, engine.HandlerFault, "commit refused",
+		func(_ context.Context, tx *sql.Tx) error { return tx.Commit() }, faults.Handler, "commit refused",
 		ErrTxControl, true,
 	},
 	"commit, swallowed": {
-		func(_ context.Context, tx *sql.Tx) error { _ = tx.Commit(); return nil }, engine.HandlerFault, "was ended",
+		func(_ context.Context, tx *sql.Tx) error { _ = tx.Commit(); return nil }, faults.Handler, "was ended",
 		ErrTxControl, false,
 	},
-	"commit by SQL": {statements("commit"), engine.HandlerFault, "commit refused", ErrTxControl, true},
+	"commit by SQL": {statements("commit"), faults.Handler, "commit refused", ErrTxControl, true},
 	"commit by SQL, swallowed": {
-		swallowed(statements("commit", "insert into strict values (7)")), engine.HandlerFault, "was ended",
+		swallowed(statements("commit", "insert into strict values (7)")), faults.Handler, "was ended",
 		ErrTxControl, false,
 	},
 	"rollback": {
-		func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }, engine.HandlerFault, "was ended",
+		func(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }, faults.Handler, "was ended",
 		ErrTxControl, false,
 	},
 	"rollback and begin": {
-		swallowed(statements("rollback", "begin", "insert into strict values (7)")), engine.HandlerFault, "was ended",
+		swallowed(statements("rollback", "begin", "insert into strict values (7)")), faults.Handler, "was ended",
 		ErrTxControl, false,
 	},
 	"rollback by a constraint": {
-		swallowed(statements("insert or rollback into strict values (1), (1)")), engine.HandlerFault, "was ended",
+		swallowed(statements("insert or rollback into strict values (1), (1)")), faults.Handler, "was ended",
 		ErrTxControl, false,
 	},
 	"version of the schema": {
-		statements("pragma user_version = 77"), engine.HandlerFault, "user_version", ErrTxControl, false,
+		statements("pragma user_version = 77"), faults.Handler, "user_version", ErrTxControl, false,
 	},
 	"context of a write": {
 		swallowed(func(ctx context.Context, tx *sql.Tx) error { return shortWrite(ctx, tx, "strict") }),
-		engine.HandlerFault, "SQLite rolled back", context.DeadlineExceeded, false,
+		faults.Handler, "SQLite rolled back", context.DeadlineExceeded, false,
 	},
-	"append to an unknown":  {nil, engine.HandlerFault, "tenant", tenancy.ErrUnknown, true},
-	"error of another file": {otherFile, engine.HandlerFault, "malformed JSON", nil, true},
+	"append to an unknown":  {nil, faults.Handler, "tenant", tenancy.ErrUnknown, true},
+	"error of another file": {otherFile, faults.Handler, "malformed JSON", nil, true},
 }
 
 // shortWrite writes until a context of its own ends, so that SQLite rolls the transaction back. A context that ends
@@ -218,7 +218,7 @@ func TestHandlerThatFailsCommitsNothingAndIsClassified(t *testing.T) {
 				return f.fail(ctx, tx)
 			}, limit)
 			fault := faultOf(t, err)
-			if fault.Class != f.class || fault.Probe != (f.class == engine.Unclear) || fault.Returned != f.returned ||
+			if fault.Class != f.class || fault.Probe != (f.class == faults.Unclear) || fault.Returned != f.returned ||
 				!strings.Contains(fault.Error(), f.says) || f.is != nil && !errors.Is(err, f.is) {
 				t.Errorf("%+v, %v", fault, err)
 			}
@@ -258,22 +258,22 @@ func TestHandlerMayIgnoreAStatementThatFails(t *testing.T) {
 		_ = statements("insert into missing values (1)")(ctx, tx)
 		return errors.New("boom")
 	}, limit)
-	if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !fault.Returned {
+	if fault := faultOf(t, err); fault.Class != faults.Handler || !fault.Returned {
 		t.Errorf("%+v", fault)
 	}
 }
 
 func TestDamagedReadModelStopsItsProjection(t *testing.T) {
 	t.Parallel()
-	if f := classify(fmt.Errorf("wrapped: %w", corruptError(t))); f.Class != engine.Configuration ||
+	if f := classify(fmt.Errorf("wrapped: %w", corruptError(t))); f.Class != faults.Configuration ||
 		!errors.Is(f, ErrCorrupt) {
 		t.Errorf("%+v", f)
 	}
-	if f := storeFault(corruptError(t)); f.Class != engine.Configuration || !errors.Is(f, ErrCorrupt) {
+	if f := storeFault(corruptError(t)); f.Class != faults.Configuration || !errors.Is(f, ErrCorrupt) {
 		t.Errorf("%+v", f)
 	}
 	// An error of another database is the handler's.
-	if class := returnedClass(corruptError(t)); class != engine.HandlerFault {
+	if class := returnedClass(corruptError(t)); class != faults.Handler {
 		t.Errorf("class %s", class)
 	}
 }
@@ -282,21 +282,21 @@ func TestErrorsOfTheStoreAreClassified(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		err  error
-		want engine.Class
+		want faults.Class
 		is   error
 	}{
-		"missing table":  {sqliteError(t, "select * from millrace_missing"), engine.Configuration, ErrNotMigrated},
-		"anything":       {sqliteError(t, "select json('{')"), engine.Infrastructure, nil},
-		"read only":      {sqliteError(t, "pragma query_only = 1; create table a (b)"), engine.Infrastructure, nil},
-		"closed":         {ErrClosed, engine.Infrastructure, nil},
-		"deadline":       {context.DeadlineExceeded, engine.Infrastructure, nil},
-		"cancelled":      {context.Canceled, engine.Infrastructure, nil},
-		"too new":        {ErrSchemaTooNew, engine.Configuration, nil},
-		"not migrated":   {ErrNotMigrated, engine.Configuration, nil},
-		"lease lost":     {projection.ErrLeaseLost, engine.LeaseLost, nil},
-		"unknown tenant": {tenancy.ErrUnknown, engine.Configuration, nil},
-		"archived":       {tenancy.ErrArchived, engine.Configuration, nil},
-		"restored":       {tenancy.ErrRestored, engine.Configuration, nil},
+		"missing table":  {sqliteError(t, "select * from millrace_missing"), faults.Configuration, ErrNotMigrated},
+		"anything":       {sqliteError(t, "select json('{')"), faults.Infrastructure, nil},
+		"read only":      {sqliteError(t, "pragma query_only = 1; create table a (b)"), faults.Infrastructure, nil},
+		"closed":         {ErrClosed, faults.Infrastructure, nil},
+		"deadline":       {context.DeadlineExceeded, faults.Infrastructure, nil},
+		"cancelled":      {context.Canceled, faults.Infrastructure, nil},
+		"too new":        {ErrSchemaTooNew, faults.Configuration, nil},
+		"not migrated":   {ErrNotMigrated, faults.Configuration, nil},
+		"lease lost":     {projection.ErrLeaseLost, faults.LeaseLost, nil},
+		"unknown tenant": {tenancy.ErrUnknown, faults.Configuration, nil},
+		"archived":       {tenancy.ErrArchived, faults.Configuration, nil},
+		"restored":       {tenancy.ErrRestored, faults.Configuration, nil},
 	} {
 		fault := storeFault(fmt.Errorf("wrapped: %w", c.err))
 		if fault.Class != c.want || !errors.Is(fault, c.err) || c.is != nil && !errors.Is(fault, c.is) {

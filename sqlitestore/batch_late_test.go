@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -66,7 +67,7 @@ func TestHandlerThatHangsInAStatementIsInterrupted(t *testing.T) {
 			err := b.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 				return errors.Join(record(ctx, tx, events), hang(ctx, tx))
 			}, short)
-			if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) ||
+			if fault := faultOf(t, err); fault.Class != faults.Handler || !errors.Is(err, projection.ErrTimeout) ||
 				errors.Is(err, projection.ErrAbandoned) {
 				t.Errorf("%+v", fault)
 			}
@@ -104,7 +105,7 @@ func TestHandlerThatReturnsSoonAfterItsTimeoutCommits(t *testing.T) {
 		}
 		return err
 	}, short)
-	if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) {
+	if fault := faultOf(t, err); fault.Class != faults.Handler || !errors.Is(err, projection.ErrTimeout) {
 		t.Errorf("%+v", fault)
 	}
 	b.holds(3, 3)
@@ -120,11 +121,11 @@ func TestBatchThatIsCancelledIsNotItsHandlersFault(t *testing.T) {
 		_, err := tx.Exec(steps)
 		return err
 	}, limit)
-	if fault := faultOf(t, err); fault.Class != engine.Infrastructure || !errors.Is(err, why) {
+	if fault := faultOf(t, err); fault.Class != faults.Infrastructure || !errors.Is(err, why) {
 		t.Errorf("%+v", fault)
 	}
 	err = b.run(ctx, engine.Batch{To: 3}, record, limit)
-	if fault := faultOf(t, err); fault.Class != engine.Infrastructure || !errors.Is(err, why) {
+	if fault := faultOf(t, err); fault.Class != faults.Infrastructure || !errors.Is(err, why) {
 		t.Errorf("%+v", fault)
 	}
 	b.holds(0, 0)
@@ -208,7 +209,7 @@ func TestHandlerThatDoesNotReturnIsAbandoned(t *testing.T) {
 			err := b.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 				return errors.Join(record(ctx, tx, events), hang(a, tx))
 			}, short)
-			if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !errors.Is(err, projection.ErrTimeout) ||
+			if fault := faultOf(t, err); fault.Class != faults.Handler || !errors.Is(err, projection.ErrTimeout) ||
 				!errors.Is(err, projection.ErrAbandoned) {
 				t.Errorf("%+v", fault)
 			}
@@ -348,7 +349,7 @@ func TestGoroutineThatEndsTheTransactionCommitsNoHalfOfIt(t *testing.T) {
 		<-ended
 		if err != nil {
 			failures++
-			if fault := faultOf(t, err); fault.Class != engine.HandlerFault || !errors.Is(err, ErrTxControl) {
+			if fault := faultOf(t, err); fault.Class != faults.Handler || !errors.Is(err, ErrTxControl) {
 				t.Fatalf("%+v", fault)
 			}
 		}

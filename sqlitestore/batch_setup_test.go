@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -97,9 +98,9 @@ func (b *batcher) holds(rows int, checkpoint int64) {
 }
 
 // faultOf returns the fault of an error, which there must be.
-func faultOf(t testing.TB, err error) *engine.Fault {
+func faultOf(t testing.TB, err error) *faults.Fault {
 	t.Helper()
-	var fault *engine.Fault
+	var fault *faults.Fault
 	if !errors.As(err, &fault) {
 		t.Fatalf("not a fault: %v", err)
 	}

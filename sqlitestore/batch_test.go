@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -25,7 +26,7 @@ func TestBatchCommitsReadModelAndCheckpointTogether(t *testing.T) {
 	err := b.apply(func(ctx context.Context, tx *sql.Tx, events []event.Envelope) error {
 		return errors.Join(record(ctx, tx, events), boom)
 	}, limit)
-	if fault := faultOf(t, err); !errors.Is(err, boom) || fault.Class != engine.HandlerFault || !fault.Returned {
+	if fault := faultOf(t, err); !errors.Is(err, boom) || fault.Class != faults.Handler || !fault.Returned {
 		t.Errorf("%v, %+v", err, fault)
 	}
 	b.holds(5, 5)
@@ -52,7 +53,7 @@ func TestBatchWithoutItsLeaseCommitsNothing(t *testing.T) {
 				called = true
 				return record(ctx, tx, events)
 			}, limit)
-			if classify(err).Class != engine.LeaseLost || !errors.Is(err, projection.ErrLeaseLost) {
+			if classify(err).Class != faults.LeaseLost || !errors.Is(err, projection.ErrLeaseLost) {
 				t.Errorf("error %v", err)
 			}
 			if n := one[int](t, b.store, "select count(*) from model"); n != 0 || called {
@@ -70,7 +71,7 @@ func TestBatchThatLosesItsLeaseMeanwhileCommitsNothing(t *testing.T) {
 		_, err := tx.ExecContext(ctx, "update millrace_leases set epoch = 4")
 		return errors.Join(err, record(ctx, tx, events))
 	}, limit)
-	if classify(err).Class != engine.LeaseLost {
+	if classify(err).Class != faults.LeaseLost {
 		t.Errorf("error %v", err)
 	}
 	b.holds(0, 0)
@@ -197,7 +198,7 @@ func TestWritesOfAProjectionNeedItsLease(t *testing.T) {
 		"skip": p.plane().Skip(ctx, b.lease, 1), "halt": p.plane().Halt(ctx, b.lease, "why"),
 		"fail": p.plane().SetFailed(ctx, b.lease, "why"),
 	} {
-		if !errors.Is(err, projection.ErrLeaseLost) || classify(err).Class != engine.LeaseLost {
+		if !errors.Is(err, projection.ErrLeaseLost) || classify(err).Class != faults.LeaseLost {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -286,7 +287,7 @@ func TestTailBelowACheckpointIsNamed(t *testing.T) {
 		mustExec(t, b.store, "update millrace_tenants set head = 7 where name = 'default'")
 		for range 2 {
 			if _, err := tail.Poll(ctx); !errors.Is(err, tenancy.ErrRestored) ||
-				classify(err).Class != engine.Configuration {
+				classify(err).Class != faults.Configuration {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -294,7 +295,7 @@ func TestTailBelowACheckpointIsNamed(t *testing.T) {
 		mustExec(t, b.store, "update millrace_projections set passed = '[]'")
 	}
 	_, err := b.store.port().Tail("nobody").Poll(ctx)
-	if !errors.Is(err, tenancy.ErrUnknown) || classify(err).Class != engine.Configuration {
+	if !errors.Is(err, tenancy.ErrUnknown) || classify(err).Class != faults.Configuration {
 		t.Errorf("unknown tenant: %v", err)
 	}
 	if err := b.store.port().Absent(ctx, "nobody"); !errors.Is(err, tenancy.ErrUnknown) {

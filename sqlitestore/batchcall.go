@@ -9,13 +9,13 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is
-// an *engine.Fault. The transaction stays lent, unless the handler is abandoned.
+// an *faults.Fault. The transaction stays lent, unless the handler is abandoned.
 func (b *batchTx) call(ctx context.Context, t *transaction,
 	fn func(context.Context, *sql.Tx) error) (abandoned bool, err error) {
 	b.store.appended.Store(t.Tx, &b.to)
@@ -30,7 +30,7 @@ func (b *batchTx) call(ctx context.Context, t *transaction,
 	} else {
 		ctx = t.takeBack(ctx)
 	}
-	return r.Abandoned, engine.CallFault(ctx, r, handlerCall{ctx, t, r.Abandoned})
+	return r.Abandoned, faults.OfCall(ctx, r, handlerCall{ctx, t, r.Abandoned})
 }
 
 // handlerCall is what is known about the call of a handler.
@@ -44,7 +44,7 @@ type handlerCall struct {
 func (c handlerCall) Works() bool { return c.t.ended() == nil && !cutOff(c.t.loan.failed) }
 
 // Excuse leaves the fault of a handler that was abandoned: it may still use the transaction.
-func (c handlerCall) Excuse(fault *engine.Fault) {
+func (c handlerCall) Excuse(fault *faults.Fault) {
 	if c.abandoned {
 		return
 	}
@@ -59,18 +59,18 @@ func (c handlerCall) Returned(err error) error {
 	if err == nil {
 		return leftFault(c.ctx, c.t)
 	}
-	fault, noted := engine.ReturnedFault(returnedClass(err), err), c.t.loan.decisive()
+	fault, noted := faults.Returned(returnedClass(err), err), c.t.loan.decisive()
 	class := statementClass(noted)
 	// A statement that fails does not end the transaction, so the handler may have handled that error. The text of the
 	// handler's error shows whether it is about that statement.
-	if isOutage(class) || class != engine.HandlerFault &&
+	if isOutage(class) || class != faults.Handler &&
 		(c.t.ended() != nil || strings.Contains(err.Error(), noted.Error())) {
 		fault.DecidedBy(class, noted)
 		fault.Err = damaged(fault.Err)
 	}
 	if is(noted, sqlite3.SQLITE_READONLY) {
 		if left := c.t.checkLeft(c.ctx); errors.Is(left, ErrTxControl) {
-			return &engine.Fault{Class: engine.HandlerFault, Err: errors.Join(fault.Err, left)}
+			return &faults.Fault{Class: faults.Handler, Err: errors.Join(fault.Err, left)}
 		}
 	}
 	return fault
@@ -87,7 +87,7 @@ func leftFault(ctx context.Context, t *transaction) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ErrForeignObject), errors.Is(err, ErrTxControl):
-		return &engine.Fault{Class: engine.HandlerFault, Err: err}
+		return &faults.Fault{Class: faults.Handler, Err: err}
 	}
 	return storeFault(err)
 }
@@ -99,23 +99,23 @@ func ignoredError(t *transaction) error {
 		return nil
 	}
 	if class := statementClass(t.loan.cause); isOutage(class) {
-		return engine.IgnoredFault(class, t.loan.cause)
+		return faults.Ignored(class, t.loan.cause)
 	}
-	return &engine.Fault{Class: engine.HandlerFault, Err: ended}
+	return &faults.Fault{Class: faults.Handler, Err: ended}
 }
 
-// statementClass returns the class of the error of a handler's statement, HandlerFault for none. A statement may end
+// statementClass returns the class of the error of a handler's statement, faults.Handler for none. A statement may end
 // with a context of the handler's own.
-func statementClass(err error) engine.Class {
+func statementClass(err error) faults.Class {
 	if err == nil || cutOff(err) {
-		return engine.HandlerFault
+		return faults.Handler
 	}
 	return classify(err).Class
 }
 
 // isOutage reports whether a fault of that class is one of the file or the machine.
-func isOutage(class engine.Class) bool {
-	return class == engine.Unclear || class == engine.Infrastructure || class == engine.Configuration
+func isOutage(class faults.Class) bool {
+	return class == faults.Unclear || class == faults.Infrastructure || class == faults.Configuration
 }
 
 // cutOff reports whether an error says that a context ended.
@@ -126,7 +126,7 @@ func cutOff(err error) bool {
 // finishFault classifies the error of a statement after the handler.
 func finishFault(err error) error {
 	if errors.Is(err, sql.ErrTxDone) {
-		return &engine.Fault{Class: engine.HandlerFault, Err: fmt.Errorf("the transaction was ended: %w", ErrTxControl)}
+		return &faults.Fault{Class: faults.Handler, Err: fmt.Errorf("the transaction was ended: %w", ErrTxControl)}
 	}
 	return storeFault(err)
 }

@@ -9,29 +9,29 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
 // codeClass classifies SQLite's primary result codes that a handler's statement may meet. Every other code is the
 // handler's fault: its statement failed. Source: SQLite documentation, "Result and Error Codes".
-var codeClass = map[int]engine.Class{
-	sqlite3.SQLITE_BUSY:      engine.Infrastructure, // another process writes
-	sqlite3.SQLITE_LOCKED:    engine.Infrastructure,
-	sqlite3.SQLITE_CORRUPT:   engine.Configuration,
-	sqlite3.SQLITE_NOTADB:    engine.Configuration,
-	sqlite3.SQLITE_FULL:      engine.Unclear, // the disk, or an event that is too large for a limit
-	sqlite3.SQLITE_IOERR:     engine.Unclear,
-	sqlite3.SQLITE_CANTOPEN:  engine.Unclear, // also temporary files
-	sqlite3.SQLITE_PROTOCOL:  engine.Unclear,
-	sqlite3.SQLITE_NOMEM:     engine.Unclear,
-	sqlite3.SQLITE_READONLY:  engine.Unclear,
-	sqlite3.SQLITE_PERM:      engine.Unclear,
-	sqlite3.SQLITE_INTERNAL:  engine.Unclear,
-	sqlite3.SQLITE_NOLFS:     engine.Unclear,
-	sqlite3.SQLITE_INTERRUPT: engine.Interrupted,
-	sqlite3.SQLITE_SCHEMA:    engine.Interrupted, // the schema changed too often meanwhile
+var codeClass = map[int]faults.Class{
+	sqlite3.SQLITE_BUSY:      faults.Infrastructure, // another process writes
+	sqlite3.SQLITE_LOCKED:    faults.Infrastructure,
+	sqlite3.SQLITE_CORRUPT:   faults.Configuration,
+	sqlite3.SQLITE_NOTADB:    faults.Configuration,
+	sqlite3.SQLITE_FULL:      faults.Unclear, // the disk, or an event that is too large for a limit
+	sqlite3.SQLITE_IOERR:     faults.Unclear,
+	sqlite3.SQLITE_CANTOPEN:  faults.Unclear, // also temporary files
+	sqlite3.SQLITE_PROTOCOL:  faults.Unclear,
+	sqlite3.SQLITE_NOMEM:     faults.Unclear,
+	sqlite3.SQLITE_READONLY:  faults.Unclear,
+	sqlite3.SQLITE_PERM:      faults.Unclear,
+	sqlite3.SQLITE_INTERNAL:  faults.Unclear,
+	sqlite3.SQLITE_NOLFS:     faults.Unclear,
+	sqlite3.SQLITE_INTERRUPT: faults.Interrupted,
+	sqlite3.SQLITE_SCHEMA:    faults.Interrupted, // the schema changed too often meanwhile
 }
 
 // missingObject are parts of the messages by which SQLite says that a statement needs an object that does not exist.
@@ -42,7 +42,7 @@ var missingObject = []string{
 }
 
 // classOf returns the class of an error of SQLite.
-func classOf(err *sqlite.Error) engine.Class {
+func classOf(err *sqlite.Error) faults.Class {
 	code := err.Code() & 0xff
 	if class, ok := codeClass[code]; ok {
 		return class
@@ -50,34 +50,34 @@ func classOf(err *sqlite.Error) engine.Class {
 	if code == sqlite3.SQLITE_ERROR {
 		for _, part := range missingObject {
 			if strings.Contains(err.Error(), part) {
-				return engine.MissingObject
+				return faults.MissingObject
 			}
 		}
 	}
-	return engine.HandlerFault
+	return faults.Handler
 }
 
 // classify returns the fault behind err, or nil for nil.
-func classify(err error) *engine.Fault {
-	return engine.Classify(err, func(fault *engine.Fault) bool {
+func classify(err error) *faults.Fault {
+	return faults.Classify(err, func(fault *faults.Fault) bool {
 		var failed *sqlite.Error
 		switch {
 		case errors.Is(err, ErrNotMigrated), errors.Is(err, ErrSchemaTooNew), errors.Is(err, ErrCorrupt),
 			errors.Is(err, ErrForeignFile),
 			errors.Is(err, ErrMoved), errors.Is(err, ErrReplaced), errors.Is(err, ErrForeignObject):
-			fault.Class = engine.Configuration
+			fault.Class = faults.Configuration
 		case errors.Is(err, ErrTxControl):
-			fault.Class = engine.HandlerFault
+			fault.Class = faults.Handler
 		case errors.As(err, &failed):
 			fault.Class, fault.Err = classOf(failed), damaged(err)
 			switch {
 			case errors.Is(fault.Err, ErrMoved):
-				fault.Class = engine.Configuration
-			case fault.Class == engine.MissingObject:
+				fault.Class = faults.Configuration
+			case fault.Class == faults.MissingObject:
 				fault.Missing = ErrNotMigrated
 			}
 		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
-			fault.Class = engine.Unclear
+			fault.Class = faults.Unclear
 		default:
 			return false
 		}
@@ -89,20 +89,20 @@ var _ = usererror.RecognizeType[*sqlite.Error]()
 
 // returnedClass returns the class of an error that a handler returned. Errors that are not SQLite's are the handler's
 // own. An error may also come from another database, so it does not say that this file is damaged.
-func returnedClass(err error) engine.Class {
+func returnedClass(err error) faults.Class {
 	var failed *sqlite.Error
 	switch {
 	case errors.Is(err, tenancy.ErrArchived), errors.Is(err, tenancy.ErrDropping):
-		return engine.MissingObject // an append of the handler's
+		return faults.MissingObject // an append of the handler's
 	case errors.Is(err, ErrTxControl):
 	case errors.As(err, &failed):
 		return classOf(failed).OfHandler()
 	}
-	return engine.HandlerFault
+	return faults.Handler
 }
 
 // storeFault classifies the error of a statement of the store.
-func storeFault(err error) *engine.Fault { return classify(err).OfStore() }
+func storeFault(err error) *faults.Fault { return classify(err).OfStore() }
 
 // wrap adds what was being done to the error of a statement of the store. It returns nil if err is nil.
 func wrap(err error, doing string, args ...any) error {

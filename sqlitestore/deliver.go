@@ -8,6 +8,8 @@ import (
 	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 )
 
@@ -16,7 +18,7 @@ import (
 // of all other projections, and their events would be delivered again.
 const moveTime = 2 * time.Minute
 
-func (s port) Deliver(h engine.Handler, o engine.DeliverOptions) engine.Run {
+func (s port) Deliver(h handler.Handler, o engine.DeliverOptions) engine.Run {
 	return delivery.Port{Store: deliveries(s), MoveTime: moveTime, Log: s.log, Abandoned: &s.abandoned}.Run(h, o)
 }
 
@@ -45,6 +47,6 @@ func (s deliveries) Move(ctx context.Context, lease engine.Lease, step engine.Ba
 	})
 }
 
-func (deliveries) Fault(err error) *engine.Fault { return storeFault(err) }
+func (deliveries) Fault(err error) *faults.Fault { return storeFault(err) }
 
-func (deliveries) HandlerClass(err error) engine.Class { return returnedClass(err) }
+func (deliveries) HandlerClass(err error) faults.Class { return returnedClass(err) }

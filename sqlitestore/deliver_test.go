@@ -8,17 +8,19 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // deliver runs one delivery of all that is pending.
-func (b *batcher) deliver(h func(ctx context.Context, d engine.Delivery) error) error {
+func (b *batcher) deliver(h func(ctx context.Context, d handler.Delivery) error) error {
 	b.t.Helper()
 	opts := engine.DeliverOptions{Timeout: limit, Policy: engine.Policy{OnFailure: projection.ActionPark,
 		MaxFailureShare: -1, MaxParked: -1},
 		Slot:          func(context.Context, projection.ID) (func(), error) { return func() {}, nil },
 		LeaseDeadline: func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }}
-	return b.store.port().Deliver(engine.Handler{Deliver: h}, opts)(testContext(b.t), b.lease, b.pending(1000))
+	return b.store.port().Deliver(handler.Handler{Deliver: h}, opts)(testContext(b.t), b.lease, b.pending(1000))
 }
 
 func (b *batcher) checkpoint() int64 {
@@ -40,7 +42,7 @@ func TestAcknowledgementWaitsForTheTransactionInProgress(t *testing.T) {
 		})
 	}()
 	<-held
-	err := b.deliver(func(ctx context.Context, d engine.Delivery) error {
+	err := b.deliver(func(ctx context.Context, d handler.Delivery) error {
 		acknowledged := make(chan error, 1)
 		go func() { acknowledged <- d.Ack(ctx, 2) }()
 		select {
@@ -62,7 +64,7 @@ func TestAcknowledgementWaitsForTheTransactionInProgress(t *testing.T) {
 func TestAcknowledgementWithinATransactionStopsTheProjection(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 3)
-	err := b.deliver(func(ctx context.Context, d engine.Delivery) error {
+	err := b.deliver(func(ctx context.Context, d handler.Delivery) error {
 		if err := d.Ack(ctx, 1); err != nil {
 			return err
 		}
@@ -74,7 +76,7 @@ func TestAcknowledgementWithinATransactionStopsTheProjection(t *testing.T) {
 	if !errors.As(err, &partial) || partial.To != 1 || !errors.Is(err, ErrWithinTx) {
 		t.Fatalf("%v", err)
 	}
-	if fault := classify(partial.Err); fault.Class != engine.Configuration {
+	if fault := classify(partial.Err); fault.Class != faults.Configuration {
 		t.Errorf("%+v", fault)
 	}
 	if n := one[int](t, b.store, "select count(*) from model"); n != 0 || b.checkpoint() != 1 {
@@ -88,7 +90,7 @@ func TestRejectionThatFailsMovesNothing(t *testing.T) {
 	b := newBatcher(t, 2)
 	mustExec(t, b.store,
 		"create trigger millrace_dead_letters_insert_closed before insert on millrace_dead_letters begin select raise(abort, 'no'); end")
-	err := b.deliver(func(ctx context.Context, d engine.Delivery) error { return d.Reject(ctx, 1, errors.New("bad")) })
+	err := b.deliver(func(ctx context.Context, d handler.Delivery) error { return d.Reject(ctx, 1, errors.New("bad")) })
 	var partial *engine.PartialResult
 	if !errors.As(err, &partial) || partial.To != 0 || len(partial.Rejected) != 0 {
 		t.Fatalf("%v", err)
@@ -97,7 +99,7 @@ func TestRejectionThatFailsMovesNothing(t *testing.T) {
 		t.Errorf("%d parked, checkpoint %d", parked, b.checkpoint())
 	}
 	mustExec(t, b.store, "drop trigger millrace_dead_letters_insert_closed")
-	err = b.deliver(func(ctx context.Context, d engine.Delivery) error {
+	err = b.deliver(func(ctx context.Context, d handler.Delivery) error {
 		return errors.Join(d.Reject(ctx, 1, errors.New("bad")), d.Ack(ctx, 2))
 	})
 	if !errors.As(err, &partial) || partial.To != 2 || len(partial.Rejected) != 1 || partial.Err != nil {

@@ -29,7 +29,7 @@ type fault struct {
 	lasts bool
 }
 
-var faults = []fault{
+var diskFaults = []fault{
 	{"disk is full", powerloss.Write, sqlite3.SQLITE_FULL, true},
 	{"write is refused once by a full disk", powerloss.Write, sqlite3.SQLITE_FULL, false},
 	{"write fails", powerloss.Write, sqlite3.SQLITE_IOERR_WRITE, false},
@@ -235,7 +235,7 @@ func TestStoreGoesOnAfterEachFaultOfTheDisk(t *testing.T) {
 	t.Parallel()
 	start := newWorked(t)
 	for _, work := range faultyWork {
-		for _, f := range faults {
+		for _, f := range diskFaults {
 			t.Run(work.name+" "+f.name, func(t *testing.T) {
 				t.Parallel()
 				n := 1
@@ -300,7 +300,7 @@ func (w *workload) mustSurvive(t *testing.T) {
 // A new file is created and migrated while operations fail in turn. Later, the same path can be opened.
 func TestFileIsCreatedAfterEachFaultOfTheDisk(t *testing.T) {
 	t.Parallel()
-	for _, f := range faults {
+	for _, f := range diskFaults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			for n, met := 1, true; met; n = after(n) {
@@ -328,7 +328,7 @@ func TestFileIsCreatedAfterEachFaultOfTheDisk(t *testing.T) {
 func TestTransactionThatIgnoresAFaultIsUndoneOrWhole(t *testing.T) {
 	t.Parallel()
 	start := newWorked(t)
-	for _, f := range faults {
+	for _, f := range diskFaults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			for n, met := 1, true; met; n = after(n) {

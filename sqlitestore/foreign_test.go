@@ -11,6 +11,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -77,7 +79,7 @@ func TestForeignObjectsAreRefused(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			if f := faultOf(t, b.apply(record, limit)); f.Class != engine.Configuration ||
+			if f := faultOf(t, b.apply(record, limit)); f.Class != faults.Configuration ||
 				!errors.Is(f, ErrForeignObject) {
 				t.Errorf("batch: class %s: %v", f.Class, f)
 			}
@@ -181,7 +183,7 @@ func handlersThatLeave(t *testing.T, timeout time.Duration, wait func(ctx contex
 				}
 				return err
 			}, timeout)
-			if f := faultOf(t, err); f.Class != engine.HandlerFault || !errors.Is(err, l.is) ||
+			if f := faultOf(t, err); f.Class != faults.Handler || !errors.Is(err, l.is) ||
 				!strings.Contains(err.Error(), l.says) {
 				t.Errorf("class %s: %v", f.Class, err)
 			}
@@ -327,7 +329,7 @@ func TestBeginningThatIsRepeatedDecidesAgain(t *testing.T) {
 		return event.Appended{}, err
 	})
 	later := engine.NewProjection{Tenant: projection.DefaultTenant, Name: "q@2", Timeout: limit}
-	later.Swap = engine.NewHook(func(ctx context.Context, tx *sql.Tx) error {
+	later.Swap = handler.NewHook(func(ctx context.Context, tx *sql.Tx) error {
 		if runs == 0 {
 			r.group.Go(func() {
 				if _, err := r.store.writer.append(testContext(t), other); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 // Half of an append is never committed. The first case is an append that still runs in a goroutine when the function of
@@ -46,7 +46,7 @@ func TestHalfOfAnAppendIsNotCommitted(t *testing.T) {
 		return begun(tx)
 	}
 	err := b.apply(func(ctx context.Context, tx *sql.Tx, _ []event.Envelope) error { return fn(ctx, tx) }, limit)
-	if f := faultOf(t, err); f.Class != engine.HandlerFault || !errors.Is(err, ErrTxControl) {
+	if f := faultOf(t, err); f.Class != faults.Handler || !errors.Is(err, ErrTxControl) {
 		t.Errorf("batch: %v", err)
 	}
 	if err := <-left; err == nil {

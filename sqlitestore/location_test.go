@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 func TestFileWithSeveralHardLinksIsRefused(t *testing.T) {
@@ -111,7 +112,7 @@ func TestFileThatIsReplacedTakesNoMoreWrites(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			if class := classify(appendErr).Class; class != engine.Configuration {
+			if class := classify(appendErr).Class; class != faults.Configuration {
 				t.Errorf("the class of %v is %v", appendErr, class)
 			}
 		})

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/queued"
 )
 
@@ -29,27 +29,27 @@ type Queue = queued.Queue
 // fail if it changes another number of rows. Within the function, methods of the store that write return
 // projection.ErrWithinTx, and those that read return projection.ErrQueuedRead.
 func Queued(f func(ctx context.Context, q Queue, events []event.Envelope) error) Handler {
-	return Handler{engine.HandleQueue(queues, f)}
+	return Handler{handler.HandleQueue(queues, f)}
 }
 
 // QueuedEach is Queued for one event. The statements belong to the event.
 func QueuedEach(f func(ctx context.Context, q Queue, e event.Envelope) error) Handler {
-	return Handler{engine.HandleQueueEach(queues, f)}
+	return Handler{handler.HandleQueueEach(queues, f)}
 }
 
 // OnQueued is QueuedEach for the events of type T.EventType, with their bodies decoded. The options are those of On.
 func OnQueued[T event.Typed](f func(ctx context.Context, q Queue, e event.Of[T]) error,
 	options ...event.DecodeOption) Handler {
-	return Handler{engine.HandleQueueType(queues, f, options...)}
+	return Handler{handler.HandleQueueType(queues, f, options...)}
 }
 
 // OnQueuedBatch is OnQueued for all events of a batch.
 func OnQueuedBatch[T event.Typed](f func(ctx context.Context, q Queue, events []event.Of[T]) error,
 	options ...event.DecodeOption) Handler {
-	return Handler{engine.HandleQueueTypeBatch(queues, f, options...)}
+	return Handler{handler.HandleQueueTypeBatch(queues, f, options...)}
 }
 
-var queues = engine.Queues[*sql.Tx]{
+var queues = handler.Queues[*sql.Tx]{
 	New:   func() Queue { return queued.New(func(string) error { return nil }, encodeValue) },
 	Send:  sendInTx,
 	Class: returnedClass,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -103,27 +104,27 @@ func TestQueuedBatchWhoseLeaseIsTakenMeanwhile(t *testing.T) {
 func TestQueuedStatementThatFailsNamesItsEvent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		class engine.Class
+		class faults.Class
 		says  string
 		f     queueFunc
 	}{
-		"constraint": {engine.HandlerFault, "NOT NULL", queuesToo("insert into model (position) values (null)")},
+		"constraint": {faults.Handler, "NOT NULL", queuesToo("insert into model (position) values (null)")},
 		"function": {
-			engine.HandlerFault, "malformed JSON", queuesToo("insert into model (position) values (json($1))", "{"),
+			faults.Handler, "malformed JSON", queuesToo("insert into model (position) values (json($1))", "{"),
 		},
-		"syntax":   {engine.HandlerFault, "syntax error", queuesToo("insert nothing")},
-		"no table": {engine.MissingObject, "absent", queuesToo("insert into absent values (1)")},
-		"too long": {engine.HandlerFault, "timeout passed", queuesToo(steps)},
+		"syntax":   {faults.Handler, "syntax error", queuesToo("insert nothing")},
+		"no table": {faults.MissingObject, "absent", queuesToo("insert into absent values (1)")},
+		"too long": {faults.Handler, "timeout passed", queuesToo(steps)},
 		"argument": {
-			engine.HandlerFault, "argument 1", queuesToo("insert into model (position) values ($1)", make(chan int)),
+			faults.Handler, "argument 1", queuesToo("insert into model (position) values ($1)", make(chan int)),
 		},
-		"commit": {engine.HandlerFault, "commit refused", queuesToo("commit")},
-		"rows": {engine.HandlerFault, "changed 0 rows, 1 expected",
+		"commit": {faults.Handler, "commit refused", queuesToo("commit")},
+		"rows": {faults.Handler, "changed 0 rows, 1 expected",
 			func(ctx context.Context, q Queue, events []event.Envelope) error {
 				q.At(events[1]).Expect(1).Exec("update model set position = 1 where position = -1")
 				return queueRecords(ctx, q, events)
 			}},
-		"error of the handler": {engine.HandlerFault, "EOF",
+		"error of the handler": {faults.Handler, "EOF",
 			func(ctx context.Context, q Queue, events []event.Envelope) error {
 				return errors.Join(queueRecords(ctx, q, events), projection.At(events[1].Position, io.EOF))
 			}},
@@ -147,7 +148,7 @@ func TestQueuedStatementThatEndsTheTransactionFailsTheBatch(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 3)
 	fault := faultOf(t, b.queue(queuesToo("rollback"), limit))
-	if fault.Class != engine.HandlerFault || !errors.Is(fault, ErrTxControl) {
+	if fault.Class != faults.Handler || !errors.Is(fault, ErrTxControl) {
 		t.Errorf("%+v", fault)
 	}
 	b.holds(0, 0)
@@ -175,7 +176,7 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotWriteItself(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}, short))
-	if fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrTimeout) {
+	if fault.Class != faults.Handler || !errors.Is(fault, projection.ErrTimeout) {
 		t.Error(fault)
 	}
 	var kept Queue
@@ -188,7 +189,7 @@ func TestQueuedHandlerHasItsTimeLimitAndCannotWriteItself(t *testing.T) {
 		_, err := b.store.Append(ctx, "s", event.Any, someEvents(1)...)
 		return err
 	}, limit))
-	if fault.Class != engine.Configuration || !errors.Is(fault, projection.ErrWithinTx) {
+	if fault.Class != faults.Configuration || !errors.Is(fault, projection.ErrWithinTx) {
 		t.Error(fault)
 	}
 	kept.Exec("insert into model (position) values (1)")
@@ -210,7 +211,7 @@ func TestQueuedHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		<-release
 		return queueRecords(ctx, q, events)
 	}, short))
-	if fault.Class != engine.HandlerFault || !errors.Is(fault, projection.ErrAbandoned) ||
+	if fault.Class != faults.Handler || !errors.Is(fault, projection.ErrAbandoned) ||
 		!errors.Is(fault, projection.ErrTimeout) {
 		t.Error(fault)
 	}

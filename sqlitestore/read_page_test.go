@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -148,7 +149,7 @@ func TestProbeWritesToTheFileAndItsFolder(t *testing.T) {
 		t.Errorf("files are left: %v", entries)
 	}
 	noError(t, os.RemoveAll(filepath.Dir(b.store.path)))
-	if fault := faultOf(t, b.store.port().Probe(ctx)); fault.Class != engine.Infrastructure {
+	if fault := faultOf(t, b.store.port().Probe(ctx)); fault.Class != faults.Infrastructure {
 		t.Errorf("%+v", fault)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -162,7 +162,7 @@ func TestBatchThatFailsTakesNoRiderDown(t *testing.T) {
 				}
 				return errors.Join(record(ctx, tx, events), handle(ctx, tx))
 			}, limit)
-			if f := faultOf(t, err); f.Class != engine.HandlerFault {
+			if f := faultOf(t, err); f.Class != faults.Handler {
 				t.Errorf("class %s: %v", f.Class, err)
 			}
 			r.made(n, 1)
@@ -203,7 +203,7 @@ func TestCancelledRiderOfABatchThatFailsIsNotMade(t *testing.T) {
 		_, err := tx.Exec("insert into child values (1)")
 		return err
 	}, limit)
-	if f := faultOf(t, err); f.Class != engine.HandlerFault {
+	if f := faultOf(t, err); f.Class != faults.Handler {
 		t.Errorf("class %s: %v", f.Class, err)
 	}
 	r.group.Wait()

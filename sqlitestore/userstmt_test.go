@@ -12,7 +12,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 // kept returns how often the statements that the writer's connection keeps have run.
@@ -153,7 +153,7 @@ func TestKeptStatementsFollowTheSchema(t *testing.T) {
 			_, err := tx.Exec(insert)
 			return err
 		}, limit)
-		if f := faultOf(t, err); f.Class != engine.MissingObject ||
+		if f := faultOf(t, err); f.Class != faults.MissingObject ||
 			!strings.Contains(err.Error(), "no such table: notes") {
 			t.Errorf("%s: %v", when, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/messages"
 	"github.com/millrace-go/millrace/observe"
@@ -54,7 +55,7 @@ type fake struct {
 	panics map[string]bool
 }
 
-var errAway = &engine.Fault{Class: engine.Infrastructure, Probe: true, Err: errors.New("the database is away")}
+var errAway = &faults.Fault{Class: faults.Infrastructure, Probe: true, Err: errors.New("the database is away")}
 
 func (f *fake) here() error {
 	if f.away.Load() {
@@ -236,16 +237,16 @@ func (f *fake) Probe(context.Context) error {
 	return f.here()
 }
 
-func (f *fake) Classify(err error) *engine.Fault {
+func (f *fake) Classify(err error) *faults.Fault {
 	f.panicOnce(err.Error())
-	var fault *engine.Fault
+	var fault *faults.Fault
 	switch {
 	case errors.As(err, &fault):
 		return fault
 	case errors.Is(err, projection.ErrLeaseLost):
-		return &engine.Fault{Class: engine.LeaseLost, Err: err}
+		return &faults.Fault{Class: faults.LeaseLost, Err: err}
 	}
-	return &engine.Fault{Class: engine.Infrastructure, Err: err}
+	return &faults.Fault{Class: faults.Infrastructure, Err: err}
 }
 
 type fakeTail struct{ *fake }

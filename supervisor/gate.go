@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/actors"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/observing"
 	"github.com/millrace-go/millrace/messages"
@@ -47,7 +48,7 @@ func newGate(deps *actors.Deps) *gate {
 }
 
 // onFault handles a fault of an actor. It is answered when the server can be reached.
-func (g *gate) onFault(ctx actor.Context, w waiter, fault *engine.Fault) {
+func (g *gate) onFault(ctx actor.Context, w waiter, fault *faults.Fault) {
 	switch {
 	case g.stopped:
 	case g.closed, fault.Unreachable:
@@ -55,7 +56,7 @@ func (g *gate) onFault(ctx actor.Context, w waiter, fault *engine.Fault) {
 		g.close(ctx, fault.Err)
 	case fault.Probe:
 		g.deps.ProbeThen(ctx, func(ctx actor.Context, err error) {
-			g.onFault(ctx, w, &engine.Fault{Err: err, Unreachable: err != nil})
+			g.onFault(ctx, w, &faults.Fault{Err: err, Unreachable: err != nil})
 		})
 	default:
 		ctx.Send(w.pid, &messages.ServerAnswers{})

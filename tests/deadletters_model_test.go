@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -364,7 +365,7 @@ func (w *lettersWorld) step() {
 		return
 	}
 	fault := w.Port.Classify(err)
-	if fault.Class != engine.HandlerFault {
+	if fault.Class != faults.Handler {
 		w.t.Fatal(err)
 	}
 	if !w.sizing.Failed(batch.Events, fault.Position) || !batch.Alone() || full {

@@ -7,26 +7,28 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 func TestDeliveryOfALostLeaseDoesNotBegin(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
-		never := func(context.Context, engine.Delivery) error {
+		never := func(context.Context, handler.Delivery) error {
 			t.Error("the handler was called")
 			return nil
 		}
 		o := newDeliverer(k, 3)
 		o.Lease.Checkpoint-- // as after an acknowledgement whose answer was lost
-		o.MustBe(o.deliver(never, engine.DeliverOptions{}), engine.LeaseLost)
+		o.MustBe(o.deliver(never, engine.DeliverOptions{}), faults.LeaseLost)
 		o.refresh()
 		o.Next()
 		if err := o.deliver(never, engine.DeliverOptions{}); !errors.Is(err, projection.ErrLeaseLost) {
 			t.Error(err)
 		}
 		o.MustBe(o.deliver(never, engine.DeliverOptions{LeaseDeadline: newDeadline(time.Time{}).deadline}),
-			engine.Infrastructure)
+			faults.Infrastructure)
 		o.Untouched()
 	})
 }
@@ -35,16 +37,16 @@ func TestZombieCannotAcknowledgeAndItsDeliveryEnds(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 6)
 		o.most = 3
-		for name, say := range map[string]func(ctx context.Context, d engine.Delivery, start int64) error{
-			"acknowledges": func(ctx context.Context, d engine.Delivery, start int64) error {
+		for name, say := range map[string]func(ctx context.Context, d handler.Delivery, start int64) error{
+			"acknowledges": func(ctx context.Context, d handler.Delivery, start int64) error {
 				return d.Ack(ctx, start+3)
 			},
-			"rejects": func(ctx context.Context, d engine.Delivery, start int64) error {
+			"rejects": func(ctx context.Context, d handler.Delivery, start int64) error {
 				return d.Reject(ctx, start+2, errOnPurpose)
 			},
 		} {
 			start := o.Lease.Checkpoint
-			err := o.deliver(failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
+			err := o.deliver(failsAfter(1, func(ctx context.Context, d handler.Delivery) error {
 				o.claim()
 				if o.Lease.Checkpoint != start+1 {
 					t.Errorf("%s: the next owner begins at %d", name, o.Lease.Checkpoint)
@@ -59,7 +61,7 @@ func TestZombieCannotAcknowledgeAndItsDeliveryEnds(t *testing.T) {
 				}
 				return nil // it hides what happened
 			}), engine.DeliverOptions{})
-			if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.LeaseLost {
+			if fault := o.partial(err, start+1); fault == nil || fault.Class != faults.LeaseLost {
 				t.Errorf("%s: %v", name, err)
 			}
 			if o.Checkpoint() != start+1 {
@@ -88,7 +90,7 @@ func TestDeliveryEndsAtTheLeaseDeadline(t *testing.T) {
 			start := o.Lease.Checkpoint
 			tr := newDeadline(time.Now().Add(20 * time.Minute))
 			err := o.deliverWithin(context.WithoutCancel(o.Ctx),
-				failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
+				failsAfter(1, func(ctx context.Context, d handler.Delivery) error {
 					if left := d.Remaining(); left < 10*time.Minute || left > 20*time.Minute {
 						t.Errorf("%s: %v are left", name, left)
 					}
@@ -103,7 +105,7 @@ func TestDeliveryEndsAtTheLeaseDeadline(t *testing.T) {
 					}
 					return errOnPurpose
 				}), engine.DeliverOptions{Timeout: 30 * time.Minute, LeaseDeadline: tr.deadline})
-			if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.Infrastructure {
+			if fault := o.partial(err, start+1); fault == nil || fault.Class != faults.Infrastructure {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -114,16 +116,16 @@ func TestTimeoutCountsAgainstAnEventThatHadTheWholeTime(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 3)
 		start := o.Lease.Checkpoint
-		hangs := func(ctx context.Context, _ engine.Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
+		hangs := func(ctx context.Context, _ handler.Delivery) error { <-ctx.Done(); return context.Cause(ctx) }
 		short := engine.DeliverOptions{Timeout: 100 * time.Millisecond}
 		err := o.deliver(failsAfter(0, hangs), short)
-		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault ||
+		if fault := o.partial(err, start); fault == nil || fault.Class != faults.Handler ||
 			!errors.Is(fault, projection.ErrTimeout) || fault.Position != start+1 {
 			t.Errorf("nothing done: %v", fault)
 		}
-		wishes := func(ctx context.Context, d engine.Delivery) error { return projection.Stop(hangs(ctx, d)) }
+		wishes := func(ctx context.Context, d handler.Delivery) error { return projection.Stop(hangs(ctx, d)) }
 		err = o.deliver(failsAfter(1, wishes), short)
-		if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.HandlerFault {
+		if fault := o.partial(err, start+1); fault == nil || fault.Class != faults.Handler {
 			t.Errorf("one done, and something asked for: %v", fault)
 		}
 		o.refresh()
@@ -133,7 +135,7 @@ func TestTimeoutCountsAgainstAnEventThatHadTheWholeTime(t *testing.T) {
 		}
 		// An event that is acknowledged late is done all the same.
 		o.refresh()
-		err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
+		err = o.deliver(func(ctx context.Context, d handler.Delivery) error {
 			<-ctx.Done()
 			return d.Ack(ctx, start+3)
 		}, short)
@@ -148,12 +150,12 @@ func TestDeliveryThatIgnoresItsContextIsAbandoned(t *testing.T) {
 		o := newDeliverer(k, 3)
 		start := o.Lease.Checkpoint
 		release, late := make(chan struct{}), make(chan error, 1)
-		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
+		err := o.deliver(func(ctx context.Context, d handler.Delivery) error {
 			<-release
 			late <- d.Ack(ctx, start+3)
 			return nil
 		}, engine.DeliverOptions{Timeout: 50 * time.Millisecond})
-		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault ||
+		if fault := o.partial(err, start); fault == nil || fault.Class != faults.Handler ||
 			!errors.Is(fault, projection.ErrAbandoned) {
 			t.Error(err)
 		}
@@ -172,12 +174,12 @@ func TestDeliveryIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 		o := newDeliverer(k, 3)
 		start := o.Lease.Checkpoint
 		ctx, cancel := context.WithCancel(o.Ctx)
-		err := o.deliverWithin(ctx, failsAfter(1, func(ctx context.Context, d engine.Delivery) error {
+		err := o.deliverWithin(ctx, failsAfter(1, func(ctx context.Context, d handler.Delivery) error {
 			cancel()
 			<-ctx.Done()
 			return errors.Join(d.Ack(ctx, start+2), ctx.Err()) // events that are done still count
 		}), engine.DeliverOptions{})
-		if fault := o.partial(err, start+2); fault == nil || fault.Class != engine.Infrastructure {
+		if fault := o.partial(err, start+2); fault == nil || fault.Class != faults.Infrastructure {
 			t.Error(err)
 		}
 	})
@@ -192,9 +194,9 @@ func TestAbandonedDeliveryIsCountedAfterParkedEvents(t *testing.T) {
 		batch := engine.Batch{Events: all[1:3:3], BlockedByStream: all[:1:1], To: start + 3}
 		release := make(chan struct{})
 		defer close(release)
-		hangs := func(context.Context, engine.Delivery) error { <-release; return nil }
+		hangs := func(context.Context, handler.Delivery) error { <-release; return nil }
 		err := o.deliveries(hangs, engine.DeliverOptions{Timeout: 50 * time.Millisecond})(o.Ctx, o.Lease, batch)
-		if fault := o.partial(err, start+1); fault == nil || fault.Class != engine.HandlerFault ||
+		if fault := o.partial(err, start+1); fault == nil || fault.Class != faults.Handler ||
 			fault.Position != start+2 {
 			t.Errorf("it is %+v", fault)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -36,7 +38,7 @@ func (o *deliverer) pending() []event.Envelope {
 	return events[:min(len(events), o.most)]
 }
 
-type deliveryFunc = func(ctx context.Context, d engine.Delivery) error
+type deliveryFunc = func(ctx context.Context, d handler.Delivery) error
 
 // deliveries returns the deliveries of a handler. It has 30 s, and the lease is good for an hour, unless the options
 // say otherwise.
@@ -46,7 +48,7 @@ func (o *deliverer) deliveries(h deliveryFunc, opts engine.DeliverOptions) engin
 	if opts.LeaseDeadline == nil {
 		opts.LeaseDeadline = func() (time.Time, <-chan struct{}) { return time.Now().Add(time.Hour), nil }
 	}
-	return o.Port.Deliver(engine.Handler{Deliver: h}, opts)
+	return o.Port.Deliver(handler.Handler{Deliver: h}, opts)
 }
 
 // deliver runs one delivery of the next events. The lease stays as it is.
@@ -65,7 +67,7 @@ func (o *deliverer) deliverWithin(ctx context.Context, h deliveryFunc, opts engi
 }
 
 // partial checks how far a delivery came. It returns the fault that ended the delivery, or nil.
-func (o *deliverer) partial(err error, to int64) *engine.Fault {
+func (o *deliverer) partial(err error, to int64) *faults.Fault {
 	o.T.Helper()
 	var partial *engine.PartialResult
 	if !errors.As(err, &partial) {
@@ -81,8 +83,8 @@ func (o *deliverer) partial(err error, to int64) *engine.Fault {
 }
 
 // failsAfter acknowledges that many events and then calls a function.
-func failsAfter(n int, then func(ctx context.Context, d engine.Delivery) error) deliveryFunc {
-	return func(ctx context.Context, d engine.Delivery) error {
+func failsAfter(n int, then func(ctx context.Context, d handler.Delivery) error) deliveryFunc {
+	return func(ctx context.Context, d handler.Delivery) error {
 		if n > 0 {
 			if err := d.Ack(ctx, d.Events()[n-1].Position); err != nil {
 				return err
@@ -92,7 +94,7 @@ func failsAfter(n int, then func(ctx context.Context, d engine.Delivery) error) 
 	}
 }
 
-func fails(context.Context, engine.Delivery) error { return errOnPurpose }
+func fails(context.Context, handler.Delivery) error { return errOnPurpose }
 
 var errOnPurpose = errors.New("on purpose")
 

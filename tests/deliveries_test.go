@@ -14,6 +14,8 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/delivery"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -23,7 +25,7 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 5)
 		first := o.Lease.Checkpoint + 1
-		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
+		err := o.deliver(func(ctx context.Context, d handler.Delivery) error {
 			for _, n := range []int64{first + 1, first + 2} {
 				if err := d.Ack(ctx, n); err != nil {
 					return err
@@ -38,7 +40,7 @@ func TestAcknowledgedPrefixIsKeptAndTheRestComesAgain(t *testing.T) {
 			t.Error(fault)
 		}
 		o.refresh()
-		err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
+		err = o.deliver(func(ctx context.Context, d handler.Delivery) error {
 			if got := positionsDelivered(d.Events()); !slices.Equal(got, []int64{first + 3, first + 4}) {
 				t.Errorf("left are %v", got)
 			}
@@ -54,7 +56,7 @@ func TestInvalidAcknowledgementsAreRefusedByName(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 5)
 		first := o.Lease.Checkpoint + 1
-		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
+		err := o.deliver(func(ctx context.Context, d handler.Delivery) error {
 			if err := d.Ack(ctx, first+1); err != nil {
 				return err
 			}
@@ -83,32 +85,32 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 		o := newDeliverer(k, 25)
 		o.most = 5
 		for name, c := range map[string]struct {
-			then func(ctx context.Context, d engine.Delivery) error
+			then func(ctx context.Context, d handler.Delivery) error
 			says string
 		}{
 			"error": {fails, "on purpose"},
-			"panic": {func(context.Context, engine.Delivery) error { panic(errOnPurpose) }, "on purpose"},
+			"panic": {func(context.Context, handler.Delivery) error { panic(errOnPurpose) }, "on purpose"},
 			"end": {
-				func(context.Context, engine.Delivery) error { runtime.Goexit(); return nil },
+				func(context.Context, handler.Delivery) error { runtime.Goexit(); return nil },
 				usercode.ErrGoexit.Error(),
 			},
-			"named": {func(_ context.Context, d engine.Delivery) error {
+			"named": {func(_ context.Context, d handler.Delivery) error {
 				return projection.At(d.Events()[2].Position, errOnPurpose)
 			}, "on purpose"},
-			"another named": {func(_ context.Context, d engine.Delivery) error {
+			"another named": {func(_ context.Context, d handler.Delivery) error {
 				return projection.At(d.Events()[4].Position, errOnPurpose)
 			}, "first event that is not done"},
-			"own time-out": {func(context.Context, engine.Delivery) error {
+			"own time-out": {func(context.Context, handler.Delivery) error {
 				return &net.DNSError{Err: "did not answer", IsTimeout: true}
 			}, "did not answer"},
 			"lease lost": {
-				func(context.Context, engine.Delivery) error { return projection.ErrLeaseLost }, "lease lost",
+				func(context.Context, handler.Delivery) error { return projection.ErrLeaseLost }, "lease lost",
 			},
 		} {
 			o.refresh()
 			start := o.Lease.Checkpoint
 			fault := o.partial(o.deliver(failsAfter(2, c.then), engine.DeliverOptions{}), start+2)
-			if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+3 ||
+			if fault == nil || fault.Class != faults.Handler || fault.Position != start+3 ||
 				!strings.Contains(fault.Error(), c.says) {
 				t.Errorf("%s: %+v", name, fault)
 			}
@@ -121,12 +123,12 @@ func TestFailureBelongsToTheFirstEventThatIsNotDone(t *testing.T) {
 		}
 		o.refresh()
 		start := o.Lease.Checkpoint
-		err := o.deliver(func(context.Context, engine.Delivery) error { return nil }, engine.DeliverOptions{})
-		if fault := o.partial(err, start); fault == nil || fault.Class != engine.HandlerFault ||
+		err := o.deliver(func(context.Context, handler.Delivery) error { return nil }, engine.DeliverOptions{})
+		if fault := o.partial(err, start); fault == nil || fault.Class != faults.Handler ||
 			!errors.Is(fault, delivery.ErrNothingDone) {
 			t.Errorf("a handler that did nothing: %v", fault)
 		}
-		err = o.deliver(func(ctx context.Context, d engine.Delivery) error {
+		err = o.deliver(func(ctx context.Context, d handler.Delivery) error {
 			return errors.Join(d.Ack(ctx, start+5), errOnPurpose)
 		}, engine.DeliverOptions{})
 		if err != nil || o.Checkpoint() != start+5 {
@@ -140,7 +142,7 @@ func TestRejectedEventIsParkedAndTheDeliveryContinues(t *testing.T) {
 		o := newDeliverer(k, 4)
 		start := o.Lease.Checkpoint
 		o.Lease.FailingPosition, o.Lease.Attempts = start+2, 2
-		err := o.deliver(func(ctx context.Context, d engine.Delivery) error {
+		err := o.deliver(func(ctx context.Context, d handler.Delivery) error {
 			for _, step := range []error{d.Ack(ctx, start+1), d.Reject(ctx, start+2, errOnPurpose), d.Ack(ctx, start+3),
 				d.Reject(ctx, start+4, projection.Park(errOnPurpose))} {
 				if step != nil {
@@ -195,7 +197,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 			},
 		} {
 			ended := false
-			apply := o.deliveries(func(ctx context.Context, d engine.Delivery) error {
+			apply := o.deliveries(func(ctx context.Context, d handler.Delivery) error {
 				refused := d.Reject(ctx, start+1, c.cause)
 				if !errors.Is(refused, projection.ErrDeliveryOver) ||
 					!errors.Is(d.Ack(ctx, start+1), projection.ErrDeliveryOver) {
@@ -206,7 +208,7 @@ func TestRejectionThatConcernsMoreThanItsEventIsLeftToTheProjection(t *testing.T
 			}, engine.DeliverOptions{Policy: c.policy})
 			err := apply(o.Ctx, o.Lease, engine.Batch{Events: events, To: start + 3, FailureWindow: recent})
 			fault := o.partial(err, start)
-			if fault == nil || fault.Class != engine.HandlerFault || fault.Position != start+1 || !ended {
+			if fault == nil || fault.Class != faults.Handler || fault.Position != start+1 || !ended {
 				t.Fatalf("%s: %+v, its context ended: %v", name, fault, ended)
 			}
 			if got, asks := projection.RequestedAction(fault.Err); !asks || got != c.want {
@@ -232,7 +234,7 @@ func TestBlockedEventsOfADeliveryAreParkedInOrder(t *testing.T) {
 				t.Errorf("%d events are parked, want %d: %v", n, want, err)
 			}
 		}
-		deliver := o.deliveries(failsAfter(2, func(context.Context, engine.Delivery) error {
+		deliver := o.deliveries(failsAfter(2, func(context.Context, handler.Delivery) error {
 			parked(1)
 			return errOnPurpose
 		}), engine.DeliverOptions{})
@@ -243,7 +245,7 @@ func TestBlockedEventsOfADeliveryAreParkedInOrder(t *testing.T) {
 		parked(2)
 		o.refresh()
 		batch = engine.Batch{Events: batch.Events[2:], BlockedByStream: batch.BlockedByStream[2:], To: start + 6}
-		all3 := o.deliveries(failsAfter(1, func(context.Context, engine.Delivery) error { return nil }),
+		all3 := o.deliveries(failsAfter(1, func(context.Context, handler.Delivery) error { return nil }),
 			engine.DeliverOptions{})
 		if err := all3(o.Ctx, o.Lease, batch); err != nil || o.Checkpoint() != start+6 {
 			t.Errorf("checkpoint %d: %v", o.Checkpoint(), err)
@@ -256,8 +258,8 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 6)
 		var got []int64
-		handler := func(end func()) deliveryFunc {
-			return engine.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
+		ending := func(end func()) deliveryFunc {
+			return handler.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
 				got = append(got, e.Position)
 				if len(got)%2 == 0 {
 					end()
@@ -268,13 +270,13 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		// The delivery has to yield in the middle of the second event.
 		events := o.pending()
 		yield := make(chan struct{})
-		deliver := o.deliveries(handler(func() { close(yield) }), engine.DeliverOptions{})
+		deliver := o.deliveries(ending(func() { close(yield) }), engine.DeliverOptions{})
 		if fault := o.partial(deliver(o.Ctx, o.Lease,
 			engine.Batch{Events: events, To: events[5].Position, Yield: yield}), events[1].Position); fault != nil {
 			t.Error(fault)
 		}
 		// The delivery has to yield before its first event: that is no failure either.
-		put := o.deliveries(func(_ context.Context, d engine.Delivery) error {
+		put := o.deliveries(func(_ context.Context, d handler.Delivery) error {
 			if d.Remaining() > 0 {
 				t.Error("it does not have to yield")
 			}
@@ -287,7 +289,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 		}
 		// The timeout passes in the middle of the fourth event.
 		o.refresh()
-		late := engine.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
+		late := handler.DeliverEach(func(ctx context.Context, e event.Envelope, _ string) error {
 			got = append(got, e.Position)
 			if len(got) == 4 {
 				<-ctx.Done()
@@ -299,7 +301,7 @@ func TestBudgetThatEndsBetweenEventsLosesNothing(t *testing.T) {
 			t.Error(fault)
 		}
 		o.refresh()
-		o.Must(o.deliver(handler(func() {}), engine.DeliverOptions{}))
+		o.Must(o.deliver(ending(func() {}), engine.DeliverOptions{}))
 		if !slices.Equal(got, positionsDelivered(events)) {
 			t.Errorf("delivered %v", got)
 		}
@@ -311,7 +313,7 @@ func TestTokenIsTheEventsOwnInEachDelivery(t *testing.T) {
 	kit.Run(t, func(t *testing.T, k *kit.Bundle) {
 		o := newDeliverer(k, 3)
 		tokens := func() (list []string) {
-			_ = o.deliver(func(_ context.Context, d engine.Delivery) error {
+			_ = o.deliver(func(_ context.Context, d handler.Delivery) error {
 				for _, e := range d.Events() {
 					list = append(list, d.Token(e))
 				}

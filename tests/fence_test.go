@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -28,7 +29,7 @@ func TestStaleEpochCannotBegin(t *testing.T) {
 			t.Error("the handler of a lost lease was called")
 			return nil
 		}, engine.ApplyOptions{})
-		h.MustBe(err, engine.LeaseLost)
+		h.MustBe(err, faults.LeaseLost)
 		if !errors.Is(err, projection.ErrLeaseLost) {
 			t.Errorf("%v is not ErrLeaseLost", err)
 		}
@@ -44,7 +45,7 @@ func TestLeaseLostDuringTheHandlerRollsItsWritesBack(t *testing.T) {
 			next = h.Next()
 			return nil
 		}), engine.ApplyOptions{})
-		h.MustBe(err, engine.LeaseLost)
+		h.MustBe(err, faults.LeaseLost)
 		if !errors.Is(err, projection.ErrLeaseLost) {
 			t.Errorf("%v is not ErrLeaseLost", err)
 		}
@@ -59,7 +60,7 @@ func TestStaleCheckpointIsRefused(t *testing.T) {
 		h := b.Hold(3)
 		b.Must(h.Apply(kit.Record("p"), engine.ApplyOptions{}))
 		// The lease still has its values from before the first batch, as after a commit whose answer was lost.
-		h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), engine.LeaseLost)
+		h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), faults.LeaseLost)
 		h.HasApplied(3)
 	})
 }
@@ -96,7 +97,7 @@ func TestWritesUnderALostLeaseChangeNothing(t *testing.T) {
 		current := h.Next()
 		for name, write := range leasedWrites(h) {
 			if err := write(h.Lease); !errors.Is(err, projection.ErrLeaseLost) ||
-				h.Port.Classify(err).Class != engine.LeaseLost {
+				h.Port.Classify(err).Class != faults.LeaseLost {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -127,7 +128,7 @@ func TestOwnerAndEpochOfTheFenceCountAlone(t *testing.T) {
 					t.Errorf("%s, %s: %v", when, name, err)
 				}
 			}
-			h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), engine.LeaseLost)
+			h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), faults.LeaseLost)
 			h.Untouched()
 		}
 		b.Must(h.Port.Release(b.Ctx, []engine.Advance{{Lease: h.Lease}}))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -32,7 +33,7 @@ func TestPanicIsAnErrorWithItsStack(t *testing.T) {
 			})
 			for position, err := range map[int64]error{0: h.Apply(kit.RecordAnd(fails), engine.ApplyOptions{}),
 				second: h.ApplyWithin(b.Ctx, each, engine.ApplyOptions{})} {
-				fault := h.MustBe(err, engine.HandlerFault)
+				fault := h.MustBe(err, faults.Handler)
 				if !errors.Is(err, projection.ErrHandlerPanic) ||
 					value != nil && !strings.Contains(err.Error(), fmt.Sprint(value)) {
 					t.Errorf("panic with %v: %v", value, err)
@@ -56,7 +57,7 @@ func TestHandlerThatEndsItsGoroutineFails(t *testing.T) {
 			runtime.Goexit()
 			return nil
 		}), engine.ApplyOptions{})
-		h.MustBe(err, engine.HandlerFault)
+		h.MustBe(err, faults.Handler)
 		if !errors.Is(err, usercode.ErrGoexit) {
 			t.Error(err)
 		}
@@ -73,7 +74,7 @@ func TestFaultsOfHandlersLeaveNothing(t *testing.T) {
 		h := b.Hold(2)
 		for name, fault := range kind.AllFaults() {
 			err := h.Apply(kit.RecordAnd(fault.Fail), engine.ApplyOptions{Timeout: 300 * time.Millisecond})
-			if got := h.MustBe(err, engine.HandlerFault); !strings.Contains(got.Error(), fault.Says) {
+			if got := h.MustBe(err, faults.Handler); !strings.Contains(got.Error(), fault.Says) {
 				t.Errorf("%s: %v, want an error that contains %q", name, err, fault.Says)
 			}
 			h.Untouched()
@@ -92,8 +93,8 @@ func TestOutagesOfHandlersAreNotTheirFaults(t *testing.T) {
 			err := h.Apply(kit.RecordAnd(fail), engine.ApplyOptions{})
 			if err == nil {
 				t.Errorf("%s: no error", name)
-			} else if fault := h.Port.Classify(err); fault.Class != engine.Infrastructure &&
-				fault.Class != engine.Unclear {
+			} else if fault := h.Port.Classify(err); fault.Class != faults.Infrastructure &&
+				fault.Class != faults.Unclear {
 				t.Errorf("%s: %v: class %q", name, err, fault.Class)
 			}
 			h.Untouched()
@@ -115,10 +116,10 @@ func TestFaultOfAnotherServiceIsTheHandlers(t *testing.T) {
 		h := b.Hold(1)
 		for _, err := range []error{
 			timeoutError{}, io.EOF, context.DeadlineExceeded, context.Canceled, projection.ErrLeaseLost,
-			&engine.Fault{Class: engine.Infrastructure, Unreachable: true, Err: errors.New("of another store")},
+			&faults.Fault{Class: faults.Infrastructure, Unreachable: true, Err: errors.New("of another store")},
 		} {
 			h.MustBe(h.Apply(kit.RecordAnd(func(context.Context, kit.Tx) error { return err }), engine.ApplyOptions{}),
-				engine.HandlerFault)
+				faults.Handler)
 		}
 		h.Untouched()
 	})
@@ -152,7 +153,7 @@ func TestTimeoutIsTheHandlersFault(t *testing.T) {
 			},
 		} {
 			err := h.Apply(kit.RecordAnd(handler), engine.ApplyOptions{Timeout: 200 * time.Millisecond})
-			if err == nil || h.Port.Classify(err).Class != engine.HandlerFault {
+			if err == nil || h.Port.Classify(err).Class != faults.Handler {
 				t.Errorf("%s: %v", name, err)
 			}
 			h.Untouched()
@@ -187,7 +188,7 @@ func TestHandlerThatIgnoresItsContextIsAbandoned(t *testing.T) {
 			late <- tx.Record(context.WithoutCancel(ctx), "p", events...)
 			return nil
 		}, engine.ApplyOptions{Timeout: 100 * time.Millisecond})
-		h.MustBe(err, engine.HandlerFault)
+		h.MustBe(err, faults.Handler)
 		if !errors.Is(err, projection.ErrAbandoned) || !errors.Is(err, projection.ErrTimeout) {
 			t.Error(err)
 		}
@@ -221,7 +222,7 @@ func TestHandlerIsNotAtFaultWhenTheRuntimeStops(t *testing.T) {
 			cancel()
 			return kind.Faults["timeout in a statement"].Fail(ctx, tx)
 		})), engine.ApplyOptions{})
-		h.MustBe(err, engine.Infrastructure)
+		h.MustBe(err, faults.Infrastructure)
 		h.Untouched()
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/deadletters"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -320,7 +321,7 @@ func TestOnlyTheLeaseOwnerChangesDeadLetters(t *testing.T) {
 		before := d.state()
 		for name, write := range writes {
 			if err := write(lost); !errors.Is(err, projection.ErrLeaseLost) ||
-				d.Port.Classify(err).Class != engine.LeaseLost {
+				d.Port.Classify(err).Class != faults.LeaseLost {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -514,7 +514,7 @@ func TestOutagesAreRetriedWithoutCounting(t *testing.T) {
 }
 
 // soon are limits that a test can wait for.
-var soon = engine.FaultLimits{Faults: 4, Over: 300 * time.Millisecond}
+var soon = faults.Limits{Faults: 4, Over: 300 * time.Millisecond}
 
 // If the same event fails repeatedly while the store works, the failure is counted in the end.
 func TestOutageOfOneEventAloneCountsInTheEnd(t *testing.T) {

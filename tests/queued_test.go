@@ -15,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -80,7 +81,7 @@ func TestQueuedBatchOfALostLeaseWritesNothing(t *testing.T) {
 		})
 		for _, handler := range []millrace.Handler{during, handler} {
 			err := h.ApplyWithin(b.Ctx, handler, engine.ApplyOptions{})
-			h.MustBe(err, engine.LeaseLost)
+			h.MustBe(err, faults.LeaseLost)
 			if !errors.Is(err, projection.ErrLeaseLost) {
 				t.Errorf("%v is not ErrLeaseLost", err)
 			}
@@ -89,7 +90,7 @@ func TestQueuedBatchOfALostLeaseWritesNothing(t *testing.T) {
 		b.Must(next.ApplyWithin(b.Ctx, handler, engine.ApplyOptions{}))
 		next.HasApplied(3)
 		// The lease still has its values from before the batch, as after a commit whose answer was lost.
-		next.MustBe(next.ApplyWithin(b.Ctx, handler, engine.ApplyOptions{}), engine.LeaseLost)
+		next.MustBe(next.ApplyWithin(b.Ctx, handler, engine.ApplyOptions{}), faults.LeaseLost)
 		next.HasApplied(3)
 	})
 }
@@ -124,13 +125,13 @@ func TestQueuedHandlerThatDoesNotEndInTime(t *testing.T) {
 			b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
 				<-ctx.Done()
 				return errors.Join(kit.RecordQueued("p")(ctx, q, events), context.Cause(ctx))
-			}), soon), engine.HandlerFault)
+			}), soon), faults.Handler)
 		hangs := h.MustBe(h.ApplyWithin(b.Ctx,
 			b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
 				defer close(ended)
 				<-release
 				return kit.RecordQueued("p")(ctx, q, events)
-			}), soon), engine.HandlerFault)
+			}), soon), faults.Handler)
 		if !errors.Is(late, projection.ErrTimeout) || !errors.Is(hangs, projection.ErrAbandoned) ||
 			h.Port.Abandoned() != 1 {
 			t.Errorf("%v; %v; %d abandoned", late, hangs, h.Port.Abandoned())
@@ -141,7 +142,7 @@ func TestQueuedHandlerThatDoesNotEndInTime(t *testing.T) {
 			cancel()
 			<-ctx.Done()
 			return ctx.Err()
-		}), engine.ApplyOptions{}), engine.Infrastructure)
+		}), engine.ApplyOptions{}), faults.Infrastructure)
 		b.Must(h.ApplyWithin(b.Ctx,
 			b.Store.Queued(func(ctx context.Context, q kit.Queue, events []event.Envelope) error {
 				<-ctx.Done() // it finishes late, and has done its work
@@ -361,7 +362,7 @@ func TestQueuedHandlerThatReadsIsRefused(t *testing.T) {
 					b.Store.Queued(func(ctx context.Context, _ kit.Queue, _ []event.Envelope) error {
 						return read(ctx)
 					}), engine.ApplyOptions{})
-				h.MustBe(err, engine.Configuration)
+				h.MustBe(err, faults.Configuration)
 				if !errors.Is(err, projection.ErrQueuedRead) {
 					t.Error(err)
 				}
@@ -393,7 +394,7 @@ func TestQueuedHandlerThatAppendsIsRefused(t *testing.T) {
 			_, err := b.Store.Append(ctx, "s", event.Any, event.Event{Type: "counted"})
 			return err
 		}), engine.ApplyOptions{})
-		h.MustBe(err, engine.Configuration)
+		h.MustBe(err, faults.Configuration)
 		if !errors.Is(err, projection.ErrWithinTx) ||
 			!strings.Contains(err.Error(), "AppendTx") {
 			t.Error(err)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/admin"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -99,7 +99,7 @@ func unendable(s kit.Store) kit.Store {
 	return kit.Tracing(s, func() kit.Trace {
 		return kit.Trace{Statement: func(name string, _ []any) error {
 			if name == "end_operation" && once.CompareAndSwap(false, true) {
-				return &engine.Fault{Class: engine.Infrastructure, Err: errors.New("no space left")}
+				return &faults.Fault{Class: faults.Infrastructure, Err: errors.New("no space left")}
 			}
 			return nil
 		}}

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -211,7 +212,7 @@ func TestOwnerCannotCommitAfterARename(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		h := b.Hold(3)
 		b.Must(newAdmin(b).Rename(b.Ctx, id("p"), "q"))
-		h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), engine.LeaseLost)
+		h.MustBe(h.Apply(kit.Record("p"), engine.ApplyOptions{}), faults.LeaseLost)
 		h.Untouched()
 		if moved, err := h.Port.Advance(b.Ctx, []engine.Advance{{Lease: h.Lease, To: 3}}); err != nil ||
 			len(moved) != 0 {

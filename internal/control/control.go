@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -32,8 +33,8 @@ type Plane struct{ db store.Control }
 // On returns the control plane of a store.
 func On(db store.Control) Plane { return Plane{db} }
 
-// Classify returns err as an engine.Fault with its class.
-func (p Plane) Classify(err error) *engine.Fault { return p.db.Classify(err) }
+// Classify returns err as a faults.Fault with its class.
+func (p Plane) Classify(err error) *faults.Fault { return p.db.Classify(err) }
 
 // wrap classifies the error of a statement, and adds what was being done. It returns nil if err is nil.
 func (p Plane) wrap(err error, doing string, args ...any) error {

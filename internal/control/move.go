@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/transfer"
@@ -27,7 +28,7 @@ type Move struct {
 	// Rebuild are the projections that begin at the first event.
 	Rebuild []string
 	// ReadModels runs in the transaction of the target.
-	ReadModels engine.Hook
+	ReadModels handler.Hook
 	// Progress is called after each page and each table. compared reports whether the rows of the table were compared.
 	Progress func(table string, rows int64, compared bool)
 	// Wait is how long the writer of the target is waited for, while the move holds that of the source.

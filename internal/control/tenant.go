@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -64,7 +65,7 @@ func LockTenant(tx store.Tx, tenant string) (row int32, state tenancy.State, err
 // NotOfTenant returns an error if ctx is that of a function of one of the tenant's projections: it would wait for its
 // own end. do is what the caller does.
 func NotOfTenant(ctx context.Context, tenant, do string) error {
-	if caller, within := engine.ProjectionFrom(ctx); within && caller.Tenant == tenant {
+	if caller, within := handler.ProjectionFrom(ctx); within && caller.Tenant == tenant {
 		return fmt.Errorf("a function of projection %s of the same tenant would wait for its own end: %s elsewhere",
 			caller, do)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
@@ -41,7 +42,7 @@ type delivery struct {
 	// over is the error of further acknowledgements, nil while they are accepted. fault is what ended the delivery
 	// before its handler did.
 	over  error
-	fault *engine.Fault
+	fault *faults.Fault
 }
 
 func (d *delivery) Events() []event.Envelope { return d.batch.Events }
@@ -121,7 +122,7 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	action := about.Decide(failure).Action
 	if !d.parks(action, at) || d.batch.Replay != nil {
 		fault := d.failure(failure.Err)
-		fault.SetClass(engine.HandlerFault) // a rejection is the handler's decision
+		fault.SetClass(faults.Handler) // a rejection is the handler's decision
 		d.stop(fault)
 		return projection.ErrDeliveryOver
 	}
@@ -163,9 +164,9 @@ func (d *delivery) at(position int64) (int, error) {
 }
 
 // stop ends the delivery and its handler's context with a fault. The handler's own error is then ignored.
-func (d *delivery) stop(fault *engine.Fault) {
+func (d *delivery) stop(fault *faults.Fault) {
 	d.fault, d.over = fault, projection.ErrDeliveryOver
-	if fault.Class != engine.HandlerFault {
+	if fault.Class != faults.Handler {
 		d.over = fmt.Errorf("%w: %w", projection.ErrDeliveryOver, fault)
 	}
 	d.end(d.over)

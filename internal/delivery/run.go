@@ -13,6 +13,8 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -26,9 +28,9 @@ type Store interface {
 	// the step's replay.
 	Move(ctx context.Context, lease engine.Lease, step engine.Batch, rejected *engine.Rejected) error
 	// Fault classifies the error of a statement of the store.
-	Fault(err error) *engine.Fault
+	Fault(err error) *faults.Fault
 	// HandlerClass is the class of an error that a handler returned.
-	HandlerClass(err error) engine.Class
+	HandlerClass(err error) faults.Class
 }
 
 // Port is a store and what its deliveries share.
@@ -42,9 +44,9 @@ type Port struct {
 }
 
 // Run returns the Run of a projection that delivers by h.
-func (p Port) Run(h engine.Handler, o engine.DeliverOptions) engine.Run {
+func (p Port) Run(h handler.Handler, o engine.DeliverOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		ctx = engine.WithProjection(ctx, lease.ID)
+		ctx = handler.WithProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 		defer giveUp()
 		d := &delivery{
@@ -72,7 +74,7 @@ func (p Port) Run(h engine.Handler, o engine.DeliverOptions) engine.Run {
 // begin returns an error unless this node holds the lease. No fence can undo what a handler sends.
 func (d *delivery) begin(ctx context.Context) error {
 	if until, _ := d.opts.LeaseDeadline(); !time.Now().Before(until) {
-		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
+		return &faults.Fault{Class: faults.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	release, err := d.opts.Slot(ctx, d.lease.ID)
 	if err != nil {
@@ -84,7 +86,7 @@ func (d *delivery) begin(ctx context.Context) error {
 		return d.store.Fault(err)
 	}
 	if until, _ := d.opts.LeaseDeadline(); !time.Now().Before(until) { // the query may have taken long
-		return &engine.Fault{Class: engine.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
+		return &faults.Fault{Class: faults.Infrastructure, Err: projection.ErrLeaseUnconfirmed}
 	}
 	if !held {
 		return fmt.Errorf("not held under epoch %d at checkpoint %d: %w", d.lease.Epoch, d.lease.Checkpoint,
@@ -96,7 +98,7 @@ func (d *delivery) begin(ctx context.Context) error {
 
 // call runs the handler. A handler that does not return after its context ended is abandoned. call returns the
 // handler's error, and the cause if its context ended.
-func (d *delivery) call(h func(ctx context.Context, d engine.Delivery) error, giveUp func()) (err, cause error) {
+func (d *delivery) call(h func(ctx context.Context, d handler.Delivery) error, giveUp func()) (err, cause error) {
 	call := usercode.Go(func() error { return h(d.ctx, d) })
 	d.untilEnd(call.Done())
 	cause = context.Cause(d.ctx)
@@ -161,7 +163,7 @@ func (d *delivery) ended(err, cause error) error {
 }
 
 // faultOf returns what failed, or nil if the handler only left events undone.
-func (d *delivery) faultOf(err, cause error) *engine.Fault {
+func (d *delivery) faultOf(err, cause error) *faults.Fault {
 	switch {
 	case d.fault != nil:
 		return d.fault
@@ -172,9 +174,9 @@ func (d *delivery) faultOf(err, cause error) *engine.Fault {
 		}
 		return nil
 	case errors.Is(cause, projection.ErrLeaseLost):
-		return &engine.Fault{Class: engine.LeaseLost, Err: fmt.Errorf("delivery was interrupted: %w", cause)}
+		return &faults.Fault{Class: faults.LeaseLost, Err: fmt.Errorf("delivery was interrupted: %w", cause)}
 	case cause != nil && !errors.Is(cause, projection.ErrTimeout):
-		return &engine.Fault{Class: engine.Infrastructure, Err: fmt.Errorf("delivery was interrupted: %w", cause)}
+		return &faults.Fault{Class: faults.Infrastructure, Err: fmt.Errorf("delivery was interrupted: %w", cause)}
 	}
 	_, asks := projection.RequestedAction(err)
 	switch {
@@ -196,12 +198,12 @@ func cutOff(err error) bool {
 }
 
 // failure returns the fault of the next event.
-func (d *delivery) failure(err error) *engine.Fault {
+func (d *delivery) failure(err error) *faults.Fault {
 	next := d.batch.Events[d.next].Position
 	if named := projection.FailedPosition(err); named != 0 && named != next {
 		err = fmt.Errorf("failed at position %d, the first event that is not done: %w", next, err)
 	}
-	fault := engine.ReturnedFault(d.store.HandlerClass(err), err)
+	fault := faults.Returned(d.store.HandlerClass(err), err)
 	fault.Position = next
 	return fault
 }

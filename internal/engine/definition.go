@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -29,7 +31,7 @@ type Definition struct {
 	Leased bool
 	Policy
 	Breaker projection.BreakerPolicy
-	Faults  FaultLimits
+	Faults  faults.Limits
 	Batches
 	Hooks
 }
@@ -46,7 +48,7 @@ type Batches struct {
 }
 
 // Hooks come from millrace.Projection.
-type Hooks struct{ Reset, Swap, Drop Hook }
+type Hooks struct{ Reset, Swap, Drop handler.Hook }
 
 // New returns what the store needs to insert the rows of the projection.
 func (d *Definition) New(id projection.ID) NewProjection {
@@ -78,7 +80,7 @@ func (d *Definition) HasHook(kind OperationKind) error {
 }
 
 // Hook returns the hook of a kind of operation, and the field of millrace.Projection that sets it.
-func (d *Definition) Hook(kind OperationKind) (hook Hook, field string) {
+func (d *Definition) Hook(kind OperationKind) (hook handler.Hook, field string) {
 	switch kind {
 	case OperationRebuild:
 		return d.Reset, "Reset"
@@ -87,7 +89,7 @@ func (d *Definition) Hook(kind OperationKind) (hook Hook, field string) {
 	case OperationDrop:
 		return d.Drop, "Drop"
 	}
-	return Hook{}, ""
+	return handler.Hook{}, ""
 }
 
 // Concerns reports whether the projection handles events of that type.

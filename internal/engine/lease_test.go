@@ -103,15 +103,6 @@ func TestDefinitionConcernsItsTypes(t *testing.T) {
 	}
 }
 
-func TestClassesThatMayCount(t *testing.T) {
-	for class, want := range map[Class]bool{Infrastructure: false, LeaseLost: false, Configuration: false,
-		HandlerFault: true, Unclear: true, Interrupted: true, MissingObject: true} {
-		if class.MayCount() != want {
-			t.Errorf("%v: %v", class, !want)
-		}
-	}
-}
-
 func TestKnownActions(t *testing.T) {
 	for _, a := range []projection.Action{projection.ActionPark, projection.ActionRetry, projection.ActionSkip,
 		projection.ActionStop, projection.ActionParkStream} {

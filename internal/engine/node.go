@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -37,7 +38,7 @@ type NewProjection struct {
 	Start projection.Start
 	// Swap is the hook that lets readers use a version from 2 on. It runs within Timeout in the transaction that
 	// inserts the rows if the tenant has no earlier version.
-	Swap    Hook
+	Swap    handler.Hook
 	Timeout time.Duration
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -132,7 +134,7 @@ func FailureOf(err error) OperationFailure {
 // OperationRun is what a node needs of the projection's code to carry out an operation.
 type OperationRun struct {
 	// Hook runs within Timeout. Without Run it is skipped.
-	Hook    Hook
+	Hook    handler.Hook
 	Timeout time.Duration
 	// Types selects the events of the projection, none for all.
 	Types []string
@@ -181,7 +183,7 @@ func EndsOperation(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Fault{Class: HandlerFault, Err: err}
+	return &faults.Fault{Class: faults.Handler, Err: err}
 }
 
 // UnknownOperation returns the error of an operation whose kind this version of the library does not know.

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
 func TestOperationsAreAllowedByHooksAndDeliveries(t *testing.T) {
-	runs := NewHook(func(context.Context, int) error { return nil })
+	runs := handler.NewHook(func(context.Context, int) error { return nil })
 	rebuild := func(options string) Operation {
 		return Operation{NewOperation: NewOperation{Kind: OperationRebuild, Options: options}}
 	}
@@ -42,14 +43,14 @@ func TestOperationsAreAllowedByHooksAndDeliveries(t *testing.T) {
 
 func TestHookWithoutAFunctionDoesNothing(t *testing.T) {
 	called := 0
-	runs := NewHook(func(_ context.Context, tx int) error {
+	runs := handler.NewHook(func(_ context.Context, tx int) error {
 		called = tx
 		return io.EOF
 	})
 	if err := runs.Call(t.Context(), 7); !errors.Is(err, io.EOF) || called != 7 {
 		t.Errorf("%v, called with %d", err, called)
 	}
-	none := NewHook[int](nil)
+	none := handler.NewHook[int](nil)
 	if err := none.Call(t.Context(), 7); err != nil || none.Run != nil || none.Tx != runs.Tx {
 		t.Errorf("%v, %+v", err, none)
 	}

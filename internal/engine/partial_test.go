@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -57,7 +58,7 @@ func TestPartialResultIsAnError(t *testing.T) {
 	if p := (&PartialResult{To: 7}); p.Error() != "done up to 7" || p.Unwrap() != nil {
 		t.Error(p)
 	}
-	fault := &Fault{Class: Unclear, Err: io.EOF}
+	fault := &faults.Fault{Class: faults.Unclear, Err: io.EOF}
 	if p := (&PartialResult{Err: fault}); p.Error() != "EOF" || !errors.Is(p, io.EOF) {
 		t.Error(p)
 	}

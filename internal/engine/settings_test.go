@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -104,12 +105,12 @@ func TestInvalidBreakerPolicyIsRefusedByField(t *testing.T) {
 	}
 }
 
-func TestZeroFaultLimitsAreTheDefaults(t *testing.T) {
-	want := FaultLimits{Faults: 10, Over: time.Minute, MissingObject: 5 * time.Minute}
-	if got := (FaultLimits{}).WithDefaults(); got != want {
+func TestZeroLimitsOfFaultsAreTheDefaults(t *testing.T) {
+	want := faults.Limits{Faults: 10, Over: time.Minute, MissingObject: 5 * time.Minute}
+	if got := (faults.Limits{}).WithDefaults(); got != want {
 		t.Errorf("%+v", got)
 	}
-	given := FaultLimits{Faults: 1, Over: 2, MissingObject: -1}
+	given := faults.Limits{Faults: 1, Over: 2, MissingObject: -1}
 	if got := given.WithDefaults(); got != given {
 		t.Errorf("%+v", got)
 	}

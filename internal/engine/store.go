@@ -1,5 +1,5 @@
-// Package engine has what the actors of a runtime and its store share: leases, batches, faults, and the interfaces
-// through which the actors reach a database.
+// Package engine has what the actors of a runtime and its store share: leases, batches, and the interfaces through
+// which the actors reach a database.
 package engine
 
 import (
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/internal/upcast"
 )
@@ -38,14 +39,14 @@ type Database interface {
 // Runner calls the handlers of projections.
 type Runner interface {
 	// Apply returns the Run of a projection whose handler takes TxType.
-	Apply(h Handler, o ApplyOptions) Run
+	Apply(h handler.Handler, o ApplyOptions) Run
 	// Opening returns a function that makes the Opening of a projection's next batch. It returns nil if the store does
 	// not begin batches in advance.
 	Opening(o ApplyOptions) func(lease Lease) Opening
 	// Shares reports whether the batches of a handler hold no connection while they run.
-	Shares(h Handler) bool
+	Shares(h handler.Handler) bool
 	// Deliver returns the Run of a projection that delivers outside of a transaction.
-	Deliver(h Handler, o DeliverOptions) Run
+	Deliver(h handler.Handler, o DeliverOptions) Run
 	// Abandoned counts the handlers that did not return after their context was cancelled.
 	Abandoned() int64
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -47,7 +48,7 @@ type Store interface {
 	Tenants(ctx context.Context, names []string) ([]engine.Tenant, error)
 	Absent(ctx context.Context, tenant string) error
 	OnWake(w engine.Waker) (remove func())
-	Classify(err error) *engine.Fault
+	Classify(err error) *faults.Fault
 	Connections() int
 	NotWithin(ctx context.Context) error
 	// Listen calls the functions of an ear for what other processes announce, until ctx ends or its connection is lost.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -143,7 +144,7 @@ func (a args) config() *Config {
 	if a["type"] != "" {
 		def.Types = []string{a["type"]}
 	}
-	def.Faults = engine.FaultLimits{MissingObject: a.dur("missing", 0)}.WithDefaults()
+	def.Faults = faults.Limits{MissingObject: a.dur("missing", 0)}.WithDefaults()
 	return &Config{
 		Def: def, HeartbeatInterval: time.Second, AdvanceEvery: time.Second, Start: time.Unix(1000, 0),
 		ReplayBackoff: 100 * time.Millisecond,
@@ -166,21 +167,21 @@ func (a args) row() engine.Lease {
 	return r
 }
 
-var classNames = map[string]engine.Class{"infra": engine.Infrastructure, "lease": engine.LeaseLost,
-	"handler": engine.HandlerFault,
-	"config":  engine.Configuration, "unclear": engine.Unclear, "interrupted": engine.Interrupted,
-	"missing": engine.MissingObject}
+var classNames = map[string]faults.Class{"infra": faults.Infrastructure, "lease": faults.LeaseLost,
+	"handler": faults.Handler,
+	"config":  faults.Configuration, "unclear": faults.Unclear, "interrupted": faults.Interrupted,
+	"missing": faults.MissingObject}
 
-func (a args) faultOrNil() *engine.Fault {
+func (a args) faultOrNil() *faults.Fault {
 	if a["class"] == "" {
 		return nil
 	}
 	return a.fault()
 }
 
-func (a args) fault() *engine.Fault {
+func (a args) fault() *faults.Fault {
 	if a["changed"] != "" {
-		return &engine.Fault{Class: engine.Infrastructure, Err: event.ErrIncarnationChanged}
+		return &faults.Fault{Class: faults.Infrastructure, Err: event.ErrIncarnationChanged}
 	}
 	err := errors.New("boom")
 	if a["final"] != "" {
@@ -202,11 +203,11 @@ func (a args) fault() *engine.Fault {
 	if !known {
 		panic("class " + a["class"])
 	}
-	f := &engine.Fault{Class: class, Unreachable: a["unreachable"] != "", Probe: a["probe"] != "",
+	f := &faults.Fault{Class: class, Unreachable: a["unreachable"] != "", Probe: a["probe"] != "",
 		Position: a.num("pos", 0),
 		Conflict: a["conflict"] != "" || a["blocked"] != "", Blocked: a["blocked"] != "", Err: err}
 	if row := a.num("rival", 0); row != 0 {
-		f.Rivals = []engine.Rival{{ID: projection.ID{Tenant: "t", Name: "other"}, Row: int32(row)}}
+		f.Rivals = []faults.Rival{{ID: projection.ID{Tenant: "t", Name: "other"}, Row: int32(row)}}
 	}
 	return f
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -41,10 +42,10 @@ func (s *step) onDone(job Job, result Result) {
 }
 
 // onRefused handles a job that ended with a fault.
-func (s *step) onRefused(job Job, f *engine.Fault) {
+func (s *step) onRefused(job Job, f *faults.Fault) {
 	switch job := job.(type) {
 	case Load:
-		if f.Class == engine.LeaseLost {
+		if f.Class == faults.LeaseLost {
 			s.log(zap.InfoLevel, "lease lost", zap.Error(f.Err))
 			s.State = Lost{Reason: f}
 			s.do(LeaseGone{})

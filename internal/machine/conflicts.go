@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 const (
@@ -26,12 +26,12 @@ type Conflicts struct {
 }
 
 type apart struct {
-	engine.Rival
+	faults.Rival
 	until time.Time
 }
 
 // Met returns the conflicts after a deadlock with batches of these projections. Without any, nothing changes.
-func (c *Conflicts) Met(rivals []engine.Rival, now time.Time) *Conflicts {
+func (c *Conflicts) Met(rivals []faults.Rival, now time.Time) *Conflicts {
 	if len(rivals) == 0 {
 		return c
 	}

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 func TestProjectionsAreKeptApartForSomeTimeAfterADeadlock(t *testing.T) {
 	now := time.Unix(1000, 0)
-	rival := func(row int32) []engine.Rival { return []engine.Rival{{Row: row}} }
+	rival := func(row int32) []faults.Rival { return []faults.Rival{{Row: row}} }
 	var c *Conflicts
 	c = c.Met(nil, now)
 	if c != nil || c.At(now) != nil || c.Reason() != nil || !c.Until().IsZero() {

@@ -9,15 +9,16 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // onBatchFailed decides what to do about a batch that failed.
-func (s *step) onBatchFailed(batch engine.Batch, f *engine.Fault, outage bool) {
+func (s *step) onBatchFailed(batch engine.Batch, f *faults.Fault, outage bool) {
 	switch {
-	case f.Class == engine.LeaseLost, len(batch.Events) == 0 && !f.Blocked: // no handler was called without events
+	case f.Class == faults.LeaseLost, len(batch.Events) == 0 && !f.Blocked: // no handler was called without events
 		s.fault(f)
 		return
 	case outage:
@@ -26,10 +27,10 @@ func (s *step) onBatchFailed(batch engine.Batch, f *engine.Fault, outage bool) {
 	case f.Conflict:
 		s.conflict(batch, f)
 		return
-	case f.Class == engine.HandlerFault && batch.Events[0].Unreadable == nil:
+	case f.Class == faults.Handler && batch.Events[0].Unreadable == nil:
 		s.onAnswer()
 	}
-	if f.Unreachable || f.Class == engine.Unclear {
+	if f.Unreachable || f.Class == faults.Unclear {
 		s.Crash.CutOff, s.Crash.Events = s.Row.Incarnation, max(s.Crash.Events, int32(len(batch.Events)))
 	}
 	at := BatchFault{
@@ -42,7 +43,7 @@ func (s *step) onBatchFailed(batch engine.Batch, f *engine.Fault, outage bool) {
 			s.Sizer.Failed(batch.Events, f.Position)
 		}
 		s.State = (Idle{})
-		if f.Class == engine.Interrupted {
+		if f.Class == faults.Interrupted {
 			s.State = Reconnecting{}
 		}
 		s.log(zap.DebugLevel, "batch failed, nothing counted", zap.String("decision", string(decision)),
@@ -59,7 +60,7 @@ func (s *step) onBatchFailed(batch engine.Batch, f *engine.Fault, outage bool) {
 			append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
 		s.start(Record{Failure: failure, Retry: backoff.Delay(s.Def.Retry, failure.Attempt, s.jitter)})
 	default:
-		if f.Class == engine.MissingObject {
+		if f.Class == faults.MissingObject {
 			s.waitForObject(batch.Events[0], f)
 			return
 		}
@@ -69,7 +70,7 @@ func (s *step) onBatchFailed(batch engine.Batch, f *engine.Fault, outage bool) {
 
 // conflict narrows a batch that was rolled back because of other transactions, unless its handler was not called. It
 // waits for a random time, so that two projections do not meet again at once. Nothing is counted.
-func (s *step) conflict(batch engine.Batch, f *engine.Fault) {
+func (s *step) conflict(batch engine.Batch, f *faults.Fault) {
 	s.Faults.InARow++
 	if !f.Blocked {
 		s.Sizer.Conflicted(len(batch.Events))
@@ -213,7 +214,7 @@ func (s *step) waitForResume(reason error) {
 // waitForObject waits for an object or a privilege that the handler needs. The first time, it also writes the reason
 // into the database, for other nodes. The wait begins after the write, since a late write would undo the count of a
 // later failure.
-func (s *step) waitForObject(e event.Envelope, f *engine.Fault) {
+func (s *step) waitForObject(e event.Envelope, f *faults.Fault) {
 	waiting := *f
 	waiting.Err = fmt.Errorf("%w: %w", projection.ErrMissingObject, f.Err)
 	why := fmt.Sprint(e.Position, waiting.Err)
@@ -234,11 +235,11 @@ func (s *step) failure(e event.Envelope, reason error) projection.Failure {
 }
 
 // onNoted begins the wait whose reason was written. If that failed, only other nodes lack the reason.
-func (s *step) onNoted(job Note, failed *engine.Fault) {
+func (s *step) onNoted(job Note, failed *faults.Fault) {
 	switch {
 	case failed == nil:
 		s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
-	case failed.Class == engine.LeaseLost:
+	case failed.Class == faults.LeaseLost:
 		s.fault(failed)
 		return
 	default:
@@ -253,7 +254,7 @@ func (s *step) onNoted(job Note, failed *engine.Fault) {
 
 // outage records that a batch failed because a service that its handler depends on is down. Nothing is counted against
 // an event.
-func (s *step) outage(batch engine.Batch, f *engine.Fault) {
+func (s *step) outage(batch engine.Batch, f *faults.Fault) {
 	reason := s.countOutage(f)
 	if s.Breaker.State() == projection.BreakerOpen {
 		s.State = OutageWait{Reason: reason}
@@ -264,7 +265,7 @@ func (s *step) outage(batch engine.Batch, f *engine.Fault) {
 }
 
 // countOutage counts a failure of the service that the handler depends on, and returns why the projection waits now.
-func (s *step) countOutage(f *engine.Fault) error {
+func (s *step) countOutage(f *faults.Fault) error {
 	next, opened := s.Breaker.Failed(s.now)
 	s.Breaker = next
 	cause := f.Err

@@ -3,7 +3,7 @@ package machine
 import (
 	"time"
 
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 // FaultDecision is what a projection does after a batch that failed. Its text is shown in logs.
@@ -22,7 +22,7 @@ const (
 
 // BatchFault is a fault of a batch, a replay or a delivery, as FaultHistory.Decide takes it.
 type BatchFault struct {
-	Class engine.Class
+	Class faults.Class
 	// Position is the first event of the batch; Alone reports that there is no other.
 	Position int64
 	Alone    bool
@@ -40,11 +40,11 @@ type BatchFault struct {
 // succeeds in smaller ones. For a single event:
 //
 //	class           decision
-//	HandlerFault    count
+//	Handler         count
 //	Unclear         wait while the probe fails, which also forgets the faults before; else wait, and count once
-//	                FaultLimits.Faults of them were met over at least FaultLimits.Over
+//	                Limits.Faults of them were met over at least Limits.Over
 //	Interrupted     try again once, then count
-//	MissingObject   wait, and count after FaultLimits.MissingObject
+//	MissingObject   wait, and count after Limits.MissingObject
 //	Infrastructure  wait
 type FaultHistory struct {
 	position int64
@@ -58,11 +58,11 @@ type FaultHistory struct {
 }
 
 // Decide records a fault and returns what to do about it. The defaults of limits must be set.
-func (h *FaultHistory) Decide(limits engine.FaultLimits, f BatchFault) FaultDecision {
+func (h *FaultHistory) Decide(limits faults.Limits, f BatchFault) FaultDecision {
 	switch {
 	case !f.Class.MayCount():
 		return WaitForIt
-	case f.Class == engine.Unclear && f.Unreachable:
+	case f.Class == faults.Unclear && f.Unreachable:
 		h.Forget()
 		return WaitForIt
 	case !f.Alone:
@@ -71,11 +71,11 @@ func (h *FaultHistory) Decide(limits engine.FaultLimits, f BatchFault) FaultDeci
 	if h.position != f.Position {
 		*h = FaultHistory{position: f.Position}
 	}
-	if f.Class != engine.MissingObject {
+	if f.Class != faults.MissingObject {
 		h.missing = time.Time{}
 	}
 	switch f.Class {
-	case engine.Unclear:
+	case faults.Unclear:
 		if h.faults == 0 {
 			h.since = f.Now
 		}
@@ -83,12 +83,12 @@ func (h *FaultHistory) Decide(limits engine.FaultLimits, f BatchFault) FaultDeci
 		if int(h.faults) < limits.Faults || f.Now.Sub(h.since) < limits.Over {
 			return WaitForIt
 		}
-	case engine.Interrupted:
+	case faults.Interrupted:
 		if !h.triedAgain {
 			h.triedAgain = true
 			return TryAgain
 		}
-	case engine.MissingObject:
+	case faults.MissingObject:
 		if h.missing.IsZero() {
 			h.missing = f.Now
 		}

@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 // Input is what happens to a projection.
@@ -79,7 +80,7 @@ type (
 	// another one begins anew.
 	Subscribe struct{ Recheck engine.Incarnation }
 	// AskGate asks the supervisor's gate for GateAnswered, after Fault.
-	AskGate struct{ Fault *engine.Fault }
+	AskGate struct{ Fault *faults.Fault }
 	// DrainDone reports the position; the node releases the lease with it.
 	DrainDone struct{ Advance engine.Advance }
 	// LeaseGone reports that another owner holds the lease.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -28,7 +29,7 @@ type (
 	// long it waits for such a service.
 	Note struct {
 		Failure projection.Failure
-		Fault   *engine.Fault
+		Fault   *faults.Fault
 		Retry   time.Duration
 	}
 	// Publicize writes why the projection waits for a person, or with an empty reason that it no longer does.
@@ -57,7 +58,7 @@ type Result interface{ isResult() }
 
 type (
 	// Refused is the result of a job of any kind that ended with a fault.
-	Refused struct{ Fault *engine.Fault }
+	Refused struct{ Fault *faults.Fault }
 	// OK is the result of a job without data.
 	OK struct{}
 	// Loaded is the row as the database has it.

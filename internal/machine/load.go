@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -121,7 +122,7 @@ func FaultPolicy() projection.RetryPolicy {
 }
 
 // fault handles a fault that is not counted against an event, and decides what the projection waits for.
-func (s *step) fault(f *engine.Fault) {
+func (s *step) fault(f *faults.Fault) {
 	s.State = Idle{}
 	if errors.Is(f.Err, event.ErrIncarnationChanged) && s.Faults.Changes == 0 {
 		// The first change is followed at once. Where two servers answer in turns, delays keep this from spinning.
@@ -135,10 +136,10 @@ func (s *step) fault(f *engine.Fault) {
 		return
 	}
 	switch f.Class {
-	case engine.LeaseLost: // only the row knows: an earlier write of this node may have moved the checkpoint
+	case faults.LeaseLost: // only the row knows: an earlier write of this node may have moved the checkpoint
 		s.log(zap.InfoLevel, "write refused by the fence", zap.Error(f.Err))
 		s.order = max(s.order, Resume)
-	case engine.Configuration:
+	case faults.Configuration:
 		s.Faults.Misconfigured++
 		if s.Faults.Misconfigured == 1 {
 			s.log(StoppedLevel(f.Err), "projection stopped by its configuration, retrying", zap.Error(f.Err))
@@ -146,7 +147,7 @@ func (s *step) fault(f *engine.Fault) {
 		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}
 	default:
 		s.Faults.InARow++
-		if answers := f.Class == engine.Unclear || f.Class == engine.MissingObject; !answers || f.Unreachable ||
+		if answers := f.Class == faults.Unclear || f.Class == faults.MissingObject; !answers || f.Unreachable ||
 			f.Probe {
 			s.State = AtGate{Fault: f, Since: s.now}
 			s.do(AskGate{Fault: f})
@@ -166,7 +167,7 @@ func StoppedLevel(err error) zapcore.Level {
 	return zap.ErrorLevel
 }
 
-func (s *step) tryAgain(f *engine.Fault, more ...zap.Field) {
+func (s *step) tryAgain(f *faults.Fault, more ...zap.Field) {
 	s.log(zap.WarnLevel, "fault not counted, retrying", append(more, zap.Stringer("class", f.Class),
 		zap.Int("attempt", s.Faults.InARow), zap.Error(f.Err))...)
 }

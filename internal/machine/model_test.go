@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -90,7 +91,7 @@ func (l *life) birth() {
 	def.Retry = projection.RetryPolicy{MaxAttempts: 3, Base: 50 * time.Millisecond, Cap: time.Second, Factor: 2}
 	def.OnFailure = []projection.Action{projection.ActionPark, projection.ActionParkStream, projection.ActionSkip,
 		projection.ActionStop}[l.d.below(4)]
-	def.MaxParked, def.MaxBlocked, def.MaxFailureShare, def.Faults = -1, -1, -1, engine.FaultLimits{}.WithDefaults()
+	def.MaxParked, def.MaxBlocked, def.MaxFailureShare, def.Faults = -1, -1, -1, faults.Limits{}.WithDefaults()
 	if l.d.one(4) {
 		def.MaxParked, def.MaxBlocked = 3, 3
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -59,7 +60,7 @@ type (
 		Replay  engine.Replay
 		Attempt int
 		Action  projection.Action
-		Fault   *engine.Fault
+		Fault   *faults.Fault
 		// Halt is why the projection stops, nil if it does not.
 		Halt error
 	}
@@ -98,7 +99,7 @@ type ReplayResult struct {
 	Scheduled Scheduled
 	Discarded int64
 	Replay    engine.Replay
-	Fault     *engine.Fault
+	Fault     *faults.Fault
 	// Action is what becomes of the dead letter after a failed replay. Halt is why the projection stops, nil if it does
 	// not.
 	Action projection.Action
@@ -147,7 +148,7 @@ func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
 	}
 	r.replay = *replay
 	if replay.Deadly() {
-		return r, r.fail(&engine.Fault{Class: engine.HandlerFault, Err: projection.ErrProcessDied}, true)
+		return r, r.fail(&faults.Fault{Class: faults.Handler, Err: projection.ErrProcessDied}, true)
 	}
 	return r, r.apply()
 }
@@ -155,7 +156,7 @@ func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
 // Read handles the event of the dead letter.
 func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
 	if len(page.Events) == 0 {
-		return r, r.fail(&engine.Fault{Class: engine.HandlerFault, Err: projection.ErrEventGone}, true)
+		return r, r.fail(&faults.Fault{Class: faults.Handler, Err: projection.ErrEventGone}, true)
 	}
 	if e := page.Events[0]; e.Unreadable != nil {
 		return r, r.fail(unreadable(e), true)
@@ -177,7 +178,7 @@ func (r Replaying) apply() ReplayStep {
 
 // Applied handles the end of a replay, or of the read before it. fault is nil if the replay succeeded. After a fault
 // that may pass with the connection, the replay is tried once more at once.
-func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
+func (r Replaying) Applied(fault *faults.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
 	if fault == nil {
 		r.faults.Forget()
 		return r, r.end(ReplayResult{End: ReplayDone, Replay: r.replay})
@@ -198,7 +199,7 @@ func (r Replaying) Applied(fault *engine.Fault, outage bool, now time.Time) (Rep
 
 // fail decides what becomes of a failed replay. If it is not counted it has no outcome, and is repeated a limited
 // number of times.
-func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
+func (r Replaying) fail(fault *faults.Fault, counts bool) ReplayStep {
 	end := EndReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
 	switch {
 	case counts:
@@ -209,13 +210,13 @@ func (r Replaying) fail(fault *engine.Fault, counts bool) ReplayStep {
 		if end.Action == projection.ActionStop {
 			end.Halt = policy.Error(&failure)
 		}
-	case r.queue.Failed < maxUndone, fault.Unreachable, fault.Class == engine.LeaseLost:
+	case r.queue.Failed < maxUndone, fault.Unreachable, fault.Class == faults.LeaseLost:
 		return r.undone(fault)
 	}
 	return end
 }
 
-func (r Replaying) undone(fault *engine.Fault) EndReplaying {
+func (r Replaying) undone(fault *faults.Fault) EndReplaying {
 	return r.end(ReplayResult{End: ReplayUndone, Replay: r.replay, Fault: fault})
 }
 
@@ -225,7 +226,7 @@ func (r Replaying) Ended(e EndReplay) EndReplaying {
 }
 
 // Refused ends the command at a step that failed. A replay that was begun has no outcome then.
-func (r Replaying) Refused(fault *engine.Fault) ReplayResult {
+func (r Replaying) Refused(fault *faults.Fault) ReplayResult {
 	if r.replay.DeadLetter != 0 {
 		return r.undone(fault).Result
 	}

@@ -5,19 +5,20 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 )
 
 func TestReplayWithoutOutcomeIsFailedAfterTen(t *testing.T) {
 	def := &engine.Definition{}
 	for _, test := range []struct {
 		failed int
-		fault  engine.Fault
+		fault  faults.Fault
 		ends   bool
 	}{
-		{9, engine.Fault{Class: engine.Infrastructure}, false},
-		{10, engine.Fault{Class: engine.Infrastructure}, true},
-		{99, engine.Fault{Class: engine.Unclear, Unreachable: true}, false},
-		{99, engine.Fault{Class: engine.LeaseLost}, false},
+		{9, faults.Fault{Class: faults.Infrastructure}, false},
+		{10, faults.Fault{Class: faults.Infrastructure}, true},
+		{99, faults.Fault{Class: faults.Unclear, Unreachable: true}, false},
+		{99, faults.Fault{Class: faults.LeaseLost}, false},
 	} {
 		r := Replaying{def: def, queue: ReplayQueue{Failed: int32(test.failed)}}
 		_, step := r.Applied(&test.fault, false, time.Unix(0, 0))

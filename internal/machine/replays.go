@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -224,8 +224,8 @@ func (s *step) onReplayEnd() {
 // putOff records that a command could not be carried out, for a reason that is not a dead letter's fault. It is tried
 // again after a delay. Discards that were commanded meanwhile do not wait for that. Batches continue, unless the server
 // cannot be worked with.
-func (s *step) putOff(job Replaying, f *engine.Fault) {
-	if errors.Is(f, projection.ErrLeaseLost) || f.Class == engine.LeaseLost ||
+func (s *step) putOff(job Replaying, f *faults.Fault) {
+	if errors.Is(f, projection.ErrLeaseLost) || f.Class == faults.LeaseLost ||
 		errors.Is(f, event.ErrIncarnationChanged) {
 		s.order = max(s.order, Resume) // the row knows
 		return

@@ -6,6 +6,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/policy"
 )
 
@@ -87,7 +88,7 @@ type RunResult struct {
 	// Partial is the result of a delivery that moved the checkpoint in steps, else nil.
 	Partial *engine.PartialResult
 	// Fault is why the run failed, nil if it did not. Outage is true if IsOutage says that no event is to blame.
-	Fault  *engine.Fault
+	Fault  *faults.Fault
 	Outage bool
 	// Took is how long the store took to apply the batch.
 	Took time.Duration
@@ -226,7 +227,7 @@ func (r Run) apply() RunStep {
 }
 
 // Refused ends the run at a step that failed. An attempt may have been counted all the same.
-func (r Run) Refused(fault *engine.Fault) RunResult {
+func (r Run) Refused(fault *faults.Fault) RunResult {
 	return r.end(RunResult{End: RunRefused, Fault: fault}).Result
 }
 
@@ -237,8 +238,8 @@ func (r Run) Applied(result RunResult) RunResult {
 }
 
 // unreadable is the fault of an event that cannot be read. It is the event's, as if its handler had failed.
-func unreadable(e event.Envelope) *engine.Fault {
-	return &engine.Fault{Class: engine.HandlerFault, Position: e.Position, Err: e.Unreadable}
+func unreadable(e event.Envelope) *faults.Fault {
+	return &faults.Fault{Class: faults.Handler, Position: e.Position, Err: e.Unreadable}
 }
 
 func (r Run) end(result RunResult) EndRun {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -53,7 +54,7 @@ type (
 	}
 	// AtGate waits until the supervisor's gate says whether the server answers. The fault came at Since.
 	AtGate struct {
-		Fault *engine.Fault
+		Fault *faults.Fault
 		Since time.Time
 	}
 	// FaultWait waits after a fault of the database. No work that needs the server begins.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -38,33 +39,33 @@ func (l *life) finish() {
 }
 
 // lost is the fault of an answer that did not arrive.
-func (l *life) lost() *engine.Fault {
-	return &engine.Fault{
-		Class: []engine.Class{engine.Infrastructure, engine.Unclear}[l.d.below(2)], Unreachable: l.d.one(2),
+func (l *life) lost() *faults.Fault {
+	return &faults.Fault{
+		Class: []faults.Class{faults.Infrastructure, faults.Unclear}[l.d.below(2)], Unreachable: l.d.one(2),
 		Probe: l.d.one(4), Err: errors.New("lost"),
 	}
 }
 
 // refuse returns the fault of a statement that did nothing, nil if there is none.
-func (l *life) refuse() *engine.Fault {
+func (l *life) refuse() *faults.Fault {
 	switch {
 	case l.lease.Epoch != l.db.row.Epoch:
-		return &engine.Fault{Class: engine.LeaseLost, Err: projection.ErrLeaseLost}
+		return &faults.Fault{Class: faults.LeaseLost, Err: projection.ErrLeaseLost}
 	case l.faults && l.d.one(20):
 		return l.lost()
 	case l.faults && l.d.one(50):
-		return &engine.Fault{Class: engine.Configuration, Err: errors.New("misconfigured")}
+		return &faults.Fault{Class: faults.Configuration, Err: errors.New("misconfigured")}
 	}
 	return nil
 }
 
 // fenced returns the fault of a write under a row that is not the database's.
-func (l *life) fenced() *engine.Fault {
+func (l *life) fenced() *faults.Fault {
 	switch {
 	case l.lease.Incarnation != l.db.row.Incarnation:
-		return &engine.Fault{Class: engine.Infrastructure, Err: event.ErrIncarnationChanged}
+		return &faults.Fault{Class: faults.Infrastructure, Err: event.ErrIncarnationChanged}
 	case l.lease.Checkpoint != l.db.row.Checkpoint:
-		return &engine.Fault{Class: engine.LeaseLost, Err: projection.ErrLeaseLost}
+		return &faults.Fault{Class: faults.LeaseLost, Err: projection.ErrLeaseLost}
 	}
 	return nil
 }
@@ -214,15 +215,15 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 	}
 	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker != nil && !l.d.one(5) {
 		return r.Applied(RunResult{
-			Fault: &engine.Fault{Class: engine.HandlerFault, Err: errors.New("down")}, Outage: true, Next: next,
+			Fault: &faults.Fault{Class: faults.Handler, Err: errors.New("down")}, Outage: true, Next: next,
 		})
 	}
 	if l.faults && l.d.one(15) {
-		class := []engine.Class{engine.Infrastructure, engine.Unclear, engine.Interrupted,
-			engine.MissingObject}[l.d.below(4)]
-		return r.Applied(RunResult{Fault: &engine.Fault{Class: class, Err: errors.New("fault")}, Next: next})
+		class := []faults.Class{faults.Infrastructure, faults.Unclear, faults.Interrupted,
+			faults.MissingObject}[l.d.below(4)]
+		return r.Applied(RunResult{Fault: &faults.Fault{Class: class, Err: errors.New("fault")}, Next: next})
 	}
-	var fault *engine.Fault
+	var fault *faults.Fault
 	leased := l.d.one(3) && len(s.Batch.BlockedByStream) == 0
 	to, handled := s.Batch.To, int64(0)
 	for _, e := range s.Batch.Events {
@@ -230,7 +231,7 @@ func (l *life) apply(r Run, s ApplyBatch) Result {
 			if len(s.Batch.Events) == 1 {
 				l.db.bad[e.Position]--
 			}
-			fault = &engine.Fault{Class: engine.HandlerFault, Err: errors.New("bad")}
+			fault = &faults.Fault{Class: faults.Handler, Err: errors.New("bad")}
 			if l.d.one(2) {
 				fault.Position = e.Position
 			}
@@ -353,9 +354,9 @@ func (l *life) applyLetter(r Replaying, s ApplyReplay) (Replaying, ReplayStep) {
 		return r.Applied(f, false, l.now)
 	}
 	if l.faults && l.d.one(3) {
-		class := []engine.Class{engine.HandlerFault, engine.Infrastructure, engine.Unclear,
-			engine.Interrupted}[l.d.below(4)]
-		return r.Applied(&engine.Fault{Class: class, Err: errors.New("replay")}, l.down, l.now)
+		class := []faults.Class{faults.Handler, faults.Infrastructure, faults.Unclear,
+			faults.Interrupted}[l.d.below(4)]
+		return r.Applied(&faults.Fault{Class: class, Err: errors.New("replay")}, l.down, l.now)
 	}
 	pos := s.Batch.Replay.Position
 	l.unpark(pos)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -39,7 +41,7 @@ type Control interface {
 	// ViewIn is View in the incarnation of a lease. It returns event.ErrIncarnationChanged if it ended.
 	ViewIn(ctx context.Context, lease engine.Lease, fn func(View) error) error
 	// Classify returns err as a Fault with its class.
-	Classify(err error) *engine.Fault
+	Classify(err error) *faults.Fault
 	// Lacking adds to the error of a change to the control schema the right that the role lacks, and the role that has
 	// it.
 	Lacking(ctx context.Context, err error) error
@@ -102,7 +104,7 @@ type Reception struct {
 	// Fill is called first. The store has created the tenant, or it takes no appends until the commit.
 	Fill func(tx Tx) error
 	// Hook runs with the transaction after Fill.
-	Hook engine.Hook
+	Hook handler.Hook
 	// End is called before the commit, and returns the state that the tenant gets, which is active or archived.
 	End func(tx Tx) (tenancy.State, error)
 }
@@ -118,7 +120,7 @@ type Lending struct {
 	// Before is called first. It reports whether the hook runs.
 	Before func(tx Tx) (runs bool, err error)
 	// Hook runs within Timeout.
-	Hook    engine.Hook
+	Hook    handler.Hook
 	Timeout time.Duration
 	// After is called before the commit, unless it is nil.
 	After func(tx Tx) error

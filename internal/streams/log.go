@@ -11,7 +11,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/upcast"
 )
@@ -39,7 +39,7 @@ func (l log[Tx]) IsConflict(err error) bool {
 	return errors.Is(err, event.ErrVersionConflict) || !l.within && l.driver.IsConflict(err)
 }
 
-func (l log[Tx]) Accepts(h engine.Hook) error {
+func (l log[Tx]) Accepts(h handler.Hook) error {
 	if want := reflect.TypeFor[Tx](); h.Tx != want {
 		return fmt.Errorf("the hook takes %v, and the store gives %v", h.Tx, want)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/control"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/upcast"
@@ -43,7 +43,7 @@ type Log interface {
 	// IsConflict reports whether a commit that failed may succeed if it is decided again: it met other transactions.
 	IsConflict(err error) bool
 	// Accepts returns an error for a hook that takes transactions of another type.
-	Accepts(h engine.Hook) error
+	Accepts(h handler.Hook) error
 	// Within returns the Log in a transaction of the caller, of the type that the store's handlers get. It panics if it
 	// is of another type.
 	Within(tx any) Log
@@ -121,7 +121,7 @@ type Commit struct {
 	// Appends are to different streams. The last one may have an idempotency key.
 	Appends []event.Appending
 	// Hooks are called after the appends.
-	Hooks []engine.Hook
+	Hooks []handler.Hook
 	// Snapshots returns the snapshots to save. It may read what was appended. It may be nil.
 	Snapshots func(ctx context.Context, l Log) ([]Snapshot, error)
 }

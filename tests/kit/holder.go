@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -171,7 +172,7 @@ func (h *Holder) HasApplied(n int64) {
 }
 
 // MustBe checks the class of an error, and returns it as a fault.
-func (h *Holder) MustBe(err error, want engine.Class) *engine.Fault {
+func (h *Holder) MustBe(err error, want faults.Class) *faults.Fault {
 	h.T.Helper()
 	if err == nil {
 		h.T.Fatalf("no error, want a fault of class %q", want)

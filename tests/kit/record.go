@@ -10,7 +10,8 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/tuning"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -196,16 +197,16 @@ func (b *Bundle) MustCatchUp(rt *millrace.Runtime, names ...string) {
 }
 
 // Limited returns a handler whose events count as faulty soon, although their faults look like those of the store.
-func Limited(h millrace.Handler, limits engine.FaultLimits) millrace.Handler {
+func Limited(h millrace.Handler, limits faults.Limits) millrace.Handler {
 	return limited{h, limits}
 }
 
 type limited struct {
 	millrace.Handler
-	limits engine.FaultLimits
+	limits faults.Limits
 }
 
-func (l limited) Engine() engine.Handler {
+func (l limited) Engine() handler.Handler {
 	h := l.Handler.Engine()
 	h.Faults = l.limits
 	return h

@@ -13,7 +13,7 @@ import (
 // function of the user. All others use what was found when the error was taken apart.
 var ownErrors = map[string][]string{
 	"usercode.Open(":  {"actors/examine.go", "actors/observe.go", "internal/logging/short.go"},
-	"usercode.Catch(": {"internal/engine/chain.go"},
+	"usercode.Catch(": {"internal/engine/handler/chain.go"},
 	"usererror.Open(": {"internal/usercode/taken.go"},
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/aggregate"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
 )
@@ -75,8 +75,8 @@ func TestSnapshotterWithoutTheTableOfSnapshots(t *testing.T) {
 	err := b.Store.InTx(b.Ctx, func(ctx context.Context, tx kit.Tx) error {
 		return steps.Snapshot(1, 1).SaveSnapshots(ctx, b.Store.Within(tx), appended)
 	})
-	var fault *engine.Fault
-	if !errors.As(err, &fault) || fault.Class != engine.Configuration ||
+	var fault *faults.Fault
+	if !errors.As(err, &fault) || fault.Class != faults.Configuration ||
 		!strings.Contains(err.Error(), "call Migrate") {
 		t.Errorf("got %v", err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -62,7 +62,7 @@ func TestFullDiskParksNothing(t *testing.T) {
 				return err
 			}
 			return tx.Record(ctx, "p", events...)
-		}), engine.FaultLimits{Faults: 1, Over: 1})})
+		}), faults.Limits{Faults: 1, Over: 1})})
 	<-waiting
 	for _, chunk := range []string{words, "repeat('x', 2000)"} {
 		for {

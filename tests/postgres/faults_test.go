@@ -13,14 +13,14 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
 // shortly are limits that a test can wait for.
-var shortly = engine.FaultLimits{Faults: 4, Over: 300 * time.Millisecond}
+var shortly = faults.Limits{Faults: 4, Over: 300 * time.Millisecond}
 
 // unclear are faults of an event that look like the server's own, by their SQLSTATE.
 func (b *bundle) unclear() map[string]func(ctx context.Context, tx kit.Tx) error {

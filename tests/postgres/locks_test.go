@@ -15,7 +15,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -119,7 +119,7 @@ func TestLockWaitsDeadlocksAndSerializationFailuresAreNeverCounted(t *testing.T)
 					err := fail(ctx, tx)
 					last.Store(fmt.Sprint(err))
 					return projection.Skip(err) // not even the handler is asked
-				})), engine.FaultLimits{Faults: 1, Over: 1})})
+				})), faults.Limits{Faults: 1, Over: 1})})
 	}
 	rt := b.Running(millrace.Config{}, projections...)
 	for kind, n := range calls {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
-	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
 	"github.com/millrace-go/millrace/projection"
@@ -55,7 +55,7 @@ func TestOperationsOutliveCrashesOfTheServer(t *testing.T) {
 		next.Store(&step)
 		b.InTime(doing+" with a crash when it is "+string(step), func() {
 			err := request(id)
-			for ; err != nil && b.Store.Engine().Classify(err).Class == engine.Infrastructure; err = request(id) {
+			for ; err != nil && b.Store.Engine().Classify(err).Class == faults.Infrastructure; err = request(id) {
 				kit.Pass(b.Ctx, 20*time.Millisecond) // the answer to the request was lost
 			}
 			if errors.Is(err, projection.ErrOperationOpen) { // of a request before

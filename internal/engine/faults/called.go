@@ -1,4 +1,4 @@
-package engine
+package faults
 
 import (
 	"context"
@@ -17,18 +17,18 @@ type Called interface {
 	Excuse(fault *Fault)
 }
 
-// CallFault returns the fault of a handler whose call ended with r, nil if there is none. ctx is the context of its
+// OfCall returns the fault of a handler whose call ended with r, nil if there is none. ctx is the context of its
 // batch.
-func CallFault(ctx context.Context, r usercode.Result, called Called) error {
+func OfCall(ctx context.Context, r usercode.Result, called Called) error {
 	switch {
 	case r.Cause == nil:
 		return called.Returned(r.Err)
 	case ctx.Err() != nil:
-		return CancelledFault(r.Cause)
+		return Cancelled(r.Cause)
 	case r.Err == nil && called.Works():
 		return called.Returned(nil)
 	}
-	fault := LateFault(r.Cause, r.Err)
+	fault := Late(r.Cause, r.Err)
 	called.Excuse(fault)
 	return fault
 }

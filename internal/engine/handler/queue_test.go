@@ -1,4 +1,4 @@
-package engine
+package handler
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/within"
@@ -129,7 +130,7 @@ func TestHandlerThatQueuesDoesTheSameInATransaction(t *testing.T) {
 
 // A handler that has another one in it uses its transaction.
 func TestRouteQueuesOnlyIfAllItsHandlersDo(t *testing.T) {
-	mixed := Route[*log](HandleType(onOpened), HandleQueueTypeBatch(logQueues, queueClosed))
+	mixed := Route[*log](On(onOpened), HandleQueueTypeBatch(logQueues, queueClosed))
 	around := mixed.Within(chainOf(t, noting(&log{}, "m")))
 	if mixed.Err != nil || mixed.Queue != nil || around.Queue != nil {
 		t.Fatalf("it queues: %v", mixed.Err)
@@ -142,11 +143,11 @@ func TestRouteQueuesOnlyIfAllItsHandlersDo(t *testing.T) {
 			t.Errorf("%q, %v, want %q", l.calls, err, want)
 		}
 	}
-	for name, h := range map[string]Handler{"Batch": HandleBatch(func(context.Context, *log,
+	for name, h := range map[string]Handler{"Batch": Batch(func(context.Context, *log,
 		[]event.Envelope) error {
 		return nil
-	}), "Route": Route[*log](HandleType(onOpened)),
-		"Deliver": HandleDelivery(func(context.Context, Delivery) error { return nil })} {
+	}), "Route": Route[*log](On(onOpened)),
+		"Deliver": Deliver(func(context.Context, Delivery) error { return nil })} {
 		if h.Queue != nil {
 			t.Errorf("%s queues", name)
 		}
@@ -217,7 +218,7 @@ func TestInvalidHandlerThatQueuesHasItsReason(t *testing.T) {
 			t.Errorf("%d: %v", i, h.Err)
 		}
 	}
-	twice := Route[*log](HandleQueueType(logQueues, queueOpened), HandleType(onOpened))
+	twice := Route[*log](HandleQueueType(logQueues, queueOpened), On(onOpened))
 	if twice.Err == nil || !strings.Contains(twice.Err.Error(), "handled twice") {
 		t.Error(twice.Err)
 	}
@@ -230,9 +231,9 @@ func TestInvalidHandlerThatQueuesHasItsReason(t *testing.T) {
 }
 
 // wantClassOf checks the class of the fault of a call.
-func wantClassOf(t *testing.T, err error, want Class) *Fault {
+func wantClassOf(t *testing.T, err error, want faults.Class) *faults.Fault {
 	t.Helper()
-	var fault *Fault
+	var fault *faults.Fault
 	if !errors.As(err, &fault) || fault.Class != want {
 		t.Fatalf("%v, want a fault of class %q", err, want)
 	}
@@ -242,7 +243,7 @@ func wantClassOf(t *testing.T, err error, want Class) *Fault {
 // queueCall is how a function that queues may end that is called with a time limit of a second.
 type queueCall struct {
 	f         queueFunc
-	class     Class // none if the call succeeds
+	class     faults.Class // none if the call succeeds
 	is        error
 	position  int64
 	abandoned bool
@@ -266,28 +267,28 @@ func queueCalls(cancel context.CancelCauseFunc) map[string]queueCall {
 	return map[string]queueCall{
 		"succeeds": {f: queues(func(context.Context) error { return nil })},
 		"fails": {
-			f: queues(func(context.Context) error { return projection.At(2, io.EOF) }), class: MissingObject,
+			f: queues(func(context.Context) error { return projection.At(2, io.EOF) }), class: faults.MissingObject,
 			is: io.EOF, position: 2,
 		},
 		"panics": {
-			f: queues(func(context.Context) error { panic("boom") }), class: MissingObject,
+			f: queues(func(context.Context) error { panic("boom") }), class: faults.MissingObject,
 			is: projection.ErrHandlerPanic,
 		},
 		"exits": {
-			f: queues(func(context.Context) error { runtime.Goexit(); return nil }), class: MissingObject,
+			f: queues(func(context.Context) error { runtime.Goexit(); return nil }), class: faults.MissingObject,
 			is: usercode.ErrGoexit,
 		},
 		"is late": {
-			f: queues(waits(time.Millisecond, io.EOF)), class: HandlerFault, is: projection.ErrTimeout,
+			f: queues(waits(time.Millisecond, io.EOF)), class: faults.Handler, is: projection.ErrTimeout,
 			took: time.Second + time.Millisecond,
 		},
 		"is done": {f: queues(waits(time.Millisecond, nil)), took: time.Second + time.Millisecond},
 		"hangs": {
-			f: queues(waits(time.Hour, nil)), class: HandlerFault, is: projection.ErrAbandoned, abandoned: true,
+			f: queues(waits(time.Hour, nil)), class: faults.Handler, is: projection.ErrAbandoned, abandoned: true,
 			took: time.Second + usercode.Grace,
 		},
 		"appends": {
-			f: queues(func(context.Context) error { return projection.ErrWithinTx }), class: Configuration,
+			f: queues(func(context.Context) error { return projection.ErrWithinTx }), class: faults.Configuration,
 			is: projection.ErrWithinTx,
 		},
 		"is stopped": {
@@ -295,11 +296,11 @@ func queueCalls(cancel context.CancelCauseFunc) map[string]queueCall {
 				cancel(stops)
 				return waits(time.Millisecond,
 					ctx.Err())(ctx)
-			}), class: Infrastructure, is: stops, took: time.Millisecond,
+			}), class: faults.Infrastructure, is: stops, took: time.Millisecond,
 		},
 		"hangs and is stopped": {
 			f:     queues(func(ctx context.Context) error { cancel(stops); return waits(time.Hour, nil)(ctx) }),
-			class: Infrastructure, is: stops, abandoned: true, took: usercode.Grace,
+			class: faults.Infrastructure, is: stops, abandoned: true, took: usercode.Grace,
 		},
 	}
 }
@@ -316,7 +317,7 @@ func TestCallOfAQueueEndsInItsTime(t *testing.T) {
 			defer cancel(nil)
 			test := queueCalls(cancel)[name]
 			queues := logQueues
-			queues.Class = func(error) Class { return MissingObject }
+			queues.Class = func(error) faults.Class { return faults.MissingObject }
 			began := time.Now()
 			taken, err := queues.Call(ctx, new(int), time.Second, test.f, list("x", "y"))
 			if took := time.Since(began); took != test.took || taken.Abandoned != test.abandoned {

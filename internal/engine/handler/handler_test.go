@@ -1,4 +1,4 @@
-package engine
+package handler
 
 import (
 	"context"
@@ -51,7 +51,7 @@ func list(types ...string) (all []event.Envelope) {
 }
 
 func TestRouteCallsTheHandlerOfEachRunOfOneType(t *testing.T) {
-	h := Route[*log](HandleType(onOpened), HandleTypeBatch(onClosed))
+	h := Route[*log](On(onOpened), OnBatch(onClosed))
 	if h.Err != nil || !slices.Equal(h.Types, []string{"closed", "opened"}) {
 		t.Fatal(h.Err, h.Types)
 	}
@@ -62,8 +62,8 @@ func TestRouteCallsTheHandlerOfEachRunOfOneType(t *testing.T) {
 	if want := []string{"2 closed", "3:30", "1 closed", "5:50"}; !slices.Equal(l.calls, want) {
 		t.Errorf("%q, want %q", l.calls, want)
 	}
-	failing := Route[*log](HandleTypeBatch(func(context.Context, *log, []event.Of[opened]) error { return io.EOF }),
-		HandleTypeBatch(onClosed))
+	failing := Route[*log](OnBatch(func(context.Context, *log, []event.Of[opened]) error { return io.EOF }),
+		OnBatch(onClosed))
 	if err := failing.Apply(t.Context(), &l, list("opened", "closed")); err != io.EOF || len(l.calls) != 4 {
 		t.Errorf("%v, then %q", err, l.calls[4:])
 	}
@@ -77,14 +77,14 @@ func TestOnlyHandlersOfBatchesTakeBatches(t *testing.T) {
 		h    Handler
 		want bool
 	}{
-		"Batch":                       {HandleBatch(batch), true},
-		"Batch within middleware":     {HandleBatch(batch).Within(around), true},
-		"Each":                        {HandleEach(one), false},
-		"On":                          {HandleType(onOpened), false},
-		"OnBatch":                     {HandleTypeBatch(onClosed), true},
-		"Route of batches":            {Route[*log](HandleTypeBatch(onClosed)), true},
-		"Route of batches and events": {Route[*log](HandleTypeBatch(onClosed), HandleType(onOpened)), false},
-		"Deliver":                     {HandleDelivery(func(context.Context, Delivery) error { return nil }), false},
+		"Batch":                       {Batch(batch), true},
+		"Batch within middleware":     {Batch(batch).Within(around), true},
+		"Each":                        {Each(one), false},
+		"On":                          {On(onOpened), false},
+		"OnBatch":                     {OnBatch(onClosed), true},
+		"Route of batches":            {Route[*log](OnBatch(onClosed)), true},
+		"Route of batches and events": {Route[*log](OnBatch(onClosed), On(onOpened)), false},
+		"Deliver":                     {Deliver(func(context.Context, Delivery) error { return nil }), false},
 	} {
 		if test.h.Err != nil || test.h.Batches != test.want {
 			t.Errorf("%s: takes batches: %v, %v", name, test.h.Batches, test.h.Err)
@@ -95,7 +95,7 @@ func TestOnlyHandlersOfBatchesTakeBatches(t *testing.T) {
 // A dead letter may be of a type that the projection handled in an earlier version of the program.
 func TestRouteNamesTheTypeThatItDoesNotHandle(t *testing.T) {
 	l := &log{}
-	route := Route[*log](HandleType(onOpened), HandleTypeBatch(onClosed))
+	route := Route[*log](On(onOpened), OnBatch(onClosed))
 	err := usercode.Protect(func() error { return route.Apply(t.Context(), l, list("opened", "renamed")) })
 	if err == nil || errors.Is(err, projection.ErrHandlerPanic) || projection.FailedPosition(err) != 2 ||
 		!strings.Contains(err.Error(), `"renamed"`) {
@@ -105,7 +105,7 @@ func TestRouteNamesTheTypeThatItDoesNotHandle(t *testing.T) {
 
 func TestErrorOfAHandlerNamesTheEvent(t *testing.T) {
 	var failed *projection.EventError
-	each := HandleEach(func(_ context.Context, _ *log, e event.Envelope) error {
+	each := Each(func(_ context.Context, _ *log, e event.Envelope) error {
 		if e.Type == "panics" {
 			panic("boom")
 		}
@@ -125,8 +125,8 @@ func TestErrorOfAHandlerNamesTheEvent(t *testing.T) {
 	bad := list("opened", "opened")
 	bad[1].Body = []byte(`{"N": "x"}`)
 	var decode *event.DecodeError
-	batch := HandleTypeBatch(func(context.Context, *log, []event.Of[opened]) error { return nil })
-	for name, h := range map[string]Handler{"one by one": HandleType(onOpened), "a batch": batch} {
+	batch := OnBatch(func(context.Context, *log, []event.Of[opened]) error { return nil })
+	for name, h := range map[string]Handler{"one by one": On(onOpened), "a batch": batch} {
 		if err := h.Apply(t.Context(), &log{}, bad); projection.FailedPosition(err) != 2 || !errors.As(err, &decode) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -139,19 +139,19 @@ func TestErrorOfAHandlerNamesTheEvent(t *testing.T) {
 func TestInvalidHandlerHasItsReason(t *testing.T) {
 	const none = "the handler's function is nil"
 	for want, handlers := range map[string][]Handler{
-		none: {HandleBatch[*log](nil), HandleEach[*log](nil), HandleType[*log, opened](nil),
-			HandleTypeBatch[*log, opened](nil),
-			Route[*log](HandleEach[*log](nil), HandleEach[*log](nil))},
+		none: {Batch[*log](nil), Each[*log](nil), On[*log, opened](nil),
+			OnBatch[*log, opened](nil),
+			Route[*log](Each[*log](nil), Each[*log](nil))},
 		"Route has no handlers": {Route[*log]()},
 		"handler 2 of Route has no event type": {
-			Route[*log](HandleType(onOpened),
-				HandleEach(func(context.Context, *log, event.Envelope) error { return nil })),
+			Route[*log](On(onOpened),
+				Each(func(context.Context, *log, event.Envelope) error { return nil })),
 		},
 		`event type "opened" is handled twice`: {
-			Route[*log](HandleType(onOpened), HandleType(onOpened), HandleEach[*log](nil)),
+			Route[*log](On(onOpened), On(onOpened), Each[*log](nil)),
 		},
-		"find the event type of engine.pointed by its zero value": {
-			HandleType(func(context.Context, *log, event.Of[pointed]) error { return nil }),
+		"find the event type of handler.pointed by its zero value": {
+			On(func(context.Context, *log, event.Of[pointed]) error { return nil }),
 		},
 	} {
 		for i, h := range handlers {
@@ -160,7 +160,7 @@ func TestInvalidHandlerHasItsReason(t *testing.T) {
 			}
 		}
 	}
-	if h := HandleType(onOpened); h.Err != nil || !slices.Equal(h.Types, []string{"opened"}) {
+	if h := On(onOpened); h.Err != nil || !slices.Equal(h.Types, []string{"opened"}) {
 		t.Error(h.Err, h.Types)
 	}
 }

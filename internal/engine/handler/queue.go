@@ -1,4 +1,4 @@
-package engine
+package handler
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/internal/usercode"
 	"github.com/millrace-go/millrace/internal/within"
@@ -17,7 +18,7 @@ import (
 type Queues[Tx any] struct {
 	New   func() queued.Queue
 	Send  func(ctx context.Context, tx Tx, statements []queued.Statement) error
-	Class func(err error) Class
+	Class func(err error) faults.Class
 }
 
 // HandleQueue makes a Handler of a function that queues the statements for the events of one batch.
@@ -125,22 +126,22 @@ func (s Queues[Tx]) Call(ctx context.Context, store any, limit time.Duration, qu
 		found <- Taken{Statements: statements, Size: size}
 		return err
 	})
-	if err := CallFault(ctx, r, queuedCall{s.Class}); err != nil {
+	if err := faults.OfCall(ctx, r, queuedCall{s.Class}); err != nil {
 		return Taken{Abandoned: r.Abandoned}, err
 	}
 	return <-found, nil
 }
 
 // queuedCall is the call of a handler that only queues: no statement has run.
-type queuedCall struct{ class func(err error) Class }
+type queuedCall struct{ class func(err error) faults.Class }
 
 func (queuedCall) Works() bool { return true }
 
-func (queuedCall) Excuse(*Fault) {}
+func (queuedCall) Excuse(*faults.Fault) {}
 
 func (c queuedCall) Returned(err error) error {
 	if err == nil {
 		return nil
 	}
-	return ReturnedFault(c.class(err), err)
+	return faults.Returned(c.class(err), err)
 }

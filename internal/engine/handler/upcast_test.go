@@ -1,4 +1,4 @@
-package engine
+package handler
 
 import (
 	"context"
@@ -75,7 +75,7 @@ func TestHandlersGetSelectedEventsOfABatch(t *testing.T) {
 		{[]string{"c"}, storedList("a"), []string{"10 a 1"}, 0}, // a dead letter of an earlier selection
 	} {
 		var got []string
-		h := HandleBatch(func(_ context.Context, _ *log, events []event.Envelope) error {
+		h := Batch(func(_ context.Context, _ *log, events []event.Envelope) error {
 			got = shownEvents(events)
 			return nil
 		})
@@ -98,7 +98,7 @@ func TestHandlersGetSelectedEventsOfABatch(t *testing.T) {
 // Without an old event, the handler gets the slice of the batch itself.
 func TestBatchesThatNeedNoUpcasterAreNotCopied(t *testing.T) {
 	stored := storedList("current", "current")
-	h, err := HandleBatch(func(_ context.Context, _ *log, events []event.Envelope) error {
+	h, err := Batch(func(_ context.Context, _ *log, events []event.Envelope) error {
 		if &events[0] != &stored[0] {
 			t.Error("the batch was copied")
 		}
@@ -117,7 +117,7 @@ func TestHandlerOfAStoreWithoutUpcastersIsUnchanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := HandleBatch(func(context.Context, *log, []event.Envelope) error { return nil })
+	h := Batch(func(context.Context, *log, []event.Envelope) error { return nil })
 	for _, g := range []*upcast.Graph{nil, none} {
 		same, err := h.Upcasting(g)
 		if err != nil || reflect.ValueOf(same.Apply).Pointer() != reflect.ValueOf(h.Apply).Pointer() {
@@ -192,7 +192,7 @@ func TestDeliveriesOfCurrentEventsProperty(t *testing.T) {
 		}
 		for len(left) > 0 {
 			d := &modelDelivery{t: t, events: left}
-			h := HandleDelivery(func(ctx context.Context, of Delivery) error {
+			h := Deliver(func(ctx context.Context, of Delivery) error {
 				events := of.Events()
 				for i, e := range events {
 					d.begins(e)
@@ -258,7 +258,7 @@ func BenchmarkUpcasting(b *testing.B) {
 	}
 	for name, types := range map[string]*upcast.Graph{"handler without a registry": nil,
 		"handler with upcasters": splitting(b)} {
-		h, err := HandleType(func(context.Context, *log, event.Of[opened]) error { return nil }).Upcasting(types)
+		h, err := On(func(context.Context, *log, event.Of[opened]) error { return nil }).Upcasting(types)
 		if err != nil {
 			b.Fatal(err)
 		}

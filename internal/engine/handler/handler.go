@@ -1,4 +1,6 @@
-package engine
+// Package handler has the handlers and hooks of users, made of their functions: for transactions, for deliveries, and
+// those that queue statements, with the middleware and the upcasters around them.
+package handler
 
 import (
 	"context"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/cause"
+	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/queued"
 	"github.com/millrace-go/millrace/internal/usercode"
@@ -38,7 +41,7 @@ type Handler struct {
 	Batches bool
 	// Faults overrides the limits after which Unclear faults count. Only tests set it, because they cannot wait for the
 	// defaults.
-	Faults FaultLimits
+	Faults faults.Limits
 	// Err is why the handler cannot be used.
 	Err error
 
@@ -72,8 +75,8 @@ type Delivery interface {
 
 var errNoFunction = errors.New("the handler's function is nil")
 
-// HandleBatch makes a Handler of a function for the events of one batch.
-func HandleBatch[Tx any](f func(ctx context.Context, tx Tx, events []event.Envelope) error) Handler {
+// Batch makes a Handler of a function for the events of one batch.
+func Batch[Tx any](f func(ctx context.Context, tx Tx, events []event.Envelope) error) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
@@ -88,8 +91,8 @@ func HandleBatch[Tx any](f func(ctx context.Context, tx Tx, events []event.Envel
 	})
 }
 
-// HandleEach makes a Handler of a function for one event. If the function fails or panics, the error names the event.
-func HandleEach[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) error) Handler {
+// Each makes a Handler of a function for one event. If the function fails or panics, the error names the event.
+func Each[Tx any](f func(ctx context.Context, tx Tx, e event.Envelope) error) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
@@ -117,13 +120,13 @@ func named(e event.Envelope, fn func() error) error {
 	return nil
 }
 
-// HandleType makes a Handler of a function for one event of one type.
-func HandleType[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e event.Of[T]) error,
+// On makes a Handler of a function for one event of one type.
+func On[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, e event.Of[T]) error,
 	o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return ofType[T](HandleEach(decodesEach(f, o)))
+	return ofType[T](Each(decodesEach(f, o)))
 }
 
 // decodesEach decodes the event for f, unless it is left out.
@@ -141,13 +144,13 @@ func decodesEach[X any, T event.Typed](f func(ctx context.Context, x X, e event.
 	}
 }
 
-// HandleTypeBatch makes a Handler of a function for events of one type.
-func HandleTypeBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, events []event.Of[T]) error,
+// OnBatch makes a Handler of a function for events of one type.
+func OnBatch[Tx any, T event.Typed](f func(ctx context.Context, tx Tx, events []event.Of[T]) error,
 	o ...event.DecodeOption) Handler {
 	if f == nil {
 		return Handler{Err: errNoFunction}
 	}
-	return ofType[T](HandleBatch(decodesBatch(f, o)))
+	return ofType[T](Batch(decodesBatch(f, o)))
 }
 
 // decodesBatch decodes the events for f, as decodesEach does.
@@ -295,8 +298,8 @@ func routed(events []event.Envelope, routes map[string]Handler,
 	return nil
 }
 
-// HandleDelivery makes a Handler of a function that delivers the events of one delivery.
-func HandleDelivery(f func(ctx context.Context, d Delivery) error) Handler {
+// Deliver makes a Handler of a function that delivers the events of one delivery.
+func Deliver(f func(ctx context.Context, d Delivery) error) Handler {
 	return made(func(c Chain) Handler {
 		return Handler{Deliver: func(ctx context.Context, d Delivery) error {
 			return c.call(ctx, d.Events(), func(ctx context.Context, _ []event.Envelope) error { return f(ctx, d) })

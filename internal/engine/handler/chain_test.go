@@ -1,4 +1,4 @@
-package engine
+package handler
 
 import (
 	"context"
@@ -39,7 +39,7 @@ func noting(l *log, name string) func(next Call) Call {
 }
 
 func TestChainRunsAroundEachCallOfAHandler(t *testing.T) {
-	each := HandleEach(func(_ context.Context, l *log, e event.Envelope) error {
+	each := Each(func(_ context.Context, l *log, e event.Envelope) error {
 		l.calls = append(l.calls, fmt.Sprint(e.Position))
 		return nil
 	})
@@ -49,10 +49,10 @@ func TestChainRunsAroundEachCallOfAHandler(t *testing.T) {
 		want  []string
 	}{
 		"each":  {each, []string{"a", "b"}, []string{"1+1", "1", "2+1", "2"}},
-		"type":  {HandleType(onOpened), []string{"opened", "opened"}, []string{"1+1", "1:10", "2+1", "2:20"}},
-		"batch": {HandleTypeBatch(onClosed), []string{"closed", "closed"}, []string{"1+2", "2 closed"}},
+		"type":  {On(onOpened), []string{"opened", "opened"}, []string{"1+1", "1:10", "2+1", "2:20"}},
+		"batch": {OnBatch(onClosed), []string{"closed", "closed"}, []string{"1+2", "2 closed"}},
 		"route": {
-			Route[*log](HandleType(onOpened), HandleTypeBatch(onClosed)), []string{"closed", "closed", "opened"},
+			Route[*log](On(onOpened), OnBatch(onClosed)), []string{"closed", "closed", "opened"},
 			[]string{"1+2", "2 closed", "3+1", "3:30"},
 		},
 	} {
@@ -88,7 +88,7 @@ func TestDeliveriesRunWithinAChain(t *testing.T) {
 		noting(l, "each"))).Deliver(t.Context(), d); err != nil {
 		t.Error(err)
 	}
-	if err := HandleDelivery(func(context.Context, Delivery) error { return io.EOF }).Within(chainOf(t,
+	if err := Deliver(func(context.Context, Delivery) error { return io.EOF }).Within(chainOf(t,
 		noting(l, "all"))).Deliver(t.Context(), d); !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
@@ -112,7 +112,7 @@ func TestErrorsPassAChain(t *testing.T) {
 	for name, f := range map[string]func(context.Context, *log,
 		event.Envelope) error{"panics": panics, "fails": fails} {
 		var failed *projection.EventError
-		err := HandleEach(f).Within(chainOf(t, wrapping)).Apply(t.Context(), &log{}, list("a"))
+		err := Each(f).Within(chainOf(t, wrapping)).Apply(t.Context(), &log{}, list("a"))
 		if !errors.As(err, &failed) || failed.Position != 1 || !errors.Is(err, io.EOF) ||
 			err.Error() == failed.Err.Error() || !strings.Contains(err.Error(), "traced: ") {
 			t.Errorf("%s: %v", name, err)
@@ -126,7 +126,7 @@ func TestErrorsPassAChain(t *testing.T) {
 			t.Errorf("%s: %v, stack %q", name, err, failed.Stack)
 		}
 	}
-	batch := HandleBatch(func(context.Context, *log, []event.Envelope) error { return projection.At(2, io.EOF) })
+	batch := Batch(func(context.Context, *log, []event.Envelope) error { return projection.At(2, io.EOF) })
 	if err := batch.Within(chainOf(t, wrapping)).Apply(t.Context(), &log{},
 		list("a", "b")); projection.FailedPosition(err) != 2 {
 		t.Errorf("%v names no event", err)
@@ -172,7 +172,7 @@ func TestMisuseOfNextIsAnError(t *testing.T) {
 		}, errNotCalled, false},
 	} {
 		ran := 0
-		h := HandleBatch(func(context.Context, *log, []event.Envelope) error { ran++; return nil })
+		h := Batch(func(context.Context, *log, []event.Envelope) error { ran++; return nil })
 		c := chainOf(t, func(next Call) Call {
 			return func(ctx context.Context, events []event.Envelope) error { return test.call(ctx, events, next) }
 		})
@@ -188,7 +188,7 @@ func TestMisuseOfNextIsAnError(t *testing.T) {
 func TestChainWaitsForTheFunction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		returned := false
-		h := HandleBatch(func(context.Context, *log, []event.Envelope) error {
+		h := Batch(func(context.Context, *log, []event.Envelope) error {
 			<-time.After(time.Hour)
 			returned = true
 			return nil
@@ -207,7 +207,7 @@ func TestChainWaitsForTheFunction(t *testing.T) {
 }
 
 func TestPanicOfMiddlewareFailsTheEvent(t *testing.T) {
-	h := HandleEach(func(context.Context, *log, event.Envelope) error { return nil })
+	h := Each(func(context.Context, *log, event.Envelope) error { return nil })
 	c := chainOf(t,
 		func(Call) Call { return func(context.Context, []event.Envelope) error { panic("in the middleware") } })
 	err := h.Within(c).Apply(t.Context(), &log{}, list("a"))
@@ -229,7 +229,7 @@ func TestMiddlewareThatMakesNoCallIsRefused(t *testing.T) {
 }
 
 func TestHandlerWithoutMiddlewareAllocatesNothingForAnEvent(t *testing.T) {
-	h := HandleEach(func(context.Context, *log, event.Envelope) error { return nil })
+	h := Each(func(context.Context, *log, event.Envelope) error { return nil })
 	l, ctx := &log{}, t.Context()
 	one, many := list("a"), list(make([]string, 100)...)
 	allocs := func(events []event.Envelope) float64 {

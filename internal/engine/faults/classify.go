@@ -1,4 +1,4 @@
-package engine
+package faults
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 	if errors.As(err, &fault) {
 		return fault
 	}
-	fault = &Fault{Class: HandlerFault, Position: projection.FailedPosition(err), Err: err}
+	fault = &Fault{Class: Handler, Position: projection.FailedPosition(err), Err: err}
 	var at *projection.EventError
 	if errors.As(err, &at) {
 		fault.Stack = at.Stack
@@ -52,10 +52,10 @@ func Classify(err error, byStore func(fault *Fault) bool) *Fault {
 	return fault
 }
 
-// OfHandler returns the class of an error of a handler's statement. Classes that concern the store become HandlerFault.
+// OfHandler returns the class of an error of a handler's statement. Classes that concern the store become Handler.
 func (c Class) OfHandler() Class {
 	if c == LeaseLost || c == Configuration {
-		return HandlerFault
+		return Handler
 	}
 	return c
 }
@@ -77,10 +77,10 @@ func (f *Fault) OfStore() *Fault {
 	return &own
 }
 
-// ReturnedFault is the fault of a handler that returned err, whose class is class as far as the store knows. A handler
+// Returned is the fault of a handler that returned err, whose class is class as far as the store knows. A handler
 // that writes outside of its transaction, or reads while it queues, does so with every event. So no event is to blame,
 // unless the handler requests an action.
-func ReturnedFault(class Class, err error) *Fault {
+func Returned(class Class, err error) *Fault {
 	_, asks := projection.RequestedAction(err)
 	if refused := errors.Is(err, projection.ErrWithinTx) || errors.Is(err, projection.ErrQueuedRead); refused && !asks {
 		class = Configuration
@@ -91,22 +91,22 @@ func ReturnedFault(class Class, err error) *Fault {
 	}
 }
 
-// IgnoredFault is the fault of a handler that returned no error although a statement of its transaction failed with
+// Ignored is the fault of a handler that returned no error although a statement of its transaction failed with
 // cause, so that the transaction cannot commit.
-func IgnoredFault(class Class, cause error) *Fault {
+func Ignored(class Class, cause error) *Fault {
 	return &Fault{Class: class, Probe: class == Unclear,
 		Err: fmt.Errorf("the handler returned no error, but a statement of its transaction failed: %w", cause)}
 }
 
-// LateFault is the fault of a handler whose context was cancelled by a timeout, and which returned err after that.
-func LateFault(timeout, err error) *Fault {
+// Late is the fault of a handler whose context was cancelled by a timeout, and which returned err after that.
+func Late(timeout, err error) *Fault {
 	return &Fault{
-		Class: HandlerFault, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err),
+		Class: Handler, Position: projection.FailedPosition(err), Stack: usercode.StackOf(err),
 		Err: errors.Join(timeout, err),
 	}
 }
 
-// CancelledFault is the fault of a batch whose context ended while the handler ran.
-func CancelledFault(cause error) *Fault {
+// Cancelled is the fault of a batch whose context ended while the handler ran.
+func Cancelled(cause error) *Fault {
 	return &Fault{Class: Infrastructure, Err: fmt.Errorf("batch was cancelled: %w", cause)}
 }

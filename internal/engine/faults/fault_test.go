@@ -1,4 +1,4 @@
-package engine
+package faults
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
 		stores Class // that of the store, empty if the store does not know the error
 		want   Class
 	}{
-		{io.EOF, "", HandlerFault},
+		{io.EOF, "", Handler},
 		{io.EOF, Unclear, Unclear},
 		{io.EOF, Infrastructure, Infrastructure},
 		{event.ErrIncarnationChanged, Unclear, Infrastructure},
@@ -27,7 +27,7 @@ func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
 		{event.ErrNotPrimary, Infrastructure, Unclear},
 		{tenancy.ErrRestored, Unclear, Configuration},
 		{projection.ErrWithinTx, Unclear, Configuration},
-		{projection.ErrTimeout, Unclear, HandlerFault},
+		{projection.ErrTimeout, Unclear, Handler},
 		{tenancy.ErrArchived, "", Configuration},
 		{tenancy.ErrArchived, Infrastructure, Infrastructure},
 		{tenancy.ErrDropping, "", Configuration},
@@ -37,7 +37,7 @@ func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
 		byStore := func(f *Fault) bool {
 			f.Class = c.stores
 			if c.stores == "" {
-				f.Class = HandlerFault
+				f.Class = Handler
 			}
 			return c.stores != ""
 		}
@@ -60,9 +60,9 @@ func TestFaultsOfHandlersAndOfTheStoreAreNotEachOthers(t *testing.T) {
 	unmigrated := errors.New("not migrated")
 	for class, want := range map[Class]struct{ ofHandler, ofStore Class }{
 		Infrastructure: {Infrastructure, Infrastructure},
-		LeaseLost:      {HandlerFault, LeaseLost},
-		Configuration:  {HandlerFault, Configuration},
-		HandlerFault:   {HandlerFault, Infrastructure},
+		LeaseLost:      {Handler, LeaseLost},
+		Configuration:  {Handler, Configuration},
+		Handler:        {Handler, Infrastructure},
 		Unclear:        {Unclear, Infrastructure},
 		Interrupted:    {Interrupted, Infrastructure},
 		MissingObject:  {MissingObject, Configuration},
@@ -86,19 +86,19 @@ func TestFaultsOfHandlersAndOfTheStoreAreNotEachOthers(t *testing.T) {
 }
 
 func TestFaultOfAHandlerThatReturned(t *testing.T) {
-	for class, want := range map[Class]bool{Unclear: true, HandlerFault: false} {
-		if f := ReturnedFault(class, io.EOF); f.Class != class || f.Probe != want || !f.Returned {
+	for class, want := range map[Class]bool{Unclear: true, Handler: false} {
+		if f := Returned(class, io.EOF); f.Class != class || f.Probe != want || !f.Returned {
 			t.Errorf("%+v", f)
 		}
-		if f := IgnoredFault(class, io.EOF); f.Class != class || f.Probe != want || f.Returned ||
+		if f := Ignored(class, io.EOF); f.Class != class || f.Probe != want || f.Returned ||
 			!errors.Is(f, io.EOF) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if f := ReturnedFault(HandlerFault, projection.ErrWithinTx); f.Class != Configuration {
+	if f := Returned(Handler, projection.ErrWithinTx); f.Class != Configuration {
 		t.Errorf("a write outside of the transaction: %+v", f)
 	}
-	if f := ReturnedFault(HandlerFault, projection.Park(projection.ErrWithinTx)); f.Class != HandlerFault {
+	if f := Returned(Handler, projection.Park(projection.ErrWithinTx)); f.Class != Handler {
 		t.Errorf("one that asks to be parked: %+v", f)
 	}
 }
@@ -107,5 +107,14 @@ func TestFaultIsAnError(t *testing.T) {
 	fault := &Fault{Class: Unclear, Err: io.EOF}
 	if !errors.Is(fault, io.EOF) || fault.Error() != "EOF" || fault.Class.String() != "unclear" {
 		t.Error(fault)
+	}
+}
+
+func TestClassesThatMayCount(t *testing.T) {
+	for class, want := range map[Class]bool{Infrastructure: false, LeaseLost: false, Configuration: false,
+		Handler: true, Unclear: true, Interrupted: true, MissingObject: true} {
+		if class.MayCount() != want {
+			t.Errorf("%v: %v", class, !want)
+		}
 	}
 }

@@ -1,4 +1,5 @@
-package engine
+// Package faults says where the cause of an error lies, and so who waits, retries or is blamed for it.
+package faults
 
 import (
 	"time"
@@ -15,8 +16,8 @@ const (
 	Infrastructure Class = "infrastructure"
 	// LeaseLost ends the projection on this node; another owner continues it.
 	LeaseLost Class = "lease lost"
-	// HandlerFault is counted against the event, and the policy decides what happens to the event.
-	HandlerFault Class = "handler"
+	// Handler faults are counted against the event, and the policy decides what happens to the event.
+	Handler Class = "handler"
 	// Configuration faults stop the projection until the configuration is repaired.
 	Configuration Class = "configuration"
 	// Unclear faults do not show by the error alone whether the server or the event is at fault: a lost connection,
@@ -32,7 +33,7 @@ const (
 
 // MayCount reports whether a fault of this class can become a counted failure of its event.
 func (c Class) MayCount() bool {
-	return c == HandlerFault || c == Unclear || c == Interrupted || c == MissingObject
+	return c == Handler || c == Unclear || c == Interrupted || c == MissingObject
 }
 
 // String returns the class as a word.
@@ -86,8 +87,8 @@ const (
 	waitForObjects = 5 * time.Minute
 )
 
-// FaultLimits bound the faults of an event that are not counted. The zero value means the defaults.
-type FaultLimits struct {
+// Limits bound the faults of an event that are not counted. The zero value means the defaults.
+type Limits struct {
 	// Faults is how many Unclear faults an event meets alone before they count. Over is the least time from the first
 	// to the last of them. Defaults 10 and 1 min.
 	Faults int
@@ -98,7 +99,7 @@ type FaultLimits struct {
 }
 
 // WithDefaults returns l with the defaults in place of zeros.
-func (l FaultLimits) WithDefaults() FaultLimits {
+func (l Limits) WithDefaults() Limits {
 	if l.Faults == 0 {
 		l.Faults = uncountedFaults
 	}
