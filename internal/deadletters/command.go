@@ -128,7 +128,7 @@ func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.Comma
 	err := backoff.Poll(ctx, firstPoll, lastPoll, func() (ended bool, _ error) {
 		parts, err := d.plane.Parts(ctx, d.id, command)
 		switch {
-		case err != nil && d.plane.Classify(err).Passes():
+		case err != nil && d.plane.Classify(err).OfStore().Passes():
 		case err != nil:
 			return false, fmt.Errorf("%w: %w", projection.ErrCommandPending, d.plane.Classify(err).OfStore())
 		case len(parts) == 0:
@@ -170,7 +170,7 @@ func (d *DeadLetters) renamed(ctx context.Context) (*DeadLetters, error) {
 		return &DeadLetters{d.plane, d.store, id}, nil
 	case errors.Is(err, projection.ErrRetired):
 		return d, err
-	case err != nil && d.plane.Classify(err).Passes():
+	case err != nil && d.plane.Classify(err).OfStore().Passes():
 		return d, nil
 	}
 	return d, projection.ErrCommandNotFound

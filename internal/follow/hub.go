@@ -449,7 +449,7 @@ func (h *Hub) Settled(ctx context.Context, tenant string) (int64, error) {
 
 // lasts reports whether an error lasts until a person repairs something. Others end by themselves.
 func (h *Hub) lasts(err error) bool {
-	return !h.store.Classify(err).Passes()
+	return !h.store.Classify(err).OfStore().Passes()
 }
 
 // noWait is a pause that only a wake ends.

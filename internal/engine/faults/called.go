@@ -45,6 +45,5 @@ func (f *Fault) DecidedBy(class Class, cause error) {
 	}
 }
 
-// Passes reports whether the fault of a statement of the store ends by itself, so that those who wait for something can
-// go on waiting.
-func (f *Fault) Passes() bool { return f != nil && f.OfStore().Class == Infrastructure }
+// Passes reports whether the fault ends by itself, so that those who wait for something can go on waiting.
+func (f *Fault) Passes() bool { return f != nil && f.Class == Infrastructure }

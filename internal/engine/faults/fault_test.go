@@ -118,3 +118,14 @@ func TestClassesThatMayCount(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyInfrastructureFaultsPass(t *testing.T) {
+	for _, class := range []Class{Infrastructure, LeaseLost, Handler, Configuration, Unclear, Interrupted, MissingObject} {
+		if got := (&Fault{Class: class}).Passes(); got != (class == Infrastructure) {
+			t.Errorf("%s: %t", class, got)
+		}
+	}
+	if (*Fault)(nil).Passes() {
+		t.Error("no fault passes")
+	}
+}
