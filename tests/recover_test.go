@@ -121,7 +121,8 @@ func TestRecoveredProjectionsAreRebuilt(t *testing.T) {
 		}
 		b.Append("b", 2)
 		b.Applied(rt, 5, "p", "q")
-		if s := b.Status(rt, "fails"); s.State != admin.StateFailed || s.Checkpoint != 3 ||
+		b.Is(rt, "fails", admin.StateFailed)
+		if s := b.Status(rt, "fails"); s.Checkpoint != 3 ||
 			!strings.Contains(s.Reason, "not rebuilt yet") {
 			t.Errorf("the projection whose rebuild failed: %+v", s)
 		}

@@ -120,7 +120,8 @@ func TestClassesThatMayCount(t *testing.T) {
 }
 
 func TestOnlyInfrastructureFaultsPass(t *testing.T) {
-	for _, class := range []Class{Infrastructure, LeaseLost, Handler, Configuration, Unclear, Interrupted, MissingObject} {
+	for _, class := range []Class{Infrastructure, LeaseLost, Handler, Configuration, Unclear, Interrupted,
+		MissingObject} {
 		if got := (&Fault{Class: class}).Passes(); got != (class == Infrastructure) {
 			t.Errorf("%s: %t", class, got)
 		}
