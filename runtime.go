@@ -154,11 +154,13 @@ func (r *Runtime) run(ctx context.Context, only *scope, while func(ctx context.C
 	}()
 	err = while(running)
 	r.stopping()
-	ended = cmp.Or(r.stop(ctx, sup), sup.Err())
-	err = cmp.Or(ended, err)
+	ended = r.stop(ctx, sup)
+	if ended == nil {
+		ended = sup.Err() // which has no other owner now
+	}
 	deps.Wait()
 	r.config.Logger.Info("runtime ended", zap.String("node", deps.Node.ID), zap.String("name", deps.Node.Name))
-	return err
+	return cmp.Or(ended, err)
 }
 
 // stop stops the actors. It waits for the grace period, and for the time that a cancelled handler has to return.

@@ -67,6 +67,9 @@ func (n *node) lose(ctx actor.Context, effects []ownership.Effect, lost []owners
 // checkLeases reads the leases that the node holds of these tenants. It retires lost leases, and drains projections
 // that should not run. It waits for no slot.
 func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
+	if len(tenants) == 0 {
+		return
+	}
 	keys := n.table.KeysOf(tenants)
 	if len(keys) == 0 {
 		return

@@ -41,10 +41,10 @@ type DeadLetters interface {
 	Replay(ctx context.Context, filter DeadLetterFilter, limit int) (CommandResult, error)
 	// Discard gives up at most limit parked events: they will not be applied. Later events of their streams stay
 	// parked. If no node owns the projection's lease, for instance while it is paused, Discard runs at once. Otherwise
-	// it waits as Replay does.
+	// it waits as Replay does, but not for an open circuit breaker.
 	Discard(ctx context.Context, filter DeadLetterFilter, limit int) (CommandResult, error)
 	// Purge deletes dead letters that were resolved or discarded at least endedFor ago, at most limit of them, the
-	// oldest first. It returns how many it deleted.
+	// oldest first, except discarded ones whose stream is parked. It returns how many it deleted.
 	Purge(ctx context.Context, filter DeadLetterFilter, endedFor time.Duration, limit int) (deleted int64, err error)
 	// Wait waits for a command as Replay and Discard do. command is CommandResult.Command of their results. With the
 	// context of a transaction of the store, it returns ErrWithinTx if the command has not ended, as the calls that

@@ -42,7 +42,7 @@ func (s *step) onBatchFailed(batch engine.Batch, f *faults.Fault, outage bool) {
 		if decision == NarrowIt {
 			s.Sizer.Failed(batch.Events, f.Position)
 		}
-		s.State = (Idle{})
+		s.State = Idle{}
 		if f.Class == faults.Interrupted {
 			s.State = Reconnecting{}
 		}

@@ -106,7 +106,7 @@ func (s *step) endBackoff() {
 	if s.Replays.BackoffUntil.IsZero() || s.now.Before(s.Replays.BackoffUntil) {
 		return
 	}
-	s.Replays.BackoffUntil = (time.Time{})
+	s.Replays.BackoffUntil = time.Time{}
 	if s.Replays.Commands == ReplaysOnly {
 		s.Replays.Commands = CommandsOpen
 	}

@@ -140,7 +140,7 @@ func (s *step) take(in Input) {
 			s.after(Reload)
 		}
 	case TailFailed:
-		s.Tail = &(Tail{Err: in.Err})
+		s.Tail = &Tail{Err: in.Err}
 		if s.Row.Halted {
 			s.Tail = nil // the feed reports again after a user resumed the projection
 		}

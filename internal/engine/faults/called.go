@@ -9,7 +9,7 @@ import (
 
 // Called is what a store knows about a handler that it has called.
 type Called interface {
-	// Returned returns the fault of a handler that returned err, which may be nil, before its limit.
+	// Returned returns the fault of a handler that returned err before its limit, or nil after it if it Works.
 	Returned(err error) error
 	// Works reports whether what the handler did can be committed, although it returned after its limit.
 	Works() bool
