@@ -14,7 +14,7 @@ import (
 // Alias returns the id of the stream that has an alias. If none has it, a new id gets it. It returns
 // tenancy.ErrUnknown, and tenancy.ErrArchived, ErrDropping or ErrCopying if the alias is free and the tenant takes no
 // appends.
-func (p Plane) Alias(ctx context.Context, tenant, name string) (id string, err error) {
+func (p Reads) Alias(ctx context.Context, tenant, name string) (id string, err error) {
 	if err := valid.ID("the alias", name); err != nil {
 		return "", err
 	}

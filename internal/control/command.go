@@ -13,7 +13,7 @@ import (
 
 // Insert inserts a command durably, with a part for each partition, and notifies the owners of the leases. It returns
 // tenancy.ErrUnknown or projection.ErrUnknownProjection if there is no such projection.
-func (p Plane) Insert(ctx context.Context, id projection.ID, kind engine.CommandKind,
+func (p Letters) Insert(ctx context.Context, id projection.ID, kind engine.CommandKind,
 	filter projection.DeadLetterFilter, limit int) (command int64, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Lock(id.Tenant)
@@ -53,7 +53,7 @@ func commanded(row int32) engine.Notice {
 }
 
 // Cancel ends a command, as far as that needs no owner of a lease, notifies the owners, and returns the parts.
-func (p Plane) Cancel(ctx context.Context, id projection.ID, command int64) (parts []engine.CommandPart, err error) {
+func (p Letters) Cancel(ctx context.Context, id projection.ID, command int64) (parts []engine.CommandPart, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Exec("lock_command", command)
 		var row int32
@@ -78,7 +78,7 @@ func (p Plane) Cancel(ctx context.Context, id projection.ID, command int64) (par
 }
 
 // Parts returns the parts of a command, none if there is no such command.
-func (p Plane) Parts(ctx context.Context, id projection.ID, command int64) (parts []engine.CommandPart, err error) {
+func (p Letters) Parts(ctx context.Context, id projection.ID, command int64) (parts []engine.CommandPart, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		parts, err = readParts(v, id, command)
 		return err
@@ -100,13 +100,13 @@ func readParts(v store.View, id projection.ID, command int64) (parts []engine.Co
 const unownedTime = 10 * time.Second
 
 // RunUnowned runs a part that calls no handler, if no living node owns its lease.
-func (p Plane) RunUnowned(ctx context.Context, part engine.CommandPart) error {
+func (p Letters) RunUnowned(ctx context.Context, part engine.CommandPart) error {
 	_, err := p.RunIfUnowned(ctx, part.Row, part.ID)
 	return err
 }
 
 // RunIfUnowned is RunUnowned, and reports whether it ran the command.
-func (p Plane) RunIfUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
+func (p Letters) RunIfUnowned(ctx context.Context, row int32, command int64) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, unownedTime)
 	defer cancel()
 	err = p.db.Tx(ctx, func(tx store.Tx) error {

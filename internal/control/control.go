@@ -26,18 +26,44 @@ var Statements embed.FS
 // deadlock_timeout. So if a batch and a change of partitions or names wait for each other, the change gives up first.
 const LockWait = 500 * time.Millisecond
 
-// Plane is the control plane of a store. In methods on dead letters, the id of a projection selects one partition, or
-// all if its partition is 0. Filters, states and pages are valid there, and have their defaults.
-type Plane struct{ db store.Control }
+// Plane is the control plane of a store, in parts.
+type Plane struct {
+	base
+	Letters
+	Operations
+	Tenants
+	Names
+	Reads
+}
+
+type (
+	// Letters records failures, parks events, and carries out commands on dead letters. The id of a projection selects
+	// one partition, or all if its partition is 0. Filters, states and pages are valid, and have their defaults.
+	Letters struct{ base }
+	// Operations stops projections for what must not run beside them: rebuilds, swaps, resets, re-splits, recoveries.
+	Operations struct{ base }
+	// Tenants changes the states of tenants, erases persons, and moves tenants between stores.
+	Tenants struct{ base }
+	// Names creates, renames and forgets projections.
+	Names struct{ base }
+	// Reads lists projections and nodes for a status, and finds streams.
+	Reads struct{ base }
+)
+
+// base is what all parts share.
+type base struct{ db store.Control }
 
 // On returns the control plane of a store.
-func On(db store.Control) Plane { return Plane{db} }
+func On(db store.Control) Plane {
+	b := base{db}
+	return Plane{b, Letters{b}, Operations{b}, Tenants{b}, Names{b}, Reads{b}}
+}
 
 // Classify returns err as a faults.Fault with its class.
-func (p Plane) Classify(err error) *faults.Fault { return p.db.Classify(err) }
+func (p base) Classify(err error) *faults.Fault { return p.db.Classify(err) }
 
 // wrap classifies the error of a statement, and adds what was being done. It returns nil if err is nil.
-func (p Plane) wrap(err error, doing string, args ...any) error {
+func (p base) wrap(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil
 	}
@@ -45,7 +71,7 @@ func (p Plane) wrap(err error, doing string, args ...any) error {
 }
 
 // fenced runs fn under the fence of a lease.
-func (p Plane) fenced(ctx context.Context, lease engine.Lease, fn func(tx store.Tx) error, doing string,
+func (p base) fenced(ctx context.Context, lease engine.Lease, fn func(tx store.Tx) error, doing string,
 	args ...any) error {
 	return p.wrap(p.db.Fenced(ctx, lease, fn), doing, args...)
 }

@@ -9,14 +9,14 @@ import (
 )
 
 // Known returns tenancy.ErrUnknown or projection.ErrUnknownProjection if there is no such projection.
-func (p Plane) Known(ctx context.Context, id projection.ID) error {
+func (p Letters) Known(ctx context.Context, id projection.ID) error {
 	return p.db.View(ctx, func(v store.View) error { return Unknown(v, id) })
 }
 
 // List returns a page of dead letters in the order of their positions. With NewestFirst, After is above all positions
 // of the page. Dead letters that are listed by their ids are read by these, and others a page of each partition, in the
 // order of their positions.
-func (p Plane) List(ctx context.Context, id projection.ID,
+func (p Letters) List(ctx context.Context, id projection.ID,
 	page projection.DeadLetterPage) (letters []projection.DeadLetter, err error) {
 	statement, direction := "dead_letters", 1
 	if page.NewestFirst {
@@ -41,7 +41,7 @@ func (p Plane) List(ctx context.Context, id projection.ID,
 }
 
 // Count counts the dead letters in these states.
-func (p Plane) Count(ctx context.Context, id projection.ID, filter projection.DeadLetterFilter,
+func (p Letters) Count(ctx context.Context, id projection.ID, filter projection.DeadLetterFilter,
 	in []projection.DeadLetterState) (n int64, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		_, err := v.One("count_dead_letters", append(letterArgs(id, filter), states(in)), &n)
@@ -52,8 +52,8 @@ func (p Plane) Count(ctx context.Context, id projection.ID, filter projection.De
 
 // Purge deletes dead letters that ended at least endedFor ago, at most limit of them, the oldest first. It is one
 // statement.
-func (p Plane) Purge(ctx context.Context, id projection.ID, filter projection.DeadLetterFilter, endedFor time.Duration,
-	limit int) (deleted int64, err error) {
+func (p Letters) Purge(ctx context.Context, id projection.ID, filter projection.DeadLetterFilter,
+	endedFor time.Duration, limit int) (deleted int64, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		letters, err := column[int64](tx, "purge_dead_letters", append(letterArgs(id, filter), endedFor, limit)...)
 		deleted = int64(len(letters))

@@ -12,7 +12,7 @@ import (
 // SetDesiredState sets the desired state of a projection and notifies its owner. WantRun clears the failure of the
 // projection. If the projection was halted at an event, the attempts at that event are counted anew. The structural
 // lock keeps the partitions, to which a change of their number would give the previous state.
-func (p Plane) SetDesiredState(ctx context.Context, id projection.ID, desired engine.DesiredState) error {
+func (p Names) SetDesiredState(ctx context.Context, id projection.ID, desired engine.DesiredState) error {
 	id = engine.FullID(id)
 	err := p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Lock(id.Tenant)

@@ -22,7 +22,7 @@ import (
 // finds where they begin, and decides again under the structural locks of their tenants. Names and states change under
 // these alone, also by nodes of an earlier release: what such a node creates or renames first, stays. A projection
 // whose tenant was archived, or created again, while its beginning was found gets no rows: the next call finds it anew.
-func (p Plane) Ensure(ctx context.Context, projections []engine.NewProjection) (left engine.LeftOut, err error) {
+func (p Names) Ensure(ctx context.Context, projections []engine.NewProjection) (left engine.LeftOut, err error) {
 	var first, n rename.New
 	err = p.db.View(ctx, func(v store.View) error {
 		first = rename.New{}
@@ -168,7 +168,7 @@ func jsonArray[T any](list []T) string {
 // beginVersions lets tenants begin with later versions, since they have no earlier ones. It goes on after errors, and
 // returns them as an *engine.SwapError: the hook of one tenant may wait for a lock, or may not be able to connect,
 // while all else works.
-func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, begins store.Begins) error {
+func (p Names) beginVersions(ctx context.Context, later []engine.NewProjection, begins store.Begins) error {
 	failed := &engine.SwapError{Tenants: make(map[string]engine.SwapFailure)}
 	for _, n := range later {
 		err := p.beginVersion(ctx, n, begins)
@@ -189,7 +189,7 @@ func (p Plane) beginVersions(ctx context.Context, later []engine.NewProjection, 
 // beginVersion lets readers of a tenant use a version from the beginning: it retires the earlier versions, inserts the
 // rows, and runs the hook, in one transaction. It holds the structural lock of the tenant from the first statement on.
 // If the tenant has an earlier version by now, it only inserts the rows.
-func (p Plane) beginVersion(ctx context.Context, n engine.NewProjection, begins store.Begins) error {
+func (p Names) beginVersion(ctx context.Context, n engine.NewProjection, begins store.Begins) error {
 	return p.db.Lend(ctx, store.Lending{
 		ID: n.ID(), What: "the beginning", Hook: n.Swap, Timeout: n.Timeout,
 		Before: func(tx store.Tx) (runs bool, err error) {

@@ -59,7 +59,7 @@ func (e *Erasure) Failed(err error) error {
 // BeginErasure records an erasure, unless it has an ID, and suspends the projections of its tenant by a pause. The
 // record says that the erasure has paused the tenant, so that its end resumes the tenant. If its process dies, the end
 // of the next one does.
-func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
+func (p Tenants) BeginErasure(ctx context.Context, e *Erasure) error {
 	for _, t := range []newTable{erasuresTable, snapshotsTable} { // a load that saves a snapshot may begin at any time
 		if err := p.makeTable(ctx, t); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (p Plane) BeginErasure(ctx context.Context, e *Erasure) error {
 // returns false if projections run, since the tenant was resumed meanwhile. All of it is one transaction, under the
 // structural lock of the tenant and the locks of its projections and leases: so no projection is claimed until its
 // commit, and its checkpoints are those at which the events are redacted.
-func (p Plane) EndErasure(ctx context.Context, e *Erasure) (done bool, err error) {
+func (p Tenants) EndErasure(ctx context.Context, e *Erasure) (done bool, err error) {
 	err = p.db.Change(ctx, e.Tenant, func(tx store.Tx, state tenancy.State) (err error) {
 		if err := Changing(state); err != nil {
 			return err
@@ -131,7 +131,7 @@ func still(tx store.Tx, tenant string) (still bool, all partitions, err error) {
 }
 
 // AbandonErasure forgets an erasure that failed, and resumes the tenant if erasures have paused it.
-func (p Plane) AbandonErasure(ctx context.Context, e *Erasure) error {
+func (p Tenants) AbandonErasure(ctx context.Context, e *Erasure) error {
 	err := p.db.Change(ctx, e.Tenant, func(tx store.Tx, _ tenancy.State) error {
 		if err := endPauses(tx, e.Tenant); err != nil {
 			return err
@@ -266,7 +266,7 @@ func distinct[T cmp.Ordered](list []T) []T {
 }
 
 // Erasures returns the erasures of a tenant, the oldest first.
-func (p Plane) Erasures(ctx context.Context, tenant string) (list []event.Erasure, err error) {
+func (p Tenants) Erasures(ctx context.Context, tenant string) (list []event.Erasure, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		list = nil
 		if made, err := erasuresTable.wasMade(v); !made || err != nil {

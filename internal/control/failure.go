@@ -14,7 +14,7 @@ import (
 // RecordFailure writes the attempts at an event, under the lease's fence, and returns when the event failed first. With
 // an attempt of 0 it counts nothing and writes only the error, as the reason of a wait. retry is the delay of the next
 // attempt, 0 if that is not known. Its transaction is not that of the batch, which was rolled back.
-func (p Plane) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure,
+func (p Letters) RecordFailure(ctx context.Context, lease engine.Lease, f projection.Failure,
 	retry time.Duration) (first time.Time, err error) {
 	args := []any{
 		lease.Row, f.Event.Position, f.Attempt, excerpt.Storable(f.Err.Error()),
@@ -28,7 +28,7 @@ func (p Plane) RecordFailure(ctx context.Context, lease engine.Lease, f projecti
 }
 
 // BeginAttempt counts an attempt at an event before the handler is called, under the lease's fence.
-func (p Plane) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, attempts int) error {
+func (p Letters) BeginAttempt(ctx context.Context, lease engine.Lease, position int64, attempts int) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		tx.Exec("begin_attempt", lease.Row, position, attempts)
 		return nil
@@ -37,7 +37,7 @@ func (p Plane) BeginAttempt(ctx context.Context, lease engine.Lease, position in
 
 // SetFailed writes under the lease's fence why a projection waits for a person. An empty reason clears that. It changes
 // nothing about a projection that Halt stopped.
-func (p Plane) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
+func (p Letters) SetFailed(ctx context.Context, lease engine.Lease, reason string) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		tx.Exec("set_failed", lease.Row, store.OrNull(excerpt.Storable(reason)), lease.Epoch)
 		return nil
@@ -45,7 +45,7 @@ func (p Plane) SetFailed(ctx context.Context, lease engine.Lease, reason string)
 }
 
 // Halt writes under the lease's fence that the projection waits until a user resumes it, and why.
-func (p Plane) Halt(ctx context.Context, lease engine.Lease, reason string) error {
+func (p Letters) Halt(ctx context.Context, lease engine.Lease, reason string) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		halt(tx, lease.Row, reason)
 		return nil

@@ -77,7 +77,7 @@ var movedTables = []table{
 }
 
 // CanLeave returns the names of the tenant's projections, or projection.ErrOperationOpen.
-func (p Plane) CanLeave(ctx context.Context, tenant string) (names []string, err error) {
+func (p Tenants) CanLeave(ctx context.Context, tenant string) (names []string, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		if err := noOperationOf(v, tenant); err != nil {
 			return err
@@ -98,7 +98,7 @@ func noOperationOf(v store.View, tenant string) error {
 }
 
 // empty returns tenancy.ErrNotEmpty unless a tenant is empty.
-func (p Plane) empty(ctx context.Context, tenant string) error {
+func (p Tenants) empty(ctx context.Context, tenant string) error {
 	return p.db.View(ctx, func(v store.View) error { return isEmpty(v, tenant) })
 }
 
@@ -114,7 +114,7 @@ func isEmpty(v store.View, tenant string) error {
 // Move moves an archived tenant, none of whose projections runs, to another store, unless another call has moved it.
 // Meanwhile the transaction of the source has the structural lock of the tenant and the locks of its projections and
 // leases, so nothing of it changes.
-func (p Plane) Move(ctx context.Context, to Plane, m *Move) (moved bool, err error) {
+func (p Tenants) Move(ctx context.Context, to Plane, m *Move) (moved bool, err error) {
 	var failed error
 	there := false // the target has committed
 	err = p.db.Change(ctx, m.Tenant, func(tx store.Tx, state tenancy.State) error {

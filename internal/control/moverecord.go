@@ -37,7 +37,7 @@ func moveOf(v store.View, tenant string) (r moveRecord, err error) {
 	return r, err
 }
 
-func (p Plane) moveOf(ctx context.Context, tenant string) (r moveRecord, err error) {
+func (p Tenants) moveOf(ctx context.Context, tenant string) (r moveRecord, err error) {
 	err = p.db.View(ctx, func(v store.View) (err error) {
 		r, err = moveOf(v, tenant)
 		return err
@@ -46,7 +46,7 @@ func (p Plane) moveOf(ctx context.Context, tenant string) (r moveRecord, err err
 }
 
 // MakeMoves creates the table of moves if it does not exist.
-func (p Plane) MakeMoves(ctx context.Context) error { return p.makeTable(ctx, movesTable) }
+func (p Tenants) MakeMoves(ctx context.Context) error { return p.makeTable(ctx, movesTable) }
 
 // err is the error of what must not happen to a tenant that leaves the store, or has left it.
 func (r moveRecord) err() error {
@@ -54,13 +54,13 @@ func (r moveRecord) err() error {
 }
 
 // arrived reports whether a tenant has come here by a move.
-func (p Plane) arrived(ctx context.Context, tenant, id string) (bool, error) {
+func (p Tenants) arrived(ctx context.Context, tenant, id string) (bool, error) {
 	r, err := p.moveOf(ctx, tenant)
 	return r.id == id && !r.away, err
 }
 
 // name returns the name of the store. The table of moves exists.
-func (p Plane) name(ctx context.Context) (name string, err error) {
+func (p Tenants) name(ctx context.Context) (name string, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		_, err := v.One("store_name", nil, &name)
 		return err
@@ -88,7 +88,7 @@ func Unarchive(tenant string) store.Decision {
 // Abandon returns the decision that forgets the move of a tenant to a store, which the caller names. A tenant that was
 // active becomes active again. It returns an error if there is no such move, and the decision does if the move has gone
 // on meanwhile.
-func (p Plane) Abandon(ctx context.Context, tenant, target string) (store.Decision, error) {
+func (p Tenants) Abandon(ctx context.Context, tenant, target string) (store.Decision, error) {
 	before, err := p.moveOf(ctx, tenant)
 	switch {
 	case err != nil:
@@ -121,7 +121,7 @@ func (r moveRecord) forget(tx store.Tx, tenant string, state tenancy.State) tena
 
 // Prepare makes the tables of moves, and reports whether an earlier call has moved the tenant, which is archived.
 // exists reports whether the target has a tenant of that name. Without such a move it must be empty.
-func (p Plane) Prepare(ctx context.Context, to Plane, m *Move, active, exists bool) (moved bool, err error) {
+func (p Tenants) Prepare(ctx context.Context, to Plane, m *Move, active, exists bool) (moved bool, err error) {
 	err = cmp.Or(to.MakeMoves(ctx), p.MakeMoves(ctx))
 	if err != nil {
 		return false, err

@@ -16,7 +16,7 @@ import (
 // projection has that name. Where the projection begins is found before the transaction, which may wait for locks. The
 // projection is unknown then if the tenant was created again meanwhile, or has no earlier version. Names and states of
 // the tenant change under its structural lock alone.
-func (p Plane) Create(ctx context.Context, n engine.NewProjection) error {
+func (p Names) Create(ctx context.Context, n engine.NewProjection) error {
 	begins, err := p.db.Begins(ctx, []engine.NewProjection{n})
 	if err != nil {
 		return p.wrap(err, "find where %s begins", n.ID())
@@ -46,7 +46,7 @@ func (p Plane) Create(ctx context.Context, n engine.NewProjection) error {
 }
 
 // Retired returns the retired ones of these names in these tenants.
-func (p Plane) Retired(ctx context.Context, tenants, names []string) (retired []*engine.Retired, err error) {
+func (p Names) Retired(ctx context.Context, tenants, names []string) (retired []*engine.Retired, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		retired = nil
 		var r engine.Retired
@@ -64,7 +64,7 @@ func (p Plane) Retired(ctx context.Context, tenants, names []string) (retired []
 // living node registers the projection, or holds its lease. If it was forgotten already, Forget does nothing. After the
 // structural lock it locks the rows of the projection and their leases, so it waits for commits of batches in progress,
 // and no node claims a lease that was free.
-func (p Plane) Forget(ctx context.Context, id projection.ID) error {
+func (p Names) Forget(ctx context.Context, id projection.ID) error {
 	err := p.change(ctx, id.Tenant, func(tx store.Tx) error {
 		names, err := namesOf(tx, id.Tenant)
 		if err != nil {
@@ -100,7 +100,7 @@ func (p Plane) Forget(ctx context.Context, id projection.ID) error {
 // commit any more, and the nodes are notified. The old names are retired, and names that led to them lead to the new
 // ones. It returns projection.ErrExists if a projection has the new name. If the projection has it already, Rename does
 // nothing. Its locks are those of Forget.
-func (p Plane) Rename(ctx context.Context, r engine.Rename) error {
+func (p Names) Rename(ctx context.Context, r engine.Rename) error {
 	err := p.change(ctx, r.Tenant, func(tx store.Tx) error {
 		names, err := namesOf(tx, r.Tenant)
 		if err != nil {
@@ -118,7 +118,7 @@ func (p Plane) Rename(ctx context.Context, r engine.Rename) error {
 // RenameUnused is Rename for many tenants, in one transaction. It leaves out projections that a living node registers
 // under an old name, and those that cannot be renamed. It locks nothing while there is nothing to rename. What it reads
 // then is decided again under the structural locks of the tenants.
-func (p Plane) RenameUnused(ctx context.Context, renames []engine.Rename) error {
+func (p Names) RenameUnused(ctx context.Context, renames []engine.Rename) error {
 	tenants := make([]string, len(renames))
 	for i, r := range renames {
 		tenants[i] = r.Tenant

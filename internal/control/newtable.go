@@ -21,7 +21,7 @@ var (
 )
 
 // makeTable creates a table unless it exists.
-func (p Plane) makeTable(ctx context.Context, t newTable) error {
+func (p base) makeTable(ctx context.Context, t newTable) error {
 	var made bool
 	err := p.db.View(ctx, func(v store.View) (err error) {
 		made, err = t.wasMade(v)

@@ -13,13 +13,13 @@ import (
 
 // Park writes the dead letter and advances the checkpoint over its event in one fenced transaction. With stream, the
 // later events of its stream are parked, too.
-func (p Plane) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
+func (p Letters) Park(ctx context.Context, lease engine.Lease, letter projection.DeadLetter, stream bool) error {
 	return p.moveOver(ctx, lease, letter.Position, func(tx store.Tx) { ParkFailed(tx, lease.Row, letter, stream) },
 		"park")
 }
 
 // Skip counts a skipped event and advances the checkpoint to its position, in one fenced transaction.
-func (p Plane) Skip(ctx context.Context, lease engine.Lease, position int64) error {
+func (p Letters) Skip(ctx context.Context, lease engine.Lease, position int64) error {
 	return p.moveOver(ctx, lease, position, func(tx store.Tx) {
 		tx.Exec("count_skip", lease.Row)
 		tx.Exec("clear_failure", lease.Row)
@@ -27,7 +27,7 @@ func (p Plane) Skip(ctx context.Context, lease engine.Lease, position int64) err
 }
 
 // moveOver moves the checkpoint over an event that was not applied, in one transaction with record.
-func (p Plane) moveOver(ctx context.Context, lease engine.Lease, position int64, record func(tx store.Tx),
+func (p Letters) moveOver(ctx context.Context, lease engine.Lease, position int64, record func(tx store.Tx),
 	doing string) error {
 	return p.fenced(ctx, lease, func(tx store.Tx) error {
 		record(tx)

@@ -12,7 +12,7 @@ import (
 )
 
 // change runs fn in a transaction under the structural lock of a tenant that is not being dropped or copied.
-func (p Plane) change(ctx context.Context, tenant string, fn func(tx store.Tx) error) error {
+func (p base) change(ctx context.Context, tenant string, fn func(tx store.Tx) error) error {
 	return p.db.Change(ctx, tenant, func(tx store.Tx, state tenancy.State) error {
 		if err := Changing(state); err != nil {
 			return err

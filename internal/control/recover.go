@@ -17,7 +17,7 @@ import (
 
 // Restored returns the partitions of a tenant's projections, by name, and the tables in the tenant's schema that are
 // not the store's.
-func (p Plane) Restored(ctx context.Context, tenant string) (found []engine.RestoredPartition,
+func (p Operations) Restored(ctx context.Context, tenant string) (found []engine.RestoredPartition,
 	tables []string, err error) {
 	err = p.db.View(ctx, func(v store.View) (err error) {
 		found, err = restoredPartitions(v, tenant)
@@ -31,7 +31,7 @@ func (p Plane) Restored(ctx context.Context, tenant string) (found []engine.Rest
 }
 
 // ParkedAbove counts the parked events of partitions above a position.
-func (p Plane) ParkedAbove(ctx context.Context, rows []int32, position int64) (parked int64, err error) {
+func (p Operations) ParkedAbove(ctx context.Context, rows []int32, position int64) (parked int64, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		_, err := v.One("count_parked_above", []any{rows, position}, &parked)
 		return err
@@ -53,7 +53,7 @@ func restoredPartitions(v store.View, tenant string) (found []engine.RestoredPar
 // them has a checkpoint above the last event, no event of the tenant is read. It returns what was done, by name. It
 // returns projection.ErrRunning if a projection runs, unless that continues and has handled no event above the end. Its
 // locks are those of Reset, for all projections of the tenant.
-func (p Plane) Recover(ctx context.Context, r engine.Recover) (done []engine.Recovered, err error) {
+func (p Operations) Recover(ctx context.Context, r engine.Recover) (done []engine.Recovered, err error) {
 	err = p.change(ctx, r.Tenant, func(tx store.Tx) error {
 		if r.Incarnation != 0 {
 			tx.Exec("check_incarnation", int64(r.Incarnation))

@@ -16,7 +16,7 @@ import (
 // event is handled once, by an old or a new partition. Previous owners cannot commit any more. If the projection has n
 // partitions, Repartition changes nothing. Its locks are those of Reset. In the end it ends the sessions in which
 // batches of dead owners still run.
-func (p Plane) Repartition(ctx context.Context, id projection.ID, n int) error {
+func (p Operations) Repartition(ctx context.Context, id projection.ID, n int) error {
 	id = engine.FullID(id)
 	err := p.change(ctx, id.Tenant, func(tx store.Tx) error { return repartition(tx, id, n) })
 	return p.wrap(err, "split %s into %d partitions", id, n)

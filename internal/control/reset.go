@@ -16,7 +16,7 @@ import (
 // projection.ErrDelivers. Its locks are the structural lock of the tenant, under which partitions and operations
 // change, and those of all rows of the projection and their leases. So it waits for commits of batches in progress, and
 // what it reads then stays until its own commit. The new epoch ends the batches that run.
-func (p Plane) Reset(ctx context.Context, r engine.Reset) (result engine.ResetResult, err error) {
+func (p Operations) Reset(ctx context.Context, r engine.Reset) (result engine.ResetResult, err error) {
 	r.ID = engine.FullID(r.ID)
 	err = p.change(ctx, r.ID.Tenant, func(tx store.Tx) error {
 		if r.Incarnation != 0 {
@@ -32,7 +32,7 @@ func (p Plane) Reset(ctx context.Context, r engine.Reset) (result engine.ResetRe
 }
 
 // Delivers reports whether the handler of a projection worked outside of a transaction when a node claimed it last.
-func (p Plane) Delivers(ctx context.Context, id projection.ID) (delivers bool, err error) {
+func (p Operations) Delivers(ctx context.Context, id projection.ID) (delivers bool, err error) {
 	id = engine.FullID(id)
 	err = p.db.View(ctx, func(v store.View) error {
 		_, err := v.One("delivers", []any{id.Tenant, id.Name}, &delivers)

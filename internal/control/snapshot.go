@@ -25,7 +25,7 @@ type Snapshot struct {
 var snapshotsTable = newTable{name: "snapshots", create: "create_snapshots"}
 
 // MakeSnapshots creates the table of snapshots unless it exists.
-func (p Plane) MakeSnapshots(ctx context.Context) error { return p.makeTable(ctx, snapshotsTable) }
+func (p Reads) MakeSnapshots(ctx context.Context) error { return p.makeTable(ctx, snapshotsTable) }
 
 // HasSnapshots reports whether the table of snapshots exists.
 func HasSnapshots(v store.View) (bool, error) { return snapshotsTable.wasMade(v) }

@@ -13,7 +13,7 @@ import (
 )
 
 // Projections lists the rows that a filter selects, sorted. It reads no tenant's tables.
-func (p Plane) Projections(ctx context.Context, filter engine.ProjectionFilter) (found []engine.ProjectionRow,
+func (p Reads) Projections(ctx context.Context, filter engine.ProjectionFilter) (found []engine.ProjectionRow,
 	err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		found = nil
@@ -60,7 +60,7 @@ func ProjectionArgs(f engine.ProjectionFilter) []any {
 }
 
 // Lags lists the rows that a filter selects, those furthest behind first. It reads no tenant's tables.
-func (p Plane) Lags(ctx context.Context, filter engine.LagFilter) (found []engine.LagRow, err error) {
+func (p Reads) Lags(ctx context.Context, filter engine.LagFilter) (found []engine.LagRow, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		found = nil
 		var r engine.LagRow
@@ -102,7 +102,7 @@ func orAny(items []string) []string {
 }
 
 // Nodes lists the rows of the nodes, the oldest first. Nodes of a file that stand by have no row.
-func (p Plane) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
+func (p Reads) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		nodes = nil
 		var n engine.NodeRow
@@ -122,7 +122,7 @@ func (p Plane) Nodes(ctx context.Context) (nodes []engine.NodeRow, err error) {
 
 // Overview returns the figures that no node counts. patience is how long a projection may have no living owner. Those
 // of the names in byTenant are counted for each tenant. It reads no tenant's tables.
-func (p Plane) Overview(ctx context.Context, patience time.Duration, byTenant []string) (o engine.Overview, err error) {
+func (p Reads) Overview(ctx context.Context, patience time.Duration, byTenant []string) (o engine.Overview, err error) {
 	err = p.db.View(ctx, func(v store.View) error {
 		o = engine.Overview{Tenants: make(map[tenancy.State]int)}
 		in := &o.OldestParkedIn

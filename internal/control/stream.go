@@ -12,7 +12,7 @@ import (
 
 // Stream describes a stream of a tenant. Version is 0 if there is no such stream. It returns tenancy.ErrUnknown, and
 // tenancy.ErrDropping if the tenant's events cannot be read any more.
-func (p Plane) Stream(ctx context.Context, tenant, id string) (info event.StreamInfo, err error) {
+func (p Reads) Stream(ctx context.Context, tenant, id string) (info event.StreamInfo, err error) {
 	if err := valid.Text("stream", id); err != nil {
 		return info, err
 	}

@@ -15,7 +15,7 @@ import (
 // SetTenantDesired pauses a tenant, or resumes it, and notifies the nodes. The desired states of its projections do not
 // change. It returns tenancy.ErrDropping or tenancy.ErrCopying while the tenant is being dropped or copied. The
 // structural lock orders it with other changes of the tenant's state.
-func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
+func (p Tenants) SetTenantDesired(ctx context.Context, tenant string, desired engine.DesiredState) error {
 	err := p.db.Tx(ctx, func(tx store.Tx) error {
 		_, state, err := LockTenant(tx, tenant)
 		if err != nil {
@@ -32,7 +32,7 @@ func (p Plane) SetTenantDesired(ctx context.Context, tenant string, desired engi
 
 // DecideState sets the state of a tenant without a schema of its own, and returns the tenant's row.
 // The structural lock orders it with other changes.
-func (p Plane) DecideState(ctx context.Context, tenant string, decide store.Decision) (row int32, err error) {
+func (p Tenants) DecideState(ctx context.Context, tenant string, decide store.Decision) (row int32, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		var from tenancy.State
 		row, from, err = LockTenant(tx, tenant)
@@ -143,7 +143,7 @@ func suspend(tx store.Tx, tenant string) {
 // PauseEnded, an expired heartbeat alone takes a lease away. While only living nodes have leases, it writes nothing.
 // Before it reports that all leases are free, it locks them and so waits for claims in progress: later ones see that
 // the projections are suspended, which the structural lock keeps so until the commit.
-func (p Plane) SuspensionEnded(ctx context.Context, tenant string) (free bool, err error) {
+func (p Tenants) SuspensionEnded(ctx context.Context, tenant string) (free bool, err error) {
 	var living, dead bool
 	err = p.db.View(ctx, func(v store.View) error {
 		living, dead, err = suspension(v, tenant)
@@ -159,7 +159,7 @@ func (p Plane) SuspensionEnded(ctx context.Context, tenant string) (free bool, e
 }
 
 // freeSuspended frees the leases of dead owners of a suspended tenant, and reports whether all of its leases are free.
-func (p Plane) freeSuspended(ctx context.Context, tenant string) (free bool, err error) {
+func (p Tenants) freeSuspended(ctx context.Context, tenant string) (free bool, err error) {
 	err = p.db.Tx(ctx, func(tx store.Tx) error {
 		tx.Lock(tenant)
 		taken, err := column[int32](tx, "free_suspended", tenant)

@@ -15,7 +15,7 @@ import (
 // Versions returns how far a version of a projection is behind the earlier one. types are the event types that the
 // version selects. It returns projection.ErrUnknownProjection, projection.ErrRetired or tenancy.ErrUnknown if the
 // version has no rows, and projection.ErrSeveralVersions.
-func (p Plane) Versions(ctx context.Context, id projection.ID, types []string) (state versions.State, err error) {
+func (p Operations) Versions(ctx context.Context, id projection.ID, types []string) (state versions.State, err error) {
 	id = engine.FullID(id)
 	err = p.db.View(ctx, func(v store.View) error {
 		state, err = readVersions(v, id, types)
