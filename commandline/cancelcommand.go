@@ -8,7 +8,7 @@ import (
 )
 
 // cancelReplayCommand cancels a replay or a discard.
-func (c *cli) cancelReplayCommand() *cobra.Command {
+func (c letterCommands) cancelReplayCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "cancel PROJECTION COMMAND",
 		Short: "Cancel a replay or a discard that has not ended",

@@ -23,7 +23,7 @@ type checkFlags struct {
 	allowParked, quiet bool
 }
 
-func (c *cli) checkCommand() *cobra.Command {
+func (c storeCommands) checkCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -175,7 +175,7 @@ func (f checkFlags) bad(p admin.ProjectionStatus, summary admin.Summary) bool {
 	return stands || p.Parked > 0 && !f.allowParked
 }
 
-func (c *cli) printChecked(found checkJSON, quiet bool) error {
+func (c storeCommands) printChecked(found checkJSON, quiet bool) error {
 	if quiet && len(found.Findings) == 0 {
 		return nil
 	}
@@ -199,7 +199,7 @@ func (c *cli) printChecked(found checkJSON, quiet bool) error {
 
 // printFound prints findings and what to do about them, and then what more prints. all is for --json. It returns
 // errFound if there are findings.
-func (c *cli) printFound(all any, found []projection.Finding, more func(view *console.View) error) error {
+func (c storeCommands) printFound(all any, found []projection.Finding, more func(view *console.View) error) error {
 	err := c.print(all, func() error {
 		if len(found) == 0 {
 			return c.say("nothing is wrong")

@@ -39,6 +39,15 @@ type cli struct {
 	running bool
 }
 
+// The commands of each group.
+type (
+	eventCommands      struct{ *cli }
+	letterCommands     struct{ *cli }
+	projectionCommands struct{ *cli }
+	tenantCommands     struct{ *cli }
+	storeCommands      struct{ *cli }
+)
+
 // isBadInput reports whether an error means that something that the arguments name does not exist, or that an address
 // is malformed.
 func isBadInput(err error) bool {

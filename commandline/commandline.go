@@ -161,9 +161,11 @@ doctor or migrate status found something.`,
 	f.BoolVar(&c.json, "json", false, "print JSON, see docs/cli.md")
 	f.DurationVar(&c.timeout, "timeout", 0, "give up after this time (default: never)")
 	f.SortFlags = false
-	cmd.AddCommand(c.migrateCommand(), c.summaryCommand(), c.nodesCommand(), c.tenantsCommand(), c.projectionsCommand(),
-		c.deadLettersCommand(),
-		c.eventsCommand(), c.checkCommand(), c.doctorCommand(), c.versionCommand())
+	whole := storeCommands{c}
+	cmd.AddCommand(whole.migrateCommand(), whole.summaryCommand(), whole.nodesCommand(),
+		tenantCommands{c}.tenantsCommand(), projectionCommands{c}.projectionsCommand(),
+		letterCommands{c}.deadLettersCommand(), eventCommands{c}.eventsCommand(), whole.checkCommand(),
+		whole.doctorCommand(), whole.versionCommand())
 	c.completeFlags(cmd)
 	return cmd
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func (c *cli) createProjectionCommand() *cobra.Command {
+func (c projectionCommands) createProjectionCommand() *cobra.Command {
 	var from string
 	cmd := &cobra.Command{
 		Use:   "create PROJECTION...",

@@ -97,7 +97,7 @@ type resultsJSON struct {
 }
 
 // run runs a command on the dead letters of projections, one after another.
-func (c *cli) run(ids []millrace.ProjectionID, past string,
+func (c letterCommands) run(ids []millrace.ProjectionID, past string,
 	do func(id millrace.ProjectionID) (projection.CommandResult, error)) error {
 	all := resultsJSON{Results: []resultJSON{}}
 	var ended atomic.Int64
@@ -158,7 +158,7 @@ func streamsOf(r *projection.Refused) string {
 	return text
 }
 
-func (c *cli) replayCommand() *cobra.Command {
+func (c letterCommands) replayCommand() *cobra.Command {
 	var l letterCommand
 	cmd := &cobra.Command{
 		Use:   "replay PROJECTION [ID...]",
@@ -175,7 +175,7 @@ Exits with 1 if an event failed again or was refused.`,
   millrace dead-letters replay totals --all --timeout 5m
   millrace dead-letters replay counts 42 --out-of-order`,
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
-			ids, err := l.resolve(ctx, c, s, args)
+			ids, err := l.resolve(ctx, c.cli, s, args)
 			if err != nil {
 				return err
 			}
@@ -190,7 +190,7 @@ Exits with 1 if an event failed again or was refused.`,
 	return cmd
 }
 
-func (c *cli) discardCommand() *cobra.Command {
+func (c letterCommands) discardCommand() *cobra.Command {
 	var l letterCommand
 	cmd := &cobra.Command{
 		Use:   "discard PROJECTION [ID...]",
@@ -199,7 +199,7 @@ func (c *cli) discardCommand() *cobra.Command {
 		Example: `  millrace dead-letters discard totals 42
   millrace dead-letters discard totals --type OrderTested --yes`,
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
-			ids, err := l.resolve(ctx, c, s, args)
+			ids, err := l.resolve(ctx, c.cli, s, args)
 			if err != nil {
 				return err
 			}
@@ -221,7 +221,7 @@ func (c *cli) discardCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) purgeCommand() *cobra.Command {
+func (c letterCommands) purgeCommand() *cobra.Command {
 	var l letterCommand
 	var olderThan time.Duration
 	cmd := &cobra.Command{
@@ -232,7 +232,7 @@ func (c *cli) purgeCommand() *cobra.Command {
 			if olderThan < 0 {
 				return misuse("--older-than must not be negative: %v", olderThan)
 			}
-			ids, err := l.resolve(ctx, c, s, args)
+			ids, err := l.resolve(ctx, c.cli, s, args)
 			if err != nil {
 				return err
 			}

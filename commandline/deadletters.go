@@ -22,7 +22,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func (c *cli) deadLettersCommand() *cobra.Command {
+func (c letterCommands) deadLettersCommand() *cobra.Command {
 	cmd := group("dead-letters", "List, show, replay and discard parked events",
 		c.listDeadLettersCommand(), c.showDeadLetterCommand(), c.countDeadLettersCommand(), c.replayCommand(),
 		c.discardCommand(), c.cancelReplayCommand(), c.purgeCommand())
@@ -115,7 +115,7 @@ type lettersJSON struct {
 }
 
 // lettersOf returns the projections of the arguments, or those that have dead letters.
-func (c *cli) lettersOf(ctx context.Context, s store, names []string) ([]millrace.ProjectionID, error) {
+func (c letterCommands) lettersOf(ctx context.Context, s store, names []string) ([]millrace.ProjectionID, error) {
 	if len(names) > 0 {
 		return c.targets(ctx, s, names)
 	}
@@ -126,7 +126,7 @@ func (c *cli) lettersOf(ctx context.Context, s store, names []string) ([]millrac
 	return whole(list), err
 }
 
-func (c *cli) listDeadLettersCommand() *cobra.Command {
+func (c letterCommands) listDeadLettersCommand() *cobra.Command {
 	var f letterFilter
 	page := projection.DeadLetterPage{}
 	cmd := &cobra.Command{
@@ -156,7 +156,8 @@ func (c *cli) listDeadLettersCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) listDeadLetters(ctx context.Context, s store, names []string, page projection.DeadLetterPage) error {
+func (c letterCommands) listDeadLetters(ctx context.Context, s store, names []string,
+	page projection.DeadLetterPage) error {
 	ids, err := c.lettersOf(ctx, s, names)
 	if err != nil {
 		return err
@@ -215,7 +216,7 @@ type shownJSON struct {
 	Unreadable string `json:"unreadable,omitempty"`
 }
 
-func (c *cli) showDeadLetterCommand() *cobra.Command {
+func (c letterCommands) showDeadLetterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show PROJECTION ID",
 		Short:   "Show a parked event, its error and its stack",
@@ -295,7 +296,7 @@ func (s *shownJSON) body() (lines []string) {
 	return lines
 }
 
-func (c *cli) printLetter(l projection.DeadLetter, shown shownJSON) error {
+func (c letterCommands) printLetter(l projection.DeadLetter, shown shownJSON) error {
 	lines := []string{
 		fmt.Sprintf("dead letter %d of %s: %s", l.ID, report.Name(l.Projection), l.State),
 		fmt.Sprintf("event: position %d, %s version %d, type %s", l.Position, l.Stream, l.Version, l.Type),
@@ -338,7 +339,7 @@ type countJSON struct {
 	Count int64 `json:"count"`
 }
 
-func (c *cli) countDeadLettersCommand() *cobra.Command {
+func (c letterCommands) countDeadLettersCommand() *cobra.Command {
 	var f letterFilter
 	cmd := &cobra.Command{
 		Use:     "count [PROJECTION...]",

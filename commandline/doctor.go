@@ -18,7 +18,7 @@ type doctorJSON struct {
 	Findings []projection.Finding `json:"findings"`
 }
 
-func (c *cli) doctorCommand() *cobra.Command {
+func (c storeCommands) doctorCommand() *cobra.Command {
 	var patience time.Duration
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -54,7 +54,7 @@ use one.`,
 }
 
 // diagnose examines the store, and if it can be opened, what the nodes report.
-func (c *cli) diagnose(ctx context.Context, patience time.Duration) (found []projection.Finding, err error) {
+func (c storeCommands) diagnose(ctx context.Context, patience time.Duration) (found []projection.Finding, err error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (c *cli) diagnose(ctx context.Context, patience time.Duration) (found []pro
 }
 
 // reported opens the store, and returns what the nodes report.
-func (c *cli) reported(ctx context.Context) ([]projection.Finding, error) {
+func (c storeCommands) reported(ctx context.Context) ([]projection.Finding, error) {
 	s, err := c.open(ctx)
 	if err != nil {
 		return nil, err

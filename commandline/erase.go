@@ -16,7 +16,7 @@ const whatErasureDoes = `Their positions, versions, types and times stay. It pau
 names the projections that had passed the events: rebuild these, or delete from their read models. PostgreSQL needs the role that owns
 the schemas.`
 
-func (c *cli) eraseCommand() *cobra.Command {
+func (c eventCommands) eraseCommand() *cobra.Command {
 	return c.redacting("erase STREAM", "Remove what is in the events of a stream permanently",
 		"Removes the bodies and headers of all events of a stream, such as those of a person, its aliases and its idempotency keys.\n"+whatErasureDoes,
 		`  millrace events erase customer-17 --reason "request 4711"`,
@@ -27,7 +27,7 @@ func (c *cli) eraseCommand() *cobra.Command {
 		})
 }
 
-func (c *cli) redactCommand() *cobra.Command {
+func (c eventCommands) redactCommand() *cobra.Command {
 	return c.redacting("redact POSITION...", "Remove what is in some events permanently",
 		"Removes the bodies and headers of the events at some positions, and the idempotency keys of their appends.\n"+
 			whatErasureDoes,
@@ -58,7 +58,7 @@ func positionsOf(args []string) (positions []int64, err error) {
 }
 
 // redacting returns a command that redacts what its arguments select. what describes that.
-func (c *cli) redacting(use, short, long, example string, count cobra.PositionalArgs,
+func (c eventCommands) redacting(use, short, long, example string, count cobra.PositionalArgs,
 	what func(args []string) (string, error),
 	do func(ctx context.Context, of events, args []string, reason string) (event.Erasure, error),
 ) *cobra.Command {
@@ -91,7 +91,7 @@ func (c *cli) redacting(use, short, long, example string, count cobra.Positional
 	return cmd
 }
 
-func (c *cli) sayErased(e event.Erasure) error {
+func (c eventCommands) sayErased(e event.Erasure) error {
 	if err := c.say("redacted %s", plural(int(e.Events), "event")); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ type erasuresJSON struct {
 	Erasures []event.Erasure `json:"erasures"`
 }
 
-func (c *cli) erasuresCommand() *cobra.Command {
+func (c eventCommands) erasuresCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "erasures",
 		Short:   "List what was redacted",

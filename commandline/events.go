@@ -17,7 +17,7 @@ import (
 	"github.com/millrace-go/millrace/eventtype"
 )
 
-func (c *cli) eventsCommand() *cobra.Command {
+func (c eventCommands) eventsCommand() *cobra.Command {
 	return group("events", "Read, append, import, export and redact events",
 		c.tailCommand(), c.streamCommand(), c.appendCommand(), c.importCommand(), c.exportCommand(),
 		c.countEventsCommand(),
@@ -25,7 +25,7 @@ func (c *cli) eventsCommand() *cobra.Command {
 }
 
 // eventsOf returns the tenant's events. The tenant must exist.
-func (c *cli) eventsOf(ctx context.Context, s store) (tenant string, of events, err error) {
+func (c eventCommands) eventsOf(ctx context.Context, s store) (tenant string, of events, err error) {
 	tenant, err = c.oneTenant()
 	if err != nil {
 		return "", nil, err
@@ -41,7 +41,7 @@ func (c *cli) eventsOf(ctx context.Context, s store) (tenant string, of events, 
 	return tenant, of, nil
 }
 
-func (c *cli) streamCommand() *cobra.Command {
+func (c eventCommands) streamCommand() *cobra.Command {
 	var from int64
 	cmd := &cobra.Command{
 		Use:     "stream STREAM",
@@ -56,7 +56,7 @@ func (c *cli) streamCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, printer := false, eventPrinter{cli: c}
+			found, printer := false, eventPrinter{cli: c.cli}
 			for e, err := range upTo(math.MaxInt64, of.ReadStream(ctx, args[0], from)) {
 				if err != nil {
 					return err
@@ -118,7 +118,7 @@ func upTo(mark int64, all iter.Seq2[event.Envelope, error]) iter.Seq2[event.Enve
 	}
 }
 
-func (c *cli) countEventsCommand() *cobra.Command {
+func (c eventCommands) countEventsCommand() *cobra.Command {
 	var o selection
 	cmd := &cobra.Command{
 		Use:     "count",
@@ -141,7 +141,7 @@ func (c *cli) countEventsCommand() *cobra.Command {
 
 // eachEvent calls fn for each selected event up to the settled mark, and shows progress. It returns how many there
 // were.
-func (c *cli) eachEvent(ctx context.Context, s store, o selection,
+func (c eventCommands) eachEvent(ctx context.Context, s store, o selection,
 	fn func(tenant string, e event.Envelope) error) (n int64, tenant string, mark int64, err error) {
 	if err := o.check(); err != nil {
 		return 0, "", 0, err
@@ -169,14 +169,14 @@ func (c *cli) eachEvent(ctx context.Context, s store, o selection,
 	return n, tenant, mark, nil
 }
 
-func (c *cli) exportCommand() *cobra.Command {
+func (c eventCommands) exportCommand() *cobra.Command {
 	var o selection
 	var output string
 	var current bool
 	export := c.with(func(ctx context.Context, s store, _ []string) error {
 		if output == "" {
 			c.json = true
-			printer := eventPrinter{cli: c}
+			printer := eventPrinter{cli: c.cli}
 			_, tenant, _, err := c.eachEvent(ctx, s, o, printer.print)
 			return cmp.Or(err, printer.incomplete(tenant))
 		}
@@ -233,13 +233,13 @@ type exportedJSON struct {
 }
 
 // exportFile writes to a file, which it removes after an error. It keeps a file that lacks events that cannot be read.
-func (c *cli) exportFile(ctx context.Context, s store, o selection, path string) error {
+func (c eventCommands) exportFile(ctx context.Context, s store, o selection, path string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
 		return misuse("--output: %w", err)
 	}
 	out := newWriter(file, strings.HasSuffix(path, ".gz"))
-	inner := *c
+	inner := *c.cli
 	inner.out, inner.json = out, true
 	printer := eventPrinter{cli: &inner}
 	n, tenant, mark, err := c.eachEvent(ctx, s, o, printer.print)
@@ -257,7 +257,7 @@ func (c *cli) exportFile(ctx context.Context, s store, o selection, path string)
 }
 
 // readInput returns a text that an argument gives: itself, @file, or - for the standard input.
-func (c *cli) readInput(arg string) ([]byte, error) {
+func (c eventCommands) readInput(arg string) ([]byte, error) {
 	switch {
 	case arg == "-":
 		return io.ReadAll(c.in)

@@ -37,7 +37,7 @@ type appendFlags struct {
 	headers                             map[string]string
 }
 
-func (c *cli) appendCommand() *cobra.Command {
+func (c eventCommands) appendCommand() *cobra.Command {
 	var f appendFlags
 	cmd := &cobra.Command{
 		Use:   "append STREAM TYPE [BODY]",
@@ -128,7 +128,7 @@ type importedJSON struct {
 	Unreadable int64 `json:"unreadable,omitempty"`
 }
 
-func (c *cli) importCommand() *cobra.Command {
+func (c eventCommands) importCommand() *cobra.Command {
 	var key string
 	var newTimes bool
 	cmd := &cobra.Command{
@@ -187,7 +187,7 @@ bodies are appended as they are in the file, since it may be a copy.`,
 
 // readFirst does what must be done with a whole file before its first event is appended: it checks the types, and
 // returns the key, by default the digest.
-func (c *cli) readFirst(path, key string) (string, error) {
+func (c eventCommands) readFirst(path, key string) (string, error) {
 	var of string
 	switch {
 	case key == "":
@@ -217,7 +217,7 @@ func (c *cli) readFirst(path, key string) (string, error) {
 }
 
 // checkTypes returns an error for the first line with a type that is not registered, or that cannot be read.
-func (c *cli) checkTypes(path string) error {
+func (c eventCommands) checkTypes(path string) error {
 	lines, progress := int64(0), c.progress()
 	defer progress.end()
 	for r, err := range eventfile.Open(path) {
@@ -252,7 +252,8 @@ func digest(path string) (string, error) {
 
 // importFile appends the lines of a file in chunks. The first append of a chunk has a key: if it was used before, the
 // whole chunk was appended with it.
-func (c *cli) importFile(ctx context.Context, s store, path, key string, newTimes bool, imported *importedJSON) error {
+func (c eventCommands) importFile(ctx context.Context, s store, path, key string, newTimes bool,
+	imported *importedJSON) error {
 	var chunk []eventfile.Record
 	chunks, progress := 0, c.progress()
 	defer progress.end()

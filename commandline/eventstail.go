@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 )
 
-func (c *cli) tailCommand() *cobra.Command {
+func (c eventCommands) tailCommand() *cobra.Command {
 	var o selection
 	var last int
 	var follow bool
@@ -34,7 +34,7 @@ the end is 1.`,
 			if err != nil {
 				return err
 			}
-			t := follower{eventPrinter: eventPrinter{cli: c}, tenant: tenant, of: of, o: o}
+			t := follower{eventPrinter: eventPrinter{cli: c.cli}, tenant: tenant, of: of, o: o}
 			t.shown, err = of.Settled(ctx)
 			if err != nil {
 				return err

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/pgstore"
 )
 
-func (c *cli) migrateCommand() *cobra.Command {
+func (c storeCommands) migrateCommand() *cobra.Command {
 	up := &cobra.Command{
 		Use:   "up",
 		Short: "Bring the store and all tenants to this program's version",
@@ -44,7 +44,7 @@ type migratedJSON struct {
 	Tenants  int  `json:"tenants"`
 }
 
-func (c *cli) migrateUp(ctx context.Context) error {
+func (c storeCommands) migrateUp(ctx context.Context) error {
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
 	err := c.check()
@@ -87,7 +87,7 @@ func plural[N int | int64](n N, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-func (c *cli) migrateSQLCommand() *cobra.Command {
+func (c storeCommands) migrateSQLCommand() *cobra.Command {
 	var after int
 	cmd := &cobra.Command{
 		Use:   "sql",
@@ -123,7 +123,7 @@ each in one transaction, the control schema first. The SQL fails without effect 
 	return cmd
 }
 
-func (c *cli) migrateStatus(ctx context.Context, s store) error {
+func (c storeCommands) migrateStatus(ctx context.Context, s store) error {
 	if err := c.noTenants(); err != nil {
 		return err
 	}

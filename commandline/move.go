@@ -22,7 +22,7 @@ type moveFlags struct {
 	sure               yes
 }
 
-func (c *cli) moveCommand() *cobra.Command {
+func (c tenantCommands) moveCommand() *cobra.Command {
 	var f moveFlags
 	cmd := &cobra.Command{
 		Use:   "move TENANT...",
@@ -56,11 +56,11 @@ that the tenant leaves, since only a program can copy it (see admin.MoveTenant).
 }
 
 // openTarget opens the store of --to.
-func (c *cli) openTarget(ctx context.Context, f moveFlags) (store, error) {
+func (c tenantCommands) openTarget(ctx context.Context, f moveFlags) (store, error) {
 	if f.to == "" {
 		return nil, misuse("--to must name the other store")
 	}
-	target := *c
+	target := *c.cli
 	target.file, target.databaseURL, target.schema, target.sessionURL = "", f.to, f.toSchema, ""
 	if _, err := os.Stat(f.to); err == nil || !strings.ContainsAny(f.to, ":=") {
 		target.file, target.databaseURL = f.to, ""
@@ -110,7 +110,7 @@ type movedTenantJSON struct {
 	Rows map[string]int64 `json:"rows,omitempty"`
 }
 
-func (c *cli) move(ctx context.Context, from, to store, names []string, f moveFlags) error {
+func (c tenantCommands) move(ctx context.Context, from, to store, names []string, f moveFlags) error {
 	all := movedJSON{Tenants: []movedTenantJSON{}}
 	var failed error
 	for _, name := range names {
@@ -130,7 +130,8 @@ func (c *cli) move(ctx context.Context, from, to store, names []string, f moveFl
 	return failed
 }
 
-func (c *cli) moveOne(ctx context.Context, from, to store, name string, f moveFlags) (movedTenantJSON, error) {
+func (c tenantCommands) moveOne(ctx context.Context, from, to store, name string, f moveFlags) (movedTenantJSON,
+	error) {
 	actions, err := f.actions(ctx, from, name)
 	if err != nil {
 		return movedTenantJSON{}, err
@@ -149,7 +150,7 @@ func (c *cli) moveOne(ctx context.Context, from, to store, name string, f moveFl
 		Rows: report.Rows}, err
 }
 
-func (c *cli) printMoved(all movedJSON) error {
+func (c tenantCommands) printMoved(all movedJSON) error {
 	table := console.Table{
 		Columns: []console.Column{
 			{Title: "tenant", Least: 12}, {Title: "state"}, {Title: "last position", Right: true},

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/internal/report"
 )
 
-func (c *cli) renameCommand() *cobra.Command {
+func (c projectionCommands) renameCommand() *cobra.Command {
 	var sure yes
 	cmd := &cobra.Command{
 		Use:   "rename PROJECTION NAME",
@@ -58,7 +58,8 @@ func newName(from, to string) error {
 }
 
 // allVersions returns the projections of a name, each once whatever versions there are.
-func (c *cli) allVersions(ctx context.Context, s store, name string) (ids []millrace.ProjectionID, err error) {
+func (c projectionCommands) allVersions(ctx context.Context, s store, name string) (ids []millrace.ProjectionID,
+	err error) {
 	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: c.selected()})
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (c *cli) allVersions(ctx context.Context, s store, name string) (ids []mill
 	return slices.Compact(ids), nil
 }
 
-func (c *cli) forgetCommand() *cobra.Command {
+func (c projectionCommands) forgetCommand() *cobra.Command {
 	var sure yes
 	cmd := &cobra.Command{
 		Use:   "forget PROJECTION...",
@@ -110,14 +111,14 @@ change. The names are retired, so that a node of an older release does not begin
 }
 
 // parked counts the parked events of projections.
-func (c *cli) parked(ctx context.Context, s store, ids []millrace.ProjectionID) (total int64, err error) {
+func (c projectionCommands) parked(ctx context.Context, s store, ids []millrace.ProjectionID) (total int64, err error) {
 	var all letterCommand
 	all.limit = 1 << 30
 	return all.count(ctx, s, ids)
 }
 
 // listed lists some of the projections.
-func (c *cli) listed(ids []millrace.ProjectionID) string {
+func (c projectionCommands) listed(ids []millrace.ProjectionID) string {
 	const most = 10
 	text := ""
 	for i, id := range ids {

@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/internal/report"
 )
 
-func (c *cli) nodesCommand() *cobra.Command {
+func (c storeCommands) nodesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "nodes",
 		Short:   "List the processes that run projections",
@@ -28,7 +28,7 @@ type nodesJSON struct {
 	Nodes []admin.NodeStatus `json:"nodes"`
 }
 
-func (c *cli) versionCommand() *cobra.Command {
+func (c storeCommands) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of millrace",

@@ -20,7 +20,7 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-func (c *cli) projectionsCommand() *cobra.Command {
+func (c projectionCommands) projectionsCommand() *cobra.Command {
 	pause := c.eachProjection("pause", "paused", "Stop projections until they are resumed",
 		`Stops projections with all their partitions, on whatever nodes they run, and returns when nothing of them runs any more. A
 pause outlives restarts.`, (*admin.Admin).Pause)
@@ -127,7 +127,7 @@ type projectionsJSON struct {
 	Projections []projectionJSON `json:"projections"`
 }
 
-func (c *cli) listCommand() *cobra.Command {
+func (c projectionCommands) listCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List projections",
@@ -170,7 +170,7 @@ func partitionsOf(list []admin.ProjectionStatus, id millrace.ProjectionID) (part
 	return parts
 }
 
-func (c *cli) statusCommand() *cobra.Command {
+func (c projectionCommands) statusCommand() *cobra.Command {
 	filter := admin.StatusFilter{}
 	cmd := &cobra.Command{
 		Use:   "status [PROJECTION...]",
@@ -207,7 +207,8 @@ have not handled (lag). With --json it prints the Status of the library. Its fie
 }
 
 // snapshot reads what people see of the projections that a filter selects in the selected tenants.
-func (c *cli) snapshot(ctx context.Context, s store, filter admin.StatusFilter) (snapshot report.Snapshot) {
+func (c projectionCommands) snapshot(ctx context.Context, s store,
+	filter admin.StatusFilter) (snapshot report.Snapshot) {
 	snapshot.At = time.Now()
 	filter.Tenants = c.selected()
 	snapshot.Err = withAdmin(s, func(a *admin.Admin) (err error) {
@@ -221,7 +222,7 @@ func (c *cli) snapshot(ctx context.Context, s store, filter admin.StatusFilter) 
 	return snapshot
 }
 
-func (c *cli) watchCommand() *cobra.Command {
+func (c projectionCommands) watchCommand() *cobra.Command {
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "watch [PROJECTION...]",
@@ -250,7 +251,7 @@ terminal it prints one status after another; with --json, one status per line. N
 	return cmd
 }
 
-func (c *cli) watchJSON(ctx context.Context, every time.Duration,
+func (c projectionCommands) watchJSON(ctx context.Context, every time.Duration,
 	read func(ctx context.Context) report.Snapshot) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -337,7 +338,7 @@ func (c *cli) name(id millrace.ProjectionID) string {
 	return report.Name(id)
 }
 
-func (c *cli) repartitionCommand() *cobra.Command {
+func (c projectionCommands) repartitionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "repartition PROJECTION PARTITIONS",
 		Short: "Change the number of partitions of a projection",

@@ -18,7 +18,7 @@ func redeliverFlag(cmd *cobra.Command, redeliver *bool) {
 		"also of projections that deliver, for instance mails: they deliver everything again, with the same tokens")
 }
 
-func (c *cli) rebuildCommand() *cobra.Command {
+func (c projectionCommands) rebuildCommand() *cobra.Command {
 	var sure yes
 	var redeliver bool
 	cmd := &cobra.Command{
@@ -59,7 +59,7 @@ func pending(err error) error {
 	return err
 }
 
-func (c *cli) waitCommand() *cobra.Command {
+func (c projectionCommands) waitCommand() *cobra.Command {
 	return c.eachProjection("wait", "completed the operation of",
 		"Wait for the end of open operations, such as rebuilds",
 		"Waits until the open operations of projections have ended, and returns their errors.",
@@ -68,7 +68,7 @@ func (c *cli) waitCommand() *cobra.Command {
 		})
 }
 
-func (c *cli) cancelCommand() *cobra.Command {
+func (c projectionCommands) cancelCommand() *cobra.Command {
 	return c.eachProjection("cancel", "cancelled the operation of",
 		"Cancel open operations, such as rebuilds that have not happened yet",
 		"Cancels the open operations of projections. They have no effect then, and the projections run again.",

@@ -21,7 +21,7 @@ type recoverFlags struct {
 	sure   yes
 }
 
-func (c *cli) recoverCommand() *cobra.Command {
+func (c tenantCommands) recoverCommand() *cobra.Command {
 	var f recoverFlags
 	cmd := &cobra.Command{
 		Use:   "recover TENANT",
@@ -65,7 +65,7 @@ Dead letters of events that are gone are deleted. Projections must not run: they
 	return cmd
 }
 
-func (c *cli) recoverTenant(ctx context.Context, s store, tenant string, f recoverFlags) error {
+func (c tenantCommands) recoverTenant(ctx context.Context, s store, tenant string, f recoverFlags) error {
 	if f.others != "" && f.others != "continue" && f.others != "rebuild" {
 		return misuse("--others must be continue or rebuild: %q", f.others)
 	}
@@ -160,7 +160,7 @@ type restoredProjectionJSON struct {
 	Delivers bool  `json:"delivers"`
 }
 
-func (c *cli) showRestored(r admin.RestoredTenant) error {
+func (c tenantCommands) showRestored(r admin.RestoredTenant) error {
 	all := restoredJSON{r.Tenant, r.Head, r.End, r.EndTime, append([]string{}, r.Tables...), []restoredProjectionJSON{}}
 	table := console.Table{Columns: []console.Column{{Title: "projection", Least: 12}, {Title: "state"},
 		{Title: "checkpoint", Right: true},
@@ -216,7 +216,7 @@ type recoveredProjectionJSON struct {
 	Resolved int64 `json:"resolved"`
 }
 
-func (c *cli) printRecovered(tenant string, r admin.RecoverResult) error {
+func (c tenantCommands) printRecovered(tenant string, r admin.RecoverResult) error {
 	all := recoveredJSON{tenant, r.End, []recoveredProjectionJSON{}}
 	var lines []string
 	for _, p := range r.Projections {

@@ -26,7 +26,7 @@ type resetJSON struct {
 	Resolved int64 `json:"resolved"`
 }
 
-func (c *cli) resetCommand() *cobra.Command {
+func (c projectionCommands) resetCommand() *cobra.Command {
 	var sure yes
 	var redeliver bool
 	cmd := &cobra.Command{
@@ -58,7 +58,7 @@ applied. To begin again with an empty read model, use projections rebuild.`,
 	return cmd
 }
 
-func (c *cli) reset(ctx context.Context, s store, sure yes, id millrace.ProjectionID, position int64,
+func (c projectionCommands) reset(ctx context.Context, s store, sure yes, id millrace.ProjectionID, position int64,
 	opts admin.ResetOptions) error {
 	list, err := projectionsOf(ctx, s, admin.StatusFilter{Tenants: []string{id.Tenant}, Names: []string{id.Name}})
 	if err != nil {

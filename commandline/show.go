@@ -12,7 +12,7 @@ import (
 	"github.com/millrace-go/millrace/internal/console"
 )
 
-func (c *cli) showCommand() *cobra.Command {
+func (c projectionCommands) showCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROJECTION",
 		Short: "Show all that is known of one projection",
@@ -43,7 +43,7 @@ prints the Detail of the library.`,
 	}
 }
 
-func (c *cli) printDetail(d admin.Detail) error {
+func (c projectionCommands) printDetail(d admin.Detail) error {
 	p := d.Status
 	line := fmt.Sprintf("%s, position %d of %d, parked %d", p.State, p.Position, p.Head, p.Parked)
 	if p.Reason != "" {

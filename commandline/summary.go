@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/internal/report"
 )
 
-func (c *cli) summaryCommand() *cobra.Command {
+func (c storeCommands) summaryCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "summary",
 		Short: "Show what the whole deployment does, and did in the last hour",
@@ -25,7 +25,7 @@ all tenants. With --json it prints the Summary of the library, which has the nod
 }
 
 // withSummary calls fn with the summary of all tenants.
-func (c *cli) withSummary(fn func(summary admin.Summary) error) func(*cobra.Command, []string) error {
+func (c storeCommands) withSummary(fn func(summary admin.Summary) error) func(*cobra.Command, []string) error {
 	return c.with(func(ctx context.Context, s store, _ []string) error {
 		if err := c.noTenants(); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (c *cli) withSummary(fn func(summary admin.Summary) error) func(*cobra.Comm
 	})
 }
 
-func (c *cli) printSummary(s admin.Summary) error {
+func (c storeCommands) printSummary(s admin.Summary) error {
 	lines := []string{
 		fmt.Sprintf("nodes: %d; parked events: %d; projections: %s", len(s.Nodes), s.Parked, report.States(s.States)),
 	}

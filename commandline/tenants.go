@@ -14,7 +14,7 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-func (c *cli) tenantsCommand() *cobra.Command {
+func (c tenantCommands) tenantsCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use:     "list",
 		Short:   "List the tenants and their states",
@@ -64,7 +64,7 @@ models can still be read.`, func(ctx context.Context, s store, name string) erro
 		append([]*cobra.Command{list, c.recoverCommand()}, all...)...)
 }
 
-func (c *cli) unarchiveCommand() *cobra.Command {
+func (c tenantCommands) unarchiveCommand() *cobra.Command {
 	var notMovedTo string
 	cmd := c.eachTenant("unarchive", "unarchived", "Undo an archive",
 		`Allows appends to archived tenants again, and starts their projections. It refuses a tenant that tenants move has moved to another
@@ -113,7 +113,7 @@ func (c *cli) eachTenant(verb, past, short, long string,
 	}
 }
 
-func (c *cli) dropCommand() *cobra.Command {
+func (c tenantCommands) dropCommand() *cobra.Command {
 	var sure yes
 	var opts tenancy.DropOptions
 	cmd := &cobra.Command{
@@ -138,7 +138,8 @@ must be repeated.`,
 	return cmd
 }
 
-func (c *cli) dropTenant(ctx context.Context, s store, name string, sure yes, opts tenancy.DropOptions) error {
+func (c tenantCommands) dropTenant(ctx context.Context, s store, name string, sure yes,
+	opts tenancy.DropOptions) error {
 	what, err := c.describeTenant(ctx, s, name)
 	if err != nil {
 		return err
@@ -151,7 +152,7 @@ func (c *cli) dropTenant(ctx context.Context, s store, name string, sure yes, op
 }
 
 // describeTenant says what a tenant has.
-func (c *cli) describeTenant(ctx context.Context, s store, name string) (string, error) {
+func (c tenantCommands) describeTenant(ctx context.Context, s store, name string) (string, error) {
 	found, err := tenantsOf(ctx, s, []string{name})
 	if err != nil {
 		return "", err
@@ -204,7 +205,7 @@ type tenantJSON struct {
 	Head int64 `json:"head"`
 }
 
-func (c *cli) listTenants(ctx context.Context, s store) error {
+func (c tenantCommands) listTenants(ctx context.Context, s store) error {
 	if err := c.noTenants(); err != nil {
 		return err
 	}

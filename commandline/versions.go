@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func (c *cli) swapCommand() *cobra.Command {
+func (c projectionCommands) swapCommand() *cobra.Command {
 	var sure yes
 	var opts admin.SwapOptions
 	cmd := &cobra.Command{
@@ -61,7 +61,8 @@ func laterVersion(name string) error {
 
 // unswapped returns the versions to swap: that of the tenant, or with --all-tenants those whose earlier version is
 // still used.
-func (c *cli) unswapped(ctx context.Context, s store, names []string) (ids []millrace.ProjectionID, err error) {
+func (c projectionCommands) unswapped(ctx context.Context, s store, names []string) (ids []millrace.ProjectionID,
+	err error) {
 	if !c.allTenants {
 		return c.targets(ctx, s, names)
 	}
@@ -72,7 +73,7 @@ func (c *cli) unswapped(ctx context.Context, s store, names []string) (ids []mil
 	return ids, err
 }
 
-func (c *cli) dropVersionCommand() *cobra.Command {
+func (c projectionCommands) dropVersionCommand() *cobra.Command {
 	var sure yes
 	cmd := &cobra.Command{
 		Use:   "drop-version PROJECTION@VERSION",
