@@ -112,12 +112,12 @@ func (t *Tenant) Wake() { t.store.notify.wake(t.name) }
 func (t *Tenant) appendToTx(ctx context.Context, tx pgx.Tx, asked event.Appending) (event.Appended, error) {
 	a, err := t.newAppend(asked)
 	if err != nil {
-		return event.Appended{}, t.failedTx("append to", asked.Stream, err)
+		return event.Appended{}, t.wrapTx("append to", asked.Stream, err)
 	}
 	a.durable = true
 	result, err := t.append(ctx, tx, a, func() (event.Appended, error) { return t.appendInTx(ctx, tx, a) })
 	if err != nil {
-		return event.Appended{}, t.failedTx("append to", asked.Stream, err)
+		return event.Appended{}, t.wrapTx("append to", asked.Stream, err)
 	}
 	t.store.prepared.add(t.name)
 	if guarded, ok := tx.(interface{ Dirty(tenant string) }); ok && !result.Repeated {
@@ -352,9 +352,9 @@ func (t *Tenant) wrap(ctx context.Context, doing, what string, err error) error 
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
 }
 
-// failedTx is failed within a transaction of the caller. It does not query the tenant, which might need a second
+// wrapTx is wrap within a transaction of the caller. It does not query the tenant, which might need a second
 // connection.
-func (t *Tenant) failedTx(doing, what string, err error) error {
+func (t *Tenant) wrapTx(doing, what string, err error) error {
 	if pgerr.IsMissing(err) {
 		err = fmt.Errorf("%w %q, or its schema was dropped: %w", tenancy.ErrUnknown, t.name, err)
 	}

@@ -178,7 +178,7 @@ func (p *prepared) made(c *command, answer any) {
 	}
 }
 
-// onFailure records that a message onFailure at the first of these commands, and that the others were skipped.
+// onFailure records that a message failed at the first of these commands, and that the others were skipped.
 func (p *prepared) onFailure(list []command, err error) {
 	if p == nil || len(list) == 0 {
 		return

@@ -57,7 +57,7 @@ func endSavepoint(ctx context.Context, end func(context.Context) error) error {
 
 func (d streamDriver) Control(ctx context.Context, tx pgx.Tx, fn func(store.Tx) error) error {
 	if err := d.store.onPlainly(ctx, tx).run(fn); err != nil {
-		return d.failedTx("append to tenant", d.name, err)
+		return d.wrapTx("append to tenant", d.name, err)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (d streamDriver) Erasures() *atomic.Int64 { return d.store.followers.Erasur
 
 func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read,
 	take func(e *event.Envelope) bool) (streams.Page, error) {
-	failed := d.failedTx
+	failed := d.wrapTx
 	if tx == nil {
 		failed = func(doing, what string, err error) error { return d.wrap(ctx, doing, what, err) }
 	}
@@ -227,7 +227,7 @@ func (d streamDriver) FirstAppend(ctx context.Context, tx pgx.Tx,
 	key string) (first streams.First, found bool, err error) {
 	const doing = "look for the key"
 	if err := within.RefuseRead(ctx, d.store); err != nil {
-		return first, false, d.failedTx(doing, key, err)
+		return first, false, d.wrapTx(doing, key, err)
 	}
 	read := func(q querier) (err error) {
 		first.Stream, first.Appended, found, err = d.firstAppend(ctx, q, key)
@@ -235,7 +235,7 @@ func (d streamDriver) FirstAppend(ctx context.Context, tx pgx.Tx,
 	}
 	if tx != nil {
 		if err := read(tx); err != nil {
-			return first, false, d.failedTx(doing, key, err)
+			return first, false, d.wrapTx(doing, key, err)
 		}
 		return first, found, nil
 	}

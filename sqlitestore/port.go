@@ -43,10 +43,10 @@ func (s port) Connections() int { return 1 + s.opts.Readers }
 // them.
 func (s port) DefaultBatches() int { return 1 }
 
-// ConnectionWaits implements engine.Database. It counts waits for the file's writer and for readers, within this
-// process.
 func (s port) EventTypes() *upcast.Graph { return s.opts.Types.Engine() }
 
+// ConnectionWaits implements engine.Database. It counts waits for the file's writer and for readers, within this
+// process.
 func (s port) ConnectionWaits() engine.ConnectionWaits {
 	waits, readers := s.writer.waits.Waits(), s.readers.Stats()
 	waits.Count += readers.WaitCount

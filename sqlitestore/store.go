@@ -123,7 +123,7 @@ type Store struct {
 	followers *follow.Hub
 	// sessions are the sessions of the runtimes in this process.
 	sessions sessions
-	// appended has, for each open transaction of InTx, the tenants to which it appended.
+	// appended has, for each open transaction of InTx and of a batch, the tenants to which it appended.
 	appended sync.Map // *sql.Tx to *dirtied
 	// appending has the transactions in which AppendTx runs.
 	appending txLocks

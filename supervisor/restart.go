@@ -105,7 +105,7 @@ func (s *supervisor) watchLater(ctx actor.Context) {
 	s.watching = s.deps.After(ctx, watchEvery, s.watch)
 }
 
-// watch stops actors that make no progress although they have work to do. terminated then restarts them.
+// watch stops actors that make no progress although they have work to do. onTerminated then restarts them.
 func (s *supervisor) watch(ctx actor.Context) {
 	if s.stopping {
 		return

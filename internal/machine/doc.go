@@ -28,16 +28,16 @@
 // # Failures
 //
 // Each decision about a failure is made in one place. FaultHistory decides whether a fault counts against its event.
-// Only policy.Count counts attempts: in batches, for events that deliveries reject, and in replays.
+// Only policy.NextAttempt counts attempts: in batches, for events that deliveries reject, and in replays.
 // policy.Circumstances decides alone what becomes of a counted failure, and a delivery asks it before it parks a
 // rejected event.
 //
 // # Where to read
 //
-// step.go has Step, and next.go what decides which job begins; batch.go how batches end; failure.go what becomes of
-// failures; load.go the row and the server; replays.go the commands on dead letters; run.go and replay.go the steps
-// within jobs; state.go the states and what others see of them. testdata has scripts of everything that can happen,
-// each with its whole trace.
+// step.go has Step, and next.go what decides which job begins; batch.go how batches begin and end; failure.go what
+// becomes of failures; load.go the row and the server; replays.go the commands on dead letters; run.go and replay.go
+// the steps within jobs; state.go the states and what others see of them. testdata has scripts of everything that can
+// happen, each with its whole trace.
 //
 // # Transitions
 //

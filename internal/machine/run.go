@@ -74,7 +74,7 @@ const (
 	RunFull
 	// RunCrashed means that processes end at the next event.
 	RunCrashed
-	// RunApplied means that the handler was called, or that none was needed.
+	// RunApplied means that the handler was called, that none was needed, or that the event cannot be read.
 	RunApplied
 )
 
