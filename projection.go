@@ -257,7 +257,7 @@ func (p Projection) definition(r *Runtime) (*engine.Definition, error) {
 		MaxBytes:    p.MaxBytes,
 		Timeout:     p.Timeout,
 		Weight:      p.Weight,
-		Leased:      h.Deliver != nil,
+		Delivers:    h.Deliver != nil,
 		Policy:      policy,
 		Breaker:     breaker,
 		Faults:      faults.WithDefaults(),

@@ -230,7 +230,7 @@ func (r *Runtime) node(only *scope) engine.Node {
 		if !def.Tenants.All() {
 			n.Filters[name] = def.Tenants
 		}
-		if def.Leased {
+		if def.Delivers {
 			n.Delivers = append(n.Delivers, name)
 		}
 	}

@@ -18,7 +18,8 @@ func (w *worker) observe(r machine.RunResult, queued, took time.Duration) {
 		return
 	}
 	b := observe.Batch{
-		Projection: w.id, Delivery: w.def.Leased, Live: r.Live, Queued: queued, Duration: took, Position: r.Checkpoint,
+		Projection: w.id, Delivery: w.def.Delivers, Live: r.Live, Queued: queued, Duration: took,
+		Position: r.Checkpoint,
 	}
 	if r.End == machine.RunApplied {
 		b.Events = len(r.Batch.Events)

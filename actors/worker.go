@@ -160,7 +160,7 @@ func (w *worker) task(job machine.Job, row engine.Lease) task {
 // event that crashes processes is tried in a slot of its own besides.
 func (w *worker) batchTask(job machine.Job) task {
 	w.yielded = nil
-	if w.def.Leased {
+	if w.def.Delivers {
 		w.yielded = make(chan struct{})
 	}
 	var in *slot
@@ -173,7 +173,7 @@ func (w *worker) batchTask(job machine.Job) task {
 	case w.shares(job):
 		wait, connected = func(ctx context.Context) (func(), error) { return w.deps.Limiter.share(ctx, w.flow()) },
 			false
-	case !w.def.Leased:
+	case !w.def.Delivers:
 		wait = func(ctx context.Context) (release func(), err error) {
 			in, err = w.deps.Limiter.batchInTurn(ctx, w.flow(), w.opening(job))
 			if err != nil {
@@ -262,7 +262,7 @@ func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
 		}}
 	case machine.Move:
 		slot := w.batchSlot
-		if w.def.Leased {
+		if w.def.Delivers {
 			slot = w.ackSlot // nothing is delivered
 		}
 		return task{
@@ -297,7 +297,7 @@ func noSlot(context.Context) (release func(), err error) { return func() {}, nil
 // batchSlot waits for a slot for a batch or a delivery.
 func (w *worker) batchSlot(ctx context.Context) (release func(), err error) {
 	switch {
-	case !w.def.Leased:
+	case !w.def.Delivers:
 		return w.deps.Limiter.batch(ctx, w.flow())
 	case w.long.Load():
 		return w.deps.Limiter.longDelivery(ctx, w.flow())
@@ -307,7 +307,7 @@ func (w *worker) batchSlot(ctx context.Context) (release func(), err error) {
 
 // beside returns slot unless the slot of the job stands for a connection. That of a delivery never does.
 func (w *worker) beside(slot acquireFunc, connected bool) acquireFunc {
-	if w.def.Leased || !connected {
+	if w.def.Delivers || !connected {
 		return slot
 	}
 	return noSlot
@@ -494,7 +494,7 @@ func (w *worker) read(ctx context.Context, in engine.Incarnation, r engine.ReadR
 
 // apply runs a batch or a delivery.
 func (w *worker) apply(ctx context.Context, row engine.Lease, batch engine.Batch) error {
-	if w.def.Leased && len(batch.Events) > 0 {
+	if w.def.Delivers && len(batch.Events) > 0 {
 		began := time.Now()
 		defer func() { w.long.Store(time.Since(began) > longAfter) }()
 		delivery, cancel := context.WithCancelCause(ctx)

@@ -389,20 +389,20 @@ func closeHard(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// leasedConn is a connection of the pool. It is not returned to the pool if its handler does not return.
-type leasedConn struct {
+// lentConn is a connection of the pool. It is not returned to the pool if its handler does not return.
+type lentConn struct {
 	conn      *pgxpool.Conn
 	since     time.Time
 	abandoned bool
 }
 
 // abandon removes the connection from the pool and closes it, so that the handler cannot commit on it.
-func (l *leasedConn) abandon() {
+func (l *lentConn) abandon() {
 	l.abandoned = true
 	_ = l.conn.Hijack().PgConn().Conn().Close()
 }
 
-func (l *leasedConn) release() {
+func (l *lentConn) release() {
 	if !l.abandoned {
 		l.conn.Release()
 	}
@@ -420,7 +420,7 @@ func (b *batchTx) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
 	}
-	leased := &leasedConn{conn: conn, since: time.Now()}
+	leased := &lentConn{conn: conn, since: time.Now()}
 	tx, restore, err := b.beginOn(ctx, conn.Conn())
 	if err != nil {
 		leased.release()

@@ -396,7 +396,7 @@ func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements 
 	if err != nil {
 		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
 	}
-	b.begun = begun{leased: &leasedConn{conn: conn, since: time.Now()}}
+	b.begun = begun{leased: &lentConn{conn: conn, since: time.Now()}}
 	defer b.release()
 	b.restore, err = session.Of(ctx, conn.Conn())
 	if err != nil {

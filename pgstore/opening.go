@@ -22,7 +22,7 @@ const (
 
 // begun is an open transaction on a connection of the pool. restore restores the session afterwards.
 type begun struct {
-	leased  *leasedConn
+	leased  *lentConn
 	tx      pgx.Tx
 	restore session.Restore
 }

@@ -27,8 +27,8 @@ type Definition struct {
 	Timeout   time.Duration
 	// Weight is the projection's share of its tenant's slots. The partitions of a projection share it.
 	Weight int
-	// Leased reports whether the handler works outside of a transaction.
-	Leased bool
+	// Delivers reports whether the handler works outside of a transaction.
+	Delivers bool
 	Policy
 	Breaker projection.BreakerPolicy
 	Faults  faults.Limits
@@ -59,7 +59,7 @@ func (d *Definition) New(id projection.ID) NewProjection {
 
 // Allows returns why the projection must not carry out an operation, nil if it may.
 func (d *Definition) Allows(o Operation) error {
-	if o.Kind == OperationRebuild && d.Leased {
+	if o.Kind == OperationRebuild && d.Delivers {
 		var options RebuildOptions
 		if err := o.Decode(&options); err != nil {
 			return err

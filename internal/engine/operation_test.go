@@ -26,16 +26,16 @@ func TestOperationsAreAllowedByHooksAndDeliveries(t *testing.T) {
 		{Definition{Hooks: Hooks{Reset: runs}}, rebuild(""), nil},
 		{Definition{}, rebuild(""), projection.ErrNoHook},
 		{Definition{Hooks: Hooks{Swap: runs, Drop: runs}}, rebuild(""), projection.ErrNoHook},
-		{Definition{Leased: true, Hooks: Hooks{Reset: runs}}, rebuild(""), projection.ErrDelivers},
-		{Definition{Leased: true, Hooks: Hooks{Reset: runs}}, rebuild(`{"Redeliver": true}`), nil},
-		{Definition{Leased: true}, Operation{NewOperation: NewOperation{Kind: OperationSwap}}, nil},
+		{Definition{Delivers: true, Hooks: Hooks{Reset: runs}}, rebuild(""), projection.ErrDelivers},
+		{Definition{Delivers: true, Hooks: Hooks{Reset: runs}}, rebuild(`{"Redeliver": true}`), nil},
+		{Definition{Delivers: true}, Operation{NewOperation: NewOperation{Kind: OperationSwap}}, nil},
 		{Definition{}, Operation{NewOperation: NewOperation{Kind: OperationDrop}}, nil},
 	} {
 		if err := c.d.Allows(c.o); !errors.Is(err, c.want) {
 			t.Errorf("%+v of %+v: %v, want %v", c.o, c.d, err, c.want)
 		}
 	}
-	delivers := Definition{Leased: true, Hooks: Hooks{Reset: runs}}
+	delivers := Definition{Delivers: true, Hooks: Hooks{Reset: runs}}
 	if err := delivers.Allows(rebuild("{")); err == nil || errors.Is(err, projection.ErrDelivers) {
 		t.Errorf("options that are no JSON: %v", err)
 	}
