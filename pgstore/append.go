@@ -347,7 +347,7 @@ func (t *Tenant) firstAppend(ctx context.Context, q querier,
 	return stream, result, found && err == nil, err
 }
 
-// wrap wraps err with the operation and the stream. A missing schema or table is the tenant's.
+// wrap adds to err the operation and the stream. A missing schema or table is the tenant's.
 func (t *Tenant) wrap(ctx context.Context, doing, what string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.absent(ctx, err))
 }

@@ -258,7 +258,7 @@ func isTaken(err error) bool {
 			sqlite3.SQLITE_CONSTRAINT_UNIQUE}, failed.Code())
 }
 
-// wrap wraps err with the operation and the stream.
+// wrap adds to err the operation and the stream.
 func (t *Tenant) wrap(doing, what string, err error) error {
 	return fmt.Errorf("%s %s: %w", doing, excerpt.Quoted(what), t.store.damaged(err))
 }

@@ -215,7 +215,7 @@ func (s *step) onReplayed(r ReplayResult) {
 	}
 }
 
-// onReplayEnd records that a replay had an outcome.
+// onReplayEnd forgets the replays without an outcome, since one had an outcome.
 func (s *step) onReplayEnd() {
 	s.Replays.Failed = 0
 	s.recordSuccess()

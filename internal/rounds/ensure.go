@@ -15,7 +15,7 @@ import (
 type Ensure struct {
 	// Names are the tenants to list, nil for all. An empty list means that the round is over.
 	Names []string
-	// Renames are those that no other node seems to keep waiting. They are to be carried out first.
+	// Renames are carried out first. No other node seems to register their earlier names.
 	Renames []engine.Rename
 
 	registered  registered

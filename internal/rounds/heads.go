@@ -87,8 +87,8 @@ func (h *Heads) Next() (tenants []string, after time.Duration) {
 	return tenants, h.every
 }
 
-// Read ends a statement, also one that failed. unknown are the tenants with events that no feed knew of. atOnce reports
-// that the next statement follows at once.
+// Read is called after each statement, even if it failed. In the unknown tenants it found events that no feed knew of.
+// Read returns atOnce if the next statement should follow without a pause.
 func (h *Heads) Read(feeds Feeds, began time.Time, unknown []string) (atOnce bool) {
 	for _, tenant := range unknown {
 		if at, exists := feeds.Noticed(tenant); exists && at.Before(began.Add(-noticeGrace)) {

@@ -107,16 +107,12 @@ func returns(body *ast.BlockStmt) bool {
 }
 
 func TestErrorsReturnEarly(t *testing.T) {
-	for _, p := range goFiles(t) {
-		for _, n := range chains(p) {
-			t.Errorf("%s:%d: return the error at once, instead of running the steps after it only if err == nil", p.name, n)
-		}
-	}
+	mustFindNone(t, chains, "return the error at once, instead of running the steps after it only if err == nil")
 }
 
 func TestChainsAreNoticed(t *testing.T) {
 	const a, b = "if err == nil {\n\t\terr = a()\n\t}", "if err == nil {\n\t\terr = b()\n\t}"
-	for statements, want := range map[string][]int{
+	mustFind(t, chains, map[string][]int{
 		a: nil,
 		"if err != nil {\n\t\treturn err\n\t}\n\t" + a: nil,
 		a + "\n\t" + b:                                            {5},
@@ -138,10 +134,5 @@ func TestChainsAreNoticed(t *testing.T) {
 		"if err == nil {\n\t\tf = func() { err = a() }\n\t}\n\t" + b:         nil,
 		"if x == nil {\n\t\tx = a()\n\t}\n\tif x == nil {\n\t\tx = b()\n\t}": nil,
 		"for err == nil {\n\t\terr = a()\n\t}\n\t" + b:                       nil,
-	} {
-		got := chains(parse(t, "x/a.go", "package x\n\nfunc _() {\n\n\t"+statements+"\n}\n"))
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: lines %d, want %d", statements, got, want)
-		}
-	}
+	})
 }

@@ -30,15 +30,11 @@ func writingHeaders(p parsed) (lines []int) {
 }
 
 func TestHeadersOnlyDeclareAndTest(t *testing.T) {
-	for _, p := range goFiles(t) {
-		for _, n := range writingHeaders(p) {
-			t.Errorf("%s:%d: put what the header does before the if or switch", p.name, n)
-		}
-	}
+	mustFindNone(t, writingHeaders, "put what the header does before the if or switch")
 }
 
 func TestWritingHeadersAreNoticed(t *testing.T) {
-	for statement, want := range map[string][]int{
+	mustFind(t, writingHeaders, map[string][]int{
 		"if a := f(); a {\n\t}":                 nil,
 		"if f() {\n\t}":                         nil,
 		"if a = f(); a {\n\t}":                  {5},
@@ -50,10 +46,26 @@ func TestWritingHeadersAreNoticed(t *testing.T) {
 		"switch a := b.(type) {\n\t}":           nil,
 		"switch b = f(); a := b.(type) {\n\t}":  {5},
 		"for a = f(); a; a = g() {\n\t}":        nil,
-	} {
-		got := writingHeaders(parse(t, "x/a.go", "package x\n\nfunc _() {\n\n\t"+statement+"\n}\n"))
+	})
+}
+
+// mustFindNone fails for each line that find returns of a Go file of the module.
+func mustFindNone(t *testing.T, find func(p parsed) (lines []int), advice string) {
+	t.Helper()
+	for _, p := range goFiles(t) {
+		for _, n := range find(p) {
+			t.Errorf("%s:%d: %s", p.name, n, advice)
+		}
+	}
+}
+
+// mustFind fails if find returns other lines of statements. The first statement is in line 5.
+func mustFind(t *testing.T, find func(p parsed) (lines []int), wanted map[string][]int) {
+	t.Helper()
+	for statements, want := range wanted {
+		got := find(parse(t, "x/a.go", "package x\n\nfunc _() {\n\n\t"+statements+"\n}\n"))
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: lines %d, want %d", statement, got, want)
+			t.Errorf("%s: lines %d, want %d", statements, got, want)
 		}
 	}
 }
