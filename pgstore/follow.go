@@ -63,7 +63,7 @@ func (s *Store) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[ev
 // Settled is Tenant.Settled for projection.DefaultTenant.
 func (s *Store) Settled(ctx context.Context) (int64, error) { return s.tenant.Settled(ctx) }
 
-func (s port) Followers() engine.Followers { return s.followers }
+func (s port) Followers() engine.Followers { return s.store.followers }
 
 // Listen implements follow.Store. A pooler that lends sessions loses notifications.
 func (s port) Listen(ctx context.Context, ear follow.Ear) error {

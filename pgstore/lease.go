@@ -7,15 +7,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
-	free, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
+// leases implements engine.Ownership: it finds, claims and releases leases.
+type leases struct{ *database }
+
+func (l leases) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
+	free, err := queryPlanned(ctx, l.database, uncompiled, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
 		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)
 	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats, unowned)
 	free = slices.DeleteFunc(free,
@@ -31,8 +32,8 @@ func nonNil(items []string) []string {
 	return items
 }
 
-func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Want, error) {
-	counts, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (w engine.Want, err error) {
+func (l leases) Counts(ctx context.Context, tenants, names []string) ([]engine.Want, error) {
+	counts, err := queryPlanned(ctx, l.database, uncompiled, func(row pgx.CollectableRow) (w engine.Want, err error) {
 		return w, row.Scan(&w.Tenant, &w.Name, &w.Leases)
 	}, "desired_counts", tenants, names)
 	return counts, wrap(err, "count leases")
@@ -41,21 +42,13 @@ func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Wan
 // Claim implements engine.Ownership. It commits synchronously and skips rows that another transaction has locked. Then
 // it ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks on read
 // models. Without the right to do so, their time-outs end them.
-func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) ([]engine.Lease, error) {
-	claim, err := s.claim(ctx, node, rows, trustHeartbeats)
+func (l leases) Claim(ctx context.Context, node engine.Node, rows []int32,
+	trustHeartbeats bool) ([]engine.Lease, error) {
+	claim, err := l.claim(ctx, node, rows, trustHeartbeats)
 	if err == nil && len(claim.taken) > 0 {
-		s.endZombieBatches(ctx, s.pool, claim.taken, claim.began)
+		l.endZombieBatches(ctx, l.pool, claim.taken, claim.began)
 	}
 	return claim.leases, err
-}
-
-// endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still
-// run.
-func (s *Store) endZombieBatches(ctx context.Context, pool *pgxpool.Pool, rows []int64, before time.Time) {
-	if _, err := pool.Exec(ctx, s.control.sql("end_zombie_batches"), int64(uint32(s.control.batchClass)), rows,
-		before); err != nil {
-		s.log.Debug("ending the batches of dead owners failed", zap.Error(err))
-	}
 }
 
 // claim is the result of a claim. taken are the rows of leases of dead owners. began is when it began, by the server's
@@ -66,12 +59,12 @@ type claim struct {
 	began  time.Time
 }
 
-func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32,
+func (l leases) claim(ctx context.Context, node engine.Node, rows []int32,
 	trustHeartbeats bool) (got claim, err error) {
-	err = s.within(ctx, func() error {
+	err = l.within(ctx, func() error {
 		fn := func(tx pgx.Tx) (err error) {
 			got = claim{}
-			claimed, _ := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, trustHeartbeats, nonNil(node.Delivers))
+			claimed, _ := tx.Query(ctx, l.control.sql("claim"), node.ID, rows, trustHeartbeats, nonNil(node.Delivers))
 			var row int32
 			var dead bool
 			var ours []int32
@@ -85,35 +78,35 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32,
 			if err != nil || len(ours) == 0 {
 				return err
 			}
-			got.leases, err = s.queryLeases(ctx, tx, "leases", ours)
+			got.leases, err = l.queryLeases(ctx, tx, "leases", ours)
 			return err
 		}
-		err := s.repeatably(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, s.beginDurable(), fn) })
+		err := l.repeatably(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, l.beginDurable(), fn) })
 		return wrap(err, "claim leases")
 	})
 	return got, err
 }
 
-func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
-	_, err := s.pool.Exec(ctx, s.control.sql("announce_drain"), node.ID, s.control.controlChannel)
+func (l leases) AnnounceDrain(ctx context.Context, node engine.Node) error {
+	_, err := l.pool.Exec(ctx, l.control.sql("announce_drain"), node.ID, l.control.controlChannel)
 	return wrap(err, "announce drain")
 }
 
 // Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
-func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, "owned_leases", node.ID)
+func (l leases) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
+	leases, err := l.readLeases(ctx, "owned_leases", node.ID)
 	return leases, wrap(err, "list owned leases")
 }
 
-func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, "leases", rows)
+func (l leases) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
+	leases, err := l.readLeases(ctx, "leases", rows)
 	return leases, wrap(err, "read %d leases", len(rows))
 }
 
-func (s *Store) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
-	err = s.within(ctx, func() error {
-		return s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
-			leases, err = s.queryLeases(ctx, conn, statement, args...)
+func (l leases) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
+	err = l.within(ctx, func() error {
+		return l.repeatably(ctx, func(conn *pgx.Conn) (err error) {
+			leases, err = l.queryLeases(ctx, conn, statement, args...)
 			return err
 		})
 	})
@@ -121,9 +114,9 @@ func (s *Store) readLeases(ctx context.Context, statement string, args ...any) (
 }
 
 // queryLeases reads leases and the incarnation in which they are valid.
-func (s *Store) queryLeases(ctx context.Context, q batchSender, statement string, args ...any) ([]engine.Lease, error) {
+func (l leases) queryLeases(ctx context.Context, q batchSender, statement string, args ...any) ([]engine.Lease, error) {
 	var in engine.Incarnation
-	leases, err := queryAfter(ctx, q, s.control.sql("incarnation"), &in, leaseFrom, s.control.sql(statement), args...)
+	leases, err := queryAfter(ctx, q, l.control.sql("incarnation"), &in, leaseFrom, l.control.sql(statement), args...)
 	texts := make(map[string]string)
 	for i := range leases {
 		l := &leases[i]
@@ -169,7 +162,7 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-func (s port) Release(ctx context.Context, advances []engine.Advance) error {
+func (l leases) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
@@ -179,10 +172,10 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 	for i, a := range advances {
 		positions[i], attempts[i], replaying[i] = a.Begun.Position, int32(a.Begun.Attempt), a.Replaying
 	}
-	return s.within(ctx, func() error {
-		return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, s.control.sql("release"),
-				append(args, positions, attempts, replaying, s.control.controlChannel)...)
+	return l.within(ctx, func() error {
+		return l.durable(ctx, "release leases", func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, l.control.sql("release"),
+				append(args, positions, attempts, replaying, l.control.controlChannel)...)
 			return err
 		})
 	})
@@ -190,13 +183,13 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 
 // Advance implements engine.Ownership in one statement. It need not be durable: after a crash, the same events are
 // passed over again.
-func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
+func (l leases) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
 		return moved, nil
 	}
-	err := s.within(ctx, func() error {
-		rows, _ := s.pool.Query(ctx, s.control.sql("advance_many"), advanceArgs(advances)...)
+	err := l.within(ctx, func() error {
+		rows, _ := l.pool.Query(ctx, l.control.sql("advance_many"), advanceArgs(advances)...)
 		var id int32
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			moved[id] = true
@@ -220,4 +213,20 @@ func advanceArgs(advances []engine.Advance) []any {
 			a.Lease.Checkpoint, a.To
 	}
 	return []any{ids, epochs, incarnations, olds, news, advances[0].Lease.Owner}
+}
+
+func (l leases) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
+	sql, of := l.control.sql("desired_states"), any(rows)
+	if rows == nil {
+		sql, of = l.control.sql("desired_states_of_node"), node.ID
+	}
+	found, _ := l.pool.Query(ctx, sql, of)
+	states := make(map[int32]engine.Orders)
+	var row int32
+	var state engine.Orders
+	_, err := pgx.ForEachRow(found, []any{&row, &state.Desired, &state.HasCommands}, func() error {
+		states[row] = state
+		return nil
+	})
+	return states, wrap(err, "read desired states")
 }

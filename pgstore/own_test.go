@@ -126,7 +126,7 @@ func TestOwnEventsAreWhatAReadReturns(t *testing.T) {
 				continue
 			}
 			handed++
-			want := must(tenant.readPage(testContext(t),
+			want := must(store.events.readPage(testContext(t), tenant.tenantSchema,
 				engine.ReadRange{After: at, UpTo: maxPosition, Limit: 100, MaxBytes: tailBytes}))(t)
 			if !reflect.DeepEqual(got.Events, want.Events) || got.Incarnation != want.Incarnation ||
 				got.Bytes != want.Bytes {
@@ -302,7 +302,7 @@ func TestTailTakesOwnEventsOnlyIfTheyFollowTheMark(t *testing.T) {
 	f.untilHeld(t, 11)
 	refuses("beyond an open append that is waited for", beyond)
 	commit(t, tx)
-	closed := must(store.tenant.readPage(testContext(t),
+	closed := must(store.events.readPage(testContext(t), store.tenant.tenantSchema,
 		engine.ReadRange{After: 11, UpTo: 12, Limit: 10, MaxBytes: tailBytes}))(t)
 	refuses("while a gap is waited for", &closed)
 	f.untilMark(t, 14)

@@ -31,7 +31,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 // Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version
 // is the state in which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
-	err := within.RefuseRead(ctx, t.store)
+	err := within.RefuseRead(ctx, t.db)
 	if err != nil {
 		return event.StreamInfo{}, err
 	}
@@ -88,7 +88,7 @@ func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOp
 // eachOf yields the events of pages, if opts and ctx allow it.
 func (t *Tenant) eachOf(ctx context.Context, opts event.ReadOptions, p eventlog.Pages,
 	yield func(event.Envelope, error) bool) error {
-	if err := within.RefuseRead(ctx, t.store); err != nil {
+	if err := within.RefuseRead(ctx, t.db); err != nil {
 		return err
 	}
 	if err := eventlog.ValidSelection(opts.Stream, opts.Types); err != nil {
@@ -131,7 +131,7 @@ func selectedTypes(o event.ReadOptions) [][]byte {
 // pages returns the pages of a statement, whose arguments begin with the place and the length of a page.
 func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(last event.Envelope) int64,
 	args func(from int64, limit int) [][]byte) eventlog.Pages {
-	reader := pageRead{tenant: t, reading: wire.Reading{MaxBytes: eventlog.PageBytes}}
+	reader := pageRead{tenant: t.tenantSchema, reading: wire.Reading{MaxBytes: eventlog.PageBytes}}
 	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		conn, err := t.store.pool.Acquire(ctx)
 		if err != nil {

@@ -54,10 +54,10 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"types of a stream", in.sql("read_stream_types"), []any{"s77", 2, page, 0, []string{"T7"}}, 4},
 		{"head", in.sql("head"), nil, 1},
 		{"head of a tenant", in.sql("head_of_tenant"), []any{in.name}, 1},
-		{"heads", must(store.headsStatement([]string{in.name}))(t), nil, 1},
+		{"heads", must(store.events.headsStatement([]string{in.name}))(t), nil, 1},
 		{
 			"ages after two positions",
-			must(store.agesStatement([]string{in.name},
+			must(store.events.agesStatement([]string{in.name},
 				map[string][]int64{in.name: {int64(last / 2), int64(last - 1)}}))(t), nil, 2,
 		},
 		{"description of a stream", in.sql("stream"), []any{in.name, "s77"}, 1},
