@@ -139,14 +139,8 @@ func (r *reader) readPage(ctx context.Context, t tenantSchema, of engine.ReadRan
 	if len(args) == 3 {
 		r.reads.add(sql)
 	}
-	page := engine.Page{Events: read.List, To: of.UpTo, Incarnation: in, Bytes: read.Allocated}
-	if read.Truncated || len(read.List) >= of.Limit {
-		page.To = read.List[len(read.List)-1].Position
-	}
-	if len(of.Share.Passed) > 0 {
-		page.Events = slices.DeleteFunc(page.Events,
-			func(e event.Envelope) bool { return !of.Share.Has(e.Stream, e.Position) })
-	}
+	page := of.Page(read.List, read.Truncated, in)
+	page.Bytes = read.Allocated
 	return page, nil
 }
 

@@ -10,19 +10,13 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
-const (
-	// tailEvents and tailBytes bound one read of a tail.
-	tailEvents = 2000
-	tailBytes  = 4 << 20
-	// tailFirst bounds it while the size of the events is not known.
-	tailFirst = 250
-	// headInterval is the shortest time between two checks whether a tenant without new events was restored.
-	headInterval = time.Second
-)
+// headInterval is the shortest time between two checks whether a tenant without new events was restored.
+const headInterval = time.Second
 
 // tail implements engine.Tail. It reads events and scans locks for a settle.Settler. After the scan that finds the lock
 // holders gone, it reads again, in another statement with a new snapshot.
@@ -37,9 +31,9 @@ type tail struct {
 	settler     settle.Settler
 	// checked is when the head was last compared with the mark.
 	checked time.Time
-	// average is the approximate size of an event in bytes. It bounds how many events are read.
-	average int
-	slot    engine.ReadSlot
+	// size bounds how many events are read.
+	size eventlog.EventSize
+	slot engine.ReadSlot
 }
 
 func (r *reader) Tail(tenant string) engine.Tail {
@@ -173,12 +167,9 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 		return false, err
 	}
 	defer release()
-	limit := tailFirst
-	if t.average > 0 {
-		limit = min(tailEvents, max(1, tailBytes/t.average))
-	}
+	limit := t.size.Limit()
 	page, err := t.reader.readPage(ctx, t.tenant, engine.ReadRange{After: t.settler.Mark(),
-		UpTo: maxPosition, Limit: limit, MaxBytes: tailBytes})
+		UpTo: maxPosition, Limit: limit, MaxBytes: eventlog.TailBytes})
 	if err != nil {
 		return false, err
 	}
@@ -190,9 +181,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 		positions[i] = page.Events[i].Position
 		bytes += page.Events[i].Size()
 	}
-	if len(positions) > 0 {
-		t.average = max(1, bytes/len(positions))
-	}
+	t.size.Read(len(positions), bytes)
 	if len(page.Events) == 0 && time.Since(t.checked) >= headInterval {
 		if err := t.checkHead(ctx); err != nil {
 			return false, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
 // eventsPerStream is how many events each stream has for the tests of plans.
@@ -40,8 +41,9 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 	in := store.tenant
 	letter := one[int64](t, store, "select max(id) from millrace.dead_letters where stream_id = 's300'")
 	statements := []planned{
-		{"tail at the end", in.sql("read_tail"), []any{last - 10, maxPosition, tailEvents}, 10},
-		{"tail from the middle", in.sql("read_tail"), []any{last / 2, maxPosition, tailEvents}, tailEvents},
+		{"tail at the end", in.sql("read_tail"), []any{last - 10, maxPosition, eventlog.TailEvents}, 10},
+		{"tail from the middle", in.sql("read_tail"), []any{last / 2, maxPosition, eventlog.TailEvents},
+			eventlog.TailEvents},
 		{"tail from the first on", in.sql("read_tail"), []any{0, maxPosition, page}, page},
 		{"range from the middle", in.sql("read_range"), []any{last / 2, last - 1000, page, types}, page},
 		{"range from the first on", in.sql("read_range"), []any{0, last, page, types}, page},
