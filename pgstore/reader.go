@@ -20,8 +20,9 @@ import (
 // that tenant.
 const readLockWait = 100 * time.Millisecond
 
-// reader reads the events of all tenants, and finds out how far they are settled. What tails share is here: scans
-// of locks and starts, each of which serves those that asked for it meanwhile, and the prepared reads.
+// reader implements engine.Events: it reads the events of all tenants, and finds out how far they are settled. What
+// tails share is here: scans of locks and starts, each of which serves those that asked for it meanwhile, and the
+// prepared reads.
 type reader struct {
 	*database
 	tenantLocks tenantLocks
