@@ -97,7 +97,7 @@ var errKeyExpired = errors.New("the idempotency key expired meanwhile")
 func (t *Tenant) AppendTx(ctx context.Context, tx pgx.Tx, stream string, expected event.Expected,
 	events ...event.Event) (event.Appended, error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
-	return t.store.middleware.AroundTx(ctx, t.store, asked,
+	return t.store.middleware.AroundTx(ctx, t.db, asked,
 		func(ctx context.Context, asked event.Appending) (event.Appended, error) {
 			return t.appendToTx(ctx, tx, asked)
 		})

@@ -223,14 +223,14 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	present(t, store, node)
 	rows := ensured(t, store, "a", "b", "c")
 	port := store.port()
-	ended := func() bool { return must(port.plane().SuspensionEnded(ctx, projection.DefaultTenant))(t) }
-	if _, err := port.plane().SuspensionEnded(ctx, projection.DefaultTenant); !errors.Is(err, projection.ErrResumed) {
+	ended := func() bool { return must(store.plane().SuspensionEnded(ctx, projection.DefaultTenant))(t) }
+	if _, err := store.plane().SuspensionEnded(ctx, projection.DefaultTenant); !errors.Is(err, projection.ErrResumed) {
 		t.Errorf("a tenant that runs: %v", err)
 	}
 	lost := aNode()
 	claimed(t, store, lost, true, rows[0]) // it is not registered, and so it is dead
 	claimed(t, store, node, true, rows[1])
-	noError(t, port.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
+	noError(t, store.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
 	if ended() {
 		t.Error("it ended while a lease is held")
 	}
@@ -272,7 +272,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	if !ended() || asleep() != len(rows) {
 		t.Errorf("%d leases sleep, want %d", asleep(), len(rows))
 	}
-	noError(t, port.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantRun))
+	noError(t, store.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantRun))
 	if asleep() != 0 || len(must(port.Free(ctx, node, true, true))(t)) != len(rows) {
 		t.Errorf("%d leases sleep after the tenant was resumed", asleep())
 	}
@@ -284,20 +284,20 @@ func TestPauseEndsAfterClaimsInProgress(t *testing.T) {
 	store := newStore(t)
 	ctx, node := testContext(t), aNode()
 	present(t, store, node)
-	row, port, id := ensured(t, store, "a")[0], store.port(), engine.FullID(projection.ID{Name: "a"})
+	row, id := ensured(t, store, "a")[0], engine.FullID(projection.ID{Name: "a"})
 	tx := must(store.pool.Begin(ctx))(t)
 	defer func() { _ = tx.Rollback(ctx) }() // so that the pool can be closed
 	must(tx.Exec(ctx, "update millrace.leases set owner = $1 where id = $2", node.ID, row))(t)
-	noError(t, port.plane().SetDesiredState(ctx, id, engine.WantPause))
+	noError(t, store.plane().SetDesiredState(ctx, id, engine.WantPause))
 	done := make(chan bool, 1)
-	go func() { done <- must(port.plane().PauseEnded(ctx, id))(t) }()
+	go func() { done <- must(store.plane().PauseEnded(ctx, id))(t) }()
 	mustWait(t, store, done)
 	noError(t, tx.Commit(ctx))
-	if <-done || must(port.plane().PauseEnded(ctx, id))(t) {
+	if <-done || must(store.plane().PauseEnded(ctx, id))(t) {
 		t.Error("it ended while the lease is held")
 	}
 	mustExec(t, store, "update millrace.leases set owner = null")
-	if !must(port.plane().PauseEnded(ctx, id))(t) {
+	if !must(store.plane().PauseEnded(ctx, id))(t) {
 		t.Error("it does not end")
 	}
 }
@@ -325,20 +325,20 @@ func TestUnarchivedTenantStaysOpenIfAllTriggersAreEnabled(t *testing.T) {
 func TestNewLeasesOfASuspendedTenantSleep(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	ctx, port := testContext(t), store.port()
+	ctx := testContext(t)
 	all := []engine.NewProjection{
 		{Tenant: projection.DefaultTenant, Name: "p", Partitions: 1},
 		{Tenant: projection.DefaultTenant, Name: "q", Partitions: 2},
 	}
-	must(port.plane().Ensure(ctx, all[:1]))(t)
-	noError(t, port.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
-	must(port.plane().Ensure(ctx, all))(t)
+	must(store.plane().Ensure(ctx, all[:1]))(t)
+	noError(t, store.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantPause))
+	must(store.plane().Ensure(ctx, all))(t)
 	resplitInto(t, store, 3)
 	const asleep = "select count(*) from millrace.leases where asleep"
 	if n := one[int](t, store, asleep); n != 5 {
 		t.Errorf("%d leases of 5 sleep", n)
 	}
-	noError(t, port.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantRun))
+	noError(t, store.plane().SetTenantDesired(ctx, projection.DefaultTenant, engine.WantRun))
 	resplitInto(t, store, 4)
 	if n := one[int](t, store, asleep); n != 0 {
 		t.Errorf("%d leases sleep", n)

@@ -35,10 +35,10 @@ func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.Run {
 		b, isOpening := batch.Opening.(*batchTx)
 		switch {
 		case h.Queue != nil:
-			b = queuesUnder(s.Store, lease, batch.To,
+			b = queuesUnder(s.store, lease, batch.To,
 				batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		case !isOpening:
-			b = beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout,
+			b = beginsUnder(s.store, lease, batchOptions{timeout: o.Timeout,
 				asyncCommit: o.AsyncCommit, fresh: batch.Fresh})
 		}
 		if h.Queue == nil {
@@ -165,7 +165,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	defer b.release()
 	leased, conn, restore := b.leased, b.leased.conn, b.restore
 	guarded := guard.New(b.tx)
-	marked, ended := within.Mark(ctx, b.store)
+	marked, ended := within.Mark(ctx, b.store.database)
 	defer ended()
 	err := b.store.handling.during(b, func() error { return b.call(marked, leased, restore.PID, guarded, fn) })
 	err = b.sentBack(guarded.Fault(), err)
@@ -177,7 +177,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 			closeHard(ctx, conn.Conn())
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
-			err = b.conflict(ctx, conn.Conn(), guarded.Fault(), b.store.namingExtensions(ctx, conn, b.id.Tenant, err))
+			err = b.conflict(ctx, conn.Conn(), guarded.Fault(), b.store.extensions.naming(ctx, conn, b.id.Tenant, err))
 		}
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
@@ -244,7 +244,7 @@ func (b *batchTx) setUpSQL(wait time.Duration, first string) string {
 	} else if b.opts.durable {
 		sql.WriteString("set local synchronous_commit = on; ")
 	}
-	sql.WriteString(b.store.setTenantPath(b.id.Tenant))
+	sql.WriteString(b.store.opts.setTenantPath(b.id.Tenant))
 	sql.WriteString("select " + first)
 	b.announce(&sql)
 	sql.WriteString(b.fence.begin)
@@ -461,3 +461,5 @@ func (b *batchTx) tryBegin(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, rest
 	}
 	return tx, restore, b.beforeHandler(ctx, conn)
 }
+
+func (s port) Abandoned() int64 { return s.store.handling.abandoned.Load() }

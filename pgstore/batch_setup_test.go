@@ -93,7 +93,7 @@ func claimFree(ctx context.Context, store *Store, node engine.Node, limit int) (
 	for _, seat := range free[:min(limit, len(free))] {
 		rows = append(rows, seat.Row)
 	}
-	claim, err := store.claim(ctx, node, rows, true)
+	claim, err := store.port().claim(ctx, node, rows, true)
 	return claim.leases, err
 }
 

@@ -263,7 +263,7 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"deregister", c.sql("deregister"), []any{l.Owner}, 0},
 		{"forget_nodes", c.sql("delete_silent_nodes"), nil, 0},
 		{"tail_start", f.Store.tenant.sql("tail_start"), []any{"t1"}, 1},
-		{"tail_starts", must(f.Store.tailStartsStatement([]string{"default"}))(t), []any{f.tenants[:1]}, 2},
+		{"tail_starts", must(f.events.tailStartsStatement([]string{"default"}))(t), []any{f.tenants[:1]}, 2},
 		{"begin_attempt", c.sql("begin_attempt"), []any{l.Row, 41, 1}, 1},
 		{"claim", c.sql("claim"), []any{l.Owner, []int32{unowned}, true, f.names}, 1},
 		{"free_leases", c.sql("free_leases"), []any{f.names, f.tenants, true, true}, 1},

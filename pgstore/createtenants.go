@@ -31,7 +31,8 @@ const (
 // fault. After an error, a cancellation or the end of the process, CreateTenants can be called again with the same
 // names.
 func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
-	missing, err := s.incompleteTenants(ctx, names)
+	m := s.migrator()
+	missing, err := m.incompleteTenants(ctx, names)
 	if err != nil {
 		return fmt.Errorf("create tenants: %w", err)
 	}
@@ -48,22 +49,22 @@ func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 			if running.Err() != nil {
 				return ctx.Err()
 			}
-			return s.createBatch(ctx, batch)
+			return m.createBatch(ctx, batch)
 		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	s.warnOfExtensions(ctx)
+	s.extensions.warn(ctx)
 	return nil
 }
 
 // incompleteTenants returns the tenants of these names that do not exist, or lack a migration or a step, sorted by
 // name.
-func (s *Store) incompleteTenants(ctx context.Context, names []string) ([]*Tenant, error) {
-	var tenants []*Tenant
+func (s migrator) incompleteTenants(ctx context.Context, names []string) ([]tenantSchema, error) {
+	var tenants []tenantSchema
 	for _, name := range names {
-		t, err := s.ForTenant(name)
+		t, err := s.schemaOf(name)
 		if err != nil {
 			return nil, err
 		}
@@ -86,14 +87,14 @@ func (s *Store) incompleteTenants(ctx context.Context, names []string) ([]*Tenan
 	for _, name := range list {
 		complete[name] = true
 	}
-	tenants = slices.DeleteFunc(tenants, func(t *Tenant) bool { return complete[t.name] })
-	slices.SortFunc(tenants, func(a, b *Tenant) int { return cmp.Compare(a.name, b.name) })
-	return slices.CompactFunc(tenants, func(a, b *Tenant) bool { return a.name == b.name }), nil
+	tenants = slices.DeleteFunc(tenants, func(t tenantSchema) bool { return complete[t.name] })
+	slices.SortFunc(tenants, func(a, b tenantSchema) int { return cmp.Compare(a.name, b.name) })
+	return slices.CompactFunc(tenants, func(a, b tenantSchema) bool { return a.name == b.name }), nil
 }
 
 // createBatch creates tenants in one transaction, and completes those that exist, each in its own. If the server has no
 // room for the locks of the transaction, all are created like that, while no other CreateTenants holds locks.
-func (s *Store) createBatch(ctx context.Context, tenants []*Tenant) error {
+func (s migrator) createBatch(ctx context.Context, tenants []tenantSchema) error {
 	rest, err := s.createNew(ctx, tenants)
 	switch {
 	case pgerr.Is(err, pgerr.OutOfMemory):
@@ -111,8 +112,8 @@ func (s *Store) createBatch(ctx context.Context, tenants []*Tenant) error {
 
 // createNew creates those of the tenants that do not exist, in one transaction, and returns the others. It holds the
 // migration lock SHARE: other transactions create tenants meanwhile, and Migrate waits, so that it finds them.
-func (s *Store) createNew(ctx context.Context, tenants []*Tenant) (existing []*Tenant, err error) {
-	var failed *Tenant
+func (s migrator) createNew(ctx context.Context, tenants []tenantSchema) (existing []tenantSchema, err error) {
+	var failed tenantSchema
 	err = s.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
 		inserted, err := s.insertTenants(ctx, tx, tenants)
 		if err != nil {
@@ -134,7 +135,7 @@ func (s *Store) createNew(ctx context.Context, tenants []*Tenant) (existing []*T
 	switch {
 	case err == nil:
 		return existing, nil
-	case failed != nil:
+	case failed.name != "":
 		return nil, s.notCreated(ctx, failed.name, s.lacking(ctx, failed.schema, err))
 	default:
 		return nil, fmt.Errorf("create tenants: %w", s.lacking(ctx, tenants[0].schema, err))
@@ -142,7 +143,7 @@ func (s *Store) createNew(ctx context.Context, tenants []*Tenant) (existing []*T
 }
 
 // insertTenants inserts the rows of tenants that do not exist, and returns their names.
-func (s *Store) insertTenants(ctx context.Context, tx pgx.Tx, tenants []*Tenant) (map[string]bool, error) {
+func (s migrator) insertTenants(ctx context.Context, tx pgx.Tx, tenants []tenantSchema) (map[string]bool, error) {
 	names, schemas := make([]string, len(tenants)), make([]string, len(tenants))
 	for i, t := range tenants {
 		names[i], schemas[i] = t.name, t.schema
@@ -159,8 +160,8 @@ func (s *Store) insertTenants(ctx context.Context, tx pgx.Tx, tenants []*Tenant)
 }
 
 // fillTenant creates the schema of a tenant whose row was inserted, with everything in it.
-func (s *Store) fillTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
-	if err := s.createTenantSchema(ctx, tx, t); err != nil {
+func (s migrator) fillTenant(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+	if err := createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}
 	return s.completeTenant(ctx, tx, t.name, t.schema, 0, ownMigrations)

@@ -38,7 +38,7 @@ func mustBeComplete(t *testing.T, store *Store, names []string) {
 	if !slices.Equal(tenants, slices.Compact(want)) {
 		t.Fatalf("tenants %q, want %q", tenants, want)
 	}
-	if left := must(store.incompleteTenants(testContext(t), tenants))(t); len(left) > 0 {
+	if left := must(store.migrator().incompleteTenants(testContext(t), tenants))(t); len(left) > 0 {
 		t.Fatalf("%d tenants are incomplete, such as %q", len(left), left[0].name)
 	}
 	if n := one[int](t, store,

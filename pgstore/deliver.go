@@ -14,8 +14,8 @@ import (
 )
 
 func (s port) Deliver(h handler.Handler, o engine.DeliverOptions) engine.Run {
-	return delivery.Port{Store: deliveries(s), MoveTime: finishTime, Log: s.log,
-		Abandoned: &s.handling.abandoned}.Run(h, o)
+	return delivery.Port{Store: deliveries{s.store}, MoveTime: finishTime, Log: s.log,
+		Abandoned: &s.store.handling.abandoned}.Run(h, o)
 }
 
 // deliveries implements delivery.Store.

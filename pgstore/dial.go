@@ -15,8 +15,8 @@ import (
 
 // dial opens a connection outside the pool, to dsn or, if that is empty, as the pool does. The pool's hooks set it up:
 // AfterConnect, PrepareConn and BeforeAcquire.
-func (s *Store) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
-	pool := s.pool.Config()
+func (db *database) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
+	pool := db.pool.Config()
 	config := pool.ConnConfig
 	if dsn != "" {
 		var err error

@@ -31,28 +31,28 @@ import (
 // the tenant's schema.
 func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOptions) error {
 	err := lifecycle.Drop(ctx, s.plane(), name, opts.Confirm,
-		func() (int32, error) { return s.beginDrop(ctx, name, opts) },
-		func(row int32) error { return s.endDrop(ctx, name, row, opts) })
+		func() (int32, error) { return tenantChanges{s.database}.beginDrop(ctx, name, opts) },
+		func(row int32) error { return tenantChanges{s.database}.endDrop(ctx, name, row, opts) })
 	if err != nil {
 		return err
 	}
 	s.followers.End(name)
 	s.prepared.remove(name)
-	if t, err := s.ForTenant(name); err == nil {
-		s.reads.remove(t.sql("read_tail"))
+	if t, err := s.schemaOf(name); err == nil {
+		s.events.reads.remove(t.sql("read_tail"))
 	}
 	s.log.Info("tenant dropped", zap.String("tenant", name))
 	return nil
 }
 
 // beginDrop commits that the tenant is being dropped. From then on it has no new events.
-func (s *Store) beginDrop(ctx context.Context, name string, opts tenancy.DropOptions) (row int32, err error) {
-	err = s.changeTenant(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
+func (s tenantChanges) beginDrop(ctx context.Context, name string, opts tenancy.DropOptions) (row int32, err error) {
+	err = s.change(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		row = t.row
 		if changes, err := control.Becomes(t.state, tenancy.Dropping); !changes {
 			return err
 		}
-		if err := s.notNeeded(ctx, tx, t.schema, opts); err != nil {
+		if err := notNeeded(ctx, tx, t.schema, opts); err != nil {
 			return err
 		}
 		// The schema, or events, may have been dropped by hand.
@@ -62,29 +62,28 @@ func (s *Store) beginDrop(ctx context.Context, name string, opts tenancy.DropOpt
 			return err
 		}
 		if exists {
-			if err := s.closeEvents(ctx, tx, t.schema, pgerr.TenantDropping); err != nil {
+			if err := t.closeEvents(ctx, tx, pgerr.TenantDropping); err != nil {
 				return err
 			}
 		}
-		return s.setTenantState(ctx, tx, name, tenancy.Dropping)
+		return t.setState(ctx, tx, tenancy.Dropping)
 	})
 	return row, err
 }
 
 // endDrop removes everything of the tenant with that id, of which nothing runs any more.
-func (s *Store) endDrop(ctx context.Context, name string, id int32, opts tenancy.DropOptions) error {
-	return s.changeTenant(ctx, name, dropLockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
+func (s tenantChanges) endDrop(ctx context.Context, name string, id int32, opts tenancy.DropOptions) error {
+	return s.change(ctx, name, dropLockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		if t.row != id {
 			return nil // it was created again
 		}
-		if err := s.lockTables(ctx, tx, t.schema); err != nil {
+		if err := lockTables(ctx, tx, t.schema); err != nil {
 			return err
 		}
-		if err := s.notNeeded(ctx, tx, t.schema, opts); err != nil {
+		if err := notNeeded(ctx, tx, t.schema, opts); err != nil {
 			return err
 		}
-		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("drop_schema"),
-			"{tenant}", sqltext.Name(t.schema))); err != nil {
+		if err := execScript(ctx, tx, t.sql("drop_schema")); err != nil {
 			return err
 		}
 		_, err := tx.Exec(ctx, s.control.sql("delete_tenant"), pgx.QueryExecModeExec, name, s.control.controlChannel)
@@ -93,7 +92,7 @@ func (s *Store) endDrop(ctx context.Context, name string, id int32, opts tenancy
 }
 
 // lockTables locks the tables of a schema, as far as the role may, so that nothing new depends on them.
-func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, schema string) error {
+func lockTables(ctx context.Context, tx pgx.Tx, schema string) error {
 	rows, _ := tx.Query(ctx, queries.Text("lockable_tables"), pgx.QueryExecModeExec, schema)
 	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil || len(tables) == 0 {
@@ -103,7 +102,7 @@ func (s *Store) lockTables(ctx context.Context, tx pgx.Tx, schema string) error 
 }
 
 // notNeeded returns tenancy.ErrNeeded if objects outside of the schema depend on it and are not to be dropped with it.
-func (s *Store) notNeeded(ctx context.Context, tx pgx.Tx, schema string, opts tenancy.DropOptions) error {
+func notNeeded(ctx context.Context, tx pgx.Tx, schema string, opts tenancy.DropOptions) error {
 	if opts.Dependents {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
@@ -27,11 +28,18 @@ func (o outside) toShare() string {
 	return "Options.SharedSchemas: []string{" + strings.Join(quoted, ", ") + "}"
 }
 
-// extensionsOutside lists extensions that named tenants do not find. silent leaves out extensions with functions alone:
+// extensions finds the extensions that named tenants miss.
+type extensions struct {
+	*database
+	// warned reports whether warn has run.
+	warned atomic.Bool
+}
+
+// outside lists extensions that named tenants do not find. silent leaves out extensions with functions alone:
 // a statement that calls a missing function fails, while one with a missing operator may find another operator.
-func (s *Store) extensionsOutside(ctx context.Context, q querier, silent bool) (found outside, err error) {
-	shared := append([]string{}, s.opts.SharedSchemas...)
-	rows, _ := q.Query(ctx, s.control.sql("extensions_outside"), pgx.QueryExecModeExec, shared)
+func (e *extensions) outside(ctx context.Context, q querier, silent bool) (found outside, err error) {
+	shared := append([]string{}, e.opts.SharedSchemas...)
+	rows, _ := q.Query(ctx, e.control.sql("extensions_outside"), pgx.QueryExecModeExec, shared)
 	var typed bool
 	var name, schema string
 	_, err = pgx.ForEachRow(rows, []any{&typed, &name, &schema}, func() error {
@@ -47,33 +55,33 @@ func (s *Store) extensionsOutside(ctx context.Context, q querier, silent bool) (
 	return found, err
 }
 
-// warnOfExtensions logs the extensions that named tenants miss without an error, once per store.
-func (s *Store) warnOfExtensions(ctx context.Context) {
-	if s.lookups.extensions.Swap(true) {
+// warn logs the extensions that named tenants miss without an error, once per store.
+func (e *extensions) warn(ctx context.Context) {
+	if e.warned.Swap(true) {
 		return
 	}
-	found, err := s.extensionsOutside(ctx, s.pool, true)
+	found, err := e.outside(ctx, e.pool, true)
 	if err != nil {
-		s.lookups.extensions.Store(false)
-		s.log.Debug("reading extensions outside the search path failed", zap.Error(err))
+		e.warned.Store(false)
+		e.log.Debug("reading extensions outside the search path failed", zap.Error(err))
 		return
 	}
 	if len(found.extensions) > 0 {
-		s.log.Warn("extensions outside the search path of named tenants",
+		e.log.Warn("extensions outside the search path of named tenants",
 			zap.String("effect", "statements may use other operators in their place without an error"),
 			zap.Strings("extensions", found.extensions), zap.String("share", found.toShare()))
 	}
 }
 
-// namingExtensions adds the extensions that a named tenant does not find to an error about a function, an operator or a
+// naming adds the extensions that a named tenant does not find to an error about a function, an operator or a
 // type that does not exist.
-func (s *Store) namingExtensions(ctx context.Context, q querier, tenant string, err error) error {
+func (e *extensions) naming(ctx context.Context, q querier, tenant string, err error) error {
 	if tenant == projection.DefaultTenant || !pgerr.Is(err, pgerr.UndefinedFunction, pgerr.UndefinedObject) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
-	found, failed := s.extensionsOutside(ctx, q, false)
+	found, failed := e.outside(ctx, q, false)
 	if failed != nil || len(found.extensions) == 0 {
 		return err
 	}

@@ -227,11 +227,11 @@ func TestReplayOfADeadLetterThatWasParkedAgainAppliesNothing(t *testing.T) {
 func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 3)
-	ctx, port := testContext(t), o.store.port()
+	ctx, plane := testContext(t), o.store.plane()
 	long := strings.Repeat("€", 1<<20)
-	must(port.plane().RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1},
+	must(plane.RecordFailure(ctx, o.lease, projection.Failure{Event: event.Envelope{Position: 1},
 		Attempt: 1, Err: errors.New(long)}, time.Second))(t)
-	noError(t, port.plane().SetFailed(ctx, o.lease, long))
+	noError(t, plane.SetFailed(ctx, o.lease, long))
 	longest := func(what string) {
 		t.Helper()
 		n := one[int](t, o.store,
@@ -242,9 +242,9 @@ func TestTextsInTheDatabaseHaveALimit(t *testing.T) {
 		}
 	}
 	longest("a reason")
-	noError(t, port.plane().Park(ctx, o.lease,
+	noError(t, plane.Park(ctx, o.lease,
 		projection.DeadLetter{Position: 1, Stream: "s", Version: 1, Type: "T", Error: long, Stack: long, Attempts: 1},
 		false))
-	noError(t, port.plane().Halt(ctx, o.lease, long))
+	noError(t, plane.Halt(ctx, o.lease, long))
 	longest("a dead letter and a halt")
 }

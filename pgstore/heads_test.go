@@ -110,7 +110,7 @@ func TestLockScanBeginsAfterItsCall(t *testing.T) {
 			if _, err := tenant.AppendTx(ctx, txs[tenant], "a", event.Any, someEvents(1)...); err != nil {
 				return err
 			}
-			found, _, err := store.locks.scan(ctx, tenant.EventsSchema())
+			found, _, err := store.events.locks.scan(ctx, tenant.EventsSchema())
 			holders := found[tenant.EventsSchema()]
 			if err == nil && (len(holders) != 1 || holders[0].String() != backend(txs[tenant])) {
 				t.Errorf("round %d: %s is held by %v, and not by %s", i, tenant.Name(), holders, backend(txs[tenant]))
@@ -130,7 +130,7 @@ func TestLockScansAreFew(t *testing.T) {
 	const rounds = 10
 	for range rounds {
 		if err := together(30, func(int) error {
-			_, _, err := store.locks.scan(testContext(t), store.EventsSchema())
+			_, _, err := store.events.locks.scan(testContext(t), store.EventsSchema())
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestCloseEndsLockScans(t *testing.T) {
 	t.Parallel()
 	for name, delay := range map[string]func(store *Store) (resume func()){
 		"one that waits for its time": func(store *Store) func() {
-			store.locks.last = time.Now().Add(time.Hour)
+			store.events.locks.last = time.Now().Add(time.Hour)
 			return func() {}
 		},
 		"one that waits for a connection": func(store *Store) func() {
@@ -161,7 +161,7 @@ func TestCloseEndsLockScans(t *testing.T) {
 			defer cancel()
 			var scans []*lockScan
 			for range 3 {
-				scan, err := store.locks.join([]string{store.EventsSchema()})
+				scan, err := store.events.locks.join([]string{store.EventsSchema()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -183,7 +183,7 @@ func TestCloseEndsLockScans(t *testing.T) {
 				}
 			}
 			<-ended
-			if _, _, err := store.locks.scan(ctx, store.EventsSchema()); !errors.Is(err, errClosed) {
+			if _, _, err := store.events.locks.scan(ctx, store.EventsSchema()); !errors.Is(err, errClosed) {
 				t.Errorf("after that: %v", err)
 			}
 		})
@@ -199,7 +199,7 @@ func TestHeadsOfManyTenantsArePlannedAsOneAppend(t *testing.T) {
 	for i := range 20 {
 		tenants = append(tenants, newTenant(t, store, fmt.Sprint("t", i)).name)
 	}
-	plan := explain(t, store, must(store.headsStatement(tenants))(t))
+	plan := explain(t, store, must(store.events.headsStatement(tenants))(t))
 	scans, subplans := strings.Count(plan, "Index Only Scan Backward using events_pkey"), strings.Count(plan, "Plan ")
 	if scans != len(tenants) || subplans != 0 || !strings.HasPrefix(plan, "Append") {
 		t.Errorf("%d scans and %d subplans for %d tenants:\n%s", scans, subplans, len(tenants), plan)

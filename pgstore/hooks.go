@@ -23,15 +23,6 @@ const (
 	hookIdle = time.Second
 )
 
-// pools are the pools of a store.
-type pools struct {
-	pool *pgxpool.Pool
-	// ownPool reports whether Open made the pool.
-	ownPool bool
-	// hooks is the pool of Options.HookDSN, nil without one.
-	hooks *pgxpool.Pool
-}
-
 // lender is where the transaction of a batch or hook gets its connection.
 type lender struct {
 	pool *pgxpool.Pool
@@ -47,8 +38,8 @@ func (b *batchTx) lender() lender {
 }
 
 // newHooks returns the pool of Options.HookDSN. It has no connection while no hook runs.
-func (s *Store) newHooks(ctx context.Context) (*pgxpool.Pool, error) {
-	config, err := pgxpool.ParseConfig(s.opts.HookDSN)
+func (db *database) newHooks(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(db.opts.HookDSN)
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +58,10 @@ func (s *Store) newHooks(ctx context.Context) (*pgxpool.Pool, error) {
 		case pooling.Lends:
 			return errHooksPooled
 		}
-		if err := s.sameDatabase(ctx, conn); err != nil {
+		if err := db.sameDatabase(ctx, conn); err != nil {
 			return err
 		}
-		return runHooks(ctx, s.pool.Config(), conn)
+		return runHooks(ctx, db.pool.Config(), conn)
 	}
 	return pgxpool.NewWithConfig(ctx, config)
 }
@@ -83,23 +74,23 @@ var (
 // identity identifies a database. Its copies have the incarnation of the original.
 type identity struct{ incarnation, database int64 }
 
-func (s *Store) identity(ctx context.Context, q querier) (i identity, err error) {
-	err = q.QueryRow(ctx, s.control.sql("database_identity"), pgx.QueryExecModeExec).Scan(&i.incarnation, &i.database)
+func (db *database) identity(ctx context.Context, q querier) (i identity, err error) {
+	err = q.QueryRow(ctx, db.control.sql("database_identity"), pgx.QueryExecModeExec).Scan(&i.incarnation, &i.database)
 	return i, err
 }
 
 // sameDatabase returns an error unless conn leads to the database of the pool. Otherwise a hook could change another
 // store, and end an operation of that.
-func (s *Store) sameDatabase(ctx context.Context, conn *pgx.Conn) error {
+func (db *database) sameDatabase(ctx context.Context, conn *pgx.Conn) error {
 	var pool identity
-	err := s.within(ctx, func() (err error) {
-		pool, err = s.identity(ctx, s.pool)
+	err := db.within(ctx, func() (err error) {
+		pool, err = db.identity(ctx, db.pool)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("identify the database: %w", err)
 	}
-	hooks, err := s.identity(ctx, conn)
+	hooks, err := db.identity(ctx, conn)
 	if err != nil {
 		return fmt.Errorf("identify the database of Options.HookDSN: %w", err)
 	}
@@ -110,8 +101,8 @@ func (s *Store) sameDatabase(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // notAllowed adds to err where the hook can have the right that it lacks. Other errors are returned unchanged.
-func (s *Store) notAllowed(err error) error {
-	if !pgerr.Is(err, pgerr.InsufficientPrivilege) || s.hooks != nil {
+func (db *database) notAllowed(err error) error {
+	if !pgerr.Is(err, pgerr.InsufficientPrivilege) || db.hooks != nil {
 		return err
 	}
 	return fmt.Errorf("%w: hooks run as the role of the nodes: if that role should not have this right, use Options.HookDSN or Runtime.Operate (docs/changing.md, \"Hooks and roles\")", err)

@@ -157,18 +157,18 @@ func TestNothingReadBeforeACrashIsWrittenAfterIt(t *testing.T) {
 	for name, write := range map[string]func() error{
 		"apply":         func() error { return port.apply(write, engine.ApplyOptions{})(ctx, lease, batch) },
 		"deliver":       func() error { return delivered(ctx, lease, batch) },
-		"park":          func() error { return port.plane().Park(ctx, lease, letter, false) },
-		"skip":          func() error { return port.plane().Skip(ctx, lease, failed.Position) },
-		"begin attempt": func() error { return port.plane().BeginAttempt(ctx, lease, failed.Position, 1) },
-		"halt":          func() error { return port.plane().Halt(ctx, lease, "bad") },
-		"set failed":    func() error { return port.plane().SetFailed(ctx, lease, "bad") },
+		"park":          func() error { return o.store.plane().Park(ctx, lease, letter, false) },
+		"skip":          func() error { return o.store.plane().Skip(ctx, lease, failed.Position) },
+		"begin attempt": func() error { return o.store.plane().BeginAttempt(ctx, lease, failed.Position, 1) },
+		"halt":          func() error { return o.store.plane().Halt(ctx, lease, "bad") },
+		"set failed":    func() error { return o.store.plane().SetFailed(ctx, lease, "bad") },
 		"fail replay": func() error {
-			return port.plane().FailReplay(ctx, lease, failedReplay(engine.Replay{}, errors.New("bad"), ""))
+			return o.store.plane().FailReplay(ctx, lease, failedReplay(engine.Replay{}, errors.New("bad"), ""))
 		},
-		"record failure": func() error { _, err := port.plane().RecordFailure(ctx, lease, failure, 0); return err },
-		"discard":        func() error { _, err := port.plane().Discard(ctx, lease, 1); return err },
+		"record failure": func() error { _, err := o.store.plane().RecordFailure(ctx, lease, failure, 0); return err },
+		"discard":        func() error { _, err := o.store.plane().Discard(ctx, lease, 1); return err },
 		"begin replay": func() error {
-			_, err := port.plane().BeginReplay(ctx, lease, engine.ReplayRequest{Command: 1})
+			_, err := o.store.plane().BeginReplay(ctx, lease, engine.ReplayRequest{Command: 1})
 			return err
 		},
 	} {
@@ -268,10 +268,10 @@ func TestReadFromAStandbyIsRefused(t *testing.T) {
 		},
 		"leases": func() error { _, err := port.Leases(testContext(t), []int32{lease.Row}); return err },
 		"parked streams": func() error {
-			_, err := port.plane().ParkedStreams(testContext(t), lease, []string{"a"})
+			_, err := store.plane().ParkedStreams(testContext(t), lease, []string{"a"})
 			return err
 		},
-		"next command": func() error { _, err := port.plane().NextCommand(testContext(t), lease, false); return err },
+		"next command": func() error { _, err := store.plane().NextCommand(testContext(t), lease, false); return err },
 		"tail":         func() error { _, err := f.tail.Poll(testContext(t)); return err },
 	} {
 		if err := read(); !errors.Is(err, event.ErrNotPrimary) {

@@ -7,15 +7,16 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-func (s port) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
-	free, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
+// leases implements engine.Ownership: it finds, claims and releases leases.
+type leases struct{ *database }
+
+func (s leases) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
+	free, err := queryPlanned(ctx, s.database, uncompiled, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
 		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)
 	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats, unowned)
 	free = slices.DeleteFunc(free,
@@ -31,8 +32,8 @@ func nonNil(items []string) []string {
 	return items
 }
 
-func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Want, error) {
-	counts, err := queryUncompiled(ctx, s.Store, func(row pgx.CollectableRow) (w engine.Want, err error) {
+func (s leases) Counts(ctx context.Context, tenants, names []string) ([]engine.Want, error) {
+	counts, err := queryPlanned(ctx, s.database, uncompiled, func(row pgx.CollectableRow) (w engine.Want, err error) {
 		return w, row.Scan(&w.Tenant, &w.Name, &w.Leases)
 	}, "desired_counts", tenants, names)
 	return counts, wrap(err, "count leases")
@@ -41,21 +42,13 @@ func (s port) Counts(ctx context.Context, tenants, names []string) ([]engine.Wan
 // Claim implements engine.Ownership. It commits synchronously and skips rows that another transaction has locked. Then
 // it ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks on read
 // models. Without the right to do so, their time-outs end them.
-func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, trustHeartbeats bool) ([]engine.Lease, error) {
+func (s leases) Claim(ctx context.Context, node engine.Node, rows []int32,
+	trustHeartbeats bool) ([]engine.Lease, error) {
 	claim, err := s.claim(ctx, node, rows, trustHeartbeats)
 	if err == nil && len(claim.taken) > 0 {
 		s.endZombieBatches(ctx, s.pool, claim.taken, claim.began)
 	}
 	return claim.leases, err
-}
-
-// endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still
-// run.
-func (s *Store) endZombieBatches(ctx context.Context, pool *pgxpool.Pool, rows []int64, before time.Time) {
-	if _, err := pool.Exec(ctx, s.control.sql("end_zombie_batches"), int64(uint32(s.control.batchClass)), rows,
-		before); err != nil {
-		s.log.Debug("ending the batches of dead owners failed", zap.Error(err))
-	}
 }
 
 // claim is the result of a claim. taken are the rows of leases of dead owners. began is when it began, by the server's
@@ -66,7 +59,7 @@ type claim struct {
 	began  time.Time
 }
 
-func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32,
+func (s leases) claim(ctx context.Context, node engine.Node, rows []int32,
 	trustHeartbeats bool) (got claim, err error) {
 	err = s.within(ctx, func() error {
 		fn := func(tx pgx.Tx) (err error) {
@@ -94,23 +87,23 @@ func (s *Store) claim(ctx context.Context, node engine.Node, rows []int32,
 	return got, err
 }
 
-func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
+func (s leases) AnnounceDrain(ctx context.Context, node engine.Node) error {
 	_, err := s.pool.Exec(ctx, s.control.sql("announce_drain"), node.ID, s.control.controlChannel)
 	return wrap(err, "announce drain")
 }
 
 // Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
-func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
+func (s leases) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, "owned_leases", node.ID)
 	return leases, wrap(err, "list owned leases")
 }
 
-func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
+func (s leases) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
 	leases, err := s.readLeases(ctx, "leases", rows)
 	return leases, wrap(err, "read %d leases", len(rows))
 }
 
-func (s *Store) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
+func (s leases) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
 	err = s.within(ctx, func() error {
 		return s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
 			leases, err = s.queryLeases(ctx, conn, statement, args...)
@@ -121,7 +114,7 @@ func (s *Store) readLeases(ctx context.Context, statement string, args ...any) (
 }
 
 // queryLeases reads leases and the incarnation in which they are valid.
-func (s *Store) queryLeases(ctx context.Context, q batchSender, statement string, args ...any) ([]engine.Lease, error) {
+func (s leases) queryLeases(ctx context.Context, q batchSender, statement string, args ...any) ([]engine.Lease, error) {
 	var in engine.Incarnation
 	leases, err := queryAfter(ctx, q, s.control.sql("incarnation"), &in, leaseFrom, s.control.sql(statement), args...)
 	texts := make(map[string]string)
@@ -169,7 +162,7 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-func (s port) Release(ctx context.Context, advances []engine.Advance) error {
+func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
@@ -190,7 +183,7 @@ func (s port) Release(ctx context.Context, advances []engine.Advance) error {
 
 // Advance implements engine.Ownership in one statement. It need not be durable: after a crash, the same events are
 // passed over again.
-func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
+func (s leases) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
 		return moved, nil
@@ -220,4 +213,20 @@ func advanceArgs(advances []engine.Advance) []any {
 			a.Lease.Checkpoint, a.To
 	}
 	return []any{ids, epochs, incarnations, olds, news, advances[0].Lease.Owner}
+}
+
+func (s leases) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
+	sql, of := s.control.sql("desired_states"), any(rows)
+	if rows == nil {
+		sql, of = s.control.sql("desired_states_of_node"), node.ID
+	}
+	found, _ := s.pool.Query(ctx, sql, of)
+	states := make(map[int32]engine.Orders)
+	var row int32
+	var state engine.Orders
+	_, err := pgx.ForEachRow(found, []any{&row, &state.Desired, &state.HasCommands}, func() error {
+		states[row] = state
+		return nil
+	})
+	return states, wrap(err, "read desired states")
 }

@@ -194,7 +194,7 @@ func TestClaimLeavesTheBatchesOfTheNewOwnerAlone(t *testing.T) {
 	expire(t, store, dead[0].node)
 	rows := []int32{dead[0].lease.Row, dead[1].lease.Row}
 	// Here the claim ends the old batches late: its node is already at work.
-	got, err := store.claim(ctx, next, rows, true)
+	got, err := store.port().claim(ctx, next, rows, true)
 	if err != nil || len(got.leases) != 2 || len(got.taken) != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}

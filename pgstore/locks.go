@@ -23,7 +23,7 @@ var errClosed = errors.New("the store is closed")
 // lockScanner finds the transactions that hold locks on events tables. One scan at a time serves every tenant that
 // joined before it began.
 type lockScanner struct {
-	store *Store
+	db *database
 	// open ends when the scanner is closed.
 	open  context.Context
 	end   context.CancelFunc
@@ -44,9 +44,9 @@ type lockScan struct {
 	err     error
 }
 
-func newLockScanner(s *Store) *lockScanner {
+func newLockScanner(db *database) *lockScanner {
 	open, end := context.WithCancel(context.Background())
-	return &lockScanner{store: s, open: open, end: end}
+	return &lockScanner{db: db, open: open, end: end}
 }
 
 // scan returns the transactions that hold the events tables of tenants' schemas, by schema, and the incarnation of the
@@ -94,7 +94,7 @@ func (l *lockScanner) run() {
 		}
 		scan := l.begin()
 		ctx, cancel := context.WithTimeout(l.open, 10*time.Second)
-		scan.err = l.store.within(ctx, func() error { return l.read(ctx, scan) })
+		scan.err = l.db.within(ctx, func() error { return l.read(ctx, scan) })
 		cancel()
 		if scan.err != nil && l.open.Err() != nil {
 			scan.err = fmt.Errorf("scan locks on events: %w", errClosed)
@@ -132,8 +132,8 @@ func (l *lockScanner) close() {
 }
 
 func (l *lockScanner) read(ctx context.Context, scan *lockScan) error {
-	return wrap(l.store.onConn(ctx, func(conn *pgx.Conn) error {
-		rows, _ := conn.Query(ctx, l.store.control.sql("lock_holders"), scan.schemas)
+	return wrap(l.db.onConn(ctx, func(conn *pgx.Conn) error {
+		rows, _ := conn.Query(ctx, l.db.control.sql("lock_holders"), scan.schemas)
 		return scan.collect(rows)
 	}), "scan locks on events")
 }

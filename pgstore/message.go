@@ -121,7 +121,7 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 		}
 		first = restore.Expressions + ", "
 	}
-	path := b.store.tenantPath(b.id.Tenant)
+	path := b.store.opts.tenantPath(b.id.Tenant)
 	add(openingPart, b.settings(&args, p, path, first))
 	for i, s := range statements {
 		for _, arg := range s.Args {
@@ -349,7 +349,7 @@ func took(list []command) (all []time.Duration) {
 // message if that is possible.
 func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h handler.Handler, events []event.Envelope) error {
 	began := time.Now()
-	taken, err := queues.Call(ctx, b.store, b.opts.timeout, h.Queue, events)
+	taken, err := queues.Call(ctx, b.store.database, b.opts.timeout, h.Queue, events)
 	if taken.Abandoned {
 		b.store.handling.abandoned.Add(1)
 	}
@@ -492,7 +492,7 @@ func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, state
 	} else {
 		b.rollback(ctx, conn, b.restore)
 		if at.part == handlerPart {
-			err = b.store.namingExtensions(ctx, b.leased.conn, b.id.Tenant, err)
+			err = b.store.extensions.naming(ctx, b.leased.conn, b.id.Tenant, err)
 		}
 		err = b.conflict(ctx, conn, met, err)
 		closeStandby(ctx, conn, met)

@@ -237,7 +237,7 @@ func TestQueuedStatementsMeanTheTablesOfTheTenant(t *testing.T) {
 	for _, name := range []string{"a", "b", projection.DefaultTenant} {
 		if name != projection.DefaultTenant {
 			mustAppend(t, newTenant(t, store, name), "s", event.Any, someEvents(4)...)
-			mustExec(t, store, "create table "+tenantSchema("millrace", name)+".own (tenant text)")
+			mustExec(t, store, "create table "+schemaName("millrace", name)+".own (tenant text)")
 		}
 		owners = append(owners, claimAs(t, store, name))
 	}
@@ -256,7 +256,7 @@ func TestQueuedStatementsMeanTheTablesOfTheTenant(t *testing.T) {
 	for _, o := range owners {
 		schema := "public"
 		if o.lease.ID.Tenant != projection.DefaultTenant {
-			schema = tenantSchema("millrace", o.lease.ID.Tenant)
+			schema = schemaName("millrace", o.lease.ID.Tenant)
 		}
 		if n := one[int](t, store, "select count(*) from "+schema+".own where tenant = $1", o.lease.ID.Tenant); n != 2 {
 			t.Errorf("%s: %d rows", o.lease.ID.Tenant, n)
@@ -270,7 +270,7 @@ func TestQueuedStatementsHaveTheTypesOfTheTenantsTables(t *testing.T) {
 	var owners []*owner
 	for name, kind := range map[string]string{"old": "real", "new": "numeric"} {
 		mustAppend(t, newTenant(t, store, name), "s", event.Any, someEvents(1)...)
-		mustExec(t, store, "create table "+tenantSchema("millrace", name)+".own (n "+kind+")")
+		mustExec(t, store, "create table "+schemaName("millrace", name)+".own (n "+kind+")")
 	}
 	for _, name := range []string{"old", "new"} {
 		o := claimAs(t, store, name)
@@ -280,7 +280,7 @@ func TestQueuedStatementsHaveTheTypesOfTheTenantsTables(t *testing.T) {
 			return nil
 		}))
 	}
-	if n := one[string](t, store, "select n::text from "+tenantSchema("millrace", "new")+
+	if n := one[string](t, store, "select n::text from "+schemaName("millrace", "new")+
 		".own"); n != "0.123456789012345" {
 		t.Errorf("the new tenant of %d has %s", len(owners), n)
 	}

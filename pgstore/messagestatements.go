@@ -64,15 +64,15 @@ type use struct {
 }
 
 // preparedOn returns the prepared statements of a session, nil if it keeps none.
-func (s *Store) preparedOn(conn *pgx.Conn) *prepared {
-	if !s.keepsPrepared(conn) || s.server.preparesUses { // hooks of the pool may discard them
+func (db *database) preparedOn(conn *pgx.Conn) *prepared {
+	if !db.keepsPrepared(conn) || db.server.preparesUses { // hooks of the pool may discard them
 		return nil
 	}
 	held := conn.PgConn().CustomData()
 	p, _ := held[preparedKey].(*prepared)
 	if p == nil {
 		p = &prepared{
-			known: make(map[statementKey]*preparedStatement), paths: make(map[string]int), described: &s.described,
+			known: make(map[statementKey]*preparedStatement), paths: make(map[string]int), described: &db.described,
 		}
 		p.places = preparedPaths
 		held[preparedKey] = p

@@ -27,7 +27,7 @@ func inOneSession(t *testing.T, columns map[string]string) *sharedSession {
 	s := &sharedSession{t: t, store: onePool(t), owners: make(map[string]*owner)}
 	for name, list := range columns {
 		mustAppend(t, newTenant(t, s.store, name), "s", event.Any, someEvents(1)...)
-		schema := tenantSchema("millrace", name)
+		schema := schemaName("millrace", name)
 		mustExec(t, s.store, "create type "+schema+".kind as enum ('007')")
 		if list != "" {
 			mustExec(t, s.store, "create table "+s.table(name)+" ("+strings.ReplaceAll(list, "kind", schema+".kind")+
@@ -47,7 +47,7 @@ func (s *sharedSession) full() {
 	s.store.preparedOn(conn.Conn()).places = 0
 }
 
-func (s *sharedSession) table(name string) string { return tenantSchema("millrace", name) + ".own" }
+func (s *sharedSession) table(name string) string { return schemaName("millrace", name) + ".own" }
 
 // queue runs a batch of a tenant. If it is applied, the tenant gets a next event.
 func (s *sharedSession) queue(name, sql string, args ...any) error {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/millrace-go/millrace/internal/engine"
+
 	"github.com/millrace-go/millrace/internal/excerpt"
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
@@ -47,14 +45,14 @@ func (s *Store) migrate(ctx context.Context, m migrations) error {
 	if err := s.migrateSchema(ctx, m); err != nil {
 		return fmt.Errorf("migrate schema %q: %w", s.opts.Schema, s.lacking(ctx, s.opts.Schema, err))
 	}
-	if err := s.migrateTenants(ctx, m); err != nil {
+	if err := s.migrator().migrateTenants(ctx, m); err != nil {
 		return err
 	}
 	var named bool
 	err := s.pool.QueryRow(ctx, s.control.sql("other_tenants_exist"), pgx.QueryExecModeExec,
 		projection.DefaultTenant).Scan(&named)
 	if err == nil && named {
-		s.warnOfExtensions(ctx)
+		s.extensions.warn(ctx)
 	}
 	return err
 }
@@ -64,7 +62,7 @@ func (s *Store) migrateSchema(ctx context.Context, m migrations) error {
 	if err := s.notWithin(ctx); err != nil {
 		return err
 	}
-	if err := s.migrateControl(ctx, m.control); err != nil {
+	if err := s.migrator().migrateControl(ctx, m.control); err != nil {
 		return err
 	}
 	return s.makeSnapshots(ctx)
@@ -87,63 +85,31 @@ func (s *Store) makeSnapshots(ctx context.Context) error {
 //   - tenancy.ErrDropped if the tenant exists and its schema does not,
 //   - tenancy.ErrDropping until a drop of a tenant of that name has ended.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
-	t, err := s.createTenant(ctx, name, ownMigrations)
+	t, err := s.migrator().createTenant(ctx, name, ownMigrations)
 	if err != nil {
-		return nil, s.notCreated(ctx, name, err)
+		return nil, s.migrator().notCreated(ctx, name, err)
 	}
 	if name != projection.DefaultTenant {
-		s.warnOfExtensions(ctx)
+		s.extensions.warn(ctx)
 	}
-	return t, nil
+	return &Tenant{store: s, tenantSchema: t}, nil
 }
+
+// migrator brings the control schema and tenants to the version of this program, and creates tenants.
+type migrator struct {
+	*database
+	extensions *extensions
+}
+
+func (s *Store) migrator() migrator { return migrator{s.database, &s.extensions} }
 
 // notCreated adds the name of a tenant to the error of its creation, and the extensions that it does not find.
-func (s *Store) notCreated(ctx context.Context, name string, err error) error {
-	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.namingExtensions(ctx, s.pool, name, err))
-}
-
-// Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an
-// older version, and ErrSchemaTooNew as Migrate does.
-func (s *Store) Tenants(ctx context.Context) ([]string, error) {
-	tenants, err := s.listTenants(ctx, ownMigrations)
-	if err != nil {
-		return nil, fmt.Errorf("list tenants: %w", err)
-	}
-	return tenants, nil
-}
-
-func (s *Store) listTenants(ctx context.Context, m migrations) ([]string, error) {
-	tenants, err := s.readTenants(ctx, m, nil)
-	names := make([]string, len(tenants))
-	for i, t := range tenants {
-		names[i] = t.Name
-	}
-	return names, err
-}
-
-// readTenants returns the tenants of these names, or all if names is nil, sorted by name.
-func (s *Store) readTenants(ctx context.Context, m migrations, names []string) ([]engine.Tenant, error) {
-	var version int
-	var found, states []string
-	var ids []int32
-	err := s.pool.QueryRow(ctx, s.control.sql("tenants"), pgx.QueryExecModeExec, names).Scan(&version, &found, &ids,
-		&states)
-	if err != nil {
-		return nil, s.missing(err)
-	}
-	if err := migration.Acceptable(version, len(m.control)); err != nil {
-		return nil, err
-	}
-	tenants := make([]engine.Tenant, len(found))
-	for i, name := range found {
-		tenants[i] = engine.Tenant{Row: ids[i], Name: name, State: tenancy.State(states[i])}
-	}
-	slices.SortFunc(tenants, func(a, b engine.Tenant) int { return strings.Compare(a.Name, b.Name) })
-	return tenants, nil
+func (s migrator) notCreated(ctx context.Context, name string, err error) error {
+	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.extensions.naming(ctx, s.pool, name, err))
 }
 
 // migrateControl applies what the control schema lacks, one migration in each transaction.
-func (s *Store) migrateControl(ctx context.Context, list []migration.Step) error {
+func (s migrator) migrateControl(ctx context.Context, list []migration.Step) error {
 	if err := s.notForeign(ctx, list); err != nil {
 		return err
 	}
@@ -180,7 +146,7 @@ func (s *Store) migrateControl(ctx context.Context, list []migration.Step) error
 
 // notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not
 // millrace's.
-func (s *Store) notForeign(ctx context.Context, list []migration.Step) error {
+func (s migrator) notForeign(ctx context.Context, list []migration.Step) error {
 	// The schema of another store's tenant holds the tables of keys.
 	names := append(controlNames(list), "append_keys", "append_results")
 	rows, _ := s.pool.Query(ctx, queries.Text("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, names)
@@ -192,7 +158,7 @@ func (s *Store) notForeign(ctx context.Context, list []migration.Step) error {
 }
 
 // bootstrap creates the control schema and its table of versions if they are missing, and returns the version.
-func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
+func (s migrator) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 	exists, err := schemaExists(ctx, tx, s.opts.Schema)
 	if err != nil {
 		return 0, err
@@ -212,17 +178,17 @@ func (s *Store) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 
 // createTenant creates a tenant, or applies the migrations and the steps of Options.TenantSetup that an existing one
 // lacks.
-func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*Tenant, error) {
-	t, err := s.ForTenant(name)
+func (s migrator) createTenant(ctx context.Context, name string, m migrations) (tenantSchema, error) {
+	t, err := s.schemaOf(name)
 	if err != nil {
-		return nil, err
+		return t, err
 	}
 	if err := s.notWithin(ctx); err != nil {
-		return nil, err
+		return t, err
 	}
 	// A complete tenant needs neither the lock nor the right to create.
 	if done, err := s.isComplete(ctx, t, m); err != nil {
-		return nil, err
+		return t, err
 	} else if done {
 		return t, nil
 	}
@@ -237,13 +203,13 @@ func (s *Store) createTenant(ctx context.Context, name string, m migrations) (*T
 		return s.completeTenant(ctx, tx, name, schema, version, m)
 	})
 	if err != nil {
-		return nil, s.lacking(ctx, t.schema, err)
+		return t, s.lacking(ctx, t.schema, err)
 	}
 	return t, nil
 }
 
 // migrateTenant applies what an existing tenant lacks. It does not create a tenant that was removed meanwhile.
-func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) error {
+func (s migrator) migrateTenant(ctx context.Context, name string, m migrations) error {
 	var schema string
 	err := s.locked(ctx, func(tx pgx.Tx) (err error) {
 		var version int
@@ -260,7 +226,7 @@ func (s *Store) migrateTenant(ctx context.Context, name string, m migrations) er
 }
 
 // completeTenant applies the migrations after version, and the steps of Options.TenantSetup, that a tenant lacks.
-func (s *Store) completeTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, m migrations) error {
+func (s migrator) completeTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, m migrations) error {
 	if err := s.applyTenant(ctx, tx, name, schema, version, m.tenant); err != nil {
 		return err
 	}
@@ -268,7 +234,7 @@ func (s *Store) completeTenant(ctx context.Context, tx pgx.Tx, name, schema stri
 }
 
 // isComplete reports whether the tenant exists and lacks no migration and no step.
-func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, error) {
+func (s migrator) isComplete(ctx context.Context, t tenantSchema, m migrations) (bool, error) {
 	control, err := s.controlVersion(ctx, s.pool)
 	if err != nil {
 		return false, s.missing(err)
@@ -292,8 +258,8 @@ func (s *Store) isComplete(ctx context.Context, t *Tenant, m migrations) (bool, 
 }
 
 // insertTenant creates the schema and the row of a tenant.
-func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
-	if err := s.createTenantSchema(ctx, tx, t); err != nil {
+func (s migrator) insertTenant(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+	if err := createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema,
@@ -301,7 +267,7 @@ func (s *Store) insertTenant(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	return err
 }
 
-func (s *Store) createTenantSchema(ctx context.Context, tx pgx.Tx, t *Tenant) error {
+func createTenantSchema(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
 	exists, err := schemaExists(ctx, tx, t.schema)
 	if err != nil {
 		return err
@@ -313,7 +279,7 @@ func (s *Store) createTenantSchema(ctx context.Context, tx pgx.Tx, t *Tenant) er
 }
 
 // applyTenant applies the migrations after version to a tenant, and records its new version.
-func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int,
+func (s migrator) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int,
 	list []migration.Step) error {
 	if version >= len(list) {
 		return migration.NotTooNew(version, len(list))
@@ -325,18 +291,4 @@ func (s *Store) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string,
 	}
 	_, err := tx.Exec(ctx, s.control.sql("set_tenant_version"), pgx.QueryExecModeExec, name, len(list))
 	return err
-}
-
-// SchemaVersions implements engine.Health.
-func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
-	v := engine.SchemaVersions{Newest: len(ownMigrations.control)}
-	var err error
-	v.Found, err = s.controlVersion(ctx, s.pool)
-	if errors.Is(s.missing(err), ErrNotMigrated) {
-		return v, nil
-	}
-	if err == nil && v.Found >= v.Newest {
-		v.Outdated, err = s.outdatedTenants(ctx, len(ownMigrations.tenant), "")
-	}
-	return v, wrap(s.missing(err), "compare the versions of the schemas")
 }

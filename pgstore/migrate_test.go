@@ -72,7 +72,7 @@ func TestMigrateGoesForwardFromEveryEarlierVersion(t *testing.T) {
 			store := openStore(t, pgtest.Database(t), Options{})
 			ctx := testContext(t)
 			noError(t, store.migrate(ctx, withMore(from)))
-			must(store.createTenant(ctx, "early", withMore(from)))(t)
+			must(store.migrator().createTenant(ctx, "early", withMore(from)))(t)
 			mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
 			noError(t, store.migrate(ctx, withMore(3)))
 			if n := one[int](t, store, "select millrace.more2()"); n != 2 {
@@ -159,7 +159,7 @@ func TestTenantTwoVersionsNewerIsRefusedByName(t *testing.T) {
 func TestOlderSchemaIsRefusedUntilMigrated(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	if _, err := store.listTenants(testContext(t), withMore(1)); !errors.Is(err, ErrNotMigrated) {
+	if _, err := store.readTenants(testContext(t), withMore(1), nil); !errors.Is(err, ErrNotMigrated) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -38,7 +38,7 @@ func (b *badTenants) err() error {
 
 // migrateTenants migrates DefaultTenant and then all other tenants that lack something. A bad tenant does not keep the
 // others from it. The end of ctx or of the connection ends it.
-func (s *Store) migrateTenants(ctx context.Context, m migrations) error {
+func (s migrator) migrateTenants(ctx context.Context, m migrations) error {
 	var bad badTenants
 	// DefaultTenant comes first, and is created if it does not exist.
 	_, err := s.createTenant(ctx, projection.DefaultTenant, m)
@@ -66,7 +66,7 @@ func (s *Store) migrateTenants(ctx context.Context, m migrations) error {
 			case errors.Is(err, tenancy.ErrDropped):
 				s.log.Error("tenant not migrated", zap.String("tenant", after), zap.Error(err))
 			case err != nil:
-				bad.add(after, s.namingExtensions(ctx, s.pool, after, err))
+				bad.add(after, s.extensions.naming(ctx, s.pool, after, err))
 				if ends(ctx, err) {
 					return bad.err()
 				}

@@ -53,12 +53,12 @@ func controlNames(list []migration.Step) []string {
 
 // locked runs fn in a transaction that holds the store's migration lock, and commits it. The transaction is READ
 // COMMITTED, so its statements see what the previous holder of the lock committed.
-func (s *Store) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
+func (s migrator) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
 	return s.lockedBy(ctx, "migration_lock", fn)
 }
 
 // lockedBy is locked with a statement that takes the migration lock.
-func (s *Store) lockedBy(ctx context.Context, statement string, fn func(tx pgx.Tx) error) error {
+func (s migrator) lockedBy(ctx context.Context, statement string, fn func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
 	return s.inTx(ctx, options, func(tx pgx.Tx) error {
 		if err := execScript(ctx, tx, queries.Text("begin_migration")+"; "+s.server.unbounded); err != nil {
@@ -83,18 +83,18 @@ func schemaExists(ctx context.Context, q querier, name string) (exists bool, err
 	return exists, err
 }
 
-func (s *Store) controlVersion(ctx context.Context, q querier) (version int, err error) {
-	err = q.QueryRow(ctx, s.control.sql("control_version"), pgx.QueryExecModeExec).Scan(&version)
+func (db *database) controlVersion(ctx context.Context, q querier) (version int, err error) {
+	err = q.QueryRow(ctx, db.control.sql("control_version"), pgx.QueryExecModeExec).Scan(&version)
 	return version, err
 }
 
 // tenantVersion returns the schema and the version of a tenant. The error is tenancy.ErrUnknown if there is
 // none of that name, tenancy.ErrDropping while it is being dropped, and tenancy.ErrDropped if its schema
 // is gone.
-func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (schema string, version int, err error) {
+func (db *database) tenantVersion(ctx context.Context, q querier, name string) (schema string, version int, err error) {
 	var state tenancy.State
 	var gone bool
-	err = q.QueryRow(ctx, s.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &state,
+	err = q.QueryRow(ctx, db.control.sql("tenant_version"), pgx.QueryExecModeExec, name).Scan(&schema, &version, &state,
 		&gone)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -108,9 +108,9 @@ func (s *Store) tenantVersion(ctx context.Context, q querier, name string) (sche
 }
 
 // outdatedTenants lists the next tenants after a name that are not at this program's version, or whose schema is gone.
-func (s *Store) outdatedTenants(ctx context.Context, own int, after string) ([]string, error) {
-	rows, _ := s.pool.Query(ctx, s.control.sql("outdated_tenants"), pgx.QueryExecModeExec, own, len(s.opts.TenantSetup),
-		after)
+func (db *database) outdatedTenants(ctx context.Context, own int, after string) ([]string, error) {
+	rows, _ := db.pool.Query(ctx, db.control.sql("outdated_tenants"), pgx.QueryExecModeExec, own,
+		len(db.opts.TenantSetup), after)
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
@@ -188,7 +188,7 @@ func newScript(of, schema, tenant string, after, newest int) (*script, error) {
 	if err != nil {
 		return nil, fmt.Errorf("migrations of %s: %w", of, err)
 	}
-	s := &script{control: opts.Schema, tenant: tenantSchema(opts.Schema, tenant)}
+	s := &script{control: opts.Schema, tenant: schemaName(opts.Schema, tenant)}
 	s.add(queries.Text("begin_migration"))
 	s.add(queries.Text("migration_lock"), "$1", strconv.FormatInt(lockKey("millrace migrate "+s.control), 10))
 	return s, nil

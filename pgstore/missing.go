@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
@@ -17,24 +16,24 @@ import (
 // absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped,
 // or was not migrated. If the cause cannot be read, it returns the error of that read, so that an outage is not taken
 // for a missing tenant. Other errors are returned unchanged.
-func (t *Tenant) absent(ctx context.Context, err error) error {
+func (t tenantSchema) absent(ctx context.Context, err error) error {
 	if !pgerr.IsMissing(err) {
 		return t.closed(err)
 	}
-	schema, version, asked := t.store.tenantVersion(ctx, t.store.pool, t.name)
+	schema, version, asked := t.db.tenantVersion(ctx, t.db.pool, t.name)
 	switch {
 	case errors.Is(asked, tenancy.ErrUnknown), errors.Is(asked, tenancy.ErrDropped),
 		errors.Is(asked, tenancy.ErrDropping):
 		return fmt.Errorf("%w: %w", asked, err)
 	case pgerr.IsMissing(asked):
-		return t.store.missing(asked)
+		return t.db.missing(asked)
 	case asked != nil:
 		return unexplained(t.name, asked, err)
 	case version < len(ownMigrations.tenant):
 		return fmt.Errorf("tenant %q: %w: %w", t.name, migration.Acceptable(version, len(ownMigrations.tenant)), err)
 	}
 	var exists bool
-	switch asked := t.store.pool.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, schema,
+	switch asked := t.db.pool.QueryRow(ctx, queries.Text("table_exists"), pgx.QueryExecModeExec, schema,
 		"events").Scan(&exists); {
 	case asked != nil:
 		return unexplained(t.name, asked, err)
@@ -50,7 +49,7 @@ func unexplained(tenant string, asked, err error) error {
 }
 
 // closed adds to err that the tenant takes no appends. Other errors are returned unchanged.
-func (t *Tenant) closed(err error) error {
+func (t tenantSchema) closed(err error) error {
 	switch {
 	case pgerr.Is(err, pgerr.TenantArchived):
 		return fmt.Errorf("tenant %q: %w: %w", t.name, tenancy.ErrArchived, err)
@@ -62,22 +61,11 @@ func (t *Tenant) closed(err error) error {
 	return err
 }
 
-func (s port) Absent(ctx context.Context, tenant string) error {
-	t, err := s.ForTenant(tenant)
-	if err != nil {
-		return err
-	}
-	if err := s.headsOf(ctx, []string{tenant}, &engine.Heads{Positions: make(map[string]int64)}); err != nil {
-		return storeFault(t.absent(ctx, err))
-	}
-	return nil
-}
-
 // missing adds ErrNotMigrated to an error about a missing control schema or a table in it. Other errors are returned
 // unchanged.
-func (s *Store) missing(err error) error {
+func (db *database) missing(err error) error {
 	if pgerr.IsMissing(err) {
-		return fmt.Errorf("control schema %q: %w: %w", s.opts.Schema, ErrNotMigrated, err)
+		return fmt.Errorf("control schema %q: %w: %w", db.opts.Schema, ErrNotMigrated, err)
 	}
 	return err
 }
@@ -85,7 +73,7 @@ func (s *Store) missing(err error) error {
 // lacking adds to err the privilege that the role lacks for a migration of schema, and the role that has it. It never
 // advises to give the privilege to this role if another owns the schemas: a role that only runs projections must not
 // own or alter them. Errors other than a missing privilege are returned unchanged, as are those of lacking.
-func (s *Store) lacking(ctx context.Context, schema string, err error) error {
+func (db *database) lacking(ctx context.Context, schema string, err error) error {
 	var named *lackingError
 	if !pgerr.Is(err, pgerr.InsufficientPrivilege) || errors.As(err, &named) {
 		return err
@@ -93,7 +81,7 @@ func (s *Store) lacking(ctx context.Context, schema string, err error) error {
 	var role, database, owner string
 	var mayCreateSchemas, mayCreate, exists bool
 	var usage *bool
-	asked := s.pool.QueryRow(ctx, queries.Text("missing_privilege"), pgx.QueryExecModeExec, schema, s.opts.Schema).
+	asked := db.pool.QueryRow(ctx, queries.Text("missing_privilege"), pgx.QueryExecModeExec, schema, db.opts.Schema).
 		Scan(&role, &database, &mayCreateSchemas, &usage, &mayCreate, &owner, &exists)
 	if asked != nil {
 		return err

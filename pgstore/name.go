@@ -29,8 +29,8 @@ const maxNameBytes = 63
 // shared schemas, and pg_temp. Because pg_temp is last, a temporary table hides no table of the tenant. DefaultTenant
 // keeps the path of the session, and its statement is empty. The statement contains only quoted names, and ends with a
 // semicolon.
-func (s *Store) setTenantPath(tenant string) string {
-	path := s.tenantPath(tenant)
+func (o *Options) setTenantPath(tenant string) string {
+	path := o.tenantPath(tenant)
 	if path == "" {
 		return ""
 	}
@@ -38,13 +38,13 @@ func (s *Store) setTenantPath(tenant string) string {
 }
 
 // tenantPath is the search path of a tenant, empty for that of the session.
-func (s *Store) tenantPath(tenant string) string {
+func (o *Options) tenantPath(tenant string) string {
 	if tenant == projection.DefaultTenant {
 		return ""
 	}
 	var path strings.Builder
-	path.WriteString(sqltext.Name(tenantSchema(s.opts.Schema, tenant)) + ", ")
-	for _, schema := range s.opts.SharedSchemas {
+	path.WriteString(sqltext.Name(schemaName(o.Schema, tenant)) + ", ")
+	for _, schema := range o.SharedSchemas {
 		path.WriteString(sqltext.Name(schema) + ", ")
 	}
 	path.WriteString("pg_temp")

@@ -44,7 +44,7 @@ func listPeers(t *testing.T, s *nodeSession) engine.Fleet {
 	found := must(s.ListPeers(testContext(t)))(t)
 	sortFleet(found)
 	for i, p := range found.Peers {
-		if !p.Beat.Equal(lastHeartbeat(t, s.store, p.ID)) {
+		if !p.Beat.Equal(lastHeartbeat(t, &Store{database: s.db}, p.ID)) {
 			t.Errorf("%s is said to have beat at %v", p.ID, p.Beat)
 		}
 		found.Peers[i].Beat = time.Time{}
@@ -66,7 +66,8 @@ func lastHeartbeat(t *testing.T, store *Store, node string) time.Time {
 // markedDead marks a node dead, and reports whether that had an effect.
 func markedDead(t *testing.T, by *nodeSession, node engine.Node) bool {
 	t.Helper()
-	done := must(by.MarkDead(testContext(t), engine.Peer{ID: node.ID, Beat: lastHeartbeat(t, by.store, node.ID)}))(t)
+	peer := engine.Peer{ID: node.ID, Beat: lastHeartbeat(t, &Store{database: by.db}, node.ID)}
+	done := must(by.MarkDead(testContext(t), peer))(t)
 	return done
 }
 
@@ -77,7 +78,7 @@ func heard(t *testing.T, s *nodeSession) (notices []engine.Notice) {
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
 	last := engine.Notice{Tenant: uuid.NewString()}
-	mustExec(t, s.store, "select pg_notify($1, $2)", s.store.control.wakeChannel, last.Tenant)
+	mustExec(t, &Store{database: s.db}, "select pg_notify($1, $2)", s.db.control.wakeChannel, last.Tenant)
 	for {
 		notice := must(s.Next(ctx))(t)
 		if notice == last {
@@ -197,7 +198,7 @@ func TestOnlyTheNodesOwnSessionLockCounts(t *testing.T) {
 	for _, negative := range []bool{false, true} {
 		watcher := present(t, store, aNode())
 		node := aNode()
-		key := func() int64 { return (&nodeSession{store: store, node: node}).lockKey() }
+		key := func() int64 { return (&nodeSession{db: store.database, node: node}).lockKey() }
 		for (key() < 0) != negative {
 			node = aNode()
 		}

@@ -37,7 +37,7 @@ func restAfter(before, passed, cost time.Duration) time.Duration {
 // notifier wakes feeds in this process directly, and those in other processes by NOTIFY. It runs after the commit, so
 // that no append waits for it.
 type notifier struct {
-	store *Store
+	db    *database
 	local eventlog.Wakes
 	send  func(payloads []string) error
 
@@ -53,11 +53,13 @@ type notifier struct {
 	ended time.Time
 }
 
-func newNotifier(s *Store) *notifier {
-	return &notifier{store: s, send: s.sendNotification, dirty: make(map[string]int64), stop: make(chan struct{})}
+func newNotifier(db *database) *notifier {
+	n := &notifier{db: db, dirty: make(map[string]int64), stop: make(chan struct{})}
+	n.send = n.sendNotification
+	return n
 }
 
-func (s port) OnWake(w engine.Waker) (remove func()) { return s.notify.local.On(w) }
+func (s port) OnWake(w engine.Waker) (remove func()) { return s.store.notify.local.On(w) }
 
 // wake announces that the tenant has new events. It does not block.
 func (n *notifier) wake(tenant string) { n.appended(tenant, engine.UnknownPosition, nil) }
@@ -65,7 +67,7 @@ func (n *notifier) wake(tenant string) { n.appended(tenant, engine.UnknownPositi
 // appended is wake for events up to a known position. own has the events, if this process may use them.
 func (n *notifier) appended(tenant string, position int64, own *engine.Page) {
 	n.local.Wake(tenant, position, own)
-	if n.store.opts.NoNotify {
+	if n.db.opts.NoNotify {
 		return
 	}
 	n.mu.Lock()
@@ -91,7 +93,7 @@ func (n *notifier) run() {
 		}
 		begun := time.Now()
 		if err := n.send(payloads); err != nil {
-			n.store.log.Debug("notification not sent", zap.Strings("payloads", payloads), zap.Error(err))
+			n.db.log.Debug("notification not sent", zap.Strings("payloads", payloads), zap.Error(err))
 		}
 		now := time.Now()
 		n.rest, n.ended = restAfter(n.rest, now.Sub(n.ended), now.Sub(begun)), now
@@ -135,14 +137,14 @@ func announced(payload string) (tenant string, position int64) {
 }
 
 // sendNotification sends payloads in one statement.
-func (s *Store) sendNotification(payloads []string) error {
+func (n *notifier) sendNotification(payloads []string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	args := []any{s.control.wakeChannel, payloads}
-	if s.server.pooling.Forgets {
+	args := []any{n.db.control.wakeChannel, payloads}
+	if n.db.server.pooling.Forgets {
 		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
 	}
-	return s.repeatably(ctx, func(conn *pgx.Conn) error {
+	return n.db.repeatably(ctx, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, queries.Text("notify_wake"), args...)
 		return err
 	})

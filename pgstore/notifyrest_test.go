@@ -34,7 +34,7 @@ type notification struct {
 // sent.
 func notifying(cost time.Duration) (*notifier, func() []notification) {
 	var sent []notification
-	n := newNotifier(&Store{})
+	n := newNotifier(&database{})
 	n.send = func(payloads []string) error {
 		_, position := announced(payloads[0])
 		sent = append(sent, notification{time.Now(), position})

@@ -34,7 +34,7 @@ func (s port) Opening(o engine.ApplyOptions) func(lease engine.Lease) engine.Ope
 		return nil
 	}
 	return func(lease engine.Lease) engine.Opening {
-		return beginsUnder(s.Store, lease, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit})
+		return beginsUnder(s.store, lease, batchOptions{timeout: o.Timeout, asyncCommit: o.AsyncCommit})
 	}
 }
 

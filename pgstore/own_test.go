@@ -20,6 +20,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -126,8 +127,8 @@ func TestOwnEventsAreWhatAReadReturns(t *testing.T) {
 				continue
 			}
 			handed++
-			want := must(tenant.readPage(testContext(t),
-				engine.ReadRange{After: at, UpTo: maxPosition, Limit: 100, MaxBytes: tailBytes}))(t)
+			want := must(store.events.readPage(testContext(t), tenant.tenantSchema,
+				engine.ReadRange{After: at, UpTo: maxPosition, Limit: 100, MaxBytes: eventlog.TailBytes}))(t)
 			if !reflect.DeepEqual(got.Events, want.Events) || got.Incarnation != want.Incarnation ||
 				got.Bytes != want.Bytes {
 				t.Fatalf("%s: handed over was\n%+v\nand read\n%+v", name, got, want)
@@ -302,8 +303,8 @@ func TestTailTakesOwnEventsOnlyIfTheyFollowTheMark(t *testing.T) {
 	f.untilHeld(t, 11)
 	refuses("beyond an open append that is waited for", beyond)
 	commit(t, tx)
-	closed := must(store.tenant.readPage(testContext(t),
-		engine.ReadRange{After: 11, UpTo: 12, Limit: 10, MaxBytes: tailBytes}))(t)
+	closed := must(store.events.readPage(testContext(t), store.tenant.tenantSchema,
+		engine.ReadRange{After: 11, UpTo: 12, Limit: 10, MaxBytes: eventlog.TailBytes}))(t)
 	refuses("while a gap is waited for", &closed)
 	f.untilMark(t, 14)
 	takes(appended()) // 15, 16

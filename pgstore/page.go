@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -10,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/partition"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
@@ -17,7 +20,7 @@ import (
 // pageRead reads a page of events by a statement with the columns of read_tail.sql. Its third argument is the largest
 // number of events.
 type pageRead struct {
-	tenant *Tenant
+	tenant tenantSchema
 	// run sends a statement, and passes its rows to decode.
 	run func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error
 	// reading is that of wire.ReadEvents.
@@ -99,4 +102,57 @@ func (r pageRead) once(ctx context.Context, sql string, args [][]byte) (read wir
 		return wire.Events{}, err
 	}
 	return read, nil
+}
+
+// maxPosition is beyond every position.
+const maxPosition = int64(1)<<62 - 1
+
+// readPage implements engine.Events.Read for the tenant.
+func (r *reader) readPage(ctx context.Context, t tenantSchema, of engine.ReadRange) (engine.Page, error) {
+	sql, args := t.sql("read_tail"), [][]byte{wire.Int(of.After), wire.Int(of.UpTo), wire.Int(int64(of.Limit))}
+	slots := of.Share.Slots()
+	switch {
+	case slots != partition.All:
+		sql, args = t.sql("read_share"), append(args,
+			wire.Int(int64(slots.From)), wire.Int(int64(slots.To)), wire.TextArray(of.Types))
+	case len(of.Types) > 0:
+		sql, args = t.sql("read_range"), append(args, wire.TextArray(of.Types))
+	}
+	expected := 0
+	if of.UpTo != maxPosition && len(args) == 3 {
+		expected = int(min(int64(of.Limit), of.UpTo-of.After)) // few positions have no event
+	}
+	var in engine.Incarnation
+	reader := pageRead{tenant: t, reading: wire.Reading{MaxBytes: of.MaxBytes, Expected: expected}}
+	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
+		seen, err := r.readOf(ctx, t, sql, args, wire.Binary, decode)
+		if in != 0 && seen != 0 && seen != in {
+			return event.ErrIncarnationChanged
+		}
+		in = seen
+		return err
+	}
+	read, err := reader.page(ctx, sql, args)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	if len(args) == 3 {
+		r.reads.add(sql)
+	}
+	page := of.Page(read.List, read.Truncated, in)
+	page.Bytes = read.Allocated
+	return page, nil
+}
+
+func (r *reader) Read(ctx context.Context, tenant string, of engine.ReadRange) (engine.Page, error) {
+	t, err := r.schemaOf(tenant)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	page, err := r.readPage(ctx, t, of)
+	if err != nil {
+		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w",
+			tenant, of.After, storeFault(t.absent(ctx, err)))
+	}
+	return page, nil
 }

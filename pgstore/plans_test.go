@@ -239,7 +239,8 @@ func everyFileIsHotOrCold(t *testing.T, store *Store, statements []planned) {
 // filesOf returns the files of a statement.
 func filesOf(store *Store, sql string) (files []string) {
 	c := &store.control
-	if heads, err := store.headsStatement([]string{store.tenant.name}); err == nil && strings.HasSuffix(sql, heads) {
+	heads, err := store.events.headsStatement([]string{store.tenant.name})
+	if err == nil && strings.HasSuffix(sql, heads) {
 		files = append(files, "heads")
 		sql = strings.TrimSuffix(strings.TrimSuffix(sql, heads), " union all ")
 	}

@@ -10,11 +10,20 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/upcast"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // port implements store.Driver, the part of a store that a runtime uses. The methods are documented there. Comments
 // here say what is specific to PostgreSQL.
-type port struct{ *Store }
+type port struct {
+	store *Store
+	*database
+	*reader
+	leases
+	health
+	tenantChanges
+	migrator
+}
 
 var _ store.Driver = port{}
 
@@ -26,12 +35,15 @@ func (s *Store) Engine() store.Driver {
 	return s.port()
 }
 
-func (s *Store) port() port { return port{s} }
+func (s *Store) port() port {
+	db := s.database
+	return port{s, db, s.events, leases{db}, health{db}, tenantChanges{db}, s.migrator()}
+}
 
 // plane returns the control plane of the store.
 func (s *Store) plane() control.Plane { return control.On(s.port()) }
 
-func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
+func (s port) Name() string { return reflect.TypeOf(s.store).String() }
 
 func (s port) TxType() reflect.Type { return reflect.TypeFor[pgx.Tx]() }
 
@@ -55,6 +67,5 @@ func (s port) ConnectionWaits() engine.ConnectionWaits {
 func (s port) NotWithin(ctx context.Context) error { return s.notWithin(ctx) }
 
 func (s port) ValidTenant(name string) error {
-	_, err := s.ForTenant(name)
-	return err
+	return valid.Tenant(name)
 }

@@ -134,8 +134,8 @@ const execModeKey = "millrace_exec_mode"
 
 // keepsPrepared reports whether a session may keep prepared statements: not behind a pooler that lends it, and only in
 // the pool's default mode.
-func (s *Store) keepsPrepared(conn *pgx.Conn) bool {
-	if s.server.pooling.Lends {
+func (db *database) keepsPrepared(conn *pgx.Conn) bool {
+	if db.server.pooling.Lends {
 		return false
 	}
 	held := conn.PgConn().CustomData()

@@ -21,17 +21,13 @@ import (
 // is yielded as it is stored, with an error that wraps eventtype.ErrUpcast. Later events follow. Any other error is
 // yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
-	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
-	return eventlog.Current(t.store.opts.Types.Engine(), opts,
-		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-			return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
-		})
+	return t.reader().ReadStream(ctx, stream, fromVersion)
 }
 
 // Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version
 // is the state in which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
-	err := within.RefuseRead(ctx, t.store)
+	err := within.RefuseRead(ctx, t.db)
 	if err != nil {
 		return event.StreamInfo{}, err
 	}
@@ -52,49 +48,14 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // is yielded as it is stored, with an error that wraps eventtype.ErrUpcast. Later events follow. Any other error is
 // yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return eventlog.Current(t.store.opts.Types.Engine(), opts,
-		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-			return t.readAll(ctx, opts, 1, eventlog.PageEvents)
-		})
+	return t.reader().ReadAll(ctx, opts)
 }
 
-// readAll implements follow.ReadAll.
-func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersion int64,
-	limit int) iter.Seq2[event.Envelope, error] {
-	p := t.allPages(ctx, opts)
-	if opts.Stream != "" {
-		p = t.streamPages(ctx, opts, fromVersion)
+func (t *Tenant) reader() eventlog.Reader {
+	return eventlog.Reader{
+		Tenant: t.name, Types: t.store.opts.Types.Engine(), Store: t.db,
+		Ready: func(context.Context) error { return nil }, Wrap: t.wrap, Stream: t.streamPages, All: t.allPages,
 	}
-	p.Limit = limit
-	return t.read(ctx, "read events of tenant", t.name, opts, p)
-}
-
-// read yields the events of pages, which opts selects.
-func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions,
-	p eventlog.Pages) iter.Seq2[event.Envelope, error] {
-	return func(yield func(event.Envelope, error) bool) {
-		err := t.eachOf(ctx, opts, p, func(e event.Envelope, err error) bool {
-			if err != nil {
-				err = t.wrap(ctx, doing, what, err)
-			}
-			return yield(e, err)
-		})
-		if err != nil {
-			yield(event.Envelope{}, t.wrap(ctx, doing, what, err))
-		}
-	}
-}
-
-// eachOf yields the events of pages, if opts and ctx allow it.
-func (t *Tenant) eachOf(ctx context.Context, opts event.ReadOptions, p eventlog.Pages,
-	yield func(event.Envelope, error) bool) error {
-	if err := within.RefuseRead(ctx, t.store); err != nil {
-		return err
-	}
-	if err := eventlog.ValidSelection(opts.Stream, opts.Types); err != nil {
-		return err
-	}
-	return p.Each(yield)
 }
 
 func (t *Tenant) streamPages(ctx context.Context, opts event.ReadOptions, from int64) eventlog.Pages {
@@ -131,7 +92,7 @@ func selectedTypes(o event.ReadOptions) [][]byte {
 // pages returns the pages of a statement, whose arguments begin with the place and the length of a page.
 func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(last event.Envelope) int64,
 	args func(from int64, limit int) [][]byte) eventlog.Pages {
-	reader := pageRead{tenant: t, reading: wire.Reading{MaxBytes: eventlog.PageBytes}}
+	reader := pageRead{tenant: t.tenantSchema, reading: wire.Reading{MaxBytes: eventlog.PageBytes}}
 	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		conn, err := t.store.pool.Acquire(ctx)
 		if err != nil {

@@ -13,8 +13,8 @@ import (
 
 // Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other
 // session sees a new tenant, and appends to an existing one wait.
-func (s port) Receive(ctx context.Context, r store.Reception) error {
-	t, err := s.ForTenant(r.Tenant)
+func (s migrator) Receive(ctx context.Context, r store.Reception) error {
+	t, err := s.schemaOf(r.Tenant)
 	if err != nil {
 		return err
 	}
@@ -30,8 +30,7 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 		}
 		if r.Hook.Run != nil {
 			err := usercode.Run(func() error {
-				return s.runStep(ctx, tx, t.name, func(ctx context.Context,
-					tx pgx.Tx, _ string) error {
+				return s.runStep(ctx, tx, t.name, func(ctx context.Context, tx pgx.Tx, _ string) error {
 					return r.Hook.Call(ctx, tx)
 				})
 			})
@@ -47,14 +46,14 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 		if err != nil || state != tenancy.Archived {
 			return err
 		}
-		return s.closeEvents(ctx, tx, t.schema, pgerr.TenantArchived)
+		return t.closeEvents(ctx, tx, pgerr.TenantArchived)
 	})
 	return s.lacking(ctx, t.schema, t.absent(ctx, s.missing(err)))
 }
 
 // admit creates a tenant, or locks an existing one. Until the transaction ends, nothing else appends to it.
-func (s port) admit(ctx context.Context, tx pgx.Tx, t *Tenant) error {
-	inserted, err := s.insertTenants(ctx, tx, []*Tenant{t})
+func (s migrator) admit(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+	inserted, err := s.insertTenants(ctx, tx, []tenantSchema{t})
 	if err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func (s port) admit(ctx context.Context, tx pgx.Tx, t *Tenant) error {
 	case locked.state == tenancy.Copying:
 		return tenancy.ErrCopying
 	}
-	return execScript(ctx, tx, inSchemas(queries.Text("open_tenant"), s.opts.Schema, t.schema))
+	return t.openEvents(ctx, tx)
 }
 
 // IsSame implements store.Control.

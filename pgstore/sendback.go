@@ -15,14 +15,6 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
-// inProgress has the batches of this process that run, those that wait for a message, and what is known of the
-// statements of messages.
-type inProgress struct {
-	handling  handling
-	sharing   sharing
-	described descriptions
-}
-
 // handling has the batches of this process whose handlers run, by the rows of their leases. After a deadlock, those
 // that wait for each other are sent back: their transactions began before they were kept apart, and would meet one
 // deadlock after another.

@@ -111,8 +111,8 @@ func (f serverFacts) checkTimes(mode pgx.QueryExecMode) error {
 
 // checkRows returns an error if row-level security hides rows of the store from the role. Projections whose rows are
 // hidden would stand still as if they did not exist, and events whose rows are hidden would be skipped.
-func (s *Store) checkRows(ctx context.Context) error {
-	rows, _ := s.pool.Query(ctx, queries.Text("hidden_rows"), pgx.QueryExecModeExec, s.opts.Schema, storeTables)
+func (db *database) checkRows(ctx context.Context) error {
+	rows, _ := db.pool.Query(ctx, queries.Text("hidden_rows"), pgx.QueryExecModeExec, db.opts.Schema, storeTables)
 	hidden, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	switch {
 	case err != nil:

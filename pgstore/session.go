@@ -25,9 +25,9 @@ const keepalives = "set tcp_keepalives_idle = 5; set tcp_keepalives_interval = 5
 // nodeSession implements engine.Session. Its session lock shows other nodes that the node is gone, sooner than its
 // heartbeat does.
 type nodeSession struct {
-	store *Store
-	node  engine.Node
-	conn  *pgx.Conn
+	db   *database
+	node engine.Node
+	conn *pgx.Conn
 	// members are the other nodes as they registered.
 	members map[string]engine.Member
 	// summary is the summary that the session has written, empty if none.
@@ -42,12 +42,12 @@ func listenTo(channel string) string { return "listen " + sqltext.Name(channel) 
 func (s *nodeSession) Pooled() bool { return s.pooled }
 
 // Connect implements engine.Ownership. It also takes the node's session lock.
-func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
+func (s leases) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
 	conn, err := s.dial(ctx, s.opts.SessionDSN)
 	if err != nil {
 		return nil, fmt.Errorf("open the session connection: %w", storeFault(err))
 	}
-	session := &nodeSession{store: s.Store, node: node, conn: conn, members: make(map[string]engine.Member)}
+	session := &nodeSession{db: s.database, node: node, conn: conn, members: make(map[string]engine.Member)}
 	if err := session.setUp(ctx); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("set up the session connection: %w", storeFault(err))
@@ -56,20 +56,20 @@ func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, er
 }
 
 func (s *nodeSession) setUp(ctx context.Context) error {
-	c := s.store.control
+	c := s.db.control
 	listen := listenTo(c.wakeChannel) + "; " + listenTo(c.controlChannel)
 	pooling, err := session.FindPooling(ctx, s.conn,
-		func(ctx context.Context) (*pgx.Conn, error) { return s.store.dial(ctx, s.store.opts.SessionDSN) })
+		func(ctx context.Context) (*pgx.Conn, error) { return s.db.dial(ctx, s.db.opts.SessionDSN) })
 	if err != nil {
 		return err
 	}
-	if err := s.store.checkIncarnation(ctx, s.conn); err != nil {
+	if err := s.checkIncarnation(ctx); err != nil {
 		return err
 	}
 	s.pooled = pooling.Lends
 	if s.pooled {
 		// Settings, LISTEN and the lock would apply to a session that other clients use.
-		s.store.log.Warn("pooler in front of the session connection",
+		s.db.log.Warn("pooler in front of the session connection",
 			zap.String("effect", "notifications do not arrive, and the node has no session lock"),
 			zap.String("remedy", "set Options.SessionDSN to the server itself"))
 		return s.register(ctx)
@@ -94,7 +94,7 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 				Err:   errors.New("the node's previous session still held its session lock, and was ended"),
 			}
 		}
-		s.store.log.Warn("ending the previous session of the node failed, running without a session lock",
+		s.db.log.Warn("ending the previous session of the node failed, running without a session lock",
 			zap.String("node", s.node.ID), zap.String("name", s.node.Name))
 	}
 	if _, err := s.conn.Exec(ctx, c.sql("delete_silent_nodes"), pgx.QueryExecModeExec); err != nil {
@@ -110,7 +110,7 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 		return engine.Notice{}, ctx.Err()
 	case err != nil:
 		return engine.Notice{}, fmt.Errorf("wait for notifications: %w", storeFault(err))
-	case n.Channel == s.store.control.controlChannel:
+	case n.Channel == s.db.control.controlChannel:
 		if tenant, ok := strings.CutPrefix(n.Payload, "tenant "); ok {
 			return engine.Notice{Control: true, Tenant: tenant}, nil
 		}
@@ -126,7 +126,7 @@ func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 // register is a heartbeat of a node that may have no row.
 func (s *nodeSession) register(ctx context.Context) error {
 	filtered, filters := filterArrays(s.node.Filters)
-	_, err := s.conn.Exec(ctx, s.store.control.sql("register"), pgx.QueryExecModeExec, s.node.ID,
+	_, err := s.conn.Exec(ctx, s.db.control.sql("register"), pgx.QueryExecModeExec, s.node.ID,
 		nonNil(s.node.Projections), nonNil(s.node.Tenants),
 		filtered, filters, s.lockKey(), s.node.LeaseDuration.Microseconds(), s.node.Name)
 	return wrap(err, "register the node")
@@ -148,7 +148,7 @@ func (s *nodeSession) heartbeat(ctx context.Context, summary *engine.NodeSummary
 		if again || encoded != s.summary {
 			changed = encoded
 		}
-		tag, err := s.conn.Exec(ctx, s.store.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID,
+		tag, err := s.conn.Exec(ctx, s.db.control.sql("heartbeat"), pgx.QueryExecModeExec, s.node.ID,
 			s.node.LeaseDuration.Microseconds(), changed)
 		switch {
 		case err != nil:
@@ -175,11 +175,11 @@ func filterArrays(filters map[string]engine.TenantFilter) (filtered, entries []s
 }
 
 func (s *nodeSession) lockKey() int64 {
-	return lockKey("millrace node " + s.store.control.name + " " + s.node.ID)
+	return lockKey("millrace node " + s.db.control.name + " " + s.node.ID)
 }
 
 func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err error) {
-	rows, _ := s.conn.Query(ctx, s.store.control.sql("list_peers"), pgx.QueryExecModeExec, s.node.ID,
+	rows, _ := s.conn.Query(ctx, s.db.control.sql("list_peers"), pgx.QueryExecModeExec, s.node.ID,
 		slices.Collect(maps.Keys(s.members)))
 	alive := make(map[string]engine.Member)
 	var member engine.Member
@@ -212,8 +212,8 @@ func (s *nodeSession) ListPeers(ctx context.Context) (found engine.Fleet, err er
 }
 
 func (s *nodeSession) MarkDead(ctx context.Context, node engine.Peer) (bool, error) {
-	tag, err := s.conn.Exec(ctx, s.store.control.sql("mark_dead"), pgx.QueryExecModeExec, node.ID,
-		s.store.control.controlChannel, node.Beat)
+	tag, err := s.conn.Exec(ctx, s.db.control.sql("mark_dead"), pgx.QueryExecModeExec, node.ID,
+		s.db.control.controlChannel, node.Beat)
 	return tag.RowsAffected() == 1, wrap(err, "mark node %s dead", node.ID)
 }
 
@@ -221,8 +221,24 @@ func (s *nodeSession) Deregister(ctx context.Context) error {
 	if s.conn.IsClosed() {
 		return nil
 	}
-	_, err := s.conn.Exec(ctx, s.store.control.sql("deregister"), pgx.QueryExecModeExec, s.node.ID)
+	_, err := s.conn.Exec(ctx, s.db.control.sql("deregister"), pgx.QueryExecModeExec, s.node.ID)
 	return wrap(err, "deregister")
 }
 
 func (s *nodeSession) Close(ctx context.Context) error { return s.conn.Close(ctx) }
+
+// checkIncarnation creates the server's incarnation if there is none. It returns an error if that would survive a
+// crash.
+func (s *nodeSession) checkIncarnation(ctx context.Context) error {
+	if _, err := s.conn.Exec(ctx, s.db.control.sql("make_incarnation"), pgx.QueryExecModeExec); err != nil {
+		return err
+	}
+	var kept string
+	err := s.conn.QueryRow(ctx, s.db.control.sql("incarnation_persistence"), pgx.QueryExecModeExec).Scan(&kept)
+	if err == nil && kept != "u" {
+		table := s.db.control.quoted + ".incarnation"
+		err = &faults.Fault{Class: faults.Configuration,
+			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
+	}
+	return err
+}

@@ -23,19 +23,18 @@ const settleFor = 250 * time.Millisecond
 
 // Settle implements engine.Events. It reads no events. A tenant whose head was handled already is settled. For all
 // others it scans the locks, at most every scanInterval, until the transactions that the first scan found have ended.
-func (s port) Settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
-	settled, err := s.settle(ctx, heads, tenants)
+func (r *reader) Settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
+	settled, err := r.settle(ctx, heads, tenants)
 	return settled, wrap(err, "settle the events of %d tenants", len(tenants))
 }
 
-func (s *Store) settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
-	floors, err := s.settledFloors(ctx, tenants)
+func (r *reader) settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
+	floors, err := r.settledFloors(ctx, tenants)
 	if err != nil {
 		return nil, err
 	}
 	settled := make(map[string]engine.Settled, len(tenants))
-	waiting := make(map[string]*settle.Settler)
-	names := make(map[string]string) // of tenants, by schema
+	waiting := make(map[tenantSchema]*settle.Settler)
 	began := time.Now()
 	for _, name := range tenants {
 		head, found := heads.Positions[name]
@@ -48,58 +47,61 @@ func (s *Store) settle(ctx context.Context, heads engine.Heads, tenants []string
 			settled[name] = engine.Settled{Mark: head}
 			continue
 		}
-		t, err := s.ForTenant(name)
+		t, err := r.schemaOf(name)
 		if err != nil {
 			return nil, err
 		}
-		waiting[t.schema], names[t.schema] = &settler, name
+		waiting[t] = &settler
 	}
 	for len(waiting) > 0 && time.Since(began) < settleFor {
-		if err := s.scanFor(ctx, waiting, heads.Incarnation); err != nil {
+		err := r.scanFor(ctx, waiting, heads.Incarnation, func(tenant string, mark int64) {
+			settled[tenant] = engine.Settled{Mark: mark}
+		})
+		if err != nil {
 			return nil, err
 		}
-		for schema, settler := range waiting {
-			if !settler.Waiting() {
-				settled[names[schema]] = engine.Settled{Mark: settler.Mark()}
-				delete(waiting, schema)
-			}
-		}
 	}
-	for schema, settler := range waiting {
+	for t, settler := range waiting {
 		below, _, holders := settler.Held()
-		settled[names[schema]] = engine.Settled{
+		settled[t.name] = engine.Settled{
 			Mark: settler.Mark(), Held: &engine.Held{Below: below, Holders: holders},
 		}
 	}
 	return settled, nil
 }
 
-// scanFor scans the locks for the settlers, by schema. The server must still be in the incarnation in which their heads
-// were read.
-func (s *Store) scanFor(ctx context.Context, settlers map[string]*settle.Settler, read engine.Incarnation) error {
+// scanFor scans the locks for the settlers of tenants. It removes those that are settled, and calls settled with their
+// marks. The server must still be in the incarnation in which their heads were read.
+func (r *reader) scanFor(ctx context.Context, settlers map[tenantSchema]*settle.Settler, read engine.Incarnation,
+	settled func(tenant string, mark int64)) error {
 	schemas := make([]string, 0, len(settlers))
-	for schema := range settlers {
-		schemas = append(schemas, schema)
+	for t := range settlers {
+		schemas = append(schemas, t.schema)
 	}
-	holders, in, err := s.locks.scan(ctx, schemas...)
-	if err != nil {
+	holders, in, err := r.locks.scan(ctx, schemas...)
+	switch {
+	case err != nil:
 		return err
-	}
-	if in != read {
+	case in != read:
 		return event.ErrIncarnationChanged
 	}
-	for schema, settler := range settlers {
-		settler.Scan(holders[schema])
+	for t, settler := range settlers {
+		settler.Scan(holders[t.schema])
+		if !settler.Waiting() {
+			settled(t.name, settler.Mark())
+			delete(settlers, t)
+		}
 	}
 	return nil
 }
 
 // settledFloors returns the highest position of each tenant that a projection has handled.
-func (s *Store) settledFloors(ctx context.Context, tenants []string) (map[string]int64, error) {
+func (r *reader) settledFloors(ctx context.Context, tenants []string) (map[string]int64, error) {
 	floors := make(map[string]int64, len(tenants))
-	list, err := queryPlanned(ctx, s, func(row pgx.CollectableRow) (p engine.TenantPosition, err error) {
+	position := func(row pgx.CollectableRow) (p engine.TenantPosition, err error) {
 		return p, row.Scan(&p.Tenant, &p.Position)
-	}, "settled_floors", tenants)
+	}
+	list, err := queryPlanned(ctx, r.database, forArguments, position, "settled_floors", tenants)
 	for _, p := range list {
 		floors[p.Tenant] = p.Position
 	}
@@ -107,7 +109,7 @@ func (s *Store) settledFloors(ctx context.Context, tenants []string) (map[string
 }
 
 // Ages implements engine.Events. Each slice of tenants is a transaction of its own.
-func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
+func (r *reader) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
 	error) {
 	positions := make(map[string][]int64)
 	for _, p := range after {
@@ -115,8 +117,8 @@ func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engi
 	}
 	ages := make(map[engine.TenantPosition]engine.EventAge, len(after))
 	for slice := range slices.Chunk(slices.Sorted(maps.Keys(positions)), headsSlice) {
-		read := func(ctx context.Context, tenants []string) error { return s.agesOf(ctx, tenants, positions, ages) }
-		if err := s.eachReadable(ctx, slice, make(map[string]error), read); err != nil {
+		read := func(ctx context.Context, tenants []string) error { return r.agesOf(ctx, tenants, positions, ages) }
+		if err := r.eachReadable(ctx, slice, make(map[string]error), read); err != nil {
 			return nil, fmt.Errorf("read the ages of events of %d tenants from %q: %w",
 				len(slice), slice[0], storeFault(err))
 		}
@@ -125,13 +127,13 @@ func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engi
 }
 
 // agesOf reads the ages of the first events after the positions of these tenants.
-func (s *Store) agesOf(ctx context.Context, tenants []string, positions map[string][]int64,
+func (r *reader) agesOf(ctx context.Context, tenants []string, positions map[string][]int64,
 	ages map[engine.TenantPosition]engine.EventAge) error {
-	statement, err := s.agesStatement(tenants, positions)
+	statement, err := r.agesStatement(tenants, positions)
 	if err != nil {
 		return err
 	}
-	_, err = s.readEvents(ctx, statement, nil, nil, func(rows *pgconn.ResultReader) error {
+	_, err = r.readEvents(ctx, statement, nil, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, func(row []int64) {
 			tenant := tenants[row[0]]
 			at := engine.TenantPosition{Tenant: tenant, Position: positions[tenant][row[1]-1]}
@@ -143,10 +145,10 @@ func (s *Store) agesOf(ctx context.Context, tenants []string, positions map[stri
 
 // agesStatement returns the statement that reads the ages of events of these tenants, by the places of the tenants and
 // positions in their lists.
-func (s *Store) agesStatement(tenants []string, positions map[string][]int64) (string, error) {
+func (r *reader) agesStatement(tenants []string, positions map[string][]int64) (string, error) {
 	parts := make([]string, len(tenants))
 	for i, name := range tenants {
-		t, err := s.ForTenant(name)
+		t, err := r.schemaOf(name)
 		if err != nil {
 			return "", err
 		}
@@ -157,5 +159,5 @@ func (s *Store) agesStatement(tenants []string, positions map[string][]int64) (s
 		parts[i] = strings.NewReplacer("{n}", strconv.Itoa(i), "{positions}", "'{"+strings.Join(list, ",")+
 			"}'").Replace(t.sql("next_events"))
 	}
-	return strings.Replace(s.tenant.sql("next_event_ages"), "{events}", strings.Join(parts, " union all "), 1), nil
+	return strings.Replace(r.control.sql("next_event_ages"), "{events}", strings.Join(parts, " union all "), 1), nil
 }

@@ -41,6 +41,7 @@ const (
 // sharing has the queued batches that wait for a message. senders of most messages are on their way, and more only if
 // batches lead that have the slot of a connection: they wait for no others, since others may wait for that slot.
 type sharing struct {
+	*database
 	most int
 
 	mu      sync.Mutex
@@ -196,7 +197,7 @@ func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []qu
 	}
 	t := &sharer{b: b, lease: lease, statements: statements, turn: make(chan turn, 2)}
 	s.enter(t)
-	end, err := b.store.await(ctx, t)
+	end, err := s.await(ctx, t)
 	switch {
 	case err != nil:
 		return true, fmt.Errorf("send %s of %s: %w", b.what, b.id, err)
@@ -211,8 +212,8 @@ func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []qu
 
 // await returns how a batch ended, and sends the next message if it is its turn to lead. The error says why the batch
 // was not sent.
-func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
-	defer s.sharing.leave(t) // also after a panic
+func (s *sharing) await(ctx context.Context, t *sharer) (end turn, err error) {
+	defer s.leave(t) // also after a panic
 	led := false
 	select {
 	case end = <-t.turn:
@@ -226,9 +227,9 @@ func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
 	case <-ctx.Done():
 		err = faults.Cancelled(context.Cause(ctx))
 	}
-	waited, leads := s.sharing.leave(t)
+	waited, leads := s.leave(t)
 	if leads && !led {
-		s.sharing.pass()
+		s.pass()
 		<-t.turn
 	}
 	if waited {
@@ -238,9 +239,9 @@ func (s *Store) await(ctx context.Context, t *sharer) (end turn, err error) {
 }
 
 // lead sends the next message, and lets another batch lead.
-func (s *Store) lead(ctx context.Context, t *sharer) error {
-	defer s.sharing.pass()
-	release, err := t.b.connected(ctx, s.sharing.tenants(t))
+func (s *sharing) lead(ctx context.Context, t *sharer) error {
+	defer s.pass()
+	release, err := t.b.connected(ctx, s.tenants(t))
 	if err != nil {
 		return err
 	}
@@ -250,15 +251,15 @@ func (s *Store) lead(ctx context.Context, t *sharer) error {
 		return storeFault(err)
 	}
 	defer conn.Release()
-	s.sendShared(ctx, conn.Conn(), s.sharing.take(t))
+	s.sendShared(ctx, conn.Conn(), s.take(t))
 	return nil
 }
 
 // sendShared sends batches in one message, or in more if some of them fail.
-func (s *Store) sendShared(ctx context.Context, conn *pgx.Conn, batches []*sharer) {
+func (s *sharing) sendShared(ctx context.Context, conn *pgx.Conn, batches []*sharer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
 	defer cancel()
-	m := sharedMessage{store: s, conn: conn, left: batches}
+	m := sharedMessage{sharing: s, conn: conn, left: batches}
 	if len(m.left) == 0 {
 		return
 	}
@@ -275,8 +276,8 @@ func (s *Store) sendShared(ctx context.Context, conn *pgx.Conn, batches []*share
 
 // sharedMessage sends batches. Only its last commit waits for the disk, and makes those before it durable.
 type sharedMessage struct {
-	store *Store
-	conn  *pgx.Conn
+	sharing *sharing
+	conn    *pgx.Conn
 	// left are the batches that have not ended, and sent reports whether they were sent. unflushed are committed and
 	// not yet durable.
 	left, unflushed []*sharer
@@ -322,9 +323,9 @@ func (m *sharedMessage) commands(restore session.Restore) (list []command) {
 	list = make([]command, 0, commands)
 	for i, t := range m.left {
 		p := place{shared: true, follows: i > 0, precedes: i < len(m.left)-1}
-		t.flushes = i == last || m.store.opts.SyncEachCommit
+		t.flushes = i == last || m.sharing.opts.SyncEachCommit
 		switch {
-		case durable == 1 || m.store.opts.SyncEachCommit: // as its session does
+		case durable == 1 || m.sharing.opts.SyncEachCommit: // as its session does
 		case t.flushes:
 			p.flush = flushAll
 		default:
@@ -339,14 +340,14 @@ func (m *sharedMessage) commands(restore session.Restore) (list []command) {
 func (m *sharedMessage) send(ctx context.Context, restore session.Restore) error {
 	list := m.commands(restore)
 	m.sent = true
-	at, err := sendAnew(ctx, m.conn.PgConn(), m.store.preparedOn(m.conn), list)
+	at, err := sendAnew(ctx, m.conn.PgConn(), m.sharing.preparedOn(m.conn), list)
 	m.committed(list[:at])
 	if err == nil || len(m.left) == 0 || !pgerr.FromServer(err) || m.conn.IsClosed() {
 		return err
 	}
 	refused := m.left[0]
 	m.left, m.sent = m.left[1:], false
-	m.store.sharing.setAlone(refused.lease.Row, true)
+	m.sharing.setAlone(refused.lease.Row, true)
 	interrupted := classify(err).Class == faults.Interrupted && !pgerr.Is(err, pgerr.QueryCanceled)
 	m.spent = interrupted || fromStandby(err) // a prepared statement or the server may be the cause
 	refused.b.rollback(ctx, m.conn, restore)
@@ -366,7 +367,7 @@ func (m *sharedMessage) committed(answered []command) {
 			continue
 		}
 		t := m.left[n]
-		m.store.sharing.setAlone(t.lease.Row, times[n] > slowShared)
+		m.sharing.setAlone(t.lease.Row, times[n] > slowShared)
 		n++
 		if t.b.opts.asyncCommit {
 			t.turn <- turn{is: done}
@@ -397,7 +398,7 @@ func (m *sharedMessage) end(err error) {
 			t.turn <- turn{is: notDone}
 			continue
 		}
-		m.store.sharing.setAlone(t.lease.Row, true)
+		m.sharing.setAlone(t.lease.Row, true)
 		t.turn <- turn{unclear, err}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/control"
+	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/sqlfile"
 	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
@@ -125,7 +126,7 @@ func (c *controlSchema) onTenant(name string) bool { return len(c.statements[nam
 
 // sql returns a statement on the tenant's schema. Statements differ between tenants, so they must not go through the
 // driver's cache of prepared statements, which is too small for many tenants; see preparedTenants.
-func (t *Tenant) sql(name string) string { return t.store.control.inTenant(name, t.quoted) }
+func (t tenantSchema) sql(name string) string { return t.db.control.inTenant(name, t.quoted) }
 
 func (c *controlSchema) inTenant(name, schema string) string {
 	parts, ok := c.statements[name]
@@ -145,4 +146,10 @@ func lockKey(name string) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
 	return int64(h.Sum64())
+}
+
+// checkLease returns the call of the control schema's function check_lease. It contains only numbers, a UUID and a
+// quoted name.
+func (c *controlSchema) checkLease(l engine.Lease) string {
+	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", c.quoted, l.Row, l.Owner, l.Epoch, l.Incarnation)
 }

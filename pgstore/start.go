@@ -6,14 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
-	"github.com/millrace-go/millrace/pgstore/internal/wire"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -23,7 +19,7 @@ import (
 const settlePatience = time.Second
 
 // Begins implements store.Control.
-func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (b store.Begins, err error) {
+func (r *reader) Begins(ctx context.Context, projections []engine.NewProjection) (b store.Begins, err error) {
 	var tenants []string
 	for _, p := range projections {
 		if p.BeginsLater() {
@@ -33,7 +29,7 @@ func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (b
 	if len(tenants) == 0 {
 		return b, nil
 	}
-	rows, err := s.Tenants(ctx, tenants)
+	rows, err := r.readTenants(ctx, ownMigrations, tenants)
 	if err != nil {
 		return b, err
 	}
@@ -45,7 +41,7 @@ func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (b
 			tenants = append(tenants, t.Name)
 		}
 	}
-	marks, in, err := s.settledMarks(ctx, tenants)
+	marks, in, err := r.settledMarks(ctx, tenants)
 	if err != nil {
 		return b, err
 	}
@@ -55,7 +51,7 @@ func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (b
 		if !p.BeginsLater() || !settled {
 			continue
 		}
-		at, err := s.beginsAt(ctx, p, mark, in)
+		at, err := r.beginsAt(ctx, p, mark, in)
 		if err != nil {
 			return b, err
 		}
@@ -65,25 +61,21 @@ func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (b
 }
 
 // beginsAt returns the checkpoint with which a new projection begins.
-func (s port) beginsAt(ctx context.Context, p engine.NewProjection, mark int64, in engine.Incarnation) (int64, error) {
+func (r *reader) beginsAt(ctx context.Context, p engine.NewProjection, mark int64,
+	in engine.Incarnation) (int64, error) {
 	switch {
 	case p.Start.End || mark == 0:
 		return mark, nil
 	case p.Start.Time.IsZero():
 		return min(p.Start.Position-1, mark), nil
 	}
-	t, err := s.ForTenant(p.Tenant)
+	t, err := r.schemaOf(p.Tenant)
 	if err != nil {
 		return 0, err
 	}
 	at := mark
 	args := [][]byte{[]byte(p.Start.Time.UTC().Format(time.RFC3339Nano)), []byte(fmt.Sprint(mark))}
-	now, err := t.readEvents(ctx, t.sql("first_since"), args, nil, func(rows *pgconn.ResultReader) error {
-		return wire.ReadInts(rows, func(row []int64) { at = row[0] - 1 })
-	})
-	if err == nil && now != in {
-		err = event.ErrIncarnationChanged
-	}
+	err = r.readNumbers(ctx, t, in, "first_since", args, func(row []int64) { at = row[0] - 1 })
 	if err != nil {
 		return 0, fmt.Errorf("find the first event of tenant %q since %v: %w",
 			p.Tenant, p.Start.Time, storeFault(t.absent(ctx, err)))
@@ -92,8 +84,8 @@ func (s port) beginsAt(ctx context.Context, p engine.NewProjection, mark int64, 
 }
 
 // settledMarks returns positions of tenants at or below which no event can still appear, as high as open appends allow.
-func (s port) settledMarks(ctx context.Context, tenants []string) (map[string]int64, engine.Incarnation, error) {
-	heads, err := s.Heads(ctx, tenants)
+func (r *reader) settledMarks(ctx context.Context, tenants []string) (map[string]int64, engine.Incarnation, error) {
+	heads, err := r.Heads(ctx, tenants)
 	if err != nil {
 		return nil, heads.Incarnation, err
 	}
@@ -103,21 +95,30 @@ func (s port) settledMarks(ctx context.Context, tenants []string) (map[string]in
 	if len(heads.Positions) == 0 {
 		return nil, heads.Incarnation, nil
 	}
-	marks, settlers := make(map[string]int64, len(tenants)), make(map[string]*settle.Settler)
+	marks, settlers := make(map[string]int64, len(tenants)), make(map[tenantSchema]*settle.Settler)
 	for tenant, head := range heads.Positions {
-		settler := settle.New(0, head, time.Now())
-		marks[tenant], settlers[tenant] = 0, &settler
+		marks[tenant] = 0
+		t, err := r.schemaOf(tenant)
+		if err != nil {
+			return nil, 0, err
+		}
+		if settler := settle.New(0, head, time.Now()); settler.Waiting() {
+			settlers[t] = &settler
+		}
 	}
 	waiting, cancel := context.WithTimeout(ctx, settlePatience)
 	defer cancel()
 	err = backoff.Poll(waiting, scanInterval, scanInterval, func() (done bool, err error) {
-		return s.scanAll(ctx, settlers, marks, heads.Incarnation)
+		if len(settlers) > 0 {
+			err = r.scanFor(ctx, settlers, heads.Incarnation, func(tenant string, mark int64) { marks[tenant] = mark })
+		}
+		return len(settlers) == 0, err
 	})
 	if err != nil && (ctx.Err() != nil || !errors.Is(err, waiting.Err())) {
 		return nil, 0, err
 	}
-	for tenant := range settlers {
-		marks[tenant], err = s.belowOpenAppends(ctx, tenant, heads)
+	for t := range settlers {
+		marks[t.name], err = r.belowOpenAppends(ctx, t, heads)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -125,58 +126,13 @@ func (s port) settledMarks(ctx context.Context, tenants []string) (map[string]in
 	return marks, heads.Incarnation, nil
 }
 
-// scanAll scans the locks on the events of the tenants that are not settled. It moves those that are settled to marks.
-func (s port) scanAll(ctx context.Context, settlers map[string]*settle.Settler, marks map[string]int64,
-	in engine.Incarnation) (done bool, err error) {
-	schemas := make([]string, 0, len(settlers))
-	bySchema := make(map[string]string, len(settlers))
-	for tenant, settler := range settlers {
-		if !settler.Waiting() { // it has no events
-			delete(settlers, tenant)
-			continue
-		}
-		t, err := s.ForTenant(tenant)
-		if err != nil {
-			return false, err
-		}
-		schemas, bySchema[tenant] = append(schemas, t.schema), t.schema
-	}
-	if len(settlers) == 0 {
-		return true, nil
-	}
-	holders, now, err := s.locks.scan(ctx, schemas...)
-	switch {
-	case err != nil:
-		return false, err
-	case now != in:
-		return false, event.ErrIncarnationChanged
-	}
-	for tenant, settler := range settlers {
-		settler.Scan(holders[bySchema[tenant]])
-		if !settler.Waiting() {
-			marks[tenant] = settler.Mark()
-			delete(settlers, tenant)
-		}
-	}
-	return len(settlers) == 0, nil
-}
-
 // belowOpenAppends returns the position up to which the events of a tenant have no gap, from the highest checkpoint on.
 // An append that is open can only fill a gap.
-func (s port) belowOpenAppends(ctx context.Context, tenant string, heads engine.Heads) (mark int64, err error) {
-	t, err := s.ForTenant(tenant)
+func (r *reader) belowOpenAppends(ctx context.Context, t tenantSchema, heads engine.Heads) (mark int64, err error) {
+	args := [][]byte{[]byte(t.name), []byte(fmt.Sprint(heads.Positions[t.name]))}
+	err = r.readNumbers(ctx, t, heads.Incarnation, "end_without_gap", args, func(row []int64) { mark = row[0] })
 	if err != nil {
-		return 0, err
-	}
-	args := [][]byte{[]byte(tenant), []byte(fmt.Sprint(heads.Positions[tenant]))}
-	in, err := t.readEvents(ctx, t.sql("end_without_gap"), args, nil, func(rows *pgconn.ResultReader) error {
-		return wire.ReadInts(rows, func(row []int64) { mark = row[0] })
-	})
-	if err == nil && in != heads.Incarnation {
-		err = event.ErrIncarnationChanged
-	}
-	if err != nil {
-		return 0, fmt.Errorf("find the first gap of tenant %q: %w", tenant, storeFault(t.absent(ctx, err)))
+		return 0, fmt.Errorf("find the first gap of tenant %q: %w", t.name, storeFault(t.absent(ctx, err)))
 	}
 	return mark, nil
 }

@@ -19,7 +19,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/eventtype"
@@ -28,7 +27,6 @@ import (
 	"github.com/millrace-go/millrace/internal/logging"
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
-	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -129,42 +127,18 @@ type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant
 
-	pools
-	opts    Options
-	log     *zap.Logger
-	control controlSchema
-	notify  *notifier
-	tailReads
-	followers   *follow.Hub
-	tenantLocks tenantLocks
-	server      server
-	// sessions has the settings of the sessions that a pooler lends.
-	sessions session.Pooled
+	*database
+	events    *reader
+	notify    *notifier
+	followers *follow.Hub
 	// middleware is around all appends, nil if there is none.
 	middleware *eventlog.Middleware
-	inProgress
-	lookups lookups
-
-	prepared preparedStatements
-}
-
-// lookups are what a store looks for once.
-type lookups struct {
-	// extensions reports whether warnOfExtensions has run, and snapshots whether the table of snapshots was found.
-	extensions, snapshots atomic.Bool
-}
-
-// server describes the server, as found when the store was opened.
-type server struct {
-	// pooling describes the pooler between the pool and the server.
-	pooling session.Pooling
-	// unbounded is a statement that removes the server's limit for a transaction. It is empty for servers without such
-	// a limit.
-	unbounded string
-	// watchesClients reports whether the server can notice during a statement that its client is gone.
-	watchesClients bool
-	// preparesUses reports whether hooks of the pool run before or after each use of a connection.
-	preparesUses bool
+	handling   handling
+	sharing    sharing
+	prepared   preparedStatements
+	extensions extensions
+	// hasSnapshots reports that the table of snapshots was found.
+	hasSnapshots atomic.Bool
 }
 
 // Open connects to a database with a pool of its own, and checks the server. dsn may include the settings of pgxpool,
@@ -227,30 +201,26 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{
-		pools: pools{pool: pool}, opts: opts, log: log, middleware: middleware,
-		control: newControlSchema(opts.Schema, opts.KeyRetention),
-	}
-	if err := s.checkPooling(ctx); err != nil {
+	db := &database{opts: opts, log: log, control: newControlSchema(opts.Schema, opts.KeyRetention), pool: pool}
+	if err := db.checkPooling(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	if err := s.checkRows(ctx); err != nil {
+	if err := db.checkRows(ctx); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	if facts.version >= 170000 {
-		s.server.unbounded = withoutTransactionTimeout
+		db.server.unbounded = withoutTransactionTimeout
 	}
-	s.server.watchesClients = watchesClients(ctx, pool)
+	db.server.watchesClients = watchesClients(ctx, pool)
 	hooks := pool.Config()
 	//lint:ignore SA1019 the host's pool may still have BeforeAcquire
-	s.server.preparesUses = hooks.PrepareConn != nil || hooks.BeforeAcquire != nil || hooks.AfterRelease != nil
-	s.sharing.most = min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders)
-	s.notify = newNotifier(s)
-	s.locks, s.starts = newLockScanner(s), newTailStarts(s)
-	s.followers = follow.New(s.port(), log)
+	db.server.preparesUses = hooks.PrepareConn != nil || hooks.BeforeAcquire != nil || hooks.AfterRelease != nil
 	number := stores.Add(1)
-	s.prepared.prefix, s.reads.prefix = fmt.Sprintf("millrace_append_%d", number),
-		fmt.Sprintf("millrace_read_%d", number)
+	s := &Store{database: db, events: newReader(db, number), notify: newNotifier(db), middleware: middleware}
+	s.extensions.database, s.sharing.database = db, db
+	s.sharing.most = min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders)
+	s.followers = follow.New(s.port(), log)
+	s.prepared.prefix = fmt.Sprintf("millrace_append_%d", number)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -266,26 +236,26 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 }
 
 // checkPooling detects a pooler before the server. It returns an error if the pool's mode does not work with it.
-func (s *Store) checkPooling(ctx context.Context) error {
-	conn, err := s.pool.Acquire(ctx)
+func (db *database) checkPooling(ctx context.Context) error {
+	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("detect a pooler: %w", err)
 	}
 	defer conn.Release()
-	s.server.pooling, err = session.FindPooling(ctx, conn.Conn(),
-		func(ctx context.Context) (*pgx.Conn, error) { return s.dial(ctx, "") })
+	db.server.pooling, err = session.FindPooling(ctx, conn.Conn(),
+		func(ctx context.Context) (*pgx.Conn, error) { return db.dial(ctx, "") })
 	if err != nil {
 		return fmt.Errorf("detect a pooler: %w", err)
 	}
-	return s.server.pooling.CheckMode(conn.Conn().Config().DefaultQueryExecMode)
+	return db.server.pooling.CheckMode(conn.Conn().Config().DefaultQueryExecMode)
 }
 
 // Close sends the remaining notifications, and closes the pool if Open made it. Calls in progress fail. It may be
 // called again.
 func (s *Store) Close() {
 	s.followers.Close()
-	s.starts.close()
-	s.locks.close()
+	s.events.starts.close()
+	s.events.locks.close()
 	s.notify.close()
 	if s.hooks != nil {
 		s.hooks.Close()
@@ -301,9 +271,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
 // check whether the tenant exists. If it does not, the methods of Tenant return tenancy.ErrUnknown.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
-	if err := valid.Tenant(name); err != nil {
+	t, err := s.schemaOf(name)
+	if err != nil {
 		return nil, err
 	}
-	schema := tenantSchema(s.opts.Schema, name)
-	return &Tenant{store: s, name: name, schema: schema, quoted: sqltext.Name(schema)}, nil
+	return &Tenant{store: s, tenantSchema: t}, nil
 }

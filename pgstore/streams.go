@@ -73,7 +73,7 @@ func (d streamDriver) MakeSnapshots(ctx context.Context) error {
 	return nil
 }
 
-func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.lookups.snapshots }
+func (d streamDriver) SnapshotsMade() *atomic.Bool { return &d.store.hasSnapshots }
 
 func (d streamDriver) Erasures() *atomic.Int64 { return d.store.followers.Erasures() }
 
@@ -92,7 +92,7 @@ func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read,
 
 func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read,
 	take func(e *event.Envelope) bool) (page streams.Page, err error) {
-	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.store)); err != nil {
+	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.db)); err != nil {
 		return page, err
 	}
 	each := func(e *event.Envelope) bool {
@@ -136,7 +136,7 @@ func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement strin
 	sql := d.sql(statement)
 	args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(int64(r.Limit)), wire.Int(math.MinInt64)}
 	begun := false
-	reader := pageRead{tenant: d.Tenant, run: d.preparedRun(statement, sql, &begun)}
+	reader := pageRead{tenant: d.tenantSchema, run: d.preparedRun(statement, sql, &begun)}
 	reader.reading = wire.Reading{MaxBytes: eventlog.PageBytes, Take: func(e *event.Envelope) bool {
 		begun = true
 		return take(e)
@@ -226,7 +226,7 @@ func begin(page *streams.Page, r streams.Read, e *event.Envelope) error {
 func (d streamDriver) FirstAppend(ctx context.Context, tx pgx.Tx,
 	key string) (first streams.First, found bool, err error) {
 	const doing = "look for the key"
-	if err := within.RefuseRead(ctx, d.store); err != nil {
+	if err := within.RefuseRead(ctx, d.db); err != nil {
 		return first, false, d.wrapTx(doing, key, err)
 	}
 	read := func(q querier) (err error) {

@@ -4,32 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/internal/partition"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/pgstore/internal/settle"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
-const (
-	// tailEvents and tailBytes bound one read of a tail.
-	tailEvents = 2000
-	tailBytes  = 4 << 20
-	// tailFirst bounds it while the size of the events is not known.
-	tailFirst = 250
-	// headInterval is the shortest time between two checks whether a tenant without new events was restored.
-	headInterval = time.Second
-)
+// headInterval is the shortest time between two checks whether a tenant without new events was restored.
+const headInterval = time.Second
 
 // tail implements engine.Tail. It reads events and scans locks for a settle.Settler. After the scan that finds the lock
 // holders gone, it reads again, in another statement with a new snapshot.
 type tail struct {
-	tenant *Tenant
+	reader *reader
+	tenant tenantSchema
 	// invalid is the error of an invalid tenant name, nil if the name is valid.
 	invalid error
 	started bool
@@ -38,14 +31,14 @@ type tail struct {
 	settler     settle.Settler
 	// checked is when the head was last compared with the mark.
 	checked time.Time
-	// average is the approximate size of an event in bytes. It bounds how many events are read.
-	average int
-	slot    engine.ReadSlot
+	// size bounds how many events are read.
+	size eventlog.EventSize
+	slot engine.ReadSlot
 }
 
-func (s port) Tail(tenant string) engine.Tail {
-	t, err := s.ForTenant(tenant)
-	return &tail{tenant: t, invalid: err, slot: engine.NoReadSlot}
+func (r *reader) Tail(tenant string) engine.Tail {
+	t, err := r.schemaOf(tenant)
+	return &tail{reader: r, tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
 
 func (t *tail) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
@@ -58,12 +51,12 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	}
 	update, err := t.poll(ctx)
 	if gone := errors.Is(err, errEventsGone); gone || errors.Is(err, event.ErrIncarnationChanged) {
-		*t = tail{tenant: t.tenant, slot: t.slot}
+		*t = tail{reader: t.reader, tenant: t.tenant, slot: t.slot}
 		update, err = t.poll(ctx)
 		update.Gone = gone
 	}
 	if err != nil {
-		*t = tail{tenant: t.tenant, slot: t.slot}
+		*t = tail{reader: t.reader, tenant: t.tenant, slot: t.slot}
 		return engine.TailUpdate{}, fmt.Errorf("read the tail of tenant %q: %w",
 			t.tenant.name, storeFault(t.tenant.absent(ctx, err)))
 	}
@@ -136,7 +129,7 @@ func (t *tail) Take(own *engine.Page) (engine.TailUpdate, bool) {
 
 // start finds where the tail begins. If no append is in progress, the highest position is settled at once.
 func (t *tail) start(ctx context.Context) error {
-	from, err := t.tenant.store.starts.of(ctx, t.tenant.name, func() (tailStart, error) { return t.startAlone(ctx) })
+	from, err := t.reader.starts.of(ctx, t.tenant.name, func() (tailStart, error) { return t.startAlone(ctx) })
 	if err != nil {
 		return err
 	}
@@ -160,7 +153,7 @@ func (t *tail) startAlone(ctx context.Context) (from tailStart, err error) {
 		return from, err
 	}
 	defer release()
-	from.in, err = t.tenant.readEvents(ctx, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil,
+	from.in, err = t.reader.readOf(ctx, t.tenant, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil,
 		func(rows *pgconn.ResultReader) error {
 			return wire.ReadInts(rows, func(row []int64) { from.floor, from.head = row[0], row[1] })
 		})
@@ -174,12 +167,9 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 		return false, err
 	}
 	defer release()
-	limit := tailFirst
-	if t.average > 0 {
-		limit = min(tailEvents, max(1, tailBytes/t.average))
-	}
-	page, err := t.tenant.readPage(ctx, engine.ReadRange{After: t.settler.Mark(),
-		UpTo: maxPosition, Limit: limit, MaxBytes: tailBytes})
+	limit := t.size.Limit()
+	page, err := t.reader.readPage(ctx, t.tenant, engine.ReadRange{After: t.settler.Mark(),
+		UpTo: maxPosition, Limit: limit, MaxBytes: eventlog.TailBytes})
 	if err != nil {
 		return false, err
 	}
@@ -191,9 +181,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 		positions[i] = page.Events[i].Position
 		bytes += page.Events[i].Size()
 	}
-	if len(positions) > 0 {
-		t.average = max(1, bytes/len(positions))
-	}
+	t.size.Read(len(positions), bytes)
 	if len(page.Events) == 0 && time.Since(t.checked) >= headInterval {
 		if err := t.checkHead(ctx); err != nil {
 			return false, err
@@ -213,18 +201,11 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 func (t *tail) checkHead(ctx context.Context) error {
 	t.checked = time.Now()
 	var head int64
-	in, err := t.tenant.readEvents(ctx, t.tenant.sql("head"), nil, nil, func(rows *pgconn.ResultReader) error {
-		return wire.ReadInts(rows, func(row []int64) { head = row[0] })
-	})
-	switch {
-	case err != nil:
-		return err
-	case in != t.incarnation:
-		return event.ErrIncarnationChanged
-	case head < t.settler.Mark():
-		return errEventsGone
+	err := t.reader.readNumbers(ctx, t.tenant, t.incarnation, "head", nil, func(row []int64) { head = row[0] })
+	if err == nil && head < t.settler.Mark() {
+		err = errEventsGone
 	}
-	return nil
+	return err
 }
 
 // errEventsGone is returned if settled events are gone.
@@ -232,7 +213,7 @@ var errEventsGone = errors.New("events at and below the settled mark are gone")
 
 // scan scans the locks, and reports whether a read may find more than before.
 func (t *tail) scan(ctx context.Context) (changed bool, err error) {
-	holders, in, err := t.tenant.store.locks.scan(ctx, t.tenant.schema)
+	holders, in, err := t.reader.locks.scan(ctx, t.tenant.schema)
 	if err != nil {
 		return false, err
 	}
@@ -240,63 +221,4 @@ func (t *tail) scan(ctx context.Context) (changed bool, err error) {
 		return false, event.ErrIncarnationChanged
 	}
 	return t.settler.Scan(holders[t.tenant.schema]), nil
-}
-
-// maxPosition is beyond every position.
-const maxPosition = int64(1)<<62 - 1
-
-// readPage implements engine.Events.Read for the tenant.
-func (t *Tenant) readPage(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
-	sql, args := t.sql("read_tail"), [][]byte{wire.Int(r.After), wire.Int(r.UpTo), wire.Int(int64(r.Limit))}
-	slots := r.Share.Slots()
-	switch {
-	case slots != partition.All:
-		sql, args = t.sql("read_share"), append(args,
-			wire.Int(int64(slots.From)), wire.Int(int64(slots.To)), wire.TextArray(r.Types))
-	case len(r.Types) > 0:
-		sql, args = t.sql("read_range"), append(args, wire.TextArray(r.Types))
-	}
-	expected := 0
-	if r.UpTo != maxPosition && len(args) == 3 {
-		expected = int(min(int64(r.Limit), r.UpTo-r.After)) // few positions have no event
-	}
-	var in engine.Incarnation
-	reader := pageRead{tenant: t, reading: wire.Reading{MaxBytes: r.MaxBytes, Expected: expected}}
-	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
-		seen, err := t.readEvents(ctx, sql, args, wire.Binary, decode)
-		if in != 0 && seen != 0 && seen != in {
-			return event.ErrIncarnationChanged
-		}
-		in = seen
-		return err
-	}
-	read, err := reader.page(ctx, sql, args)
-	if err != nil {
-		return engine.Page{}, err
-	}
-	if len(args) == 3 {
-		t.store.reads.add(sql)
-	}
-	page := engine.Page{Events: read.List, To: r.UpTo, Incarnation: in, Bytes: read.Allocated}
-	if read.Truncated || len(read.List) >= r.Limit {
-		page.To = read.List[len(read.List)-1].Position
-	}
-	if len(r.Share.Passed) > 0 {
-		page.Events = slices.DeleteFunc(page.Events,
-			func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
-	}
-	return page, nil
-}
-
-func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
-	t, err := s.ForTenant(tenant)
-	if err != nil {
-		return engine.Page{}, err
-	}
-	page, err := t.readPage(ctx, r)
-	if err != nil {
-		return engine.Page{}, fmt.Errorf("read events of tenant %q after %d: %w",
-			tenant, r.After, storeFault(t.absent(ctx, err)))
-	}
-	return page, nil
 }

@@ -54,7 +54,8 @@ func (f *follower) poll(ctx context.Context) (engine.TailUpdate, error) {
 	}
 	if f.tenant != nil && f.started && u.From != f.mark {
 		// When a tail starts again, it skips events that projections then read for themselves.
-		page, err := f.tenant.readPage(ctx, engine.ReadRange{After: f.mark, UpTo: u.From, Limit: 1000})
+		page, err := f.tenant.store.events.readPage(ctx, f.tenant.tenantSchema,
+			engine.ReadRange{After: f.mark, UpTo: u.From, Limit: 1000})
 		if err != nil {
 			return u, err
 		}
@@ -345,15 +346,14 @@ func TestStandbyIsRefused(t *testing.T) {
 	// The server at an address may become a standby. A store that was opened before that notices when it settles.
 	pool := must(pgxpool.New(testContext(t), standby.DSN("postgres")))(t)
 	defer pool.Close()
-	moved := &Store{pools: pools{pool: pool}, opts: primary.opts, log: primary.log, control: primary.control}
-	moved.locks, moved.starts = newLockScanner(moved), newTailStarts(moved)
+	moved := newReader(&database{pool: pool, opts: primary.opts, log: primary.log, control: primary.control}, 0)
 	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, event.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
 	}
-	tail := moved.port().Tail(primary.tenant.Name())
+	tail := moved.Tail(primary.tenant.Name())
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
-		if fault := moved.port().Classify(err); !errors.Is(err, event.ErrNotPrimary) ||
+		if fault := primary.port().Classify(err); !errors.Is(err, event.ErrNotPrimary) ||
 			fault.Class != faults.Infrastructure || !fault.Probe {
 			t.Errorf("Poll: %v", err)
 		}

@@ -13,14 +13,6 @@ import (
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
-// tailReads is what the tails of all tenants share: scans of locks and starts, each of which serves those that asked
-// for it meanwhile, and the prepared reads.
-type tailReads struct {
-	locks  *lockScanner
-	starts *tailStarts
-	reads  preparedStatements
-}
-
 // startTimeout limits the read of one slice of starting tails. The server may have to load the tables of all its
 // tenants.
 const startTimeout = 30 * time.Second
@@ -35,7 +27,7 @@ type tailStart struct {
 // thousands of tenants at once, and a statement for each would take a minute. One slice is read at a time, and tails
 // that start meanwhile wait for the next. So a single connection reads the tables of all tenants.
 type tailStarts struct {
-	store *Store
+	reader *reader
 	// open ends when the store is closed.
 	open  context.Context
 	end   context.CancelFunc
@@ -58,9 +50,9 @@ type startWait struct {
 	err    error
 }
 
-func newTailStarts(s *Store) *tailStarts {
+func newTailStarts(r *reader) *tailStarts {
 	open, end := context.WithCancel(context.Background())
-	return &tailStarts{store: s, open: open, end: end}
+	return &tailStarts{reader: r, open: open, end: end}
 }
 
 // of returns where the tail of a tenant begins. It calls alone if no other tail starts meanwhile, or if this tenant
@@ -142,7 +134,7 @@ func (ts *tailStarts) read(ctx context.Context, slice []*startWait) {
 	slices.Sort(tenants)
 	tenants = slices.Compact(tenants)
 	found := make(map[string]tailStart, len(tenants))
-	err := ts.store.eachReadable(ctx, tenants, make(map[string]error),
+	err := ts.reader.eachReadable(ctx, tenants, make(map[string]error),
 		func(ctx context.Context, tenants []string) error {
 			return ts.readSlice(ctx, tenants, found)
 		})
@@ -153,12 +145,12 @@ func (ts *tailStarts) read(ctx context.Context, slice []*startWait) {
 }
 
 func (ts *tailStarts) readSlice(ctx context.Context, tenants []string, found map[string]tailStart) error {
-	statement, err := ts.store.tailStartsStatement(tenants)
+	statement, err := ts.reader.tailStartsStatement(tenants)
 	if err != nil {
 		return err
 	}
 	floors, positions := make([]int64, len(tenants)), make([]int64, len(tenants))
-	in, err := ts.store.readEvents(ctx, statement, [][]byte{wire.TextArray(tenants)}, nil,
+	in, err := ts.reader.readEvents(ctx, statement, [][]byte{wire.TextArray(tenants)}, nil,
 		func(rows *pgconn.ResultReader) error {
 			return wire.ReadInts(rows, func(row []int64) {
 				if place := row[0]; place < 0 {
@@ -179,9 +171,9 @@ func (ts *tailStarts) readSlice(ctx context.Context, tenants []string, found map
 
 // tailStartsStatement returns the statement that finds where the tails of these tenants begin. Its argument is the list
 // of them.
-func (s *Store) tailStartsStatement(tenants []string) (string, error) {
-	heads, err := s.headsStatement(tenants)
-	return s.control.sql("tail_starts") + " union all " + heads, err
+func (r *reader) tailStartsStatement(tenants []string) (string, error) {
+	heads, err := r.headsStatement(tenants)
+	return r.control.sql("tail_starts") + " union all " + heads, err
 }
 
 // close ends a read in progress and waits for it.

@@ -41,9 +41,9 @@ func TestTailsThatStartTogetherShareStatements(t *testing.T) {
 		}
 	})
 	// The first slice waits until all tails have joined.
-	store.starts.mu.Lock()
-	store.starts.running = true
-	store.starts.mu.Unlock()
+	store.events.starts.mu.Lock()
+	store.events.starts.running = true
+	store.events.starts.mu.Unlock()
 	var group errgroup.Group
 	updates := make([]engine.TailUpdate, tenants)
 	slots := atomic.Int64{}
@@ -62,12 +62,12 @@ func TestTailsThatStartTogetherShareStatements(t *testing.T) {
 		})
 	}
 	noError(t, backoff.Poll(testContext(t), time.Millisecond, time.Millisecond, func() (bool, error) {
-		store.starts.mu.Lock()
-		defer store.starts.mu.Unlock()
-		return len(store.starts.waiting) == tenants, nil
+		store.events.starts.mu.Lock()
+		defer store.events.starts.mu.Unlock()
+		return len(store.events.starts.waiting) == tenants, nil
 	}))
 	acquired.Store(0)
-	store.starts.ended.Go(store.starts.run)
+	store.events.starts.ended.Go(store.events.starts.run)
 	noError(t, group.Wait())
 	for i, u := range updates {
 		want := int64(0)
@@ -93,7 +93,7 @@ func TestTailsGatherWhileOneStartsAlone(t *testing.T) {
 	var group errgroup.Group
 	started, end := make(chan struct{}), make(chan struct{})
 	group.Go(func() error {
-		_, err := store.starts.of(testContext(t), "default", func() (tailStart, error) {
+		_, err := store.events.starts.of(testContext(t), "default", func() (tailStart, error) {
 			close(started)
 			<-end
 			return tailStart{}, nil
@@ -105,7 +105,7 @@ func TestTailsGatherWhileOneStartsAlone(t *testing.T) {
 	for i := range 5 {
 		name := newTenant(t, store, fmt.Sprint("t", i)).name
 		group.Go(func() error {
-			_, err := store.starts.of(testContext(t), name, func() (tailStart, error) {
+			_, err := store.events.starts.of(testContext(t), name, func() (tailStart, error) {
 				alone.Add(1)
 				return tailStart{}, nil
 			})
@@ -113,9 +113,9 @@ func TestTailsGatherWhileOneStartsAlone(t *testing.T) {
 		})
 	}
 	noError(t, backoff.Poll(testContext(t), time.Millisecond, time.Millisecond, func() (bool, error) {
-		store.starts.mu.Lock()
-		defer store.starts.mu.Unlock()
-		return len(store.starts.waiting) == 5 || alone.Load() > 0, nil
+		store.events.starts.mu.Lock()
+		defer store.events.starts.mu.Unlock()
+		return len(store.events.starts.waiting) == 5 || alone.Load() > 0, nil
 	}))
 	close(end)
 	noError(t, group.Wait())
@@ -135,7 +135,7 @@ func TestTailThatStartsTogetherWithOthersFindsItsFloor(t *testing.T) {
 			insert into millrace.leases (id, checkpoint) select id, case $1 when 'p' then 2 else 4 end from p`, name)
 	}
 	found := make(map[string]tailStart)
-	noError(t, store.starts.readSlice(testContext(t), []string{"default", "other"}, found))
+	noError(t, store.events.starts.readSlice(testContext(t), []string{"default", "other"}, found))
 	if d, o := found["default"], found["other"]; d.floor != 0 || d.head != 0 || o.floor != 4 || o.head != 5 ||
 		o.in == 0 || o.in != d.in {
 		t.Errorf("%+v", found)

@@ -17,10 +17,8 @@ import (
 
 // Tenant gives access to the events of one tenant. It is safe for concurrent use.
 type Tenant struct {
-	store  *Store
-	name   string
-	schema string
-	quoted string // the schema
+	store *Store
+	tenantSchema
 }
 
 // Name returns the tenant's name.
@@ -89,7 +87,7 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 	if err := t.store.notWithin(ctx); err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}
-	begin := queries.Text("begin_in_tx") + "; " + t.store.setTenantPath(t.name)
+	begin := queries.Text("begin_in_tx") + "; " + t.store.opts.setTenantPath(t.name)
 	tx, err := t.store.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
@@ -101,7 +99,7 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 		_ = tx.Rollback(ctx)
 	}()
 	guarded := guard.New(tx)
-	marked, end := within.Mark(ctx, t.store)
+	marked, end := within.Mark(ctx, t.db)
 	defer end()
 	err = fn(marked, guarded)
 	guarded.Close()
@@ -116,6 +114,3 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 	}
 	return nil
 }
-
-// notWithin returns ErrWithinTx if ctx is the context of a transaction of the store.
-func (s *Store) notWithin(ctx context.Context) error { return within.Refuse(ctx, s) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/eventlog"
 )
 
 // eventsPerStream is how many events each stream has for the tests of plans.
@@ -40,8 +41,9 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 	in := store.tenant
 	letter := one[int64](t, store, "select max(id) from millrace.dead_letters where stream_id = 's300'")
 	statements := []planned{
-		{"tail at the end", in.sql("read_tail"), []any{last - 10, maxPosition, tailEvents}, 10},
-		{"tail from the middle", in.sql("read_tail"), []any{last / 2, maxPosition, tailEvents}, tailEvents},
+		{"tail at the end", in.sql("read_tail"), []any{last - 10, maxPosition, eventlog.TailEvents}, 10},
+		{"tail from the middle", in.sql("read_tail"), []any{last / 2, maxPosition, eventlog.TailEvents},
+			eventlog.TailEvents},
 		{"tail from the first on", in.sql("read_tail"), []any{0, maxPosition, page}, page},
 		{"range from the middle", in.sql("read_range"), []any{last / 2, last - 1000, page, types}, page},
 		{"range from the first on", in.sql("read_range"), []any{0, last, page, types}, page},
@@ -54,10 +56,10 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		{"types of a stream", in.sql("read_stream_types"), []any{"s77", 2, page, 0, []string{"T7"}}, 4},
 		{"head", in.sql("head"), nil, 1},
 		{"head of a tenant", in.sql("head_of_tenant"), []any{in.name}, 1},
-		{"heads", must(store.headsStatement([]string{in.name}))(t), nil, 1},
+		{"heads", must(store.events.headsStatement([]string{in.name}))(t), nil, 1},
 		{
 			"ages after two positions",
-			must(store.agesStatement([]string{in.name},
+			must(store.events.agesStatement([]string{in.name},
 				map[string][]int64{in.name: {int64(last / 2), int64(last - 1)}}))(t), nil, 2,
 		},
 		{"description of a stream", in.sql("stream"), []any{in.name, "s77"}, 1},

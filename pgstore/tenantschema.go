@@ -5,6 +5,9 @@ import (
 	"encoding/hex"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/millrace-go/millrace/internal/valid"
+	"github.com/millrace-go/millrace/pgstore/internal/sqltext"
 )
 
 // schemaHashDigits is the length of the hash in a schema's name. With 24 digits, an attacker who may choose names needs
@@ -12,10 +15,10 @@ import (
 // readable prefix after a control schema of 30 bytes.
 const schemaHashDigits = 24
 
-// tenantSchema returns the name of a tenant's schema. It is CONTROL_NAME if that fits into 63 bytes. Otherwise it is
+// schemaName returns the name of a tenant's schema. It is CONTROL_NAME if that fits into 63 bytes. Otherwise it is
 // CONTROL_PREFIX~HASH, where PREFIX is as much of the name as fits. A name that ends as such a schema does is always
 // hashed, so no two tenants of a control schema share a schema.
-func tenantSchema(control, tenant string) string {
+func schemaName(control, tenant string) string {
 	if plain := control + "_" + tenant; len(plain) <= maxNameBytes && !looksHashed(tenant) {
 		return plain
 	}
@@ -32,4 +35,21 @@ func tenantSchema(control, tenant string) string {
 func looksHashed(tenant string) bool {
 	at := len(tenant) - schemaHashDigits - 1
 	return at >= 0 && tenant[at] == '~' && strings.Trim(tenant[at+1:], "0123456789abcdef") == ""
+}
+
+// tenantSchema is a tenant by its name, and its schema.
+type tenantSchema struct {
+	db     *database
+	name   string
+	schema string
+	quoted string // the schema
+}
+
+// schemaOf returns a tenant by its name, as Store.ForTenant does.
+func (db *database) schemaOf(name string) (tenantSchema, error) {
+	if err := valid.Tenant(name); err != nil {
+		return tenantSchema{}, err
+	}
+	schema := schemaName(db.opts.Schema, name)
+	return tenantSchema{db: db, name: name, schema: schema, quoted: sqltext.Name(schema)}, nil
 }

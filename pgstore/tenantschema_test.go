@@ -20,18 +20,18 @@ const longestControl = "control-schema-of-thirty-bytes"
 // checkTenantSchemas returns what is wrong with the schemas of two tenants of a control schema, "" if nothing is.
 func checkTenantSchemas(control, a, b string) string {
 	for _, name := range []string{a, b} {
-		switch schema := tenantSchema(control, name); {
+		switch schema := schemaName(control, name); {
 		case !utf8.ValidString(schema):
 			return "not valid UTF-8: " + schema
 		case len(schema) > maxNameBytes:
 			return "too long: " + schema
 		case !strings.HasPrefix(schema, control+"_"):
 			return "without the prefix of the control schema: " + schema
-		case schema != tenantSchema(control, name):
+		case schema != schemaName(control, name):
 			return "not always the same: " + schema
 		}
 	}
-	if schema := tenantSchema(control, a); a != b && schema == tenantSchema(control, b) {
+	if schema := schemaName(control, a); a != b && schema == schemaName(control, b) {
 		return "shared by two tenants: " + schema
 	}
 	return ""
@@ -44,9 +44,9 @@ func validTenant(name string) bool { return valid.Tenant(name) == nil }
 
 func FuzzTenantSchema(f *testing.F) {
 	long := strings.Repeat("x", maxTenantBytes)
-	hashed := strings.TrimPrefix(tenantSchema("millrace", long), "millrace_")
+	hashed := strings.TrimPrefix(schemaName("millrace", long), "millrace_")
 	for _, pair := range [][2]string{
-		{"acme", "globex"}, {long, hashed}, {hashed, strings.TrimPrefix(tenantSchema("millrace", hashed), "millrace_")},
+		{"acme", "globex"}, {long, hashed}, {hashed, strings.TrimPrefix(schemaName("millrace", hashed), "millrace_")},
 		{long, long[:maxTenantBytes-1]}, {strings.Repeat("я", 100), strings.Repeat("я", 99)},
 		{"~" + strings.Repeat("0", 24), "a"},
 		{"default", "millrace_default"}, {"a_b", "a"}, {strings.Repeat("x", 54), strings.Repeat("x", 55)},
@@ -82,7 +82,7 @@ func TestNoTwoTenantsShareASchema(t *testing.T) {
 					t.Fatalf("control schema %q, tenants %q and %q: %s", control, name, other, wrong)
 				}
 			}
-			schema := tenantSchema(control, name)
+			schema := schemaName(control, name)
 			names[name] = schema
 			switch rapid.IntRange(0, 3).Draw(t, "next name") {
 			case 0:
@@ -108,7 +108,7 @@ func TestSchemasOfTwoControlSchemasMeetOnlyIfBothAreReadable(t *testing.T) {
 			if !validTenant(other) {
 				continue
 			}
-			one, two := tenantSchema("m", other), tenantSchema("m_x", name)
+			one, two := schemaName("m", other), schemaName("m_x", name)
 			if one == two && (one != "m_"+other || two != "m_x_"+name) {
 				t.Fatalf("tenant %q of m and tenant %q of m_x share %q", other, name, one)
 			}
@@ -141,13 +141,13 @@ func TestReadableSchemasAreThoseThatFit(t *testing.T) {
 		{"millrace", "a~" + digits, false}, {"millrace", "~" + digits, false}, {"millrace", "a~" + digits[1:], true},
 		{"millrace", "a" + digits, true}, {"millrace", "a~" + digits[1:] + "F", true},
 	} {
-		schema := tenantSchema(c.control, c.tenant)
+		schema := schemaName(c.control, c.tenant)
 		if readable := schema == c.control+"_"+c.tenant; readable != c.readable {
 			t.Errorf("the schema of %q under %q is %q", c.tenant, c.control, schema)
 		}
 	}
 	// Cut at a rune, the prefix of this name ends a byte earlier than the room for it.
-	if schema := tenantSchema("millrace", strings.Repeat("я", 100)); !strings.HasPrefix(schema, "millrace_"+
+	if schema := schemaName("millrace", strings.Repeat("я", 100)); !strings.HasPrefix(schema, "millrace_"+
 		strings.Repeat("я", 14)+"~") {
 		t.Errorf("schema %q", schema)
 	}
@@ -163,7 +163,7 @@ func TestGuideShowsTheSchemasOfTenants(t *testing.T) {
 	}
 	hashed := 0
 	for _, row := range rows {
-		if schema := tenantSchema("millrace", row[1]); schema != row[2] {
+		if schema := schemaName("millrace", row[1]); schema != row[2] {
 			t.Errorf("the schema of tenant %q is %q, the guide says %q", row[1], schema, row[2])
 		}
 		if looksHashed(row[2]) {

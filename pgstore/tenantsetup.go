@@ -36,7 +36,7 @@ func validSetup(steps []TenantStep) error {
 
 // setUpTenant applies the steps of Options.TenantSetup that the tenant lacks, and records them. The caller's
 // transaction holds the migration lock.
-func (s *Store) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
+func (s migrator) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
 	steps := s.opts.TenantSetup
 	if len(steps) == 0 {
 		return nil
@@ -57,16 +57,16 @@ func (s *Store) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
 	return err
 }
 
-func (s *Store) runStep(ctx context.Context, tx pgx.Tx, name string, step TenantStep) error {
+func (s migrator) runStep(ctx context.Context, tx pgx.Tx, name string, step TenantStep) error {
 	// An earlier step may have changed the path.
-	if path := s.setTenantPath(name); path != "" {
+	if path := s.opts.setTenantPath(name); path != "" {
 		if err := execScript(ctx, tx, path); err != nil {
 			return err
 		}
 	}
 	guarded := guard.New(tx)
 	defer guarded.Close()
-	marked, ended := within.Mark(ctx, s)
+	marked, ended := within.Mark(ctx, s.database)
 	defer ended()
 	if err := step(marked, guarded, name); err != nil {
 		return err

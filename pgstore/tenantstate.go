@@ -3,11 +3,13 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -15,9 +17,6 @@ func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, err
 	tenants, err := s.readTenants(ctx, ownMigrations, names)
 	return tenants, wrap(err, "list tenants")
 }
-
-// Runnable implements engine.Health. Every database whose tenants can be listed is runnable.
-func (s port) Runnable(context.Context) error { return nil }
 
 // State returns the state of the tenant. It returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) State(ctx context.Context) (tenancy.State, error) {
@@ -31,16 +30,37 @@ func (t *Tenant) State(ctx context.Context) (tenancy.State, error) {
 	return found[0].State, nil
 }
 
-// lockedTenant is a tenant under the structural lock. The state is never tenancy.Paused.
-type lockedTenant struct {
-	*Tenant
-	row   int32
-	state tenancy.State
+// readTenants returns the tenants of these names, or all if names is nil, sorted by name.
+func (db *database) readTenants(ctx context.Context, m migrations, names []string) ([]engine.Tenant, error) {
+	var version int
+	var found, states []string
+	var ids []int32
+	err := db.pool.QueryRow(ctx, db.control.sql("tenants"), pgx.QueryExecModeExec, names).Scan(&version, &found, &ids,
+		&states)
+	if err != nil {
+		return nil, db.missing(err)
+	}
+	if err := migration.Acceptable(version, len(m.control)); err != nil {
+		return nil, err
+	}
+	tenants := make([]engine.Tenant, len(found))
+	for i, name := range found {
+		tenants[i] = engine.Tenant{Row: ids[i], Name: name, State: tenancy.State(states[i])}
+	}
+	slices.SortFunc(tenants, func(a, b engine.Tenant) int { return strings.Compare(a.Name, b.Name) })
+	return tenants, nil
 }
 
-// lock takes the structural lock of the tenant, until the transaction ends, and returns the tenant as the previous
-// holder left it.
-func (t *Tenant) lock(ctx context.Context, tx pgx.Tx) (lockedTenant, error) {
-	row, state, err := control.LockTenant(t.store.onPlainly(ctx, tx), t.name)
-	return lockedTenant{t, row, state}, err
+// Tenants lists the tenants in any state, sorted. It returns ErrNotMigrated if Migrate was not called, or only by an
+// older version, and ErrSchemaTooNew as Migrate does.
+func (s *Store) Tenants(ctx context.Context) ([]string, error) {
+	tenants, err := s.readTenants(ctx, ownMigrations, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list tenants: %w", err)
+	}
+	names := make([]string, len(tenants))
+	for i, t := range tenants {
+		names[i] = t.Name
+	}
+	return names, nil
 }

@@ -11,16 +11,16 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/backoff"
-	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/engine/faults"
 	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
-	"github.com/millrace-go/millrace/tenancy"
 )
 
 func (s port) Classify(err error) *faults.Fault { return classify(err) }
@@ -81,25 +81,10 @@ func (s port) run(ctx context.Context, lease *engine.Lease, fn func(store.Tx) er
 	return nil
 }
 
-// Change implements store.Control as changeTenant does.
-func (s port) Change(ctx context.Context, tenant string, fn func(store.Tx, tenancy.State) error) error {
-	var t *transaction
-	err := s.changeTenant(ctx, tenant, control.LockWait,
-		func(ctx context.Context, tx pgx.Tx, tenant lockedTenant) error {
-			t = s.on(ctx, tx)
-			return t.run(func(tx store.Tx) error { return fn(tx, tenant.state) })
-		})
-	if err != nil {
-		return err
-	}
-	t.endTaken()
-	return nil
-}
-
 // Lend announces the transaction as a batch of each of its rows, so that EndBatches finds the session.
 func (s port) Lend(ctx context.Context, l store.Lending) error {
 	runs := false
-	b := newTx(s.Store, l.ID, l.What, batchOptions{timeout: l.Timeout, durable: true, hook: true})
+	b := newTx(s.store, l.ID, l.What, batchOptions{timeout: l.Timeout, durable: true, hook: true})
 	b.fence = fence{
 		rows: l.Rows, begin: "true", end: fmt.Sprintf("%s.check_transaction('%s')", s.control.quoted, b.name),
 	}
@@ -146,7 +131,7 @@ func (s port) ViewIn(ctx context.Context, lease engine.Lease, fn func(store.View
 // statement whose rows are needed.
 type transaction struct {
 	ctx    context.Context
-	store  *Store
+	db     *database
 	plain  bool // as onPlainly says
 	q      querier
 	queued []statement
@@ -169,14 +154,14 @@ type statement struct {
 }
 
 // on returns a transaction of package control on a connection or transaction. The caller calls flush in the end.
-func (s *Store) on(ctx context.Context, q querier) *transaction {
-	return &transaction{ctx: ctx, store: s, q: q}
+func (db *database) on(ctx context.Context, q querier) *transaction {
+	return &transaction{ctx: ctx, db: db, q: q}
 }
 
 // onPlainly is on where nothing repeats a statement that the session has lost, such as in a transaction of the user. So
 // none is prepared.
-func (s *Store) onPlainly(ctx context.Context, q querier) *transaction {
-	t := s.on(ctx, q)
+func (db *database) onPlainly(ctx context.Context, q querier) *transaction {
+	t := db.on(ctx, q)
 	t.plain = true
 	return t
 }
@@ -197,24 +182,24 @@ func (t *transaction) add(name string, args []any, read func(rows pgx.Rows) erro
 	if t.reading && t.err == nil {
 		t.err = errReading
 	}
-	s := statement{args: args, read: read, ofTenant: t.store.control.onTenant(name)}
+	s := statement{args: args, read: read, ofTenant: t.db.control.onTenant(name)}
 	if plannedAnew[name] {
-		t.queued = append(t.queued, statement{sql: queries.Text("plan_for_arguments"), read: skipRows})
+		t.queued = append(t.queued, statement{sql: queries.Text(forArguments), read: skipRows})
 	}
 	if s.ofTenant {
-		tenant, err := t.store.ForTenant(args[0].(string))
+		tenant, err := t.db.schemaOf(args[0].(string))
 		if err != nil {
 			t.err = errors.Join(t.err, err)
 			return
 		}
 		s.sql = tenant.sql(name)
 	} else {
-		s.sql = t.store.control.sql(name)
+		s.sql = t.db.control.sql(name)
 	}
 	t.queued = append(t.queued, s)
 }
 
-// plannedAnew are the statements whose best plan depends on their arguments: see queryPlanned. They are read without a
+// plannedAnew are the statements whose best plan depends on their arguments: see forArguments. They are read without a
 // transaction, so the setting ends with their message.
 var plannedAnew = map[string]bool{"projections": true, "overview": true, "lags": true}
 
@@ -265,7 +250,7 @@ func (t *transaction) Each(statement string, args, results []any, fn func() erro
 func (t *transaction) Lock(tenants ...string) { t.Exec("lock_tenants", tenants) }
 
 func (t *transaction) Notify(n engine.Notice) {
-	t.Exec("notify", t.store.control.controlChannel, payload(n))
+	t.Exec("notify", t.db.control.controlChannel, payload(n))
 }
 
 func (t *transaction) EndBatches(rows ...int32) {
@@ -280,9 +265,9 @@ func (t *transaction) endTaken() {
 	if len(t.taken) == 0 {
 		return
 	}
-	t.store.endZombieBatches(t.ctx, t.store.pool, wide(t.taken), t.began)
-	if t.store.hooks != nil {
-		t.store.endZombieBatches(t.ctx, t.store.hooks, wide(t.taken), t.began)
+	t.db.endZombieBatches(t.ctx, t.db.pool, wide(t.taken), t.began)
+	if t.db.hooks != nil {
+		t.db.endZombieBatches(t.ctx, t.db.hooks, wide(t.taken), t.began)
 	}
 }
 
@@ -330,7 +315,7 @@ func (t *transaction) flush() error {
 		err = t.send(queued)
 	}
 	if !ofTenant {
-		err = t.store.missing(err)
+		err = t.db.missing(err)
 	}
 	if t.err == nil { // otherwise the transaction was used while rows were read
 		t.err = err
@@ -444,4 +429,13 @@ type micros struct{ *time.Duration }
 func (m micros) ScanInt64(v pgtype.Int8) error {
 	*m.Duration = time.Duration(v.Int64) * time.Microsecond
 	return nil
+}
+
+// endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still
+// run.
+func (db *database) endZombieBatches(ctx context.Context, pool *pgxpool.Pool, rows []int64, before time.Time) {
+	if _, err := pool.Exec(ctx, db.control.sql("end_zombie_batches"), int64(uint32(db.control.batchClass)), rows,
+		before); err != nil {
+		db.log.Debug("ending the batches of dead owners failed", zap.Error(err))
+	}
 }

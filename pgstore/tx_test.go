@@ -289,11 +289,11 @@ func TestErrorOfAControlTransactionIsShownOnce(t *testing.T) {
 func TestOperationThatEndsDuringHoldHoldsNothing(t *testing.T) {
 	t.Parallel()
 	o := newOwner(t, 1)
-	ctx, s := testContext(t), o.store.port()
-	number, err := s.plane().InsertOperation(ctx, engine.NewOperation{ID: o.lease.ID,
+	ctx, plane := testContext(t), o.store.plane()
+	number, err := plane.InsertOperation(ctx, engine.NewOperation{ID: o.lease.ID,
 		Kind: engine.OperationDrop, Holds: []string{o.lease.ID.Name}})
 	noError(t, err)
-	op, err := s.plane().Operation(ctx, number)
+	op, err := plane.Operation(ctx, number)
 	noError(t, err)
 	held, ended := make(chan error, 1), make(chan error, 1)
 	noError(t, pgx.BeginFunc(ctx, o.store.pool, func(tx pgx.Tx) error {
@@ -302,11 +302,11 @@ func TestOperationThatEndsDuringHoldHoldsNothing(t *testing.T) {
 			return err
 		}
 		go func() {
-			_, err := s.plane().Hold(ctx, op, op.Holds)
+			_, err := plane.Hold(ctx, op, op.Holds)
 			held <- err
 		}()
 		waitBlocked(t, o.store, 1)
-		go func() { ended <- s.plane().FailOperation(ctx, op, errBad) }()
+		go func() { ended <- plane.FailOperation(ctx, op, errBad) }()
 		select {
 		case err := <-ended:
 			ended <- err

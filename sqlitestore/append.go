@@ -84,7 +84,7 @@ func (t *Tenant) appendToFile(ctx context.Context, asked event.Appending) (event
 func (t *Tenant) AppendTx(ctx context.Context, tx *sql.Tx, stream string, expected event.Expected,
 	events ...event.Event) (event.Appended, error) {
 	asked := event.Appending{Tenant: t.name, Stream: stream, Expected: expected, Events: events}
-	return t.store.middleware.AroundTx(ctx, t.store, asked,
+	return t.store.middleware.AroundTx(ctx, t.db, asked,
 		func(ctx context.Context, asked event.Appending) (event.Appended, error) {
 			return t.appendToTx(ctx, tx, asked)
 		})
@@ -264,7 +264,7 @@ func (t *Tenant) wrap(doing, what string, err error) error {
 }
 
 // closed returns the error of appends to a tenant in that state, nil if it takes appends.
-func (t *Tenant) closed(state tenancy.State) error {
+func (t namedTenant) closed(state tenancy.State) error {
 	switch state {
 	case tenancy.Archived:
 		return fmt.Errorf("tenant %q: %w", t.name, tenancy.ErrArchived)
@@ -274,4 +274,4 @@ func (t *Tenant) closed(state tenancy.State) error {
 	return nil
 }
 
-func (t *Tenant) unknown() error { return fmt.Errorf("%w %q", tenancy.ErrUnknown, t.name) }
+func (t namedTenant) unknown() error { return fmt.Errorf("%w %q", tenancy.ErrUnknown, t.name) }

@@ -23,7 +23,7 @@ func (s *Store) ArchiveTenant(ctx context.Context, name string) error {
 
 // DecideState implements store.Moves.
 func (s port) DecideState(ctx context.Context, name string, decide store.Decision) error {
-	_, err := s.decideState(ctx, name, decide)
+	_, err := s.store.decideState(ctx, name, decide)
 	return err
 }
 

@@ -21,7 +21,7 @@ func (port) Shares(handler.Handler) bool { return false }
 
 func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.Run {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
-		b := newBatchTx(s.Store, lease, batch, o.Timeout)
+		b := newBatchTx(s.store, lease, batch, o.Timeout)
 		ctx = handler.WithProjection(ctx, lease.ID)
 		if h.Queue != nil {
 			return b.runQueued(ctx, h, batch.Events)
@@ -38,7 +38,7 @@ func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.Run {
 // Opening returns nil: only one batch of a file runs at a time, and its begin is not a round trip.
 func (s port) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { return nil }
 
-func (s port) Abandoned() int64 { return s.abandoned.Load() }
+func (s port) Abandoned() int64 { return s.store.abandoned.Load() }
 
 // batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with a check of
 // the fence, which nothing can change until the end. Then it runs the handler. It ends with the store's own changes and
@@ -89,7 +89,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, *sql.Tx) err
 // runQueued calls a handler that queues its statements before it begins the transaction, so that others may write
 // meanwhile. The check of the fence follows: the handler has read nothing that could be outdated.
 func (b *batchTx) runQueued(ctx context.Context, h handler.Handler, events []event.Envelope) error {
-	taken, err := queues.Call(ctx, b.store, b.timeout, h.Queue, events)
+	taken, err := queues.Call(ctx, b.store.database, b.timeout, h.Queue, events)
 	if taken.Abandoned {
 		b.store.abandoned.Add(1)
 	}
@@ -104,7 +104,7 @@ func (b *batchTx) runOnce(ctx context.Context, fn func(context.Context, *sql.Tx)
 	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
-	marked, ended := within.Mark(ctx, b.store)
+	marked, ended := within.Mark(ctx, b.store.database)
 	defer ended()
 	abandoned, err := b.call(marked, t, fn)
 	if abandoned {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -253,8 +254,8 @@ func TestTailReturnsEveryEventOnceUpToTheHead(t *testing.T) {
 	for polls := 0; ; polls++ {
 		u := must(tail.Poll(ctx))(t)
 		got = append(got, positions(u.Events)...)
-		if u.Again != 0 || u.Held != nil || slots != 0 || len(u.Events) > tailEvents || u.Mark != got[len(got)-1] ||
-			u.From != u.Mark-int64(len(u.Events)) {
+		if u.Again != 0 || u.Held != nil || slots != 0 || len(u.Events) > eventlog.TailEvents ||
+			u.Mark != got[len(got)-1] || u.From != u.Mark-int64(len(u.Events)) {
 			t.Fatalf("%d to %d, %d events", u.From, u.Mark, len(u.Events))
 		}
 		if !u.More {

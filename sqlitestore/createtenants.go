@@ -21,10 +21,10 @@ const createdTogether = 500
 // tenancy.ErrDropping until a drop of a tenant of that name has ended.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.ForTenant(name)
-	if err != nil {
-		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
+	if err == nil {
+		err = s.createTenants(ctx, []string{name})
 	}
-	if err := s.createTenants(ctx, []string{name}); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
 	}
 	return t, nil
@@ -34,19 +34,16 @@ func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) 
 // that committed stay, and the others have no effect. It returns the errors of CreateTenant. After an error, a
 // cancellation or the end of the process, CreateTenants can be called again with the same names.
 func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
-	var err error
-	if at := slices.IndexFunc(names, func(name string) bool { return valid.Tenant(name) != nil }); at >= 0 {
-		err = valid.Tenant(names[at])
-	} else {
-		err = s.createTenants(ctx, names)
-	}
-	if err != nil {
+	if err := s.createTenants(ctx, names); err != nil {
 		return fmt.Errorf("create tenants: %w", err)
 	}
 	return nil
 }
 
 func (s *Store) createTenants(ctx context.Context, names []string) error {
+	if at := slices.IndexFunc(names, func(name string) bool { return valid.Tenant(name) != nil }); at >= 0 {
+		return valid.Tenant(names[at])
+	}
 	if err := s.ready(ctx); err != nil {
 		return err
 	}

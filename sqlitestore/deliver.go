@@ -19,11 +19,12 @@ import (
 const moveTime = 2 * time.Minute
 
 func (s port) Deliver(h handler.Handler, o engine.DeliverOptions) engine.Run {
-	return delivery.Port{Store: deliveries(s), MoveTime: moveTime, Log: s.log, Abandoned: &s.abandoned}.Run(h, o)
+	return delivery.Port{Store: deliveries{s.database}, MoveTime: moveTime, Log: s.log,
+		Abandoned: &s.store.abandoned}.Run(h, o)
 }
 
 // deliveries implements delivery.Store.
-type deliveries struct{ *Store }
+type deliveries struct{ *database }
 
 func (s deliveries) Begin(ctx context.Context, lease engine.Lease) (held bool, token string, err error) {
 	_, err = runOne(ctx, s.readers, "begin_delivery", []any{lease.Row, lease.Owner, lease.Epoch, lease.Checkpoint},

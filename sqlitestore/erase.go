@@ -75,16 +75,12 @@ func (t *Tenant) erase(ctx context.Context, selected event.Erasure) (event.Erasu
 	}
 	t.store.log.Info("events redacted", zap.String("tenant", t.name), zap.Int64("erasure", e.ID),
 		zap.Int64("events", e.Events))
-	if err := t.store.emptyLog(ctx); err != nil {
+	err = backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond,
+		func() (bool, error) { return t.db.writer.emptyLog(ctx) })
+	if err != nil {
 		return e.Erasure, e.Failed(fmt.Errorf("the events are redacted, but still in the write-ahead log: %w", err))
 	}
 	return e.Erasure, nil
-}
-
-// emptyLog moves the write-ahead log into the file and truncates it. It waits for connections that read an older state.
-func (s *Store) emptyLog(ctx context.Context) error {
-	return backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond,
-		func() (bool, error) { return s.writer.emptyLog(ctx) })
 }
 
 func init() {

@@ -212,10 +212,10 @@ func is(err error, codes ...int) bool {
 }
 
 // damaged adds ErrCorrupt and the file's name to an error that reports damage. It returns other errors as damaged does.
-func (s *Store) damaged(err error) error {
+func (db *database) damaged(err error) error {
 	err = damaged(err)
 	if errors.Is(err, ErrCorrupt) {
-		return fmt.Errorf("%s: %w", s.path, err)
+		return fmt.Errorf("%s: %w", db.path, err)
 	}
 	return err
 }

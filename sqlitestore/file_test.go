@@ -20,8 +20,8 @@ import (
 	"github.com/millrace-go/millrace/internal/migration"
 )
 
-// database makes a database of another program.
-func database(t *testing.T, path string, statements ...string) {
+// foreignFile makes a database of another program.
+func foreignFile(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	db := must(sql.Open("sqlite", dsn(path)))(t)
 	for _, statement := range statements {
@@ -65,18 +65,19 @@ func TestOtherFilesAreRefusedByNameAndNotChanged(t *testing.T) {
 			func(t *testing.T, path string) { noError(t, os.Mkdir(path, 0o700)) }, ErrForeignFile, "folder",
 		},
 		"other tables": {
-			func(t *testing.T, path string) { database(t, path, "create table t (n int)") }, ErrForeignFile,
+			func(t *testing.T, path string) { foreignFile(t, path, "create table t (n int)") }, ErrForeignFile,
 			"application id is 0x0",
 		},
 		"other versions": {
-			func(t *testing.T, path string) { database(t, path, "pragma user_version = 3") }, ErrForeignFile,
+			func(t *testing.T, path string) { foreignFile(t, path, "pragma user_version = 3") }, ErrForeignFile,
 			"application id",
 		},
 		"other program": {func(t *testing.T, path string) {
-			database(t, path, "pragma application_id = 0x0f055112", "pragma user_version = 1", "create table t (n int)")
+			foreignFile(t, path, "pragma application_id = 0x0f055112", "pragma user_version = 1",
+				"create table t (n int)")
 		}, ErrForeignFile, "application id is 0xf055112, not 0x4d696c6c"},
 		"write-ahead log of another program": {func(t *testing.T, path string) {
-			database(t, path, "pragma journal_mode = wal", "create table t (n int)")
+			foreignFile(t, path, "pragma journal_mode = wal", "create table t (n int)")
 		}, ErrForeignFile, "application id"},
 		"cut off": {change(func(content []byte) []byte { return content[:len(content)/2] }), ErrCorrupt, "malformed"},
 		"first page damaged": {change(func(content []byte) []byte {
@@ -328,14 +329,14 @@ func TestVersionBelowZeroIsNamed(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	filled(t, path)
-	database(t, path, "pragma user_version = -1")
+	foreignFile(t, path, "pragma user_version = -1")
 	_, err := Open(testContext(t), path, Options{})
 	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "user_version is -1") {
 		t.Errorf("open: %v", err)
 	}
 	store := newStore(t)
 	store.migrated.Store(false)
-	database(t, store.path, "pragma user_version = -1")
+	foreignFile(t, store.path, "pragma user_version = -1")
 	_, appendErr := store.Append(testContext(t), "s", event.Any, someEvents(1)...)
 	_, versionsErr := store.port().SchemaVersions(testContext(t))
 	for what, err := range map[string]error{"migrate": store.Migrate(testContext(t)), "append": appendErr,
@@ -398,7 +399,7 @@ func TestFileOfWhichTheTablesAreBeingCreatedIsAStore(t *testing.T) {
 func TestTablesOfAnotherProgramAreNotMigratedOver(t *testing.T) {
 	t.Parallel()
 	store := openStore(t, newPath(t), Options{})
-	database(t, store.path, "create table millrace_events (n int)")
+	foreignFile(t, store.path, "create table millrace_events (n int)")
 	if err := store.Migrate(testContext(t)); !errors.Is(err, ErrForeignFile) {
 		t.Errorf("error %v", err)
 	}

@@ -30,10 +30,10 @@ import (
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a
 // body. Handlers and hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return eventlog.Current(t.store.opts.Types.Engine(), opts,
-		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-			return t.store.followers.Follow(ctx, t.name, opts, t.readAll)
-		})
+	r := t.reader()
+	return eventlog.Current(r.Types, opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
+		return t.store.followers.Follow(ctx, t.name, opts, r.ReadStored)
+	})
 }
 
 // Settled returns the tenant's settled mark, which is its last position: a file has one writer. Handlers and hooks
@@ -50,7 +50,7 @@ func (s *Store) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[ev
 // Settled is Tenant.Settled for projection.DefaultTenant.
 func (s *Store) Settled(ctx context.Context) (int64, error) { return s.tenant.Settled(ctx) }
 
-func (s port) Followers() engine.Followers { return s.followers }
+func (s port) Followers() engine.Followers { return s.store.followers }
 
 // Listen implements follow.Store. It polls for commits of other processes.
 func (s port) Listen(ctx context.Context, ear follow.Ear) error {

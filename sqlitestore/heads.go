@@ -2,43 +2,30 @@ package sqlitestore
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
 // Heads implements engine.Events. One statement reads all of them.
-func (s port) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
+func (r reader) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{
 		Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error), Incarnation: incarnation,
 	}
-	if err := s.headsOf(ctx, tenants, heads.Positions); err != nil {
+	var name string
+	var head int64
+	err := each(ctx, r.readers, "heads", []any{list(tenants)}, []any{&name, &head}, func() error {
+		heads.Positions[name] = head
+		return nil
+	})
+	if err != nil {
 		return engine.Heads{}, wrap(err, "read the heads of %d tenants", len(tenants))
 	}
 	return heads, nil
 }
 
-func (s port) headsOf(ctx context.Context, tenants []string, positions map[string]int64) (err error) {
-	rows, err := s.readers.QueryContext(ctx, queries.Text("heads"), list(tenants))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var name string
-		var head int64
-		if err := rows.Scan(&name, &head); err != nil {
-			return err
-		}
-		positions[name] = head
-	}
-	return rows.Err()
-}
-
 // Settle implements engine.Events. The file has one writer, so the head is settled.
-func (s port) Settle(_ context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
+func (r reader) Settle(_ context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
 	settled := make(map[string]engine.Settled, len(tenants))
 	for _, tenant := range tenants {
 		if head, found := heads.Positions[tenant]; found {
@@ -49,7 +36,7 @@ func (s port) Settle(_ context.Context, heads engine.Heads, tenants []string) (m
 }
 
 // Ages implements engine.Events. One statement reads all of them.
-func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
+func (r reader) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
 	error) {
 	rows := make([][]any, len(after))
 	for i, p := range after {
@@ -59,7 +46,7 @@ func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engi
 	now := time.Now()
 	var p engine.TenantPosition
 	var at time.Time
-	err := each(ctx, s.readers, "next_event_times", []any{list(rows)}, []any{&p.Tenant, &p.Position, micros{&at}},
+	err := each(ctx, r.readers, "next_event_times", []any{list(rows)}, []any{&p.Tenant, &p.Position, micros{&at}},
 		func() error {
 			if !at.IsZero() {
 				ages[p] = engine.EventAge{At: at.UTC(), Age: max(0, now.Sub(at))}
@@ -69,20 +56,13 @@ func (s port) Ages(ctx context.Context, after []engine.TenantPosition) (map[engi
 	return ages, wrap(err, "read the ages of %d events", len(after))
 }
 
-func (s port) Absent(ctx context.Context, tenant string) error {
-	t, err := s.ForTenant(tenant)
+func (r reader) Absent(ctx context.Context, tenant string) error {
+	t, err := r.named(tenant)
 	if err != nil {
 		return err
 	}
 	if _, _, err := t.head(ctx); err != nil {
 		return storeFault(err)
-	}
-	return nil
-}
-
-func (s port) Ping(ctx context.Context) error {
-	if _, err := number(ctx, s.readers, "user_version"); err != nil {
-		return fmt.Errorf("ping: %w", storeFault(err))
 	}
 	return nil
 }

@@ -12,7 +12,10 @@ import (
 
 // Free implements engine.Ownership. A node that does not own the file finds no leases. For the owner of the file, all
 // leases of other nodes are free, since no other node is alive.
-func (s port) Free(ctx context.Context, node engine.Node, _, unowned bool) (free []engine.LeaseRef, err error) {
+// leases implements engine.Ownership: it finds, claims and releases leases.
+type leases struct{ *database }
+
+func (s leases) Free(ctx context.Context, node engine.Node, _, unowned bool) (free []engine.LeaseRef, err error) {
 	var l engine.LeaseRef
 	err = each(ctx, s.readers, "free_leases", []any{node.ID, list(node.Projections), list(node.Tenants), unowned},
 		[]any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition}, func() error {
@@ -24,7 +27,7 @@ func (s port) Free(ctx context.Context, node engine.Node, _, unowned bool) (free
 	return free, wrap(err, "list free leases")
 }
 
-func (s port) Counts(ctx context.Context, tenants, names []string) (counts []engine.Want, err error) {
+func (s leases) Counts(ctx context.Context, tenants, names []string) (counts []engine.Want, err error) {
 	var w engine.Want
 	err = each(ctx, s.readers, "desired_counts", []any{list(tenants), list(names)},
 		[]any{&w.Tenant, &w.Name, &w.Leases}, func() error {
@@ -36,7 +39,7 @@ func (s port) Counts(ctx context.Context, tenants, names []string) (counts []eng
 
 // Claim implements engine.Ownership in one transaction. Batches of dead owners have ended with their processes, or are
 // refused by the fence.
-func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
+func (s leases) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
 	err = s.transact(ctx, func(tx *sql.Tx) error {
 		ours, err := column[int32](ctx, tx, "claim", node.ID, list(rows))
 		if err != nil || len(ours) == 0 {
@@ -56,8 +59,8 @@ func (s port) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool)
 
 // AnnounceDrain implements engine.Ownership. No other node takes a share: a standby takes over when this node has
 // ended.
-func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
-	owner, err := s.livingOwner(ctx, s.readers)
+func (s leases) AnnounceDrain(ctx context.Context, node engine.Node) error {
+	owner, _, err := s.lastOwner(ctx, s.readers)
 	if err == nil && owner == node.ID {
 		err = s.transact(ctx, func(tx *sql.Tx) error { return execute(ctx, tx, "set_draining", node.ID) })
 	}
@@ -65,12 +68,12 @@ func (s port) AnnounceDrain(ctx context.Context, node engine.Node) error {
 }
 
 // Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
-func (s port) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
+func (s leases) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
 	leases, err := queryLeases(ctx, s.readers, nil, node.ID)
 	return leases, wrap(err, "list owned leases")
 }
 
-func (s port) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
+func (s leases) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
 	leases, err := queryLeases(ctx, s.readers, rows, "")
 	return leases, wrap(err, "read %d leases", len(rows))
 }
@@ -98,7 +101,7 @@ func queryLeases(ctx context.Context, q querier, rows []int32, owner string) (le
 }
 
 // Release implements engine.Ownership in one transaction. All advances have one owner.
-func (s port) Release(ctx context.Context, advances []engine.Advance) error {
+func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
@@ -147,7 +150,7 @@ func moves(advances []engine.Advance) string {
 }
 
 // Advance implements engine.Ownership in one statement. All advances have one owner.
-func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
+func (s leases) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
 		return moved, nil
@@ -163,4 +166,20 @@ func (s port) Advance(ctx context.Context, advances []engine.Advance) (map[int32
 		return nil, wrap(err, "advance checkpoints") // its rows came before the commit that failed
 	}
 	return moved, nil
+}
+
+func (s leases) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
+	owner := ""
+	if rows == nil {
+		owner = node.ID
+	}
+	states := make(map[int32]engine.Orders)
+	var row int32
+	var state engine.Orders
+	err := each(ctx, s.readers, "orders", []any{list(rows), owner}, []any{&row, &state.Desired, &state.HasCommands},
+		func() error {
+			states[row] = state
+			return nil
+		})
+	return states, wrap(err, "read desired states")
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/migration"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -36,7 +35,7 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 	}
 	for done := false; !done; {
 		var err error
-		done, err = s.migrateNext(ctx, list)
+		done, err = migrator{s.database}.migrateNext(ctx, list)
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.path, damaged(err))
 		}
@@ -50,8 +49,11 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 	return nil
 }
 
+// migrator brings the schema to the version of this program, and receives tenants of other stores.
+type migrator struct{ *database }
+
 // migrateNext applies the next migration. It reports whether none was missing.
-func (s *Store) migrateNext(ctx context.Context, list []migration.Step) (done bool, err error) {
+func (s migrator) migrateNext(ctx context.Context, list []migration.Step) (done bool, err error) {
 	version, err := schemaVersion(ctx, s.readers)
 	switch {
 	case err != nil:
@@ -63,7 +65,7 @@ func (s *Store) migrateNext(ctx context.Context, list []migration.Step) (done bo
 }
 
 // migrateOnce applies the next migration, if another process has not done so meanwhile.
-func (s *Store) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.Step) error {
+func (s migrator) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.Step) error {
 	version, err := schemaVersion(ctx, tx)
 	if err != nil || int(version) >= len(list) {
 		return err
@@ -117,24 +119,17 @@ func checkVersion(version int64) error {
 }
 
 // ready returns an error if the schema is not that of this program, or one version newer.
-func (s *Store) ready(ctx context.Context) error {
-	if s.migrated.Load() {
+func (db *database) ready(ctx context.Context) error {
+	if db.migrated.Load() {
 		return nil
 	}
-	version, err := schemaVersion(ctx, s.readers)
+	version, err := schemaVersion(ctx, db.readers)
 	if err != nil {
 		return err
 	}
 	if err := migration.Acceptable(int(version), len(ownMigrations)); err != nil {
 		return err
 	}
-	s.migrated.Store(true)
+	db.migrated.Store(true)
 	return nil
-}
-
-// SchemaVersions implements engine.Health. All tenants have the tables of the file.
-func (s port) SchemaVersions(ctx context.Context) (engine.SchemaVersions, error) {
-	version, err := schemaVersion(ctx, s.readers)
-	return engine.SchemaVersions{Found: int(version), Newest: len(ownMigrations)},
-		wrap(err, "compare the versions of the schema")
 }

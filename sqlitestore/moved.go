@@ -19,11 +19,11 @@ var ErrMoved = errors.New("the store was moved")
 const closedPrefix = "millrace: the store was moved to "
 
 // notMoved returns ErrMoved if the file was moved.
-func (s *Store) notMoved(ctx context.Context) error {
-	if err := s.ready(ctx); err != nil {
+func (db *database) notMoved(ctx context.Context) error {
+	if err := db.ready(ctx); err != nil {
 		return err
 	}
-	return damaged(movedTo(ctx, s.readers))
+	return damaged(movedTo(ctx, db.readers))
 }
 
 func movedTo(ctx context.Context, q querier) error {

@@ -15,8 +15,8 @@ const keptNotices = 10_000
 
 // announce sends a notice about leases to the node that owns the file, in this process or another, when the transaction
 // commits.
-func (s *Store) announce(ctx context.Context, tx *sql.Tx, n engine.Notice) error {
-	return s.on(ctx, tx).run(func(tx store.Tx) error {
+func (db *database) announce(ctx context.Context, tx *sql.Tx, n engine.Notice) error {
+	return db.on(ctx, tx).run(func(tx store.Tx) error {
 		tx.Notify(n)
 		return nil
 	})
@@ -59,7 +59,7 @@ func (s *sessions) wake() {
 }
 
 // noticesAfter returns the notices after a number, and the number of the last one.
-func (s *Store) noticesAfter(ctx context.Context, q querier,
+func noticesAfter(ctx context.Context, q querier,
 	number int64) (notices []engine.Notice, last int64, err error) {
 	n := engine.Notice{Control: true}
 	last = number

@@ -9,11 +9,19 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/upcast"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // port implements store.Driver, the part of a store that a runtime uses. The methods are documented there. Comments
 // here say what is specific to SQLite.
-type port struct{ *Store }
+type port struct {
+	store *Store
+	*database
+	reader
+	leases
+	health
+	migrator
+}
 
 var _ store.Driver = port{}
 
@@ -25,12 +33,15 @@ func (s *Store) Engine() store.Driver {
 	return s.port()
 }
 
-func (s *Store) port() port { return port{s} }
+func (s *Store) port() port {
+	db := s.database
+	return port{s, db, reader{db}, leases{db}, health{db}, migrator{db}}
+}
 
 // plane returns the control plane of the store.
 func (s *Store) plane() control.Plane { return control.On(s.port()) }
 
-func (s port) Name() string { return reflect.TypeOf(s.Store).String() }
+func (s port) Name() string { return reflect.TypeOf(s.store).String() }
 
 func (s port) TxType() reflect.Type { return reflect.TypeFor[*sql.Tx]() }
 
@@ -57,16 +68,10 @@ func (s port) ConnectionWaits() engine.ConnectionWaits {
 func (s port) NotWithin(ctx context.Context) error { return s.notWithin(ctx) }
 
 func (s port) ValidTenant(name string) error {
-	_, err := s.ForTenant(name)
-	return err
+	return valid.Tenant(name)
 }
 
-// OldestSnapshot implements engine.Lists. A file has no list of its transactions.
-func (s port) OldestSnapshot(context.Context) (engine.Snapshot, error) {
-	return engine.Snapshot{}, nil
-}
-
-func (s port) OnWake(w engine.Waker) (remove func()) { return s.wakes.On(w) }
+func (s port) OnWake(w engine.Waker) (remove func()) { return s.store.wakes.On(w) }
 
 // incarnation is the same for every file. Checkpoints are in the same file as events, so a power loss cannot separate
 // them, and it ends every process that has read from the file.

@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"iter"
-	"math"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
@@ -18,17 +17,13 @@ import (
 // fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events follow. Any other error
 // is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
-	opts := event.ReadOptions{Stream: stream, After: math.MinInt64}
-	return eventlog.Current(t.store.opts.Types.Engine(), opts,
-		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-			return t.read(ctx, "read stream", stream, opts, t.streamPages(ctx, opts, fromVersion))
-		})
+	return t.reader().ReadStream(ctx, stream, fromVersion)
 }
 
 // Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in
 // which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
-	err := within.RefuseRead(ctx, t.store)
+	err := within.RefuseRead(ctx, t.db)
 	if err != nil {
 		return event.StreamInfo{}, err
 	}
@@ -45,46 +40,15 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events follow. Any other error
 // is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return eventlog.Current(t.store.opts.Types.Engine(), opts,
-		func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-			return t.readAll(ctx, opts, 1, eventlog.PageEvents)
-		})
+	return t.reader().ReadAll(ctx, opts)
 }
 
-// readAll implements follow.ReadAll.
-func (t *Tenant) readAll(ctx context.Context, opts event.ReadOptions, fromVersion int64,
-	limit int) iter.Seq2[event.Envelope, error] {
-	p := t.allPages(ctx, opts)
-	if opts.Stream != "" {
-		p = t.streamPages(ctx, opts, fromVersion)
+func (t *Tenant) reader() eventlog.Reader {
+	wrap := func(_ context.Context, doing, what string, err error) error { return t.wrap(doing, what, err) }
+	return eventlog.Reader{
+		Tenant: t.name, Types: t.store.opts.Types.Engine(), Store: t.db, Ready: t.store.ready, Wrap: wrap,
+		Stream: t.streamPages, All: t.allPages,
 	}
-	p.Limit = limit
-	return t.read(ctx, "read events of tenant", t.name, opts, p)
-}
-
-// read yields the events of pages, which opts selects.
-func (t *Tenant) read(ctx context.Context, doing, what string, opts event.ReadOptions,
-	p eventlog.Pages) iter.Seq2[event.Envelope, error] {
-	return func(yield func(event.Envelope, error) bool) {
-		if err := t.eachOf(ctx, opts, p, yield); err != nil {
-			yield(event.Envelope{}, t.wrap(doing, what, err))
-		}
-	}
-}
-
-// eachOf yields the events of pages, if opts and ctx allow it.
-func (t *Tenant) eachOf(ctx context.Context, opts event.ReadOptions, p eventlog.Pages,
-	yield func(event.Envelope, error) bool) error {
-	if err := within.RefuseRead(ctx, t.store); err != nil {
-		return err
-	}
-	if err := eventlog.ValidSelection(opts.Stream, opts.Types); err != nil {
-		return err
-	}
-	if err := t.store.ready(ctx); err != nil {
-		return err
-	}
-	return p.Each(yield)
 }
 
 func (t *Tenant) streamPages(ctx context.Context, opts event.ReadOptions, from int64) eventlog.Pages {
@@ -138,7 +102,7 @@ func (t *Tenant) pages(ctx context.Context, statement string, from int64, next f
 }
 
 // still returns an error if the events of the tenant with that number cannot be read any more.
-func (t *Tenant) still(ctx context.Context, tenant int64) error {
+func (t namedTenant) still(ctx context.Context, tenant int64) error {
 	now, _, err := t.head(ctx)
 	if err == nil && now != tenant {
 		err = t.unknown()
@@ -148,12 +112,12 @@ func (t *Tenant) still(ctx context.Context, tenant int64) error {
 
 // head returns the tenant's number and its last position. It returns tenancy.ErrDropping as soon as a drop has
 // begun to delete events.
-func (t *Tenant) head(ctx context.Context) (tenant, head int64, err error) {
-	return t.headIn(ctx, t.store.readers)
+func (t namedTenant) head(ctx context.Context) (tenant, head int64, err error) {
+	return t.headIn(ctx, t.db.readers)
 }
 
 // headIn is head by that connection or transaction.
-func (t *Tenant) headIn(ctx context.Context, q querier) (tenant, head int64, err error) {
+func (t namedTenant) headIn(ctx context.Context, q querier) (tenant, head int64, err error) {
 	var deleting bool
 	found, err := runOne(ctx, q, "tenant_head", []any{t.name}, &tenant, &head, &deleting)
 	switch {

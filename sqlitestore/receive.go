@@ -10,7 +10,7 @@ import (
 )
 
 // Receive implements store.Control. Nothing else writes to the file until it ends.
-func (s port) Receive(ctx context.Context, r store.Reception) error {
+func (s migrator) Receive(ctx context.Context, r store.Reception) error {
 	err := s.notWithin(ctx)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (s port) Receive(ctx context.Context, r store.Reception) error {
 	return nil
 }
 
-func (s port) receive(ctx context.Context, t *transaction, r store.Reception) error {
+func (s migrator) receive(ctx context.Context, t *transaction, r store.Reception) error {
 	err := s.on(ctx, t.Tx).run(func(tx store.Tx) error {
 		if err := createOne(tx, r.Tenant); err != nil {
 			return err
@@ -45,7 +45,7 @@ func (s port) receive(ctx context.Context, t *transaction, r store.Reception) er
 	}
 	t.lend(ctx)
 	if r.Hook.Run != nil {
-		marked, ended := within.Mark(ctx, s.Store)
+		marked, ended := within.Mark(ctx, s.database)
 		err := usercode.Run(func() error { return r.Hook.Call(marked, t.Tx) })
 		ended()
 		if err != nil {

@@ -14,9 +14,9 @@ import (
 )
 
 // readEvents reads events by a statement, whose columns are those of read_all.sql.
-func (s *Store) readEvents(ctx context.Context, scan scanning, statement string,
+func (db *database) readEvents(ctx context.Context, scan scanning, statement string,
 	args ...any) (page eventlog.Page, err error) {
-	err = s.readRows(ctx, statement, args, func(rows driver.Rows) error {
+	err = db.readRows(ctx, statement, args, func(rows driver.Rows) error {
 		page, err = scan.events(ctx, rows)
 		return err
 	})
@@ -25,8 +25,9 @@ func (s *Store) readEvents(ctx context.Context, scan scanning, statement string,
 
 // readRows calls fn with the rows of a statement. It takes them from the driver, since database/sql copies each value
 // twice more.
-func (s *Store) readRows(ctx context.Context, statement string, args []any, fn func(driver.Rows) error) (err error) {
-	session, err := s.readers.Conn(ctx)
+func (db *database) readRows(ctx context.Context, statement string, args []any,
+	fn func(driver.Rows) error) (err error) {
+	session, err := db.readers.Conn(ctx)
 	if err != nil {
 		return err
 	}

@@ -25,10 +25,10 @@ const (
 // nodeSession implements engine.Session. It has the owner lock, or stands by: then its node has no row and no leases,
 // and Next tries to get the lock. The node keeps its leases as long as it holds the lock.
 type nodeSession struct {
-	store *Store
-	node  engine.Node
+	db   *database
+	node engine.Node
 	// db has one connection, since numbers of data_version can be compared on one connection only.
-	db *sql.DB
+	conn *sql.DB
 	// lock is nil while the session stands by. owns reports whether the node is registered as the owner of the file,
 	// too.
 	lock *ownerlock.Lock
@@ -47,12 +47,12 @@ type nodeSession struct {
 
 // Connect implements engine.Ownership. It takes the owner lock if no other runtime has it. Otherwise the session stands
 // by.
-func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
-	db, err := openReaders(s.writer.at, Options{Readers: 1})
+func (s leases) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
+	conn, err := openReaders(s.writer.at, Options{Readers: 1})
 	if err != nil {
 		return nil, wrap(err, "open the session connection")
 	}
-	session := &nodeSession{store: s.Store, node: node, db: db, woken: make(chan struct{}, 1)}
+	session := &nodeSession{db: s.database, node: node, conn: conn, woken: make(chan struct{}, 1)}
 	session.summary.slot = make(chan struct{}, 1)
 	if err := session.takeOver(ctx); err != nil {
 		return nil, wrap(errors.Join(err, session.Close(ctx)), "set up the session")
@@ -65,7 +65,7 @@ func (s port) Connect(ctx context.Context, node engine.Node) (engine.Session, er
 func (s *nodeSession) takeOver(ctx context.Context) (err error) {
 	s.next = time.Now().Add(lockInterval)
 	if s.lock == nil {
-		s.lock, err = ownerlock.TryAcquire(s.store.path)
+		s.lock, err = ownerlock.TryAcquire(s.db.path)
 		if errors.Is(err, ownerlock.ErrOwned) {
 			s.standBy(err)
 			return nil
@@ -75,7 +75,7 @@ func (s *nodeSession) takeOver(ctx context.Context) (err error) {
 		}
 	}
 	// The session notices all later commits. The node may claim leases once it is registered.
-	if err := s.seen.begin(ctx, s.db); err != nil {
+	if err := s.seen.begin(ctx, s.conn); err != nil {
 		return err
 	}
 	if err := s.register(ctx); err != nil {
@@ -83,7 +83,7 @@ func (s *nodeSession) takeOver(ctx context.Context) (err error) {
 	}
 	s.owns, s.owner = true, ""
 	s.next = time.Now().Add(noticeInterval)
-	s.store.log.Info("this runtime owns the file", zap.String("path", s.store.path), zap.String("node", s.node.ID),
+	s.db.log.Info("this runtime owns the file", zap.String("path", s.db.path), zap.String("node", s.node.ID),
 		zap.String("name", s.node.Name))
 	return nil
 }
@@ -96,7 +96,7 @@ func (s *nodeSession) standBy(err error) {
 		s.owner = "unknown"
 	default:
 		s.owner = owner
-		s.store.log.Info("standing by until the owner of the file ends", zap.String("path", s.store.path),
+		s.db.log.Info("standing by until the owner of the file ends", zap.String("path", s.db.path),
 			zap.Error(err))
 	}
 }
@@ -107,7 +107,7 @@ func (s *nodeSession) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.store.transact(ctx, func(tx *sql.Tx) (err error) {
+	return s.db.transact(ctx, func(tx *sql.Tx) (err error) {
 		if err := execute(ctx, tx, "replace_owner", s.node.ID); err != nil {
 			return err
 		}
@@ -165,7 +165,7 @@ func (s *nodeSession) poll(ctx context.Context) error {
 		return err
 	}
 	s.next = time.Now().Add(noticeInterval)
-	if err := s.seen.poll(ctx, s.db); err != nil {
+	if err := s.seen.poll(ctx, s.conn); err != nil {
 		return err
 	}
 	if s.seen.notices {
@@ -173,7 +173,7 @@ func (s *nodeSession) poll(ctx context.Context) error {
 			return err
 		}
 	}
-	tenants, err := s.seen.risen(ctx, s.db)
+	tenants, err := s.seen.risen(ctx, s.conn)
 	for _, tenant := range tenants {
 		s.pending = append(s.pending, engine.Notice{Tenant: tenant})
 	}
@@ -186,13 +186,13 @@ func (s *nodeSession) readNotices(ctx context.Context) error {
 		return nil
 	}
 	var owner string
-	if _, err := runOne(ctx, s.db, "owner", nil, &owner); err != nil {
+	if _, err := runOne(ctx, s.conn, "owner", nil, &owner); err != nil {
 		return err
 	}
 	if owner != s.node.ID {
 		return fmt.Errorf("node %q owns the file now: its lock file was removed or renamed", owner)
 	}
-	notices, last, err := s.store.noticesAfter(ctx, s.db, s.notice)
+	notices, last, err := noticesAfter(ctx, s.conn, s.notice)
 	if err != nil {
 		return err
 	}
@@ -206,14 +206,14 @@ func (s *nodeSession) Heartbeat(ctx context.Context, summary *engine.NodeSummary
 	if !s.owns {
 		return nil
 	}
-	if err := errors.Join(s.lock.Beat(), s.store.writer.at.check()); err != nil {
+	if err := errors.Join(s.lock.Beat(), s.db.writer.at.check()); err != nil {
 		return wrap(err, "send heartbeat")
 	}
 	encoded, err := summary.Encode()
 	if err != nil {
 		return wrap(err, "send heartbeat")
 	}
-	s.summary.write(s.store, s.node.ID, encoded)
+	s.summary.write(s.db, s.node.ID, encoded)
 	return nil
 }
 
@@ -232,7 +232,7 @@ func (s *nodeSession) Deregister(ctx context.Context) error {
 	if !s.owns {
 		return nil
 	}
-	err := s.store.transact(ctx, func(tx *sql.Tx) error {
+	err := s.db.transact(ctx, func(tx *sql.Tx) error {
 		if err := execute(ctx, tx, "end_leases", s.node.ID, time.Now().UnixMicro()); err != nil {
 			return err
 		}
@@ -243,9 +243,9 @@ func (s *nodeSession) Deregister(ctx context.Context) error {
 
 // Close implements engine.Session. It releases the owner lock last.
 func (s *nodeSession) Close(context.Context) error {
-	s.store.sessions.remove(s)
+	s.db.sessions.remove(s)
 	s.summary.stop()
-	err := s.db.Close()
+	err := s.conn.Close()
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Release())
 		s.lock, s.owns = nil, false

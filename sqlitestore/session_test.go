@@ -352,8 +352,8 @@ func TestNoticeIsNotLostWithTheConnection(t *testing.T) {
 	for range 4 {
 		noError(t, other.plane().SetDesiredState(testContext(t), projection.ID{Name: "p"}, engine.WantPause))
 		mustAppend(t, other.tenant, "s", event.Any, someEvents(1)...)
-		session.db.SetMaxIdleConns(0)
-		session.db.SetMaxIdleConns(1)
+		session.conn.SetMaxIdleConns(0)
+		session.conn.SetMaxIdleConns(1)
 		next(t, session, func(n engine.Notice) bool { return n.Row != 0 })
 		next(t, session, func(n engine.Notice) bool { return !n.Control })
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
@@ -167,3 +168,6 @@ func until(t testing.TB, what string, condition func() bool) {
 		<-time.After(time.Millisecond)
 	}
 }
+
+// plane is that of the port's store.
+func (s port) plane() control.Plane { return s.store.plane() }

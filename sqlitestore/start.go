@@ -10,13 +10,13 @@ import (
 )
 
 // Begins implements store.Control. The head of a tenant is settled.
-func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (store.Begins, error) {
+func (r reader) Begins(ctx context.Context, projections []engine.NewProjection) (store.Begins, error) {
 	b := store.Begins{At: make(map[projection.ID]store.Begin)}
 	for _, p := range projections {
 		if !p.BeginsLater() {
 			continue
 		}
-		at, found, err := s.beginOf(ctx, p)
+		at, found, err := r.beginOf(ctx, p)
 		if err != nil {
 			return b, err
 		}
@@ -28,10 +28,10 @@ func (s port) Begins(ctx context.Context, projections []engine.NewProjection) (s
 }
 
 // beginOf returns where a new projection begins, unless its tenant does not exist.
-func (s *Store) beginOf(ctx context.Context, p engine.NewProjection) (at store.Begin, found bool, err error) {
+func (r reader) beginOf(ctx context.Context, p engine.NewProjection) (at store.Begin, found bool, err error) {
 	var head int64
 	var deleting bool
-	found, err = runOne(ctx, s.readers, "tenant_head", []any{p.Tenant}, &at.Tenant, &head, &deleting)
+	found, err = runOne(ctx, r.readers, "tenant_head", []any{p.Tenant}, &at.Tenant, &head, &deleting)
 	if err != nil || !found {
 		return at, false, err
 	}
@@ -41,7 +41,7 @@ func (s *Store) beginOf(ctx context.Context, p engine.NewProjection) (at store.B
 		at.Checkpoint = min(p.Start.Position-1, head)
 	case !p.Start.Time.IsZero():
 		var first sql.NullInt64
-		_, err = runOne(ctx, s.readers, "first_since", []any{at.Tenant, p.Start.Time.UnixMicro()}, &first)
+		_, err = runOne(ctx, r.readers, "first_since", []any{at.Tenant, p.Start.Time.UnixMicro()}, &first)
 		if first.Valid {
 			at.Checkpoint = first.Int64 - 1
 		}

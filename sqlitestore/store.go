@@ -37,7 +37,6 @@ import (
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/follow"
 	"github.com/millrace-go/millrace/internal/logging"
-	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -113,16 +112,10 @@ type Store struct {
 	// tenant is DefaultTenant.
 	tenant *Tenant
 
-	path    string
-	opts    Options
-	log     *zap.Logger
-	writer  *writer
-	readers *sql.DB
-	wakes   eventlog.Wakes
+	*database
+	wakes eventlog.Wakes
 	// followers follow tenants without a projection.
 	followers *follow.Hub
-	// sessions are the sessions of the runtimes in this process.
-	sessions sessions
 	// appended has, for each open transaction of InTx and of a batch, the tenants to which it appended.
 	appended sync.Map // *sql.Tx to *dirtied
 	// appending has the transactions in which AppendTx runs.
@@ -131,8 +124,6 @@ type Store struct {
 	middleware *eventlog.Middleware
 	// abandoned counts the handlers that did not return.
 	abandoned atomic.Int64
-	// migrated reports that the schema was found to be acceptable.
-	migrated atomic.Bool
 	// hasSnapshots reports that the table of snapshots was found.
 	hasSnapshots atomic.Bool
 }
@@ -181,7 +172,7 @@ func open(ctx context.Context, path string, opts Options,
 	if err := examine(ctx, path); err != nil {
 		return nil, errors.Join(err, at.close())
 	}
-	s := &Store{path: path, opts: opts, log: logging.Slog(opts.Logger), middleware: middleware}
+	s := &Store{database: &database{path: path, opts: opts, log: logging.Slog(opts.Logger)}, middleware: middleware}
 	s.writer, err = openWriter(ctx, at, opts)
 	if err != nil {
 		return nil, err
@@ -191,7 +182,7 @@ func open(ctx context.Context, path string, opts Options,
 		return nil, errors.Join(err, s.writer.close())
 	}
 	s.writer.committed = s.readers
-	s.tenant, s.followers = &Tenant{store: s, name: projection.DefaultTenant}, follow.New(s.port(), s.log)
+	s.tenant, s.followers = &Tenant{s, namedTenant{s.database, projection.DefaultTenant}}, follow.New(s.port(), s.log)
 	return s, nil
 }
 
@@ -210,8 +201,9 @@ func (s *Store) DB() *sql.DB { return s.readers }
 // ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
 // check whether the tenant exists. If it does not, the methods of Tenant return tenancy.ErrUnknown.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
-	if err := valid.Tenant(name); err != nil {
+	t, err := s.named(name)
+	if err != nil {
 		return nil, err
 	}
-	return &Tenant{store: s, name: name}, nil
+	return &Tenant{s, t}, nil
 }

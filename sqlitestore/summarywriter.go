@@ -22,7 +22,7 @@ type summaryWriter struct {
 }
 
 // write writes a summary, unless it was written last or another one is being written.
-func (w *summaryWriter) write(store *Store, node, encoded string) {
+func (w *summaryWriter) write(db *database, node, encoded string) {
 	if last := w.written.Load(); last != nil && *last == encoded {
 		return
 	}
@@ -36,9 +36,9 @@ func (w *summaryWriter) write(store *Store, node, encoded string) {
 	w.work.Go(func() {
 		defer func() { <-w.slot }()
 		defer cancel()
-		err := store.transact(ctx, func(tx *sql.Tx) error { return execute(ctx, tx, "set_summary", node, encoded) })
+		err := db.transact(ctx, func(tx *sql.Tx) error { return execute(ctx, tx, "set_summary", node, encoded) })
 		if err != nil {
-			store.log.Debug("writing the summary of the node failed", zap.Error(err))
+			db.log.Debug("writing the summary of the node failed", zap.Error(err))
 			return
 		}
 		w.written.Store(&encoded)

@@ -6,40 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
-	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/internal/partition"
-	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
-)
-
-const (
-	// tailEvents and tailBytes bound one read of a tail.
-	tailEvents = 2000
-	tailBytes  = 4 << 20
-	// tailFirst bounds it while the size of the events is not known.
-	tailFirst = 250
 )
 
 // tail implements engine.Tail. The head of the tenant is the settled mark: the file has one writer, which draws a
 // position and commits it before it draws the next one. After a wake-up there is nothing to wait for.
 type tail struct {
-	tenant *Tenant
+	tenant namedTenant
 	// invalid is the error of an invalid tenant name, nil if the name is valid.
 	invalid error
 	started bool
 	// row is the tenant's number, and mark the head up to which its events were read.
 	row, mark int64
-	// average is the approximate size of an event in bytes. It bounds how many events are read.
-	average int
-	slot    engine.ReadSlot
+	// size bounds how many events are read.
+	size eventlog.EventSize
+	slot engine.ReadSlot
 }
 
-func (s port) Tail(tenant string) engine.Tail {
-	t, err := s.ForTenant(tenant)
+func (r reader) Tail(tenant string) engine.Tail {
+	t, err := r.named(tenant)
 	return &tail{tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
 
@@ -87,12 +75,12 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 
 // start finds where the tail begins.
 func (t *tail) start(ctx context.Context) error {
-	err := t.tenant.store.ready(ctx)
+	err := t.tenant.db.ready(ctx)
 	if err != nil {
 		return err
 	}
 	var head, floor int64
-	found, err := runOne(ctx, t.tenant.store.readers, "tail_start", []any{t.tenant.name}, &t.row, &head, &floor)
+	found, err := runOne(ctx, t.tenant.db.readers, "tail_start", []any{t.tenant.name}, &t.row, &head, &floor)
 	switch {
 	case err != nil:
 		return err
@@ -107,16 +95,13 @@ func (t *tail) start(ctx context.Context) error {
 
 // read reads the tenant's head and the events after the mark, in one snapshot.
 func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
-	limit := tailFirst
-	if t.average > 0 {
-		limit = min(tailEvents, max(1, tailBytes/t.average))
-	}
+	limit := t.size.Limit()
 	var rows tailRows
 	var read eventlog.Page
-	err = t.tenant.store.readRows(ctx, "tail", []any{t.tenant.name, t.row<<positionBits | t.mark, limit},
+	err = t.tenant.db.readRows(ctx, "tail", []any{t.tenant.name, t.row<<positionBits | t.mark, limit},
 		func(all driver.Rows) error {
 			rows.Rows = all
-			read, err = scanning{maxBytes: tailBytes}.events(ctx, &rows)
+			read, err = scanning{maxBytes: eventlog.TailBytes}.events(ctx, &rows)
 			return err
 		})
 	switch {
@@ -136,9 +121,7 @@ func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
 	}
 	head &= lastPosition
 	page := pageOf(read, engine.ReadRange{UpTo: head, Limit: limit})
-	if n := len(page.Events); n > 0 {
-		t.average = max(1, page.Bytes/n)
-	}
+	t.size.Read(len(page.Events), page.Bytes)
 	update = engine.TailUpdate{
 		Events: page.Events, Bytes: page.Bytes, Mark: page.To, From: t.mark, More: page.To < head,
 		Incarnation: incarnation,
@@ -166,74 +149,4 @@ func (r *tailRows) Next(values []driver.Value) error {
 		return io.EOF
 	}
 	return nil
-}
-
-// readPage implements engine.Events.Read for the tenant with that number.
-func (t *Tenant) readPage(ctx context.Context, tenant int64, r engine.ReadRange) (engine.Page, error) {
-	first := tenant << positionBits
-	args := []any{first + min(max(r.After, 0), lastPosition), first + min(max(r.UpTo, 0), lastPosition), int64(r.Limit)}
-	var types any
-	if len(r.Types) > 0 {
-		types = list(r.Types)
-	}
-	statement, slots := "read_all", r.Share.Slots()
-	switch {
-	case slots != partition.All:
-		statement, args = "read_share", append(args, int64(slots.From), int64(slots.To), types)
-	case types != nil:
-		statement, args = "read_all_types", append(args, types)
-	}
-	read, err := t.store.readEvents(ctx, scanning{maxBytes: r.MaxBytes}, statement, args...)
-	if err != nil {
-		return engine.Page{}, err
-	}
-	return pageOf(read, r), nil
-}
-
-// pageOf returns what was read of a range as a page.
-func pageOf(read eventlog.Page, r engine.ReadRange) engine.Page {
-	page := engine.Page{Events: read.Events, To: r.UpTo, Incarnation: incarnation}
-	if read.Truncated || len(read.Events) >= r.Limit {
-		page.To = read.Events[len(read.Events)-1].Position
-	}
-	if len(r.Share.Passed) > 0 {
-		page.Events = slices.DeleteFunc(page.Events,
-			func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
-	}
-	for i := range page.Events {
-		page.Bytes += page.Events[i].Size()
-	}
-	return page
-}
-
-func (s port) Read(ctx context.Context, tenant string, r engine.ReadRange) (engine.Page, error) {
-	t, err := s.ForTenant(tenant)
-	if err != nil {
-		return engine.Page{}, err
-	}
-	page, err := t.readSettled(ctx, r)
-	if err != nil {
-		return engine.Page{}, wrap(err, "read events of tenant %q after %d", tenant, r.After)
-	}
-	return page, nil
-}
-
-// readSettled is readPage for a range that was settled. If the tenant's last event is below the end of the range now, a
-// backup was restored into the open file. Then a page would report positions as read that later events get. The head is
-// read after the page, so that a restore between the two is noticed.
-func (t *Tenant) readSettled(ctx context.Context, r engine.ReadRange) (engine.Page, error) {
-	row, _, err := t.head(ctx)
-	if err != nil {
-		return engine.Page{}, err
-	}
-	page, err := t.readPage(ctx, row, r)
-	if err != nil {
-		return engine.Page{}, err
-	}
-	now, head, err := t.head(ctx)
-	if err == nil && (now != row || head < r.UpTo) {
-		err = fmt.Errorf("the last event is at %d, below %d: %w: %w", head, r.UpTo, projection.ErrEventGone,
-			event.ErrIncarnationChanged)
-	}
-	return page, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
+	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -19,7 +20,18 @@ import (
 // Tenant gives access to the events of one tenant. It is safe for concurrent use.
 type Tenant struct {
 	store *Store
-	name  string
+	namedTenant
+}
+
+// namedTenant is a tenant by its name.
+type namedTenant struct {
+	db   *database
+	name string
+}
+
+// named returns a tenant by its name, as Store.ForTenant does.
+func (db *database) named(name string) (namedTenant, error) {
+	return namedTenant{db, name}, valid.Tenant(name)
 }
 
 // Name returns the tenant's name.
@@ -83,7 +95,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		return fmt.Errorf("begin transaction: %w", err)
 	}
 	var to dirtied
-	marked, end := within.Mark(ctx, s)
+	marked, end := within.Mark(ctx, s.database)
 	defer end()
 	err := s.writer.lend(ctx, func(tx *sql.Tx) error {
 		s.appended.Store(tx, &to)
@@ -100,27 +112,6 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 // InTx is Store.InTx. All tenants share the tables of the file.
 func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
 	return t.store.InTx(ctx, fn)
-}
-
-// notWithin returns ErrWithinTx if ctx is the context of a transaction of the store.
-func (s *Store) notWithin(ctx context.Context) error { return within.RefuseOpen(ctx, s) }
-
-// transact runs fn in a transaction of the store.
-func (s *Store) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
-	if err := s.notWithin(ctx); err != nil {
-		return err
-	}
-	announced := false
-	err := s.writer.transact(ctx, func(tx *sql.Tx) error {
-		s.sessions.announced = false
-		err := fn(tx)
-		announced = s.sessions.announced
-		return err
-	})
-	if err == nil && announced {
-		s.sessions.wake()
-	}
-	return s.damaged(err)
 }
 
 // dirtied are the tenants that were appended to in a transaction.

@@ -28,11 +28,6 @@ func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, err
 	return tenants, wrap(err, "list tenants")
 }
 
-// Runnable implements engine.Health. It returns ErrMoved for a file that was moved.
-func (s port) Runnable(ctx context.Context) error {
-	return wrap(s.notMoved(ctx), "examine whether the file was moved")
-}
-
 // State returns the state of the tenant. It returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) State(ctx context.Context) (tenancy.State, error) {
 	found, err := t.store.readTenants(ctx, []string{t.name})
@@ -46,8 +41,8 @@ func (t *Tenant) State(ctx context.Context) (tenancy.State, error) {
 }
 
 // readTenants returns the tenants of these names, or all if names is nil, sorted by name.
-func (s *Store) readTenants(ctx context.Context, names []string) (tenants []engine.Tenant, err error) {
-	if err := s.ready(ctx); err != nil {
+func (db *database) readTenants(ctx context.Context, names []string) (tenants []engine.Tenant, err error) {
+	if err := db.ready(ctx); err != nil {
 		return nil, err
 	}
 	statement, args := "tenants", []any(nil)
@@ -55,11 +50,11 @@ func (s *Store) readTenants(ctx context.Context, names []string) (tenants []engi
 		statement, args = "tenants_named", []any{list(names)}
 	}
 	var t engine.Tenant
-	err = each(ctx, s.readers, statement, args, []any{&t.Row, &t.Name, &t.State}, func() error {
+	err = each(ctx, db.readers, statement, args, []any{&t.Row, &t.Name, &t.State}, func() error {
 		tenants = append(tenants, t)
 		return nil
 	})
-	return tenants, s.damaged(err)
+	return tenants, db.damaged(err)
 }
 
 // decideState sets the state of a tenant, and returns the tenant's row.

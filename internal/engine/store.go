@@ -6,6 +6,7 @@ import (
 	"context"
 	"math"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/millrace-go/millrace/event"
@@ -145,6 +146,19 @@ type Page struct {
 	Bytes int
 	// Asked is when the append began whose events these are, zero for a read.
 	Asked time.Time
+}
+
+// Page returns the events that were read of the range as a page. truncated says that the range may have more.
+func (r ReadRange) Page(events []event.Envelope, truncated bool, in Incarnation) Page {
+	page := Page{Events: events, To: r.UpTo, Incarnation: in}
+	if truncated || len(events) >= r.Limit {
+		page.To = events[len(events)-1].Position
+	}
+	if len(r.Share.Passed) > 0 {
+		page.Events = slices.DeleteFunc(events,
+			func(e event.Envelope) bool { return !r.Share.Has(e.Stream, e.Position) })
+	}
+	return page
 }
 
 // Heads are the highest visible positions of tenants.
