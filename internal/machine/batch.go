@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -29,7 +30,7 @@ func (s *step) onDone(job Job, result Result) {
 	case Note:
 		s.onNoted(job, nil)
 	case Ask:
-		s.carryOut(Failing(job), result.(Answer).Action)
+		s.decide(Failing(job), result.(Answer).Action)
 	case Move:
 		s.onMoved(job)
 	case Halt:
@@ -46,19 +47,19 @@ func (s *step) onRefused(job Job, f *faults.Fault) {
 	switch job := job.(type) {
 	case Load:
 		if f.Class == faults.LeaseLost {
-			s.log(zap.InfoLevel, "lease lost", zap.Error(f.Err))
+			s.out.log(zap.InfoLevel, "lease lost", zap.Error(f.Err))
 			s.State = Lost{Reason: f}
-			s.do(LeaseGone{})
+			s.out.do(LeaseGone{})
 			return
 		}
 	case Publicize:
-		s.log(zap.DebugLevel, "failure reason not saved", zap.String("reason", job.Reason), zap.Error(f.Err))
+		s.out.log(zap.DebugLevel, "failure reason not saved", zap.String("reason", job.Reason), zap.Error(f.Err))
 		return
 	case Note:
 		s.onNoted(job, f)
 		return
 	case Ask:
-		s.carryOut(Failing(job), nil)
+		s.decide(Failing(job), nil)
 		return
 	case Advance:
 		s.order = max(s.order, Reload)
@@ -82,7 +83,7 @@ func (s *step) batch() {
 	if len(s.Buffer.Events) == 0 && s.Buffer.To > s.Position {
 		s.passOver()
 		if s.Position >= s.Tail.Mark {
-			s.idle()
+			s.idle(s.now)
 			return
 		}
 	}
@@ -95,12 +96,6 @@ func (s *step) batch() {
 	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine),
 		Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
 		Live: !s.behind(), Parked: s.Replays.Parked, def: s.Def, mark: s.Tail.Mark, window: s.Window}})
-}
-
-// passOver moves the position over events that do not concern the projection.
-func (s *step) passOver() {
-	s.Position = s.Buffer.To
-	s.recordSuccess()
 }
 
 // onRan handles the end of a batch.
@@ -119,7 +114,8 @@ func (s *step) onRan(r RunResult) {
 	case RunEmpty:
 		s.passOver()
 	case RunFull:
-		s.haltFull(r.Buffer.Events[0])
+		e := r.Buffer.Events[0]
+		s.start(Halt{Reason: policy.FullOfBlocked(s.Row.Blocked, e.Position), Event: &e})
 	case RunCrashed:
 		s.onCrashes(r.Batch.Events[0])
 	case RunApplied:
@@ -149,14 +145,14 @@ func (s *step) onBatchEnded(r RunResult) {
 			s.onAnswer() // the service that the handler depends on refused an event, so it is not down
 		}
 		for _, letter := range p.Rejected {
-			s.replayIn(s.Def.Replay.Interval)
+			s.Replays.plan(s.now, s.Def.Replay.Interval)
 			action := projection.ActionPark
 			if letter.ParkStream {
 				action = projection.ActionParkStream
 				s.parkedStream(letter.Stream)
 			}
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
-			s.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel,
+			s.out.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel,
 				"event parked, rejected by its handler",
 				append(eventFields(e, letter.Attempts), zap.Bool("blocking", letter.ParkStream),
 					zap.String("error", letter.Error))...)
@@ -178,8 +174,8 @@ func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 	n := len(batch.Events)
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
 		s.Row.Block(int64(blocked))
-		s.replayIn(s.Def.Replay.Interval)
-		s.report(observe.Decision{
+		s.Replays.plan(s.now, s.Def.Replay.Interval)
+		s.out.report(observe.Decision{
 			Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To,
 		},
 			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked),
@@ -196,20 +192,8 @@ func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 	if s.Crash.Quarantine > 0 {
 		s.Sizer.Alone()
 	}
-	s.recordSuccess()
+	s.Faults.succeeded()
 	s.applied += n
-}
-
-// progress records that the checkpoint moved, and that no event up to it is failing any more.
-func (s *step) progress(to int64) {
-	if to < s.Row.Checkpoint {
-		panic("machine: the checkpoint moves back")
-	}
-	s.checkpoint(to)
-	s.Position = to
-	s.Row.FailingPosition, s.Row.Attempts, s.Row.CrashCount = 0, 0, 0
-	s.Crash.Begun = engine.Begun{}
-	s.Buffer = s.Buffer.passed(to)
 }
 
 // onAdvanced records whether the checkpoint followed the position.
@@ -222,11 +206,4 @@ func (s *step) onAdvanced(job Advance, moved bool) {
 		s.Row.CrashCount = 0
 	}
 	s.checkpoint(job.To)
-}
-
-// checkpoint records the checkpoint. A share whose events are all handled up to it may become whole, and reads without
-// a filter.
-func (s *step) checkpoint(position int64) {
-	s.Row.Checkpoint = position
-	s.Row.Share = s.Row.Share.After(position)
 }

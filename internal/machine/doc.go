@@ -35,8 +35,10 @@
 // # Where to read
 //
 // step.go has Step, and next.go what decides which job begins; batch.go how batches begin and end; failure.go what
-// becomes of failures; load.go the row and the server; replays.go the commands on dead letters; run.go and replay.go
-// the steps within jobs; state.go the states and what others see of them. testdata has scripts of everything that can
+// becomes of failures; load.go reads of the row, and the server; replays.go the commands on dead letters; run.go and
+// replay.go the steps within jobs; state.go the states and what others see of them. A step has the order after a job
+// and the effects. What changes the machine alone, or only asks about it, is in rest.go (states at rest), row.go (the
+// row and the position) and replayqueue.go. testdata has scripts of everything that can
 // happen, each with its whole trace.
 //
 // # Transitions

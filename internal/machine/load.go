@@ -15,52 +15,24 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// adopt takes over the row as the database has it. A projection that is paused releases its lease, as by a Drain.
-func (s *step) adopt(row engine.Lease) {
-	crashed := s.Crash.CutOff != 0 && row.Incarnation != s.Crash.CutOff
-	counted := engine.Begun{Position: row.CrashPosition, Attempt: row.CrashAttempts}
-	if counted.Attempt != 0 && counted == s.Crash.Begun && !crashed {
-		row.CrashAttempts-- // neither the process nor the server ended at it
-	}
-	events := s.Crash.Events
-	s.Crash.CutOff, s.Crash.Events = 0, 0
-	if crashed {
-		// One of the events that were under way may have crashed the server. An attempt that was counted stays counted.
-		s.Crash = Crash{Quarantine: max(int32(s.Def.MaxEvents), events)}
-		s.Replays.Unfinished = 0
-	}
-	if !row.Desired.Runs() {
+// releaseIfPaused releases the lease of a projection that is paused, as by a Drain.
+func (s *step) releaseIfPaused() {
+	if !s.Row.Desired.Runs() {
 		s.order = Release
-	}
-	if w, waits := s.State.(RetryWait); waits && row.AttemptsAt(w.Failure.Event.Position) != w.Failure.Attempt {
-		s.State = Idle{} // a user resumed the projection, and attempts are counted anew
-	}
-	if s.Replays.Commands == NoCommands && row.HasCommands {
-		s.Replays.Commands = CommandsOpen
-	} else if !row.HasCommands {
-		s.Replays.Commands = NoCommands
-	}
-	s.Row, s.Position, s.Replays.Parked = row, row.Checkpoint, nil
-	s.Row.SetParked(row.Parked)
-	s.Buffer = Buffer{To: row.Checkpoint, average: s.Buffer.average}
-	if row.Quarantined() {
-		s.Crash.Quarantine = max(s.Crash.Quarantine, int32(s.Def.LargestBatch()))
-	}
-	if row.FailingPosition > row.Checkpoint || s.Crash.Quarantine > 0 {
-		s.Sizer.Alone()
 	}
 }
 
 // onLoaded handles the row that a Load has read.
 func (s *step) onLoaded(job Load, row engine.Lease) {
 	s.adopt(row)
+	s.releaseIfPaused()
 	if s.Replays.Seen != job.Commands {
 		s.Replays.Commands = CommandsOpen // notified after the read began
 	}
 	if s.Tail != nil && s.Tail.Err == nil && s.Tail.Incarnation != row.Incarnation {
 		// The feed does not know the incarnation yet, or its message is under way.
 		s.Tail = nil
-		s.do(Subscribe{Recheck: row.Incarnation})
+		s.out.do(Subscribe{Recheck: row.Incarnation})
 	}
 }
 
@@ -69,7 +41,7 @@ func (s *step) onLoaded(job Load, row engine.Lease) {
 func (s *step) confirm(row engine.Lease) {
 	over := s.Row.Check(row, true) != nil || row.Incarnation != s.Row.Incarnation
 	if over {
-		s.do(CutShort{})
+		s.out.do(CutShort{})
 	}
 	moved := row.Checkpoint != s.Row.Checkpoint && s.under() == nil
 	if over || moved || row.Halted != s.Row.Halted {
@@ -88,7 +60,7 @@ func (s *step) onGateAnswer(in GateAnswered) {
 		return // a user ended the wait
 	}
 	if !in.Waited {
-		s.tryAgain(st.Fault)
+		s.out.logRetry(st.Fault, s.Faults.InARow)
 		s.State = FaultWait{
 			Reason: st.Fault, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, in.Jitter)),
 		}
@@ -110,12 +82,6 @@ func (s *step) onGateAnswer(in GateAnswered) {
 	s.Replays.Commands = max(s.Replays.Commands, commands)
 }
 
-// outdated reports whether the row may have been read before the projection's last write. The gate reads the rows of
-// all projections while some still work.
-func (s *step) outdated(row engine.Lease) bool {
-	return row.Checkpoint < s.Row.Checkpoint || row.AttemptsAt(s.Row.FailingPosition) < s.Row.Attempts
-}
-
 // FaultPolicy is the policy of delays after faults that are not an event's.
 func FaultPolicy() projection.RetryPolicy {
 	return projection.RetryPolicy{Base: 50 * time.Millisecond, Cap: 5 * time.Second, Factor: 2, Jitter: 0.3}
@@ -127,22 +93,22 @@ func (s *step) fault(f *faults.Fault) {
 	if errors.Is(f.Err, event.ErrIncarnationChanged) && s.Faults.Changes == 0 {
 		// The first change is followed at once. Where two servers answer in turns, delays keep this from spinning.
 		s.Faults.Changes++
-		s.log(zap.InfoLevel, "server crashed or was replaced, reading everything again", zap.Error(f.Err))
+		s.out.log(zap.InfoLevel, "server crashed or was replaced, reading everything again", zap.Error(f.Err))
 		if s.Tail != nil && s.Tail.Err != nil {
 			s.Tail = nil
-			s.do(Subscribe{})
+			s.out.do(Subscribe{})
 		}
 		s.order = max(s.order, Resume)
 		return
 	}
 	switch f.Class {
 	case faults.LeaseLost: // only the row knows: an earlier write of this node may have moved the checkpoint
-		s.log(zap.InfoLevel, "write refused by the fence", zap.Error(f.Err))
+		s.out.log(zap.InfoLevel, "write refused by the fence", zap.Error(f.Err))
 		s.order = max(s.order, Resume)
 	case faults.Configuration:
 		s.Faults.Misconfigured++
 		if s.Faults.Misconfigured == 1 {
-			s.log(StoppedLevel(f.Err), "projection stopped by its configuration, retrying", zap.Error(f.Err))
+			s.out.log(StoppedLevel(f.Err), "projection stopped by its configuration, retrying", zap.Error(f.Err))
 		}
 		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}
 	default:
@@ -150,10 +116,10 @@ func (s *step) fault(f *faults.Fault) {
 		if answers := f.Class == faults.Unclear || f.Class == faults.MissingObject; !answers || f.Unreachable ||
 			f.Probe {
 			s.State = AtGate{Fault: f, Since: s.now}
-			s.do(AskGate{Fault: f})
+			s.out.do(AskGate{Fault: f})
 			return
 		}
-		s.tryAgain(f)
+		s.out.logRetry(f, s.Faults.InARow)
 		s.State = EventWait{Reason: f, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, s.jitter))}
 	}
 }
@@ -165,9 +131,4 @@ func StoppedLevel(err error) zapcore.Level {
 		return zap.InfoLevel
 	}
 	return zap.ErrorLevel
-}
-
-func (s *step) tryAgain(f *faults.Fault, more ...zap.Field) {
-	s.log(zap.WarnLevel, "fault not counted, retrying", append(more, zap.Stringer("class", f.Class),
-		zap.Int("attempt", s.Faults.InARow), zap.Error(f.Err))...)
 }

@@ -77,6 +77,9 @@ type Faults struct {
 	Object string
 }
 
+// succeeded forgets the faults in a row, since something succeeded.
+func (f *Faults) succeeded() { f.InARow, f.Misconfigured, f.Changes = 0, 0, 0 }
+
 // Sent is the last that the shell was given.
 type Sent struct {
 	Op     int
