@@ -214,7 +214,7 @@ func (d *Deps) announceDrain(ctx actor.Context) {
 // pingPool finds out whether the pool works. A wait for a slot, or a slow statement, does not show that.
 func (d *Deps) pingPool(ctx actor.Context) {
 	d.Run(ctx, d.Timing.QueryTimeout, func(ctx context.Context) error {
-		d.Registry.poolWorks(d.Health.Ping(ctx))
+		d.Registry.session.onPoolUsed(d.Health.Ping(ctx))
 		return nil
 	}, func(actor.Context, error) {})
 }

@@ -62,7 +62,7 @@ func (o *operator) Stop(actor.Context) {
 	for _, cancel := range o.running {
 		cancel()
 	}
-	o.deps.Registry.operatorStopped()
+	o.deps.Registry.operator.forget()
 }
 
 func (o *operator) Handle(ctx actor.Context, msg any) {
@@ -109,8 +109,8 @@ func (o *operator) take(ctx actor.Context) {
 	}
 	var taken *engine.Operation
 	o.deps.Run(ctx, o.deps.Timing.QueryTimeout, func(ctx context.Context) error {
-		o.deps.Registry.operatorStep(searching, o.deps.Timing.QueryTimeout)
-		defer o.deps.Registry.operatorStep(searching, 0)
+		o.deps.Registry.operator.begin(searching, o.deps.Timing.QueryTimeout)
+		defer o.deps.Registry.operator.end(searching)
 		return o.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
 			taken, err = o.deps.Plane.TakeOperation(ctx, o.deps.Registered, running)
 			return err
@@ -141,7 +141,7 @@ func (o *operator) begin(ctx actor.Context, op engine.Operation, release func())
 		log: o.log.With(zap.Int64("operation", op.Number), zap.String("kind", string(op.Kind)),
 			zap.String("tenant", op.ID.Tenant), zap.String("projection", op.ID.Name))}
 	o.running[op.Number] = o.deps.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
-		defer o.deps.Registry.operatorStep(op.Number, 0)
+		defer o.deps.Registry.operator.end(op.Number)
 		run.carryOut(ctx)
 		return func(ctx actor.Context) {
 			delete(o.running, op.Number)
@@ -270,8 +270,8 @@ func (r *operation) try(ctx, waiting context.Context) error {
 	}
 	defer release()
 	limit := def.Timeout + 5*r.deps.Timing.QueryTimeout
-	r.deps.Registry.operatorStep(r.op.Number, limit)
-	defer r.deps.Registry.operatorStep(r.op.Number, 0)
+	r.deps.Registry.operator.begin(r.op.Number, limit)
+	defer r.deps.Registry.operator.end(r.op.Number)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if run.Hook.Run == nil {
@@ -360,8 +360,8 @@ func (r *operation) hold(ctx, waiting context.Context, names []string) error {
 func (r *operation) step(ctx context.Context, statement func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.deps.Timing.QueryTimeout)
 	defer cancel()
-	r.deps.Registry.operatorStep(r.op.Number, r.deps.Timing.QueryTimeout)
-	defer r.deps.Registry.operatorStep(r.op.Number, 0)
+	r.deps.Registry.operator.begin(r.op.Number, r.deps.Timing.QueryTimeout)
+	defer r.deps.Registry.operator.end(r.op.Number)
 	return r.deps.Limiter.Read(ctx, statement)
 }
 

@@ -39,7 +39,7 @@ func (n *node) beginSearch(ctx actor.Context) {
 	session := n.deps.Registry.Session()
 	// If the node's own heartbeat has expired, its own leases look free, and it would claim them.
 	if !session.Connected || n.table.Closing() || !n.deps.leasesConfirmed() {
-		if n.deps.Registry.poolFailingFor(0) {
+		if n.deps.Registry.session.poolFailingFor(0) {
 			n.deps.pingPool(ctx) // the heartbeats wait for the pool
 		}
 		return
@@ -68,7 +68,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	c.found.Pooled = session.Pooled
 	c.step = n.search.Found(n.table, c.found)
 	if c.step == (ownership.Step{}) {
-		n.deps.Registry.poolWorks(nil)
+		n.deps.Registry.session.onPoolUsed(nil)
 		n.endSearch(ctx, c, nil)
 		return
 	}
@@ -137,7 +137,7 @@ func (n *node) endSearch(ctx actor.Context, c *claim, err error) {
 		n.deps.pingPool(ctx)
 		n.deps.Log.Warn("claiming leases failed, retrying", zap.Error(err))
 	}
-	n.deps.Registry.publishClaims(err)
+	n.deps.Registry.session.onSearchEnded(err)
 	if follows {
 		n.searchIn(ctx, after)
 	}
