@@ -44,7 +44,7 @@ func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.
 }
 
 // keepAhead drops the read ahead unless it continues the buffer of the run.
-func (w *worker) keepAhead(run machine.Run) {
+func (w *worker) keepAhead(run machine.BatchRun) {
 	if a := w.ahead.Load(); a != nil && (a.after != run.Buffer.To || a.incarnation != run.Row.Incarnation) {
 		a.cancel()
 		w.ahead.Store(nil)

@@ -33,7 +33,7 @@ func (h *history) Read(ctx context.Context, _ string, r engine.ReadRange) (engin
 }
 
 // newAhead returns a worker without an actor.
-func newAhead(t *testing.T, store *history, apply engine.Run) *worker {
+func newAhead(t *testing.T, store *history, apply engine.ApplyFunc) *worker {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: store, Plane: control.On(outage{})},
 		Log: zap.NewNop(), Timing: Timing{QueryTimeout: time.Minute},
 		Limiter: NewLimiter(Limits{Connections: 10, Batches: 2, Log: zap.NewNop()})}
@@ -47,7 +47,7 @@ func newAhead(t *testing.T, store *history, apply engine.Run) *worker {
 }
 
 // begun returns the run that an effect begins, nil if none does.
-func begun(effects []machine.Effect) (run *machine.Run, op int) {
+func begun(effects []machine.Effect) (run *machine.BatchRun, op int) {
 	for _, e := range effects {
 		if start, is := e.(machine.Start); is {
 			if job, is := start.Job.(machine.Apply); is {
@@ -121,10 +121,10 @@ func TestReadAheadThatIsNotNeededIsCancelled(t *testing.T) {
 	for name, end := range map[string]func(w *worker){
 		"the actor stops": func(w *worker) { w.stop() },
 		"the buffer ends elsewhere": func(w *worker) {
-			w.keepAhead(machine.Run{Row: row, Buffer: machine.Buffer{To: 7}})
+			w.keepAhead(machine.BatchRun{Row: row, Buffer: machine.Buffer{To: 7}})
 		},
 		"the server crashed meanwhile": func(w *worker) {
-			w.keepAhead(machine.Run{Row: engine.Lease{Incarnation: 2}, Buffer: machine.Buffer{To: 8}})
+			w.keepAhead(machine.BatchRun{Row: engine.Lease{Incarnation: 2}, Buffer: machine.Buffer{To: 8}})
 		},
 		"the runtime ends":              func(w *worker) { w.deps.GiveUp(context.Canceled) },
 		"the actor stopped just before": func(*worker) {},

@@ -108,7 +108,7 @@ func (o *operator) take(ctx actor.Context) {
 		running = append(running, number)
 	}
 	var taken *engine.Operation
-	o.deps.Run(ctx, o.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+	o.deps.Go(ctx, o.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		o.deps.Registry.operator.begin(searching, o.deps.Timing.QueryTimeout)
 		defer o.deps.Registry.operator.end(searching)
 		return o.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
@@ -259,8 +259,8 @@ func (r *operation) try(ctx, waiting context.Context) error {
 		return err
 	}
 	hook, _ := def.Hook(r.op.Kind)
-	run := engine.OperationRun{Hook: hook, Timeout: def.Timeout, Types: def.Types}
-	if err := r.standStill(ctx, waiting, &run); err != nil {
+	code := engine.OperationCode{Hook: hook, Timeout: def.Timeout, Types: def.Types}
+	if err := r.standStill(ctx, waiting, &code); err != nil {
 		return err
 	}
 	// The hook has a connection of the pool, as a batch has.
@@ -274,15 +274,15 @@ func (r *operation) try(ctx, waiting context.Context) error {
 	defer r.deps.Registry.operator.end(r.op.Number)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if run.Hook.Run == nil {
-		return r.deps.Plane.RunOperation(ctx, r.op, run)
+	if code.Hook.Run == nil {
+		return r.deps.Plane.RunOperation(ctx, r.op, code)
 	}
-	return r.runHook(ctx, run)
+	return r.runHook(ctx, code)
 }
 
 // runHook runs the transaction of the operation. A run that ends with its node, or with its connection, stays recorded:
 // the hook may be the cause, for instance by a statement that ends its server.
-func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error {
+func (r *operation) runHook(ctx context.Context, code engine.OperationCode) error {
 	number := rand.Int64()
 	others, err := r.deps.Plane.BeginHook(ctx, r.op, number)
 	if err != nil {
@@ -291,7 +291,7 @@ func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error 
 	if others >= crashesMost {
 		err = engine.EndsOperation(r.crashed(others))
 	} else {
-		err = r.deps.Plane.RunOperation(ctx, r.op, run)
+		err = r.deps.Plane.RunOperation(ctx, r.op, code)
 	}
 	if err == nil {
 		return nil
@@ -329,17 +329,17 @@ func (r *operation) flow(def *engine.Definition) fair.Flow {
 }
 
 // standStill waits until the projections of the operation stand still. It removes the hook if it must not run.
-func (r *operation) standStill(ctx, waiting context.Context, run *engine.OperationRun) error {
+func (r *operation) standStill(ctx, waiting context.Context, code *engine.OperationCode) error {
 	if r.op.Kind != engine.OperationSwap {
 		return r.hold(ctx, waiting, r.op.Holds)
 	}
-	s := swapping{operation: r, types: run.Types}
+	s := swapping{operation: r, types: code.Types}
 	if err := r.op.Decode(&s.options); err != nil {
 		return engine.EndsOperation(err)
 	}
 	inUse, err := s.standStill(ctx, waiting)
 	if inUse {
-		run.Hook = handler.Hook{}
+		code.Hook = handler.Hook{}
 	}
 	return err
 }

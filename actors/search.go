@@ -49,7 +49,7 @@ func (n *node) beginSearch(ctx actor.Context) {
 		ensure: n.rows.Begin(now, rounds.Conditions{Resyncs: n.search.Resyncs(), Pooled: session.Pooled,
 			Interval: n.deps.Timing.ReconcileInterval, Members: session.Members}),
 		found: ownership.Found{Unowned: n.search.Begin(now)}}
-	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, c.find, func(ctx actor.Context, err error) { n.found(ctx, c, err) })
+	n.deps.Go(ctx, n.deps.Timing.QueryTimeout, c.find, func(ctx actor.Context, err error) { n.found(ctx, c, err) })
 }
 
 // found decides what to do about the free leases. Nearly always there is nothing to do.
@@ -83,7 +83,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	c.claimed = func(leases []engine.Lease) {
 		n.deps.call(self, func(ctx actor.Context) { n.took(ctx, leases) })
 	}
-	n.deps.Run(ctx, searchLimit*n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+	n.deps.Go(ctx, searchLimit*n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		return n.deps.Limiter.Read(ctx, c.run)
 	}, func(ctx actor.Context, err error) { n.endSearch(ctx, c, err) })
 }

@@ -376,7 +376,7 @@ func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) e
 
 // batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch. connected reports that
 // its slot is that of a connection.
-func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected bool,
+func (w *worker) batch(ctx context.Context, run machine.BatchRun, in *slot, connected bool,
 	yielded <-chan struct{}) machine.Result {
 	if newest := w.deps.Feeds.newest(w.id.Tenant); newest != nil {
 		run = run.Renewed(w.tail(newest))
@@ -431,8 +431,8 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 }
 
 // beginAttempt counts an attempt before the handler is called.
-func (w *worker) beginAttempt(ctx context.Context, run machine.Run,
-	begin machine.BeginAttempt) (next machine.Run, following machine.RunStep, err error) {
+func (w *worker) beginAttempt(ctx context.Context, run machine.BatchRun,
+	begin machine.BeginAttempt) (next machine.BatchRun, following machine.RunStep, err error) {
 	err = w.deps.Plane.BeginAttempt(ctx, run.Row, begin.Attempt.Position, begin.Attempt.Attempt)
 	if err != nil {
 		return run, begin, err
@@ -441,8 +441,8 @@ func (w *worker) beginAttempt(ctx context.Context, run machine.Run,
 	return next, following, nil
 }
 
-func (w *worker) readPage(ctx context.Context, run machine.Run,
-	read machine.ReadPage) (next machine.Run, following machine.RunStep, err error) {
+func (w *worker) readPage(ctx context.Context, run machine.BatchRun,
+	read machine.ReadPage) (next machine.BatchRun, following machine.RunStep, err error) {
 	w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = true })
 	defer w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
 	page, err := w.page(ctx, run.Row.Incarnation, read.Range)
@@ -454,8 +454,8 @@ func (w *worker) readPage(ctx context.Context, run machine.Run,
 }
 
 // lookUpParked reads what a run has to know about parked events.
-func (w *worker) lookUpParked(ctx context.Context, run machine.Run,
-	step machine.RunStep) (next machine.Run, following machine.RunStep, err error) {
+func (w *worker) lookUpParked(ctx context.Context, run machine.BatchRun,
+	step machine.RunStep) (next machine.BatchRun, following machine.RunStep, err error) {
 	plane := w.deps.Plane
 	switch s := step.(type) {
 	case machine.CountFailed:

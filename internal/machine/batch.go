@@ -93,7 +93,7 @@ func (s *step) batch() {
 	}
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
-	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine),
+	s.start(Apply{Run: BatchRun{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine),
 		Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
 		Live: !s.behind(), Parked: s.Replays.Parked, def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }

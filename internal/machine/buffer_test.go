@@ -47,7 +47,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 				position = a.To
 				continue
 			}
-			run := Run{Row: engine.Lease{Share: share}, Buffer: a, Sizer: sizing, def: def, mark: head}
+			run := BatchRun{Row: engine.Lease{Share: share}, Buffer: a, Sizer: sizing, def: def, mark: head}
 			_, step := run.Found(nil)
 			batch := step.(ApplyBatch).Batch
 			bytes := 0

@@ -22,8 +22,8 @@
 //
 // A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory,
 // counts an attempt in quarantine, and calls the handler. The shell takes the steps in one goroutine, since each
-// exchange of messages costs time. What each step is, and what follows it, is decided here: by Run for batches, and by
-// Replaying for dead letters.
+// exchange of messages costs time. What each step is, and what follows it, is decided here: by BatchRun for batches,
+// and by Replaying for dead letters.
 //
 // # Failures
 //
@@ -35,11 +35,11 @@
 // # Where to read
 //
 // step.go has Step, and next.go what decides which job begins; batch.go how batches begin and end; failure.go what
-// becomes of failures; load.go reads of the row, and the server; replays.go the commands on dead letters; run.go and
-// replay.go the steps within jobs; state.go the states and what others see of them. A step has the order after a job
-// and the effects. What changes the machine alone, or only asks about it, is in rest.go (states at rest), row.go (the
-// row and the position) and replayqueue.go. testdata has scripts of everything that can
-// happen, each with its whole trace.
+// becomes of failures; load.go reads of the row, and the server; replays.go the commands on dead letters; batchrun.go
+// and replay.go the steps within jobs; state.go the states and what others see of them. A step has the order after a
+// job and the effects. What changes the machine alone, or only asks about it, is in rest.go (states at rest), row.go
+// (the row and the position) and replayqueue.go. testdata has scripts of everything that can happen, each with its
+// whole trace.
 //
 // # Transitions
 //

@@ -16,8 +16,8 @@ type (
 	// Load reads the lease's row. Commands is how many notifications of commands were known when it began. The result
 	// is Loaded.
 	Load struct{ Commands int }
-	// Apply runs a batch or a delivery by Run's steps. The result is RunResult.
-	Apply struct{ Run Run }
+	// Apply runs a batch or a delivery by BatchRun's steps. The result is RunResult.
+	Apply struct{ Run BatchRun }
 	// Record writes a counted failure, outside of the batch that was rolled back. Retry is the delay of the next
 	// attempt, if the event is tried again. The result is Recorded.
 	Record struct {

@@ -15,7 +15,7 @@ import (
 const maxUndone = 10
 
 // Replaying is the next command on dead letters: a whole discard, or one replay. The shell takes its steps in one
-// goroutine, as those of a Run. Each method handles the result of a step and returns the next step.
+// goroutine, as those of a BatchRun. Each method handles the result of a step and returns the next step.
 type Replaying struct {
 	Row engine.Lease
 	// Discards is true if no replay may begin now. Schedule is true if a due dead letter becomes a command first.

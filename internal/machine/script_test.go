@@ -73,7 +73,7 @@ type stage struct {
 	now     time.Time
 	out     strings.Builder
 	seen    func(before State, in Input, after State)
-	run     Run
+	run     BatchRun
 	replay  Replaying
 	step    any // of run or replay, that waits for its end
 	verbose bool
@@ -130,7 +130,7 @@ func (w *stage) take(in Input) {
 }
 
 // ran shows the next step of a run, and ends a run that is over.
-func (w *stage) ran(run Run, step RunStep) {
+func (w *stage) ran(run BatchRun, step RunStep) {
 	w.run, w.step = run, step
 	if end, ends := step.(EndRun); ends {
 		w.end(end.Result)

@@ -169,7 +169,7 @@ func (l *life) read(r engine.ReadRange) engine.Page {
 }
 
 // run takes the steps of a batch.
-func (l *life) run(run Run) Result {
+func (l *life) run(run BatchRun) Result {
 	if l.faults && l.d.one(3) { // the feed reads on while the run waits for its slot
 		l.append()
 		newest := l.newest()
@@ -203,7 +203,7 @@ func (l *life) run(run Run) Result {
 }
 
 // apply commits a batch, or a part of it, or says which event failed.
-func (l *life) apply(r Run, s ApplyBatch) Result {
+func (l *life) apply(r BatchRun, s ApplyBatch) Result {
 	l.check(s.Batch)
 	if f := l.fenced(); f != nil {
 		return r.Applied(RunResult{Fault: f})
@@ -405,7 +405,7 @@ func TestRunTakesTheEventsThatCameWhileItWaited(t *testing.T) {
 			if c.events == nil {
 				buffer.To = 10
 			}
-			run := Run{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10),
+			run := BatchRun{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10),
 				Quarantine: c.quarantine,
 				def:        &engine.Definition{Types: c.types}, mark: 12}
 			got := run.Renewed(c.tail)

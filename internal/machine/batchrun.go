@@ -10,10 +10,10 @@ import (
 	"github.com/millrace-go/millrace/internal/policy"
 )
 
-// Run is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the actor
-// in between, since each exchange of messages costs time. Each method handles how a step ended and returns the next
-// one.
-type Run struct {
+// BatchRun is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the
+// actor in between, since each exchange of messages costs time. Each method handles how a step ended and returns the
+// next one.
+type BatchRun struct {
 	Row        engine.Lease
 	Buffer     Buffer
 	Sizer      BatchSizer
@@ -35,8 +35,8 @@ type Run struct {
 	attempt engine.Begun
 }
 
-// RunStep is what the shell does next in a Run: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt, ApplyBatch
-// or EndRun.
+// RunStep is what the shell does next in a BatchRun: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt,
+// ApplyBatch or EndRun.
 type RunStep interface{ isRunStep() }
 
 type (
@@ -62,7 +62,7 @@ type (
 	EndRun struct{ Result RunResult }
 )
 
-// RunEnd says how a Run ended.
+// RunEnd says how a BatchRun ended.
 type RunEnd int
 
 const (
@@ -104,7 +104,7 @@ type RunResult struct {
 
 // Renewed returns the run with the events that the feed has read since the run was planned: it may have waited for its
 // slot. t is the newest tail of the feed, the zero value if it has none.
-func (r Run) Renewed(t Tail) Run {
+func (r BatchRun) Renewed(t Tail) BatchRun {
 	if t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.Sizer.Most() ||
 		r.Quarantine != 0 {
 		return r
@@ -124,7 +124,7 @@ func (r Run) Renewed(t Tail) Run {
 }
 
 // Begin returns the first step.
-func (r Run) Begin() (Run, RunStep) {
+func (r BatchRun) Begin() (BatchRun, RunStep) {
 	if len(r.Buffer.Events) == 0 {
 		return r, ReadPage{Range: r.next()}
 	}
@@ -132,7 +132,7 @@ func (r Run) Begin() (Run, RunStep) {
 }
 
 // Read handles a page.
-func (r Run) Read(page engine.Page) (Run, RunStep) {
+func (r BatchRun) Read(page engine.Page) (BatchRun, RunStep) {
 	r.Buffer = r.Buffer.add(page)
 	if len(r.Buffer.Events) == 0 {
 		return r, r.end(RunResult{End: RunEmpty})
@@ -141,13 +141,13 @@ func (r Run) Read(page engine.Page) (Run, RunStep) {
 }
 
 // covered returns the events that the next batch may cover.
-func (r Run) covered() events { return r.Buffer.window(r.def, r.Sizer.Most()) }
+func (r BatchRun) covered() events { return r.Buffer.window(r.def, r.Sizer.Most()) }
 
-func (r Run) next() engine.ReadRange {
+func (r BatchRun) next() engine.ReadRange {
 	return r.Buffer.next(r.def, r.Sizer.Most(), r.Row.Share, r.mark)
 }
 
-func (r Run) find() (Run, RunStep) {
+func (r BatchRun) find() (BatchRun, RunStep) {
 	switch {
 	case r.counts():
 		return r, CountFailed{}
@@ -168,24 +168,24 @@ func (r Run) find() (Run, RunStep) {
 }
 
 // counts reports whether the parked dead letters must be counted before the batch.
-func (r Run) counts() bool {
+func (r BatchRun) counts() bool {
 	return r.Row.Blocked == engine.NotCounted && r.def.Counts(r.Row.Parked, int64(r.Sizer.Most()))
 }
 
 // Counted records how many dead letters of events that failed are parked.
-func (r Run) Counted(failed int64) (Run, RunStep) {
+func (r BatchRun) Counted(failed int64) (BatchRun, RunStep) {
 	r.Row.SetFailed(failed)
 	return r.find()
 }
 
 // Listed records the parked streams: all, or as many as were asked for.
-func (r Run) Listed(ids []string) (Run, RunStep) {
+func (r BatchRun) Listed(ids []string) (BatchRun, RunStep) {
 	r.Parked = parkedStreams(ids)
 	return r.find()
 }
 
 // Found records which streams are parked, and takes the batch.
-func (r Run) Found(parked map[string]bool) (Run, RunStep) {
+func (r BatchRun) Found(parked map[string]bool) (BatchRun, RunStep) {
 	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(max(0, r.Row.Blocked))}
 	handled, blocked, n := r.Sizer.Split(r.covered(), streams)
 	if n == 0 {
@@ -215,9 +215,9 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 }
 
 // Begun records that the attempt was counted.
-func (r Run) Begun() (Run, RunStep) { return r, r.apply() }
+func (r BatchRun) Begun() (BatchRun, RunStep) { return r, r.apply() }
 
-func (r Run) apply() RunStep {
+func (r BatchRun) apply() RunStep {
 	step := ApplyBatch{Batch: r.batch, More: r.left > 0}
 	if r.left < prefetchBelow*r.Sizer.Most() && r.Buffer.To < r.mark {
 		next := r.next()
@@ -227,12 +227,12 @@ func (r Run) apply() RunStep {
 }
 
 // Refused ends the run at a step that failed. An attempt may have been counted all the same.
-func (r Run) Refused(fault *faults.Fault) RunResult {
+func (r BatchRun) Refused(fault *faults.Fault) RunResult {
 	return r.end(RunResult{End: RunRefused, Fault: fault}).Result
 }
 
 // Applied ends the run after the batch. The result has what became of it.
-func (r Run) Applied(result RunResult) RunResult {
+func (r BatchRun) Applied(result RunResult) RunResult {
 	result.End = RunApplied
 	return r.end(result).Result
 }
@@ -242,7 +242,7 @@ func unreadable(e event.Envelope) *faults.Fault {
 	return &faults.Fault{Class: faults.Handler, Position: e.Position, Err: e.Unreadable}
 }
 
-func (r Run) end(result RunResult) EndRun {
+func (r BatchRun) end(result RunResult) EndRun {
 	result.Buffer, result.Batch, result.Attempt, result.Live, result.Checkpoint = r.Buffer, r.batch, r.attempt, r.Live,
 		r.Row.Checkpoint
 	result.Parked, result.Blocked = r.Parked, r.Row.Blocked
@@ -250,6 +250,6 @@ func (r Run) end(result RunResult) EndRun {
 }
 
 // Reads reports whether the run needs a connection for reads before the handler is called.
-func (r Run) Reads() bool {
+func (r BatchRun) Reads() bool {
 	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams && !r.Parked.known() || r.Quarantine != 0 || r.counts()
 }
