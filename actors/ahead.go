@@ -45,7 +45,7 @@ func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.
 
 // keepAhead drops the read ahead unless it continues the buffer of the run.
 func (w *worker) keepAhead(run machine.BatchRun) {
-	if a := w.ahead.Load(); a != nil && (a.after != run.Buffer.To || a.incarnation != run.Row.Incarnation) {
+	if a := w.ahead.Load(); a != nil && (a.after != run.Buffer.To || a.incarnation != run.Lease.Incarnation) {
 		a.cancel()
 		w.ahead.Store(nil)
 	}

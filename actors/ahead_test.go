@@ -117,14 +117,14 @@ func TestReadAheadMayLastLongerThanItsBatch(t *testing.T) {
 }
 
 func TestReadAheadThatIsNotNeededIsCancelled(t *testing.T) {
-	row := engine.Lease{Incarnation: 1}
+	lease := engine.Lease{Incarnation: 1}
 	for name, end := range map[string]func(w *worker){
 		"the actor stops": func(w *worker) { w.stop() },
 		"the buffer ends elsewhere": func(w *worker) {
-			w.keepAhead(machine.BatchRun{Row: row, Buffer: machine.Buffer{To: 7}})
+			w.keepAhead(machine.BatchRun{Lease: lease, Buffer: machine.Buffer{To: 7}})
 		},
 		"the server crashed meanwhile": func(w *worker) {
-			w.keepAhead(machine.BatchRun{Row: engine.Lease{Incarnation: 2}, Buffer: machine.Buffer{To: 8}})
+			w.keepAhead(machine.BatchRun{Lease: engine.Lease{Incarnation: 2}, Buffer: machine.Buffer{To: 8}})
 		},
 		"the runtime ends":              func(w *worker) { w.deps.GiveUp(context.Canceled) },
 		"the actor stopped just before": func(*worker) {},
@@ -144,14 +144,14 @@ func TestReadAheadThatIsNotNeededIsCancelled(t *testing.T) {
 			if name == "the actor stopped just before" {
 				cancel()
 			}
-			w.prefetch(ctx, row.Incarnation, &engine.ReadRange{After: 8, UpTo: 10, Limit: 8})
+			w.prefetch(ctx, lease.Incarnation, &engine.ReadRange{After: 8, UpTo: 10, Limit: 8})
 			end(w)
 			if !<-cancelled {
 				t.Error("the read was not cancelled")
 			}
 			cancel()
 			store.reading = nil
-			page, err := w.page(t.Context(), row.Incarnation, engine.ReadRange{After: 7, UpTo: 10, Limit: 8})
+			page, err := w.page(t.Context(), lease.Incarnation, engine.ReadRange{After: 7, UpTo: 10, Limit: 8})
 			if err != nil || len(page.Events) != 3 {
 				t.Errorf("the next read returned %d events, %v", len(page.Events), err)
 			}

@@ -20,7 +20,7 @@ func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Resul
 		case machine.ReadEvent:
 			r, step = w.readParked(ctx, r, s)
 		case machine.ApplyReplay:
-			found := w.examine(ctx, w.apply(ctx, r.Row, s.Batch))
+			found := w.examine(ctx, w.apply(ctx, r.Lease, s.Batch))
 			r, step = r.Applied(found.fault, found.outage, time.Now())
 		default:
 			r, step, err = w.commandStatement(ctx, r, step)
@@ -40,7 +40,7 @@ func (w *worker) readParked(ctx context.Context, r machine.Replaying,
 			return page, err
 		}
 		defer release()
-		return w.read(ctx, r.Row.Incarnation, s.Range)
+		return w.read(ctx, r.Lease.Incarnation, s.Range)
 	}()
 	if err != nil {
 		found := w.examine(ctx, err)
@@ -61,25 +61,25 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying,
 	switch s := step.(type) {
 	case machine.ScheduleReplay:
 		var found machine.Scheduled
-		found.Found, found.Next, err = plane.ScheduleReplay(ctx, r.Row, w.def.Replay, w.def.AnyOrder)
+		found.Found, found.Next, err = plane.ScheduleReplay(ctx, r.Lease, w.def.Replay, w.def.AnyOrder)
 		next, following = r.Scheduled(found)
 	case machine.FindCommand:
 		var found engine.ReplayQueue
-		found, err = plane.NextCommand(ctx, r.Row, s.Discards)
+		found, err = plane.NextCommand(ctx, r.Lease, s.Discards)
 		next, following = r.Found(found)
 	case machine.Discard:
 		var discarded int64
-		discarded, err = plane.Discard(ctx, r.Row, s.Command)
+		discarded, err = plane.Discard(ctx, r.Lease, s.Command)
 		next, following = r.Discarded(discarded)
 	case machine.BeginReplay:
 		var replay *engine.Replay
-		replay, err = plane.BeginReplay(ctx, r.Row,
+		replay, err = plane.BeginReplay(ctx, r.Lease,
 			engine.ReplayRequest{
 				Command: s.Command, LastBegun: s.Unfinished, Types: w.def.Types, AnyOrder: w.def.AnyOrder,
 			})
 		next, following = r.Begun(replay)
 	case machine.EndReplay:
-		err = w.endReplay(ctx, r.Row, s)
+		err = w.endReplay(ctx, r.Lease, s)
 		next, following = r, r.Ended(s)
 	}
 	if err != nil {
@@ -89,13 +89,13 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying,
 }
 
 // endReplay records how a replay ended that failed.
-func (w *worker) endReplay(ctx context.Context, row engine.Lease, e machine.EndReplay) error {
+func (w *worker) endReplay(ctx context.Context, lease engine.Lease, e machine.EndReplay) error {
 	failed := engine.FailedReplay{Replay: e.Replay, Attempt: e.Attempt, Err: e.Fault.Err, Stack: e.Fault.Stack}
 	if e.Action == projection.ActionSkip {
-		return w.deps.Plane.SkipReplay(ctx, row, failed)
+		return w.deps.Plane.SkipReplay(ctx, lease, failed)
 	}
 	if e.Halt != nil {
 		failed.Halt = e.Halt.Error()
 	}
-	return w.deps.Plane.FailReplay(ctx, row, failed)
+	return w.deps.Plane.FailReplay(ctx, lease, failed)
 }

@@ -267,7 +267,7 @@ func TestOnlyBatchesThatGoStraightToTheirHandlerAreBegunInAdvance(t *testing.T) 
 	}{
 		"ready":          {made, func(*machine.BatchRun) {}, true},
 		"to be read":     {made, func(r *machine.BatchRun) { r.Buffer.Events = nil }, false},
-		"parked streams": {made, func(r *machine.BatchRun) { r.Row.ParkedStreams = true }, false},
+		"parked streams": {made, func(r *machine.BatchRun) { r.Lease.ParkedStreams = true }, false},
 		"quarantined":    {made, func(r *machine.BatchRun) { r.Quarantine = 1 }, false},
 		"fresh":          {made, func(r *machine.BatchRun) { r.Fresh = true }, false},
 		"kept apart":     {made, func(r *machine.BatchRun) { r.Apart = []int32{1} }, false},

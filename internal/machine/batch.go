@@ -22,7 +22,7 @@ func (s *step) onDone(job Job, result Result) {
 	}
 	switch job := job.(type) {
 	case Load:
-		s.onLoaded(job, result.(Loaded).Row)
+		s.onLoaded(job, result.(Loaded).Lease)
 	case Apply:
 		s.onRan(result.(RunResult))
 	case Record:
@@ -75,7 +75,7 @@ func (s *step) onRefused(job Job, f *faults.Fault) {
 func (s *step) batch() {
 	if len(s.Buffer.Events) == 0 {
 		var taken bool
-		s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Row.Share, s.Tail)
+		s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Lease.Share, s.Tail)
 		if taken {
 			s.Tail = s.Tail.dropped()
 		}
@@ -93,7 +93,7 @@ func (s *step) batch() {
 	}
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
-	s.start(Apply{Run: BatchRun{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine),
+	s.start(Apply{Run: BatchRun{Lease: s.Lease, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine),
 		Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
 		Live: !s.behind(), Parked: s.Replays.Parked, def: s.Def, mark: s.Tail.Mark, window: s.Window}})
 }
@@ -101,7 +101,7 @@ func (s *step) batch() {
 // onRan handles the end of a batch.
 func (s *step) onRan(r RunResult) {
 	s.Replays.Parked = r.Parked
-	s.Row.Blocked = r.Blocked
+	s.Lease.Blocked = r.Blocked
 	if r.End == RunRefused {
 		if r.Attempt.Attempt != 0 {
 			s.Crash.Begun = r.Attempt // it may have been counted all the same
@@ -115,7 +115,7 @@ func (s *step) onRan(r RunResult) {
 		s.passOver()
 	case RunFull:
 		e := r.Buffer.Events[0]
-		s.start(Halt{Reason: policy.FullOfBlocked(s.Row.Blocked, e.Position), Event: &e})
+		s.start(Halt{Reason: policy.FullOfBlocked(s.Lease.Blocked, e.Position), Event: &e})
 	case RunCrashed:
 		s.onCrashes(r.Batch.Events[0])
 	case RunApplied:
@@ -136,10 +136,10 @@ func (s *step) onBatchEnded(r RunResult) {
 	batch := r.Batch
 	if p := r.Partial; p != nil {
 		done, left := p.Split(batch)
-		if p.To > s.Row.Checkpoint {
+		if p.To > s.Lease.Checkpoint {
 			s.onSuccess(done, r.Took)
 			s.Window = p.FailureWindow
-			s.Row.Parked += int64(len(p.Rejected))
+			s.Lease.Parked += int64(len(p.Rejected))
 		}
 		if len(p.Rejected) != 0 {
 			s.onAnswer() // the service that the handler depends on refused an event, so it is not down
@@ -173,10 +173,10 @@ func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 	s.progress(batch.To)
 	n := len(batch.Events)
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
-		s.Row.Block(int64(blocked))
+		s.Lease.Block(int64(blocked))
 		s.Replays.plan(s.now, s.Def.Replay.Interval)
 		s.out.report(observe.Decision{
-			Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To,
+			Projection: s.Lease.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To,
 		},
 			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked),
 			zap.Int64("position", batch.To))
@@ -202,8 +202,8 @@ func (s *step) onAdvanced(job Advance, moved bool) {
 		s.order = max(s.order, Reload)
 		return
 	}
-	if job.To == s.Row.Checkpoint {
-		s.Row.CrashCount = 0
+	if job.To == s.Lease.Checkpoint {
+		s.Lease.CrashCount = 0
 	}
 	s.checkpoint(job.To)
 }

@@ -14,7 +14,7 @@ import (
 // actor in between, since each exchange of messages costs time. Each method handles how a step ended and returns the
 // next one.
 type BatchRun struct {
-	Row        engine.Lease
+	Lease      engine.Lease
 	Buffer     Buffer
 	Sizer      BatchSizer
 	Quarantine int
@@ -105,7 +105,7 @@ type RunResult struct {
 // Renewed returns the run with the events that the feed has read since the run was planned: it may have waited for its
 // slot. t is the newest tail of the feed, the zero value if it has none.
 func (r BatchRun) Renewed(t Tail) BatchRun {
-	if t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.Sizer.Most() ||
+	if t.Incarnation != r.Lease.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.Sizer.Most() ||
 		r.Quarantine != 0 {
 		return r
 	}
@@ -113,9 +113,9 @@ func (r BatchRun) Renewed(t Tail) BatchRun {
 	if len(r.Buffer.Events) > 0 {
 		before.To = r.Buffer.Events[0].Position - 1 // a part of the feed's slice is not copied
 	}
-	renewed, taken := before.fromTail(r.def, r.Row.Share, &t)
+	renewed, taken := before.fromTail(r.def, r.Lease.Share, &t)
 	if !taken {
-		renewed, taken = r.Buffer.fromTail(r.def, r.Row.Share, &t)
+		renewed, taken = r.Buffer.fromTail(r.def, r.Lease.Share, &t)
 	}
 	if taken && len(renewed.Events) > 0 {
 		r.Buffer, r.mark = renewed, t.Mark
@@ -144,14 +144,14 @@ func (r BatchRun) Read(page engine.Page) (BatchRun, RunStep) {
 func (r BatchRun) covered() events { return r.Buffer.window(r.def, r.Sizer.Most()) }
 
 func (r BatchRun) next() engine.ReadRange {
-	return r.Buffer.next(r.def, r.Sizer.Most(), r.Row.Share, r.mark)
+	return r.Buffer.next(r.def, r.Sizer.Most(), r.Lease.Share, r.mark)
 }
 
 func (r BatchRun) find() (BatchRun, RunStep) {
 	switch {
 	case r.counts():
 		return r, CountFailed{}
-	case !r.Row.ParkedStreams:
+	case !r.Lease.ParkedStreams:
 		return r.Found(nil)
 	case r.Parked == nil:
 		return r, ListParked{Most: mostParkedStreams + 1}
@@ -169,12 +169,12 @@ func (r BatchRun) find() (BatchRun, RunStep) {
 
 // counts reports whether the parked dead letters must be counted before the batch.
 func (r BatchRun) counts() bool {
-	return r.Row.Blocked == engine.NotCounted && r.def.Counts(r.Row.Parked, int64(r.Sizer.Most()))
+	return r.Lease.Blocked == engine.NotCounted && r.def.Counts(r.Lease.Parked, int64(r.Sizer.Most()))
 }
 
 // Counted records how many dead letters of events that failed are parked.
 func (r BatchRun) Counted(failed int64) (BatchRun, RunStep) {
-	r.Row.SetFailed(failed)
+	r.Lease.SetFailed(failed)
 	return r.find()
 }
 
@@ -186,7 +186,7 @@ func (r BatchRun) Listed(ids []string) (BatchRun, RunStep) {
 
 // Found records which streams are parked, and takes the batch.
 func (r BatchRun) Found(parked map[string]bool) (BatchRun, RunStep) {
-	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(max(0, r.Row.Blocked))}
+	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(max(0, r.Lease.Blocked))}
 	handled, blocked, n := r.Sizer.Split(r.covered(), streams)
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
@@ -207,10 +207,10 @@ func (r BatchRun) Found(parked map[string]bool) (BatchRun, RunStep) {
 	}
 	// The attempt is counted first, since the process may crash before it could count it afterwards.
 	e := handled[0]
-	if r.Row.Deadly(e.Position, r.def.Retry) {
+	if r.Lease.Deadly(e.Position, r.def.Retry) {
 		return r, r.end(RunResult{End: RunCrashed})
 	}
-	r.attempt = engine.Begun{Position: e.Position, Attempt: policy.NextAttempt(r.Row.CrashAttemptsAt(e.Position))}
+	r.attempt = engine.Begun{Position: e.Position, Attempt: policy.NextAttempt(r.Lease.CrashAttemptsAt(e.Position))}
 	return r, BeginAttempt{Attempt: r.attempt}
 }
 
@@ -244,12 +244,12 @@ func unreadable(e event.Envelope) *faults.Fault {
 
 func (r BatchRun) end(result RunResult) EndRun {
 	result.Buffer, result.Batch, result.Attempt, result.Live, result.Checkpoint = r.Buffer, r.batch, r.attempt, r.Live,
-		r.Row.Checkpoint
-	result.Parked, result.Blocked = r.Parked, r.Row.Blocked
+		r.Lease.Checkpoint
+	result.Parked, result.Blocked = r.Parked, r.Lease.Blocked
 	return EndRun{Result: result}
 }
 
 // Reads reports whether the run needs a connection for reads before the handler is called.
 func (r BatchRun) Reads() bool {
-	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams && !r.Parked.known() || r.Quarantine != 0 || r.counts()
+	return len(r.Buffer.Events) == 0 || r.Lease.ParkedStreams && !r.Parked.known() || r.Quarantine != 0 || r.counts()
 }

@@ -12,7 +12,7 @@
 // to end a wait, or to release the lease. Waits are deadlines in the data of their states. One timer is armed for the
 // earliest.
 //
-// The row of the database is the truth. Machine.Row mirrors it: a halt and open commands are columns of the row, so
+// The row of the database is the truth. Machine.Lease mirrors it: a halt and open commands are columns of the row, so
 // they outlive restarts, and the state follows from them. After a fault only the row shows how far the last batch came,
 // so Load reads it before anything else begins.
 //
@@ -37,8 +37,8 @@
 // step.go has Step, and next.go what decides which job begins; batch.go how batches begin and end; failure.go what
 // becomes of failures; load.go reads of the row, and the server; replays.go the commands on dead letters; batchrun.go
 // and replay.go the steps within jobs; state.go the states and what others see of them. A step has the order after a
-// job and the effects. What changes the machine alone, or only asks about it, is in rest.go (states at rest), row.go
-// (the row and the position) and replayqueue.go. testdata has scripts of everything that can happen, each with its
+// job and the effects. What changes the machine alone, or only asks about it, is in rest.go (states at rest), lease.go
+// (the lease and the position) and replayqueue.go. testdata has scripts of everything that can happen, each with its
 // whole trace.
 //
 // # Transitions

@@ -31,7 +31,7 @@ func (s *step) onBatchFailed(batch engine.Batch, f *faults.Fault, outage bool) {
 		s.onAnswer()
 	}
 	if f.Unreachable || f.Class == faults.Unclear {
-		s.Crash.CutOff, s.Crash.Events = s.Row.Incarnation, max(s.Crash.Events, int32(len(batch.Events)))
+		s.Crash.CutOff, s.Crash.Events = s.Lease.Incarnation, max(s.Crash.Events, int32(len(batch.Events)))
 	}
 	at := BatchFault{
 		Class: f.Class, Position: batch.Events[0].Position, Alone: batch.Alone(), Unreachable: f.Unreachable,
@@ -53,8 +53,8 @@ func (s *step) onBatchFailed(batch engine.Batch, f *faults.Fault, outage bool) {
 		s.Faults.Object = ""
 		s.Sizer.Failed(batch.Events, f.Position)
 		e := batch.Events[0]
-		failure := policy.Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)
-		s.out.report(observe.Failure{Projection: s.Row.ID, Position: e.Position, Stream: e.Stream, Type: e.Type,
+		failure := policy.Count(s.Lease.ID, e, s.Lease.AttemptsAt(e.Position), f.Err, f.Stack)
+		s.out.report(observe.Failure{Projection: s.Lease.ID, Position: e.Position, Stream: e.Stream, Type: e.Type,
 			Attempt: failure.Attempt,
 			Fault:   observe.Fault(f.Class), Err: f.Err}, zap.WarnLevel, "event failed",
 			append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
@@ -93,19 +93,19 @@ func conflictPolicy() projection.RetryPolicy {
 func (s *step) onRecorded(job Record, first time.Time) {
 	f := job.Failure
 	f.FirstFailedAt = first
-	s.Row.FailingPosition, s.Row.Attempts = f.Event.Position, f.Attempt
-	s.Row.LastError, s.Row.FailingSince = f.Err.Error(), first
-	s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
+	s.Lease.FailingPosition, s.Lease.Attempts = f.Event.Position, f.Attempt
+	s.Lease.LastError, s.Lease.FailingSince = f.Err.Error(), first
+	s.Crash.Begun, s.Lease.CrashAttempts = engine.Begun{}, 0
 	s.askOrDecide(Failing{Failure: f, Retry: job.Retry})
 }
 
 // onCrashes handles an event at which processes ended. It is not tried again. Its attempts were counted in advance.
 func (s *step) onCrashes(e event.Envelope) {
-	s.out.log(zap.WarnLevel, "event crashed processes, not retried", eventFields(e, s.Row.CrashAttempts)...)
-	s.askOrDecide(Failing{Retry: backoff.Delay(s.Def.Retry, s.Row.CrashAttempts, s.jitter),
-		Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts,
+	s.out.log(zap.WarnLevel, "event crashed processes, not retried", eventFields(e, s.Lease.CrashAttempts)...)
+	s.askOrDecide(Failing{Retry: backoff.Delay(s.Def.Retry, s.Lease.CrashAttempts, s.jitter),
+		Failure: projection.Failure{Projection: s.Lease.ID, Event: e, Attempt: s.Lease.CrashAttempts,
 			Err:           projection.ErrProcessDied,
-			FirstFailedAt: s.Row.FailingSince}})
+			FirstFailedAt: s.Lease.FailingSince}})
 }
 
 // askOrDecide decides what becomes of a counted failure, or asks the user's FailureHandler first.
@@ -122,7 +122,7 @@ func (s *step) askOrDecide(failing Failing) {
 func (s *step) decide(failing Failing, answer *projection.Action) {
 	s.State = failing
 	f := failing.Failure
-	c := policy.Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.ParkedFailures(), Answer: answer}
+	c := policy.Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Lease.ParkedFailures(), Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
 		if f.Event.Unreadable != nil { // it is read again
@@ -146,14 +146,14 @@ func (s *step) onMoved(job Move) {
 	} else {
 		stream := job.Action == projection.ActionParkStream
 		s.Replays.plan(s.now, s.Def.Replay.Interval)
-		s.Row.Parked++
+		s.Lease.Parked++
 		if stream {
 			s.parkedStream(e.Stream)
 		}
 		s.out.report(decision, zap.ErrorLevel, "event parked", append(fields, zap.Bool("blocking", stream))...)
 	}
 	s.progress(e.Position)
-	s.Row.CrashAttempts = 0
+	s.Lease.CrashAttempts = 0
 	s.Window.Failed()
 	s.Sizer.Succeeded()
 	s.Faults.History.Forget()
@@ -166,7 +166,7 @@ func (s *step) onMoved(job Move) {
 // onHalted records that the halt is in the database, where the next owner finds it.
 func (s *step) onHalted(job Halt) {
 	if e := job.Event; e != nil {
-		attempts := s.Row.AttemptsAt(e.Position)
+		attempts := s.Lease.AttemptsAt(e.Position)
 		s.out.report(s.decision(*e, attempts, projection.ActionStop, job.Reason), zap.ErrorLevel,
 			"projection stopped at an event until it is resumed",
 			append(eventFields(*e, attempts), zap.Error(job.Reason))...)
@@ -174,7 +174,7 @@ func (s *step) onHalted(job Halt) {
 		if s.Tail != nil && s.Tail.Err != nil {
 			s.Tail = nil // the feed reports when that changes
 		}
-		s.out.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionStop, Err: job.Reason},
+		s.out.report(observe.Decision{Projection: s.Lease.ID, Action: projection.ActionStop, Err: job.Reason},
 			zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone",
 			zap.Error(job.Reason))
 	}
@@ -209,7 +209,7 @@ func (s *step) waitForObject(e event.Envelope, f *faults.Fault) {
 func (s *step) onNoted(job Note, failed *faults.Fault) {
 	switch {
 	case failed == nil:
-		s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
+		s.Crash.Begun, s.Lease.CrashAttempts = engine.Begun{}, 0
 	case failed.Class == faults.LeaseLost:
 		s.fault(failed)
 		return
@@ -282,8 +282,8 @@ func (m *Machine) outageDelay(jitter float64) time.Duration {
 // decision is what an observer gets about an event that failed.
 func (m *Machine) decision(e event.Envelope, attempts int, action projection.Action, err error) observe.Decision {
 	d := observe.Decision{
-		Projection: m.Row.ID, Action: action, Position: e.Position, Stream: e.Stream, Type: e.Type, Attempts: attempts,
-		Err: err,
+		Projection: m.Lease.ID, Action: action, Position: e.Position, Stream: e.Stream, Type: e.Type,
+		Attempts: attempts, Err: err,
 	}
 	if action != projection.ActionStop {
 		d.Events = 1
@@ -293,5 +293,5 @@ func (m *Machine) decision(e event.Envelope, attempts int, action projection.Act
 
 // failure returns the failure by which the reason of a wait at an event is written. No attempt is counted.
 func (m *Machine) failure(e event.Envelope, reason error) projection.Failure {
-	return projection.Failure{Projection: m.Row.ID, Event: e, Attempt: m.Row.AttemptsAt(e.Position), Err: reason}
+	return projection.Failure{Projection: m.Lease.ID, Event: e, Attempt: m.Lease.AttemptsAt(e.Position), Err: reason}
 }

@@ -26,14 +26,14 @@ type (
 	// TailDropped withdraws events that may no longer exist.
 	TailDropped struct{}
 	// Confirm has the row as the database has it. It may be older than the projection's last write.
-	Confirm struct{ Row engine.Lease }
+	Confirm struct{ Lease engine.Lease }
 	// Unanswered says that open requests to the node get no answer, since its actor was restarted. A report of the end
 	// may be lost, too.
 	Unanswered struct{}
-	// GateAnswered says that the server answers. Waited is true if it did not before: then Row is the row as read
+	// GateAnswered says that the server answers. Waited is true if it did not before: then Lease is the row as read
 	// since, nil if it was not read. Jitter is a random number from 0 to 1.
 	GateAnswered struct {
-		Row    *engine.Lease
+		Lease  *engine.Lease
 		Waited bool
 		Jitter float64
 	}

@@ -62,7 +62,7 @@ type (
 	// OK is the result of a job without data.
 	OK struct{}
 	// Loaded is the row as the database has it.
-	Loaded struct{ Row engine.Lease }
+	Loaded struct{ Lease engine.Lease }
 	// Recorded is when the event failed first, by the server's clock.
 	Recorded struct{ First time.Time }
 	// Answer is the action that the FailureHandler returned, nil if it returned none.

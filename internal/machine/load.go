@@ -17,37 +17,37 @@ import (
 
 // releaseIfPaused releases the lease of a projection that is paused, as by a Drain.
 func (s *step) releaseIfPaused() {
-	if !s.Row.Desired.Runs() {
+	if !s.Lease.Desired.Runs() {
 		s.order = Release
 	}
 }
 
 // onLoaded handles the row that a Load has read.
-func (s *step) onLoaded(job Load, row engine.Lease) {
-	s.adopt(row)
+func (s *step) onLoaded(job Load, lease engine.Lease) {
+	s.adopt(lease)
 	s.releaseIfPaused()
 	if s.Replays.Seen != job.Commands {
 		s.Replays.Commands = CommandsOpen // notified after the read began
 	}
-	if s.Tail != nil && s.Tail.Err == nil && s.Tail.Incarnation != row.Incarnation {
+	if s.Tail != nil && s.Tail.Err == nil && s.Tail.Incarnation != lease.Incarnation {
 		// The feed does not know the incarnation yet, or its message is under way.
 		s.Tail = nil
-		s.out.do(Subscribe{Recheck: row.Incarnation})
+		s.out.do(Subscribe{Recheck: lease.Incarnation})
 	}
 }
 
 // confirm compares the row with the row in the database. The job under way may have changed it since: then the fence
 // decides.
-func (s *step) confirm(row engine.Lease) {
-	over := s.Row.Check(row, true) != nil || row.Incarnation != s.Row.Incarnation
+func (s *step) confirm(lease engine.Lease) {
+	over := s.Lease.Check(lease, true) != nil || lease.Incarnation != s.Lease.Incarnation
 	if over {
 		s.out.do(CutShort{})
 	}
-	moved := row.Checkpoint != s.Row.Checkpoint && s.under() == nil
-	if over || moved || row.Halted != s.Row.Halted {
+	moved := lease.Checkpoint != s.Lease.Checkpoint && s.under() == nil
+	if over || moved || lease.Halted != s.Lease.Halted {
 		s.after(Reload)
 	}
-	if row.HasCommands {
+	if lease.HasCommands {
 		s.Replays.Commands = CommandsOpen // the notification of a command may have been lost
 	}
 }
@@ -73,12 +73,12 @@ func (s *step) onGateAnswer(in GateAnswered) {
 		}
 	}
 	s.State = AwaitingTail{}
-	if in.Row == nil || s.Row.Check(*in.Row, true) != nil || s.outdated(*in.Row) {
+	if in.Lease == nil || s.Lease.Check(*in.Lease, true) != nil || s.outdated(*in.Lease) {
 		s.after(Reload)
 		return
 	}
 	commands := s.Replays.Commands // the row's value is older than this one
-	s.onLoaded(Load{Commands: s.Replays.Seen}, *in.Row)
+	s.onLoaded(Load{Commands: s.Replays.Seen}, *in.Lease)
 	s.Replays.Commands = max(s.Replays.Commands, commands)
 }
 

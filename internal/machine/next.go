@@ -79,10 +79,10 @@ func (s *step) waitsForServer() bool {
 // publicize writes into the database that the projection waits for a person, or no longer does. If that fails, the next
 // read of the row shows the difference.
 func (s *step) publicize() bool {
-	if s.Row.Halted {
+	if s.Lease.Halted {
 		return false // The user who resumes the projection takes that back.
 	}
-	reason := s.Row.Failed
+	reason := s.Lease.Failed
 	switch phase, why := s.phase(); phase {
 	case Failed:
 		reason = why.Error()
@@ -92,17 +92,17 @@ func (s *step) publicize() bool {
 	case Live, CatchUp:
 		reason = ""
 	}
-	if reason == s.Row.Failed {
+	if reason == s.Lease.Failed {
 		return false
 	}
-	s.Row.Failed = reason
+	s.Lease.Failed = reason
 	s.start(Publicize{Reason: reason})
 	return true
 }
 
 // haltIfRestored halts a projection whose tenant lost events that the projection has handled.
 func (s *step) haltIfRestored() bool {
-	if s.Row.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, tenancy.ErrRestored) {
+	if s.Lease.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, tenancy.ErrRestored) {
 		return false
 	}
 	s.start(Halt{Reason: s.Tail.Err})
@@ -116,7 +116,7 @@ func (s *step) advance() {
 	}
 	atRest := s.Tail != nil && s.Tail.Err == nil && s.Position >= s.Tail.Mark
 	switch {
-	case s.Position <= s.Row.Checkpoint && (s.Row.CrashCount == 0 || !atRest):
+	case s.Position <= s.Lease.Checkpoint && (s.Lease.CrashCount == 0 || !atRest):
 		s.AdvanceAt = time.Time{}
 	case s.AdvanceAt.IsZero():
 		s.AdvanceAt = s.now.Add(s.AdvanceEvery - s.now.Sub(s.Start)%s.AdvanceEvery)

@@ -52,8 +52,8 @@ func (p *ParkedStreams) with(id string) *ParkedStreams {
 
 // parkedStream records that a stream was parked. If none was before, this is the only one.
 func (m *Machine) parkedStream(id string) {
-	if !m.Row.ParkedStreams {
+	if !m.Lease.ParkedStreams {
 		m.Replays.Parked = parkedStreams(nil)
 	}
-	m.Row.ParkedStreams, m.Replays.Parked = true, m.Replays.Parked.with(id)
+	m.Lease.ParkedStreams, m.Replays.Parked = true, m.Replays.Parked.with(id)
 }

@@ -17,7 +17,7 @@ const maxUndone = 10
 // Replaying is the next command on dead letters: a whole discard, or one replay. The shell takes its steps in one
 // goroutine, as those of a BatchRun. Each method handles the result of a step and returns the next step.
 type Replaying struct {
-	Row engine.Lease
+	Lease engine.Lease
 	// Discards is true if no replay may begin now. Schedule is true if a due dead letter becomes a command first.
 	Discards, Schedule bool
 
@@ -172,7 +172,7 @@ func (r Replaying) apply() ReplayStep {
 		return ReadEvent{Range: engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1}}
 	}
 	return ApplyReplay{
-		Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh},
+		Batch: engine.Batch{Events: events{r.event}, To: r.Lease.Checkpoint, Replay: &replay, Fresh: r.fresh},
 	}
 }
 
@@ -205,7 +205,7 @@ func (r Replaying) fail(fault *faults.Fault, counts bool) ReplayStep {
 	case counts:
 		end.Action = policy.ReplayAction(&r.def.Policy, fault.Err)
 		at := event.Envelope{Position: r.replay.Position, Stream: r.replay.Stream}
-		failure := policy.Count(r.Row.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
+		failure := policy.Count(r.Lease.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
 		end.Attempt = failure.Attempt
 		if end.Action == projection.ActionStop {
 			end.Halt = policy.Error(&failure)

@@ -109,5 +109,5 @@ func (m *Machine) mayReplay(now time.Time) bool {
 	case ReplaysOnly:
 		return !m.replaysBlocked(now)
 	}
-	return m.Replays.due(now) && m.Row.Parked > 0 && !m.Row.Halted && !m.replaysBlocked(now)
+	return m.Replays.due(now) && m.Lease.Parked > 0 && !m.Lease.Halted && !m.replaysBlocked(now)
 }

@@ -18,8 +18,8 @@ func (s *step) command() {
 		s.Replays.Turn = s.now
 	}
 	blocked := s.replaysBlocked(s.now)
-	schedule := s.Replays.due(s.now) && !blocked && s.Replays.Commands == NoCommands && !s.Row.Halted
-	s.start(Command{Replay: Replaying{Row: s.Row, Discards: blocked, Schedule: schedule,
+	schedule := s.Replays.due(s.now) && !blocked && s.Replays.Commands == NoCommands && !s.Lease.Halted
+	s.start(Command{Replay: Replaying{Lease: s.Lease, Discards: blocked, Schedule: schedule,
 		def: s.Def, queue: s.Replays, faults: s.Replays.Faults}})
 }
 
@@ -38,7 +38,7 @@ func (s *step) onCommand(job Replaying, r ReplayResult) {
 	case ReplayNothing:
 		s.onNoCommand(job, r)
 	case ReplayDiscarded:
-		s.Row.SetParked(s.Row.Parked - r.Discarded)
+		s.Lease.SetParked(s.Lease.Parked - r.Discarded)
 		s.Faults.succeeded()
 		s.Replays.plan(s.now, s.Def.Replay.Interval)
 		s.out.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded),
@@ -49,7 +49,7 @@ func (s *step) onCommand(job Replaying, r ReplayResult) {
 	case ReplayUndone:
 		s.Replays.Unfinished = r.Replay.DeadLetter // this process did not crash during it
 		if r.Fault.Unreachable {
-			s.Crash.CutOff = s.Row.Incarnation
+			s.Crash.CutOff = s.Lease.Incarnation
 		}
 		s.putOff(job, r.Fault)
 	case ReplayDone, ReplayFailed, ReplayOutOfOrder:
@@ -63,8 +63,8 @@ func (s *step) onNoCommand(job Replaying, r ReplayResult) {
 	if !job.Discards {
 		s.Replays.Failed = 0
 	}
-	s.Row.SetParked(r.Found.Parked)
-	s.Row.ParkedStreams = r.Found.ParkedStreams
+	s.Lease.SetParked(r.Found.Parked)
+	s.Lease.ParkedStreams = r.Found.ParkedStreams
 	if job.Schedule && !r.Scheduled.Found {
 		s.Replays.DueAt = time.Time{}
 		if next := r.Scheduled.Next; next > 0 {
@@ -83,7 +83,7 @@ func (s *step) onNoCommand(job Replaying, r ReplayResult) {
 // onReplayed records that a replay has an outcome.
 func (s *step) onReplayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
-	s.Row.SetParked(s.Row.Parked) // it is not parked any more, or has failed now
+	s.Lease.SetParked(s.Lease.Parked) // it is not parked any more, or has failed now
 	s.Replays.Failed = 0
 	s.Faults.succeeded()
 	if r.End != ReplayOutOfOrder {
@@ -91,10 +91,10 @@ func (s *step) onReplayed(r ReplayResult) {
 	}
 	fields := []zap.Field{zap.Int64("position", r.Replay.Position), zap.String("stream", r.Replay.Stream),
 		zap.Int64("deadletter", r.Replay.DeadLetter)}
-	outcome := observe.Replay{Projection: s.Row.ID, Position: r.Replay.Position, Stream: r.Replay.Stream}
+	outcome := observe.Replay{Projection: s.Lease.ID, Position: r.Replay.Position, Stream: r.Replay.Stream}
 	switch {
 	case r.End == ReplayDone:
-		s.Row.SetParked(s.Row.Parked - 1)
+		s.Lease.SetParked(s.Lease.Parked - 1)
 		s.applied++
 		s.out.report(outcome, zap.InfoLevel, "parked event replayed", fields...)
 	case r.End == ReplayOutOfOrder:
@@ -107,7 +107,7 @@ func (s *step) onReplayed(r ReplayResult) {
 			append(fields, zap.Error(r.Halt))...)
 		s.halt(r.Halt, s.now)
 	case r.Action == projection.ActionSkip:
-		s.Row.SetParked(s.Row.Parked - 1)
+		s.Lease.SetParked(s.Lease.Parked - 1)
 		outcome.Err, outcome.Action = r.Fault.Err, projection.ActionSkip
 		s.out.report(outcome, zap.WarnLevel, "parked event skipped on its replay",
 			append(fields, zap.Error(r.Fault.Err))...)
@@ -132,7 +132,7 @@ func (s *step) putOff(job Replaying, f *faults.Fault) {
 		s.Replays.Commands = ReplaysOnly
 	}
 	s.out.log(zap.DebugLevel, "dead letters wait", zap.Duration("delay", delay), zap.Error(f.Err))
-	if (f.Probe || f.Unreachable) && !s.Row.Halted {
+	if (f.Probe || f.Unreachable) && !s.Lease.Halted {
 		s.fault(f)
 	}
 }

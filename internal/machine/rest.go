@@ -17,7 +17,7 @@ func (m *Machine) restState(now time.Time) (runs bool) {
 	case Misconfigured:
 		return false
 	case RetryWait, OutageWait, EventWait:
-		if wait := until(m.State).Sub(now); !m.Row.Halted && wait > 0 {
+		if wait := until(m.State).Sub(now); !m.Lease.Halted && wait > 0 {
 			if wait > holdTail {
 				m.Tail = m.Tail.dropped()
 			}
@@ -25,9 +25,9 @@ func (m *Machine) restState(now time.Time) (runs bool) {
 		}
 	}
 	switch {
-	case m.Row.Halted:
+	case m.Lease.Halted:
 		if _, halted := m.State.(Halted); !halted {
-			m.State = Halted{Reason: errors.New(m.Row.Failed), CheckAt: now.Add(checkEvery)}
+			m.State = Halted{Reason: errors.New(m.Lease.Failed), CheckAt: now.Add(checkEvery)}
 		}
 		m.Tail, m.Window = m.Tail.dropped(), engine.FailureWindow{}
 	case m.Tail == nil:
@@ -83,7 +83,7 @@ func (m *Machine) deadline(now time.Time) (at time.Time) {
 		return at
 	}
 	candidates := []time.Time{until(m.State), m.AdvanceAt, m.Faults.Conflicts.Until()}
-	due := m.Row.Parked > 0 && !m.Replays.DueAt.IsZero()
+	due := m.Lease.Parked > 0 && !m.Replays.DueAt.IsZero()
 	if due || m.Replays.Commands != NoCommands {
 		candidates = append(candidates, m.Replays.BackoffUntil)
 		if due {

@@ -117,7 +117,8 @@ func (w *stage) take(in Input) {
 	if m.Taken() == NotTaking {
 		taken = "-"
 	}
-	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", name(m.State), m.Row.Checkpoint, m.Position, taken)
+	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", name(m.State), m.Lease.Checkpoint,
+		m.Position, taken)
 	if before.Sent.Op == m.Sent.Op {
 		return
 	}
@@ -190,7 +191,7 @@ func (w *stage) input(word, rest string, a args) Input {
 		in := GateAnswered{Waited: a["opened"] != "", Jitter: 0.5}
 		if a["row"] != "" {
 			row := a.row()
-			in.Row = &row
+			in.Lease = &row
 		}
 		return in
 	case "resume":

@@ -60,7 +60,7 @@ func showJob(j Job) string {
 		if j.Run.Reads() {
 			line += " reads"
 		}
-		if j.Run.Row.Crashing() {
+		if j.Run.Lease.Crashing() {
 			line += " crashing"
 		}
 		return strings.TrimSpace(line)

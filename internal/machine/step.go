@@ -52,7 +52,7 @@ func (s *step) repeat(in Input) {
 // endDrain reports the position, with which the node releases the lease.
 func (s *step) endDrain() {
 	s.out.do(DrainDone{
-		Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished},
+		Advance: engine.Advance{Lease: s.Lease, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished},
 	})
 	s.State = Released{}
 }
@@ -114,19 +114,19 @@ func (s *step) take(in Input) {
 		s.LeaseDeadline = in.At
 	case TailAdvanced:
 		s.Tail = &in.Tail
-		if in.Tail.Incarnation != s.Row.Incarnation {
+		if in.Tail.Incarnation != s.Lease.Incarnation {
 			s.after(Reload)
 		}
 	case TailFailed:
 		s.Tail = &Tail{Err: in.Err}
-		if s.Row.Halted {
+		if s.Lease.Halted {
 			s.Tail = nil // the feed reports again after a user resumed the projection
 		}
 	case TailDropped:
 		s.Tail = nil
 		s.after(Reload)
 	case Confirm:
-		s.confirm(in.Row)
+		s.confirm(in.Lease)
 	case Unanswered:
 		switch s.under().(type) {
 		case Load, Advance:
@@ -158,13 +158,13 @@ func (s *step) take(in Input) {
 }
 
 func (s *step) onStarted(in Started) {
-	s.adopt(s.Row)
+	s.adopt(s.Lease)
 	s.releaseIfPaused()
 	s.out.do(Subscribe{})
 	if s.Def.Replay.Interval > 0 {
 		s.Replays.DueAt = s.now
 	}
-	s.out.log(zap.InfoLevel, "projection started", zap.Int64("checkpoint", s.Row.Checkpoint))
+	s.out.log(zap.InfoLevel, "projection started", zap.Int64("checkpoint", s.Lease.Checkpoint))
 	if in.Stale {
 		s.after(Reload)
 	}

@@ -405,7 +405,7 @@ func TestRunTakesTheEventsThatCameWhileItWaited(t *testing.T) {
 			if c.events == nil {
 				buffer.To = 10
 			}
-			run := BatchRun{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10),
+			run := BatchRun{Lease: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10),
 				Quarantine: c.quarantine,
 				def:        &engine.Definition{Types: c.types}, mark: 12}
 			got := run.Renewed(c.tail)
