@@ -52,11 +52,11 @@ func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 	case *messages.TailDropped:
 		a.take(ctx, machine.TailDropped{})
 	case *messages.Revalidate:
-		a.take(ctx, machine.Confirm{Lease: msg.Lease})
+		a.take(ctx, machine.Revalidate{Lease: msg.Lease})
 	case *messages.Unanswered:
 		a.take(ctx, machine.Unanswered{})
 	case *messages.ServerAnswers:
-		a.take(ctx, machine.GateAnswered{Lease: msg.Lease, Waited: msg.Waited, Jitter: rand.Float64()})
+		a.take(ctx, machine.ServerAnswers{Lease: msg.Lease, Waited: msg.Waited, Jitter: rand.Float64()})
 	case *messages.Resumed:
 		a.take(ctx, machine.Resumed{})
 	case *messages.CommandPending:
@@ -158,10 +158,10 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 		ctx.Request(a.feed, &messages.Subscribe{Taken: &a.worker.fed.taken})
 	case machine.AskGate:
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: e.Fault})
-	case machine.DrainDone:
+	case machine.Drained:
 		a.worker.deps.Registry.drained(a.worker.id)
 		ctx.Request(ctx.Parent(), &messages.Drained{Advance: e.Advance})
-	case machine.LeaseGone:
+	case machine.LeaseLost:
 		ctx.Request(ctx.Parent(), &messages.LeaseLost{Key: a.m.Lease.Key()})
 	case machine.Log:
 		a.report(e.Event)

@@ -49,7 +49,7 @@ func (s *step) onRefused(job Job, f *faults.Fault) {
 		if f.Class == faults.LeaseLost {
 			s.out.log(zap.InfoLevel, "lease lost", zap.Error(f.Err))
 			s.State = Lost{Reason: f}
-			s.out.do(LeaseGone{})
+			s.out.do(LeaseLost{})
 			return
 		}
 	case Publicize:

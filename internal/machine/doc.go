@@ -17,7 +17,7 @@
 // so Load reads it before anything else begins.
 //
 // A paused projection has no state: its lease is free. The node drains the projection when it learns of a pause. A
-// projection whose own read of the row shows a pause first takes that for the Drain. It reports DrainDone, and a later
+// projection whose own read of the row shows a pause first takes that for the Drain. It reports Drained, and a later
 // Drain has it report once more. A needless release costs only a new claim, so a row that is out of date does no harm.
 //
 // A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory,
@@ -57,11 +57,11 @@
 //	    resumed: load
 //	at-gate
 //	    drain: released
-//	    gate-answered: apply, awaiting-tail, command, fault-wait, halt, halted, idle, load, publicize, released,
-//	            unconfirmed
 //	    resumed: load
+//	    server-answers: apply, awaiting-tail, command, fault-wait, halt, halted, idle, load, publicize,
+//	            released, unconfirmed
 //	awaiting-tail
-//	    command-pending, confirm, tick: command
+//	    command-pending, revalidate, tick: command
 //	    drain: released
 //	    started: command, halted, load, released
 //	    tail-advanced: apply, idle, load, publicize, unconfirmed
@@ -72,9 +72,9 @@
 //	            outage-wait, publicize, released, retry-wait, unconfirmed
 //	event-wait
 //	    command-pending: command
-//	    confirm, tick: command, load
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
+//	    revalidate, tick: command, load
 //	    tail-failed: halt
 //	fault-wait
 //	    drain: released
@@ -87,13 +87,13 @@
 //	    done: at-gate, command, halted, load, publicize, released
 //	halted
 //	    command-pending, lease-deadline: command
-//	    confirm, tick: command, load
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
+//	    revalidate, tick: command, load
 //	idle
 //	    command-pending, lease-deadline: command
-//	    confirm, tail-dropped: load
 //	    drain: released
+//	    revalidate, tail-dropped: load
 //	    tail-advanced: apply, load, unconfirmed
 //	    tail-failed: halt, publicize
 //	    tick: advance, command
@@ -102,15 +102,15 @@
 //	            outage-wait, publicize, released, retry-wait, unconfirmed
 //	    unanswered: load, released
 //	misconfigured
-//	    confirm, resumed, tail-advanced, tail-dropped, tick: load
 //	    drain: released
+//	    resumed, revalidate, tail-advanced, tail-dropped, tick: load
 //	    tail-failed: halt
 //	move
 //	    done: apply, at-gate, command, event-wait, halt, idle, load, publicize, released, unconfirmed
 //	note
 //	    done: command, event-wait, halt, load, outage-wait, released
 //	outage-wait
-//	    command-pending, confirm: command
+//	    command-pending, revalidate: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
@@ -120,14 +120,14 @@
 //	record
 //	    done: ask, at-gate, command, event-wait, halt, load, move, publicize, released, retry-wait
 //	retry-wait
-//	    command-pending, confirm, lease-deadline: command
+//	    command-pending, lease-deadline, revalidate: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
 //	    tick: apply, awaiting-tail, command, publicize, unconfirmed
 //	unconfirmed
-//	    confirm, resumed, tail-advanced, tail-dropped: load
 //	    drain: released
 //	    lease-deadline: apply, command, publicize
+//	    resumed, revalidate, tail-advanced, tail-dropped: load
 //	    tail-failed: halt, publicize
 package machine

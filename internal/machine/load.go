@@ -36,9 +36,9 @@ func (s *step) onLoaded(job Load, lease engine.Lease) {
 	}
 }
 
-// confirm compares the row with the row in the database. The job under way may have changed it since: then the fence
+// revalidate compares the row with the row in the database. The job under way may have changed it since: then the fence
 // decides.
-func (s *step) confirm(lease engine.Lease) {
+func (s *step) revalidate(lease engine.Lease) {
 	over := s.Lease.Check(lease, true) != nil || lease.Incarnation != s.Lease.Incarnation
 	if over {
 		s.out.do(CutShort{})
@@ -52,9 +52,9 @@ func (s *step) confirm(lease engine.Lease) {
 	}
 }
 
-// onGateAnswer records that the server answers. If it did before, the fault is this projection's own, and is tried
+// onServerAnswers records that the server answers. If it did before, the fault is this projection's own, and is tried
 // again after a delay. After an outage the first fault costs no delay, so that all projections go on at once.
-func (s *step) onGateAnswer(in GateAnswered) {
+func (s *step) onServerAnswers(in ServerAnswers) {
 	st, waits := s.State.(AtGate)
 	if !waits {
 		return // a user ended the wait

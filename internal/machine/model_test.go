@@ -137,7 +137,7 @@ func (l *life) append() {
 
 func (l *life) answerGate() {
 	l.gate = false
-	in := GateAnswered{Waited: l.d.one(2), Jitter: l.d.Float64()}
+	in := ServerAnswers{Waited: l.d.one(2), Jitter: l.d.Float64()}
 	if in.Waited && l.d.one(2) {
 		row := l.row()
 		in.Lease = &row
@@ -189,7 +189,7 @@ func (l *life) one() {
 		slices.Sort(l.db.queue)
 		l.step(CommandPending{})
 	case n < 92:
-		l.step(Confirm{l.row()})
+		l.step(Revalidate{l.row()})
 	case n < 93:
 		l.tail = true
 		l.step(TailDropped{})
@@ -305,7 +305,7 @@ func (l *life) step(in Input) {
 		l.t.Fatalf("state %s, but a job under way: %v", name(m.State), l.open != nil)
 	}
 	if _, done := in.(Done); m.Position < old.Position && !done {
-		if _, gate := in.(GateAnswered); !gate {
+		if _, gate := in.(ServerAnswers); !gate {
 			l.t.Errorf("the position went back from %d to %d", old.Position, m.Position)
 		}
 	}
@@ -353,7 +353,7 @@ func (l *life) effect(e Effect) {
 		l.tail = true
 	case AskGate:
 		l.gate = true
-	case DrainDone:
+	case Drained:
 		if a := e.Advance; a.Lease.Checkpoint == l.db.row.Checkpoint {
 			l.db.row.Checkpoint = max(l.db.row.Checkpoint, a.To)
 			if a.Begun.Attempt > 0 && l.db.row.CrashPosition == a.Begun.Position &&

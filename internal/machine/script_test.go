@@ -183,12 +183,12 @@ func (w *stage) input(word, rest string, a args) Input {
 		return TailFailed{errors.New(rest)}
 	case "tail-dropped":
 		return TailDropped{}
-	case "confirm":
-		return Confirm{a.row()}
+	case "revalidate":
+		return Revalidate{a.row()}
 	case "unanswered":
 		return Unanswered{}
 	case "gate":
-		in := GateAnswered{Waited: a["opened"] != "", Jitter: 0.5}
+		in := ServerAnswers{Waited: a["opened"] != "", Jitter: 0.5}
 		if a["row"] != "" {
 			row := a.row()
 			in.Lease = &row

@@ -25,9 +25,9 @@ func (LeaseDeadline) isInput()  {}
 func (TailAdvanced) isInput()   {}
 func (TailFailed) isInput()     {}
 func (TailDropped) isInput()    {}
-func (Confirm) isInput()        {}
+func (Revalidate) isInput()     {}
 func (Unanswered) isInput()     {}
-func (GateAnswered) isInput()   {}
+func (ServerAnswers) isInput()  {}
 func (Resumed) isInput()        {}
 func (CommandPending) isInput() {}
 func (Tick) isInput()           {}
@@ -42,8 +42,8 @@ func (Arm) isEffect()       {}
 func (Publish) isEffect()   {}
 func (Subscribe) isEffect() {}
 func (AskGate) isEffect()   {}
-func (DrainDone) isEffect() {}
-func (LeaseGone) isEffect() {}
+func (Drained) isEffect()   {}
+func (LeaseLost) isEffect() {}
 func (Log) isEffect()       {}
 
 func (Load) isJob()      {}

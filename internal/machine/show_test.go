@@ -40,8 +40,8 @@ func (w *stage) show(e Effect) string {
 			line += fmt.Sprintf(": %v", e.Status.Reason)
 		}
 		return line
-	case DrainDone:
-		return fmt.Sprintf("drain-done %d..%d begun=%d/%d letter=%d", e.Advance.Lease.Checkpoint, e.Advance.To,
+	case Drained:
+		return fmt.Sprintf("drained %d..%d begun=%d/%d letter=%d", e.Advance.Lease.Checkpoint, e.Advance.To,
 			e.Advance.Begun.Position, e.Advance.Begun.Attempt, e.Advance.Replaying)
 	case Subscribe:
 		if e.Recheck != 0 {

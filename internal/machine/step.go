@@ -40,9 +40,9 @@ func (m *Machine) Step(in Input, now time.Time) []Effect {
 // repeat reports the end once more to a node that lost the first report.
 func (s *step) repeat(in Input) {
 	switch in.(type) {
-	case Drain, Confirm, Unanswered:
+	case Drain, Revalidate, Unanswered:
 		if _, lost := s.State.(Lost); lost {
-			s.out.do(LeaseGone{})
+			s.out.do(LeaseLost{})
 			return
 		}
 		s.endDrain()
@@ -51,7 +51,7 @@ func (s *step) repeat(in Input) {
 
 // endDrain reports the position, with which the node releases the lease.
 func (s *step) endDrain() {
-	s.out.do(DrainDone{
+	s.out.do(Drained{
 		Advance: engine.Advance{Lease: s.Lease, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished},
 	})
 	s.State = Released{}
@@ -125,16 +125,16 @@ func (s *step) take(in Input) {
 	case TailDropped:
 		s.Tail = nil
 		s.after(Reload)
-	case Confirm:
-		s.confirm(in.Lease)
+	case Revalidate:
+		s.revalidate(in.Lease)
 	case Unanswered:
 		switch s.under().(type) {
 		case Load, Advance:
 			s.abandon()
 			s.after(Reload)
 		}
-	case GateAnswered:
-		s.onGateAnswer(in)
+	case ServerAnswers:
+		s.onServerAnswers(in)
 	case Resumed:
 		s.onResumed()
 	case CommandPending:
