@@ -26,7 +26,7 @@ func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Resul
 			r, step, err = w.commandStatement(ctx, r, step)
 		}
 		if err != nil {
-			return r.Refused(w.fault(err))
+			return r.Faulted(w.fault(err))
 		}
 	}
 }

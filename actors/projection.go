@@ -65,7 +65,7 @@ func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 		a.take(ctx, machine.Drain{})
 	case *messages.LeaseRead:
 		if msg.Err != nil {
-			a.onDone(ctx, msg.Op, machine.Refused{Fault: a.worker.fault(msg.Err)})
+			a.onDone(ctx, msg.Op, machine.Faulted{Fault: a.worker.fault(msg.Err)})
 		} else {
 			a.onDone(ctx, msg.Op, machine.Loaded{Lease: msg.Lease})
 		}

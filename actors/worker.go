@@ -124,7 +124,7 @@ func (w *worker) do(j *running, t task) machine.Result {
 	j.within(cancel)
 	release, err := t.slot(waiting)
 	if err != nil {
-		return machine.Refused{Fault: w.fault(err)}
+		return machine.Faulted{Fault: w.fault(err)}
 	}
 	growstack.Grow() // not while it waits: the garbage collector makes the stacks of waiting goroutines smaller
 	began := time.Now()
@@ -316,7 +316,7 @@ func (w *worker) beside(slot acquireFunc, connected bool) acquireFunc {
 // result returns ok, or the fault of err.
 func (w *worker) result(ok machine.Result, err error) machine.Result {
 	if err != nil {
-		return machine.Refused{Fault: w.fault(err)}
+		return machine.Faulted{Fault: w.fault(err)}
 	}
 	return ok
 }
@@ -386,7 +386,7 @@ func (w *worker) batch(ctx context.Context, run machine.BatchRun, in *slot, conn
 	if run.Reads() {
 		release, err := w.beside(w.readSlot, connected)(ctx)
 		if err != nil {
-			return run.Refused(w.fault(err))
+			return run.Faulted(w.fault(err))
 		}
 		read = sync.OnceFunc(release)
 		defer read()
@@ -425,7 +425,7 @@ func (w *worker) batch(ctx context.Context, run machine.BatchRun, in *slot, conn
 			return s.Result
 		}
 		if err != nil {
-			return run.Refused(w.fault(err))
+			return run.Faulted(w.fault(err))
 		}
 	}
 }

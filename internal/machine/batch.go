@@ -16,8 +16,8 @@ import (
 
 // onDone handles the end of a job.
 func (s *step) onDone(job Job, result Result) {
-	if refused, is := result.(Refused); is {
-		s.onRefused(job, refused.Fault)
+	if faulted, is := result.(Faulted); is {
+		s.onFaulted(job, faulted.Fault)
 		return
 	}
 	switch job := job.(type) {
@@ -42,8 +42,8 @@ func (s *step) onDone(job Job, result Result) {
 	}
 }
 
-// onRefused handles a job that ended with a fault.
-func (s *step) onRefused(job Job, f *faults.Fault) {
+// onFaulted handles a job that ended with a fault.
+func (s *step) onFaulted(job Job, f *faults.Fault) {
 	switch job := job.(type) {
 	case Load:
 		if f.Class == faults.LeaseLost {
@@ -102,7 +102,7 @@ func (s *step) batch() {
 func (s *step) onRan(r RunResult) {
 	s.Replays.Parked = r.Parked
 	s.Lease.Blocked = r.Blocked
-	if r.End == RunRefused {
+	if r.End == RunFaulted {
 		if r.Attempt.Attempt != 0 {
 			s.Crash.Begun = r.Attempt // it may have been counted all the same
 		}

@@ -66,8 +66,8 @@ type (
 type RunEnd int
 
 const (
-	// RunRefused means that a step before the handler failed with Fault.
-	RunRefused RunEnd = iota
+	// RunFaulted means that a step before the handler failed with Fault.
+	RunFaulted RunEnd = iota
 	// RunEmpty means that no event concerns the projection.
 	RunEmpty
 	// RunFull means that the next event is of a parked stream, and too many such events are parked already.
@@ -226,9 +226,9 @@ func (r BatchRun) apply() RunStep {
 	return step
 }
 
-// Refused ends the run at a step that failed. An attempt may have been counted all the same.
-func (r BatchRun) Refused(fault *faults.Fault) RunResult {
-	return r.end(RunResult{End: RunRefused, Fault: fault}).Result
+// Faulted ends the run at a step that failed. An attempt may have been counted all the same.
+func (r BatchRun) Faulted(fault *faults.Fault) RunResult {
+	return r.end(RunResult{End: RunFaulted, Fault: fault}).Result
 }
 
 // Applied ends the run after the batch. The result has what became of it.

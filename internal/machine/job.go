@@ -53,12 +53,12 @@ type (
 	Command struct{ Replay Replaying }
 )
 
-// Result is how a job ended: Refused or OK, Loaded, Recorded, Answer, Advanced, RunResult or ReplayResult.
+// Result is how a job ended: Faulted or OK, Loaded, Recorded, Answer, Advanced, RunResult or ReplayResult.
 type Result interface{ isResult() }
 
 type (
-	// Refused is the result of a job of any kind that ended with a fault.
-	Refused struct{ Fault *faults.Fault }
+	// Faulted is the result of a job of any kind that ended with a fault.
+	Faulted struct{ Fault *faults.Fault }
 	// OK is the result of a job without data.
 	OK struct{}
 	// Loaded is the row as the database has it.

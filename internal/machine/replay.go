@@ -72,8 +72,8 @@ type (
 type ReplayEnd int
 
 const (
-	// ReplayRefused means that a statement failed before a replay began.
-	ReplayRefused ReplayEnd = iota
+	// ReplayFaulted means that a statement failed before a replay began.
+	ReplayFaulted ReplayEnd = iota
 	// ReplayNothing means that there is no command.
 	ReplayNothing
 	// ReplayDiscarded means that the dead letters of a command were discarded.
@@ -225,12 +225,12 @@ func (r Replaying) Ended(e EndReplay) EndReplaying {
 	return r.end(ReplayResult{End: ReplayFailed, Replay: r.replay, Fault: e.Fault, Action: e.Action, Halt: e.Halt})
 }
 
-// Refused ends the command at a step that failed. A replay that was begun has no outcome then.
-func (r Replaying) Refused(fault *faults.Fault) ReplayResult {
+// Faulted ends the command at a step that failed. A replay that was begun has no outcome then.
+func (r Replaying) Faulted(fault *faults.Fault) ReplayResult {
 	if r.replay.DeadLetter != 0 {
 		return r.undone(fault).Result
 	}
-	return r.end(ReplayResult{End: ReplayRefused, Fault: fault}).Result
+	return r.end(ReplayResult{End: ReplayFaulted, Fault: fault}).Result
 }
 
 func (r Replaying) end(result ReplayResult) EndReplaying {

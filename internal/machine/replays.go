@@ -33,7 +33,7 @@ func (s *step) onCommand(job Replaying, r ReplayResult) {
 		s.Replays.Parked = nil // it may have released streams, or one before it whose outcome is not known
 	}
 	switch r.End {
-	case ReplayRefused:
+	case ReplayFaulted:
 		s.putOff(job, r.Fault)
 	case ReplayNothing:
 		s.onNoCommand(job, r)

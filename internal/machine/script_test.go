@@ -224,10 +224,10 @@ func (w *stage) input(word, rest string, a args) Input {
 		r = answer
 	case "moved":
 		r = Advanced{Moved: true}
-	case "refused":
+	case "faulted":
 		r = Advanced{}
 	case "fault":
-		r = Refused{a.fault()}
+		r = Faulted{a.fault()}
 	default:
 		w.t.Fatalf("unknown input %q", word)
 	}
@@ -315,10 +315,10 @@ func (w *stage) answer(word string, a args) {
 		w.t.Fatalf("%q does not end the step %T", word, w.step)
 	}
 	if _, runs := w.working().Job.(Apply); runs {
-		w.end(w.run.Refused(a.fault()))
+		w.end(w.run.Faulted(a.fault()))
 		return
 	}
-	w.end(w.replay.Refused(a.fault()))
+	w.end(w.replay.Faulted(a.fault()))
 }
 
 // TestMachineHasNoFlags checks that no bool beside State hides a part of the state. Columns of the row and settings do

@@ -57,7 +57,7 @@ func (Halt) isJob()      {}
 func (Advance) isJob()   {}
 func (Command) isJob()   {}
 
-func (Refused) isResult()      {}
+func (Faulted) isResult()      {}
 func (OK) isResult()           {}
 func (Loaded) isResult()       {}
 func (Recorded) isResult()     {}

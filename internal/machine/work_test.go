@@ -32,7 +32,7 @@ func (l *life) finish() {
 			fault = l.lost()
 		}
 		if fault != nil {
-			result = Refused{fault}
+			result = Faulted{fault}
 		}
 	}
 	l.step(Done{Op: s.Op, Result: result, Jitter: l.d.Float64()})
@@ -90,7 +90,7 @@ func (l *life) work(job Job) Result {
 		db.row.Failed = job.Reason
 	case Move:
 		if f := l.fenced(); f != nil {
-			return Refused{f}
+			return Faulted{f}
 		}
 		pos := job.Failure.Event.Position
 		if job.Action == projection.ActionSkip {
@@ -181,7 +181,7 @@ func (l *life) run(run BatchRun) Result {
 			return end.Result
 		}
 		if f := l.refuse(); f != nil {
-			return r.Refused(f)
+			return r.Faulted(f)
 		}
 		switch s := step.(type) {
 		case ReadPage:
@@ -193,7 +193,7 @@ func (l *life) run(run BatchRun) Result {
 		case BeginAttempt:
 			l.db.row.CrashPosition, l.db.row.CrashAttempts = s.Attempt.Position, s.Attempt.Attempt
 			if l.faults && l.d.one(20) {
-				return r.Refused(l.lost())
+				return r.Faulted(l.lost())
 			}
 			r, step = r.Begun()
 		case ApplyBatch:
@@ -297,7 +297,7 @@ func (l *life) replay(replaying Replaying) Result {
 			return end.Result
 		}
 		if f := l.refuse(); f != nil {
-			return r.Refused(f)
+			return r.Faulted(f)
 		}
 		switch s := step.(type) {
 		case ScheduleReplay:
