@@ -10,12 +10,12 @@ import (
 )
 
 // command takes the steps of a command on dead letters, or of one replay of it.
-func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Result {
+func (w *worker) command(ctx context.Context, r machine.CommandRun) machine.Result {
 	r, step := r.Begin()
 	for {
 		var err error
 		switch s := step.(type) {
-		case machine.EndReplaying:
+		case machine.EndCommandRun:
 			return s.Result
 		case machine.ReadEvent:
 			r, step = w.readParked(ctx, r, s)
@@ -32,8 +32,8 @@ func (w *worker) command(ctx context.Context, r machine.Replaying) machine.Resul
 }
 
 // readParked reads the event of a dead letter. An error counts like one of the replay.
-func (w *worker) readParked(ctx context.Context, r machine.Replaying,
-	s machine.ReadEvent) (machine.Replaying, machine.ReplayStep) {
+func (w *worker) readParked(ctx context.Context, r machine.CommandRun,
+	s machine.ReadEvent) (machine.CommandRun, machine.ReplayStep) {
 	page, err := func() (page engine.Page, err error) {
 		release, err := w.beside(w.readSlot, true)(ctx)
 		if err != nil {
@@ -50,8 +50,8 @@ func (w *worker) readParked(ctx context.Context, r machine.Replaying,
 }
 
 // commandStatement takes a step that is a short statement on the control schema.
-func (w *worker) commandStatement(ctx context.Context, r machine.Replaying,
-	step machine.ReplayStep) (next machine.Replaying, following machine.ReplayStep, err error) {
+func (w *worker) commandStatement(ctx context.Context, r machine.CommandRun,
+	step machine.ReplayStep) (next machine.CommandRun, following machine.ReplayStep, err error) {
 	release, err := w.beside(w.ackSlot, true)(ctx)
 	if err != nil {
 		return r, nil, err
@@ -64,7 +64,7 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying,
 		found.Found, found.Next, err = plane.ScheduleReplay(ctx, r.Lease, w.def.Replay, w.def.AnyOrder)
 		next, following = r.Scheduled(found)
 	case machine.FindCommand:
-		var found engine.ReplayQueue
+		var found engine.NextCommand
 		found, err = plane.NextCommand(ctx, r.Lease, s.Discards)
 		next, following = r.Found(found)
 	case machine.Discard:
@@ -78,8 +78,8 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying,
 				Command: s.Command, LastBegun: s.Unfinished, Types: w.def.Types, AnyOrder: w.def.AnyOrder,
 			})
 		next, following = r.Begun(replay)
-	case machine.EndReplay:
-		err = w.endReplay(ctx, r.Lease, s)
+	case machine.RecordFailedReplay:
+		err = w.recordFailedReplay(ctx, r.Lease, s)
 		next, following = r, r.Ended(s)
 	}
 	if err != nil {
@@ -88,8 +88,8 @@ func (w *worker) commandStatement(ctx context.Context, r machine.Replaying,
 	return next, following, nil
 }
 
-// endReplay records how a replay ended that failed.
-func (w *worker) endReplay(ctx context.Context, lease engine.Lease, e machine.EndReplay) error {
+// recordFailedReplay records how a replay ended that failed.
+func (w *worker) recordFailedReplay(ctx context.Context, lease engine.Lease, e machine.RecordFailedReplay) error {
 	failed := engine.FailedReplay{Replay: e.Replay, Attempt: e.Attempt, Err: e.Fault.Err, Stack: e.Fault.Stack}
 	if e.Action == projection.ActionSkip {
 		return w.deps.Plane.SkipReplay(ctx, lease, failed)

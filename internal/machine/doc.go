@@ -23,7 +23,7 @@
 // A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory,
 // counts an attempt in quarantine, and calls the handler. The shell takes the steps in one goroutine, since each
 // exchange of messages costs time. What each step is, and what follows it, is decided here: by BatchRun for batches,
-// and by Replaying for dead letters.
+// and by CommandRun for dead letters.
 //
 // # Failures
 //

@@ -50,7 +50,7 @@ type (
 	Advance struct{ To int64 }
 	// Command carries out the next command on dead letters, or a part of it, by Replay's steps. The result is
 	// ReplayResult.
-	Command struct{ Replay Replaying }
+	Command struct{ Replay CommandRun }
 )
 
 // Result is how a job ended: Faulted or OK, Loaded, Recorded, Answer, Advanced, RunResult or ReplayResult.

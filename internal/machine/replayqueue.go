@@ -31,8 +31,8 @@ type ReplayQueue struct {
 	// Parked are the parked streams, as far as they are known.
 	Parked   *ParkedStreams
 	Commands Commands
-	// Failed counts consecutive replays without an outcome.
-	Failed int32
+	// Undone counts consecutive replays without an outcome.
+	Undone int32
 	// Seen counts the notifications of commands.
 	Seen int
 	// DueAt is when to check for dead letters that are due for a replay; zero means never.
@@ -65,8 +65,8 @@ func (q *ReplayQueue) batchTurn(now time.Time) bool {
 
 // backOff begins a delay after a replay without an outcome, and returns it. It doubles with each further one.
 func (q *ReplayQueue) backOff(now time.Time, base time.Duration) time.Duration {
-	delay := base << min(q.Failed, backoffDoubles)
-	q.Failed++
+	delay := base << min(q.Undone, backoffDoubles)
+	q.Undone++
 	q.BackoffUntil = now.Add(delay)
 	return delay
 }

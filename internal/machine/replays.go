@@ -19,12 +19,12 @@ func (s *step) command() {
 	}
 	blocked := s.replaysBlocked(s.now)
 	schedule := s.Replays.due(s.now) && !blocked && s.Replays.Commands == NoCommands && !s.Lease.Halted
-	s.start(Command{Replay: Replaying{Lease: s.Lease, Discards: blocked, Schedule: schedule,
+	s.start(Command{Replay: CommandRun{Lease: s.Lease, Discards: blocked, Schedule: schedule,
 		def: s.Def, queue: s.Replays, faults: s.Replays.Faults}})
 }
 
 // onCommand handles how a command, or one replay of it, ended.
-func (s *step) onCommand(job Replaying, r ReplayResult) {
+func (s *step) onCommand(job CommandRun, r ReplayResult) {
 	s.Replays.Faults = r.Faults
 	if r.Found.Command != nil && r.Found.Command.Replay {
 		s.Replays.Commands = CommandsOpen // until a lookup finds none
@@ -44,7 +44,7 @@ func (s *step) onCommand(job Replaying, r ReplayResult) {
 		s.out.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded),
 			zap.Int64("command", r.Found.Command.ID))
 	case ReplayOver:
-		s.Replays.Failed = 0
+		s.Replays.Undone = 0
 		s.Faults.succeeded()
 	case ReplayUndone:
 		s.Replays.Unfinished = r.Replay.DeadLetter // this process did not crash during it
@@ -58,10 +58,10 @@ func (s *step) onCommand(job Replaying, r ReplayResult) {
 }
 
 // onNoCommand records that a lookup found no command.
-func (s *step) onNoCommand(job Replaying, r ReplayResult) {
+func (s *step) onNoCommand(job CommandRun, r ReplayResult) {
 	s.Faults.succeeded()
 	if !job.Discards {
-		s.Replays.Failed = 0
+		s.Replays.Undone = 0
 	}
 	s.Lease.SetParked(r.Found.Parked)
 	s.Lease.ParkedStreams = r.Found.ParkedStreams
@@ -84,7 +84,7 @@ func (s *step) onNoCommand(job Replaying, r ReplayResult) {
 func (s *step) onReplayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
 	s.Lease.SetParked(s.Lease.Parked) // it is not parked any more, or has failed now
-	s.Replays.Failed = 0
+	s.Replays.Undone = 0
 	s.Faults.succeeded()
 	if r.End != ReplayOutOfOrder {
 		s.Replays.plan(s.now, s.Def.Replay.Interval)
@@ -121,7 +121,7 @@ func (s *step) onReplayed(r ReplayResult) {
 // putOff records that a command could not be carried out, for a reason that is not a dead letter's fault. It is tried
 // again after a delay. Discards that were commanded meanwhile do not wait for that. Batches continue, unless the server
 // cannot be worked with.
-func (s *step) putOff(job Replaying, f *faults.Fault) {
+func (s *step) putOff(job CommandRun, f *faults.Fault) {
 	if errors.Is(f, projection.ErrLeaseLost) || f.Class == faults.LeaseLost ||
 		errors.Is(f, event.ErrIncarnationChanged) {
 		s.order = max(s.order, Resume) // the row knows

@@ -74,7 +74,7 @@ type stage struct {
 	out     strings.Builder
 	seen    func(before State, in Input, after State)
 	run     BatchRun
-	replay  Replaying
+	replay  CommandRun
 	step    any // of run or replay, that waits for its end
 	verbose bool
 }
@@ -140,9 +140,9 @@ func (w *stage) ran(run BatchRun, step RunStep) {
 	fmt.Fprintln(&w.out, " ", showStep(step))
 }
 
-func (w *stage) replayed(r Replaying, step ReplayStep) {
+func (w *stage) replayed(r CommandRun, step ReplayStep) {
 	w.replay, w.step = r, step
-	if end, ends := step.(EndReplaying); ends {
+	if end, ends := step.(EndCommandRun); ends {
 		w.end(end.Result)
 		return
 	}
@@ -305,7 +305,7 @@ func (w *stage) answer(word string, a args) {
 			w.replayed(w.replay.Applied(a.faultOrNil(), a["outage"] != "", w.now))
 			return
 		}
-	case EndReplay:
+	case RecordFailedReplay:
 		if word == "ended" {
 			w.replayed(w.replay, w.replay.Ended(step))
 			return

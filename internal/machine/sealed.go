@@ -74,11 +74,11 @@ func (BeginAttempt) isRunStep() {}
 func (ApplyBatch) isRunStep()   {}
 func (EndRun) isRunStep()       {}
 
-func (ScheduleReplay) isReplayStep() {}
-func (FindCommand) isReplayStep()    {}
-func (Discard) isReplayStep()        {}
-func (BeginReplay) isReplayStep()    {}
-func (ReadEvent) isReplayStep()      {}
-func (ApplyReplay) isReplayStep()    {}
-func (EndReplay) isReplayStep()      {}
-func (EndReplaying) isReplayStep()   {}
+func (ScheduleReplay) isReplayStep()     {}
+func (FindCommand) isReplayStep()        {}
+func (Discard) isReplayStep()            {}
+func (BeginReplay) isReplayStep()        {}
+func (ReadEvent) isReplayStep()          {}
+func (ApplyReplay) isReplayStep()        {}
+func (RecordFailedReplay) isReplayStep() {}
+func (EndCommandRun) isReplayStep()      {}

@@ -128,8 +128,8 @@ func showStep(step any) string {
 		return fmt.Sprintf("read-event %d", s.Range.UpTo)
 	case ApplyReplay:
 		return "apply-replay " + showBatch(s.Batch)
-	case EndReplay:
-		return fmt.Sprintf("end-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.DeadLetter, s.Attempt,
+	case RecordFailedReplay:
+		return fmt.Sprintf("record-failed-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.DeadLetter, s.Attempt,
 			s.Action, s.Halt)
 	}
 	return name(step)

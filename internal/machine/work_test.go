@@ -289,11 +289,11 @@ func (l *life) check(b engine.Batch) {
 }
 
 // replay takes the steps of a command.
-func (l *life) replay(replaying Replaying) Result {
+func (l *life) replay(replaying CommandRun) Result {
 	db := &l.db
 	r, step := replaying.Begin()
 	for {
-		if end, ends := step.(EndReplaying); ends {
+		if end, ends := step.(EndCommandRun); ends {
 			return end.Result
 		}
 		if f := l.refuse(); f != nil {
@@ -307,7 +307,7 @@ func (l *life) replay(replaying Replaying) Result {
 			}
 			r, step = r.Scheduled(Scheduled{Found: found})
 		case FindCommand:
-			found := engine.ReplayQueue{Parked: int64(len(db.letters)), ParkedStreams: len(db.parked) > 0}
+			found := engine.NextCommand{Parked: int64(len(db.letters)), ParkedStreams: len(db.parked) > 0}
 			if len(db.queue) > 0 && !s.Discards {
 				found.Command = &engine.Command{ID: 1, Replay: true}
 			}
@@ -330,7 +330,7 @@ func (l *life) replay(replaying Replaying) Result {
 			r, step = r.Read(engine.Page{Events: db.events[s.Range.After:s.Range.UpTo], To: s.Range.UpTo})
 		case ApplyReplay:
 			r, step = l.applyLetter(r, s)
-		case EndReplay:
+		case RecordFailedReplay:
 			letter := db.letters[s.Replay.DeadLetter]
 			if s.Attempt > 0 && s.Attempt != letter.Attempts+1 {
 				l.t.Errorf("dead letter %d: attempt %d follows %d", letter.DeadLetter, s.Attempt, letter.Attempts)
@@ -349,7 +349,7 @@ func (l *life) replay(replaying Replaying) Result {
 	}
 }
 
-func (l *life) applyLetter(r Replaying, s ApplyReplay) (Replaying, ReplayStep) {
+func (l *life) applyLetter(r CommandRun, s ApplyReplay) (CommandRun, ReplayStep) {
 	if f := l.fenced(); f != nil {
 		return r.Applied(f, false, l.now)
 	}
