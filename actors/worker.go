@@ -252,7 +252,7 @@ func (w *worker) statementTask(job machine.Job, lease engine.Lease) task {
 			_, err := plane.RecordFailure(ctx, lease, job.Failure, job.Retry)
 			return w.result(machine.OK{}, err)
 		}}
-	case machine.Publicize:
+	case machine.WriteReason:
 		return task{query, read, func(ctx context.Context) machine.Result {
 			return w.result(machine.OK{}, plane.SetFailed(ctx, lease, job.Reason))
 		}}

@@ -52,7 +52,7 @@ func (s *step) onFaulted(job Job, f *faults.Fault) {
 			s.out.do(LeaseLost{})
 			return
 		}
-	case Publicize:
+	case WriteReason:
 		s.out.log(zap.DebugLevel, "failure reason not saved", zap.String("reason", job.Reason), zap.Error(f.Err))
 		return
 	case Note:
@@ -93,9 +93,11 @@ func (s *step) batch() {
 	}
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
-	s.start(Apply{Run: BatchRun{Lease: s.Lease, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine),
-		Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
-		Live: !s.behind(), Parked: s.Replays.Parked, def: s.Def, mark: s.Tail.Mark, window: s.Window}})
+	s.startIfAllowed(Apply{Run: BatchRun{
+		Lease: s.Lease, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh,
+		Apart: s.Faults.Conflicts.Rows(), Live: !s.behind(), Parked: s.Replays.Parked,
+		def: s.Def, mark: s.Tail.Mark, window: s.FailureWindow,
+	}})
 }
 
 // onRan handles the end of a batch.
@@ -115,7 +117,7 @@ func (s *step) onRan(r RunResult) {
 		s.passOver()
 	case RunFull:
 		e := r.Buffer.Events[0]
-		s.start(Halt{Reason: policy.FullOfBlocked(s.Lease.Blocked, e.Position), Event: &e})
+		s.startIfAllowed(Halt{Reason: policy.FullOfBlocked(s.Lease.Blocked, e.Position), Event: &e})
 	case RunCrashed:
 		s.onCrashes(r.Batch.Events[0])
 	case RunApplied:
@@ -138,7 +140,7 @@ func (s *step) onBatchEnded(r RunResult) {
 		done, left := p.Split(batch)
 		if p.To > s.Lease.Checkpoint {
 			s.onSuccess(done, r.Took)
-			s.Window = p.FailureWindow
+			s.FailureWindow = p.FailureWindow
 			s.Lease.Parked += int64(len(p.Rejected))
 		}
 		if len(p.Rejected) != 0 {
@@ -181,7 +183,7 @@ func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked),
 			zap.Int64("position", batch.To))
 	}
-	s.Window.Handled(n)
+	s.FailureWindow.Handled(n)
 	if n > 0 {
 		s.Sizer.Applied(n, took)
 		s.Faults.History.Forget()

@@ -50,26 +50,26 @@
 //	    done: apply, command, idle, load
 //	    unanswered: load
 //	apply
-//	    done: advance, apply, at-gate, command, event-wait, halt, idle, load, move, note, outage-wait,
-//	            publicize, record, released, unconfirmed
+//	    done: advance, apply, at-gate, command, event-wait, halt, idle, load, move, note, outage-wait, record,
+//	            released, unconfirmed, write-reason
 //	ask
 //	    done: command, halt, load, move, released, retry-wait
 //	    resumed: load
 //	at-gate
 //	    drain: released
 //	    resumed: load
-//	    server-answers: apply, awaiting-tail, command, fault-wait, halt, halted, idle, load, publicize,
-//	            released, unconfirmed
+//	    server-answers: apply, awaiting-tail, command, fault-wait, halt, halted, idle, load, released,
+//	            unconfirmed, write-reason
 //	awaiting-tail
 //	    command-pending, revalidate, tick: command
 //	    drain: released
 //	    started: command, halted, load, released
-//	    tail-advanced: apply, idle, load, publicize, unconfirmed
+//	    tail-advanced: apply, idle, load, unconfirmed, write-reason
 //	    tail-dropped: load
-//	    tail-failed: halt, publicize
+//	    tail-failed: halt, write-reason
 //	command
 //	    done: advance, apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load,
-//	            outage-wait, publicize, released, retry-wait, unconfirmed
+//	            outage-wait, released, retry-wait, unconfirmed, write-reason
 //	event-wait
 //	    command-pending: command
 //	    drain: released
@@ -82,9 +82,9 @@
 //	feed-failed
 //	    drain: released
 //	    resumed, tail-dropped: load
-//	    tail-advanced: publicize, unconfirmed
+//	    tail-advanced: unconfirmed, write-reason
 //	halt
-//	    done: at-gate, command, halted, load, publicize, released
+//	    done: at-gate, command, halted, load, released, write-reason
 //	halted
 //	    command-pending, lease-deadline: command
 //	    drain: released
@@ -95,18 +95,18 @@
 //	    drain: released
 //	    revalidate, tail-dropped: load
 //	    tail-advanced: apply, load, unconfirmed
-//	    tail-failed: halt, publicize
+//	    tail-failed: halt, write-reason
 //	    tick: advance, command
 //	load
 //	    done: apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load, lost, misconfigured,
-//	            outage-wait, publicize, released, retry-wait, unconfirmed
+//	            outage-wait, released, retry-wait, unconfirmed, write-reason
 //	    unanswered: load, released
 //	misconfigured
 //	    drain: released
 //	    resumed, revalidate, tail-advanced, tail-dropped, tick: load
 //	    tail-failed: halt
 //	move
-//	    done: apply, at-gate, command, event-wait, halt, idle, load, publicize, released, unconfirmed
+//	    done: apply, at-gate, command, event-wait, halt, idle, load, released, unconfirmed, write-reason
 //	note
 //	    done: command, event-wait, halt, load, outage-wait, released
 //	outage-wait
@@ -114,20 +114,20 @@
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
-//	    tick: apply, awaiting-tail, command, publicize, unconfirmed
-//	publicize
-//	    done: apply, command, feed-failed, halt, load, misconfigured, publicize, released, unconfirmed
+//	    tick: apply, awaiting-tail, command, unconfirmed, write-reason
 //	record
-//	    done: ask, at-gate, command, event-wait, halt, load, move, publicize, released, retry-wait
+//	    done: ask, at-gate, command, event-wait, halt, load, move, released, retry-wait, write-reason
 //	retry-wait
 //	    command-pending, lease-deadline, revalidate: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
-//	    tick: apply, awaiting-tail, command, publicize, unconfirmed
+//	    tick: apply, awaiting-tail, command, unconfirmed, write-reason
 //	unconfirmed
 //	    drain: released
-//	    lease-deadline: apply, command, publicize
+//	    lease-deadline: apply, command, write-reason
 //	    resumed, revalidate, tail-advanced, tail-dropped: load
-//	    tail-failed: halt, publicize
+//	    tail-failed: halt, write-reason
+//	write-reason
+//	    done: apply, command, feed-failed, halt, load, misconfigured, released, unconfirmed, write-reason
 package machine

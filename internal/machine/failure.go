@@ -58,7 +58,7 @@ func (s *step) onBatchFailed(batch engine.Batch, f *faults.Fault, outage bool) {
 			Attempt: failure.Attempt,
 			Fault:   observe.Fault(f.Class), Err: f.Err}, zap.WarnLevel, "event failed",
 			append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
-		s.start(Record{Failure: failure, Retry: backoff.Delay(s.Def.Retry, failure.Attempt, s.jitter)})
+		s.startIfAllowed(Record{Failure: failure, Retry: backoff.Delay(s.Def.Retry, failure.Attempt, s.jitter)})
 	default:
 		if f.Class == faults.MissingObject {
 			s.waitForObject(batch.Events[0], f)
@@ -112,7 +112,7 @@ func (s *step) onCrashes(e event.Envelope) {
 func (s *step) askOrDecide(failing Failing) {
 	s.State = failing
 	if _, asks := projection.RequestedAction(failing.Failure.Err); s.Def.FailureHandler != nil && !asks {
-		s.start(Ask(failing))
+		s.startIfAllowed(Ask(failing))
 		return
 	}
 	s.decide(failing, nil)
@@ -122,7 +122,8 @@ func (s *step) askOrDecide(failing Failing) {
 func (s *step) decide(failing Failing, answer *projection.Action) {
 	s.State = failing
 	f := failing.Failure
-	c := policy.Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Lease.ParkedFailures(), Answer: answer}
+	c := policy.Circumstances{Policy: &s.Def.Policy, Window: s.FailureWindow, Parked: s.Lease.ParkedFailures(),
+		Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
 		if f.Event.Unreadable != nil { // it is read again
@@ -130,9 +131,9 @@ func (s *step) decide(failing Failing, answer *projection.Action) {
 		}
 		s.State = RetryWait{Failure: f, Until: s.now.Add(failing.Retry)}
 	case projection.ActionStop:
-		s.start(Halt{Reason: d.Halt, Event: &f.Event})
+		s.startIfAllowed(Halt{Reason: d.Halt, Event: &f.Event})
 	default:
-		s.start(Move{Failure: f, Action: d.Action})
+		s.startIfAllowed(Move{Failure: f, Action: d.Action})
 	}
 }
 
@@ -154,7 +155,7 @@ func (s *step) onMoved(job Move) {
 	}
 	s.progress(e.Position)
 	s.Lease.CrashAttempts = 0
-	s.Window.Failed()
+	s.FailureWindow.Failed()
 	s.Sizer.Succeeded()
 	s.Faults.History.Forget()
 	if s.Crash.Quarantine > 0 {
@@ -202,7 +203,7 @@ func (s *step) waitForObject(e event.Envelope, f *faults.Fault) {
 	s.out.log(zap.ErrorLevel, "projection waits for a missing object or privilege", zap.Int64("position", e.Position),
 		zap.Duration("limit", s.Def.Faults.MissingObject), zap.Error(f.Err))
 	s.State = EventWait{Reason: &waiting}
-	s.start(Note{Failure: s.failure(e, waiting.Err), Fault: &waiting})
+	s.startIfAllowed(Note{Failure: s.failure(e, waiting.Err), Fault: &waiting})
 }
 
 // onNoted begins the wait whose reason was written. If that failed, only other nodes lack the reason.
@@ -229,7 +230,7 @@ func (s *step) outage(batch engine.Batch, f *faults.Fault) {
 	reason := s.countOutage(f)
 	if s.Breaker.State() == projection.BreakerOpen {
 		s.State = OutageWait{Reason: reason}
-		s.start(Note{Failure: s.failure(batch.Events[0], reason), Retry: s.outageDelay(s.jitter)})
+		s.startIfAllowed(Note{Failure: s.failure(batch.Events[0], reason), Retry: s.outageDelay(s.jitter)})
 		return
 	}
 	s.State = OutageWait{Reason: reason, Until: s.now.Add(s.outageDelay(s.jitter))}

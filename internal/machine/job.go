@@ -32,8 +32,8 @@ type (
 		Fault   *faults.Fault
 		Retry   time.Duration
 	}
-	// Publicize writes why the projection waits for a person, or with an empty reason that it no longer does.
-	Publicize struct{ Reason string }
+	// WriteReason writes why the projection waits for a person, or with an empty reason that it no longer does.
+	WriteReason struct{ Reason string }
 	// Ask calls the user's FailureHandler. The result is Answer.
 	Ask Failing
 	// Move parks or skips an event and moves the checkpoint over it.

@@ -73,6 +73,6 @@ func (m *Machine) passOver() {
 // halt makes the projection wait for a user.
 func (m *Machine) halt(reason error, now time.Time) {
 	m.Lease.Halted, m.Lease.Failed = true, reason.Error()
-	m.Window = engine.FailureWindow{}
+	m.FailureWindow = engine.FailureWindow{}
 	m.State = Halted{Reason: reason, CheckAt: now.Add(checkEvery)}
 }

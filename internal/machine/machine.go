@@ -34,10 +34,10 @@ type Machine struct {
 	// lag behind it over such events.
 	Position int64
 	// Tail is the feed's last message, nil before the first.
-	Tail   *Tail
-	Buffer Buffer
-	Sizer  BatchSizer
-	Window engine.FailureWindow
+	Tail          *Tail
+	Buffer        Buffer
+	Sizer         BatchSizer
+	FailureWindow engine.FailureWindow
 	// Breaker is nil if there is none. It is replaced and never changed, since other machines may share it.
 	Breaker *Breaker
 	Replays ReplayQueue

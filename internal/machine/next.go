@@ -25,13 +25,13 @@ func (s *step) next() {
 		return
 	}
 	if s.order != Continue {
-		s.start(Load{Commands: s.Replays.Seen})
+		s.startIfAllowed(Load{Commands: s.Replays.Seen})
 		return
 	}
 	s.Replays.endBackoff(s.now)
 	s.Faults.Conflicts = s.Faults.Conflicts.At(s.now)
 	runs := s.restState(s.now)
-	if s.haltIfRestored() || s.publicize() {
+	if s.haltIfRestored() || s.writeReason() {
 		return
 	}
 	s.advance() // also while commands follow one another without a pause
@@ -76,9 +76,9 @@ func (s *step) waitsForServer() bool {
 	return false
 }
 
-// publicize writes into the database that the projection waits for a person, or no longer does. If that fails, the next
-// read of the row shows the difference.
-func (s *step) publicize() bool {
+// writeReason writes into the database that the projection waits for a person, or no longer does. If that fails, the
+// next read of the row shows the difference.
+func (s *step) writeReason() bool {
 	if s.Lease.Halted {
 		return false // The user who resumes the projection takes that back.
 	}
@@ -96,7 +96,7 @@ func (s *step) publicize() bool {
 		return false
 	}
 	s.Lease.Failed = reason
-	s.start(Publicize{Reason: reason})
+	s.startIfAllowed(WriteReason{Reason: reason})
 	return true
 }
 
@@ -105,7 +105,7 @@ func (s *step) haltIfRestored() bool {
 	if s.Lease.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, tenancy.ErrRestored) {
 		return false
 	}
-	s.start(Halt{Reason: s.Tail.Err})
+	s.startIfAllowed(Halt{Reason: s.Tail.Err})
 	return true
 }
 
@@ -122,6 +122,6 @@ func (s *step) advance() {
 		s.AdvanceAt = s.now.Add(s.AdvanceEvery - s.now.Sub(s.Start)%s.AdvanceEvery)
 	case !s.now.Before(s.AdvanceAt):
 		s.AdvanceAt = time.Time{}
-		s.start(Advance{To: s.Position})
+		s.startIfAllowed(Advance{To: s.Position})
 	}
 }

@@ -19,7 +19,7 @@ func (s *step) command() {
 	}
 	blocked := s.replaysBlocked(s.now)
 	schedule := s.Replays.due(s.now) && !blocked && s.Replays.Commands == NoCommands && !s.Lease.Halted
-	s.start(Command{Replay: CommandRun{Lease: s.Lease, Discards: blocked, Schedule: schedule,
+	s.startIfAllowed(Command{Replay: CommandRun{Lease: s.Lease, Discards: blocked, Schedule: schedule,
 		def: s.Def, queue: s.Replays, faults: s.Replays.Faults}})
 }
 

@@ -29,7 +29,7 @@ func (m *Machine) restState(now time.Time) (runs bool) {
 		if _, halted := m.State.(Halted); !halted {
 			m.State = Halted{Reason: errors.New(m.Lease.Failed), CheckAt: now.Add(checkEvery)}
 		}
-		m.Tail, m.Window = m.Tail.dropped(), engine.FailureWindow{}
+		m.Tail, m.FailureWindow = m.Tail.dropped(), engine.FailureWindow{}
 	case m.Tail == nil:
 		m.State = AwaitingTail{}
 	case m.Tail.Err != nil:

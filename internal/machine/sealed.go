@@ -46,16 +46,16 @@ func (Drained) isEffect()   {}
 func (LeaseLost) isEffect() {}
 func (Log) isEffect()       {}
 
-func (Load) isJob()      {}
-func (Apply) isJob()     {}
-func (Record) isJob()    {}
-func (Note) isJob()      {}
-func (Publicize) isJob() {}
-func (Ask) isJob()       {}
-func (Move) isJob()      {}
-func (Halt) isJob()      {}
-func (Advance) isJob()   {}
-func (Command) isJob()   {}
+func (Load) isJob()        {}
+func (Apply) isJob()       {}
+func (Record) isJob()      {}
+func (Note) isJob()        {}
+func (WriteReason) isJob() {}
+func (Ask) isJob()         {}
+func (Move) isJob()        {}
+func (Halt) isJob()        {}
+func (Advance) isJob()     {}
+func (Command) isJob()     {}
 
 func (Faulted) isResult()      {}
 func (OK) isResult()           {}

@@ -68,7 +68,7 @@ func showJob(j Job) string {
 		return fmt.Sprintf("%d attempt=%d", j.Failure.Event.Position, j.Failure.Attempt)
 	case Note:
 		return fmt.Sprintf("%d attempt=%d: %v", j.Failure.Event.Position, j.Failure.Attempt, j.Failure.Err)
-	case Publicize:
+	case WriteReason:
 		return fmt.Sprintf("%q", j.Reason)
 	case Ask:
 		return fmt.Sprintf("%d attempt=%d", j.Failure.Event.Position, j.Failure.Attempt)

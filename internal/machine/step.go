@@ -57,9 +57,9 @@ func (s *step) endDrain() {
 	s.State = Released{}
 }
 
-// start begins a job, unless the order after the last one forbids it. A failure is always recorded. Before a reload no
-// batch and no command begins. Before a release nothing else does.
-func (s *step) start(job Job) {
+// startIfAllowed begins a job, unless the order after the last one forbids it. A failure is always recorded. Before a
+// reload no batch and no command begins. Before a release nothing else does.
+func (s *step) startIfAllowed(job Job) {
 	switch job.(type) {
 	case Record:
 	case Apply, Command:

@@ -86,7 +86,7 @@ func (l *life) work(job Job) Result {
 		db.row.FailingPosition, db.row.Attempts, db.row.CrashAttempts = f.Event.Position, f.Attempt, 0
 		db.attempts[f.Event.Position] = f.Attempt
 		return Recorded{l.now}
-	case Publicize:
+	case WriteReason:
 		db.row.Failed = job.Reason
 	case Move:
 		if f := l.fenced(); f != nil {
