@@ -31,16 +31,16 @@ type stubStore struct {
 	connections int
 }
 
-func (s stubStore) Engine() store.Driver                                        { return s }
-func (stubStore) Name() string                                                  { return "*pgstore.Store" }
-func (stubStore) TxType() reflect.Type                                          { return reflect.TypeFor[pgx.Tx]() }
-func (s stubStore) DefaultBatches() int                                         { return 0 }
-func (stubStore) EventTypes() *upcast.Graph                                     { return nil }
-func (s stubStore) Connections() int                                            { return s.connections }
-func (stubStore) Apply(handler.Handler, engine.ApplyOptions) engine.Run         { return nil }
-func (stubStore) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { return nil }
-func (stubStore) Shares(handler.Handler) bool                                   { return false }
-func (stubStore) Deliver(handler.Handler, engine.DeliverOptions) engine.Run     { return nil }
+func (s stubStore) Engine() store.Driver                                          { return s }
+func (stubStore) Name() string                                                    { return "*pgstore.Store" }
+func (stubStore) TxType() reflect.Type                                            { return reflect.TypeFor[pgx.Tx]() }
+func (s stubStore) DefaultBatches() int                                           { return 0 }
+func (stubStore) EventTypes() *upcast.Graph                                       { return nil }
+func (s stubStore) Connections() int                                              { return s.connections }
+func (stubStore) Apply(handler.Handler, engine.ApplyOptions) engine.ApplyFunc     { return nil }
+func (stubStore) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening   { return nil }
+func (stubStore) Shares(handler.Handler) bool                                     { return false }
+func (stubStore) Deliver(handler.Handler, engine.DeliverOptions) engine.ApplyFunc { return nil }
 
 func (stubStore) ValidTenant(name string) error {
 	if name == "" {

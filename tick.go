@@ -150,7 +150,7 @@ func standing(row engine.ProjectionRow) (t Tick, err error) {
 type stepper struct {
 	runtime *Runtime
 	id      ProjectionID
-	apply   engine.Run
+	apply   engine.ApplyFunc
 	done    chan struct{}
 
 	mu sync.Mutex
@@ -168,8 +168,8 @@ type stepper struct {
 
 var errStepOver = errors.New("the step is over")
 
-// run is the Run of the projection. Until the checkpoint moves, batches of the step may follow each other: a batch that
-// fails is narrowed.
+// run is the ApplyFunc of the projection. Until the checkpoint moves, batches of the step may follow each other: a
+// batch that fails is narrowed.
 func (s *stepper) run(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 	if !s.begin(lease) {
 		if deps := s.runtime.running(); deps != nil && lease.ID == s.id {

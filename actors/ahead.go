@@ -44,8 +44,8 @@ func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.
 }
 
 // keepAhead drops the read ahead unless it continues the buffer of the run.
-func (w *worker) keepAhead(run machine.Run) {
-	if a := w.ahead.Load(); a != nil && (a.after != run.Buffer.To || a.incarnation != run.Row.Incarnation) {
+func (w *worker) keepAhead(run machine.BatchRun) {
+	if a := w.ahead.Load(); a != nil && (a.after != run.Buffer.To || a.incarnation != run.Lease.Incarnation) {
 		a.cancel()
 		w.ahead.Store(nil)
 	}

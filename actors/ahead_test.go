@@ -33,7 +33,7 @@ func (h *history) Read(ctx context.Context, _ string, r engine.ReadRange) (engin
 }
 
 // newAhead returns a worker without an actor.
-func newAhead(t *testing.T, store *history, apply engine.Run) *worker {
+func newAhead(t *testing.T, store *history, apply engine.ApplyFunc) *worker {
 	deps := &Deps{System: NewSystem(zap.NewNop()), Store: Store{Events: store, Plane: control.On(outage{})},
 		Log: zap.NewNop(), Timing: Timing{QueryTimeout: time.Minute},
 		Limiter: NewLimiter(Limits{Connections: 10, Batches: 2, Log: zap.NewNop()})}
@@ -47,7 +47,7 @@ func newAhead(t *testing.T, store *history, apply engine.Run) *worker {
 }
 
 // begun returns the run that an effect begins, nil if none does.
-func begun(effects []machine.Effect) (run *machine.Run, op int) {
+func begun(effects []machine.Effect) (run *machine.BatchRun, op int) {
 	for _, e := range effects {
 		if start, is := e.(machine.Start); is {
 			if job, is := start.Job.(machine.Apply); is {
@@ -117,14 +117,14 @@ func TestReadAheadMayLastLongerThanItsBatch(t *testing.T) {
 }
 
 func TestReadAheadThatIsNotNeededIsCancelled(t *testing.T) {
-	row := engine.Lease{Incarnation: 1}
+	lease := engine.Lease{Incarnation: 1}
 	for name, end := range map[string]func(w *worker){
 		"the actor stops": func(w *worker) { w.stop() },
 		"the buffer ends elsewhere": func(w *worker) {
-			w.keepAhead(machine.Run{Row: row, Buffer: machine.Buffer{To: 7}})
+			w.keepAhead(machine.BatchRun{Lease: lease, Buffer: machine.Buffer{To: 7}})
 		},
 		"the server crashed meanwhile": func(w *worker) {
-			w.keepAhead(machine.Run{Row: engine.Lease{Incarnation: 2}, Buffer: machine.Buffer{To: 8}})
+			w.keepAhead(machine.BatchRun{Lease: engine.Lease{Incarnation: 2}, Buffer: machine.Buffer{To: 8}})
 		},
 		"the runtime ends":              func(w *worker) { w.deps.GiveUp(context.Canceled) },
 		"the actor stopped just before": func(*worker) {},
@@ -144,14 +144,14 @@ func TestReadAheadThatIsNotNeededIsCancelled(t *testing.T) {
 			if name == "the actor stopped just before" {
 				cancel()
 			}
-			w.prefetch(ctx, row.Incarnation, &engine.ReadRange{After: 8, UpTo: 10, Limit: 8})
+			w.prefetch(ctx, lease.Incarnation, &engine.ReadRange{After: 8, UpTo: 10, Limit: 8})
 			end(w)
 			if !<-cancelled {
 				t.Error("the read was not cancelled")
 			}
 			cancel()
 			store.reading = nil
-			page, err := w.page(t.Context(), row.Incarnation, engine.ReadRange{After: 7, UpTo: 10, Limit: 8})
+			page, err := w.page(t.Context(), lease.Incarnation, engine.ReadRange{After: 7, UpTo: 10, Limit: 8})
 			if err != nil || len(page.Events) != 3 {
 				t.Errorf("the next read returned %d events, %v", len(page.Events), err)
 			}

@@ -125,7 +125,7 @@ func (c *claim) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	c.deps.Registry.poolWorks(nil)
+	c.deps.Registry.session.onPoolUsed(nil)
 	return nil
 }
 

@@ -55,7 +55,7 @@ func newClaim(n int) (*claims, *claim) {
 		Node:    engine.Node{ID: "a", Projections: []string{"p"}, LeaseDuration: time.Hour},
 		Timing:  Timing{QueryTimeout: time.Minute}}
 	deps.Init()
-	deps.Registry.publishSession(func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, time.Now() })
+	deps.Registry.session.publish(func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, time.Now() })
 	c := &claim{deps: deps, step: ownership.Step{ReadOwned: true, Balance: true},
 		members:   []engine.Member{deps.Node.Member()},
 		ownedRead: func([]engine.Lease) {}, claimed: func([]engine.Lease) {}}
@@ -91,11 +91,11 @@ func TestSearchEndsIfItsShareIsAnother(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(d *Deps){
 		"a node came": func(d *Deps) {
-			d.Registry.publishSession(func(e *SessionEntry) { e.Members = []engine.Member{{ID: "b"}} })
+			d.Registry.session.publish(func(e *SessionEntry) { e.Members = []engine.Member{{ID: "b"}} })
 		},
 		"the runtime ends": func(d *Deps) { d.Refuse() },
 		"heartbeats missed": func(d *Deps) {
-			d.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Time{} })
+			d.Registry.session.publish(func(e *SessionEntry) { e.HeartbeatSent = time.Time{} })
 		},
 	} {
 		store, c := newClaim(12_000)

@@ -122,9 +122,9 @@ func (l *lifetime) Wait() {
 	l.over.Store(true)
 }
 
-// Run runs work in a goroutine, for at most limit. Then done is called with its error in the actor of ctx, unless that
-// actor has stopped. Only an actor may call Run, so that no work begins after Wait.
-func (d *Deps) Run(ctx actor.Context, limit time.Duration, work func(ctx context.Context) error,
+// Go runs work in a goroutine, for at most limit. Then done is called with its error in the actor of ctx, unless that
+// actor has stopped. Only an actor may call Go, so that no work begins after Wait.
+func (d *Deps) Go(ctx actor.Context, limit time.Duration, work func(ctx context.Context) error,
 	done func(ctx actor.Context, err error)) (cancel context.CancelFunc) {
 	return d.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
 		ctx, cancel := context.WithTimeout(ctx, limit)

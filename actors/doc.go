@@ -20,7 +20,7 @@
 // and asks for the difference. What status, health and waits need is published in the Registry.
 //
 // Receive never blocks. Work on the database runs in a goroutine, and what follows from it is called in the actor
-// (Deps.Run). A restarted actor has another name, so work of the earlier one has no effect on it.
+// (Deps.Go). A restarted actor has another name, so work of the earlier one has no effect on it.
 //
 // # An event from append to checkpoint
 //
@@ -30,7 +30,7 @@
 //	listener.go, router.go    pass the notification to the feed; heads.go finds events without one (../internal/rounds)
 //	feed.go                   settles the tail and sends its window (../internal/window) to the tenant's projections
 //	projection.go             turns the message into an input of the machine
-//	../internal/machine       decides on the batch (next.go) and its steps (run.go)
+//	../internal/machine       decides on the batch (next.go) and its steps (batchrun.go)
 //	worker.go                 waits for a slot (limiter.go), takes the steps and calls the handler
 //	../pgstore/batch.go       runs the handler's transaction, and advances the checkpoint under the fence
 //	checkpoints.go            advances checkpoints over events that their projections do not select

@@ -96,13 +96,13 @@ func (f *feed) Start(ctx actor.Context) {
 // again under its name, the entry is that of another feed by now.
 func (f *feed) publish(change func(*FeedEntry)) {
 	if f.deps.Feeds.find(f.tenant) == f.ref {
-		f.deps.Registry.publishFeed(f.tenant, change)
+		f.deps.Registry.feeds.publish(f.tenant, change)
 	}
 }
 
 func (f *feed) amend(change func(*FeedEntry)) {
 	if f.deps.Feeds.find(f.tenant) == f.ref {
-		f.deps.Registry.amendFeed(f.tenant, change)
+		f.deps.Registry.feeds.amend(f.tenant, change)
 	}
 }
 
@@ -133,7 +133,7 @@ func (f *feed) readSlot(ctx context.Context) (limited context.Context, release f
 
 func (f *feed) Stop(actor.Context) {
 	if f.deps.Feeds.remove(f.tenant, f.ref) {
-		f.deps.Registry.withdrawFeed(f.tenant)
+		f.deps.Registry.feeds.withdraw(f.tenant)
 	}
 	if f.polls.current != nil {
 		f.polls.current.cancel()

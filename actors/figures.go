@@ -79,16 +79,3 @@ func (f *Figures) add(p *registered) {
 		f.Oldest = p.Oldest
 	}
 }
-
-// LongestHold returns how many tenants' settled marks are held back or cannot be read on this node, and since when the
-// first.
-func (r *Registry) LongestHold() (tenants int, since time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, at := range r.overview.held {
-		if since.IsZero() || at.Before(since) {
-			since = at
-		}
-	}
-	return len(r.overview.held), since
-}

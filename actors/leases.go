@@ -79,7 +79,7 @@ func (n *node) checkLeases(ctx actor.Context, tenants map[string]bool) {
 		rows[i] = key.Row
 	}
 	var leases []engine.Lease
-	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
+	n.deps.Go(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
 		leases, err = n.deps.Ownership.Leases(ctx, rows)
 		return err
 	}, func(ctx actor.Context, err error) {
@@ -123,7 +123,7 @@ func (n *node) readOrders(ctx actor.Context) {
 		return
 	}
 	var orders map[int32]engine.Orders
-	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
+	n.deps.Go(ctx, n.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
 		orders, err = n.deps.Ownership.Orders(ctx, n.deps.Node, rows)
 		return err
 	}, func(ctx actor.Context, err error) {

@@ -42,7 +42,7 @@ func (l *listener) Start(ctx actor.Context) {
 }
 
 func (l *listener) Stop(actor.Context) {
-	l.deps.Registry.publishSession(func(e *SessionEntry) { e.Connected = false })
+	l.deps.Registry.session.publish(func(e *SessionEntry) { e.Connected = false })
 	l.cancel()
 }
 
@@ -54,7 +54,7 @@ func (l *listener) onConnected(ctx actor.Context, again, pooled bool) {
 		l.log.Info("session connection restored")
 	}
 	changed := observe.Session{Connected: true, Again: again, Pooled: pooled}
-	l.deps.Registry.publishSession(func(e *SessionEntry) {
+	l.deps.Registry.session.publish(func(e *SessionEntry) {
 		changed.Lasted = e.lasted()
 		e.Connected, e.Pooled, e.Since, e.Err = true, pooled, time.Now(), nil
 	})
@@ -64,7 +64,7 @@ func (l *listener) onConnected(ctx actor.Context, again, pooled bool) {
 
 func (l *listener) onLost(err error) {
 	changed, lost := observe.Session{Again: true, Err: err}, false
-	l.deps.Registry.publishSession(func(e *SessionEntry) {
+	l.deps.Registry.session.publish(func(e *SessionEntry) {
 		lost = e.Connected
 		if lost {
 			l.log.Warn("session connection lost", zap.Error(err))
@@ -79,14 +79,14 @@ func (l *listener) onLost(err error) {
 }
 
 func (l *listener) heartbeatSent(ctx actor.Context, at time.Time) {
-	l.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = at })
+	l.deps.Registry.session.publish(func(e *SessionEntry) { e.HeartbeatSent = at })
 	ctx.Send(ctx.Parent(), &messages.HeartbeatSent{At: at})
 }
 
 // onFleetChanged is called with the fleet, also before onConnected, after which the node searches for leases anyway.
 func (l *listener) onFleetChanged(ctx actor.Context, fleet engine.Fleet) {
 	up := false
-	l.deps.Registry.publishSession(func(e *SessionEntry) { e.Members, up = fleet.Members, e.Connected })
+	l.deps.Registry.session.publish(func(e *SessionEntry) { e.Members, up = fleet.Members, e.Connected })
 	if up {
 		ctx.Send(ctx.Parent(), &messages.FleetChanged{})
 	}
@@ -205,7 +205,7 @@ func (l *listener) serve(ctx context.Context, session engine.Session, peers *pee
 // heartbeat sends a heartbeat, unless the pool has not worked for LeaseDuration: such a node must not keep its leases
 // from others.
 func (l *listener) heartbeat(ctx context.Context, session engine.Session, post post) error {
-	if l.deps.Registry.poolFailingFor(l.deps.Node.LeaseDuration) {
+	if l.deps.Registry.session.poolFailingFor(l.deps.Node.LeaseDuration) {
 		l.log.Debug("heartbeat withheld, connection pool unusable")
 		return nil
 	}

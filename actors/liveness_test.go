@@ -157,7 +157,7 @@ func surround(t *testing.T) *outside {
 			AdvanceInterval: time.Hour, QueryTimeout: time.Minute,
 		}}
 	o.deps.Init()
-	o.deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now() })
+	o.deps.Registry.session.publish(func(e *SessionEntry) { e.HeartbeatSent = time.Now() })
 	o.pid = o.deps.System.Root.Spawn(actor.PropsFromFunc(func(ctx actor.Context) {
 		switch msg := ctx.Message().(type) {
 		case func(actor.Context):

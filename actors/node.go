@@ -172,7 +172,7 @@ func (n *node) carryOut(ctx actor.Context, effects []ownership.Effect) {
 func messageOf(e ownership.Effect) any {
 	switch e.Action {
 	case ownership.Run:
-		return &messages.Run{Lease: *e.Lease}
+		return &messages.StartProjection{Lease: *e.Lease}
 	case ownership.Drain:
 		return &messages.Drain{Key: e.Key}
 	case ownership.Retire:
@@ -195,14 +195,14 @@ func jittered(d time.Duration) time.Duration {
 // query waits for a slot, runs a short statement, and then calls done in the actor of ctx.
 func (d *Deps) query(ctx actor.Context, statement func(ctx context.Context) error,
 	done func(ctx actor.Context, err error)) {
-	d.Run(ctx, d.Timing.QueryTimeout, func(ctx context.Context) error {
+	d.Go(ctx, d.Timing.QueryTimeout, func(ctx context.Context) error {
 		return d.Limiter.Read(ctx, statement)
 	}, done)
 }
 
 // announceDrain notifies the other nodes, which take over this node's share.
 func (d *Deps) announceDrain(ctx actor.Context) {
-	d.Run(ctx, d.Timing.QueryTimeout, func(ctx context.Context) error {
+	d.Go(ctx, d.Timing.QueryTimeout, func(ctx context.Context) error {
 		return d.Ownership.AnnounceDrain(ctx, d.Node)
 	}, func(_ actor.Context, err error) {
 		if err != nil {
@@ -213,8 +213,8 @@ func (d *Deps) announceDrain(ctx actor.Context) {
 
 // pingPool finds out whether the pool works. A wait for a slot, or a slow statement, does not show that.
 func (d *Deps) pingPool(ctx actor.Context) {
-	d.Run(ctx, d.Timing.QueryTimeout, func(ctx context.Context) error {
-		d.Registry.poolWorks(d.Health.Ping(ctx))
+	d.Go(ctx, d.Timing.QueryTimeout, func(ctx context.Context) error {
+		d.Registry.session.onPoolUsed(d.Health.Ping(ctx))
 		return nil
 	}, func(actor.Context, error) {})
 }

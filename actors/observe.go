@@ -14,7 +14,7 @@ import (
 // observe reports a batch to the observer. It leaves out runs that found no event for the projection, and those that
 // ended before a handler could be called without an error.
 func (w *worker) observe(r machine.RunResult, queued, took time.Duration) {
-	if r.End != machine.RunApplied && r.End != machine.RunRefused {
+	if r.End != machine.RunApplied && r.End != machine.RunFaulted {
 		return
 	}
 	b := observe.Batch{

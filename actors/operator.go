@@ -62,7 +62,7 @@ func (o *operator) Stop(actor.Context) {
 	for _, cancel := range o.running {
 		cancel()
 	}
-	o.deps.Registry.operatorStopped()
+	o.deps.Registry.operator.forget()
 }
 
 func (o *operator) Handle(ctx actor.Context, msg any) {
@@ -108,9 +108,9 @@ func (o *operator) take(ctx actor.Context) {
 		running = append(running, number)
 	}
 	var taken *engine.Operation
-	o.deps.Run(ctx, o.deps.Timing.QueryTimeout, func(ctx context.Context) error {
-		o.deps.Registry.operatorStep(searching, o.deps.Timing.QueryTimeout)
-		defer o.deps.Registry.operatorStep(searching, 0)
+	o.deps.Go(ctx, o.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+		o.deps.Registry.operator.begin(searching, o.deps.Timing.QueryTimeout)
+		defer o.deps.Registry.operator.end(searching)
 		return o.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
 			taken, err = o.deps.Plane.TakeOperation(ctx, o.deps.Registered, running)
 			return err
@@ -141,7 +141,7 @@ func (o *operator) begin(ctx actor.Context, op engine.Operation, release func())
 		log: o.log.With(zap.Int64("operation", op.Number), zap.String("kind", string(op.Kind)),
 			zap.String("tenant", op.ID.Tenant), zap.String("projection", op.ID.Name))}
 	o.running[op.Number] = o.deps.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
-		defer o.deps.Registry.operatorStep(op.Number, 0)
+		defer o.deps.Registry.operator.end(op.Number)
 		run.carryOut(ctx)
 		return func(ctx actor.Context) {
 			delete(o.running, op.Number)
@@ -259,8 +259,8 @@ func (r *operation) try(ctx, waiting context.Context) error {
 		return err
 	}
 	hook, _ := def.Hook(r.op.Kind)
-	run := engine.OperationRun{Hook: hook, Timeout: def.Timeout, Types: def.Types}
-	if err := r.standStill(ctx, waiting, &run); err != nil {
+	code := engine.OperationCode{Hook: hook, Timeout: def.Timeout, Types: def.Types}
+	if err := r.standStill(ctx, waiting, &code); err != nil {
 		return err
 	}
 	// The hook has a connection of the pool, as a batch has.
@@ -270,19 +270,19 @@ func (r *operation) try(ctx, waiting context.Context) error {
 	}
 	defer release()
 	limit := def.Timeout + 5*r.deps.Timing.QueryTimeout
-	r.deps.Registry.operatorStep(r.op.Number, limit)
-	defer r.deps.Registry.operatorStep(r.op.Number, 0)
+	r.deps.Registry.operator.begin(r.op.Number, limit)
+	defer r.deps.Registry.operator.end(r.op.Number)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if run.Hook.Run == nil {
-		return r.deps.Plane.RunOperation(ctx, r.op, run)
+	if code.Hook.Run == nil {
+		return r.deps.Plane.RunOperation(ctx, r.op, code)
 	}
-	return r.runHook(ctx, run)
+	return r.runHook(ctx, code)
 }
 
 // runHook runs the transaction of the operation. A run that ends with its node, or with its connection, stays recorded:
 // the hook may be the cause, for instance by a statement that ends its server.
-func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error {
+func (r *operation) runHook(ctx context.Context, code engine.OperationCode) error {
 	number := rand.Int64()
 	others, err := r.deps.Plane.BeginHook(ctx, r.op, number)
 	if err != nil {
@@ -291,7 +291,7 @@ func (r *operation) runHook(ctx context.Context, run engine.OperationRun) error 
 	if others >= crashesMost {
 		err = engine.EndsOperation(r.crashed(others))
 	} else {
-		err = r.deps.Plane.RunOperation(ctx, r.op, run)
+		err = r.deps.Plane.RunOperation(ctx, r.op, code)
 	}
 	if err == nil {
 		return nil
@@ -329,17 +329,17 @@ func (r *operation) flow(def *engine.Definition) fair.Flow {
 }
 
 // standStill waits until the projections of the operation stand still. It removes the hook if it must not run.
-func (r *operation) standStill(ctx, waiting context.Context, run *engine.OperationRun) error {
+func (r *operation) standStill(ctx, waiting context.Context, code *engine.OperationCode) error {
 	if r.op.Kind != engine.OperationSwap {
 		return r.hold(ctx, waiting, r.op.Holds)
 	}
-	s := swapping{operation: r, types: run.Types}
+	s := swapping{operation: r, types: code.Types}
 	if err := r.op.Decode(&s.options); err != nil {
 		return engine.EndsOperation(err)
 	}
 	inUse, err := s.standStill(ctx, waiting)
 	if inUse {
-		run.Hook = handler.Hook{}
+		code.Hook = handler.Hook{}
 	}
 	return err
 }
@@ -360,8 +360,8 @@ func (r *operation) hold(ctx, waiting context.Context, names []string) error {
 func (r *operation) step(ctx context.Context, statement func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.deps.Timing.QueryTimeout)
 	defer cancel()
-	r.deps.Registry.operatorStep(r.op.Number, r.deps.Timing.QueryTimeout)
-	defer r.deps.Registry.operatorStep(r.op.Number, 0)
+	r.deps.Registry.operator.begin(r.op.Number, r.deps.Timing.QueryTimeout)
+	defer r.deps.Registry.operator.end(r.op.Number)
 	return r.deps.Limiter.Read(ctx, statement)
 }
 

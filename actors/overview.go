@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
-	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
@@ -15,23 +14,15 @@ type overview struct {
 	phases map[machine.Phase]int
 	// lagging has the tenants that have projections behind their settled marks, by name. worst has the same tenants in
 	// order.
-	lagging map[string]*tenantLag
-	worst   worstFirst[*tenantLag]
-	// held has, for each feed, the time since which its mark has been held back or its events could not be read.
-	held map[string]time.Time
-	// unreadable has the tenants whose events cannot be read, with the time since which this is so.
-	unreadable map[string]time.Time
-	// polling has, for each feed, the time since which it has polled without success.
-	polling  map[string]time.Time
+	lagging  map[string]*tenantLag
+	worst    worstFirst[*tenantLag]
 	troubled troubles
 	// unbegun are the versions with which tenants cannot begin.
 	unbegun []Standstill
 }
 
 func newOverview() overview {
-	return overview{phases: make(map[machine.Phase]int), lagging: make(map[string]*tenantLag),
-		held: make(map[string]time.Time), unreadable: make(map[string]time.Time), polling: make(map[string]time.Time),
-		troubled: make(troubles)}
+	return overview{phases: make(map[machine.Phase]int), lagging: make(map[string]*tenantLag), troubled: make(troubles)}
 }
 
 // countedAs returns the phase under which a projection is counted, empty if it is not.
@@ -99,22 +90,6 @@ func (o *overview) count(phase machine.Phase, by int) {
 	}
 }
 
-// feedChanged is called after each change of a feed's entry, and with the zero value when it is withdrawn.
-func (o *overview) feedChanged(tenant string, e FeedEntry) {
-	since(o.held, tenant, e.Held != nil || e.Err != nil)
-	since(o.unreadable, tenant, e.Err != nil)
-	since(o.polling, tenant, e.Polling)
-}
-
-// since sets the time of a tenant when a condition begins to hold, and deletes it when the condition ends.
-func since(times map[string]time.Time, tenant string, so bool) {
-	if !so {
-		delete(times, tenant)
-	} else if times[tenant].IsZero() {
-		times[tenant] = time.Now()
-	}
-}
-
 // Summary returns the summary of this node's projections and feeds.
 func (r *Registry) Summary() *engine.NodeSummary {
 	r.mu.Lock()
@@ -141,15 +116,11 @@ func (r *Registry) Summary() *engine.NodeSummary {
 		}
 		s.Lagging = append(s.Lagging, l)
 	}
-	for tenant, heldSince := range r.overview.held {
-		e := r.feeds[tenant]
-		h := engine.HeldTenant{Tenant: tenant, Mark: e.Mark, Since: heldSince, Held: e.Held}
-		if e.Err != nil {
-			h.Reason = e.Err.Error()
-		}
-		s.Held = append(s.Held, h)
+	s.Held = r.feeds.heldTenants()
+	if r.Session().Connected {
+		s.Held = append(s.Held, r.feeds.hung()...)
 	}
-	s.Held = engine.LongestHeld(append(s.Held, r.hung()...))
+	s.Held = engine.LongestHeld(s.Held)
 	r.summarizeStanding(s)
 	s.Hour, s.Tenures = r.hour.summary(), slices.Clone(r.tenures)
 	return s

@@ -40,7 +40,7 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 				entries[id] = s
 			}
 		case 2:
-			registry.withdrawFeed(tenant)
+			registry.feeds.withdraw(tenant)
 			delete(feeds, tenant)
 			delete(since, tenant)
 		case 3:
@@ -51,7 +51,7 @@ func TestSummaryAgreesWithAWalkOverAllEntries(t *testing.T) {
 			case 1:
 				e = FeedEntry{Mark: int64(step), Err: errors.New("locked")}
 			}
-			registry.publishFeed(tenant, func(entry *FeedEntry) { *entry = e })
+			registry.feeds.publish(tenant, func(entry *FeedEntry) { *entry = e })
 			feeds[tenant] = e
 			if e.Held == nil && e.Err == nil {
 				delete(since, tenant)

@@ -1,6 +1,7 @@
 package actors
 
 import (
+	"sync"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
@@ -36,36 +37,43 @@ func (e SessionEntry) lasted() time.Duration {
 	return time.Since(e.Since)
 }
 
-func (r *Registry) publishSession(change func(*SessionEntry)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	change(&r.session)
-	if r.sessionChanged != nil {
-		close(r.sessionChanged)
-		r.sessionChanged = nil
+// sessionState has the session's entry.
+type sessionState struct {
+	mu    sync.Mutex
+	entry SessionEntry
+	// changed is closed when entry changes. It is nil while that is not waited for.
+	changed chan struct{}
+}
+
+func (s *sessionState) publish(change func(*SessionEntry)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.entry)
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
 	}
 }
 
-// Session returns the session's entry.
-func (r *Registry) Session() SessionEntry {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.session
+func (s *sessionState) get() SessionEntry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.entry
 }
 
-// watchSession returns the session's entry, and a channel that is closed when it changes.
-func (r *Registry) watchSession() (SessionEntry, <-chan struct{}) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sessionChanged == nil {
-		r.sessionChanged = make(chan struct{})
+// watch returns the entry, and a channel that is closed when it changes.
+func (s *sessionState) watch() (SessionEntry, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed == nil {
+		s.changed = make(chan struct{})
 	}
-	return r.session, r.sessionChanged
+	return s.entry, s.changed
 }
 
-// poolWorks is called with the error of each use of the pool that shows whether the pool works.
-func (r *Registry) poolWorks(err error) {
-	r.publishSession(func(e *SessionEntry) {
+// onPoolUsed is called with the error of each use of the pool that shows whether the pool works.
+func (s *sessionState) onPoolUsed(err error) {
+	s.publish(func(e *SessionEntry) {
 		switch {
 		case err == nil:
 			e.PoolFailing = time.Time{}
@@ -75,9 +83,9 @@ func (r *Registry) poolWorks(err error) {
 	})
 }
 
-// publishClaims is called at the end of each search for leases.
-func (r *Registry) publishClaims(err error) {
-	r.publishSession(func(e *SessionEntry) {
+// onSearchEnded is called at the end of each search for leases.
+func (s *sessionState) onSearchEnded(err error) {
+	s.publish(func(e *SessionEntry) {
 		e.ClaimErr = err
 		switch {
 		case err == nil:
@@ -89,10 +97,13 @@ func (r *Registry) publishClaims(err error) {
 }
 
 // poolFailingFor reports whether the pool has not worked for that long.
-func (r *Registry) poolFailingFor(d time.Duration) bool {
-	since := r.Session().PoolFailing
+func (s *sessionState) poolFailingFor(d time.Duration) bool {
+	since := s.get().PoolFailing
 	return !since.IsZero() && time.Since(since) >= d
 }
+
+// Session returns the session's entry.
+func (r *Registry) Session() SessionEntry { return r.session.get() }
 
 // leaseDeadline is until when the node may assume that it holds its leases: 0.9 of LeaseDuration after its last
 // heartbeat was sent, by its monotonic clock. So it stops before the server lets other nodes claim them.
@@ -108,7 +119,7 @@ func (d *Deps) leasesConfirmed() bool { return time.Now().Before(d.leaseDeadline
 // DeliveryDeadline is an engine.LeaseDeadline for deliveries, which no fence holds back. It ends with the session
 // connection: without one, other nodes may mark this node dead long before its heartbeat expires.
 func (d *Deps) DeliveryDeadline() (until time.Time, changed <-chan struct{}) {
-	session, changed := d.Registry.watchSession()
+	session, changed := d.Registry.session.watch()
 	if !session.Connected {
 		return time.Time{}, changed
 	}

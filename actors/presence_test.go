@@ -15,7 +15,7 @@ func TestLeaseDeadlineIsBeforeOtherNodesMayClaim(t *testing.T) {
 	deps.Init()
 	for silent, want := range map[time.Duration]bool{0: true, 50 * time.Second: true, 55 * time.Second: false,
 		time.Minute: false, time.Hour: false} {
-		deps.Registry.publishSession(func(e *SessionEntry) { e.HeartbeatSent = time.Now().Add(-silent) })
+		deps.Registry.session.publish(func(e *SessionEntry) { e.HeartbeatSent = time.Now().Add(-silent) })
 		if got := deps.leasesConfirmed(); got != want {
 			t.Errorf("silent for %v: leases confirmed: %v", silent, got)
 		}
@@ -55,7 +55,7 @@ func TestDeliveryDeadlineEndsWithTheSessionAndGrowsWithEachHeartbeat(t *testing.
 		if closed(before) {
 			t.Errorf("%s: a change before it", step.name)
 		}
-		deps.Registry.publishSession(step.change)
+		deps.Registry.session.publish(step.change)
 		if until, changed := deps.DeliveryDeadline(); !until.Equal(step.want) || !closed(before) || closed(changed) {
 			t.Errorf("%s: until %v, want %v; changed: %v", step.name, until, step.want, closed(before))
 		}

@@ -30,7 +30,7 @@ func NewProjection(deps *Deps, def *engine.Definition, lease engine.Lease, feed 
 }
 
 func (a *projectionActor) Start(ctx actor.Context) {
-	a.worker.deps.Registry.began(a.worker.id, a.m.Row.Epoch, a.m.Row.Partitions)
+	a.worker.deps.Registry.began(a.worker.id, a.m.Lease.Epoch, a.m.Lease.Partitions)
 	a.m.LeaseDeadline = a.worker.deps.leaseDeadline()
 	a.step(ctx, a.first)
 }
@@ -52,11 +52,11 @@ func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 	case *messages.TailDropped:
 		a.take(ctx, machine.TailDropped{})
 	case *messages.Revalidate:
-		a.take(ctx, machine.Confirm{Row: msg.Lease})
+		a.take(ctx, machine.Revalidate{Lease: msg.Lease})
 	case *messages.Unanswered:
 		a.take(ctx, machine.Unanswered{})
 	case *messages.ServerAnswers:
-		a.take(ctx, machine.GateAnswered{Row: msg.Lease, Waited: msg.Waited, Jitter: rand.Float64()})
+		a.take(ctx, machine.ServerAnswers{Lease: msg.Lease, Waited: msg.Waited, Jitter: rand.Float64()})
 	case *messages.Resumed:
 		a.take(ctx, machine.Resumed{})
 	case *messages.CommandPending:
@@ -65,9 +65,9 @@ func (a *projectionActor) Handle(ctx actor.Context, msg any) {
 		a.take(ctx, machine.Drain{})
 	case *messages.LeaseRead:
 		if msg.Err != nil {
-			a.onDone(ctx, msg.Op, machine.Refused{Fault: a.worker.fault(msg.Err)})
+			a.onDone(ctx, msg.Op, machine.Faulted{Fault: a.worker.fault(msg.Err)})
 		} else {
-			a.onDone(ctx, msg.Op, machine.Loaded{Row: msg.Lease})
+			a.onDone(ctx, msg.Op, machine.Loaded{Lease: msg.Lease})
 		}
 	case *messages.Advanced:
 		a.onDone(ctx, msg.Op, machine.Advanced{Moved: msg.Moved})
@@ -158,11 +158,11 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 		ctx.Request(a.feed, &messages.Subscribe{Taken: &a.worker.fed.taken})
 	case machine.AskGate:
 		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: e.Fault})
-	case machine.DrainDone:
+	case machine.Drained:
 		a.worker.deps.Registry.drained(a.worker.id)
 		ctx.Request(ctx.Parent(), &messages.Drained{Advance: e.Advance})
-	case machine.LeaseGone:
-		ctx.Request(ctx.Parent(), &messages.LeaseLost{Key: a.m.Row.Key()})
+	case machine.LeaseLost:
+		ctx.Request(ctx.Parent(), &messages.LeaseLost{Key: a.m.Lease.Key()})
 	case machine.Log:
 		a.report(e.Event)
 		a.worker.log(e.Level, e.Message, e.Fields...)
@@ -173,12 +173,12 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 func (a *projectionActor) start(ctx actor.Context, s machine.Start) {
 	switch job := s.Job.(type) {
 	case machine.Load:
-		ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: a.m.Row, Op: s.Op})
+		ctx.Request(ctx.Parent(), &messages.LeaseRequest{Lease: a.m.Lease, Op: s.Op})
 	case machine.Advance:
-		ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: engine.Advance{Lease: a.m.Row, To: job.To},
+		ctx.Request(ctx.Parent(), &messages.AdvanceRequest{Advance: engine.Advance{Lease: a.m.Lease, To: job.To},
 			Op: s.Op})
 	default:
-		a.worker.run(ctx, a.worker.task(s.Job, a.m.Row),
+		a.worker.run(ctx, a.worker.task(s.Job, a.m.Lease),
 			func(ctx actor.Context, result machine.Result) { a.onDone(ctx, s.Op, result) })
 	}
 }

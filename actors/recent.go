@@ -89,7 +89,7 @@ func (w *worker) record(r machine.RunResult, took time.Duration) {
 	switch r.End {
 	case machine.RunApplied:
 		b.events = int32(len(r.Batch.Events))
-	case machine.RunRefused:
+	case machine.RunFaulted:
 	default:
 		return
 	}

@@ -20,21 +20,19 @@ type Registry struct {
 	projections map[projection.ID]*registered
 	// partitions has how many partitions projections have, as last seen on this node.
 	partitions map[projection.ID]int
-	feeds      map[string]FeedEntry
-	session    SessionEntry
-	// sessionChanged is closed when session changes. It is nil while that is not waited for.
-	sessionChanged chan struct{}
-	// working and workingFeeds have work to do. The watchdog checks only those.
-	working      map[projection.ID]bool
-	workingFeeds map[string]bool
-	overview     overview
-	// operatorSteps are the steps in progress of the operator, by operation.
-	operatorSteps map[int64]operatorStep
-	pulses        pulses
-	hour          hour
+	// working has the projections that have work to do. The watchdog checks only those.
+	working  map[projection.ID]bool
+	overview overview
+	pulses   pulses
+	hour     hour
 	// tenures are the last ones that began or ended on this node, at most engine.MaxSummarized.
 	tenures []engine.Tenure
 	made    time.Time
+
+	// These have locks of their own, which are taken after mu.
+	session  sessionState
+	operator operatorSteps
+	feeds    feedEntries
 
 	// Stuck counts the actors that made no progress and were restarted.
 	Stuck atomic.Int64
@@ -63,16 +61,6 @@ func (e ProjectionEntry) Rate() float64 { return e.rate.perSecond(time.Now()) }
 func (e ProjectionEntry) Working() bool {
 	runs := e.Phase == machine.Live || e.Phase == machine.CatchUp || e.Phase == machine.Starting
 	return !e.Queued && (!e.Busy.IsZero() || runs && e.Position < e.Mark)
-}
-
-// FeedEntry is what a feed publishes about itself. Busy is when the read in progress began, zero if there is none.
-type FeedEntry struct {
-	Mark int64
-	Held *engine.Held
-	Err  error
-	Busy time.Time
-	// Polling reports that a poll has begun since the last one that succeeded, and Queued that it waits for a slot.
-	Polling, Queued bool
 }
 
 // registered is the entry of a projection. present reports that this node runs it. place is its place among the
@@ -129,9 +117,8 @@ func (p *registered) reached(position int64) (err error, final bool) {
 
 func newRegistry() *Registry {
 	return &Registry{projections: make(map[projection.ID]*registered), partitions: make(map[projection.ID]int),
-		feeds:   make(map[string]FeedEntry),
-		working: make(map[projection.ID]bool), workingFeeds: make(map[string]bool), overview: newOverview(),
-		operatorSteps: make(map[int64]operatorStep), pulses: newPulses(), made: time.Now()}
+		working: make(map[projection.ID]bool), overview: newOverview(), feeds: newFeedEntries(), pulses: newPulses(),
+		made: time.Now()}
 }
 
 // publish changes the entry of a projection, and adds it if the node did not run the projection.
@@ -283,56 +270,4 @@ func (r *Registry) Working() map[projection.ID]ProjectionEntry {
 		working[id] = r.projections[id].ProjectionEntry
 	}
 	return working
-}
-
-func (r *Registry) publishFeed(tenant string, change func(*FeedEntry)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.changeFeed(tenant, r.feeds[tenant], change)
-}
-
-// amendFeed changes the entry of a tenant's feed. A change by work whose feed has stopped is ignored.
-func (r *Registry) amendFeed(tenant string, change func(*FeedEntry)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if entry, ok := r.feeds[tenant]; ok {
-		r.changeFeed(tenant, entry, change)
-	}
-}
-
-func (r *Registry) changeFeed(tenant string, entry FeedEntry, change func(*FeedEntry)) {
-	change(&entry)
-	r.feeds[tenant] = entry
-	r.overview.feedChanged(tenant, entry)
-	delete(r.workingFeeds, tenant)
-	if !entry.Busy.IsZero() {
-		r.workingFeeds[tenant] = true
-	}
-}
-
-// withdrawFeed removes the entry of a tenant's feed.
-func (r *Registry) withdrawFeed(tenant string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.feeds, tenant)
-	delete(r.workingFeeds, tenant)
-	r.overview.feedChanged(tenant, FeedEntry{})
-}
-
-// Feeds returns the entries of this node's feeds by tenant.
-func (r *Registry) Feeds() map[string]FeedEntry {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.feeds)
-}
-
-// WorkingFeeds returns the entries of this node's feeds that are reading, by tenant.
-func (r *Registry) WorkingFeeds() map[string]FeedEntry {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	feeds := make(map[string]FeedEntry, len(r.workingFeeds))
-	for tenant := range r.workingFeeds {
-		feeds[tenant] = r.feeds[tenant]
-	}
-	return feeds
 }

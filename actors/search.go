@@ -39,7 +39,7 @@ func (n *node) beginSearch(ctx actor.Context) {
 	session := n.deps.Registry.Session()
 	// If the node's own heartbeat has expired, its own leases look free, and it would claim them.
 	if !session.Connected || n.table.Closing() || !n.deps.leasesConfirmed() {
-		if n.deps.Registry.poolFailingFor(0) {
+		if n.deps.Registry.session.poolFailingFor(0) {
 			n.deps.pingPool(ctx) // the heartbeats wait for the pool
 		}
 		return
@@ -49,7 +49,7 @@ func (n *node) beginSearch(ctx actor.Context) {
 		ensure: n.rows.Begin(now, rounds.Conditions{Resyncs: n.search.Resyncs(), Pooled: session.Pooled,
 			Interval: n.deps.Timing.ReconcileInterval, Members: session.Members}),
 		found: ownership.Found{Unowned: n.search.Begin(now)}}
-	n.deps.Run(ctx, n.deps.Timing.QueryTimeout, c.find, func(ctx actor.Context, err error) { n.found(ctx, c, err) })
+	n.deps.Go(ctx, n.deps.Timing.QueryTimeout, c.find, func(ctx actor.Context, err error) { n.found(ctx, c, err) })
 }
 
 // found decides what to do about the free leases. Nearly always there is nothing to do.
@@ -68,7 +68,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	c.found.Pooled = session.Pooled
 	c.step = n.search.Found(n.table, c.found)
 	if c.step == (ownership.Step{}) {
-		n.deps.Registry.poolWorks(nil)
+		n.deps.Registry.session.onPoolUsed(nil)
 		n.endSearch(ctx, c, nil)
 		return
 	}
@@ -83,7 +83,7 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 	c.claimed = func(leases []engine.Lease) {
 		n.deps.call(self, func(ctx actor.Context) { n.took(ctx, leases) })
 	}
-	n.deps.Run(ctx, searchLimit*n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
+	n.deps.Go(ctx, searchLimit*n.deps.Timing.QueryTimeout, func(ctx context.Context) error {
 		return n.deps.Limiter.Read(ctx, c.run)
 	}, func(ctx actor.Context, err error) { n.endSearch(ctx, c, err) })
 }
@@ -137,7 +137,7 @@ func (n *node) endSearch(ctx actor.Context, c *claim, err error) {
 		n.deps.pingPool(ctx)
 		n.deps.Log.Warn("claiming leases failed, retrying", zap.Error(err))
 	}
-	n.deps.Registry.publishClaims(err)
+	n.deps.Registry.session.onSearchEnded(err)
 	if follows {
 		n.searchIn(ctx, after)
 	}

@@ -259,19 +259,19 @@ func TestBatchThatIsBegunLateGetsThePromisedSlot(t *testing.T) {
 
 func TestOnlyBatchesThatGoStraightToTheirHandlerAreBegunInAdvance(t *testing.T) {
 	made := func(engine.Lease) engine.Opening { return &opening{} }
-	ready := machine.Run{Buffer: machine.Buffer{Events: []event.Envelope{{Position: 1}}}}
+	ready := machine.BatchRun{Buffer: machine.Buffer{Events: []event.Envelope{{Position: 1}}}}
 	for name, test := range map[string]struct {
 		make   func(engine.Lease) engine.Opening
-		change func(r *machine.Run)
+		change func(r *machine.BatchRun)
 		want   bool
 	}{
-		"ready":          {made, func(*machine.Run) {}, true},
-		"to be read":     {made, func(r *machine.Run) { r.Buffer.Events = nil }, false},
-		"parked streams": {made, func(r *machine.Run) { r.Row.ParkedStreams = true }, false},
-		"quarantined":    {made, func(r *machine.Run) { r.Quarantine = 1 }, false},
-		"fresh":          {made, func(r *machine.Run) { r.Fresh = true }, false},
-		"kept apart":     {made, func(r *machine.Run) { r.Apart = []int32{1} }, false},
-		"no such store":  {nil, func(*machine.Run) {}, false},
+		"ready":          {made, func(*machine.BatchRun) {}, true},
+		"to be read":     {made, func(r *machine.BatchRun) { r.Buffer.Events = nil }, false},
+		"parked streams": {made, func(r *machine.BatchRun) { r.Lease.ParkedStreams = true }, false},
+		"quarantined":    {made, func(r *machine.BatchRun) { r.Quarantine = 1 }, false},
+		"fresh":          {made, func(r *machine.BatchRun) { r.Fresh = true }, false},
+		"kept apart":     {made, func(r *machine.BatchRun) { r.Apart = []int32{1} }, false},
+		"no such store":  {nil, func(*machine.BatchRun) {}, false},
 	} {
 		run := ready
 		test.change(&run)

@@ -96,12 +96,13 @@ func (e *ProjectionEntry) standstill(fault *standingFault, now time.Duration) (r
 // standstill returns the standstill of a projection. While the session connection is lost, and for StandsLong after it
 // was made, there is none: an outage of the database is reported as such.
 func (r *Registry) standstill(p *registered) (s Standstill, stands bool) {
-	if p.standing.since == 0 || !p.here() || !r.session.Connected {
+	session := r.Session()
+	if p.standing.since == 0 || !p.here() || !session.Connected {
 		return s, false
 	}
 	s = Standstill{ID: p.id, Since: r.made.Add(p.standing.since)}
-	if r.session.Since.After(s.Since) {
-		s.Since = r.session.Since
+	if session.Since.After(s.Since) {
+		s.Since = session.Since
 	}
 	if time.Since(s.Since) < StandsLong {
 		return s, false
@@ -162,23 +163,6 @@ func (r *Registry) failing() (found []Standstill) {
 		return engine.CompareIDs(a.ID, b.ID)
 	})
 	return found
-}
-
-// hung returns the tenants of feeds that poll for new events, and have neither found any nor met an error for
-// StandsLong.
-func (r *Registry) hung() (held []engine.HeldTenant) {
-	if !r.session.Connected {
-		return nil
-	}
-	for tenant, asked := range r.overview.polling {
-		e := r.feeds[tenant]
-		if since := time.Since(asked); since < StandsLong || e.Err != nil || e.Held != nil || e.Queued {
-			continue
-		}
-		held = append(held, engine.HeldTenant{Tenant: tenant,
-			Mark: e.Mark, Since: asked, Reason: "a read of its new events does not end"})
-	}
-	return held
 }
 
 // summarizeStanding adds the standstills that a person should look at to a summary.

@@ -142,7 +142,7 @@ func TestStandstillWithoutAFaultHasAReason(t *testing.T) {
 				(len(r.Summary().Standing) == 1) != test.fails {
 				t.Errorf("%s: %+v", reason, s)
 			}
-			r.publishSession(func(e *SessionEntry) { e.Since = time.Now() }) // after an outage
+			r.session.publish(func(e *SessionEntry) { e.Since = time.Now() }) // after an outage
 			if s, stands := r.Standstill(id); stands {
 				t.Errorf("%s: after an outage: %+v", reason, s)
 			}
@@ -159,7 +159,7 @@ func TestFeedWhoseReadDoesNotEndIsReported(t *testing.T) {
 		"idle": {FeedEntry{Mark: 7}, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			r := connectedRegistry()
-			r.publishFeed("acme", func(e *FeedEntry) { *e = test.entry })
+			r.feeds.publish("acme", func(e *FeedEntry) { *e = test.entry })
 			if held := r.Summary().Held; len(held) != 0 {
 				t.Errorf("%s: too early: %+v", name, held)
 			}
@@ -173,6 +173,6 @@ func TestFeedWhoseReadDoesNotEndIsReported(t *testing.T) {
 
 func connectedRegistry() *Registry {
 	r := newRegistry()
-	r.publishSession(func(e *SessionEntry) { e.Connected, e.Since = true, time.Now() })
+	r.session.publish(func(e *SessionEntry) { e.Connected, e.Since = true, time.Now() })
 	return r
 }

@@ -70,13 +70,10 @@ func (r *Registry) Vitals() Vitals {
 	held := r.Summary().Held
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := Vitals{Standing: r.pulses.standing, Session: r.session, Feeds: len(r.feeds), Held: held,
-		Progress: make(map[Loop]time.Time), Unreadable: make(map[string]time.Time)}
+	v := Vitals{Standing: r.pulses.standing, Session: r.Session(), Held: held, Progress: make(map[Loop]time.Time)}
+	v.Feeds, v.Unreadable = r.feeds.vitals()
 	for loop, at := range r.pulses.progress {
 		v.Progress[loop] = at
-	}
-	for tenant, since := range r.overview.unreadable {
-		v.Unreadable[tenant] = since
 	}
 	v.Failed, v.Missing, v.Open = r.overview.troubled.list(troubleFailed), r.overview.troubled.list(troubleMissing),
 		r.overview.troubled.list(troubleOpen)

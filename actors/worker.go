@@ -124,7 +124,7 @@ func (w *worker) do(j *running, t task) machine.Result {
 	j.within(cancel)
 	release, err := t.slot(waiting)
 	if err != nil {
-		return machine.Refused{Fault: w.fault(err)}
+		return machine.Faulted{Fault: w.fault(err)}
 	}
 	growstack.Grow() // not while it waits: the garbage collector makes the stacks of waiting goroutines smaller
 	began := time.Now()
@@ -149,11 +149,11 @@ func (w *worker) inSlot(j *running, t task, began time.Time, release func()) mac
 	return t.work(ctx)
 }
 
-func (w *worker) task(job machine.Job, row engine.Lease) task {
+func (w *worker) task(job machine.Job, lease engine.Lease) task {
 	if _, applies := job.(machine.Apply); applies {
 		return w.batchTask(job)
 	}
-	return w.statementTask(job, row)
+	return w.statementTask(job, lease)
 }
 
 // batchTask returns the task of a machine.Apply. The task refers to the job, since a copy of its run would be large. An
@@ -166,7 +166,7 @@ func (w *worker) batchTask(job machine.Job) task {
 	var in *slot
 	wait, yielded, connected := w.batchSlot, w.yielded, true
 	switch {
-	case job.(machine.Apply).Run.Row.Crashing():
+	case job.(machine.Apply).Run.Lease.Crashing():
 		wait = func(ctx context.Context) (func(), error) {
 			return w.deps.Limiter.quarantined(ctx, w.flow(), w.batchSlot)
 		}
@@ -227,11 +227,11 @@ func (w *worker) opening(job machine.Job) engine.Opening {
 	if w.def.Opening == nil || run.Reads() || run.Fresh || len(run.Apart) > 0 {
 		return nil
 	}
-	return w.def.Opening(run.Row)
+	return w.def.Opening(run.Lease)
 }
 
 // statementTask returns the task of any other job.
-func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
+func (w *worker) statementTask(job machine.Job, lease engine.Lease) task {
 	query, read, plane := w.deps.Timing.QueryTimeout, w.readSlot, w.deps.Plane
 	switch job := job.(type) {
 	case machine.Command:
@@ -244,21 +244,21 @@ func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
 		// failure must be recorded.
 		slot := func(context.Context) (func(), error) { return read(w.deps.life) }
 		return task{query, slot, func(ctx context.Context) machine.Result {
-			first, err := plane.RecordFailure(ctx, row, job.Failure, job.Retry)
+			first, err := plane.RecordFailure(ctx, lease, job.Failure, job.Retry)
 			return w.result(machine.Recorded{First: first}, err)
 		}}
 	case machine.Note:
 		return task{query, read, func(ctx context.Context) machine.Result {
-			_, err := plane.RecordFailure(ctx, row, job.Failure, job.Retry)
+			_, err := plane.RecordFailure(ctx, lease, job.Failure, job.Retry)
 			return w.result(machine.OK{}, err)
 		}}
-	case machine.Publicize:
+	case machine.WriteReason:
 		return task{query, read, func(ctx context.Context) machine.Result {
-			return w.result(machine.OK{}, plane.SetFailed(ctx, row, job.Reason))
+			return w.result(machine.OK{}, plane.SetFailed(ctx, lease, job.Reason))
 		}}
 	case machine.Halt:
 		return task{query, read, func(ctx context.Context) machine.Result {
-			return w.result(machine.OK{}, plane.Halt(ctx, row, job.Reason.Error()))
+			return w.result(machine.OK{}, plane.Halt(ctx, lease, job.Reason.Error()))
 		}}
 	case machine.Move:
 		slot := w.batchSlot
@@ -267,7 +267,7 @@ func (w *worker) statementTask(job machine.Job, row engine.Lease) task {
 		}
 		return task{
 			2 * query, slot,
-			func(ctx context.Context) machine.Result { return w.result(machine.OK{}, w.move(ctx, row, job)) },
+			func(ctx context.Context) machine.Result { return w.result(machine.OK{}, w.move(ctx, lease, job)) },
 		}
 	case machine.Ask:
 		return task{
@@ -316,7 +316,7 @@ func (w *worker) beside(slot acquireFunc, connected bool) acquireFunc {
 // result returns ok, or the fault of err.
 func (w *worker) result(ok machine.Result, err error) machine.Result {
 	if err != nil {
-		return machine.Refused{Fault: w.fault(err)}
+		return machine.Faulted{Fault: w.fault(err)}
 	}
 	return ok
 }
@@ -363,20 +363,20 @@ func (w *worker) cutShort(cause error) {
 }
 
 // move parks or skips an event.
-func (w *worker) move(ctx context.Context, row engine.Lease, job machine.Move) error {
+func (w *worker) move(ctx context.Context, lease engine.Lease, job machine.Move) error {
 	f := job.Failure
 	if job.Action == projection.ActionSkip {
-		return w.deps.Plane.Skip(ctx, row, f.Event.Position)
+		return w.deps.Plane.Skip(ctx, lease, f.Event.Position)
 	}
 	letter := projection.DeadLetter{Position: f.Event.Position, Stream: f.Event.Stream, Version: f.Event.Version,
 		Type:  f.Event.Type,
 		Error: f.Err.Error(), Stack: f.Stack, Attempts: f.Attempt}
-	return w.deps.Plane.Park(ctx, row, letter, job.Action == projection.ActionParkStream)
+	return w.deps.Plane.Park(ctx, lease, letter, job.Action == projection.ActionParkStream)
 }
 
 // batch takes the steps of a batch. in is its slot, nil if that is promised to no other batch. connected reports that
 // its slot is that of a connection.
-func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected bool,
+func (w *worker) batch(ctx context.Context, run machine.BatchRun, in *slot, connected bool,
 	yielded <-chan struct{}) machine.Result {
 	if newest := w.deps.Feeds.newest(w.id.Tenant); newest != nil {
 		run = run.Renewed(w.tail(newest))
@@ -386,7 +386,7 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 	if run.Reads() {
 		release, err := w.beside(w.readSlot, connected)(ctx)
 		if err != nil {
-			return run.Refused(w.fault(err))
+			return run.Faulted(w.fault(err))
 		}
 		read = sync.OnceFunc(release)
 		defer read()
@@ -409,10 +409,10 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 			if w.def.Shares {
 				s.Batch.Connect, s.Batch.Connected = w.connect(connected), connected
 			}
-			w.prefetch(ctx, run.Row.Incarnation, s.Prefetch)
+			w.prefetch(ctx, run.Lease.Incarnation, s.Prefetch)
 			read()
 			began := time.Now()
-			err := w.apply(ctx, run.Row, s.Batch)
+			err := w.apply(ctx, run.Lease, s.Batch)
 			took := time.Since(began)
 			partial, found := partialOf(err), w.examine(ctx, err)
 			var next *engine.Page
@@ -425,15 +425,15 @@ func (w *worker) batch(ctx context.Context, run machine.Run, in *slot, connected
 			return s.Result
 		}
 		if err != nil {
-			return run.Refused(w.fault(err))
+			return run.Faulted(w.fault(err))
 		}
 	}
 }
 
 // beginAttempt counts an attempt before the handler is called.
-func (w *worker) beginAttempt(ctx context.Context, run machine.Run,
-	begin machine.BeginAttempt) (next machine.Run, following machine.RunStep, err error) {
-	err = w.deps.Plane.BeginAttempt(ctx, run.Row, begin.Attempt.Position, begin.Attempt.Attempt)
+func (w *worker) beginAttempt(ctx context.Context, run machine.BatchRun,
+	begin machine.BeginAttempt) (next machine.BatchRun, following machine.RunStep, err error) {
+	err = w.deps.Plane.BeginAttempt(ctx, run.Lease, begin.Attempt.Position, begin.Attempt.Attempt)
 	if err != nil {
 		return run, begin, err
 	}
@@ -441,11 +441,11 @@ func (w *worker) beginAttempt(ctx context.Context, run machine.Run,
 	return next, following, nil
 }
 
-func (w *worker) readPage(ctx context.Context, run machine.Run,
-	read machine.ReadPage) (next machine.Run, following machine.RunStep, err error) {
+func (w *worker) readPage(ctx context.Context, run machine.BatchRun,
+	read machine.ReadPage) (next machine.BatchRun, following machine.RunStep, err error) {
 	w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = true })
 	defer w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
-	page, err := w.page(ctx, run.Row.Incarnation, read.Range)
+	page, err := w.page(ctx, run.Lease.Incarnation, read.Range)
 	if err != nil {
 		return run, read, err
 	}
@@ -454,21 +454,21 @@ func (w *worker) readPage(ctx context.Context, run machine.Run,
 }
 
 // lookUpParked reads what a run has to know about parked events.
-func (w *worker) lookUpParked(ctx context.Context, run machine.Run,
-	step machine.RunStep) (next machine.Run, following machine.RunStep, err error) {
+func (w *worker) lookUpParked(ctx context.Context, run machine.BatchRun,
+	step machine.RunStep) (next machine.BatchRun, following machine.RunStep, err error) {
 	plane := w.deps.Plane
 	switch s := step.(type) {
 	case machine.CountFailed:
 		var failed int64
-		failed, err = plane.CountFailedLetters(ctx, run.Row)
+		failed, err = plane.CountFailedLetters(ctx, run.Lease)
 		next, following = run.Counted(failed)
 	case machine.ListParked:
 		var ids []string
-		ids, err = plane.ListParkedStreams(ctx, run.Row, s.Most)
+		ids, err = plane.ListParkedStreams(ctx, run.Lease, s.Most)
 		next, following = run.Listed(ids)
 	case machine.FindParked:
 		var parked map[string]bool
-		parked, err = plane.ParkedStreams(ctx, run.Row, s.Streams)
+		parked, err = plane.ParkedStreams(ctx, run.Lease, s.Streams)
 		next, following = run.Found(parked)
 	}
 	if err != nil {
@@ -493,7 +493,7 @@ func (w *worker) read(ctx context.Context, in engine.Incarnation, r engine.ReadR
 }
 
 // apply runs a batch or a delivery.
-func (w *worker) apply(ctx context.Context, row engine.Lease, batch engine.Batch) error {
+func (w *worker) apply(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 	if w.def.Delivers && len(batch.Events) > 0 {
 		began := time.Now()
 		defer func() { w.long.Store(time.Since(began) > longAfter) }()
@@ -503,5 +503,5 @@ func (w *worker) apply(ctx context.Context, row engine.Lease, batch engine.Batch
 		defer w.delivering.Store(nil)
 		ctx = delivery
 	}
-	return w.def.Apply(ctx, row, batch)
+	return w.def.Apply(ctx, lease, batch)
 }

@@ -13,7 +13,7 @@ import (
 func TestEveryAttemptHasTimeToWaitForAnotherBatch(t *testing.T) {
 	w := &worker{deps: &Deps{Timing: Timing{QueryTimeout: time.Second}}, def: &engine.Definition{Timeout: time.Hour}}
 	for name, job := range map[string]machine.Job{
-		"batch": machine.Apply{}, "batch that is kept apart": machine.Apply{Run: machine.Run{Apart: []int32{7}}},
+		"batch": machine.Apply{}, "batch that is kept apart": machine.Apply{Run: machine.BatchRun{Apart: []int32{7}}},
 		"replay": machine.Command{},
 	} {
 		if limit := w.task(job, engine.Lease{}).limit; limit < 90*time.Minute {

@@ -26,7 +26,9 @@ type Admin struct {
 	// timeout bounds each call of the database. patience is how long a projection may have no living owner.
 	timeout, patience time.Duration
 	// waiter knows the runtime of a Runtime's Admin.
-	waiter waiting.Waiter
+	waiter     waiting.Waiter
+	operations operationWaiter
+	marks      settledMarks
 }
 
 // New returns an Admin of a store. It does not use the store until a method is called, and never closes it.
@@ -43,5 +45,7 @@ func New(s Store) (*Admin, error) {
 		}
 	}
 	w := of.Waiter
-	return &Admin{store: w.Store, plane: w.Plane, timeout: w.Timeout, patience: of.Patience, waiter: w}, nil
+	return &Admin{store: w.Store, plane: w.Plane, timeout: w.Timeout, patience: of.Patience, waiter: w,
+		operations: operationWaiter{store: w.Store, plane: w.Plane, timeout: w.Timeout},
+		marks:      settledMarks{store: w.Store, timeout: w.Timeout}}, nil
 }

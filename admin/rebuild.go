@@ -1,13 +1,9 @@
 package admin
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
-	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -76,11 +72,11 @@ func (a *Admin) waitOperation(ctx context.Context, id projection.ID) error {
 	if err := whole(id); err != nil {
 		return err
 	}
-	open, err := a.openOperation(ctx, id)
+	open, err := a.operations.open(ctx, id)
 	if err != nil {
 		return err
 	}
-	return a.operationEnded(ctx, id.Tenant, open.Number)
+	return a.operations.ended(ctx, id.Tenant, open.Number)
 }
 
 // CancelOperation cancels the open operation of a projection, even if it has begun. Once it returns nil, the operation
@@ -93,12 +89,6 @@ func (a *Admin) CancelOperation(ctx context.Context, id projection.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	return a.plane.CancelOperation(ctx, id)
-}
-
-func (a *Admin) openOperation(ctx context.Context, id projection.ID) (engine.Operation, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	return a.plane.OpenOperation(ctx, id)
 }
 
 // operate requests an operation and waits for its end. If this runtime knows the projection, but its rows do not exist
@@ -116,7 +106,7 @@ func (a *Admin) operate(ctx context.Context, o engine.NewOperation) error {
 	if err != nil {
 		return err
 	}
-	return a.operationEnded(ctx, o.ID.Tenant, number)
+	return a.operations.ended(ctx, o.ID.Tenant, number)
 }
 
 // operates returns the id of this runtime's node if it only carries out operations, and knows the projection. Otherwise
@@ -126,47 +116,4 @@ func (a *Admin) operates(id projection.ID) string {
 		return deps.Node.ID
 	}
 	return ""
-}
-
-// operationEnded waits until an operation of a tenant has ended, also during an outage of the database, and returns its
-// error. The operations of a tenant go with it.
-func (a *Admin) operationEnded(ctx context.Context, tenant string, number int64) error {
-	const firstPoll, lastPoll = 5 * time.Millisecond, 200 * time.Millisecond
-	var last engine.Operation
-	err := backoff.Poll(ctx, firstPoll, lastPoll, func() (ended bool, _ error) {
-		o, err := a.readOperation(ctx, number)
-		switch {
-		case errors.Is(err, projection.ErrOperationNotFound):
-			return false, cmp.Or(a.inactive(ctx, tenant), err)
-		case err != nil && (ctx.Err() != nil || a.plane.Classify(err).Passes()):
-			return false, nil
-		case err != nil:
-			return false, fmt.Errorf("%w: %w", projection.ErrOperationPending, err)
-		}
-		last = o
-		return !o.EndedAt.IsZero(), o.Err()
-	})
-	if err != nil && err == ctx.Err() {
-		return fmt.Errorf("operation %d: %w%s: %w", number, projection.ErrOperationPending, pendingBecause(last), err)
-	}
-	return err
-}
-
-func (a *Admin) readOperation(ctx context.Context, number int64) (engine.Operation, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	return a.plane.Operation(ctx, number)
-}
-
-// pendingBecause describes how far an open operation is.
-func pendingBecause(o engine.Operation) string {
-	switch {
-	case o.Number == 0:
-		return ""
-	case o.Error != "":
-		return ", the last try failed (" + o.Error + ")"
-	case o.Node == "":
-		return ", no node has begun it"
-	}
-	return ", node " + o.Node + " carries it out"
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
@@ -135,7 +136,7 @@ func (a *Admin) recoverTenant(ctx context.Context, tenant string,
 	}
 	request := engine.Recover{Tenant: tenant, End: restored.End, Actions: actions, Redeliver: opts.Redeliver}
 	if request.End > 0 {
-		request.Incarnation, err = a.settledAnew(ctx, tenant, request.End)
+		request.Incarnation, err = a.marks.reachedAnew(ctx, tenant, request.End)
 		if err != nil {
 			return result, err
 		}
@@ -159,7 +160,7 @@ func (a *Admin) recoverTenant(ctx context.Context, tenant string,
 		if d.Operation == 0 {
 			continue
 		}
-		if err := a.operationEnded(ctx, tenant, d.Operation); err != nil {
+		if err := a.operations.ended(ctx, tenant, d.Operation); err != nil {
 			failed = append(failed, fmt.Errorf("rebuild %s: %w", projection.ID{Tenant: tenant, Name: d.Name}, err))
 		}
 	}
@@ -220,7 +221,7 @@ func (a *Admin) restored(ctx context.Context, tenant string, end int64) (r Resto
 			r.EndTime = e.Time.UTC()
 		}
 	}
-	return r, a.addRestored(ctx, &r, partitions)
+	return r, r.add(ctx, a.plane, partitions)
 }
 
 // endOf returns where the events of a tenant ended when a projection noticed the restore first: at the head if none has
@@ -235,8 +236,8 @@ func endOf(partitions []engine.RestoredPartition, head int64) int64 {
 	return end
 }
 
-// addRestored adds the projections that have these partitions, which are sorted by name.
-func (a *Admin) addRestored(ctx context.Context, r *RestoredTenant, partitions []engine.RestoredPartition) error {
+// add adds the projections that have these partitions, which are sorted by name.
+func (r *RestoredTenant) add(ctx context.Context, plane control.Plane, partitions []engine.RestoredPartition) error {
 	for len(partitions) > 0 {
 		first := partitions[0]
 		p := RestoredProjection{ID: projection.ID{Tenant: r.Tenant, Name: first.Name}, Checkpoint: first.Checkpoint}
@@ -250,7 +251,7 @@ func (a *Admin) addRestored(ctx context.Context, r *RestoredTenant, partitions [
 				p.Reason = part.Reason
 			}
 		}
-		parked, err := a.plane.ParkedAbove(ctx, rows, r.End)
+		parked, err := plane.ParkedAbove(ctx, rows, r.End)
 		if err != nil {
 			return err
 		}
@@ -258,25 +259,4 @@ func (a *Admin) addRestored(ctx context.Context, r *RestoredTenant, partitions [
 		r.Projections = append(r.Projections, p)
 	}
 	return nil
-}
-
-// settledAnew is settled for a tenant whose checkpoints may be above its last event. Then no position counts as settled
-// because a projection has handled it.
-func (a *Admin) settledAnew(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	id := projection.ID{Tenant: tenant}
-	begins, err := a.store.Begins(ctx,
-		[]engine.NewProjection{{Tenant: tenant, Start: projection.Start{Position: position + 1}}})
-	if err != nil {
-		return 0, err
-	}
-	at, found := begins.At[id]
-	switch {
-	case !found:
-		return 0, cmp.Or(a.inactive(ctx, tenant), tenancy.ErrUnknown)
-	case at.Checkpoint < position:
-		return 0, fmt.Errorf("%w: %d", projection.ErrNotSettled, at.Checkpoint)
-	}
-	return begins.In, nil
 }

@@ -2,15 +2,10 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
-	"time"
 
-	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
-	"github.com/millrace-go/millrace/tenancy"
 )
 
 // ResetOptions are options of Admin.Reset and Admin.Rebuild. The zero value means the defaults.
@@ -65,7 +60,7 @@ func (a *Admin) reset(ctx context.Context, id projection.ID, position int64, opt
 	request := engine.Reset{ID: id, Position: position, Redeliver: opts.Redeliver}
 	if position > 0 {
 		var err error
-		request.Incarnation, err = a.settled(ctx, id.Tenant, position)
+		request.Incarnation, err = a.marks.reached(ctx, id.Tenant, position)
 		if err != nil {
 			return ResetResult{}, err
 		}
@@ -82,37 +77,6 @@ func (a *Admin) reset(ctx context.Context, id projection.ID, position int64, opt
 		deps.Registry.Outdate(id, done.Epoch)
 	}
 	return ResetResult{From: done.Lowest, Position: position, Resolved: done.Resolved}, nil
-}
-
-// settled returns the incarnation of the server in which a position is settled. It waits for a gap below the position
-// to close, but not for transactions that hold the settled mark back.
-func (a *Admin) settled(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
-	tail := a.store.Tail(tenant)
-	for {
-		update, err := a.poll(ctx, tail)
-		switch {
-		case errors.Is(err, tenancy.ErrRestored):
-			return a.settledAnew(ctx, tenant, position)
-		case err != nil:
-			return 0, err
-		case update.Mark >= position:
-			return update.Incarnation, nil
-		case update.Held != nil:
-			return 0, fmt.Errorf("%w: %d, which %s hold back",
-				projection.ErrNotSettled, update.Mark, strings.Join(update.Held.Holders, ", "))
-		case !update.More && update.Again == 0:
-			return 0, fmt.Errorf("%w: %d", projection.ErrNotSettled, update.Mark)
-		}
-		if err := backoff.New(max(update.Again, time.Millisecond), time.Second).Wait(ctx); err != nil {
-			return 0, err
-		}
-	}
-}
-
-func (a *Admin) poll(ctx context.Context, tail engine.Tail) (engine.TailUpdate, error) {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	return tail.Poll(ctx)
 }
 
 // mayRedeliver returns projection.ErrDelivers if the projection delivers and the options do not allow to deliver again.

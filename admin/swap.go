@@ -65,7 +65,7 @@ func (a *Admin) swap(ctx context.Context, id projection.ID, opts SwapOptions) er
 		return err
 	}
 	if err := state.Ready(opts.AllowParked); err != nil {
-		return cmp.Or(a.inactive(ctx, id.Tenant), err)
+		return cmp.Or(inactive(ctx, a.store, a.timeout, id.Tenant), err)
 	}
 	o, err := engine.NewOperation{ID: id, Kind: engine.OperationSwap,
 		Holds: versions.Names(id)}.Encode(engine.SwapOptions(opts))
@@ -73,13 +73,6 @@ func (a *Admin) swap(ctx context.Context, id projection.ID, opts SwapOptions) er
 		return err
 	}
 	return a.operate(ctx, o)
-}
-
-// inactive returns why the projections of a tenant do not run, nil if a user paused them or they run.
-func (a *Admin) inactive(ctx context.Context, tenant string) error {
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	return engine.InactiveTenant(ctx, a.store, tenant)
 }
 
 // later returns an error unless id names a whole projection in a version from 2 on.

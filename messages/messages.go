@@ -59,8 +59,9 @@ type (
 
 // From the node, by way of the supervisor, about one lease.
 type (
-	// Run asks the supervisor to start the projection of a lease. It replaces the actor of an earlier lease of the row.
-	Run struct{ Lease engine.Lease }
+	// StartProjection asks the supervisor to start the projection of a lease. It replaces the actor of an earlier lease
+	// of the row.
+	StartProjection struct{ Lease engine.Lease }
 	// Drain asks a projection to finish the work in progress and to report Drained. A drained one reports again.
 	Drain struct{ Key engine.LeaseKey }
 	// Retire asks the supervisor to stop the projection, since its lease is over.

@@ -30,7 +30,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.Run {
+func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.ApplyFunc {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b, isOpening := batch.Opening.(*batchTx)
 		switch {

@@ -222,12 +222,12 @@ type (
 	deliveryFunc = func(ctx context.Context, d handler.Delivery) error
 )
 
-func (s port) apply(h batchFunc, o engine.ApplyOptions) engine.Run {
+func (s port) apply(h batchFunc, o engine.ApplyOptions) engine.ApplyFunc {
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	return s.Apply(Batch(h).handler, o)
 }
 
-func (s port) deliver(h deliveryFunc, o engine.DeliverOptions) engine.Run {
+func (s port) deliver(h deliveryFunc, o engine.DeliverOptions) engine.ApplyFunc {
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.Slot = func(context.Context, projection.ID) (func(), error) { return func() {}, nil }
 	if o.LeaseDeadline == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 )
 
-func (s port) Deliver(h handler.Handler, o engine.DeliverOptions) engine.Run {
+func (s port) Deliver(h handler.Handler, o engine.DeliverOptions) engine.ApplyFunc {
 	return delivery.Port{Store: deliveries{s.store}, MoveTime: finishTime, Log: s.log,
 		Abandoned: &s.store.handling.abandoned}.Run(h, o)
 }

@@ -19,7 +19,7 @@ import (
 // Shares returns false: a file has one writer, and no messages.
 func (port) Shares(handler.Handler) bool { return false }
 
-func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.Run {
+func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.ApplyFunc {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		b := newBatchTx(s.store, lease, batch, o.Timeout)
 		ctx = handler.WithProjection(ctx, lease.ID)

@@ -18,7 +18,7 @@ import (
 // of all other projections, and their events would be delivered again.
 const moveTime = 2 * time.Minute
 
-func (s port) Deliver(h handler.Handler, o engine.DeliverOptions) engine.Run {
+func (s port) Deliver(h handler.Handler, o engine.DeliverOptions) engine.ApplyFunc {
 	return delivery.Port{Store: deliveries{s.database}, MoveTime: moveTime, Log: s.log,
 		Abandoned: &s.store.abandoned}.Run(h, o)
 }

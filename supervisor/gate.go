@@ -85,7 +85,7 @@ func (g *gate) probeLater(ctx actor.Context) {
 // the projections need not read their own.
 func (g *gate) probe(ctx actor.Context) {
 	var leases []engine.Lease
-	g.deps.Run(ctx, 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
+	g.deps.Go(ctx, 2*g.deps.Timing.QueryTimeout, func(ctx context.Context) (err error) {
 		if err := g.deps.Probe(ctx); err != nil {
 			return err
 		}

@@ -215,7 +215,7 @@ func TestProjectionThatIsClaimedAnewWaitsForTheEndOfItsActor(t *testing.T) {
 	lease := w.rows[0]
 	for epoch := range int64(5) {
 		lease.Epoch = 2 + epoch
-		w.deps.System.Root.Send(w.sup.pid, &messages.Run{Lease: lease})
+		w.deps.System.Root.Send(w.sup.pid, &messages.StartProjection{Lease: lease})
 	}
 	// of an earlier lease
 	w.deps.System.Root.Send(w.sup.pid, &messages.Drain{Key: engine.LeaseKey{Row: lease.Row, Epoch: 3}})
@@ -238,7 +238,7 @@ func TestTenantThatWasCreatedAgainHasAFeedOfItsOwn(t *testing.T) {
 	leases := w.owned()
 	again := func(lease engine.Lease) {
 		lease.Row, lease.TenantRow = lease.Row+50, 7
-		w.deps.System.Root.Send(w.sup.pid, &messages.Run{Lease: lease})
+		w.deps.System.Root.Send(w.sup.pid, &messages.StartProjection{Lease: lease})
 		w.eventually("it starts", func() bool { return w.started(lease.ID) == 2 })
 	}
 	again(leases[0])

@@ -114,7 +114,7 @@ func (s *supervisor) Gone(actor.Context) {
 
 func (s *supervisor) Handle(ctx actor.Context, msg any) {
 	switch msg := msg.(type) {
-	case *messages.Run:
+	case *messages.StartProjection:
 		s.run(ctx, msg.Lease)
 	case *messages.Drain:
 		s.drain(ctx, msg)

@@ -42,7 +42,7 @@ type deliveryFunc = func(ctx context.Context, d handler.Delivery) error
 
 // deliveries returns the deliveries of a handler. It has 30 s, and the lease is good for an hour, unless the options
 // say otherwise.
-func (o *deliverer) deliveries(h deliveryFunc, opts engine.DeliverOptions) engine.Run {
+func (o *deliverer) deliveries(h deliveryFunc, opts engine.DeliverOptions) engine.ApplyFunc {
 	opts.Timeout = cmp.Or(opts.Timeout, 30*time.Second)
 	opts.Slot = func(context.Context, projection.ID) (func(), error) { return func() {}, nil }
 	if opts.LeaseDeadline == nil {

@@ -57,7 +57,7 @@ func (o operatorNode) take() engine.Operation {
 // run runs the transaction of an operation, whose hook erases the rows of p and then calls also.
 func (o operatorNode) run(op engine.Operation, also func() error) error {
 	hook := o.Store.Hook(func(ctx context.Context, tx kit.Tx) error { return errors.Join(tx.Erase(ctx, "p"), also()) })
-	return o.Plane().RunOperation(o.Ctx, op, engine.OperationRun{Hook: hook.Engine(), Timeout: time.Minute})
+	return o.Plane().RunOperation(o.Ctx, op, engine.OperationCode{Hook: hook.Engine(), Timeout: time.Minute})
 }
 
 func nothing() error { return nil }

@@ -62,7 +62,7 @@ func (o *operator) run() error {
 		o.hooks++
 		return exchange(o.Bundle, 2)(ctx, tx)
 	})
-	return o.Plane().RunOperation(o.Ctx, o.op, engine.OperationRun{Hook: hook.Engine(), Timeout: time.Minute})
+	return o.Plane().RunOperation(o.Ctx, o.op, engine.OperationCode{Hook: hook.Engine(), Timeout: time.Minute})
 }
 
 // standing makes both versions, of which version 1 has handled 10 events and version 2 the first behind of them less.

@@ -43,8 +43,8 @@ type Port struct {
 	Abandoned *atomic.Int64
 }
 
-// Run returns the Run of a projection that delivers by h.
-func (p Port) Run(h handler.Handler, o engine.DeliverOptions) engine.Run {
+// Run returns the ApplyFunc of a projection that delivers by h.
+func (p Port) Run(h handler.Handler, o engine.DeliverOptions) engine.ApplyFunc {
 	return func(ctx context.Context, lease engine.Lease, batch engine.Batch) error {
 		ctx = handler.WithProjection(ctx, lease.ID)
 		acks, giveUp := context.WithCancel(context.WithoutCancel(ctx))

@@ -9,11 +9,11 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Run runs one batch of a projection. It calls the handler, parks the events whose streams are parked, resolves the
-// dead letter of a replay, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
-// commits all or nothing. A delivery works in steps, each of them fenced. Run returns a *PartialResult if it did not
+// ApplyFunc runs one batch of a projection. It calls the handler, parks the events whose streams are parked, resolves
+// the dead letter of a replay, advances the checkpoint from lease.Checkpoint to batch.To under the lease's fence, and
+// commits all or nothing. A delivery works in steps, each of them fenced. It returns a *PartialResult if it did not
 // reach the end of the batch, or if it rejected events.
-type Run func(ctx context.Context, lease Lease, batch Batch) error
+type ApplyFunc func(ctx context.Context, lease Lease, batch Batch) error
 
 // ApplyOptions are settings of millrace.Projection for its batches. Their defaults are set.
 type ApplyOptions struct {
@@ -89,7 +89,7 @@ func (b Batch) Alone() bool {
 	return len(b.Events) == 1 && (len(b.BlockedByStream) == 0 || b.BlockedByStream[0].Position > b.Events[0].Position)
 }
 
-// PartialResult is returned by a Run that moved the checkpoint in steps. What is done up to To stays done.
+// PartialResult is returned by an ApplyFunc that moved the checkpoint in steps. What is done up to To stays done.
 type PartialResult struct {
 	// To is the present checkpoint. All events up to it were handled, rejected, or parked after others of their
 	// streams.

@@ -40,7 +40,7 @@ type Definition struct {
 type Batches struct {
 	// Largest is how many events a batch may have while the projection catches up. 0 stands for MaxEvents.
 	Largest int
-	Apply   Run
+	Apply   ApplyFunc
 	// Opening makes the Opening of the next batch. It is nil if batches are not begun in advance.
 	Opening func(lease Lease) Opening
 	// Shares reports that batches hold no connection while they run: they call Connect.

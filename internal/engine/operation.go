@@ -131,9 +131,9 @@ func FailureOf(err error) OperationFailure {
 	return FailedOperation
 }
 
-// OperationRun is what a node needs of the projection's code to carry out an operation.
-type OperationRun struct {
-	// Hook runs within Timeout. Without Run it is skipped.
+// OperationCode is what a node needs of the projection's code to carry out an operation.
+type OperationCode struct {
+	// Hook runs within Timeout. Without Hook.Run it is skipped.
 	Hook    handler.Hook
 	Timeout time.Duration
 	// Types selects the events of the projection, none for all.

@@ -1,7 +1,7 @@
 package engine
 
-// ReplayQueue has the next command for dead letters, nil if there is none. Parked and ParkedStreams are as in Lease.
-type ReplayQueue struct {
+// NextCommand has the next command for dead letters, nil if there is none. Parked and ParkedStreams are as in Lease.
+type NextCommand struct {
 	Command       *Command
 	Parked        int64
 	ParkedStreams bool

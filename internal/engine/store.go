@@ -39,15 +39,15 @@ type Database interface {
 
 // Runner calls the handlers of projections.
 type Runner interface {
-	// Apply returns the Run of a projection whose handler takes TxType.
-	Apply(h handler.Handler, o ApplyOptions) Run
+	// Apply returns the ApplyFunc of a projection whose handler takes TxType.
+	Apply(h handler.Handler, o ApplyOptions) ApplyFunc
 	// Opening returns a function that makes the Opening of a projection's next batch. It returns nil if the store does
 	// not begin batches in advance.
 	Opening(o ApplyOptions) func(lease Lease) Opening
 	// Shares reports whether the batches of a handler hold no connection while they run.
 	Shares(h handler.Handler) bool
-	// Deliver returns the Run of a projection that delivers outside of a transaction.
-	Deliver(h handler.Handler, o DeliverOptions) Run
+	// Deliver returns the ApplyFunc of a projection that delivers outside of a transaction.
+	Deliver(h handler.Handler, o DeliverOptions) ApplyFunc
 	// Abandoned counts the handlers that did not return after their context was cancelled.
 	Abandoned() int64
 }

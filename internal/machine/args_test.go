@@ -228,8 +228,8 @@ func (a args) partial() *engine.PartialResult {
 	return p
 }
 
-func (a args) queue() engine.ReplayQueue {
-	q := engine.ReplayQueue{Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != ""}
+func (a args) queue() engine.NextCommand {
+	q := engine.NextCommand{Parked: a.num("parked", 0), ParkedStreams: a["parked-streams"] != ""}
 	if id := a.num("command", 0); id != 0 {
 		q.Command = &engine.Command{ID: id, Replay: a["discard"] == ""}
 	}

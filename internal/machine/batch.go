@@ -9,19 +9,20 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/engine/faults"
+	"github.com/millrace-go/millrace/internal/policy"
 	"github.com/millrace-go/millrace/observe"
 	"github.com/millrace-go/millrace/projection"
 )
 
 // onDone handles the end of a job.
 func (s *step) onDone(job Job, result Result) {
-	if refused, is := result.(Refused); is {
-		s.onRefused(job, refused.Fault)
+	if faulted, is := result.(Faulted); is {
+		s.onFaulted(job, faulted.Fault)
 		return
 	}
 	switch job := job.(type) {
 	case Load:
-		s.onLoaded(job, result.(Loaded).Row)
+		s.onLoaded(job, result.(Loaded).Lease)
 	case Apply:
 		s.onRan(result.(RunResult))
 	case Record:
@@ -29,7 +30,7 @@ func (s *step) onDone(job Job, result Result) {
 	case Note:
 		s.onNoted(job, nil)
 	case Ask:
-		s.carryOut(Failing(job), result.(Answer).Action)
+		s.decide(Failing(job), result.(Answer).Action)
 	case Move:
 		s.onMoved(job)
 	case Halt:
@@ -41,24 +42,24 @@ func (s *step) onDone(job Job, result Result) {
 	}
 }
 
-// onRefused handles a job that ended with a fault.
-func (s *step) onRefused(job Job, f *faults.Fault) {
+// onFaulted handles a job that ended with a fault.
+func (s *step) onFaulted(job Job, f *faults.Fault) {
 	switch job := job.(type) {
 	case Load:
 		if f.Class == faults.LeaseLost {
-			s.log(zap.InfoLevel, "lease lost", zap.Error(f.Err))
+			s.out.log(zap.InfoLevel, "lease lost", zap.Error(f.Err))
 			s.State = Lost{Reason: f}
-			s.do(LeaseGone{})
+			s.out.do(LeaseLost{})
 			return
 		}
-	case Publicize:
-		s.log(zap.DebugLevel, "failure reason not saved", zap.String("reason", job.Reason), zap.Error(f.Err))
+	case WriteReason:
+		s.out.log(zap.DebugLevel, "failure reason not saved", zap.String("reason", job.Reason), zap.Error(f.Err))
 		return
 	case Note:
 		s.onNoted(job, f)
 		return
 	case Ask:
-		s.carryOut(Failing(job), nil)
+		s.decide(Failing(job), nil)
 		return
 	case Advance:
 		s.order = max(s.order, Reload)
@@ -74,7 +75,7 @@ func (s *step) onRefused(job Job, f *faults.Fault) {
 func (s *step) batch() {
 	if len(s.Buffer.Events) == 0 {
 		var taken bool
-		s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Row.Share, s.Tail)
+		s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Lease.Share, s.Tail)
 		if taken {
 			s.Tail = s.Tail.dropped()
 		}
@@ -82,7 +83,7 @@ func (s *step) batch() {
 	if len(s.Buffer.Events) == 0 && s.Buffer.To > s.Position {
 		s.passOver()
 		if s.Position >= s.Tail.Mark {
-			s.idle()
+			s.idle(s.now)
 			return
 		}
 	}
@@ -92,22 +93,18 @@ func (s *step) batch() {
 	}
 	_, fresh := s.State.(Reconnecting)
 	s.Replays.Turn = time.Time{}
-	s.start(Apply{Run: Run{Row: s.Row, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine),
-		Fresh: fresh, Apart: s.Faults.Conflicts.Rows(),
-		Live: !s.behind(), Parked: s.Replays.Parked, def: s.Def, mark: s.Tail.Mark, window: s.Window}})
-}
-
-// passOver moves the position over events that do not concern the projection.
-func (s *step) passOver() {
-	s.Position = s.Buffer.To
-	s.recordSuccess()
+	s.startIfAllowed(Apply{Run: BatchRun{
+		Lease: s.Lease, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh,
+		Apart: s.Faults.Conflicts.Rows(), Live: !s.behind(), Parked: s.Replays.Parked,
+		def: s.Def, mark: s.Tail.Mark, window: s.FailureWindow,
+	}})
 }
 
 // onRan handles the end of a batch.
 func (s *step) onRan(r RunResult) {
 	s.Replays.Parked = r.Parked
-	s.Row.Blocked = r.Blocked
-	if r.End == RunRefused {
+	s.Lease.Blocked = r.Blocked
+	if r.End == RunFaulted {
 		if r.Attempt.Attempt != 0 {
 			s.Crash.Begun = r.Attempt // it may have been counted all the same
 		}
@@ -119,7 +116,8 @@ func (s *step) onRan(r RunResult) {
 	case RunEmpty:
 		s.passOver()
 	case RunFull:
-		s.haltFull(r.Buffer.Events[0])
+		e := r.Buffer.Events[0]
+		s.startIfAllowed(Halt{Reason: policy.FullOfBlocked(s.Lease.Blocked, e.Position), Event: &e})
 	case RunCrashed:
 		s.onCrashes(r.Batch.Events[0])
 	case RunApplied:
@@ -140,23 +138,23 @@ func (s *step) onBatchEnded(r RunResult) {
 	batch := r.Batch
 	if p := r.Partial; p != nil {
 		done, left := p.Split(batch)
-		if p.To > s.Row.Checkpoint {
+		if p.To > s.Lease.Checkpoint {
 			s.onSuccess(done, r.Took)
-			s.Window = p.FailureWindow
-			s.Row.Parked += int64(len(p.Rejected))
+			s.FailureWindow = p.FailureWindow
+			s.Lease.Parked += int64(len(p.Rejected))
 		}
 		if len(p.Rejected) != 0 {
 			s.onAnswer() // the service that the handler depends on refused an event, so it is not down
 		}
 		for _, letter := range p.Rejected {
-			s.replayIn(s.Def.Replay.Interval)
+			s.Replays.plan(s.now, s.Def.Replay.Interval)
 			action := projection.ActionPark
 			if letter.ParkStream {
 				action = projection.ActionParkStream
 				s.parkedStream(letter.Stream)
 			}
 			e := event.Envelope{Position: letter.Position, Stream: letter.Stream, Type: letter.Type}
-			s.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel,
+			s.out.report(s.decision(e, letter.Attempts, action, errors.New(letter.Error)), zap.ErrorLevel,
 				"event parked, rejected by its handler",
 				append(eventFields(e, letter.Attempts), zap.Bool("blocking", letter.ParkStream),
 					zap.String("error", letter.Error))...)
@@ -177,15 +175,15 @@ func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 	s.progress(batch.To)
 	n := len(batch.Events)
 	if blocked := len(batch.BlockedByStream); blocked > 0 {
-		s.Row.Block(int64(blocked))
-		s.replayIn(s.Def.Replay.Interval)
-		s.report(observe.Decision{
-			Projection: s.Row.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To,
+		s.Lease.Block(int64(blocked))
+		s.Replays.plan(s.now, s.Def.Replay.Interval)
+		s.out.report(observe.Decision{
+			Projection: s.Lease.ID, Action: projection.ActionParkStream, Events: blocked, Position: batch.To,
 		},
 			zap.InfoLevel, "events parked after others of their streams", zap.Int("events", blocked),
 			zap.Int64("position", batch.To))
 	}
-	s.Window.Handled(n)
+	s.FailureWindow.Handled(n)
 	if n > 0 {
 		s.Sizer.Applied(n, took)
 		s.Faults.History.Forget()
@@ -196,20 +194,8 @@ func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 	if s.Crash.Quarantine > 0 {
 		s.Sizer.Alone()
 	}
-	s.recordSuccess()
+	s.Faults.succeeded()
 	s.applied += n
-}
-
-// progress records that the checkpoint moved, and that no event up to it is failing any more.
-func (s *step) progress(to int64) {
-	if to < s.Row.Checkpoint {
-		panic("machine: the checkpoint moves back")
-	}
-	s.checkpoint(to)
-	s.Position = to
-	s.Row.FailingPosition, s.Row.Attempts, s.Row.CrashCount = 0, 0, 0
-	s.Crash.Begun = engine.Begun{}
-	s.Buffer = s.Buffer.passed(to)
 }
 
 // onAdvanced records whether the checkpoint followed the position.
@@ -218,15 +204,8 @@ func (s *step) onAdvanced(job Advance, moved bool) {
 		s.order = max(s.order, Reload)
 		return
 	}
-	if job.To == s.Row.Checkpoint {
-		s.Row.CrashCount = 0
+	if job.To == s.Lease.Checkpoint {
+		s.Lease.CrashCount = 0
 	}
 	s.checkpoint(job.To)
-}
-
-// checkpoint records the checkpoint. A share whose events are all handled up to it may become whole, and reads without
-// a filter.
-func (s *step) checkpoint(position int64) {
-	s.Row.Checkpoint = position
-	s.Row.Share = s.Row.Share.After(position)
 }

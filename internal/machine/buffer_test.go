@@ -47,7 +47,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 				position = a.To
 				continue
 			}
-			run := Run{Row: engine.Lease{Share: share}, Buffer: a, Sizer: sizing, def: def, mark: head}
+			run := BatchRun{Lease: engine.Lease{Share: share}, Buffer: a, Sizer: sizing, def: def, mark: head}
 			_, step := run.Found(nil)
 			batch := step.(ApplyBatch).Batch
 			bytes := 0
@@ -207,14 +207,14 @@ func TestShareBecomesWholeWhenTheCheckpointHasPassedIt(t *testing.T) {
 		"a batch":    (*step).progress,
 		"an advance": func(s *step, to int64) { s.onAdvanced(Advance{To: to}, true) },
 	} {
-		s := &step{Machine: &Machine{Row: engine.Lease{Share: share, Checkpoint: 5}}}
+		s := &step{Machine: &Machine{Lease: engine.Lease{Share: share, Checkpoint: 5}}}
 		move(s, 9)
-		if s.Row.Share.Whole() || !s.Row.Share.Has("s", 11) {
-			t.Errorf("%s to 9: %+v", name, s.Row.Share)
+		if s.Lease.Share.Whole() || !s.Lease.Share.Has("s", 11) {
+			t.Errorf("%s to 9: %+v", name, s.Lease.Share)
 		}
 		move(s, 10)
-		if !s.Row.Share.Whole() || s.Row.Checkpoint != 10 {
-			t.Errorf("%s to 10: %+v", name, s.Row.Share)
+		if !s.Lease.Share.Whole() || s.Lease.Checkpoint != 10 {
+			t.Errorf("%s to 10: %+v", name, s.Lease.Share)
 		}
 	}
 }

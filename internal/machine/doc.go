@@ -12,18 +12,18 @@
 // to end a wait, or to release the lease. Waits are deadlines in the data of their states. One timer is armed for the
 // earliest.
 //
-// The row of the database is the truth. Machine.Row mirrors it: a halt and open commands are columns of the row, so
+// The row of the database is the truth. Machine.Lease mirrors it: a halt and open commands are columns of the row, so
 // they outlive restarts, and the state follows from them. After a fault only the row shows how far the last batch came,
 // so Load reads it before anything else begins.
 //
 // A paused projection has no state: its lease is free. The node drains the projection when it learns of a pause. A
-// projection whose own read of the row shows a pause first takes that for the Drain. It reports DrainDone, and a later
+// projection whose own read of the row shows a pause first takes that for the Drain. It reports Drained, and a later
 // Drain has it report once more. A needless release costs only a new claim, so a row that is out of date does no harm.
 //
 // A batch is one job though it has several steps: it reads events, reads the parked streams unless they are in memory,
 // counts an attempt in quarantine, and calls the handler. The shell takes the steps in one goroutine, since each
-// exchange of messages costs time. What each step is, and what follows it, is decided here: by Run for batches, and by
-// Replaying for dead letters.
+// exchange of messages costs time. What each step is, and what follows it, is decided here: by BatchRun for batches,
+// and by CommandRun for dead letters.
 //
 // # Failures
 //
@@ -35,9 +35,11 @@
 // # Where to read
 //
 // step.go has Step, and next.go what decides which job begins; batch.go how batches begin and end; failure.go what
-// becomes of failures; load.go the row and the server; replays.go the commands on dead letters; run.go and replay.go
-// the steps within jobs; state.go the states and what others see of them. testdata has scripts of everything that can
-// happen, each with its whole trace.
+// becomes of failures; load.go reads of the row, and the server; replays.go the commands on dead letters; batchrun.go
+// and replay.go the steps within jobs; state.go the states and what others see of them. A step has the order after a
+// job and the effects. What changes the machine alone, or only asks about it, is in rest.go (states at rest), lease.go
+// (the lease and the position) and replayqueue.go. testdata has scripts of everything that can happen, each with its
+// whole trace.
 //
 // # Transitions
 //
@@ -48,31 +50,31 @@
 //	    done: apply, command, idle, load
 //	    unanswered: load
 //	apply
-//	    done: advance, apply, at-gate, command, event-wait, halt, idle, load, move, note, outage-wait,
-//	            publicize, record, released, unconfirmed
+//	    done: advance, apply, at-gate, command, event-wait, halt, idle, load, move, note, outage-wait, record,
+//	            released, unconfirmed, write-reason
 //	ask
 //	    done: command, halt, load, move, released, retry-wait
 //	    resumed: load
 //	at-gate
 //	    drain: released
-//	    gate-answered: apply, awaiting-tail, command, fault-wait, halt, halted, idle, load, publicize, released,
-//	            unconfirmed
 //	    resumed: load
+//	    server-answers: apply, awaiting-tail, command, fault-wait, halt, halted, idle, load, released,
+//	            unconfirmed, write-reason
 //	awaiting-tail
-//	    command-pending, confirm, tick: command
+//	    command-pending, revalidate, tick: command
 //	    drain: released
 //	    started: command, halted, load, released
-//	    tail-advanced: apply, idle, load, publicize, unconfirmed
+//	    tail-advanced: apply, idle, load, unconfirmed, write-reason
 //	    tail-dropped: load
-//	    tail-failed: halt, publicize
+//	    tail-failed: halt, write-reason
 //	command
 //	    done: advance, apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load,
-//	            outage-wait, publicize, released, retry-wait, unconfirmed
+//	            outage-wait, released, retry-wait, unconfirmed, write-reason
 //	event-wait
 //	    command-pending: command
-//	    confirm, tick: command, load
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
+//	    revalidate, tick: command, load
 //	    tail-failed: halt
 //	fault-wait
 //	    drain: released
@@ -80,52 +82,52 @@
 //	feed-failed
 //	    drain: released
 //	    resumed, tail-dropped: load
-//	    tail-advanced: publicize, unconfirmed
+//	    tail-advanced: unconfirmed, write-reason
 //	halt
-//	    done: at-gate, command, halted, load, publicize, released
+//	    done: at-gate, command, halted, load, released, write-reason
 //	halted
 //	    command-pending, lease-deadline: command
-//	    confirm, tick: command, load
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
+//	    revalidate, tick: command, load
 //	idle
 //	    command-pending, lease-deadline: command
-//	    confirm, tail-dropped: load
 //	    drain: released
+//	    revalidate, tail-dropped: load
 //	    tail-advanced: apply, load, unconfirmed
-//	    tail-failed: halt, publicize
+//	    tail-failed: halt, write-reason
 //	    tick: advance, command
 //	load
 //	    done: apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load, lost, misconfigured,
-//	            outage-wait, publicize, released, retry-wait, unconfirmed
+//	            outage-wait, released, retry-wait, unconfirmed, write-reason
 //	    unanswered: load, released
 //	misconfigured
-//	    confirm, resumed, tail-advanced, tail-dropped, tick: load
 //	    drain: released
+//	    resumed, revalidate, tail-advanced, tail-dropped, tick: load
 //	    tail-failed: halt
 //	move
-//	    done: apply, at-gate, command, event-wait, halt, idle, load, publicize, released, unconfirmed
+//	    done: apply, at-gate, command, event-wait, halt, idle, load, released, unconfirmed, write-reason
 //	note
 //	    done: command, event-wait, halt, load, outage-wait, released
 //	outage-wait
-//	    command-pending, confirm: command
+//	    command-pending, revalidate: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
-//	    tick: apply, awaiting-tail, command, publicize, unconfirmed
-//	publicize
-//	    done: apply, command, feed-failed, halt, load, misconfigured, publicize, released, unconfirmed
+//	    tick: apply, awaiting-tail, command, unconfirmed, write-reason
 //	record
-//	    done: ask, at-gate, command, event-wait, halt, load, move, publicize, released, retry-wait
+//	    done: ask, at-gate, command, event-wait, halt, load, move, released, retry-wait, write-reason
 //	retry-wait
-//	    command-pending, confirm, lease-deadline: command
+//	    command-pending, lease-deadline, revalidate: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
-//	    tick: apply, awaiting-tail, command, publicize, unconfirmed
+//	    tick: apply, awaiting-tail, command, unconfirmed, write-reason
 //	unconfirmed
-//	    confirm, resumed, tail-advanced, tail-dropped: load
 //	    drain: released
-//	    lease-deadline: apply, command, publicize
-//	    tail-failed: halt, publicize
+//	    lease-deadline: apply, command, write-reason
+//	    resumed, revalidate, tail-advanced, tail-dropped: load
+//	    tail-failed: halt, write-reason
+//	write-reason
+//	    done: apply, command, feed-failed, halt, load, misconfigured, released, unconfirmed, write-reason
 package machine

@@ -31,7 +31,7 @@ func (s *step) onBatchFailed(batch engine.Batch, f *faults.Fault, outage bool) {
 		s.onAnswer()
 	}
 	if f.Unreachable || f.Class == faults.Unclear {
-		s.Crash.CutOff, s.Crash.Events = s.Row.Incarnation, max(s.Crash.Events, int32(len(batch.Events)))
+		s.Crash.CutOff, s.Crash.Events = s.Lease.Incarnation, max(s.Crash.Events, int32(len(batch.Events)))
 	}
 	at := BatchFault{
 		Class: f.Class, Position: batch.Events[0].Position, Alone: batch.Alone(), Unreachable: f.Unreachable,
@@ -46,19 +46,19 @@ func (s *step) onBatchFailed(batch engine.Batch, f *faults.Fault, outage bool) {
 		if f.Class == faults.Interrupted {
 			s.State = Reconnecting{}
 		}
-		s.log(zap.DebugLevel, "batch failed, nothing counted", zap.String("decision", string(decision)),
+		s.out.log(zap.DebugLevel, "batch failed, nothing counted", zap.String("decision", string(decision)),
 			zap.Stringer("class", f.Class),
 			zap.Int("events", len(batch.Events)), zap.Int64("position", f.Position), zap.Error(f.Err))
 	case CountIt:
 		s.Faults.Object = ""
 		s.Sizer.Failed(batch.Events, f.Position)
 		e := batch.Events[0]
-		failure := policy.Count(s.Row.ID, e, s.Row.AttemptsAt(e.Position), f.Err, f.Stack)
-		s.report(observe.Failure{Projection: s.Row.ID, Position: e.Position, Stream: e.Stream, Type: e.Type,
+		failure := policy.Count(s.Lease.ID, e, s.Lease.AttemptsAt(e.Position), f.Err, f.Stack)
+		s.out.report(observe.Failure{Projection: s.Lease.ID, Position: e.Position, Stream: e.Stream, Type: e.Type,
 			Attempt: failure.Attempt,
 			Fault:   observe.Fault(f.Class), Err: f.Err}, zap.WarnLevel, "event failed",
 			append(eventFields(e, failure.Attempt), zap.Stringer("class", f.Class), zap.Error(f.Err))...)
-		s.start(Record{Failure: failure, Retry: backoff.Delay(s.Def.Retry, failure.Attempt, s.jitter)})
+		s.startIfAllowed(Record{Failure: failure, Retry: backoff.Delay(s.Def.Retry, failure.Attempt, s.jitter)})
 	default:
 		if f.Class == faults.MissingObject {
 			s.waitForObject(batch.Events[0], f)
@@ -76,7 +76,7 @@ func (s *step) conflict(batch engine.Batch, f *faults.Fault) {
 		s.Sizer.Conflicted(len(batch.Events))
 	}
 	s.Faults.Conflicts = s.Faults.Conflicts.Met(f.Rivals, s.now)
-	s.tryAgain(f, zap.NamedError("apart", s.Faults.Conflicts.Reason()))
+	s.out.logRetry(f, s.Faults.InARow, zap.NamedError("apart", s.Faults.Conflicts.Reason()))
 	s.State = EventWait{
 		Reason: f,
 		Until:  s.now.Add(time.Duration(s.jitter * float64(backoff.Delay(conflictPolicy(), s.Faults.InARow, 0)))),
@@ -93,36 +93,37 @@ func conflictPolicy() projection.RetryPolicy {
 func (s *step) onRecorded(job Record, first time.Time) {
 	f := job.Failure
 	f.FirstFailedAt = first
-	s.Row.FailingPosition, s.Row.Attempts = f.Event.Position, f.Attempt
-	s.Row.LastError, s.Row.FailingSince = f.Err.Error(), first
-	s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
-	s.decide(Failing{Failure: f, Retry: job.Retry})
+	s.Lease.FailingPosition, s.Lease.Attempts = f.Event.Position, f.Attempt
+	s.Lease.LastError, s.Lease.FailingSince = f.Err.Error(), first
+	s.Crash.Begun, s.Lease.CrashAttempts = engine.Begun{}, 0
+	s.askOrDecide(Failing{Failure: f, Retry: job.Retry})
 }
 
 // onCrashes handles an event at which processes ended. It is not tried again. Its attempts were counted in advance.
 func (s *step) onCrashes(e event.Envelope) {
-	s.log(zap.WarnLevel, "event crashed processes, not retried", eventFields(e, s.Row.CrashAttempts)...)
-	s.decide(Failing{Retry: backoff.Delay(s.Def.Retry, s.Row.CrashAttempts, s.jitter),
-		Failure: projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.CrashAttempts,
+	s.out.log(zap.WarnLevel, "event crashed processes, not retried", eventFields(e, s.Lease.CrashAttempts)...)
+	s.askOrDecide(Failing{Retry: backoff.Delay(s.Def.Retry, s.Lease.CrashAttempts, s.jitter),
+		Failure: projection.Failure{Projection: s.Lease.ID, Event: e, Attempt: s.Lease.CrashAttempts,
 			Err:           projection.ErrProcessDied,
-			FirstFailedAt: s.Row.FailingSince}})
+			FirstFailedAt: s.Lease.FailingSince}})
 }
 
-// decide decides what becomes of a counted failure, or asks the user's FailureHandler first.
-func (s *step) decide(failing Failing) {
+// askOrDecide decides what becomes of a counted failure, or asks the user's FailureHandler first.
+func (s *step) askOrDecide(failing Failing) {
 	s.State = failing
 	if _, asks := projection.RequestedAction(failing.Failure.Err); s.Def.FailureHandler != nil && !asks {
-		s.start(Ask(failing))
+		s.startIfAllowed(Ask(failing))
 		return
 	}
-	s.carryOut(failing, nil)
+	s.decide(failing, nil)
 }
 
-// carryOut decides about a failure and begins the job that follows.
-func (s *step) carryOut(failing Failing, answer *projection.Action) {
+// decide decides about a failure and begins the job that follows.
+func (s *step) decide(failing Failing, answer *projection.Action) {
 	s.State = failing
 	f := failing.Failure
-	c := policy.Circumstances{Policy: &s.Def.Policy, Window: s.Window, Parked: s.Row.ParkedFailures(), Answer: answer}
+	c := policy.Circumstances{Policy: &s.Def.Policy, Window: s.FailureWindow, Parked: s.Lease.ParkedFailures(),
+		Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
 		if f.Event.Unreadable != nil { // it is read again
@@ -130,9 +131,9 @@ func (s *step) carryOut(failing Failing, answer *projection.Action) {
 		}
 		s.State = RetryWait{Failure: f, Until: s.now.Add(failing.Retry)}
 	case projection.ActionStop:
-		s.start(Halt{Reason: d.Halt, Event: &f.Event})
+		s.startIfAllowed(Halt{Reason: d.Halt, Event: &f.Event})
 	default:
-		s.start(Move{Failure: f, Action: d.Action})
+		s.startIfAllowed(Move{Failure: f, Action: d.Action})
 	}
 }
 
@@ -142,19 +143,19 @@ func (s *step) onMoved(job Move) {
 	fields := append(eventFields(e, job.Failure.Attempt), zap.Error(job.Failure.Err))
 	decision := s.decision(e, job.Failure.Attempt, job.Action, job.Failure.Err)
 	if job.Action == projection.ActionSkip {
-		s.report(decision, zap.WarnLevel, "event skipped", fields...)
+		s.out.report(decision, zap.WarnLevel, "event skipped", fields...)
 	} else {
 		stream := job.Action == projection.ActionParkStream
-		s.replayIn(s.Def.Replay.Interval)
-		s.Row.Parked++
+		s.Replays.plan(s.now, s.Def.Replay.Interval)
+		s.Lease.Parked++
 		if stream {
 			s.parkedStream(e.Stream)
 		}
-		s.report(decision, zap.ErrorLevel, "event parked", append(fields, zap.Bool("blocking", stream))...)
+		s.out.report(decision, zap.ErrorLevel, "event parked", append(fields, zap.Bool("blocking", stream))...)
 	}
 	s.progress(e.Position)
-	s.Row.CrashAttempts = 0
-	s.Window.Failed()
+	s.Lease.CrashAttempts = 0
+	s.FailureWindow.Failed()
 	s.Sizer.Succeeded()
 	s.Faults.History.Forget()
 	if s.Crash.Quarantine > 0 {
@@ -163,52 +164,28 @@ func (s *step) onMoved(job Move) {
 	s.State = Idle{}
 }
 
-// haltFull halts the projection at an event of a parked stream, since too many such events are parked already.
-func (s *step) haltFull(e event.Envelope) {
-	s.start(Halt{Reason: policy.FullOfBlocked(s.Row.Blocked, e.Position), Event: &e})
-}
-
 // onHalted records that the halt is in the database, where the next owner finds it.
 func (s *step) onHalted(job Halt) {
 	if e := job.Event; e != nil {
-		attempts := s.Row.AttemptsAt(e.Position)
-		s.report(s.decision(*e, attempts, projection.ActionStop, job.Reason), zap.ErrorLevel,
+		attempts := s.Lease.AttemptsAt(e.Position)
+		s.out.report(s.decision(*e, attempts, projection.ActionStop, job.Reason), zap.ErrorLevel,
 			"projection stopped at an event until it is resumed",
 			append(eventFields(*e, attempts), zap.Error(job.Reason))...)
 	} else {
 		if s.Tail != nil && s.Tail.Err != nil {
 			s.Tail = nil // the feed reports when that changes
 		}
-		s.report(observe.Decision{Projection: s.Row.ID, Action: projection.ActionStop, Err: job.Reason},
+		s.out.report(observe.Decision{Projection: s.Lease.ID, Action: projection.ActionStop, Err: job.Reason},
 			zap.ErrorLevel, "projection stopped until it is resumed, events of its tenant are gone",
 			zap.Error(job.Reason))
 	}
-	s.waitForResume(job.Reason)
-}
-
-// decision is what an observer gets about an event that failed.
-func (s *step) decision(e event.Envelope, attempts int, action projection.Action, err error) observe.Decision {
-	d := observe.Decision{
-		Projection: s.Row.ID, Action: action, Position: e.Position, Stream: e.Stream, Type: e.Type, Attempts: attempts,
-		Err: err,
-	}
-	if action != projection.ActionStop {
-		d.Events = 1
-	}
-	return d
+	s.halt(job.Reason, s.now)
 }
 
 // eventFields identify an event that failed in the log.
 func eventFields(e event.Envelope, attempt int) []zap.Field {
 	return []zap.Field{zap.String("stream", e.Stream), zap.String("type", e.Type), zap.Int64("position", e.Position),
 		zap.Int("attempt", attempt)}
-}
-
-// waitForResume makes the projection wait for a user.
-func (s *step) waitForResume(reason error) {
-	s.Row.Halted, s.Row.Failed = true, reason.Error()
-	s.Window = engine.FailureWindow{}
-	s.State = Halted{Reason: reason, CheckAt: s.now.Add(checkEvery)}
 }
 
 // waitForObject waits for an object or a privilege that the handler needs. The first time, it also writes the reason
@@ -223,27 +200,22 @@ func (s *step) waitForObject(e event.Envelope, f *faults.Fault) {
 		return
 	}
 	s.Faults.Object = why
-	s.log(zap.ErrorLevel, "projection waits for a missing object or privilege", zap.Int64("position", e.Position),
+	s.out.log(zap.ErrorLevel, "projection waits for a missing object or privilege", zap.Int64("position", e.Position),
 		zap.Duration("limit", s.Def.Faults.MissingObject), zap.Error(f.Err))
 	s.State = EventWait{Reason: &waiting}
-	s.start(Note{Failure: s.failure(e, waiting.Err), Fault: &waiting})
-}
-
-// failure returns the failure by which the reason of a wait at an event is written. No attempt is counted.
-func (s *step) failure(e event.Envelope, reason error) projection.Failure {
-	return projection.Failure{Projection: s.Row.ID, Event: e, Attempt: s.Row.AttemptsAt(e.Position), Err: reason}
+	s.startIfAllowed(Note{Failure: s.failure(e, waiting.Err), Fault: &waiting})
 }
 
 // onNoted begins the wait whose reason was written. If that failed, only other nodes lack the reason.
 func (s *step) onNoted(job Note, failed *faults.Fault) {
 	switch {
 	case failed == nil:
-		s.Crash.Begun, s.Row.CrashAttempts = engine.Begun{}, 0
+		s.Crash.Begun, s.Lease.CrashAttempts = engine.Begun{}, 0
 	case failed.Class == faults.LeaseLost:
 		s.fault(failed)
 		return
 	default:
-		s.log(zap.DebugLevel, "writing the reason of a wait failed", zap.Error(failed))
+		s.out.log(zap.DebugLevel, "writing the reason of a wait failed", zap.Error(failed))
 	}
 	if job.Fault != nil {
 		s.fault(job.Fault)
@@ -258,10 +230,10 @@ func (s *step) outage(batch engine.Batch, f *faults.Fault) {
 	reason := s.countOutage(f)
 	if s.Breaker.State() == projection.BreakerOpen {
 		s.State = OutageWait{Reason: reason}
-		s.start(Note{Failure: s.failure(batch.Events[0], reason), Retry: s.outageDelay()})
+		s.startIfAllowed(Note{Failure: s.failure(batch.Events[0], reason), Retry: s.outageDelay(s.jitter)})
 		return
 	}
-	s.State = OutageWait{Reason: reason, Until: s.now.Add(s.outageDelay())}
+	s.State = OutageWait{Reason: reason, Until: s.now.Add(s.outageDelay(s.jitter))}
 }
 
 // countOutage counts a failure of the service that the handler depends on, and returns why the projection waits now.
@@ -273,7 +245,7 @@ func (s *step) countOutage(f *faults.Fault) error {
 		cause = at.Err // the event is not to blame
 	}
 	if s.Breaker.State() != projection.BreakerOpen {
-		s.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow),
+		s.out.log(zap.DebugLevel, "dependency of the handler failed", zap.Int("failures", s.Breaker.inARow),
 			zap.Error(cause))
 		return fmt.Errorf("the service that the handler depends on failed %d times in a row: %w", s.Breaker.inARow,
 			cause)
@@ -281,22 +253,11 @@ func (s *step) countOutage(f *faults.Fault) error {
 	until := s.Breaker.until.UTC().Format(time.RFC3339)
 	reason := fmt.Errorf("circuit breaker open until %s: %s; the last was %w", until, s.Breaker.Why(), cause)
 	if opened {
-		s.log(zap.ErrorLevel, "circuit breaker opened", zap.Int64("position", s.Position), zap.Error(reason))
+		s.out.log(zap.ErrorLevel, "circuit breaker opened", zap.Int64("position", s.Position), zap.Error(reason))
 	} else {
-		s.log(zap.DebugLevel, "circuit breaker opened again", zap.Error(reason))
+		s.out.log(zap.DebugLevel, "circuit breaker opened again", zap.Error(reason))
 	}
 	return reason
-}
-
-// outageDelay returns how long to wait for the next attempt, or for the next probe of an open breaker.
-func (s *step) outageDelay() time.Duration {
-	if s.Breaker.State() == projection.BreakerOpen {
-		// The projections of many tenants, whose breakers opened together, do not all call the service at once when it
-		// returns.
-		openFor := s.Def.Breaker.OpenFor
-		return openFor + time.Duration(s.jitter*float64(openFor/5))
-	}
-	return backoff.Delay(s.Def.Retry, s.Breaker.inARow, s.jitter)
 }
 
 // onAnswer records that the service that the handler depends on has answered.
@@ -304,6 +265,34 @@ func (s *step) onAnswer() {
 	before := s.Breaker
 	s.Breaker = before.Answered()
 	if s.Breaker.State() != before.State() {
-		s.log(zap.InfoLevel, "circuit breaker closed", zap.Duration("after", s.now.Sub(before.opened)))
+		s.out.log(zap.InfoLevel, "circuit breaker closed", zap.Duration("after", s.now.Sub(before.opened)))
 	}
+}
+
+// outageDelay returns how long to wait for the next attempt, or for the next probe of an open breaker.
+func (m *Machine) outageDelay(jitter float64) time.Duration {
+	if m.Breaker.State() == projection.BreakerOpen {
+		// The projections of many tenants, whose breakers opened together, do not all call the service at once when it
+		// returns.
+		openFor := m.Def.Breaker.OpenFor
+		return openFor + time.Duration(jitter*float64(openFor/5))
+	}
+	return backoff.Delay(m.Def.Retry, m.Breaker.inARow, jitter)
+}
+
+// decision is what an observer gets about an event that failed.
+func (m *Machine) decision(e event.Envelope, attempts int, action projection.Action, err error) observe.Decision {
+	d := observe.Decision{
+		Projection: m.Lease.ID, Action: action, Position: e.Position, Stream: e.Stream, Type: e.Type,
+		Attempts: attempts, Err: err,
+	}
+	if action != projection.ActionStop {
+		d.Events = 1
+	}
+	return d
+}
+
+// failure returns the failure by which the reason of a wait at an event is written. No attempt is counted.
+func (m *Machine) failure(e event.Envelope, reason error) projection.Failure {
+	return projection.Failure{Projection: m.Lease.ID, Event: e, Attempt: m.Lease.AttemptsAt(e.Position), Err: reason}
 }

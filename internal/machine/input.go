@@ -25,15 +25,15 @@ type (
 	TailFailed struct{ Err error }
 	// TailDropped withdraws events that may no longer exist.
 	TailDropped struct{}
-	// Confirm has the row as the database has it. It may be older than the projection's last write.
-	Confirm struct{ Row engine.Lease }
+	// Revalidate has the row as the database has it. It may be older than the projection's last write.
+	Revalidate struct{ Lease engine.Lease }
 	// Unanswered says that open requests to the node get no answer, since its actor was restarted. A report of the end
 	// may be lost, too.
 	Unanswered struct{}
-	// GateAnswered says that the server answers. Waited is true if it did not before: then Row is the row as read
+	// ServerAnswers says that the server answers. Waited is true if it did not before: then Lease is the row as read
 	// since, nil if it was not read. Jitter is a random number from 0 to 1.
-	GateAnswered struct {
-		Row    *engine.Lease
+	ServerAnswers struct {
+		Lease  *engine.Lease
 		Waited bool
 		Jitter float64
 	}
@@ -79,12 +79,12 @@ type (
 	// Subscribe asks the feed for its tail. A Recheck that is not zero is the server's incarnation: a feed that knows
 	// another one begins anew.
 	Subscribe struct{ Recheck engine.Incarnation }
-	// AskGate asks the supervisor's gate for GateAnswered, after Fault.
+	// AskGate asks the supervisor's gate for ServerAnswers, after Fault.
 	AskGate struct{ Fault *faults.Fault }
-	// DrainDone reports the position; the node releases the lease with it.
-	DrainDone struct{ Advance engine.Advance }
-	// LeaseGone reports that another owner holds the lease.
-	LeaseGone struct{}
+	// Drained reports the position; the node releases the lease with it.
+	Drained struct{ Advance engine.Advance }
+	// LeaseLost reports that another owner holds the lease.
+	LeaseLost struct{}
 	// Log is a line for the log. Event is what an observer gets, a struct of package observe, nil if it gets nothing.
 	Log struct {
 		Level   zapcore.Level

@@ -16,8 +16,8 @@ type (
 	// Load reads the lease's row. Commands is how many notifications of commands were known when it began. The result
 	// is Loaded.
 	Load struct{ Commands int }
-	// Apply runs a batch or a delivery by Run's steps. The result is RunResult.
-	Apply struct{ Run Run }
+	// Apply runs a batch or a delivery by BatchRun's steps. The result is RunResult.
+	Apply struct{ Run BatchRun }
 	// Record writes a counted failure, outside of the batch that was rolled back. Retry is the delay of the next
 	// attempt, if the event is tried again. The result is Recorded.
 	Record struct {
@@ -32,8 +32,8 @@ type (
 		Fault   *faults.Fault
 		Retry   time.Duration
 	}
-	// Publicize writes why the projection waits for a person, or with an empty reason that it no longer does.
-	Publicize struct{ Reason string }
+	// WriteReason writes why the projection waits for a person, or with an empty reason that it no longer does.
+	WriteReason struct{ Reason string }
 	// Ask calls the user's FailureHandler. The result is Answer.
 	Ask Failing
 	// Move parks or skips an event and moves the checkpoint over it.
@@ -50,19 +50,19 @@ type (
 	Advance struct{ To int64 }
 	// Command carries out the next command on dead letters, or a part of it, by Replay's steps. The result is
 	// ReplayResult.
-	Command struct{ Replay Replaying }
+	Command struct{ Replay CommandRun }
 )
 
-// Result is how a job ended: Refused or OK, Loaded, Recorded, Answer, Advanced, RunResult or ReplayResult.
+// Result is how a job ended: Faulted or OK, Loaded, Recorded, Answer, Advanced, RunResult or ReplayResult.
 type Result interface{ isResult() }
 
 type (
-	// Refused is the result of a job of any kind that ended with a fault.
-	Refused struct{ Fault *faults.Fault }
+	// Faulted is the result of a job of any kind that ended with a fault.
+	Faulted struct{ Fault *faults.Fault }
 	// OK is the result of a job without data.
 	OK struct{}
 	// Loaded is the row as the database has it.
-	Loaded struct{ Row engine.Lease }
+	Loaded struct{ Lease engine.Lease }
 	// Recorded is when the event failed first, by the server's clock.
 	Recorded struct{ First time.Time }
 	// Answer is the action that the FailureHandler returned, nil if it returned none.

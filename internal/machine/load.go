@@ -15,80 +15,52 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// adopt takes over the row as the database has it. A projection that is paused releases its lease, as by a Drain.
-func (s *step) adopt(row engine.Lease) {
-	crashed := s.Crash.CutOff != 0 && row.Incarnation != s.Crash.CutOff
-	counted := engine.Begun{Position: row.CrashPosition, Attempt: row.CrashAttempts}
-	if counted.Attempt != 0 && counted == s.Crash.Begun && !crashed {
-		row.CrashAttempts-- // neither the process nor the server ended at it
-	}
-	events := s.Crash.Events
-	s.Crash.CutOff, s.Crash.Events = 0, 0
-	if crashed {
-		// One of the events that were under way may have crashed the server. An attempt that was counted stays counted.
-		s.Crash = Crash{Quarantine: max(int32(s.Def.MaxEvents), events)}
-		s.Replays.Unfinished = 0
-	}
-	if !row.Desired.Runs() {
+// releaseIfPaused releases the lease of a projection that is paused, as by a Drain.
+func (s *step) releaseIfPaused() {
+	if !s.Lease.Desired.Runs() {
 		s.order = Release
-	}
-	if w, waits := s.State.(RetryWait); waits && row.AttemptsAt(w.Failure.Event.Position) != w.Failure.Attempt {
-		s.State = Idle{} // a user resumed the projection, and attempts are counted anew
-	}
-	if s.Replays.Commands == NoCommands && row.HasCommands {
-		s.Replays.Commands = CommandsOpen
-	} else if !row.HasCommands {
-		s.Replays.Commands = NoCommands
-	}
-	s.Row, s.Position, s.Replays.Parked = row, row.Checkpoint, nil
-	s.Row.SetParked(row.Parked)
-	s.Buffer = Buffer{To: row.Checkpoint, average: s.Buffer.average}
-	if row.Quarantined() {
-		s.Crash.Quarantine = max(s.Crash.Quarantine, int32(s.Def.LargestBatch()))
-	}
-	if row.FailingPosition > row.Checkpoint || s.Crash.Quarantine > 0 {
-		s.Sizer.Alone()
 	}
 }
 
 // onLoaded handles the row that a Load has read.
-func (s *step) onLoaded(job Load, row engine.Lease) {
-	s.adopt(row)
+func (s *step) onLoaded(job Load, lease engine.Lease) {
+	s.adopt(lease)
+	s.releaseIfPaused()
 	if s.Replays.Seen != job.Commands {
 		s.Replays.Commands = CommandsOpen // notified after the read began
 	}
-	if s.Tail != nil && s.Tail.Err == nil && s.Tail.Incarnation != row.Incarnation {
+	if s.Tail != nil && s.Tail.Err == nil && s.Tail.Incarnation != lease.Incarnation {
 		// The feed does not know the incarnation yet, or its message is under way.
 		s.Tail = nil
-		s.do(Subscribe{Recheck: row.Incarnation})
+		s.out.do(Subscribe{Recheck: lease.Incarnation})
 	}
 }
 
-// confirm compares the row with the row in the database. The job under way may have changed it since: then the fence
+// revalidate compares the row with the row in the database. The job under way may have changed it since: then the fence
 // decides.
-func (s *step) confirm(row engine.Lease) {
-	over := s.Row.Check(row, true) != nil || row.Incarnation != s.Row.Incarnation
+func (s *step) revalidate(lease engine.Lease) {
+	over := s.Lease.Check(lease, true) != nil || lease.Incarnation != s.Lease.Incarnation
 	if over {
-		s.do(CutShort{})
+		s.out.do(CutShort{})
 	}
-	moved := row.Checkpoint != s.Row.Checkpoint && s.under() == nil
-	if over || moved || row.Halted != s.Row.Halted {
+	moved := lease.Checkpoint != s.Lease.Checkpoint && s.under() == nil
+	if over || moved || lease.Halted != s.Lease.Halted {
 		s.after(Reload)
 	}
-	if row.HasCommands {
+	if lease.HasCommands {
 		s.Replays.Commands = CommandsOpen // the notification of a command may have been lost
 	}
 }
 
-// onGateAnswer records that the server answers. If it did before, the fault is this projection's own, and is tried
+// onServerAnswers records that the server answers. If it did before, the fault is this projection's own, and is tried
 // again after a delay. After an outage the first fault costs no delay, so that all projections go on at once.
-func (s *step) onGateAnswer(in GateAnswered) {
+func (s *step) onServerAnswers(in ServerAnswers) {
 	st, waits := s.State.(AtGate)
 	if !waits {
 		return // a user ended the wait
 	}
 	if !in.Waited {
-		s.tryAgain(st.Fault)
+		s.out.logRetry(st.Fault, s.Faults.InARow)
 		s.State = FaultWait{
 			Reason: st.Fault, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, in.Jitter)),
 		}
@@ -101,19 +73,13 @@ func (s *step) onGateAnswer(in GateAnswered) {
 		}
 	}
 	s.State = AwaitingTail{}
-	if in.Row == nil || s.Row.Check(*in.Row, true) != nil || s.outdated(*in.Row) {
+	if in.Lease == nil || s.Lease.Check(*in.Lease, true) != nil || s.outdated(*in.Lease) {
 		s.after(Reload)
 		return
 	}
 	commands := s.Replays.Commands // the row's value is older than this one
-	s.onLoaded(Load{Commands: s.Replays.Seen}, *in.Row)
+	s.onLoaded(Load{Commands: s.Replays.Seen}, *in.Lease)
 	s.Replays.Commands = max(s.Replays.Commands, commands)
-}
-
-// outdated reports whether the row may have been read before the projection's last write. The gate reads the rows of
-// all projections while some still work.
-func (s *step) outdated(row engine.Lease) bool {
-	return row.Checkpoint < s.Row.Checkpoint || row.AttemptsAt(s.Row.FailingPosition) < s.Row.Attempts
 }
 
 // FaultPolicy is the policy of delays after faults that are not an event's.
@@ -127,22 +93,22 @@ func (s *step) fault(f *faults.Fault) {
 	if errors.Is(f.Err, event.ErrIncarnationChanged) && s.Faults.Changes == 0 {
 		// The first change is followed at once. Where two servers answer in turns, delays keep this from spinning.
 		s.Faults.Changes++
-		s.log(zap.InfoLevel, "server crashed or was replaced, reading everything again", zap.Error(f.Err))
+		s.out.log(zap.InfoLevel, "server crashed or was replaced, reading everything again", zap.Error(f.Err))
 		if s.Tail != nil && s.Tail.Err != nil {
 			s.Tail = nil
-			s.do(Subscribe{})
+			s.out.do(Subscribe{})
 		}
 		s.order = max(s.order, Resume)
 		return
 	}
 	switch f.Class {
 	case faults.LeaseLost: // only the row knows: an earlier write of this node may have moved the checkpoint
-		s.log(zap.InfoLevel, "write refused by the fence", zap.Error(f.Err))
+		s.out.log(zap.InfoLevel, "write refused by the fence", zap.Error(f.Err))
 		s.order = max(s.order, Resume)
 	case faults.Configuration:
 		s.Faults.Misconfigured++
 		if s.Faults.Misconfigured == 1 {
-			s.log(StoppedLevel(f.Err), "projection stopped by its configuration, retrying", zap.Error(f.Err))
+			s.out.log(StoppedLevel(f.Err), "projection stopped by its configuration, retrying", zap.Error(f.Err))
 		}
 		s.State = Misconfigured{Reason: f, Until: s.now.Add(checkEvery)}
 	default:
@@ -150,10 +116,10 @@ func (s *step) fault(f *faults.Fault) {
 		if answers := f.Class == faults.Unclear || f.Class == faults.MissingObject; !answers || f.Unreachable ||
 			f.Probe {
 			s.State = AtGate{Fault: f, Since: s.now}
-			s.do(AskGate{Fault: f})
+			s.out.do(AskGate{Fault: f})
 			return
 		}
-		s.tryAgain(f)
+		s.out.logRetry(f, s.Faults.InARow)
 		s.State = EventWait{Reason: f, Until: s.now.Add(backoff.Delay(FaultPolicy(), s.Faults.InARow, s.jitter))}
 	}
 }
@@ -165,9 +131,4 @@ func StoppedLevel(err error) zapcore.Level {
 		return zap.InfoLevel
 	}
 	return zap.ErrorLevel
-}
-
-func (s *step) tryAgain(f *faults.Fault, more ...zap.Field) {
-	s.log(zap.WarnLevel, "fault not counted, retrying", append(more, zap.Stringer("class", f.Class),
-		zap.Int("attempt", s.Faults.InARow), zap.Error(f.Err))...)
 }

@@ -27,17 +27,17 @@ type Config struct {
 // Machine is the whole state of a projection. A copy of it is not changed by Step.
 type Machine struct {
 	*Config
-	// Row is the lease's row in the database, as read last and as changed since by the projection's own writes.
-	Row   engine.Lease
+	// Lease is the lease's row in the database, as read last and as changed since by the projection's own writes.
+	Lease engine.Lease
 	State State
-	// Position is the position up to which events were handled or do not concern the projection. Row.Checkpoint may lag
-	// behind it over such events.
+	// Position is the position up to which events were handled or do not concern the projection. Lease.Checkpoint may
+	// lag behind it over such events.
 	Position int64
 	// Tail is the feed's last message, nil before the first.
-	Tail   *Tail
-	Buffer Buffer
-	Sizer  BatchSizer
-	Window engine.FailureWindow
+	Tail          *Tail
+	Buffer        Buffer
+	Sizer         BatchSizer
+	FailureWindow engine.FailureWindow
 	// Breaker is nil if there is none. It is replaced and never changed, since other machines may share it.
 	Breaker *Breaker
 	Replays ReplayQueue
@@ -77,6 +77,9 @@ type Faults struct {
 	Object string
 }
 
+// succeeded forgets the faults in a row, since something succeeded.
+func (f *Faults) succeeded() { f.InARow, f.Misconfigured, f.Changes = 0, 0, 0 }
+
 // Sent is the last that the shell was given.
 type Sent struct {
 	Op     int
@@ -85,7 +88,7 @@ type Sent struct {
 }
 
 // New returns the machine of a claimed lease. Its first input is Started.
-func New(config *Config, row engine.Lease) Machine {
-	return Machine{Config: config, Row: row, State: AwaitingTail{}, Breaker: NewBreaker(config.Def.Breaker),
+func New(config *Config, lease engine.Lease) Machine {
+	return Machine{Config: config, Lease: lease, State: AwaitingTail{}, Breaker: NewBreaker(config.Def.Breaker),
 		Sizer: NewBatchSizer(config.Def.MaxEvents, config.Def.LargestBatch())}
 }

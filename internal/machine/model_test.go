@@ -137,10 +137,10 @@ func (l *life) append() {
 
 func (l *life) answerGate() {
 	l.gate = false
-	in := GateAnswered{Waited: l.d.one(2), Jitter: l.d.Float64()}
+	in := ServerAnswers{Waited: l.d.one(2), Jitter: l.d.Float64()}
 	if in.Waited && l.d.one(2) {
 		row := l.row()
-		in.Row = &row
+		in.Lease = &row
 	}
 	l.step(in)
 }
@@ -189,7 +189,7 @@ func (l *life) one() {
 		slices.Sort(l.db.queue)
 		l.step(CommandPending{})
 	case n < 92:
-		l.step(Confirm{l.row()})
+		l.step(Revalidate{l.row()})
 	case n < 93:
 		l.tail = true
 		l.step(TailDropped{})
@@ -225,7 +225,7 @@ func (l *life) comeToRest() {
 	clear(l.db.bad)
 	for n := 0; ; n++ {
 		if n > 5000 {
-			l.t.Fatalf("it does not come to rest: %s %+v", name(l.m.State), l.m.Row)
+			l.t.Fatalf("it does not come to rest: %s %+v", name(l.m.State), l.m.Lease)
 		}
 		l.db.row.Desired = engine.WantRun
 		l.step(LeaseDeadline{l.now.Add(time.Hour)})
@@ -264,10 +264,10 @@ func (l *life) atRest() {
 		l.t.Errorf("at rest in %s at %d, checkpoint %d, mark %d", name(l.m.State), l.m.Position, l.db.row.Checkpoint,
 			l.mark())
 	}
-	if n := int64(len(l.db.letters)); l.m.Row.Parked != n ||
-		l.m.Row.Blocked != engine.NotCounted && l.m.Row.ParkedFailures() != l.failed() {
+	if n := int64(len(l.db.letters)); l.m.Lease.Parked != n ||
+		l.m.Lease.Blocked != engine.NotCounted && l.m.Lease.ParkedFailures() != l.failed() {
 		l.t.Errorf("%d events are parked, of which %d failed; the row says %d and %d blocked", n, l.failed(),
-			l.m.Row.Parked, l.m.Row.Blocked)
+			l.m.Lease.Parked, l.m.Lease.Blocked)
 	}
 	for _, e := range l.db.events {
 		n := l.db.applied[e.Position]
@@ -305,7 +305,7 @@ func (l *life) step(in Input) {
 		l.t.Fatalf("state %s, but a job under way: %v", name(m.State), l.open != nil)
 	}
 	if _, done := in.(Done); m.Position < old.Position && !done {
-		if _, gate := in.(GateAnswered); !gate {
+		if _, gate := in.(ServerAnswers); !gate {
 			l.t.Errorf("the position went back from %d to %d", old.Position, m.Position)
 		}
 	}
@@ -337,7 +337,7 @@ func (l *life) effect(e Effect) {
 		if l.open != nil {
 			l.t.Fatalf("%s begins while %s is under way", name(e.Job), name(l.open.Job))
 		}
-		l.open, l.lease = &e, l.m.Row
+		l.open, l.lease = &e, l.m.Lease
 		l.jobs[name(e.Job)]++
 		if job, records := e.Job.(Record); records && l.lease.Epoch == l.db.row.Epoch {
 			if f := job.Failure; f.Attempt != l.db.attempts[f.Event.Position]+1 && l.db.row.Attempts != 0 {
@@ -353,7 +353,7 @@ func (l *life) effect(e Effect) {
 		l.tail = true
 	case AskGate:
 		l.gate = true
-	case DrainDone:
+	case Drained:
 		if a := e.Advance; a.Lease.Checkpoint == l.db.row.Checkpoint {
 			l.db.row.Checkpoint = max(l.db.row.Checkpoint, a.To)
 			if a.Begun.Attempt > 0 && l.db.row.CrashPosition == a.Begun.Position &&

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tenancy"
 )
@@ -26,17 +25,17 @@ func (s *step) next() {
 		return
 	}
 	if s.order != Continue {
-		s.load()
+		s.startIfAllowed(Load{Commands: s.Replays.Seen})
 		return
 	}
-	s.endBackoff()
+	s.Replays.endBackoff(s.now)
 	s.Faults.Conflicts = s.Faults.Conflicts.At(s.now)
-	runs := s.restState()
-	if s.haltIfRestored() || s.publicize() {
+	runs := s.restState(s.now)
+	if s.haltIfRestored() || s.writeReason() {
 		return
 	}
 	s.advance() // also while commands follow one another without a pause
-	if s.mayReplay() && !(runs && s.batchTurn()) {
+	if s.mayReplay(s.now) && !(runs && s.Replays.batchTurn(s.now)) {
 		s.command()
 		return
 	}
@@ -44,16 +43,8 @@ func (s *step) next() {
 		s.batch()
 		s.advance() // it may have passed over events
 	}
-	if s.mayReplay() {
+	if s.mayReplay(s.now) {
 		s.command()
-	}
-}
-
-// endWait leaves a state that waits for a time, a person or the server.
-func (s *step) endWait() {
-	switch s.State.(type) {
-	case Failing, RetryWait, OutageWait, EventWait, AtGate, FaultWait, Misconfigured, Unconfirmed, FeedFailed, Halted:
-		s.State = AwaitingTail{}
 	}
 }
 
@@ -85,71 +76,13 @@ func (s *step) waitsForServer() bool {
 	return false
 }
 
-// holdTail is how long a projection that waits holds the feed's events at most. The feed frees them at that age, too.
-const holdTail = 5 * time.Second
-
-// restState finds the state at rest that follows from the row, the tail and the time. It reports whether a batch may
-// begin in it.
-func (s *step) restState() (runs bool) {
-	switch s.State.(type) {
-	case Misconfigured:
-		return false
-	case RetryWait, OutageWait, EventWait:
-		if wait := until(s.State).Sub(s.now); !s.Row.Halted && wait > 0 {
-			if wait > holdTail {
-				s.Tail = s.Tail.dropped()
-			}
-			return false
-		}
-	}
-	switch {
-	case s.Row.Halted:
-		if _, halted := s.State.(Halted); !halted {
-			s.State = Halted{Reason: errors.New(s.Row.Failed), CheckAt: s.now.Add(checkEvery)}
-		}
-		s.Tail, s.Window = s.Tail.dropped(), engine.FailureWindow{}
-	case s.Tail == nil:
-		s.State = AwaitingTail{}
-	case s.Tail.Err != nil:
-		s.State = FeedFailed{Reason: s.Tail.Err}
-	case s.Position < s.Tail.Mark && !s.confirmed():
-		if st, waits := s.State.(Unconfirmed); !waits || !s.now.Before(st.Until) {
-			s.State = Unconfirmed{Until: s.now.Add(s.HeartbeatInterval)}
-		}
-	case s.Position < s.Tail.Mark:
-		if _, fresh := s.State.(Reconnecting); !fresh {
-			s.State = Idle{}
-		}
-		return true
-	default:
-		s.idle()
-	}
-	return false
-}
-
-// idle records that nothing is left below the mark.
-func (s *step) idle() {
-	s.State, s.Tail, s.Crash.Quarantine = Idle{}, s.Tail.dropped(), 0
-	if !s.mayReplay() {
-		s.recordSuccess()
-	}
-}
-
-// recordSuccess records that something succeeded.
-func (s *step) recordSuccess() {
-	s.Faults.InARow, s.Faults.Misconfigured, s.Faults.Changes = 0, 0, 0
-}
-
-// confirmed reports whether the node may trust its leases.
-func (s *step) confirmed() bool { return s.now.Before(s.LeaseDeadline) }
-
-// publicize writes into the database that the projection waits for a person, or no longer does. If that fails, the next
-// read of the row shows the difference.
-func (s *step) publicize() bool {
-	if s.Row.Halted {
+// writeReason writes into the database that the projection waits for a person, or no longer does. If that fails, the
+// next read of the row shows the difference.
+func (s *step) writeReason() bool {
+	if s.Lease.Halted {
 		return false // The user who resumes the projection takes that back.
 	}
-	reason := s.Row.Failed
+	reason := s.Lease.Failed
 	switch phase, why := s.phase(); phase {
 	case Failed:
 		reason = why.Error()
@@ -159,20 +92,20 @@ func (s *step) publicize() bool {
 	case Live, CatchUp:
 		reason = ""
 	}
-	if reason == s.Row.Failed {
+	if reason == s.Lease.Failed {
 		return false
 	}
-	s.Row.Failed = reason
-	s.start(Publicize{Reason: reason})
+	s.Lease.Failed = reason
+	s.startIfAllowed(WriteReason{Reason: reason})
 	return true
 }
 
 // haltIfRestored halts a projection whose tenant lost events that the projection has handled.
 func (s *step) haltIfRestored() bool {
-	if s.Row.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, tenancy.ErrRestored) {
+	if s.Lease.Halted || s.Tail == nil || !errors.Is(s.Tail.Err, tenancy.ErrRestored) {
 		return false
 	}
-	s.start(Halt{Reason: s.Tail.Err})
+	s.startIfAllowed(Halt{Reason: s.Tail.Err})
 	return true
 }
 
@@ -183,12 +116,12 @@ func (s *step) advance() {
 	}
 	atRest := s.Tail != nil && s.Tail.Err == nil && s.Position >= s.Tail.Mark
 	switch {
-	case s.Position <= s.Row.Checkpoint && (s.Row.CrashCount == 0 || !atRest):
+	case s.Position <= s.Lease.Checkpoint && (s.Lease.CrashCount == 0 || !atRest):
 		s.AdvanceAt = time.Time{}
 	case s.AdvanceAt.IsZero():
 		s.AdvanceAt = s.now.Add(s.AdvanceEvery - s.now.Sub(s.Start)%s.AdvanceEvery)
 	case !s.now.Before(s.AdvanceAt):
 		s.AdvanceAt = time.Time{}
-		s.start(Advance{To: s.Position})
+		s.startIfAllowed(Advance{To: s.Position})
 	}
 }

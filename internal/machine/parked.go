@@ -51,9 +51,9 @@ func (p *ParkedStreams) with(id string) *ParkedStreams {
 }
 
 // parkedStream records that a stream was parked. If none was before, this is the only one.
-func (s *step) parkedStream(id string) {
-	if !s.Row.ParkedStreams {
-		s.Replays.Parked = parkedStreams(nil)
+func (m *Machine) parkedStream(id string) {
+	if !m.Lease.ParkedStreams {
+		m.Replays.Parked = parkedStreams(nil)
 	}
-	s.Row.ParkedStreams, s.Replays.Parked = true, s.Replays.Parked.with(id)
+	m.Lease.ParkedStreams, m.Replays.Parked = true, m.Replays.Parked.with(id)
 }

@@ -35,7 +35,7 @@ func TestRandomInputs(t *testing.T) {
 			t.Fatalf("repeat it with -seed %d", s+i)
 		}
 	}
-	for _, job := range []Job{Load{}, Apply{}, Record{}, Note{}, Publicize{}, Ask{}, Move{}, Halt{}, Advance{},
+	for _, job := range []Job{Load{}, Apply{}, Record{}, Note{}, WriteReason{}, Ask{}, Move{}, Halt{}, Advance{},
 		Command{}} {
 		if jobs[name(job)] == 0 && !testing.Short() {
 			t.Errorf("no job was %s", name(job))

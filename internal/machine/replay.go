@@ -14,10 +14,10 @@ import (
 // dead letter, since the event may be the cause after all.
 const maxUndone = 10
 
-// Replaying is the next command on dead letters: a whole discard, or one replay. The shell takes its steps in one
-// goroutine, as those of a Run. Each method handles the result of a step and returns the next step.
-type Replaying struct {
-	Row engine.Lease
+// CommandRun is the next command on dead letters: a whole discard, or one replay. The shell takes its steps in one
+// goroutine, as those of a BatchRun. Each method handles the result of a step and returns the next step.
+type CommandRun struct {
+	Lease engine.Lease
 	// Discards is true if no replay may begin now. Schedule is true if a due dead letter becomes a command first.
 	Discards, Schedule bool
 
@@ -25,7 +25,7 @@ type Replaying struct {
 	queue     ReplayQueue // as it was at the beginning
 	faults    FaultHistory
 	scheduled Scheduled
-	found     engine.ReplayQueue
+	found     engine.NextCommand
 	replay    engine.Replay
 	event     event.Envelope
 	fresh     bool
@@ -39,7 +39,7 @@ type Scheduled struct {
 }
 
 // ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadEvent, ApplyReplay,
-// EndReplay or EndReplaying.
+// RecordFailedReplay or EndCommandRun.
 type ReplayStep interface{ isReplayStep() }
 
 type (
@@ -55,8 +55,9 @@ type (
 	ReadEvent struct{ Range engine.ReadRange }
 	// ApplyReplay applies the event, and resolves the dead letter with it.
 	ApplyReplay struct{ Batch engine.Batch }
-	// EndReplay writes the outcome of a failed replay. Attempt is the number of the attempt, 0 if it is not counted.
-	EndReplay struct {
+	// RecordFailedReplay writes the outcome of a failed replay. Attempt is the number of the attempt, 0 if it is not
+	// counted.
+	RecordFailedReplay struct {
 		Replay  engine.Replay
 		Attempt int
 		Action  projection.Action
@@ -64,16 +65,16 @@ type (
 		// Halt is why the projection stops, nil if it does not.
 		Halt error
 	}
-	// EndReplaying ends the command with its result.
-	EndReplaying struct{ Result ReplayResult }
+	// EndCommandRun ends the command with its result.
+	EndCommandRun struct{ Result ReplayResult }
 )
 
 // ReplayEnd says how a command, or one replay of it, ended.
 type ReplayEnd int
 
 const (
-	// ReplayRefused means that a statement failed before a replay began.
-	ReplayRefused ReplayEnd = iota
+	// ReplayFaulted means that a statement failed before a replay began.
+	ReplayFaulted ReplayEnd = iota
 	// ReplayNothing means that there is no command.
 	ReplayNothing
 	// ReplayDiscarded means that the dead letters of a command were discarded.
@@ -95,7 +96,7 @@ const (
 type ReplayResult struct {
 	End ReplayEnd
 	// Found is the result of FindCommand.
-	Found     engine.ReplayQueue
+	Found     engine.NextCommand
 	Scheduled Scheduled
 	Discarded int64
 	Replay    engine.Replay
@@ -108,7 +109,7 @@ type ReplayResult struct {
 }
 
 // Begin returns the first step.
-func (r Replaying) Begin() (Replaying, ReplayStep) {
+func (r CommandRun) Begin() (CommandRun, ReplayStep) {
 	if r.Schedule {
 		return r, ScheduleReplay{}
 	}
@@ -116,13 +117,13 @@ func (r Replaying) Begin() (Replaying, ReplayStep) {
 }
 
 // Scheduled handles the result of ScheduleReplay.
-func (r Replaying) Scheduled(s Scheduled) (Replaying, ReplayStep) {
+func (r CommandRun) Scheduled(s Scheduled) (CommandRun, ReplayStep) {
 	r.scheduled = s
 	return r, FindCommand{Discards: r.Discards}
 }
 
 // Found handles the next command.
-func (r Replaying) Found(found engine.ReplayQueue) (Replaying, ReplayStep) {
+func (r CommandRun) Found(found engine.NextCommand) (CommandRun, ReplayStep) {
 	r.found = found
 	switch {
 	case found.Command == nil:
@@ -134,12 +135,12 @@ func (r Replaying) Found(found engine.ReplayQueue) (Replaying, ReplayStep) {
 }
 
 // Discarded records how many dead letters were discarded.
-func (r Replaying) Discarded(n int64) (Replaying, ReplayStep) {
+func (r CommandRun) Discarded(n int64) (CommandRun, ReplayStep) {
 	return r, r.end(ReplayResult{End: ReplayDiscarded, Discarded: n})
 }
 
 // Begun handles the replay that began, nil if the command has no dead letters left.
-func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
+func (r CommandRun) Begun(replay *engine.Replay) (CommandRun, ReplayStep) {
 	if replay == nil {
 		return r, r.end(ReplayResult{End: ReplayOver})
 	}
@@ -154,7 +155,7 @@ func (r Replaying) Begun(replay *engine.Replay) (Replaying, ReplayStep) {
 }
 
 // Read handles the event of the dead letter.
-func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
+func (r CommandRun) Read(page engine.Page) (CommandRun, ReplayStep) {
 	if len(page.Events) == 0 {
 		return r, r.fail(&faults.Fault{Class: faults.Handler, Err: projection.ErrEventGone}, true)
 	}
@@ -166,19 +167,19 @@ func (r Replaying) Read(page engine.Page) (Replaying, ReplayStep) {
 }
 
 // apply returns the step that applies the event. If the event was not read yet, it returns the step that reads it.
-func (r Replaying) apply() ReplayStep {
+func (r CommandRun) apply() ReplayStep {
 	replay := r.replay
 	if r.event.Position == 0 {
 		return ReadEvent{Range: engine.ReadRange{After: replay.Position - 1, UpTo: replay.Position, Limit: 1}}
 	}
 	return ApplyReplay{
-		Batch: engine.Batch{Events: events{r.event}, To: r.Row.Checkpoint, Replay: &replay, Fresh: r.fresh},
+		Batch: engine.Batch{Events: events{r.event}, To: r.Lease.Checkpoint, Replay: &replay, Fresh: r.fresh},
 	}
 }
 
 // Applied handles the end of a replay, or of the read before it. fault is nil if the replay succeeded. After a fault
 // that may pass with the connection, the replay is tried once more at once.
-func (r Replaying) Applied(fault *faults.Fault, outage bool, now time.Time) (Replaying, ReplayStep) {
+func (r CommandRun) Applied(fault *faults.Fault, outage bool, now time.Time) (CommandRun, ReplayStep) {
 	if fault == nil {
 		r.faults.Forget()
 		return r, r.end(ReplayResult{End: ReplayDone, Replay: r.replay})
@@ -199,41 +200,41 @@ func (r Replaying) Applied(fault *faults.Fault, outage bool, now time.Time) (Rep
 
 // fail decides what becomes of a failed replay. If it is not counted it has no outcome, and is repeated a limited
 // number of times.
-func (r Replaying) fail(fault *faults.Fault, counts bool) ReplayStep {
-	end := EndReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
+func (r CommandRun) fail(fault *faults.Fault, counts bool) ReplayStep {
+	end := RecordFailedReplay{Replay: r.replay, Fault: fault, Action: projection.ActionPark}
 	switch {
 	case counts:
 		end.Action = policy.ReplayAction(&r.def.Policy, fault.Err)
 		at := event.Envelope{Position: r.replay.Position, Stream: r.replay.Stream}
-		failure := policy.Count(r.Row.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
+		failure := policy.Count(r.Lease.ID, at, r.replay.Attempts, fault.Err, fault.Stack)
 		end.Attempt = failure.Attempt
 		if end.Action == projection.ActionStop {
 			end.Halt = policy.Error(&failure)
 		}
-	case r.queue.Failed < maxUndone, fault.Unreachable, fault.Class == faults.LeaseLost:
+	case r.queue.Undone < maxUndone, fault.Unreachable, fault.Class == faults.LeaseLost:
 		return r.undone(fault)
 	}
 	return end
 }
 
-func (r Replaying) undone(fault *faults.Fault) EndReplaying {
+func (r CommandRun) undone(fault *faults.Fault) EndCommandRun {
 	return r.end(ReplayResult{End: ReplayUndone, Replay: r.replay, Fault: fault})
 }
 
 // Ended records that the end of a replay was written.
-func (r Replaying) Ended(e EndReplay) EndReplaying {
+func (r CommandRun) Ended(e RecordFailedReplay) EndCommandRun {
 	return r.end(ReplayResult{End: ReplayFailed, Replay: r.replay, Fault: e.Fault, Action: e.Action, Halt: e.Halt})
 }
 
-// Refused ends the command at a step that failed. A replay that was begun has no outcome then.
-func (r Replaying) Refused(fault *faults.Fault) ReplayResult {
+// Faulted ends the command at a step that failed. A replay that was begun has no outcome then.
+func (r CommandRun) Faulted(fault *faults.Fault) ReplayResult {
 	if r.replay.DeadLetter != 0 {
 		return r.undone(fault).Result
 	}
-	return r.end(ReplayResult{End: ReplayRefused, Fault: fault}).Result
+	return r.end(ReplayResult{End: ReplayFaulted, Fault: fault}).Result
 }
 
-func (r Replaying) end(result ReplayResult) EndReplaying {
+func (r CommandRun) end(result ReplayResult) EndCommandRun {
 	result.Found, result.Faults, result.Scheduled = r.found, r.faults, r.scheduled
-	return EndReplaying{Result: result}
+	return EndCommandRun{Result: result}
 }

@@ -20,9 +20,9 @@ func TestReplayWithoutOutcomeIsFailedAfterTen(t *testing.T) {
 		{99, faults.Fault{Class: faults.Unclear, Unreachable: true}, false},
 		{99, faults.Fault{Class: faults.LeaseLost}, false},
 	} {
-		r := Replaying{def: def, queue: ReplayQueue{Failed: int32(test.failed)}}
+		r := CommandRun{def: def, queue: ReplayQueue{Undone: int32(test.failed)}}
 		_, step := r.Applied(&test.fault, false, time.Unix(0, 0))
-		if end, ends := step.(EndReplay); ends != test.ends || end.Attempt != 0 {
+		if end, ends := step.(RecordFailedReplay); ends != test.ends || end.Attempt != 0 {
 			t.Errorf("%+v: %T %+v", test, step, step)
 		}
 	}

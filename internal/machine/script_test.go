@@ -73,8 +73,8 @@ type stage struct {
 	now     time.Time
 	out     strings.Builder
 	seen    func(before State, in Input, after State)
-	run     Run
-	replay  Replaying
+	run     BatchRun
+	replay  CommandRun
 	step    any // of run or replay, that waits for its end
 	verbose bool
 }
@@ -117,7 +117,8 @@ func (w *stage) take(in Input) {
 	if m.Taken() == NotTaking {
 		taken = "-"
 	}
-	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", name(m.State), m.Row.Checkpoint, m.Position, taken)
+	fmt.Fprintf(&w.out, "= %s checkpoint=%d position=%d taken=%s\n", name(m.State), m.Lease.Checkpoint,
+		m.Position, taken)
 	if before.Sent.Op == m.Sent.Op {
 		return
 	}
@@ -130,7 +131,7 @@ func (w *stage) take(in Input) {
 }
 
 // ran shows the next step of a run, and ends a run that is over.
-func (w *stage) ran(run Run, step RunStep) {
+func (w *stage) ran(run BatchRun, step RunStep) {
 	w.run, w.step = run, step
 	if end, ends := step.(EndRun); ends {
 		w.end(end.Result)
@@ -139,9 +140,9 @@ func (w *stage) ran(run Run, step RunStep) {
 	fmt.Fprintln(&w.out, " ", showStep(step))
 }
 
-func (w *stage) replayed(r Replaying, step ReplayStep) {
+func (w *stage) replayed(r CommandRun, step ReplayStep) {
 	w.replay, w.step = r, step
-	if end, ends := step.(EndReplaying); ends {
+	if end, ends := step.(EndCommandRun); ends {
 		w.end(end.Result)
 		return
 	}
@@ -182,15 +183,15 @@ func (w *stage) input(word, rest string, a args) Input {
 		return TailFailed{errors.New(rest)}
 	case "tail-dropped":
 		return TailDropped{}
-	case "confirm":
-		return Confirm{a.row()}
+	case "revalidate":
+		return Revalidate{a.row()}
 	case "unanswered":
 		return Unanswered{}
 	case "gate":
-		in := GateAnswered{Waited: a["opened"] != "", Jitter: 0.5}
+		in := ServerAnswers{Waited: a["opened"] != "", Jitter: 0.5}
 		if a["row"] != "" {
 			row := a.row()
-			in.Row = &row
+			in.Lease = &row
 		}
 		return in
 	case "resume":
@@ -223,10 +224,10 @@ func (w *stage) input(word, rest string, a args) Input {
 		r = answer
 	case "moved":
 		r = Advanced{Moved: true}
-	case "refused":
+	case "faulted":
 		r = Advanced{}
 	case "fault":
-		r = Refused{a.fault()}
+		r = Faulted{a.fault()}
 	default:
 		w.t.Fatalf("unknown input %q", word)
 	}
@@ -304,7 +305,7 @@ func (w *stage) answer(word string, a args) {
 			w.replayed(w.replay.Applied(a.faultOrNil(), a["outage"] != "", w.now))
 			return
 		}
-	case EndReplay:
+	case RecordFailedReplay:
 		if word == "ended" {
 			w.replayed(w.replay, w.replay.Ended(step))
 			return
@@ -314,10 +315,10 @@ func (w *stage) answer(word string, a args) {
 		w.t.Fatalf("%q does not end the step %T", word, w.step)
 	}
 	if _, runs := w.working().Job.(Apply); runs {
-		w.end(w.run.Refused(a.fault()))
+		w.end(w.run.Faulted(a.fault()))
 		return
 	}
-	w.end(w.replay.Refused(a.fault()))
+	w.end(w.replay.Faulted(a.fault()))
 }
 
 // TestMachineHasNoFlags checks that no bool beside State hides a part of the state. Columns of the row and settings do

@@ -25,9 +25,9 @@ func (LeaseDeadline) isInput()  {}
 func (TailAdvanced) isInput()   {}
 func (TailFailed) isInput()     {}
 func (TailDropped) isInput()    {}
-func (Confirm) isInput()        {}
+func (Revalidate) isInput()     {}
 func (Unanswered) isInput()     {}
-func (GateAnswered) isInput()   {}
+func (ServerAnswers) isInput()  {}
 func (Resumed) isInput()        {}
 func (CommandPending) isInput() {}
 func (Tick) isInput()           {}
@@ -42,22 +42,22 @@ func (Arm) isEffect()       {}
 func (Publish) isEffect()   {}
 func (Subscribe) isEffect() {}
 func (AskGate) isEffect()   {}
-func (DrainDone) isEffect() {}
-func (LeaseGone) isEffect() {}
+func (Drained) isEffect()   {}
+func (LeaseLost) isEffect() {}
 func (Log) isEffect()       {}
 
-func (Load) isJob()      {}
-func (Apply) isJob()     {}
-func (Record) isJob()    {}
-func (Note) isJob()      {}
-func (Publicize) isJob() {}
-func (Ask) isJob()       {}
-func (Move) isJob()      {}
-func (Halt) isJob()      {}
-func (Advance) isJob()   {}
-func (Command) isJob()   {}
+func (Load) isJob()        {}
+func (Apply) isJob()       {}
+func (Record) isJob()      {}
+func (Note) isJob()        {}
+func (WriteReason) isJob() {}
+func (Ask) isJob()         {}
+func (Move) isJob()        {}
+func (Halt) isJob()        {}
+func (Advance) isJob()     {}
+func (Command) isJob()     {}
 
-func (Refused) isResult()      {}
+func (Faulted) isResult()      {}
 func (OK) isResult()           {}
 func (Loaded) isResult()       {}
 func (Recorded) isResult()     {}
@@ -74,11 +74,11 @@ func (BeginAttempt) isRunStep() {}
 func (ApplyBatch) isRunStep()   {}
 func (EndRun) isRunStep()       {}
 
-func (ScheduleReplay) isReplayStep() {}
-func (FindCommand) isReplayStep()    {}
-func (Discard) isReplayStep()        {}
-func (BeginReplay) isReplayStep()    {}
-func (ReadEvent) isReplayStep()      {}
-func (ApplyReplay) isReplayStep()    {}
-func (EndReplay) isReplayStep()      {}
-func (EndReplaying) isReplayStep()   {}
+func (ScheduleReplay) isReplayStep()     {}
+func (FindCommand) isReplayStep()        {}
+func (Discard) isReplayStep()            {}
+func (BeginReplay) isReplayStep()        {}
+func (ReadEvent) isReplayStep()          {}
+func (ApplyReplay) isReplayStep()        {}
+func (RecordFailedReplay) isReplayStep() {}
+func (EndCommandRun) isReplayStep()      {}

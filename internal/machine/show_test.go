@@ -40,8 +40,8 @@ func (w *stage) show(e Effect) string {
 			line += fmt.Sprintf(": %v", e.Status.Reason)
 		}
 		return line
-	case DrainDone:
-		return fmt.Sprintf("drain-done %d..%d begun=%d/%d letter=%d", e.Advance.Lease.Checkpoint, e.Advance.To,
+	case Drained:
+		return fmt.Sprintf("drained %d..%d begun=%d/%d letter=%d", e.Advance.Lease.Checkpoint, e.Advance.To,
 			e.Advance.Begun.Position, e.Advance.Begun.Attempt, e.Advance.Replaying)
 	case Subscribe:
 		if e.Recheck != 0 {
@@ -60,7 +60,7 @@ func showJob(j Job) string {
 		if j.Run.Reads() {
 			line += " reads"
 		}
-		if j.Run.Row.Crashing() {
+		if j.Run.Lease.Crashing() {
 			line += " crashing"
 		}
 		return strings.TrimSpace(line)
@@ -68,7 +68,7 @@ func showJob(j Job) string {
 		return fmt.Sprintf("%d attempt=%d", j.Failure.Event.Position, j.Failure.Attempt)
 	case Note:
 		return fmt.Sprintf("%d attempt=%d: %v", j.Failure.Event.Position, j.Failure.Attempt, j.Failure.Err)
-	case Publicize:
+	case WriteReason:
 		return fmt.Sprintf("%q", j.Reason)
 	case Ask:
 		return fmt.Sprintf("%d attempt=%d", j.Failure.Event.Position, j.Failure.Attempt)
@@ -128,8 +128,8 @@ func showStep(step any) string {
 		return fmt.Sprintf("read-event %d", s.Range.UpTo)
 	case ApplyReplay:
 		return "apply-replay " + showBatch(s.Batch)
-	case EndReplay:
-		return fmt.Sprintf("end-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.DeadLetter, s.Attempt,
+	case RecordFailedReplay:
+		return fmt.Sprintf("record-failed-replay letter=%d attempt=%d action=%s halt=%v", s.Replay.DeadLetter, s.Attempt,
 			s.Action, s.Halt)
 	}
 	return name(step)

@@ -215,9 +215,9 @@ func (s Status) same(other Status) bool {
 
 func (m *Machine) status() Status {
 	phase, reason := m.phase()
-	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Row.Halted,
+	s := Status{Phase: phase, Position: m.Position, Mark: m.Sent.Status.Mark, Reason: reason, Halted: m.Lease.Halted,
 		Faulty:  m.faulty(phase),
-		Breaker: m.Breaker.State(), Parked: m.Row.Parked}
+		Breaker: m.Breaker.State(), Parked: m.Lease.Parked}
 	if m.Tail != nil && m.Tail.Err == nil {
 		s.Mark = m.Tail.Mark
 	}

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/millrace-go/millrace/internal/engine"
 )
@@ -17,7 +16,7 @@ type step struct {
 	order   Order
 	jitter  float64
 	applied int
-	effects []Effect
+	out     output
 }
 
 // usualEffects is how many effects most steps have at most.
@@ -26,24 +25,24 @@ const usualEffects = 4
 // Step handles one input, decides what is next, and returns the effects for the shell. It changes only m itself: what a
 // copy of m refers to stays the same.
 func (m *Machine) Step(in Input, now time.Time) []Effect {
-	s := &step{Machine: m, now: now, effects: make([]Effect, 0, usualEffects)}
+	s := &step{Machine: m, now: now, out: output{effects: make([]Effect, 0, usualEffects)}}
 	switch m.State.(type) {
 	case Released, Lost:
 		s.repeat(in)
-		return s.effects
+		return s.out.effects
 	}
 	s.take(in)
 	s.next()
 	s.finish()
-	return s.effects
+	return s.out.effects
 }
 
 // repeat reports the end once more to a node that lost the first report.
 func (s *step) repeat(in Input) {
 	switch in.(type) {
-	case Drain, Confirm, Unanswered:
+	case Drain, Revalidate, Unanswered:
 		if _, lost := s.State.(Lost); lost {
-			s.do(LeaseGone{})
+			s.out.do(LeaseLost{})
 			return
 		}
 		s.endDrain()
@@ -52,26 +51,15 @@ func (s *step) repeat(in Input) {
 
 // endDrain reports the position, with which the node releases the lease.
 func (s *step) endDrain() {
-	s.do(DrainDone{
-		Advance: engine.Advance{Lease: s.Row, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished},
+	s.out.do(Drained{
+		Advance: engine.Advance{Lease: s.Lease, To: s.Position, Begun: s.Crash.Begun, Replaying: s.Replays.Unfinished},
 	})
 	s.State = Released{}
 }
 
-func (s *step) do(e Effect) { s.effects = append(s.effects, e) }
-
-func (s *step) log(level zapcore.Level, message string, fields ...zap.Field) {
-	s.do(Log{Level: level, Message: message, Fields: fields})
-}
-
-// report logs a line about an event that an observer gets too.
-func (s *step) report(event any, level zapcore.Level, message string, fields ...zap.Field) {
-	s.do(Log{Level: level, Message: message, Fields: fields, Event: event})
-}
-
-// start begins a job, unless the order after the last one forbids it. A failure is always recorded. Before a reload no
-// batch and no command begins. Before a release nothing else does.
-func (s *step) start(job Job) {
+// startIfAllowed begins a job, unless the order after the last one forbids it. A failure is always recorded. Before a
+// reload no batch and no command begins. Before a release nothing else does.
+func (s *step) startIfAllowed(job Job) {
 	switch job.(type) {
 	case Record:
 	case Apply, Command:
@@ -88,10 +76,8 @@ func (s *step) start(job Job) {
 	s.Sent.Op++
 	s.State = Working{Op: s.Sent.Op, Job: job, Back: s.State, Then: s.order}
 	s.order = Continue
-	s.do(Start{Op: s.Sent.Op, Job: job})
+	s.out.do(Start{Op: s.Sent.Op, Job: job})
 }
-
-func (s *step) load() { s.start(Load{Commands: s.Replays.Seen}) }
 
 // after has order follow the job under way, or follow at once if there is none.
 func (s *step) after(order Order) {
@@ -101,14 +87,6 @@ func (s *step) after(order Order) {
 		return
 	}
 	s.order = max(s.order, order)
-}
-
-// under returns the job under way, nil if there is none.
-func (s *step) under() Job {
-	if w, ok := s.State.(Working); ok {
-		return w.Job
-	}
-	return nil
 }
 
 // abandon stops waiting for the job under way. Its result is ignored when it comes.
@@ -123,7 +101,7 @@ func (s *step) abandonAsk() {
 	if w, works := s.State.(Working); works && w.Then != Release {
 		if _, asks := w.Job.(Ask); asks {
 			s.abandon()
-			s.do(Cancel{})
+			s.out.do(Cancel{})
 		}
 	}
 }
@@ -136,27 +114,27 @@ func (s *step) take(in Input) {
 		s.LeaseDeadline = in.At
 	case TailAdvanced:
 		s.Tail = &in.Tail
-		if in.Tail.Incarnation != s.Row.Incarnation {
+		if in.Tail.Incarnation != s.Lease.Incarnation {
 			s.after(Reload)
 		}
 	case TailFailed:
 		s.Tail = &Tail{Err: in.Err}
-		if s.Row.Halted {
+		if s.Lease.Halted {
 			s.Tail = nil // the feed reports again after a user resumed the projection
 		}
 	case TailDropped:
 		s.Tail = nil
 		s.after(Reload)
-	case Confirm:
-		s.confirm(in.Row)
+	case Revalidate:
+		s.revalidate(in.Lease)
 	case Unanswered:
 		switch s.under().(type) {
 		case Load, Advance:
 			s.abandon()
 			s.after(Reload)
 		}
-	case GateAnswered:
-		s.onGateAnswer(in)
+	case ServerAnswers:
+		s.onServerAnswers(in)
 	case Resumed:
 		s.onResumed()
 	case CommandPending:
@@ -166,9 +144,9 @@ func (s *step) take(in Input) {
 		switch s.under().(type) {
 		case nil:
 		case Ask:
-			s.do(Cancel{}) // the lease is released when the FailureHandler has ended
+			s.out.do(Cancel{}) // the lease is released when the FailureHandler has ended
 		default:
-			s.do(Yield{})
+			s.out.do(Yield{})
 		}
 		s.after(Release)
 	case Done:
@@ -180,12 +158,13 @@ func (s *step) take(in Input) {
 }
 
 func (s *step) onStarted(in Started) {
-	s.adopt(s.Row)
-	s.do(Subscribe{})
+	s.adopt(s.Lease)
+	s.releaseIfPaused()
+	s.out.do(Subscribe{})
 	if s.Def.Replay.Interval > 0 {
 		s.Replays.DueAt = s.now
 	}
-	s.log(zap.InfoLevel, "projection started", zap.Int64("checkpoint", s.Row.Checkpoint))
+	s.out.log(zap.InfoLevel, "projection started", zap.Int64("checkpoint", s.Lease.Checkpoint))
 	if in.Stale {
 		s.after(Reload)
 	}
@@ -198,7 +177,7 @@ func (s *step) onResumed() {
 		s.abandonAsk()
 		if s.Tail != nil && s.Tail.Err != nil {
 			s.Tail = nil
-			s.do(Subscribe{})
+			s.out.do(Subscribe{})
 		}
 		s.after(Resume)
 	}
@@ -206,37 +185,12 @@ func (s *step) onResumed() {
 
 // finish arms the one timer for the earliest deadline, and publishes the status if it changed.
 func (s *step) finish() {
-	if at := s.deadline(); !at.Equal(s.Sent.Armed) {
+	if at := s.deadline(s.now); !at.Equal(s.Sent.Armed) {
 		s.Sent.Armed = at
-		s.do(Arm{At: at})
+		s.out.do(Arm{At: at})
 	}
 	if status := s.status(); s.applied > 0 || !status.same(s.Sent.Status) {
 		s.Sent.Status = status
-		s.do(Publish{Status: status, Applied: s.applied})
+		s.out.do(Publish{Status: status, Applied: s.applied})
 	}
-}
-
-// deadline returns the earliest time at which something is due without an input. Zero means none: a job ends with Done.
-func (s *step) deadline() (at time.Time) {
-	switch s.State.(type) {
-	case Working, AtGate, Released, Lost:
-		return at
-	}
-	candidates := []time.Time{until(s.State), s.AdvanceAt, s.Faults.Conflicts.Until()}
-	due := s.Row.Parked > 0 && !s.Replays.DueAt.IsZero()
-	if due || s.Replays.Commands != NoCommands {
-		candidates = append(candidates, s.Replays.BackoffUntil)
-		if due {
-			candidates = append(candidates, s.Replays.DueAt)
-		}
-		if !s.confirmed() {
-			candidates = append(candidates, s.now.Add(s.HeartbeatInterval))
-		}
-	}
-	for _, t := range candidates {
-		if t.After(s.now) && (at.IsZero() || t.Before(at)) {
-			at = t
-		}
-	}
-	return at
 }

@@ -32,7 +32,7 @@ func (l *life) finish() {
 			fault = l.lost()
 		}
 		if fault != nil {
-			result = Refused{fault}
+			result = Faulted{fault}
 		}
 	}
 	l.step(Done{Op: s.Op, Result: result, Jitter: l.d.Float64()})
@@ -86,11 +86,11 @@ func (l *life) work(job Job) Result {
 		db.row.FailingPosition, db.row.Attempts, db.row.CrashAttempts = f.Event.Position, f.Attempt, 0
 		db.attempts[f.Event.Position] = f.Attempt
 		return Recorded{l.now}
-	case Publicize:
+	case WriteReason:
 		db.row.Failed = job.Reason
 	case Move:
 		if f := l.fenced(); f != nil {
-			return Refused{f}
+			return Faulted{f}
 		}
 		pos := job.Failure.Event.Position
 		if job.Action == projection.ActionSkip {
@@ -169,7 +169,7 @@ func (l *life) read(r engine.ReadRange) engine.Page {
 }
 
 // run takes the steps of a batch.
-func (l *life) run(run Run) Result {
+func (l *life) run(run BatchRun) Result {
 	if l.faults && l.d.one(3) { // the feed reads on while the run waits for its slot
 		l.append()
 		newest := l.newest()
@@ -181,7 +181,7 @@ func (l *life) run(run Run) Result {
 			return end.Result
 		}
 		if f := l.refuse(); f != nil {
-			return r.Refused(f)
+			return r.Faulted(f)
 		}
 		switch s := step.(type) {
 		case ReadPage:
@@ -193,7 +193,7 @@ func (l *life) run(run Run) Result {
 		case BeginAttempt:
 			l.db.row.CrashPosition, l.db.row.CrashAttempts = s.Attempt.Position, s.Attempt.Attempt
 			if l.faults && l.d.one(20) {
-				return r.Refused(l.lost())
+				return r.Faulted(l.lost())
 			}
 			r, step = r.Begun()
 		case ApplyBatch:
@@ -203,7 +203,7 @@ func (l *life) run(run Run) Result {
 }
 
 // apply commits a batch, or a part of it, or says which event failed.
-func (l *life) apply(r Run, s ApplyBatch) Result {
+func (l *life) apply(r BatchRun, s ApplyBatch) Result {
 	l.check(s.Batch)
 	if f := l.fenced(); f != nil {
 		return r.Applied(RunResult{Fault: f})
@@ -289,15 +289,15 @@ func (l *life) check(b engine.Batch) {
 }
 
 // replay takes the steps of a command.
-func (l *life) replay(replaying Replaying) Result {
+func (l *life) replay(replaying CommandRun) Result {
 	db := &l.db
 	r, step := replaying.Begin()
 	for {
-		if end, ends := step.(EndReplaying); ends {
+		if end, ends := step.(EndCommandRun); ends {
 			return end.Result
 		}
 		if f := l.refuse(); f != nil {
-			return r.Refused(f)
+			return r.Faulted(f)
 		}
 		switch s := step.(type) {
 		case ScheduleReplay:
@@ -307,7 +307,7 @@ func (l *life) replay(replaying Replaying) Result {
 			}
 			r, step = r.Scheduled(Scheduled{Found: found})
 		case FindCommand:
-			found := engine.ReplayQueue{Parked: int64(len(db.letters)), ParkedStreams: len(db.parked) > 0}
+			found := engine.NextCommand{Parked: int64(len(db.letters)), ParkedStreams: len(db.parked) > 0}
 			if len(db.queue) > 0 && !s.Discards {
 				found.Command = &engine.Command{ID: 1, Replay: true}
 			}
@@ -330,7 +330,7 @@ func (l *life) replay(replaying Replaying) Result {
 			r, step = r.Read(engine.Page{Events: db.events[s.Range.After:s.Range.UpTo], To: s.Range.UpTo})
 		case ApplyReplay:
 			r, step = l.applyLetter(r, s)
-		case EndReplay:
+		case RecordFailedReplay:
 			letter := db.letters[s.Replay.DeadLetter]
 			if s.Attempt > 0 && s.Attempt != letter.Attempts+1 {
 				l.t.Errorf("dead letter %d: attempt %d follows %d", letter.DeadLetter, s.Attempt, letter.Attempts)
@@ -349,7 +349,7 @@ func (l *life) replay(replaying Replaying) Result {
 	}
 }
 
-func (l *life) applyLetter(r Replaying, s ApplyReplay) (Replaying, ReplayStep) {
+func (l *life) applyLetter(r CommandRun, s ApplyReplay) (CommandRun, ReplayStep) {
 	if f := l.fenced(); f != nil {
 		return r.Applied(f, false, l.now)
 	}
@@ -405,7 +405,7 @@ func TestRunTakesTheEventsThatCameWhileItWaited(t *testing.T) {
 			if c.events == nil {
 				buffer.To = 10
 			}
-			run := Run{Row: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10),
+			run := BatchRun{Lease: engine.Lease{Incarnation: 1}, Buffer: buffer, Sizer: NewBatchSizer(10, 10),
 				Quarantine: c.quarantine,
 				def:        &engine.Definition{Types: c.types}, mark: 12}
 			got := run.Renewed(c.tail)

@@ -46,7 +46,7 @@ func TestTakeoverEndsTheSessionOfAHookOfTheOwner(t *testing.T) {
 		return err
 	})
 	go func() {
-		ended <- b.Plane().RunOperation(b.Ctx, first, engine.OperationRun{Hook: hook.Engine(), Timeout: time.Hour})
+		ended <- b.Plane().RunOperation(b.Ctx, first, engine.OperationCode{Hook: hook.Engine(), Timeout: time.Hour})
 	}()
 	<-begun
 	take()

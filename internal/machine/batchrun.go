@@ -10,11 +10,11 @@ import (
 	"github.com/millrace-go/millrace/internal/policy"
 )
 
-// Run is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the actor
-// in between, since each exchange of messages costs time. Each method handles how a step ended and returns the next
-// one.
-type Run struct {
-	Row        engine.Lease
+// BatchRun is one batch, from what is read to what is applied. The shell takes its steps in one goroutine, without the
+// actor in between, since each exchange of messages costs time. Each method handles how a step ended and returns the
+// next one.
+type BatchRun struct {
+	Lease      engine.Lease
 	Buffer     Buffer
 	Sizer      BatchSizer
 	Quarantine int
@@ -35,8 +35,8 @@ type Run struct {
 	attempt engine.Begun
 }
 
-// RunStep is what the shell does next in a Run: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt, ApplyBatch
-// or EndRun.
+// RunStep is what the shell does next in a BatchRun: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt,
+// ApplyBatch or EndRun.
 type RunStep interface{ isRunStep() }
 
 type (
@@ -62,12 +62,12 @@ type (
 	EndRun struct{ Result RunResult }
 )
 
-// RunEnd says how a Run ended.
+// RunEnd says how a BatchRun ended.
 type RunEnd int
 
 const (
-	// RunRefused means that a step before the handler failed with Fault.
-	RunRefused RunEnd = iota
+	// RunFaulted means that a step before the handler failed with Fault.
+	RunFaulted RunEnd = iota
 	// RunEmpty means that no event concerns the projection.
 	RunEmpty
 	// RunFull means that the next event is of a parked stream, and too many such events are parked already.
@@ -104,8 +104,8 @@ type RunResult struct {
 
 // Renewed returns the run with the events that the feed has read since the run was planned: it may have waited for its
 // slot. t is the newest tail of the feed, the zero value if it has none.
-func (r Run) Renewed(t Tail) Run {
-	if t.Incarnation != r.Row.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.Sizer.Most() ||
+func (r BatchRun) Renewed(t Tail) BatchRun {
+	if t.Incarnation != r.Lease.Incarnation || t.Mark <= r.mark || len(r.Buffer.Events) >= r.Sizer.Most() ||
 		r.Quarantine != 0 {
 		return r
 	}
@@ -113,9 +113,9 @@ func (r Run) Renewed(t Tail) Run {
 	if len(r.Buffer.Events) > 0 {
 		before.To = r.Buffer.Events[0].Position - 1 // a part of the feed's slice is not copied
 	}
-	renewed, taken := before.fromTail(r.def, r.Row.Share, &t)
+	renewed, taken := before.fromTail(r.def, r.Lease.Share, &t)
 	if !taken {
-		renewed, taken = r.Buffer.fromTail(r.def, r.Row.Share, &t)
+		renewed, taken = r.Buffer.fromTail(r.def, r.Lease.Share, &t)
 	}
 	if taken && len(renewed.Events) > 0 {
 		r.Buffer, r.mark = renewed, t.Mark
@@ -124,7 +124,7 @@ func (r Run) Renewed(t Tail) Run {
 }
 
 // Begin returns the first step.
-func (r Run) Begin() (Run, RunStep) {
+func (r BatchRun) Begin() (BatchRun, RunStep) {
 	if len(r.Buffer.Events) == 0 {
 		return r, ReadPage{Range: r.next()}
 	}
@@ -132,7 +132,7 @@ func (r Run) Begin() (Run, RunStep) {
 }
 
 // Read handles a page.
-func (r Run) Read(page engine.Page) (Run, RunStep) {
+func (r BatchRun) Read(page engine.Page) (BatchRun, RunStep) {
 	r.Buffer = r.Buffer.add(page)
 	if len(r.Buffer.Events) == 0 {
 		return r, r.end(RunResult{End: RunEmpty})
@@ -141,17 +141,17 @@ func (r Run) Read(page engine.Page) (Run, RunStep) {
 }
 
 // covered returns the events that the next batch may cover.
-func (r Run) covered() events { return r.Buffer.window(r.def, r.Sizer.Most()) }
+func (r BatchRun) covered() events { return r.Buffer.window(r.def, r.Sizer.Most()) }
 
-func (r Run) next() engine.ReadRange {
-	return r.Buffer.next(r.def, r.Sizer.Most(), r.Row.Share, r.mark)
+func (r BatchRun) next() engine.ReadRange {
+	return r.Buffer.next(r.def, r.Sizer.Most(), r.Lease.Share, r.mark)
 }
 
-func (r Run) find() (Run, RunStep) {
+func (r BatchRun) find() (BatchRun, RunStep) {
 	switch {
 	case r.counts():
 		return r, CountFailed{}
-	case !r.Row.ParkedStreams:
+	case !r.Lease.ParkedStreams:
 		return r.Found(nil)
 	case r.Parked == nil:
 		return r, ListParked{Most: mostParkedStreams + 1}
@@ -168,25 +168,25 @@ func (r Run) find() (Run, RunStep) {
 }
 
 // counts reports whether the parked dead letters must be counted before the batch.
-func (r Run) counts() bool {
-	return r.Row.Blocked == engine.NotCounted && r.def.Counts(r.Row.Parked, int64(r.Sizer.Most()))
+func (r BatchRun) counts() bool {
+	return r.Lease.Blocked == engine.NotCounted && r.def.Counts(r.Lease.Parked, int64(r.Sizer.Most()))
 }
 
 // Counted records how many dead letters of events that failed are parked.
-func (r Run) Counted(failed int64) (Run, RunStep) {
-	r.Row.SetFailed(failed)
+func (r BatchRun) Counted(failed int64) (BatchRun, RunStep) {
+	r.Lease.SetFailed(failed)
 	return r.find()
 }
 
 // Listed records the parked streams: all, or as many as were asked for.
-func (r Run) Listed(ids []string) (Run, RunStep) {
+func (r BatchRun) Listed(ids []string) (BatchRun, RunStep) {
 	r.Parked = parkedStreams(ids)
 	return r.find()
 }
 
 // Found records which streams are parked, and takes the batch.
-func (r Run) Found(parked map[string]bool) (Run, RunStep) {
-	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(max(0, r.Row.Blocked))}
+func (r BatchRun) Found(parked map[string]bool) (BatchRun, RunStep) {
+	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(max(0, r.Lease.Blocked))}
 	handled, blocked, n := r.Sizer.Split(r.covered(), streams)
 	if n == 0 {
 		return r, r.end(RunResult{End: RunFull})
@@ -207,17 +207,17 @@ func (r Run) Found(parked map[string]bool) (Run, RunStep) {
 	}
 	// The attempt is counted first, since the process may crash before it could count it afterwards.
 	e := handled[0]
-	if r.Row.Deadly(e.Position, r.def.Retry) {
+	if r.Lease.Deadly(e.Position, r.def.Retry) {
 		return r, r.end(RunResult{End: RunCrashed})
 	}
-	r.attempt = engine.Begun{Position: e.Position, Attempt: policy.NextAttempt(r.Row.CrashAttemptsAt(e.Position))}
+	r.attempt = engine.Begun{Position: e.Position, Attempt: policy.NextAttempt(r.Lease.CrashAttemptsAt(e.Position))}
 	return r, BeginAttempt{Attempt: r.attempt}
 }
 
 // Begun records that the attempt was counted.
-func (r Run) Begun() (Run, RunStep) { return r, r.apply() }
+func (r BatchRun) Begun() (BatchRun, RunStep) { return r, r.apply() }
 
-func (r Run) apply() RunStep {
+func (r BatchRun) apply() RunStep {
 	step := ApplyBatch{Batch: r.batch, More: r.left > 0}
 	if r.left < prefetchBelow*r.Sizer.Most() && r.Buffer.To < r.mark {
 		next := r.next()
@@ -226,13 +226,13 @@ func (r Run) apply() RunStep {
 	return step
 }
 
-// Refused ends the run at a step that failed. An attempt may have been counted all the same.
-func (r Run) Refused(fault *faults.Fault) RunResult {
-	return r.end(RunResult{End: RunRefused, Fault: fault}).Result
+// Faulted ends the run at a step that failed. An attempt may have been counted all the same.
+func (r BatchRun) Faulted(fault *faults.Fault) RunResult {
+	return r.end(RunResult{End: RunFaulted, Fault: fault}).Result
 }
 
 // Applied ends the run after the batch. The result has what became of it.
-func (r Run) Applied(result RunResult) RunResult {
+func (r BatchRun) Applied(result RunResult) RunResult {
 	result.End = RunApplied
 	return r.end(result).Result
 }
@@ -242,14 +242,14 @@ func unreadable(e event.Envelope) *faults.Fault {
 	return &faults.Fault{Class: faults.Handler, Position: e.Position, Err: e.Unreadable}
 }
 
-func (r Run) end(result RunResult) EndRun {
+func (r BatchRun) end(result RunResult) EndRun {
 	result.Buffer, result.Batch, result.Attempt, result.Live, result.Checkpoint = r.Buffer, r.batch, r.attempt, r.Live,
-		r.Row.Checkpoint
-	result.Parked, result.Blocked = r.Parked, r.Row.Blocked
+		r.Lease.Checkpoint
+	result.Parked, result.Blocked = r.Parked, r.Lease.Blocked
 	return EndRun{Result: result}
 }
 
 // Reads reports whether the run needs a connection for reads before the handler is called.
-func (r Run) Reads() bool {
-	return len(r.Buffer.Events) == 0 || r.Row.ParkedStreams && !r.Parked.known() || r.Quarantine != 0 || r.counts()
+func (r BatchRun) Reads() bool {
+	return len(r.Buffer.Events) == 0 || r.Lease.ParkedStreams && !r.Parked.known() || r.Quarantine != 0 || r.counts()
 }
