@@ -11,6 +11,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,6 +47,7 @@ type options struct {
 	cpuProfile  string
 	memProfile  string
 	databaseURL string
+	roundTrip   time.Duration
 }
 
 func command() *cobra.Command {
@@ -91,6 +93,8 @@ func command() *cobra.Command {
 	f.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile of all contenders to this `file`")
 	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations to this `file`")
 	f.StringVar(&o.databaseURL, "database-url", "", `server to use; "" is a private server (default $DATABASE_URL)`)
+	f.DurationVar(&o.roundTrip, "round-trip", 0,
+		"how much longer each round trip takes, as if the server were on another machine (default 0s)")
 	f.SortFlags = false
 	cmd.AddCommand(newNodeCommand())
 	return cmd
@@ -173,6 +177,9 @@ func (o options) validate() error {
 		if _, err := os.Stat(o.write); err != nil {
 			return err
 		}
+	}
+	if o.roundTrip < 0 {
+		return fmt.Errorf("-round-trip must not be negative: %v", o.roundTrip)
 	}
 	return o.sizes.validate()
 }

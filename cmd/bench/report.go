@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // reporter prints results, and remembers the outcomes of the goals.
@@ -37,6 +38,8 @@ type line struct {
 	Machine   machine           `json:"machine"`
 	Versions  map[string]string `json:"versions"`
 	Settings  map[string]string `json:"settings,omitempty"`
+	// RoundTrip is how much longer each round trip took, in nanoseconds.
+	RoundTrip time.Duration `json:"roundTrip,omitempty"`
 }
 
 // metricLine is a metric of a contender. Figures that cannot be measured are null.
@@ -67,7 +70,7 @@ func (p *reporter) report(r result, settings map[string]string) error {
 	encoder.SetEscapeHTML(false)
 	for c, name := range r.contenders {
 		l := line{Scenario: r.scenario, Case: r.name, Contender: name, Rounds: len(r.rounds[c]), Quick: p.o.quick,
-			Machine: p.machine, Versions: p.versions, Settings: settings}
+			Machine: p.machine, Versions: p.versions, Settings: settings, RoundTrip: p.o.roundTrip}
 		for m := range r.metrics {
 			l.Metrics = append(l.Metrics, r.line(c, m))
 		}
@@ -205,6 +208,9 @@ func (p *reporter) environment() string {
 		version, _, _ = strings.Cut(version, " ")
 		text += fmt.Sprintf(", PostgreSQL %s (fsync %s, synchronous_commit %s, shared_buffers %s)", version,
 			p.settings["fsync"], p.settings["synchronous_commit"], p.settings["shared_buffers"])
+	}
+	if p.o.roundTrip > 0 {
+		text += fmt.Sprintf(", round trips %v longer", p.o.roundTrip)
 	}
 	return text
 }

@@ -30,6 +30,14 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		defer func() { err = errors.Join(err, program.Cleanup(ctx, server.Stop)) }()
 		dsn, pid = server.DSN("postgres"), server.PID()
 	}
+	if dsn != "" && o.roundTrip > 0 {
+		far, address, err := farFrom(ctx, dsn, o.roundTrip)
+		if err != nil {
+			return err
+		}
+		defer far.close()
+		dsn = address
+	}
 	rep := newReporter(o, out)
 	for _, s := range o.chosen() {
 		var results []result
