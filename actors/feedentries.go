@@ -22,7 +22,7 @@ type FeedEntry struct {
 type feedEntries struct {
 	mu      sync.Mutex
 	entries map[string]FeedEntry
-	// working are reading. The watchdog checks only those.
+	// working has the tenants whose feeds are reading: the watchdog checks only those.
 	working map[string]bool
 	// held has, for each feed, the time since which its mark has been held back or its events could not be read.
 	held map[string]time.Time
@@ -37,6 +37,7 @@ func newFeedEntries() feedEntries {
 		held: make(map[string]time.Time), unreadable: make(map[string]time.Time), polling: make(map[string]time.Time)}
 }
 
+// publish changes the entry of a tenant's feed, which need not exist.
 func (f *feedEntries) publish(tenant string, change func(*FeedEntry)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -32,7 +32,7 @@ func (f *feed) onFailed(ctx actor.Context, err error) {
 	f.forget()
 	if fault.Class != faults.Configuration {
 		f.faults = feedFaults{count: f.faults.count + 1, last: fault, at: time.Now(), waiting: true}
-		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: fault})
+		ctx.Request(ctx.Parent(), &messages.AskGate{Fault: fault})
 		return
 	}
 	for _, sub := range f.subs {

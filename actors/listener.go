@@ -67,13 +67,13 @@ func (l *listener) onLost(err error) {
 	l.deps.Registry.session.publish(func(e *SessionEntry) {
 		lost = e.Connected
 		if lost {
-			l.log.Warn("session connection lost", zap.Error(err))
 			changed.Pooled, changed.Lasted = e.Pooled, e.lasted()
 			e.Since = time.Now()
 		}
 		e.Connected, e.Err = false, err
 	})
 	if lost {
+		l.log.Warn("session connection lost", zap.Error(err))
 		observing.Call(l.deps.Observer.SessionChanged, changed)
 	}
 }

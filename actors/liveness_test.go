@@ -38,7 +38,7 @@ func TestLongWaitForASlotIsNeitherFaultNorWork(t *testing.T) {
 	o.mustApply(1)
 	o.eventually("it is done", func() bool { e := o.entry(); return !e.Queued && e.Busy.IsZero() })
 	for len(o.heard) > 0 {
-		if fault, ok := (<-o.heard).(*messages.Faulted); ok {
+		if fault, ok := (<-o.heard).(*messages.AskGate); ok {
 			t.Errorf("a fault was reported: %v", fault.Fault)
 		}
 	}

@@ -96,7 +96,7 @@ func TestObserverGetsBatchesAsTheyEnded(t *testing.T) {
 			with(func(b *observe.Batch) {
 				b.Applied, b.Parked, b.Position, b.Fault, b.Err = 2, 1, 3, observe.FaultUnclear, failed.Err
 			})},
-		"refused": {machine.RunResult{End: machine.RunFaulted, Fault: failed},
+		"faulted": {machine.RunResult{End: machine.RunFaulted, Fault: failed},
 			observe.Batch{Projection: o.lease.ID, Position: 1, Fault: observe.FaultUnclear, Err: failed.Err}},
 		"empty": {machine.RunResult{End: machine.RunEmpty}, observe.Batch{}},
 		"full":  {machine.RunResult{End: machine.RunFull}, observe.Batch{}},

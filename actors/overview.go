@@ -117,7 +117,7 @@ func (r *Registry) Summary() *engine.NodeSummary {
 		s.Lagging = append(s.Lagging, l)
 	}
 	s.Held = r.feeds.heldTenants()
-	if r.Session().Connected {
+	if r.session.get().Connected {
 		s.Held = append(s.Held, r.feeds.hung()...)
 	}
 	s.Held = engine.LongestHeld(s.Held)

@@ -157,7 +157,7 @@ func (a *projectionActor) carryOut(ctx actor.Context, e machine.Effect) {
 		}
 		ctx.Request(a.feed, &messages.Subscribe{Taken: &a.worker.fed.taken})
 	case machine.AskGate:
-		ctx.Request(ctx.Parent(), &messages.Faulted{Fault: e.Fault})
+		ctx.Request(ctx.Parent(), &messages.AskGate{Fault: e.Fault})
 	case machine.Drained:
 		a.worker.deps.Registry.drained(a.worker.id)
 		ctx.Request(ctx.Parent(), &messages.Drained{Advance: e.Advance})

@@ -96,7 +96,7 @@ func (e *ProjectionEntry) standstill(fault *standingFault, now time.Duration) (r
 // standstill returns the standstill of a projection. While the session connection is lost, and for StandsLong after it
 // was made, there is none: an outage of the database is reported as such.
 func (r *Registry) standstill(p *registered) (s Standstill, stands bool) {
-	session := r.Session()
+	session := r.session.get()
 	if p.standing.since == 0 || !p.here() || !session.Connected {
 		return s, false
 	}

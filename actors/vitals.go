@@ -70,7 +70,7 @@ func (r *Registry) Vitals() Vitals {
 	held := r.Summary().Held
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	v := Vitals{Standing: r.pulses.standing, Session: r.Session(), Held: held, Progress: make(map[Loop]time.Time)}
+	v := Vitals{Standing: r.pulses.standing, Session: r.session.get(), Held: held, Progress: make(map[Loop]time.Time)}
 	v.Feeds, v.Unreadable = r.feeds.vitals()
 	for loop, at := range r.pulses.progress {
 		v.Progress[loop] = at

@@ -26,7 +26,8 @@ type Admin struct {
 	// timeout bounds each call of the database. patience is how long a projection may have no living owner.
 	timeout, patience time.Duration
 	// waiter knows the runtime of a Runtime's Admin.
-	waiter     waiting.Waiter
+	waiter waiting.Waiter
+	// operations waits for the ends of operations, and marks for positions to be settled.
 	operations operationWaiter
 	marks      settledMarks
 }

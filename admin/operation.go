@@ -21,16 +21,16 @@ type operationWaiter struct {
 	timeout time.Duration
 }
 
-// open returns the open operation of a projection.
-func (w operationWaiter) open(ctx context.Context, id projection.ID) (engine.Operation, error) {
+// findOpen returns the open operation of a projection.
+func (w operationWaiter) findOpen(ctx context.Context, id projection.ID) (engine.Operation, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	return w.plane.OpenOperation(ctx, id)
 }
 
-// ended waits until an operation of a tenant has ended, also during an outage of the database, and returns its
+// wait waits until an operation of a tenant has ended, also during an outage of the database, and returns its
 // error. The operations of a tenant go with it.
-func (w operationWaiter) ended(ctx context.Context, tenant string, number int64) error {
+func (w operationWaiter) wait(ctx context.Context, tenant string, number int64) error {
 	const firstPoll, lastPoll = 5 * time.Millisecond, 200 * time.Millisecond
 	var last engine.Operation
 	err := backoff.Poll(ctx, firstPoll, lastPoll, func() (over bool, _ error) {

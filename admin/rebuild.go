@@ -72,11 +72,11 @@ func (a *Admin) waitOperation(ctx context.Context, id projection.ID) error {
 	if err := whole(id); err != nil {
 		return err
 	}
-	open, err := a.operations.open(ctx, id)
+	open, err := a.operations.findOpen(ctx, id)
 	if err != nil {
 		return err
 	}
-	return a.operations.ended(ctx, id.Tenant, open.Number)
+	return a.operations.wait(ctx, id.Tenant, open.Number)
 }
 
 // CancelOperation cancels the open operation of a projection, even if it has begun. Once it returns nil, the operation
@@ -106,7 +106,7 @@ func (a *Admin) operate(ctx context.Context, o engine.NewOperation) error {
 	if err != nil {
 		return err
 	}
-	return a.operations.ended(ctx, o.ID.Tenant, number)
+	return a.operations.wait(ctx, o.ID.Tenant, number)
 }
 
 // operates returns the id of this runtime's node if it only carries out operations, and knows the projection. Otherwise

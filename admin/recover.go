@@ -136,7 +136,7 @@ func (a *Admin) recoverTenant(ctx context.Context, tenant string,
 	}
 	request := engine.Recover{Tenant: tenant, End: restored.End, Actions: actions, Redeliver: opts.Redeliver}
 	if request.End > 0 {
-		request.Incarnation, err = a.marks.reachedAnew(ctx, tenant, request.End)
+		request.Incarnation, err = a.marks.requireRestored(ctx, tenant, request.End)
 		if err != nil {
 			return result, err
 		}
@@ -160,7 +160,7 @@ func (a *Admin) recoverTenant(ctx context.Context, tenant string,
 		if d.Operation == 0 {
 			continue
 		}
-		if err := a.operations.ended(ctx, tenant, d.Operation); err != nil {
+		if err := a.operations.wait(ctx, tenant, d.Operation); err != nil {
 			failed = append(failed, fmt.Errorf("rebuild %s: %w", projection.ID{Tenant: tenant, Name: d.Name}, err))
 		}
 	}
@@ -221,7 +221,8 @@ func (a *Admin) restored(ctx context.Context, tenant string, end int64) (r Resto
 			r.EndTime = e.Time.UTC()
 		}
 	}
-	return r, r.add(ctx, a.plane, partitions)
+	err = r.add(ctx, a.plane, partitions)
+	return r, err
 }
 
 // endOf returns where the events of a tenant ended when a projection noticed the restore first: at the head if none has

@@ -60,7 +60,7 @@ func (a *Admin) reset(ctx context.Context, id projection.ID, position int64, opt
 	request := engine.Reset{ID: id, Position: position, Redeliver: opts.Redeliver}
 	if position > 0 {
 		var err error
-		request.Incarnation, err = a.marks.reached(ctx, id.Tenant, position)
+		request.Incarnation, err = a.marks.require(ctx, id.Tenant, position)
 		if err != nil {
 			return ResetResult{}, err
 		}

@@ -21,15 +21,15 @@ type settledMarks struct {
 	timeout time.Duration
 }
 
-// reached returns the incarnation of the server in which a position is settled. It waits for a gap below the position
+// require returns the incarnation of the server in which a position is settled. It waits for a gap below the position
 // to close, but not for transactions that hold the settled mark back.
-func (m settledMarks) reached(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
+func (m settledMarks) require(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
 	tail := m.store.Tail(tenant)
 	for {
 		update, err := m.poll(ctx, tail)
 		switch {
 		case errors.Is(err, tenancy.ErrRestored):
-			return m.reachedAnew(ctx, tenant, position)
+			return m.requireRestored(ctx, tenant, position)
 		case err != nil:
 			return 0, err
 		case update.Mark >= position:
@@ -52,9 +52,9 @@ func (m settledMarks) poll(ctx context.Context, tail engine.Tail) (engine.TailUp
 	return tail.Poll(ctx)
 }
 
-// reachedAnew is reached for a tenant whose checkpoints may be above its last event. Then no position counts as settled
-// because a projection has handled it.
-func (m settledMarks) reachedAnew(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
+// requireRestored is require for a tenant whose checkpoints may be above its last event. Then no position counts as
+// settled because a projection has handled it.
+func (m settledMarks) requireRestored(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
 	id := projection.ID{Tenant: tenant}

@@ -40,13 +40,13 @@ type (
 
 // To the supervisor, from a feed or a projection.
 type (
-	// Faulted reports a fault that is not an event's. The answer is ServerAnswers.
-	Faulted struct{ Fault *faults.Fault }
+	// AskGate reports a fault that is not an event's. The answer is ServerAnswers.
+	AskGate struct{ Fault *faults.Fault }
 )
 
 // From the supervisor to a feed or a projection.
 type (
-	// ServerAnswers answers Faulted: the server can be reached. Waited is true if it could not be reached before. Lease
+	// ServerAnswers answers AskGate: the server can be reached. Waited is true if it could not be reached before. Lease
 	// is the projection's lease as read since, nil if it was not read.
 	ServerAnswers struct {
 		Lease  *engine.Lease

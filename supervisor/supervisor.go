@@ -137,7 +137,7 @@ func (s *supervisor) Handle(ctx actor.Context, msg any) {
 		s.askNode(ctx, &messages.Advanced{Op: msg.Op})
 	case *messages.LeaseRequest:
 		s.askNode(ctx, &messages.LeaseRead{Op: msg.Op, Err: errNoNode})
-	case *messages.Faulted:
+	case *messages.AskGate:
 		if c := s.children[ctx.Sender().Id]; c != nil {
 			s.gate.onFault(ctx, waiter{c.pid, c.row}, msg.Fault)
 		}

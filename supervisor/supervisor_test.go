@@ -89,7 +89,7 @@ func TestCrashOfAFeedDisturbsItsTenantAlone(t *testing.T) {
 
 func TestCrashOfTheSupervisorEndsTheRuntimeWithTheReason(t *testing.T) {
 	w := start(t, 3, []string{"a"}, nil)
-	w.deps.System.Root.Send(w.sup.pid, &messages.Faulted{}) // without a sender
+	w.deps.System.Root.Send(w.sup.pid, &messages.AskGate{}) // without a sender
 	select {
 	case <-w.sup.Done():
 	case <-time.After(time.Minute):

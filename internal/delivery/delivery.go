@@ -118,7 +118,7 @@ func (d *delivery) reject(ctx context.Context, position int64, cause error) erro
 	e := d.batch.Events[at]
 	failure := policy.Count(d.lease.ID, e, d.lease.AttemptsAt(e.Position), policy.Rejection(&d.opts.Policy, cause),
 		usercode.StackOf(cause))
-	about := policy.Circumstances{Policy: &d.opts.Policy, Window: d.recent, Parked: d.lease.ParkedFailures()}
+	about := policy.Circumstances{Policy: &d.opts.Policy, FailureWindow: d.recent, Parked: d.lease.ParkedFailures()}
 	action := about.Decide(failure).Action
 	if !d.parks(action, at) || d.batch.Replay != nil {
 		fault := d.failure(failure.Err)

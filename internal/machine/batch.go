@@ -96,7 +96,7 @@ func (s *step) batch() {
 	s.startIfAllowed(Apply{Run: BatchRun{
 		Lease: s.Lease, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh,
 		Apart: s.Faults.Conflicts.Rows(), Live: !s.behind(), Parked: s.Replays.Parked,
-		def: s.Def, mark: s.Tail.Mark, window: s.FailureWindow,
+		def: s.Def, mark: s.Tail.Mark, failures: s.FailureWindow,
 	}})
 }
 
@@ -194,7 +194,7 @@ func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 	if s.Crash.Quarantine > 0 {
 		s.Sizer.Alone()
 	}
-	s.Faults.succeeded()
+	s.Faults.endStreaks()
 	s.applied += n
 }
 

@@ -27,12 +27,12 @@ type BatchRun struct {
 	// Parked are the parked streams, as far as they are known.
 	Parked *ParkedStreams
 
-	def     *engine.Definition
-	mark    int64
-	window  engine.FailureWindow
-	batch   engine.Batch
-	left    int // events in the buffer after the batch
-	attempt engine.Begun
+	def      *engine.Definition
+	mark     int64
+	failures engine.FailureWindow
+	batch    engine.Batch
+	left     int // events in the buffer after the batch
+	attempt  engine.Begun
 }
 
 // RunStep is what the shell does next in a BatchRun: ReadPage, CountFailed, ListParked, FindParked, BeginAttempt,
@@ -192,7 +192,7 @@ func (r BatchRun) Found(parked map[string]bool) (BatchRun, RunStep) {
 		return r, r.end(RunResult{End: RunFull})
 	}
 	r.batch = engine.Batch{
-		Events: handled, BlockedByStream: blocked, To: r.Buffer.To, FailureWindow: r.window, Fresh: r.Fresh,
+		Events: handled, BlockedByStream: blocked, To: r.Buffer.To, FailureWindow: r.failures, Fresh: r.Fresh,
 		Apart: r.Apart,
 	}
 	r.left = len(r.Buffer.Events) - n

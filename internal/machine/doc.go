@@ -36,10 +36,10 @@
 //
 // step.go has Step, and next.go what decides which job begins; batch.go how batches begin and end; failure.go what
 // becomes of failures; load.go reads of the row, and the server; replays.go the commands on dead letters; batchrun.go
-// and replay.go the steps within jobs; state.go the states and what others see of them. A step has the order after a
-// job and the effects. What changes the machine alone, or only asks about it, is in rest.go (states at rest), lease.go
-// (the lease and the position) and replayqueue.go. testdata has scripts of everything that can happen, each with its
-// whole trace.
+// and replay.go the steps within jobs; state.go the states and what others see of them. Methods of step
+// need the order that follows a job, or have effects (output.go). Methods of Machine need neither: rest.go has the
+// states at rest, lease.go the lease and the position, replayqueue.go the replays; a few stand beside their only
+// callers. testdata has scripts of everything that can happen, each with its whole trace.
 //
 // # Transitions
 //

@@ -122,7 +122,7 @@ func (s *step) askOrDecide(failing Failing) {
 func (s *step) decide(failing Failing, answer *projection.Action) {
 	s.State = failing
 	f := failing.Failure
-	c := policy.Circumstances{Policy: &s.Def.Policy, Window: s.FailureWindow, Parked: s.Lease.ParkedFailures(),
+	c := policy.Circumstances{Policy: &s.Def.Policy, FailureWindow: s.FailureWindow, Parked: s.Lease.ParkedFailures(),
 		Answer: answer}
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:

@@ -48,7 +48,7 @@ type (
 	}
 	// Advance moves the checkpoint over events that do not concern the projection. The result is Advanced.
 	Advance struct{ To int64 }
-	// Command carries out the next command on dead letters, or a part of it, by Replay's steps. The result is
+	// Command carries out the next command on dead letters, or a part of it, by CommandRun's steps. The result is
 	// ReplayResult.
 	Command struct{ Replay CommandRun }
 )

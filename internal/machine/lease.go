@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// adopt takes over the row as the database has it.
+// adopt is takeOver without its order.
 func (m *Machine) adopt(lease engine.Lease) {
 	crashed := m.Crash.CutOff != 0 && lease.Incarnation != m.Crash.CutOff
 	counted := engine.Begun{Position: lease.CrashPosition, Attempt: lease.CrashAttempts}
@@ -67,7 +67,7 @@ func (m *Machine) checkpoint(position int64) {
 // passOver moves the position over events that do not concern the projection.
 func (m *Machine) passOver() {
 	m.Position = m.Buffer.To
-	m.Faults.succeeded()
+	m.Faults.endStreaks()
 }
 
 // halt makes the projection wait for a user.

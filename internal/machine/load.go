@@ -15,8 +15,10 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// releaseIfPaused releases the lease of a projection that is paused, as by a Drain.
-func (s *step) releaseIfPaused() {
+// takeOver takes over the row as the database has it. It releases the lease of a projection that is paused, as by a
+// Drain.
+func (s *step) takeOver(lease engine.Lease) {
+	s.adopt(lease)
 	if !s.Lease.Desired.Runs() {
 		s.order = Release
 	}
@@ -24,8 +26,7 @@ func (s *step) releaseIfPaused() {
 
 // onLoaded handles the row that a Load has read.
 func (s *step) onLoaded(job Load, lease engine.Lease) {
-	s.adopt(lease)
-	s.releaseIfPaused()
+	s.takeOver(lease)
 	if s.Replays.Seen != job.Commands {
 		s.Replays.Commands = CommandsOpen // notified after the read began
 	}

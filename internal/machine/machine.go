@@ -77,8 +77,8 @@ type Faults struct {
 	Object string
 }
 
-// succeeded forgets the faults in a row, since something succeeded.
-func (f *Faults) succeeded() { f.InARow, f.Misconfigured, f.Changes = 0, 0, 0 }
+// endStreaks resets the counts of consecutive faults, since something succeeded.
+func (f *Faults) endStreaks() { f.InARow, f.Misconfigured, f.Changes = 0, 0, 0 }
 
 // Sent is the last that the shell was given.
 type Sent struct {

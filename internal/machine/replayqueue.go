@@ -47,7 +47,8 @@ type ReplayQueue struct {
 	Faults FaultHistory
 }
 
-// plan plans a check for due dead letters after the delay, unless an earlier one is planned. A delay of 0 plans none.
+// plan plans a check for due dead letters after the delay, unless an earlier one is planned. Without a delay it
+// plans none: Replay.Interval is 0 where nothing is replayed automatically.
 func (q *ReplayQueue) plan(now time.Time, delay time.Duration) {
 	at := now.Add(delay)
 	if delay > 0 && (q.DueAt.IsZero() || at.Before(q.DueAt)) {

@@ -39,13 +39,12 @@ func (s *step) onCommand(job CommandRun, r ReplayResult) {
 		s.onNoCommand(job, r)
 	case ReplayDiscarded:
 		s.Lease.SetParked(s.Lease.Parked - r.Discarded)
-		s.Faults.succeeded()
+		s.Faults.endStreaks()
 		s.Replays.plan(s.now, s.Def.Replay.Interval)
 		s.out.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded),
 			zap.Int64("command", r.Found.Command.ID))
 	case ReplayOver:
-		s.Replays.Undone = 0
-		s.Faults.succeeded()
+		s.onOutcome()
 	case ReplayUndone:
 		s.Replays.Unfinished = r.Replay.DeadLetter // this process did not crash during it
 		if r.Fault.Unreachable {
@@ -57,9 +56,15 @@ func (s *step) onCommand(job CommandRun, r ReplayResult) {
 	}
 }
 
+// onOutcome forgets the replays without an outcome, since one had an outcome.
+func (m *Machine) onOutcome() {
+	m.Replays.Undone = 0
+	m.Faults.endStreaks()
+}
+
 // onNoCommand records that a lookup found no command.
 func (s *step) onNoCommand(job CommandRun, r ReplayResult) {
-	s.Faults.succeeded()
+	s.Faults.endStreaks()
 	if !job.Discards {
 		s.Replays.Undone = 0
 	}
@@ -84,8 +89,7 @@ func (s *step) onNoCommand(job CommandRun, r ReplayResult) {
 func (s *step) onReplayed(r ReplayResult) {
 	s.Replays.Unfinished = 0
 	s.Lease.SetParked(s.Lease.Parked) // it is not parked any more, or has failed now
-	s.Replays.Undone = 0
-	s.Faults.succeeded()
+	s.onOutcome()
 	if r.End != ReplayOutOfOrder {
 		s.Replays.plan(s.now, s.Def.Replay.Interval)
 	}

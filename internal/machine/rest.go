@@ -53,7 +53,7 @@ func (m *Machine) restState(now time.Time) (runs bool) {
 func (m *Machine) idle(now time.Time) {
 	m.State, m.Tail, m.Crash.Quarantine = Idle{}, m.Tail.dropped(), 0
 	if !m.mayReplay(now) {
-		m.Faults.succeeded()
+		m.Faults.endStreaks()
 	}
 }
 

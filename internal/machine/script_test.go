@@ -224,8 +224,6 @@ func (w *stage) input(word, rest string, a args) Input {
 		r = answer
 	case "moved":
 		r = Advanced{Moved: true}
-	case "faulted":
-		r = Advanced{}
 	case "fault":
 		r = Faulted{a.fault()}
 	default:

@@ -158,8 +158,7 @@ func (s *step) take(in Input) {
 }
 
 func (s *step) onStarted(in Started) {
-	s.adopt(s.Lease)
-	s.releaseIfPaused()
+	s.takeOver(s.Lease)
 	s.out.do(Subscribe{})
 	if s.Def.Replay.Interval > 0 {
 		s.Replays.DueAt = s.now

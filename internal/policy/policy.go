@@ -39,8 +39,8 @@ func Count(id projection.ID, e event.Envelope, before int, err error, stack stri
 // Circumstances are the facts beside a failure that decide what becomes of its event.
 type Circumstances struct {
 	Policy *engine.Policy
-	// Window has the outcomes of the events before.
-	Window engine.FailureWindow
+	// FailureWindow has the outcomes of the events before.
+	FailureWindow engine.FailureWindow
 	// Parked is how many events that failed are parked.
 	Parked int64
 	// Answer is the action that the FailureHandler returned, nil if it was not asked or gave no answer.
@@ -63,7 +63,7 @@ func (c Circumstances) Decide(f projection.Failure) Decision {
 	case projection.ActionStop:
 		return Decision{Action: action, Halt: Error(&f)}
 	}
-	if failed, of, tooMany := c.Window.TooMany(c.Policy.MaxFailureShare); tooMany {
+	if failed, of, tooMany := c.FailureWindow.TooMany(c.Policy.MaxFailureShare); tooMany {
 		err := fmt.Errorf("%d of the last %d events failed, so the cause is not a single event; the last error was %w",
 			failed, of, Error(&f))
 		return Decision{Action: projection.ActionStop, Halt: err}

@@ -79,16 +79,16 @@ func TestDecisionStopsTheProjectionAtItsLimits(t *testing.T) {
 		},
 		"a skipped one needs no room": {projection.ActionSkip, Circumstances{Parked: 3}, projection.ActionSkip, ""},
 		"too many failed": {
-			projection.ActionPark, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20",
+			projection.ActionPark, Circumstances{FailureWindow: failures}, projection.ActionStop, "20 of the last 20",
 		},
 		"too many failed to skip one": {
-			projection.ActionSkip, Circumstances{Window: failures}, projection.ActionStop, "20 of the last 20",
+			projection.ActionSkip, Circumstances{FailureWindow: failures}, projection.ActionStop, "20 of the last 20",
 		},
 		"a retry is none of them": {
-			projection.ActionRetry, Circumstances{Window: failures, Parked: 3}, projection.ActionRetry, "",
+			projection.ActionRetry, Circumstances{FailureWindow: failures, Parked: 3}, projection.ActionRetry, "",
 		},
 		"stopped, whatever there were": {
-			projection.ActionStop, Circumstances{Window: failures}, projection.ActionStop, "attempt 9",
+			projection.ActionStop, Circumstances{FailureWindow: failures}, projection.ActionStop, "attempt 9",
 		},
 	} {
 		test.c.Policy, test.c.Answer = &policy, &test.action
