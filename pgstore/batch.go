@@ -23,7 +23,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/usercode"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
@@ -165,7 +164,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	defer b.release()
 	leased, conn, restore := b.leased, b.leased.conn, b.restore
 	guarded := guard.New(b.tx)
-	marked, ended := within.Mark(ctx, b.store.database)
+	marked, ended := b.store.mark(ctx)
 	defer ended()
 	err := b.store.handling.during(b, func() error { return b.call(marked, leased, restore.PID, guarded, fn) })
 	err = b.sentBack(guarded.Fault(), err)

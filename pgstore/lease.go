@@ -12,8 +12,10 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-// leases implements engine.Ownership: it finds, claims and releases leases.
+// leases implements engine.Ownership: it registers nodes, and finds, claims and releases leases.
 type leases struct{ *database }
+
+var _ engine.Ownership = leases{}
 
 func (s leases) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
 	free, err := queryPlanned(ctx, s.database, uncompiled, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {

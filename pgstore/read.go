@@ -9,7 +9,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -27,7 +26,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 // Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version
 // is the state in which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
-	err := within.RefuseRead(ctx, t.db)
+	err := t.db.refuseRead(ctx)
 	if err != nil {
 		return event.StreamInfo{}, err
 	}
@@ -53,8 +52,8 @@ func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[
 
 func (t *Tenant) reader() eventlog.Reader {
 	return eventlog.Reader{
-		Tenant: t.name, Types: t.store.opts.Types.Engine(), Store: t.db,
-		Ready: func(context.Context) error { return nil }, Wrap: t.wrap, Stream: t.streamPages, All: t.allPages,
+		Tenant: t.name, Types: t.store.opts.Types.Engine(), MarkKey: t.db,
+		Wrap: t.wrap, Stream: t.streamPages, All: t.allPages,
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 // that tenant.
 const readLockWait = 100 * time.Millisecond
 
-// reader implements engine.Events: it reads the events of all tenants, and finds out how far they are settled. What
-// tails share is here: scans of locks and starts, each of which serves those that asked for it meanwhile, and the
+// reader has the reads of engine.Events: it reads the events of all tenants, and finds out how far they are settled.
+// What tails share is here: scans of locks and starts, each of which serves those that asked for it meanwhile, and the
 // prepared reads.
 type reader struct {
 	*database
@@ -106,7 +106,7 @@ func sendRead(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch,
 	return in, err
 }
 
-// readEvents is Store.readEvents for one tenant. If the tenant's events are locked, the error names the sessions that
+// readOf is readEvents for one tenant. If the tenant's events are locked, the error names the sessions that
 // lock them. It is the fault of that tenant alone, not of the server.
 func (r *reader) readOf(ctx context.Context, t tenantSchema, sql string, args [][]byte, format []int16,
 	decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {

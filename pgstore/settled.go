@@ -54,11 +54,12 @@ func (r *reader) settle(ctx context.Context, heads engine.Heads, tenants []strin
 		waiting[t] = &settler
 	}
 	for len(waiting) > 0 && time.Since(began) < settleFor {
-		err := r.scanFor(ctx, waiting, heads.Incarnation, func(tenant string, mark int64) {
-			settled[tenant] = engine.Settled{Mark: mark}
-		})
+		marks, err := r.scanFor(ctx, waiting, heads.Incarnation)
 		if err != nil {
 			return nil, err
+		}
+		for tenant, mark := range marks {
+			settled[tenant] = engine.Settled{Mark: mark}
 		}
 	}
 	for t, settler := range waiting {
@@ -70,10 +71,10 @@ func (r *reader) settle(ctx context.Context, heads engine.Heads, tenants []strin
 	return settled, nil
 }
 
-// scanFor scans the locks for the settlers of tenants. It removes those that are settled, and calls settled with their
-// marks. The server must still be in the incarnation in which their heads were read.
-func (r *reader) scanFor(ctx context.Context, settlers map[tenantSchema]*settle.Settler, read engine.Incarnation,
-	settled func(tenant string, mark int64)) error {
+// scanFor scans the locks for the settlers of tenants. It removes those that are settled, and returns their marks. The
+// server must still be in the incarnation in which their heads were read.
+func (r *reader) scanFor(ctx context.Context, settlers map[tenantSchema]*settle.Settler,
+	read engine.Incarnation) (map[string]int64, error) {
 	schemas := make([]string, 0, len(settlers))
 	for t := range settlers {
 		schemas = append(schemas, t.schema)
@@ -81,18 +82,19 @@ func (r *reader) scanFor(ctx context.Context, settlers map[tenantSchema]*settle.
 	holders, in, err := r.locks.scan(ctx, schemas...)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case in != read:
-		return event.ErrIncarnationChanged
+		return nil, event.ErrIncarnationChanged
 	}
+	marks := make(map[string]int64)
 	for t, settler := range settlers {
 		settler.Scan(holders[t.schema])
 		if !settler.Waiting() {
-			settled(t.name, settler.Mark())
+			marks[t.name] = settler.Mark()
 			delete(settlers, t)
 		}
 	}
-	return nil
+	return marks, nil
 }
 
 // settledFloors returns the highest position of each tenant that a projection has handled.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/backoff"
@@ -31,7 +32,7 @@ func (r *reader) Begins(ctx context.Context, projections []engine.NewProjection)
 	}
 	rows, err := r.readTenants(ctx, ownMigrations, tenants)
 	if err != nil {
-		return b, err
+		return b, wrap(err, "list tenants")
 	}
 	ids := make(map[string]int32, len(rows))
 	tenants = tenants[:0]
@@ -110,7 +111,9 @@ func (r *reader) settledMarks(ctx context.Context, tenants []string) (map[string
 	defer cancel()
 	err = backoff.Poll(waiting, scanInterval, scanInterval, func() (done bool, err error) {
 		if len(settlers) > 0 {
-			err = r.scanFor(ctx, settlers, heads.Incarnation, func(tenant string, mark int64) { marks[tenant] = mark })
+			settled, failed := r.scanFor(ctx, settlers, heads.Incarnation)
+			maps.Copy(marks, settled)
+			err = failed
 		}
 		return len(settlers) == 0, err
 	})

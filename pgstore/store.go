@@ -216,9 +216,13 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	//lint:ignore SA1019 the host's pool may still have BeforeAcquire
 	db.server.preparesUses = hooks.PrepareConn != nil || hooks.BeforeAcquire != nil || hooks.AfterRelease != nil
 	number := stores.Add(1)
-	s := &Store{database: db, events: newReader(db, number), notify: newNotifier(db), middleware: middleware}
-	s.extensions.database, s.sharing.database = db, db
-	s.sharing.most = min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders)
+	s := &Store{
+		database: db, events: newReader(db, number), notify: newNotifier(db), middleware: middleware,
+		extensions: extensions{database: db},
+		sharing: sharing{
+			database: db, most: min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders),
+		},
+	}
 	s.followers = follow.New(s.port(), log)
 	s.prepared.prefix = fmt.Sprintf("millrace_append_%d", number)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)

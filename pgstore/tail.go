@@ -181,7 +181,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 		positions[i] = page.Events[i].Position
 		bytes += page.Events[i].Size()
 	}
-	t.size.Read(len(positions), bytes)
+	t.size.Observe(len(positions), bytes)
 	if len(page.Events) == 0 && time.Since(t.checked) >= headInterval {
 		if err := t.checkHead(ctx); err != nil {
 			return false, err

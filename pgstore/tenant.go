@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -99,7 +98,7 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 		_ = tx.Rollback(ctx)
 	}()
 	guarded := guard.New(tx)
-	marked, end := within.Mark(ctx, t.db)
+	marked, end := t.db.mark(ctx)
 	defer end()
 	err = fn(marked, guarded)
 	guarded.Close()

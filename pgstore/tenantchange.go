@@ -30,7 +30,7 @@ func (t tenantSchema) lock(ctx context.Context, tx pgx.Tx) (lockedTenant, error)
 	return lockedTenant{t, row, state}, err
 }
 
-// tenantChanges changes tenants under their structural locks, and so their states.
+// tenantChanges runs changes of a tenant under its structural lock: archive, drop, re-split.
 type tenantChanges struct{ *database }
 
 // DecideState implements store.Moves.
@@ -86,7 +86,7 @@ func (t tenantSchema) openEvents(ctx context.Context, tx pgx.Tx) error {
 }
 
 // setState sets the state of the tenant under its structural lock.
-func (t tenantSchema) setState(ctx context.Context, tx pgx.Tx, state tenancy.State) error {
+func (t lockedTenant) setState(ctx context.Context, tx pgx.Tx, state tenancy.State) error {
 	return t.db.onPlainly(ctx, tx).run(func(tx store.Tx) error {
 		control.SetState(tx, t.name, state)
 		return nil
@@ -102,12 +102,12 @@ const (
 	dropLockWait = 50 * time.Millisecond
 )
 
-// change calls change in a transaction under the tenant's structural lock, and commits it. If other transactions
+// change calls fn in a transaction under the tenant's structural lock, and commits it. If other transactions
 // hold locks on the tenant's tables for longer than wait, it releases its locks and tries again until ctx ends. Other
 // transactions run in between. It waits longer for a vacuum, so that the server cancels an autovacuum. Transactions
 // that end soon may still insert rows that refer to deleted ones. change then tries again too, at most 100 times.
 func (s tenantChanges) change(ctx context.Context, name string, wait time.Duration,
-	change func(ctx context.Context, tx pgx.Tx, t lockedTenant) error) error {
+	fn func(ctx context.Context, tx pgx.Tx, t lockedTenant) error) error {
 	tenant, err := s.schemaOf(name)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (s tenantChanges) change(ctx context.Context, name string, wait time.Durati
 			if err != nil {
 				return err
 			}
-			return change(ctx, tx, t)
+			return fn(ctx, tx, t)
 		})
 		waits := pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock) ||
 			pgerr.Is(err, pgerr.ForeignKeyViolation) && try < 100

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
 
@@ -66,7 +65,7 @@ func (s migrator) runStep(ctx context.Context, tx pgx.Tx, name string, step Tena
 	}
 	guarded := guard.New(tx)
 	defer guarded.Close()
-	marked, ended := within.Mark(ctx, s.database)
+	marked, ended := s.mark(ctx)
 	defer ended()
 	if err := step(marked, guarded, name); err != nil {
 		return err

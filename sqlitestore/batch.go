@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -104,7 +103,7 @@ func (b *batchTx) runOnce(ctx context.Context, fn func(context.Context, *sql.Tx)
 	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
-	marked, ended := within.Mark(ctx, b.store.database)
+	marked, ended := b.store.mark(ctx)
 	defer ended()
 	abandoned, err := b.call(marked, t, fn)
 	if abandoned {

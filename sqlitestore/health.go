@@ -20,6 +20,8 @@ const probeBytes = 512 << 10
 // health implements engine.Health: it examines whether the database works.
 type health struct{ *database }
 
+var _ engine.Health = health{}
+
 // Probe implements engine.Health. It writes to the file over a connection of its own, and to another file in its
 // folder. A transaction in progress is no error: the file can be written to.
 func (h health) Probe(ctx context.Context) error {
@@ -65,11 +67,6 @@ func (h health) Ping(ctx context.Context) error {
 		return fmt.Errorf("ping: %w", storeFault(err))
 	}
 	return nil
-}
-
-// OldestSnapshot implements engine.Lists. A file has no list of its transactions.
-func (h health) OldestSnapshot(context.Context) (engine.Snapshot, error) {
-	return engine.Snapshot{}, nil
 }
 
 // SchemaVersions implements engine.Health. All tenants have the tables of the file.

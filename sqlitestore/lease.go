@@ -10,11 +10,13 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Free implements engine.Ownership. A node that does not own the file finds no leases. For the owner of the file, all
-// leases of other nodes are free, since no other node is alive.
-// leases implements engine.Ownership: it finds, claims and releases leases.
+// leases implements engine.Ownership: it registers nodes, and finds, claims and releases leases.
 type leases struct{ *database }
 
+var _ engine.Ownership = leases{}
+
+// Free implements engine.Ownership. A node that does not own the file finds no leases. For the owner of the file, all
+// leases of other nodes are free, since no other node is alive.
 func (s leases) Free(ctx context.Context, node engine.Node, _, unowned bool) (free []engine.LeaseRef, err error) {
 	var l engine.LeaseRef
 	err = each(ctx, s.readers, "free_leases", []any{node.ID, list(node.Projections), list(node.Tenants), unowned},

@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -23,7 +22,7 @@ func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int6
 // Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in
 // which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
-	err := within.RefuseRead(ctx, t.db)
+	err := t.db.refuseRead(ctx)
 	if err != nil {
 		return event.StreamInfo{}, err
 	}
@@ -46,8 +45,8 @@ func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[
 func (t *Tenant) reader() eventlog.Reader {
 	wrap := func(_ context.Context, doing, what string, err error) error { return t.wrap(doing, what, err) }
 	return eventlog.Reader{
-		Tenant: t.name, Types: t.store.opts.Types.Engine(), Store: t.db, Ready: t.store.ready, Wrap: wrap,
-		Stream: t.streamPages, All: t.allPages,
+		Tenant: t.name, Types: t.store.opts.Types.Engine(), MarkKey: t.db, Ready: t.store.ready,
+		Wrap: wrap, Stream: t.streamPages, All: t.allPages,
 	}
 }
 

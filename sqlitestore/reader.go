@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// reader implements engine.Events: it reads the events of all tenants.
+// reader has the reads of engine.Events: it reads the events of all tenants.
 type reader struct{ *database }
 
 func (r reader) Read(ctx context.Context, tenant string, of engine.ReadRange) (engine.Page, error) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/usercode"
-	"github.com/millrace-go/millrace/internal/within"
 )
 
 // Receive implements store.Control. Nothing else writes to the file until it ends.
@@ -45,7 +44,7 @@ func (s migrator) receive(ctx context.Context, t *transaction, r store.Reception
 	}
 	t.lend(ctx)
 	if r.Hook.Run != nil {
-		marked, ended := within.Mark(ctx, s.database)
+		marked, ended := s.mark(ctx)
 		err := usercode.Run(func() error { return r.Hook.Call(marked, t.Tx) })
 		ended()
 		if err != nil {

@@ -27,7 +27,7 @@ const (
 type nodeSession struct {
 	db   *database
 	node engine.Node
-	// db has one connection, since numbers of data_version can be compared on one connection only.
+	// conn has one connection, since numbers of data_version can be compared on one connection only.
 	conn *sql.DB
 	// lock is nil while the session stands by. owns reports whether the node is registered as the owner of the file,
 	// too.
