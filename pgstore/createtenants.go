@@ -61,10 +61,10 @@ func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 
 // incompleteTenants returns the tenants of these names that do not exist, or lack a migration or a step, sorted by
 // name.
-func (s migrator) incompleteTenants(ctx context.Context, names []string) ([]tenantSchema, error) {
-	var tenants []tenantSchema
+func (s migrator) incompleteTenants(ctx context.Context, names []string) ([]namedTenant, error) {
+	var tenants []namedTenant
 	for _, name := range names {
-		t, err := s.schemaOf(name)
+		t, err := s.named(name)
 		if err != nil {
 			return nil, err
 		}
@@ -87,14 +87,14 @@ func (s migrator) incompleteTenants(ctx context.Context, names []string) ([]tena
 	for _, name := range list {
 		complete[name] = true
 	}
-	tenants = slices.DeleteFunc(tenants, func(t tenantSchema) bool { return complete[t.name] })
-	slices.SortFunc(tenants, func(a, b tenantSchema) int { return cmp.Compare(a.name, b.name) })
-	return slices.CompactFunc(tenants, func(a, b tenantSchema) bool { return a.name == b.name }), nil
+	tenants = slices.DeleteFunc(tenants, func(t namedTenant) bool { return complete[t.name] })
+	slices.SortFunc(tenants, func(a, b namedTenant) int { return cmp.Compare(a.name, b.name) })
+	return slices.CompactFunc(tenants, func(a, b namedTenant) bool { return a.name == b.name }), nil
 }
 
 // createBatch creates tenants in one transaction, and completes those that exist, each in its own. If the server has no
 // room for the locks of the transaction, all are created like that, while no other CreateTenants holds locks.
-func (s migrator) createBatch(ctx context.Context, tenants []tenantSchema) error {
+func (s migrator) createBatch(ctx context.Context, tenants []namedTenant) error {
 	rest, err := s.createNew(ctx, tenants)
 	switch {
 	case pgerr.Is(err, pgerr.OutOfMemory):
@@ -112,8 +112,8 @@ func (s migrator) createBatch(ctx context.Context, tenants []tenantSchema) error
 
 // createNew creates those of the tenants that do not exist, in one transaction, and returns the others. It holds the
 // migration lock SHARE: other transactions create tenants meanwhile, and Migrate waits, so that it finds them.
-func (s migrator) createNew(ctx context.Context, tenants []tenantSchema) (existing []tenantSchema, err error) {
-	var failed tenantSchema
+func (s migrator) createNew(ctx context.Context, tenants []namedTenant) (existing []namedTenant, err error) {
+	var failed namedTenant
 	err = s.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
 		inserted, err := s.insertTenants(ctx, tx, tenants)
 		if err != nil {
@@ -143,7 +143,7 @@ func (s migrator) createNew(ctx context.Context, tenants []tenantSchema) (existi
 }
 
 // insertTenants inserts the rows of tenants that do not exist, and returns their names.
-func (s migrator) insertTenants(ctx context.Context, tx pgx.Tx, tenants []tenantSchema) (map[string]bool, error) {
+func (s migrator) insertTenants(ctx context.Context, tx pgx.Tx, tenants []namedTenant) (map[string]bool, error) {
 	names, schemas := make([]string, len(tenants)), make([]string, len(tenants))
 	for i, t := range tenants {
 		names[i], schemas[i] = t.name, t.schema
@@ -160,7 +160,7 @@ func (s migrator) insertTenants(ctx context.Context, tx pgx.Tx, tenants []tenant
 }
 
 // fillTenant creates the schema of a tenant whose row was inserted, with everything in it.
-func (s migrator) fillTenant(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+func (s migrator) fillTenant(ctx context.Context, tx pgx.Tx, t namedTenant) error {
 	if err := createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}

@@ -144,9 +144,9 @@ func (db *database) mark(ctx context.Context) (_ context.Context, end func()) {
 // refuseRead returns an error if ctx is that of a function that queues statements of a batch.
 func (db *database) refuseRead(ctx context.Context) error { return within.RefuseRead(ctx, db) }
 
-// within calls read, which returns the server's incarnation. If the server has none, within creates it and calls read
-// again.
-func (db *database) within(ctx context.Context, read func() error) error {
+// inIncarnation calls read, which returns the server's incarnation. If the server has none, inIncarnation creates it
+// and calls read again.
+func (db *database) inIncarnation(ctx context.Context, read func() error) error {
 	err := read()
 	if !pgerr.Is(err, pgerr.NoIncarnation) {
 		return err

@@ -38,7 +38,7 @@ func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOp
 	}
 	s.followers.End(name)
 	s.prepared.remove(name)
-	if t, err := s.schemaOf(name); err == nil {
+	if t, err := s.named(name); err == nil {
 		s.events.reads.remove(t.sql("read_tail"))
 	}
 	s.log.Info("tenant dropped", zap.String("tenant", name))

@@ -63,7 +63,7 @@ type claim struct {
 
 func (s leases) claim(ctx context.Context, node engine.Node, rows []int32,
 	trustHeartbeats bool) (got claim, err error) {
-	err = s.within(ctx, func() error {
+	err = s.inIncarnation(ctx, func() error {
 		fn := func(tx pgx.Tx) (err error) {
 			got = claim{}
 			claimed, _ := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, trustHeartbeats, nonNil(node.Delivers))
@@ -106,7 +106,7 @@ func (s leases) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error
 }
 
 func (s leases) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
-	err = s.within(ctx, func() error {
+	err = s.inIncarnation(ctx, func() error {
 		return s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
 			leases, err = s.queryLeases(ctx, conn, statement, args...)
 			return err
@@ -174,7 +174,7 @@ func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
 	for i, a := range advances {
 		positions[i], attempts[i], replaying[i] = a.Begun.Position, int32(a.Begun.Attempt), a.Replaying
 	}
-	return s.within(ctx, func() error {
+	return s.inIncarnation(ctx, func() error {
 		return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, s.control.sql("release"),
 				append(args, positions, attempts, replaying, s.control.controlChannel)...)
@@ -190,7 +190,7 @@ func (s leases) Advance(ctx context.Context, advances []engine.Advance) (map[int
 	if len(advances) == 0 {
 		return moved, nil
 	}
-	err := s.within(ctx, func() error {
+	err := s.inIncarnation(ctx, func() error {
 		rows, _ := s.pool.Query(ctx, s.control.sql("advance_many"), advanceArgs(advances)...)
 		var id int32
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {

@@ -92,7 +92,7 @@ func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) 
 	if name != projection.DefaultTenant {
 		s.extensions.warn(ctx)
 	}
-	return &Tenant{store: s, tenantSchema: t}, nil
+	return &Tenant{store: s, namedTenant: t}, nil
 }
 
 // migrator brings the control schema and tenants to the version of this program, and creates tenants.
@@ -105,7 +105,7 @@ func (s *Store) migrator() migrator { return migrator{s.database, &s.extensions}
 
 // notCreated adds the name of a tenant to the error of its creation, and the extensions that it does not find.
 func (s migrator) notCreated(ctx context.Context, name string, err error) error {
-	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.extensions.naming(ctx, s.pool, name, err))
+	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.extensions.wrap(ctx, s.pool, name, err))
 }
 
 // migrateControl applies what the control schema lacks, one migration in each transaction.
@@ -178,8 +178,8 @@ func (s migrator) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
 
 // createTenant creates a tenant, or applies the migrations and the steps of Options.TenantSetup that an existing one
 // lacks.
-func (s migrator) createTenant(ctx context.Context, name string, m migrations) (tenantSchema, error) {
-	t, err := s.schemaOf(name)
+func (s migrator) createTenant(ctx context.Context, name string, m migrations) (namedTenant, error) {
+	t, err := s.named(name)
 	if err != nil {
 		return t, err
 	}
@@ -234,7 +234,7 @@ func (s migrator) completeTenant(ctx context.Context, tx pgx.Tx, name, schema st
 }
 
 // isComplete reports whether the tenant exists and lacks no migration and no step.
-func (s migrator) isComplete(ctx context.Context, t tenantSchema, m migrations) (bool, error) {
+func (s migrator) isComplete(ctx context.Context, t namedTenant, m migrations) (bool, error) {
 	control, err := s.controlVersion(ctx, s.pool)
 	if err != nil {
 		return false, s.missing(err)
@@ -258,7 +258,7 @@ func (s migrator) isComplete(ctx context.Context, t tenantSchema, m migrations) 
 }
 
 // insertTenant creates the schema and the row of a tenant.
-func (s migrator) insertTenant(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+func (s migrator) insertTenant(ctx context.Context, tx pgx.Tx, t namedTenant) error {
 	if err := createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (s migrator) insertTenant(ctx context.Context, tx pgx.Tx, t tenantSchema) e
 	return err
 }
 
-func createTenantSchema(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+func createTenantSchema(ctx context.Context, tx pgx.Tx, t namedTenant) error {
 	exists, err := schemaExists(ctx, tx, t.schema)
 	if err != nil {
 		return err

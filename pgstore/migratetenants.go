@@ -66,7 +66,7 @@ func (s migrator) migrateTenants(ctx context.Context, m migrations) error {
 			case errors.Is(err, tenancy.ErrDropped):
 				s.log.Error("tenant not migrated", zap.String("tenant", after), zap.Error(err))
 			case err != nil:
-				bad.add(after, s.extensions.naming(ctx, s.pool, after, err))
+				bad.add(after, s.extensions.wrap(ctx, s.pool, after, err))
 				if ends(ctx, err) {
 					return bad.err()
 				}

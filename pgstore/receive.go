@@ -14,7 +14,7 @@ import (
 // Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other
 // session sees a new tenant, and appends to an existing one wait.
 func (s migrator) Receive(ctx context.Context, r store.Reception) error {
-	t, err := s.schemaOf(r.Tenant)
+	t, err := s.named(r.Tenant)
 	if err != nil {
 		return err
 	}
@@ -52,8 +52,8 @@ func (s migrator) Receive(ctx context.Context, r store.Reception) error {
 }
 
 // admit creates a tenant, or locks an existing one. Until the transaction ends, nothing else appends to it.
-func (s migrator) admit(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
-	inserted, err := s.insertTenants(ctx, tx, []tenantSchema{t})
+func (s migrator) admit(ctx context.Context, tx pgx.Tx, t namedTenant) error {
+	inserted, err := s.insertTenants(ctx, tx, []namedTenant{t})
 	if err != nil {
 		return err
 	}

@@ -103,6 +103,22 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 	return s.register(ctx)
 }
 
+// checkIncarnation creates the server's incarnation if there is none. It returns an error if that would survive a
+// crash.
+func (s *nodeSession) checkIncarnation(ctx context.Context) error {
+	if _, err := s.conn.Exec(ctx, s.db.control.sql("make_incarnation"), pgx.QueryExecModeExec); err != nil {
+		return err
+	}
+	var kept string
+	err := s.conn.QueryRow(ctx, s.db.control.sql("incarnation_persistence"), pgx.QueryExecModeExec).Scan(&kept)
+	if err == nil && kept != "u" {
+		table := s.db.control.quoted + ".incarnation"
+		err = &faults.Fault{Class: faults.Configuration,
+			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
+	}
+	return err
+}
+
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
 	n, err := s.conn.WaitForNotification(ctx)
 	switch {
@@ -226,19 +242,3 @@ func (s *nodeSession) Deregister(ctx context.Context) error {
 }
 
 func (s *nodeSession) Close(ctx context.Context) error { return s.conn.Close(ctx) }
-
-// checkIncarnation creates the server's incarnation if there is none. It returns an error if that would survive a
-// crash.
-func (s *nodeSession) checkIncarnation(ctx context.Context) error {
-	if _, err := s.conn.Exec(ctx, s.db.control.sql("make_incarnation"), pgx.QueryExecModeExec); err != nil {
-		return err
-	}
-	var kept string
-	err := s.conn.QueryRow(ctx, s.db.control.sql("incarnation_persistence"), pgx.QueryExecModeExec).Scan(&kept)
-	if err == nil && kept != "u" {
-		table := s.db.control.quoted + ".incarnation"
-		err = &faults.Fault{Class: faults.Configuration,
-			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
-	}
-	return err
-}

@@ -135,17 +135,17 @@ func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement strin
 	sql := d.sql(statement)
 	args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(int64(r.Limit)), wire.Int(math.MinInt64)}
 	begun := false
-	reader := pageRead{tenant: d.tenantSchema, run: d.preparedRun(statement, sql, &begun)}
-	reader.reading = wire.Reading{MaxBytes: eventlog.PageBytes, Take: func(e *event.Envelope) bool {
+	pages := pageRead{tenant: d.namedTenant, run: d.preparedRun(statement, sql, &begun)}
+	pages.reading = wire.Reading{MaxBytes: eventlog.PageBytes, Take: func(e *event.Envelope) bool {
 		begun = true
 		return take(e)
 	}}
 	var read wire.Events
 	if r.Fingerprint != "" {
-		read, err = reader.once(ctx, sql, append(args,
+		read, err = pages.once(ctx, sql, append(args,
 			[]byte(d.name), []byte(r.Fingerprint), wire.Int(r.SnapshotAfter())))
 	} else {
-		read, err = reader.page(ctx, sql, args)
+		read, err = pages.page(ctx, sql, args)
 	}
 	return read.Truncated, err
 }

@@ -18,14 +18,14 @@ import (
 
 // lockedTenant is a tenant under the structural lock. The state is never tenancy.Paused.
 type lockedTenant struct {
-	tenantSchema
+	namedTenant
 	row   int32
 	state tenancy.State
 }
 
 // lock takes the structural lock of the tenant, until the transaction ends, and returns the tenant as the previous
 // holder left it.
-func (t tenantSchema) lock(ctx context.Context, tx pgx.Tx) (lockedTenant, error) {
+func (t namedTenant) lock(ctx context.Context, tx pgx.Tx) (lockedTenant, error) {
 	row, state, err := control.LockTenant(t.db.onPlainly(ctx, tx), t.name)
 	return lockedTenant{t, row, state}, err
 }
@@ -75,13 +75,13 @@ func (s tenantChanges) Change(ctx context.Context, tenant string, fn func(store.
 }
 
 // closeEvents makes further appends fail with that SQLSTATE.
-func (t tenantSchema) closeEvents(ctx context.Context, tx pgx.Tx, sqlState string) error {
+func (t namedTenant) closeEvents(ctx context.Context, tx pgx.Tx, sqlState string) error {
 	return execScript(ctx, tx, sqltext.Fill(queries.Text("close_tenant"), "{tenant}", t.quoted,
 		"{control}", t.db.control.quoted, "{state}", sqltext.String(sqlState)))
 }
 
 // openEvents lets the tenant take appends again.
-func (t tenantSchema) openEvents(ctx context.Context, tx pgx.Tx) error {
+func (t namedTenant) openEvents(ctx context.Context, tx pgx.Tx) error {
 	return execScript(ctx, tx, t.sql("open_tenant"))
 }
 
@@ -108,7 +108,7 @@ const (
 // that end soon may still insert rows that refer to deleted ones. change then tries again too, at most 100 times.
 func (s tenantChanges) change(ctx context.Context, name string, wait time.Duration,
 	fn func(ctx context.Context, tx pgx.Tx, t lockedTenant) error) error {
-	tenant, err := s.schemaOf(name)
+	tenant, err := s.named(name)
 	if err != nil {
 		return err
 	}
@@ -144,14 +144,14 @@ func (s tenantChanges) change(ctx context.Context, name string, wait time.Durati
 			if waited != nil {
 				err = fmt.Errorf("%w, after %w", ended, waited)
 			}
-			return s.naming(ctx, tenant.schema, wait == dropLockWait, err)
+			return s.wrapHolders(ctx, tenant.schema, wait == dropLockWait, err)
 		}
 	}
 }
 
-// naming adds to an error at the end of ctx the transactions that hold locks on the tables of a schema; if readers is
-// set, also those that only read.
-func (s tenantChanges) naming(ctx context.Context, schema string, readers bool, err error) error {
+// wrapHolders adds to an error at the end of ctx the transactions that hold locks on the tables of a schema; if readers
+// is set, also those that only read.
+func (s tenantChanges) wrapHolders(ctx context.Context, schema string, readers bool, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	rows, _ := s.pool.Query(ctx, queries.Text("tenant_lock_holders"), pgx.QueryExecModeExec, schema, readers)

@@ -58,7 +58,7 @@ func (s migrator) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error
 
 func (s migrator) runStep(ctx context.Context, tx pgx.Tx, name string, step TenantStep) error {
 	// An earlier step may have changed the path.
-	if path := s.opts.setTenantPath(name); path != "" {
+	if path := s.opts.tenantPathSQL(name); path != "" {
 		if err := execScript(ctx, tx, path); err != nil {
 			return err
 		}

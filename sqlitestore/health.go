@@ -25,11 +25,10 @@ var _ engine.Health = health{}
 // Probe implements engine.Health. It writes to the file over a connection of its own, and to another file in its
 // folder. A transaction in progress is no error: the file can be written to.
 func (h health) Probe(ctx context.Context) error {
-	err := h.probeSpace()
-	if err == nil {
-		err = h.probeWrite(ctx)
+	if err := h.probeSpace(); err != nil {
+		return fmt.Errorf("probe the file: %w", storeFault(err))
 	}
-	if err != nil && !is(err, sqlite3.SQLITE_BUSY) {
+	if err := h.probeWrite(ctx); err != nil && !is(err, sqlite3.SQLITE_BUSY) {
 		return fmt.Errorf("probe the file: %w", storeFault(err))
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 // fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events follow. Any other error
 // is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
-	return t.reader().ReadStream(ctx, stream, fromVersion)
+	return t.userReader().ReadStream(ctx, stream, fromVersion)
 }
 
 // Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in
@@ -39,10 +39,10 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events follow. Any other error
 // is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.reader().ReadAll(ctx, opts)
+	return t.userReader().ReadAll(ctx, opts)
 }
 
-func (t *Tenant) reader() eventlog.Reader {
+func (t *Tenant) userReader() eventlog.Reader {
 	wrap := func(_ context.Context, doing, what string, err error) error { return t.wrap(doing, what, err) }
 	return eventlog.Reader{
 		Tenant: t.name, Types: t.store.opts.Types.Engine(), MarkKey: t.db, Ready: t.store.ready,

@@ -9,7 +9,7 @@ import (
 )
 
 // Receive implements store.Control. Nothing else writes to the file until it ends.
-func (s migrator) Receive(ctx context.Context, r store.Reception) error {
+func (s port) Receive(ctx context.Context, r store.Reception) error {
 	err := s.notWithin(ctx)
 	if err != nil {
 		return err
@@ -32,7 +32,7 @@ func (s migrator) Receive(ctx context.Context, r store.Reception) error {
 	return nil
 }
 
-func (s migrator) receive(ctx context.Context, t *transaction, r store.Reception) error {
+func (s port) receive(ctx context.Context, t *transaction, r store.Reception) error {
 	err := s.on(ctx, t.Tx).run(func(tx store.Tx) error {
 		if err := createOne(tx, r.Tenant); err != nil {
 			return err

@@ -26,7 +26,7 @@ type tail struct {
 	slot engine.ReadSlot
 }
 
-func (r reader) Tail(tenant string) engine.Tail {
+func (r eventReads) Tail(tenant string) engine.Tail {
 	t, err := r.named(tenant)
 	return &tail{tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
