@@ -42,12 +42,12 @@ func listenTo(channel string) string { return "listen " + sqltext.Name(channel) 
 func (s *nodeSession) Pooled() bool { return s.pooled }
 
 // Connect implements engine.Ownership. It also takes the node's session lock.
-func (s leases) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
-	conn, err := s.dial(ctx, s.opts.SessionDSN)
+func (l leases) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
+	conn, err := l.dial(ctx, l.opts.SessionDSN)
 	if err != nil {
 		return nil, fmt.Errorf("open the session connection: %w", storeFault(err))
 	}
-	session := &nodeSession{db: s.database, node: node, conn: conn, members: make(map[string]engine.Member)}
+	session := &nodeSession{db: l.database, node: node, conn: conn, members: make(map[string]engine.Member)}
 	if err := session.setUp(ctx); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("set up the session connection: %w", storeFault(err))
