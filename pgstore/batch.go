@@ -23,7 +23,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/usercode"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/session"
@@ -60,6 +59,8 @@ func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.ApplyFunc {
 		})
 	}
 }
+
+func (s port) Abandoned() int64 { return s.store.handling.abandoned.Load() }
 
 // settler returns the function that settles the dead letters of a batch. In a function of its own, lease is copied only
 // if there are any.
@@ -165,7 +166,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	defer b.release()
 	leased, conn, restore := b.leased, b.leased.conn, b.restore
 	guarded := guard.New(b.tx)
-	marked, ended := within.Mark(ctx, b.store.database)
+	marked, ended := b.store.mark(ctx)
 	defer ended()
 	err := b.store.handling.during(b, func() error { return b.call(marked, leased, restore.PID, guarded, fn) })
 	err = b.sentBack(guarded.Fault(), err)
@@ -177,7 +178,7 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 			closeHard(ctx, conn.Conn())
 		default:
 			b.rollback(ctx, conn.Conn(), restore)
-			err = b.conflict(ctx, conn.Conn(), guarded.Fault(), b.store.extensions.naming(ctx, conn, b.id.Tenant, err))
+			err = b.conflict(ctx, conn.Conn(), guarded.Fault(), b.store.extensions.wrap(ctx, conn, b.id.Tenant, err))
 		}
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
@@ -244,7 +245,7 @@ func (b *batchTx) setUpSQL(wait time.Duration, first string) string {
 	} else if b.opts.durable {
 		sql.WriteString("set local synchronous_commit = on; ")
 	}
-	sql.WriteString(b.store.opts.setTenantPath(b.id.Tenant))
+	sql.WriteString(b.store.opts.tenantPathSQL(b.id.Tenant))
 	sql.WriteString("select " + first)
 	b.announce(&sql)
 	sql.WriteString(b.fence.begin)
@@ -461,5 +462,3 @@ func (b *batchTx) tryBegin(ctx context.Context, conn *pgx.Conn) (tx pgx.Tx, rest
 	}
 	return tx, restore, b.beforeHandler(ctx, conn)
 }
-
-func (s port) Abandoned() int64 { return s.store.handling.abandoned.Load() }

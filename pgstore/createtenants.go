@@ -61,24 +61,24 @@ func (s *Store) CreateTenants(ctx context.Context, names ...string) error {
 
 // incompleteTenants returns the tenants of these names that do not exist, or lack a migration or a step, sorted by
 // name.
-func (s migrator) incompleteTenants(ctx context.Context, names []string) ([]tenantSchema, error) {
-	var tenants []tenantSchema
+func (m migrator) incompleteTenants(ctx context.Context, names []string) ([]namedTenant, error) {
+	var tenants []namedTenant
 	for _, name := range names {
-		t, err := s.schemaOf(name)
+		t, err := m.named(name)
 		if err != nil {
 			return nil, err
 		}
 		tenants = append(tenants, t)
 	}
-	version, err := s.controlVersion(ctx, s.pool)
+	version, err := m.controlVersion(ctx, m.pool)
 	if err != nil {
-		return nil, s.missing(err)
+		return nil, m.missing(err)
 	}
 	if err := migration.Acceptable(version, len(ownMigrations.control)); err != nil {
 		return nil, err
 	}
-	rows, _ := s.pool.Query(ctx, s.control.sql("complete_tenants"), pgx.QueryExecModeExec, names,
-		len(ownMigrations.tenant), len(s.opts.TenantSetup))
+	rows, _ := m.pool.Query(ctx, m.control.sql("complete_tenants"), pgx.QueryExecModeExec, names,
+		len(ownMigrations.tenant), len(m.opts.TenantSetup))
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, err
@@ -87,15 +87,15 @@ func (s migrator) incompleteTenants(ctx context.Context, names []string) ([]tena
 	for _, name := range list {
 		complete[name] = true
 	}
-	tenants = slices.DeleteFunc(tenants, func(t tenantSchema) bool { return complete[t.name] })
-	slices.SortFunc(tenants, func(a, b tenantSchema) int { return cmp.Compare(a.name, b.name) })
-	return slices.CompactFunc(tenants, func(a, b tenantSchema) bool { return a.name == b.name }), nil
+	tenants = slices.DeleteFunc(tenants, func(t namedTenant) bool { return complete[t.name] })
+	slices.SortFunc(tenants, func(a, b namedTenant) int { return cmp.Compare(a.name, b.name) })
+	return slices.CompactFunc(tenants, func(a, b namedTenant) bool { return a.name == b.name }), nil
 }
 
 // createBatch creates tenants in one transaction, and completes those that exist, each in its own. If the server has no
 // room for the locks of the transaction, all are created like that, while no other CreateTenants holds locks.
-func (s migrator) createBatch(ctx context.Context, tenants []tenantSchema) error {
-	rest, err := s.createNew(ctx, tenants)
+func (m migrator) createBatch(ctx context.Context, tenants []namedTenant) error {
+	rest, err := m.createNew(ctx, tenants)
 	switch {
 	case pgerr.Is(err, pgerr.OutOfMemory):
 		rest = tenants
@@ -103,8 +103,8 @@ func (s migrator) createBatch(ctx context.Context, tenants []tenantSchema) error
 		return err
 	}
 	for _, t := range rest {
-		if _, err := s.createTenant(ctx, t.name, ownMigrations); err != nil {
-			return s.notCreated(ctx, t.name, err)
+		if _, err := m.createTenant(ctx, t.name, ownMigrations); err != nil {
+			return m.notCreated(ctx, t.name, err)
 		}
 	}
 	return nil
@@ -112,10 +112,10 @@ func (s migrator) createBatch(ctx context.Context, tenants []tenantSchema) error
 
 // createNew creates those of the tenants that do not exist, in one transaction, and returns the others. It holds the
 // migration lock SHARE: other transactions create tenants meanwhile, and Migrate waits, so that it finds them.
-func (s migrator) createNew(ctx context.Context, tenants []tenantSchema) (existing []tenantSchema, err error) {
-	var failed tenantSchema
-	err = s.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
-		inserted, err := s.insertTenants(ctx, tx, tenants)
+func (m migrator) createNew(ctx context.Context, tenants []namedTenant) (existing []namedTenant, err error) {
+	var failed namedTenant
+	err = m.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
+		inserted, err := m.insertTenants(ctx, tx, tenants)
 		if err != nil {
 			return err
 		}
@@ -125,7 +125,7 @@ func (s migrator) createNew(ctx context.Context, tenants []tenantSchema) (existi
 				continue
 			}
 			// A step that panics or ends its goroutine must not end the process.
-			if err := usercode.Run(func() error { return s.fillTenant(ctx, tx, t) }); err != nil {
+			if err := usercode.Run(func() error { return m.fillTenant(ctx, tx, t) }); err != nil {
 				failed = t
 				return err
 			}
@@ -136,20 +136,20 @@ func (s migrator) createNew(ctx context.Context, tenants []tenantSchema) (existi
 	case err == nil:
 		return existing, nil
 	case failed.name != "":
-		return nil, s.notCreated(ctx, failed.name, s.lacking(ctx, failed.schema, err))
+		return nil, m.notCreated(ctx, failed.name, m.lacking(ctx, failed.schema, err))
 	default:
-		return nil, fmt.Errorf("create tenants: %w", s.lacking(ctx, tenants[0].schema, err))
+		return nil, fmt.Errorf("create tenants: %w", m.lacking(ctx, tenants[0].schema, err))
 	}
 }
 
 // insertTenants inserts the rows of tenants that do not exist, and returns their names.
-func (s migrator) insertTenants(ctx context.Context, tx pgx.Tx, tenants []tenantSchema) (map[string]bool, error) {
+func (m migrator) insertTenants(ctx context.Context, tx pgx.Tx, tenants []namedTenant) (map[string]bool, error) {
 	names, schemas := make([]string, len(tenants)), make([]string, len(tenants))
 	for i, t := range tenants {
 		names[i], schemas[i] = t.name, t.schema
 	}
-	rows, _ := tx.Query(ctx, s.control.sql("insert_tenants"), pgx.QueryExecModeExec, names, schemas,
-		s.control.controlChannel)
+	rows, _ := tx.Query(ctx, m.control.sql("insert_tenants"), pgx.QueryExecModeExec, names, schemas,
+		m.control.controlChannel)
 	inserted := make(map[string]bool, len(tenants))
 	var name string
 	_, err := pgx.ForEachRow(rows, []any{&name, nil}, func() error {
@@ -160,9 +160,9 @@ func (s migrator) insertTenants(ctx context.Context, tx pgx.Tx, tenants []tenant
 }
 
 // fillTenant creates the schema of a tenant whose row was inserted, with everything in it.
-func (s migrator) fillTenant(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+func (m migrator) fillTenant(ctx context.Context, tx pgx.Tx, t namedTenant) error {
 	if err := createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}
-	return s.completeTenant(ctx, tx, t.name, t.schema, 0, ownMigrations)
+	return m.completeTenant(ctx, tx, t.name, t.schema, 0, ownMigrations)
 }

@@ -136,9 +136,17 @@ type server struct {
 // notWithin returns ErrWithinTx if ctx is the context of a transaction of the store.
 func (db *database) notWithin(ctx context.Context) error { return within.Refuse(ctx, db) }
 
-// within calls read, which returns the server's incarnation. If the server has none, within creates it and calls read
-// again.
-func (db *database) within(ctx context.Context, read func() error) error {
+// mark marks a context as that of a transaction of the store. The key of marks is the database.
+func (db *database) mark(ctx context.Context) (_ context.Context, end func()) {
+	return within.Mark(ctx, db)
+}
+
+// refuseRead returns an error if ctx is that of a function that queues statements of a batch.
+func (db *database) refuseRead(ctx context.Context) error { return within.RefuseRead(ctx, db) }
+
+// inIncarnation calls read, which returns the server's incarnation. If the server has none, inIncarnation creates it
+// and calls read again.
+func (db *database) inIncarnation(ctx context.Context, read func() error) error {
 	err := read()
 	if !pgerr.Is(err, pgerr.NoIncarnation) {
 		return err

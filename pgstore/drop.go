@@ -38,7 +38,7 @@ func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOp
 	}
 	s.followers.End(name)
 	s.prepared.remove(name)
-	if t, err := s.schemaOf(name); err == nil {
+	if t, err := s.named(name); err == nil {
 		s.events.reads.remove(t.sql("read_tail"))
 	}
 	s.log.Info("tenant dropped", zap.String("tenant", name))
@@ -46,8 +46,8 @@ func (s *Store) DropTenant(ctx context.Context, name string, opts tenancy.DropOp
 }
 
 // beginDrop commits that the tenant is being dropped. From then on it has no new events.
-func (s tenantChanges) beginDrop(ctx context.Context, name string, opts tenancy.DropOptions) (row int32, err error) {
-	err = s.change(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
+func (c tenantChanges) beginDrop(ctx context.Context, name string, opts tenancy.DropOptions) (row int32, err error) {
+	err = c.change(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		row = t.row
 		if changes, err := control.Becomes(t.state, tenancy.Dropping); !changes {
 			return err
@@ -72,8 +72,8 @@ func (s tenantChanges) beginDrop(ctx context.Context, name string, opts tenancy.
 }
 
 // endDrop removes everything of the tenant with that id, of which nothing runs any more.
-func (s tenantChanges) endDrop(ctx context.Context, name string, id int32, opts tenancy.DropOptions) error {
-	return s.change(ctx, name, dropLockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
+func (c tenantChanges) endDrop(ctx context.Context, name string, id int32, opts tenancy.DropOptions) error {
+	return c.change(ctx, name, dropLockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		if t.row != id {
 			return nil // it was created again
 		}
@@ -86,7 +86,7 @@ func (s tenantChanges) endDrop(ctx context.Context, name string, id int32, opts 
 		if err := execScript(ctx, tx, t.sql("drop_schema")); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.control.sql("delete_tenant"), pgx.QueryExecModeExec, name, s.control.controlChannel)
+		_, err := tx.Exec(ctx, c.control.sql("delete_tenant"), pgx.QueryExecModeExec, name, c.control.controlChannel)
 		return err
 	})
 }

@@ -35,9 +35,9 @@ type extensions struct {
 	warned atomic.Bool
 }
 
-// outside lists extensions that named tenants do not find. silent leaves out extensions with functions alone:
+// find lists extensions that named tenants do not find. silent leaves out extensions with functions alone:
 // a statement that calls a missing function fails, while one with a missing operator may find another operator.
-func (e *extensions) outside(ctx context.Context, q querier, silent bool) (found outside, err error) {
+func (e *extensions) find(ctx context.Context, q querier, silent bool) (found outside, err error) {
 	shared := append([]string{}, e.opts.SharedSchemas...)
 	rows, _ := q.Query(ctx, e.control.sql("extensions_outside"), pgx.QueryExecModeExec, shared)
 	var typed bool
@@ -60,7 +60,7 @@ func (e *extensions) warn(ctx context.Context) {
 	if e.warned.Swap(true) {
 		return
 	}
-	found, err := e.outside(ctx, e.pool, true)
+	found, err := e.find(ctx, e.pool, true)
 	if err != nil {
 		e.warned.Store(false)
 		e.log.Debug("reading extensions outside the search path failed", zap.Error(err))
@@ -73,15 +73,15 @@ func (e *extensions) warn(ctx context.Context) {
 	}
 }
 
-// naming adds the extensions that a named tenant does not find to an error about a function, an operator or a
+// wrap adds the extensions that a named tenant does not find to an error about a function, an operator or a
 // type that does not exist.
-func (e *extensions) naming(ctx context.Context, q querier, tenant string, err error) error {
+func (e *extensions) wrap(ctx context.Context, q querier, tenant string, err error) error {
 	if tenant == projection.DefaultTenant || !pgerr.Is(err, pgerr.UndefinedFunction, pgerr.UndefinedObject) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTime)
 	defer cancel()
-	found, failed := e.outside(ctx, q, false)
+	found, failed := e.find(ctx, q, false)
 	if failed != nil || len(found.extensions) == 0 {
 		return err
 	}

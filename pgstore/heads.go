@@ -21,7 +21,7 @@ import (
 const headsSlice = 250
 
 // Heads implements engine.Events. Each slice of tenants is a transaction of its own.
-func (r *reader) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
+func (r *eventReads) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error)}
 	for slice := range slices.Chunk(tenants, headsSlice) {
 		read := func(ctx context.Context, tenants []string) error { return r.headsOf(ctx, tenants, &heads) }
@@ -35,7 +35,7 @@ func (r *reader) Heads(ctx context.Context, tenants []string) (engine.Heads, err
 
 // eachReadable calls read with tenants, except with those whose events are locked. It finds the others that cannot be
 // read by halving the tenants, and puts their errors into failures.
-func (r *reader) eachReadable(ctx context.Context, tenants []string, failures map[string]error,
+func (r *eventReads) eachReadable(ctx context.Context, tenants []string, failures map[string]error,
 	read func(ctx context.Context, tenants []string) error) error {
 	tenants, err := r.withoutLocked(ctx, tenants, failures)
 	if err != nil || len(tenants) == 0 {
@@ -77,7 +77,7 @@ func isTenants(err error) bool {
 		pgerr.Is(err, pgerr.LockNotAvailable, pgerr.InsufficientPrivilege, pgerr.UndefinedColumn)
 }
 
-func (r *reader) headsOf(ctx context.Context, tenants []string, heads *engine.Heads) error {
+func (r *eventReads) headsOf(ctx context.Context, tenants []string, heads *engine.Heads) error {
 	statement, err := r.headsStatement(tenants)
 	if err != nil {
 		return err
@@ -100,10 +100,10 @@ func (r *reader) headsOf(ctx context.Context, tenants []string, heads *engine.He
 }
 
 // headsStatement returns the statement that reads the heads of these tenants, by their places in the list.
-func (r *reader) headsStatement(tenants []string) (string, error) {
+func (r *eventReads) headsStatement(tenants []string) (string, error) {
 	parts := make([]string, len(tenants))
 	for i, name := range tenants {
-		t, err := r.schemaOf(name)
+		t, err := r.named(name)
 		if err != nil {
 			return "", err
 		}
@@ -114,10 +114,10 @@ func (r *reader) headsStatement(tenants []string) (string, error) {
 
 // withoutLocked returns the tenants that are not known to be locked. For the others it puts the lock holders into
 // failures.
-func (r *reader) withoutLocked(ctx context.Context, names []string,
+func (r *eventReads) withoutLocked(ctx context.Context, names []string,
 	failures map[string]error) (rest []string, err error) {
 	for _, name := range names {
-		t, err := r.schemaOf(name)
+		t, err := r.named(name)
 		if err != nil {
 			return nil, err
 		}
@@ -134,8 +134,8 @@ func (r *reader) withoutLocked(ctx context.Context, names []string,
 	return rest, nil
 }
 
-func (r *reader) Absent(ctx context.Context, tenant string) error {
-	t, err := r.schemaOf(tenant)
+func (r *eventReads) Absent(ctx context.Context, tenant string) error {
+	t, err := r.named(tenant)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,6 +15,8 @@ import (
 
 // health implements engine.Health: it examines whether the database works.
 type health struct{ *database }
+
+var _ engine.Health = health{}
 
 // Probe implements engine.Health. It writes to the control schema and to a temporary file. It dials a connection,
 // because batches that wait for the probe may use all connections of the pool. If the server has no connection left, it
@@ -52,19 +53,6 @@ func (h health) probe(ctx context.Context, conn *pgx.Conn) error {
 		return fmt.Errorf("probe the server: %w", storeFault(err))
 	}
 	return nil
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-// OldestSnapshot implements engine.Lists. It leaves out its own session.
-func (h health) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err error) {
-	var age float64
-	err = h.pool.QueryRow(ctx, h.control.sql("oldest_snapshot"), pgx.QueryExecModeExec).Scan(&snapshot.PID, &age)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return engine.Snapshot{}, nil
-	}
-	snapshot.Age = seconds(age)
-	return snapshot, wrap(err, "find the oldest snapshot")
 }
 
 func (h health) Ping(ctx context.Context) error {

@@ -83,7 +83,7 @@ func (db *database) identity(ctx context.Context, q querier) (i identity, err er
 // store, and end an operation of that.
 func (db *database) sameDatabase(ctx context.Context, conn *pgx.Conn) error {
 	var pool identity
-	err := db.within(ctx, func() (err error) {
+	err := db.inIncarnation(ctx, func() (err error) {
 		pool, err = db.identity(ctx, db.pool)
 		return err
 	})

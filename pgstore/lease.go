@@ -12,11 +12,13 @@ import (
 	"github.com/millrace-go/millrace/internal/partition"
 )
 
-// leases implements engine.Ownership: it finds, claims and releases leases.
+// leases implements engine.Ownership: it registers nodes, and finds, claims and releases leases.
 type leases struct{ *database }
 
-func (s leases) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
-	free, err := queryPlanned(ctx, s.database, uncompiled, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
+var _ engine.Ownership = leases{}
+
+func (l leases) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
+	free, err := queryPlanned(ctx, l.database, uncompiled, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
 		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)
 	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats, unowned)
 	free = slices.DeleteFunc(free,
@@ -32,8 +34,8 @@ func nonNil(items []string) []string {
 	return items
 }
 
-func (s leases) Counts(ctx context.Context, tenants, names []string) ([]engine.Want, error) {
-	counts, err := queryPlanned(ctx, s.database, uncompiled, func(row pgx.CollectableRow) (w engine.Want, err error) {
+func (l leases) Counts(ctx context.Context, tenants, names []string) ([]engine.Want, error) {
+	counts, err := queryPlanned(ctx, l.database, uncompiled, func(row pgx.CollectableRow) (w engine.Want, err error) {
 		return w, row.Scan(&w.Tenant, &w.Name, &w.Leases)
 	}, "desired_counts", tenants, names)
 	return counts, wrap(err, "count leases")
@@ -42,11 +44,11 @@ func (s leases) Counts(ctx context.Context, tenants, names []string) ([]engine.W
 // Claim implements engine.Ownership. It commits synchronously and skips rows that another transaction has locked. Then
 // it ends the sessions in which batches of dead owners still run: they could not commit, but may hold locks on read
 // models. Without the right to do so, their time-outs end them.
-func (s leases) Claim(ctx context.Context, node engine.Node, rows []int32,
+func (l leases) Claim(ctx context.Context, node engine.Node, rows []int32,
 	trustHeartbeats bool) ([]engine.Lease, error) {
-	claim, err := s.claim(ctx, node, rows, trustHeartbeats)
+	claim, err := l.claim(ctx, node, rows, trustHeartbeats)
 	if err == nil && len(claim.taken) > 0 {
-		s.endZombieBatches(ctx, s.pool, claim.taken, claim.began)
+		l.endZombieBatches(ctx, l.pool, claim.taken, claim.began)
 	}
 	return claim.leases, err
 }
@@ -59,12 +61,12 @@ type claim struct {
 	began  time.Time
 }
 
-func (s leases) claim(ctx context.Context, node engine.Node, rows []int32,
+func (l leases) claim(ctx context.Context, node engine.Node, rows []int32,
 	trustHeartbeats bool) (got claim, err error) {
-	err = s.within(ctx, func() error {
+	err = l.inIncarnation(ctx, func() error {
 		fn := func(tx pgx.Tx) (err error) {
 			got = claim{}
-			claimed, _ := tx.Query(ctx, s.control.sql("claim"), node.ID, rows, trustHeartbeats, nonNil(node.Delivers))
+			claimed, _ := tx.Query(ctx, l.control.sql("claim"), node.ID, rows, trustHeartbeats, nonNil(node.Delivers))
 			var row int32
 			var dead bool
 			var ours []int32
@@ -78,35 +80,35 @@ func (s leases) claim(ctx context.Context, node engine.Node, rows []int32,
 			if err != nil || len(ours) == 0 {
 				return err
 			}
-			got.leases, err = s.queryLeases(ctx, tx, "leases", ours)
+			got.leases, err = l.queryLeases(ctx, tx, "leases", ours)
 			return err
 		}
-		err := s.repeatably(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, s.beginDurable(), fn) })
+		err := l.repeatably(ctx, func(conn *pgx.Conn) error { return pgx.BeginTxFunc(ctx, conn, l.beginDurable(), fn) })
 		return wrap(err, "claim leases")
 	})
 	return got, err
 }
 
-func (s leases) AnnounceDrain(ctx context.Context, node engine.Node) error {
-	_, err := s.pool.Exec(ctx, s.control.sql("announce_drain"), node.ID, s.control.controlChannel)
+func (l leases) AnnounceDrain(ctx context.Context, node engine.Node) error {
+	_, err := l.pool.Exec(ctx, l.control.sql("announce_drain"), node.ID, l.control.controlChannel)
 	return wrap(err, "announce drain")
 }
 
 // Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
-func (s leases) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, "owned_leases", node.ID)
+func (l leases) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
+	leases, err := l.readLeases(ctx, "owned_leases", node.ID)
 	return leases, wrap(err, "list owned leases")
 }
 
-func (s leases) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
-	leases, err := s.readLeases(ctx, "leases", rows)
+func (l leases) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
+	leases, err := l.readLeases(ctx, "leases", rows)
 	return leases, wrap(err, "read %d leases", len(rows))
 }
 
-func (s leases) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
-	err = s.within(ctx, func() error {
-		return s.repeatably(ctx, func(conn *pgx.Conn) (err error) {
-			leases, err = s.queryLeases(ctx, conn, statement, args...)
+func (l leases) readLeases(ctx context.Context, statement string, args ...any) (leases []engine.Lease, err error) {
+	err = l.inIncarnation(ctx, func() error {
+		return l.repeatably(ctx, func(conn *pgx.Conn) (err error) {
+			leases, err = l.queryLeases(ctx, conn, statement, args...)
 			return err
 		})
 	})
@@ -114,9 +116,9 @@ func (s leases) readLeases(ctx context.Context, statement string, args ...any) (
 }
 
 // queryLeases reads leases and the incarnation in which they are valid.
-func (s leases) queryLeases(ctx context.Context, q batchSender, statement string, args ...any) ([]engine.Lease, error) {
+func (l leases) queryLeases(ctx context.Context, q batchSender, statement string, args ...any) ([]engine.Lease, error) {
 	var in engine.Incarnation
-	leases, err := queryAfter(ctx, q, s.control.sql("incarnation"), &in, leaseFrom, s.control.sql(statement), args...)
+	leases, err := queryAfter(ctx, q, l.control.sql("incarnation"), &in, leaseFrom, l.control.sql(statement), args...)
 	texts := make(map[string]string)
 	for i := range leases {
 		l := &leases[i]
@@ -162,7 +164,7 @@ func (z orZero) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
+func (l leases) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
@@ -172,10 +174,10 @@ func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
 	for i, a := range advances {
 		positions[i], attempts[i], replaying[i] = a.Begun.Position, int32(a.Begun.Attempt), a.Replaying
 	}
-	return s.within(ctx, func() error {
-		return s.durable(ctx, "release leases", func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, s.control.sql("release"),
-				append(args, positions, attempts, replaying, s.control.controlChannel)...)
+	return l.inIncarnation(ctx, func() error {
+		return l.durable(ctx, "release leases", func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, l.control.sql("release"),
+				append(args, positions, attempts, replaying, l.control.controlChannel)...)
 			return err
 		})
 	})
@@ -183,13 +185,13 @@ func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
 
 // Advance implements engine.Ownership in one statement. It need not be durable: after a crash, the same events are
 // passed over again.
-func (s leases) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
+func (l leases) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
 		return moved, nil
 	}
-	err := s.within(ctx, func() error {
-		rows, _ := s.pool.Query(ctx, s.control.sql("advance_many"), advanceArgs(advances)...)
+	err := l.inIncarnation(ctx, func() error {
+		rows, _ := l.pool.Query(ctx, l.control.sql("advance_many"), advanceArgs(advances)...)
 		var id int32
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error {
 			moved[id] = true
@@ -215,12 +217,12 @@ func advanceArgs(advances []engine.Advance) []any {
 	return []any{ids, epochs, incarnations, olds, news, advances[0].Lease.Owner}
 }
 
-func (s leases) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
-	sql, of := s.control.sql("desired_states"), any(rows)
+func (l leases) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
+	sql, of := l.control.sql("desired_states"), any(rows)
 	if rows == nil {
-		sql, of = s.control.sql("desired_states_of_node"), node.ID
+		sql, of = l.control.sql("desired_states_of_node"), node.ID
 	}
-	found, _ := s.pool.Query(ctx, sql, of)
+	found, _ := l.pool.Query(ctx, sql, of)
 	states := make(map[int32]engine.Orders)
 	var row int32
 	var state engine.Orders

@@ -343,7 +343,7 @@ func TestHeartbeatOfANodeWithoutARowRegistersItAgain(t *testing.T) {
 		if delete {
 			mustExec(t, store, "delete from millrace.nodes")
 		}
-		before := lastHeartbeat(t, store, node.ID)
+		before := lastHeartbeat(t, store.database, node.ID)
 		noError(t, s.Heartbeat(testContext(t), &engine.NodeSummary{}))
 		nodes := must(store.plane().Nodes(testContext(t)))(t)
 		if len(nodes) != 1 || !nodes[0].Alive || !nodes[0].HeartbeatAt.After(before) || !nodes[0].Knows("a1", "p") ||

@@ -94,7 +94,7 @@ func (l *lockScanner) run() {
 		}
 		scan := l.begin()
 		ctx, cancel := context.WithTimeout(l.open, 10*time.Second)
-		scan.err = l.db.within(ctx, func() error { return l.read(ctx, scan) })
+		scan.err = l.db.inIncarnation(ctx, func() error { return l.read(ctx, scan) })
 		cancel()
 		if scan.err != nil && l.open.Err() != nil {
 			scan.err = fmt.Errorf("scan locks on events: %w", errClosed)

@@ -492,7 +492,7 @@ func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, state
 	} else {
 		b.rollback(ctx, conn, b.restore)
 		if at.part == handlerPart {
-			err = b.store.extensions.naming(ctx, b.leased.conn, b.id.Tenant, err)
+			err = b.store.extensions.wrap(ctx, b.leased.conn, b.id.Tenant, err)
 		}
 		err = b.conflict(ctx, conn, met, err)
 		closeStandby(ctx, conn, met)

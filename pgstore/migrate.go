@@ -92,7 +92,7 @@ func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) 
 	if name != projection.DefaultTenant {
 		s.extensions.warn(ctx)
 	}
-	return &Tenant{store: s, tenantSchema: t}, nil
+	return &Tenant{store: s, namedTenant: t}, nil
 }
 
 // migrator brings the control schema and tenants to the version of this program, and creates tenants.
@@ -104,16 +104,16 @@ type migrator struct {
 func (s *Store) migrator() migrator { return migrator{s.database, &s.extensions} }
 
 // notCreated adds the name of a tenant to the error of its creation, and the extensions that it does not find.
-func (s migrator) notCreated(ctx context.Context, name string, err error) error {
-	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), s.extensions.naming(ctx, s.pool, name, err))
+func (m migrator) notCreated(ctx context.Context, name string, err error) error {
+	return fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), m.extensions.wrap(ctx, m.pool, name, err))
 }
 
 // migrateControl applies what the control schema lacks, one migration in each transaction.
-func (s migrator) migrateControl(ctx context.Context, list []migration.Step) error {
-	if err := s.notForeign(ctx, list); err != nil {
+func (m migrator) migrateControl(ctx context.Context, list []migration.Step) error {
+	if err := m.notForeign(ctx, list); err != nil {
 		return err
 	}
-	version, err := s.controlVersion(ctx, s.pool)
+	version, err := m.controlVersion(ctx, m.pool)
 	if err != nil && !pgerr.IsMissing(err) {
 		return err
 	}
@@ -121,8 +121,8 @@ func (s migrator) migrateControl(ctx context.Context, list []migration.Step) err
 		return migration.NotTooNew(version, len(list))
 	}
 	for done := false; !done; {
-		err := s.locked(ctx, func(tx pgx.Tx) error {
-			version, err := s.bootstrap(ctx, tx)
+		err := m.locked(ctx, func(tx pgx.Tx) error {
+			version, err := m.bootstrap(ctx, tx)
 			if err != nil {
 				return err
 			}
@@ -131,10 +131,10 @@ func (s migrator) migrateControl(ctx context.Context, list []migration.Step) err
 				return migration.NotTooNew(version, len(list))
 			}
 			next := list[version]
-			if err := execScript(ctx, tx, inSchemas(next.SQL, s.opts.Schema, "")); err != nil {
+			if err := execScript(ctx, tx, inSchemas(next.SQL, m.opts.Schema, "")); err != nil {
 				return fmt.Errorf("migration %s: %w", next.Name, err)
 			}
-			_, err = tx.Exec(ctx, s.control.sql("record_version"), pgx.QueryExecModeExec, version+1, next.Name)
+			_, err = tx.Exec(ctx, m.control.sql("record_version"), pgx.QueryExecModeExec, version+1, next.Name)
 			return err
 		})
 		if err != nil {
@@ -146,10 +146,10 @@ func (s migrator) migrateControl(ctx context.Context, list []migration.Step) err
 
 // notForeign returns ErrForeignSchema if the control schema holds objects with millrace's names that are not
 // millrace's.
-func (s migrator) notForeign(ctx context.Context, list []migration.Step) error {
+func (m migrator) notForeign(ctx context.Context, list []migration.Step) error {
 	// The schema of another store's tenant holds the tables of keys.
 	names := append(controlNames(list), "append_keys", "append_results")
-	rows, _ := s.pool.Query(ctx, queries.Text("foreign_objects"), pgx.QueryExecModeExec, s.opts.Schema, names)
+	rows, _ := m.pool.Query(ctx, queries.Text("foreign_objects"), pgx.QueryExecModeExec, m.opts.Schema, names)
 	foreign, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err == nil && len(foreign) > 0 {
 		err = fmt.Errorf("%w: it holds %q", ErrForeignSchema, foreign)
@@ -158,116 +158,117 @@ func (s migrator) notForeign(ctx context.Context, list []migration.Step) error {
 }
 
 // bootstrap creates the control schema and its table of versions if they are missing, and returns the version.
-func (s migrator) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
-	exists, err := schemaExists(ctx, tx, s.opts.Schema)
+func (m migrator) bootstrap(ctx context.Context, tx pgx.Tx) (int, error) {
+	exists, err := schemaExists(ctx, tx, m.opts.Schema)
 	if err != nil {
 		return 0, err
 	}
 	// The database's owner may have created the schema for a role that may not.
 	if !exists {
 		if err := execScript(ctx, tx, sqltext.Fill(queries.Text("create_schema"),
-			"{schema}", sqltext.Name(s.opts.Schema))); err != nil {
+			"{schema}", sqltext.Name(m.opts.Schema))); err != nil {
 			return 0, err
 		}
 	}
-	if err := execScript(ctx, tx, s.control.sql("schema_versions")); err != nil {
+	if err := execScript(ctx, tx, m.control.sql("schema_versions")); err != nil {
 		return 0, err
 	}
-	return s.controlVersion(ctx, tx)
+	return m.controlVersion(ctx, tx)
 }
 
 // createTenant creates a tenant, or applies the migrations and the steps of Options.TenantSetup that an existing one
 // lacks.
-func (s migrator) createTenant(ctx context.Context, name string, m migrations) (tenantSchema, error) {
-	t, err := s.schemaOf(name)
+func (m migrator) createTenant(ctx context.Context, name string, known migrations) (namedTenant, error) {
+	t, err := m.named(name)
 	if err != nil {
 		return t, err
 	}
-	if err := s.notWithin(ctx); err != nil {
+	if err := m.notWithin(ctx); err != nil {
 		return t, err
 	}
 	// A complete tenant needs neither the lock nor the right to create.
-	if done, err := s.isComplete(ctx, t, m); err != nil {
+	if done, err := m.isComplete(ctx, t, known); err != nil {
 		return t, err
 	} else if done {
 		return t, nil
 	}
-	err = s.locked(ctx, func(tx pgx.Tx) error {
-		schema, version, err := s.tenantVersion(ctx, tx, name)
+	err = m.locked(ctx, func(tx pgx.Tx) error {
+		schema, version, err := m.tenantVersion(ctx, tx, name)
 		if errors.Is(err, tenancy.ErrUnknown) {
-			schema, version, err = t.schema, 0, s.insertTenant(ctx, tx, t)
+			schema, version, err = t.schema, 0, m.insertTenant(ctx, tx, t)
 		}
 		if err != nil {
 			return err
 		}
-		return s.completeTenant(ctx, tx, name, schema, version, m)
+		return m.completeTenant(ctx, tx, name, schema, version, known)
 	})
 	if err != nil {
-		return t, s.lacking(ctx, t.schema, err)
+		return t, m.lacking(ctx, t.schema, err)
 	}
 	return t, nil
 }
 
 // migrateTenant applies what an existing tenant lacks. It does not create a tenant that was removed meanwhile.
-func (s migrator) migrateTenant(ctx context.Context, name string, m migrations) error {
+func (m migrator) migrateTenant(ctx context.Context, name string, known migrations) error {
 	var schema string
-	err := s.locked(ctx, func(tx pgx.Tx) (err error) {
+	err := m.locked(ctx, func(tx pgx.Tx) (err error) {
 		var version int
-		schema, version, err = s.tenantVersion(ctx, tx, name)
+		schema, version, err = m.tenantVersion(ctx, tx, name)
 		switch {
 		case errors.Is(err, tenancy.ErrUnknown), errors.Is(err, tenancy.ErrDropping):
 			return nil
 		case err != nil:
 			return err
 		}
-		return s.completeTenant(ctx, tx, name, schema, version, m)
+		return m.completeTenant(ctx, tx, name, schema, version, known)
 	})
-	return s.lacking(ctx, schema, err)
+	return m.lacking(ctx, schema, err)
 }
 
 // completeTenant applies the migrations after version, and the steps of Options.TenantSetup, that a tenant lacks.
-func (s migrator) completeTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int, m migrations) error {
-	if err := s.applyTenant(ctx, tx, name, schema, version, m.tenant); err != nil {
+func (m migrator) completeTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int,
+	known migrations) error {
+	if err := m.applyTenant(ctx, tx, name, schema, version, known.tenant); err != nil {
 		return err
 	}
-	return s.setUpTenant(ctx, tx, name)
+	return m.setUpTenant(ctx, tx, name)
 }
 
 // isComplete reports whether the tenant exists and lacks no migration and no step.
-func (s migrator) isComplete(ctx context.Context, t tenantSchema, m migrations) (bool, error) {
-	control, err := s.controlVersion(ctx, s.pool)
+func (m migrator) isComplete(ctx context.Context, t namedTenant, known migrations) (bool, error) {
+	control, err := m.controlVersion(ctx, m.pool)
 	if err != nil {
-		return false, s.missing(err)
+		return false, m.missing(err)
 	}
-	if err := migration.Acceptable(control, len(m.control)); err != nil {
+	if err := migration.Acceptable(control, len(known.control)); err != nil {
 		return false, err
 	}
-	_, version, err := s.tenantVersion(ctx, s.pool, t.name)
+	_, version, err := m.tenantVersion(ctx, m.pool, t.name)
 	if errors.Is(err, tenancy.ErrUnknown) {
 		return false, nil
 	}
-	if err != nil || version < len(m.tenant) {
+	if err != nil || version < len(known.tenant) {
 		return false, err
 	}
-	if err := migration.NotTooNew(version, len(m.tenant)); err != nil {
+	if err := migration.NotTooNew(version, len(known.tenant)); err != nil {
 		return false, err
 	}
 	var applied int
-	err = s.pool.QueryRow(ctx, s.control.sql("tenant_setup"), pgx.QueryExecModeExec, t.name).Scan(&applied)
-	return err == nil && applied >= len(s.opts.TenantSetup), err
+	err = m.pool.QueryRow(ctx, m.control.sql("tenant_setup"), pgx.QueryExecModeExec, t.name).Scan(&applied)
+	return err == nil && applied >= len(m.opts.TenantSetup), err
 }
 
 // insertTenant creates the schema and the row of a tenant.
-func (s migrator) insertTenant(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+func (m migrator) insertTenant(ctx context.Context, tx pgx.Tx, t namedTenant) error {
 	if err := createTenantSchema(ctx, tx, t); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, s.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema,
-		s.control.controlChannel)
+	_, err := tx.Exec(ctx, m.control.sql("insert_tenant"), pgx.QueryExecModeExec, t.name, t.schema,
+		m.control.controlChannel)
 	return err
 }
 
-func createTenantSchema(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
+func createTenantSchema(ctx context.Context, tx pgx.Tx, t namedTenant) error {
 	exists, err := schemaExists(ctx, tx, t.schema)
 	if err != nil {
 		return err
@@ -279,16 +280,16 @@ func createTenantSchema(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
 }
 
 // applyTenant applies the migrations after version to a tenant, and records its new version.
-func (s migrator) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int,
+func (m migrator) applyTenant(ctx context.Context, tx pgx.Tx, name, schema string, version int,
 	list []migration.Step) error {
 	if version >= len(list) {
 		return migration.NotTooNew(version, len(list))
 	}
 	for _, next := range list[version:] {
-		if err := execScript(ctx, tx, inSchemas(next.SQL, s.opts.Schema, schema)); err != nil {
+		if err := execScript(ctx, tx, inSchemas(next.SQL, m.opts.Schema, schema)); err != nil {
 			return fmt.Errorf("migration %s: %w", next.Name, err)
 		}
 	}
-	_, err := tx.Exec(ctx, s.control.sql("set_tenant_version"), pgx.QueryExecModeExec, name, len(list))
+	_, err := tx.Exec(ctx, m.control.sql("set_tenant_version"), pgx.QueryExecModeExec, name, len(list))
 	return err
 }

@@ -38,10 +38,10 @@ func (b *badTenants) err() error {
 
 // migrateTenants migrates DefaultTenant and then all other tenants that lack something. A bad tenant does not keep the
 // others from it. The end of ctx or of the connection ends it.
-func (s migrator) migrateTenants(ctx context.Context, m migrations) error {
+func (m migrator) migrateTenants(ctx context.Context, known migrations) error {
 	var bad badTenants
 	// DefaultTenant comes first, and is created if it does not exist.
-	_, err := s.createTenant(ctx, projection.DefaultTenant, m)
+	_, err := m.createTenant(ctx, projection.DefaultTenant, known)
 	badDefault := err != nil && !errors.Is(err, tenancy.ErrDropped)
 	if badDefault {
 		bad.add(projection.DefaultTenant, err)
@@ -50,7 +50,7 @@ func (s migrator) migrateTenants(ctx context.Context, m migrations) error {
 		}
 	}
 	for after := ""; ; {
-		outdated, err := s.outdatedTenants(ctx, len(m.tenant), after)
+		outdated, err := m.outdatedTenants(ctx, len(known.tenant), after)
 		switch {
 		case err != nil:
 			return errors.Join(bad.err(), fmt.Errorf("migrate tenants: %w", err))
@@ -61,12 +61,12 @@ func (s migrator) migrateTenants(ctx context.Context, m migrations) error {
 			if after == projection.DefaultTenant && badDefault {
 				continue
 			}
-			err := s.migrateTenant(ctx, after, m)
+			err := m.migrateTenant(ctx, after, known)
 			switch {
 			case errors.Is(err, tenancy.ErrDropped):
-				s.log.Error("tenant not migrated", zap.String("tenant", after), zap.Error(err))
+				m.log.Error("tenant not migrated", zap.String("tenant", after), zap.Error(err))
 			case err != nil:
-				bad.add(after, s.extensions.naming(ctx, s.pool, after, err))
+				bad.add(after, m.extensions.wrap(ctx, m.pool, after, err))
 				if ends(ctx, err) {
 					return bad.err()
 				}

@@ -53,19 +53,19 @@ func controlNames(list []migration.Step) []string {
 
 // locked runs fn in a transaction that holds the store's migration lock, and commits it. The transaction is READ
 // COMMITTED, so its statements see what the previous holder of the lock committed.
-func (s migrator) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
-	return s.lockedBy(ctx, "migration_lock", fn)
+func (m migrator) locked(ctx context.Context, fn func(tx pgx.Tx) error) error {
+	return m.lockedBy(ctx, "migration_lock", fn)
 }
 
 // lockedBy is locked with a statement that takes the migration lock.
-func (s migrator) lockedBy(ctx context.Context, statement string, fn func(tx pgx.Tx) error) error {
+func (m migrator) lockedBy(ctx context.Context, statement string, fn func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
-	return s.inTx(ctx, options, func(tx pgx.Tx) error {
-		if err := execScript(ctx, tx, queries.Text("begin_migration")+"; "+s.server.unbounded); err != nil {
+	return m.inTx(ctx, options, func(tx pgx.Tx) error {
+		if err := execScript(ctx, tx, queries.Text("begin_migration")+"; "+m.server.unbounded); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(ctx, queries.Text(statement), pgx.QueryExecModeExec,
-			lockKey("millrace migrate "+s.opts.Schema)); err != nil {
+			lockKey("millrace migrate "+m.opts.Schema)); err != nil {
 			return err
 		}
 		return fn(tx)

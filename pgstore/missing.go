@@ -16,7 +16,7 @@ import (
 // absent adds to err why the schema of the tenant, or a table in it, was not found: the tenant is unknown, was dropped,
 // or was not migrated. If the cause cannot be read, it returns the error of that read, so that an outage is not taken
 // for a missing tenant. Other errors are returned unchanged.
-func (t tenantSchema) absent(ctx context.Context, err error) error {
+func (t namedTenant) absent(ctx context.Context, err error) error {
 	if !pgerr.IsMissing(err) {
 		return t.closed(err)
 	}
@@ -49,7 +49,7 @@ func unexplained(tenant string, asked, err error) error {
 }
 
 // closed adds to err that the tenant takes no appends. Other errors are returned unchanged.
-func (t tenantSchema) closed(err error) error {
+func (t namedTenant) closed(err error) error {
 	switch {
 	case pgerr.Is(err, pgerr.TenantArchived):
 		return fmt.Errorf("tenant %q: %w: %w", t.name, tenancy.ErrArchived, err)

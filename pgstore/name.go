@@ -25,11 +25,11 @@ func notReserved(schema string) error {
 // maxNameBytes is the length to which PostgreSQL truncates names.
 const maxNameBytes = 63
 
-// setTenantPath returns the statement that sets the search path of a transaction to that of a tenant: its schema, the
+// tenantPathSQL returns the statement that sets the search path of a transaction to that of a tenant: its schema, the
 // shared schemas, and pg_temp. Because pg_temp is last, a temporary table hides no table of the tenant. DefaultTenant
 // keeps the path of the session, and its statement is empty. The statement contains only quoted names, and ends with a
 // semicolon.
-func (o *Options) setTenantPath(tenant string) string {
+func (o *Options) tenantPathSQL(tenant string) string {
 	path := o.tenantPath(tenant)
 	if path == "" {
 		return ""

@@ -44,7 +44,7 @@ func listPeers(t *testing.T, s *nodeSession) engine.Fleet {
 	found := must(s.ListPeers(testContext(t)))(t)
 	sortFleet(found)
 	for i, p := range found.Peers {
-		if !p.Beat.Equal(lastHeartbeat(t, &Store{database: s.db}, p.ID)) {
+		if !p.Beat.Equal(lastHeartbeat(t, s.db, p.ID)) {
 			t.Errorf("%s is said to have beat at %v", p.ID, p.Beat)
 		}
 		found.Peers[i].Beat = time.Time{}
@@ -57,16 +57,17 @@ func sortFleet(n engine.Fleet) {
 	slices.SortFunc(n.Members, func(a, b engine.Member) int { return strings.Compare(a.ID, b.ID) })
 }
 
-func lastHeartbeat(t *testing.T, store *Store, node string) time.Time {
+func lastHeartbeat(t *testing.T, db *database, node string) (at time.Time) {
 	t.Helper()
-	return one[time.Time](t, store, "select coalesce(max(heartbeat_at), 'epoch') from "+store.control.quoted+
-		".nodes where id = $1", node)
+	noError(t, db.pool.QueryRow(testContext(t), "select coalesce(max(heartbeat_at), 'epoch') from "+db.control.quoted+
+		".nodes where id = $1", node).Scan(&at))
+	return at
 }
 
 // markedDead marks a node dead, and reports whether that had an effect.
 func markedDead(t *testing.T, by *nodeSession, node engine.Node) bool {
 	t.Helper()
-	peer := engine.Peer{ID: node.ID, Beat: lastHeartbeat(t, &Store{database: by.db}, node.ID)}
+	peer := engine.Peer{ID: node.ID, Beat: lastHeartbeat(t, by.db, node.ID)}
 	done := must(by.MarkDead(testContext(t), peer))(t)
 	return done
 }
@@ -78,7 +79,7 @@ func heard(t *testing.T, s *nodeSession) (notices []engine.Notice) {
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
 	last := engine.Notice{Tenant: uuid.NewString()}
-	mustExec(t, &Store{database: s.db}, "select pg_notify($1, $2)", s.db.control.wakeChannel, last.Tenant)
+	must(s.db.pool.Exec(ctx, "select pg_notify($1, $2)", s.db.control.wakeChannel, last.Tenant))(t)
 	for {
 		notice := must(s.Next(ctx))(t)
 		if notice == last {
@@ -251,7 +252,7 @@ func TestNodeIsMarkedDeadOnceAndOnlyWithoutItsLock(t *testing.T) {
 	vanish(t, store, dying)
 	dying = present(t, store, node)
 	tries("when it is back", false)
-	seen := engine.Peer{ID: node.ID, Beat: lastHeartbeat(t, store, node.ID)}
+	seen := engine.Peer{ID: node.ID, Beat: lastHeartbeat(t, store.database, node.ID)}
 	vanish(t, store, dying)
 	mustExec(t, store, "update millrace.nodes set heartbeat_at = clock_timestamp() where id = $1", node.ID)
 	if done, err := watcher.MarkDead(testContext(t), seen); done || err != nil || len(heard(t, listener)) > 0 {

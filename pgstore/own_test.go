@@ -127,7 +127,7 @@ func TestOwnEventsAreWhatAReadReturns(t *testing.T) {
 				continue
 			}
 			handed++
-			want := must(store.events.readPage(testContext(t), tenant.tenantSchema,
+			want := must(store.events.readPage(testContext(t), tenant.namedTenant,
 				engine.ReadRange{After: at, UpTo: maxPosition, Limit: 100, MaxBytes: eventlog.TailBytes}))(t)
 			if !reflect.DeepEqual(got.Events, want.Events) || got.Incarnation != want.Incarnation ||
 				got.Bytes != want.Bytes {
@@ -303,7 +303,7 @@ func TestTailTakesOwnEventsOnlyIfTheyFollowTheMark(t *testing.T) {
 	f.untilHeld(t, 11)
 	refuses("beyond an open append that is waited for", beyond)
 	commit(t, tx)
-	closed := must(store.events.readPage(testContext(t), store.tenant.tenantSchema,
+	closed := must(store.events.readPage(testContext(t), store.tenant.namedTenant,
 		engine.ReadRange{After: 11, UpTo: 12, Limit: 10, MaxBytes: eventlog.TailBytes}))(t)
 	refuses("while a gap is waited for", &closed)
 	f.untilMark(t, 14)

@@ -20,7 +20,7 @@ import (
 // pageRead reads a page of events by a statement with the columns of read_tail.sql. Its third argument is the largest
 // number of events.
 type pageRead struct {
-	tenant tenantSchema
+	tenant namedTenant
 	// run sends a statement, and passes its rows to decode.
 	run func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error
 	// reading is that of wire.ReadEvents.
@@ -108,7 +108,7 @@ func (r pageRead) once(ctx context.Context, sql string, args [][]byte) (read wir
 const maxPosition = int64(1)<<62 - 1
 
 // readPage implements engine.Events.Read for the tenant.
-func (r *reader) readPage(ctx context.Context, t tenantSchema, of engine.ReadRange) (engine.Page, error) {
+func (r *eventReads) readPage(ctx context.Context, t namedTenant, of engine.ReadRange) (engine.Page, error) {
 	sql, args := t.sql("read_tail"), [][]byte{wire.Int(of.After), wire.Int(of.UpTo), wire.Int(int64(of.Limit))}
 	slots := of.Share.Slots()
 	switch {
@@ -123,8 +123,8 @@ func (r *reader) readPage(ctx context.Context, t tenantSchema, of engine.ReadRan
 		expected = int(min(int64(of.Limit), of.UpTo-of.After)) // few positions have no event
 	}
 	var in engine.Incarnation
-	reader := pageRead{tenant: t, reading: wire.Reading{MaxBytes: of.MaxBytes, Expected: expected}}
-	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
+	pages := pageRead{tenant: t, reading: wire.Reading{MaxBytes: of.MaxBytes, Expected: expected}}
+	pages.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		seen, err := r.readOf(ctx, t, sql, args, wire.Binary, decode)
 		if in != 0 && seen != 0 && seen != in {
 			return event.ErrIncarnationChanged
@@ -132,7 +132,7 @@ func (r *reader) readPage(ctx context.Context, t tenantSchema, of engine.ReadRan
 		in = seen
 		return err
 	}
-	read, err := reader.page(ctx, sql, args)
+	read, err := pages.page(ctx, sql, args)
 	if err != nil {
 		return engine.Page{}, err
 	}
@@ -144,8 +144,8 @@ func (r *reader) readPage(ctx context.Context, t tenantSchema, of engine.ReadRan
 	return page, nil
 }
 
-func (r *reader) Read(ctx context.Context, tenant string, of engine.ReadRange) (engine.Page, error) {
-	t, err := r.schemaOf(tenant)
+func (r *eventReads) Read(ctx context.Context, tenant string, of engine.ReadRange) (engine.Page, error) {
+	t, err := r.named(tenant)
 	if err != nil {
 		return engine.Page{}, err
 	}

@@ -188,7 +188,7 @@ func TestReadThatFailsForAnotherReasonBlamesNoEvent(t *testing.T) {
 	store := newStore(t)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(2)...)
 	calls, outOfMemory := 0, error(&pgconn.PgError{Code: pgerr.OutOfMemory})
-	r := pageRead{tenant: store.tenant.tenantSchema, run: func(context.Context,
+	r := pageRead{tenant: store.tenant.namedTenant, run: func(context.Context,
 		string, [][]byte, func(*pgconn.ResultReader) error) error {
 		calls++
 		return outOfMemory
@@ -206,7 +206,7 @@ func TestEventIsBlamedOnlyIfItsOwnReadFails(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(1)...)
 	read := func(states ...string) (wire.Events, error) {
 		calls := 0
-		r := pageRead{tenant: store.tenant.tenantSchema, run: func(ctx context.Context,
+		r := pageRead{tenant: store.tenant.namedTenant, run: func(ctx context.Context,
 			sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 			state := states[calls]
 			calls++
@@ -215,7 +215,7 @@ func TestEventIsBlamedOnlyIfItsOwnReadFails(t *testing.T) {
 			} else if state != "" {
 				return &pgconn.PgError{Code: state}
 			}
-			_, err := store.events.readOf(ctx, store.tenant.tenantSchema, sql, args, wire.Binary, decode)
+			_, err := store.events.readOf(ctx, store.tenant.namedTenant, sql, args, wire.Binary, decode)
 			return err
 		}}
 		return r.page(testContext(t), store.tenant.sql("read_tail"), [][]byte{wire.Int(0), wire.Int(1), wire.Int(1)})

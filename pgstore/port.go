@@ -18,7 +18,7 @@ import (
 type port struct {
 	store *Store
 	*database
-	*reader
+	*eventReads
 	leases
 	health
 	tenantChanges

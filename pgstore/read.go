@@ -9,7 +9,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
 
@@ -21,13 +20,13 @@ import (
 // is yielded as it is stored, with an error that wraps eventtype.ErrUpcast. Later events follow. Any other error is
 // yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
-	return t.reader().ReadStream(ctx, stream, fromVersion)
+	return t.userReader().ReadStream(ctx, stream, fromVersion)
 }
 
 // Stream describes a stream, in one round trip. A stream that does not exist has version 0: event.Exact of the version
 // is the state in which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
-	err := within.RefuseRead(ctx, t.db)
+	err := t.db.refuseRead(ctx)
 	if err != nil {
 		return event.StreamInfo{}, err
 	}
@@ -48,13 +47,13 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // is yielded as it is stored, with an error that wraps eventtype.ErrUpcast. Later events follow. Any other error is
 // yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.reader().ReadAll(ctx, opts)
+	return t.userReader().ReadAll(ctx, opts)
 }
 
-func (t *Tenant) reader() eventlog.Reader {
+func (t *Tenant) userReader() eventlog.Reader {
 	return eventlog.Reader{
-		Tenant: t.name, Types: t.store.opts.Types.Engine(), Store: t.db,
-		Ready: func(context.Context) error { return nil }, Wrap: t.wrap, Stream: t.streamPages, All: t.allPages,
+		Tenant: t.name, Types: t.store.opts.Types.Engine(), MarkKey: t.db,
+		Wrap: t.wrap, Stream: t.streamPages, All: t.allPages,
 	}
 }
 
@@ -92,8 +91,8 @@ func selectedTypes(o event.ReadOptions) [][]byte {
 // pages returns the pages of a statement, whose arguments begin with the place and the length of a page.
 func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(last event.Envelope) int64,
 	args func(from int64, limit int) [][]byte) eventlog.Pages {
-	reader := pageRead{tenant: t.tenantSchema, reading: wire.Reading{MaxBytes: eventlog.PageBytes}}
-	reader.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
+	pages := pageRead{tenant: t.namedTenant, reading: wire.Reading{MaxBytes: eventlog.PageBytes}}
+	pages.run = func(ctx context.Context, sql string, args [][]byte, decode func(*pgconn.ResultReader) error) error {
 		conn, err := t.store.pool.Acquire(ctx)
 		if err != nil {
 			return err
@@ -102,7 +101,7 @@ func (t *Tenant) pages(ctx context.Context, sql string, from int64, next func(la
 		return decode(conn.Conn().PgConn().ExecParams(ctx, sql, args, nil, nil, wire.Binary))
 	}
 	return eventlog.Pages{From: from, Next: next, Read: func(from int64, limit int) (eventlog.Page, error) {
-		read, err := reader.page(ctx, sql, args(from, limit))
+		read, err := pages.page(ctx, sql, args(from, limit))
 		return eventlog.Page{Events: read.List, Truncated: read.Truncated}, err
 	}}
 }

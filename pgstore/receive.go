@@ -13,24 +13,24 @@ import (
 
 // Receive implements store.Control. It holds the migration lock as CreateTenants does. Until the commit, no other
 // session sees a new tenant, and appends to an existing one wait.
-func (s migrator) Receive(ctx context.Context, r store.Reception) error {
-	t, err := s.schemaOf(r.Tenant)
+func (m migrator) Receive(ctx context.Context, r store.Reception) error {
+	t, err := m.named(r.Tenant)
 	if err != nil {
 		return err
 	}
-	if err := s.notWithin(ctx); err != nil {
+	if err := m.notWithin(ctx); err != nil {
 		return err
 	}
-	err = s.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
-		if err := s.admit(ctx, tx, t); err != nil {
+	err = m.lockedBy(ctx, "migration_lock_shared", func(tx pgx.Tx) error {
+		if err := m.admit(ctx, tx, t); err != nil {
 			return err
 		}
-		if err := s.onPlainly(ctx, tx).run(r.Fill); err != nil {
+		if err := m.onPlainly(ctx, tx).run(r.Fill); err != nil {
 			return err
 		}
 		if r.Hook.Run != nil {
 			err := usercode.Run(func() error {
-				return s.runStep(ctx, tx, t.name, func(ctx context.Context, tx pgx.Tx, _ string) error {
+				return m.runStep(ctx, tx, t.name, func(ctx context.Context, tx pgx.Tx, _ string) error {
 					return r.Hook.Call(ctx, tx)
 				})
 			})
@@ -39,7 +39,7 @@ func (s migrator) Receive(ctx context.Context, r store.Reception) error {
 			}
 		}
 		var state tenancy.State
-		err := s.onPlainly(ctx, tx).run(func(tx store.Tx) (err error) {
+		err := m.onPlainly(ctx, tx).run(func(tx store.Tx) (err error) {
 			state, err = r.End(tx)
 			return err
 		})
@@ -48,17 +48,17 @@ func (s migrator) Receive(ctx context.Context, r store.Reception) error {
 		}
 		return t.closeEvents(ctx, tx, pgerr.TenantArchived)
 	})
-	return s.lacking(ctx, t.schema, t.absent(ctx, s.missing(err)))
+	return m.lacking(ctx, t.schema, t.absent(ctx, m.missing(err)))
 }
 
 // admit creates a tenant, or locks an existing one. Until the transaction ends, nothing else appends to it.
-func (s migrator) admit(ctx context.Context, tx pgx.Tx, t tenantSchema) error {
-	inserted, err := s.insertTenants(ctx, tx, []tenantSchema{t})
+func (m migrator) admit(ctx context.Context, tx pgx.Tx, t namedTenant) error {
+	inserted, err := m.insertTenants(ctx, tx, []namedTenant{t})
 	if err != nil {
 		return err
 	}
 	if inserted[t.name] {
-		return usercode.Run(func() error { return s.fillTenant(ctx, tx, t) })
+		return usercode.Run(func() error { return m.fillTenant(ctx, tx, t) })
 	}
 	locked, err := t.lock(ctx, tx)
 	switch {

@@ -42,12 +42,12 @@ func listenTo(channel string) string { return "listen " + sqltext.Name(channel) 
 func (s *nodeSession) Pooled() bool { return s.pooled }
 
 // Connect implements engine.Ownership. It also takes the node's session lock.
-func (s leases) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
-	conn, err := s.dial(ctx, s.opts.SessionDSN)
+func (l leases) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
+	conn, err := l.dial(ctx, l.opts.SessionDSN)
 	if err != nil {
 		return nil, fmt.Errorf("open the session connection: %w", storeFault(err))
 	}
-	session := &nodeSession{db: s.database, node: node, conn: conn, members: make(map[string]engine.Member)}
+	session := &nodeSession{db: l.database, node: node, conn: conn, members: make(map[string]engine.Member)}
 	if err := session.setUp(ctx); err != nil {
 		_ = conn.Close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("set up the session connection: %w", storeFault(err))
@@ -101,6 +101,22 @@ func (s *nodeSession) setUp(ctx context.Context) error {
 		return err
 	}
 	return s.register(ctx)
+}
+
+// checkIncarnation creates the server's incarnation if there is none. It returns an error if that would survive a
+// crash.
+func (s *nodeSession) checkIncarnation(ctx context.Context) error {
+	if _, err := s.conn.Exec(ctx, s.db.control.sql("make_incarnation"), pgx.QueryExecModeExec); err != nil {
+		return err
+	}
+	var kept string
+	err := s.conn.QueryRow(ctx, s.db.control.sql("incarnation_persistence"), pgx.QueryExecModeExec).Scan(&kept)
+	if err == nil && kept != "u" {
+		table := s.db.control.quoted + ".incarnation"
+		err = &faults.Fault{Class: faults.Configuration,
+			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
+	}
+	return err
 }
 
 func (s *nodeSession) Next(ctx context.Context) (engine.Notice, error) {
@@ -226,19 +242,3 @@ func (s *nodeSession) Deregister(ctx context.Context) error {
 }
 
 func (s *nodeSession) Close(ctx context.Context) error { return s.conn.Close(ctx) }
-
-// checkIncarnation creates the server's incarnation if there is none. It returns an error if that would survive a
-// crash.
-func (s *nodeSession) checkIncarnation(ctx context.Context) error {
-	if _, err := s.conn.Exec(ctx, s.db.control.sql("make_incarnation"), pgx.QueryExecModeExec); err != nil {
-		return err
-	}
-	var kept string
-	err := s.conn.QueryRow(ctx, s.db.control.sql("incarnation_persistence"), pgx.QueryExecModeExec).Scan(&kept)
-	if err == nil && kept != "u" {
-		table := s.db.control.quoted + ".incarnation"
-		err = &faults.Fault{Class: faults.Configuration,
-			Err: fmt.Errorf("the table %s must be UNLOGGED, since it has to be empty after a crash: run alter table %s set unlogged", table, table)}
-	}
-	return err
-}

@@ -23,18 +23,20 @@ const settleFor = 250 * time.Millisecond
 
 // Settle implements engine.Events. It reads no events. A tenant whose head was handled already is settled. For all
 // others it scans the locks, at most every scanInterval, until the transactions that the first scan found have ended.
-func (r *reader) Settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
+func (r *eventReads) Settle(ctx context.Context, heads engine.Heads,
+	tenants []string) (map[string]engine.Settled, error) {
 	settled, err := r.settle(ctx, heads, tenants)
 	return settled, wrap(err, "settle the events of %d tenants", len(tenants))
 }
 
-func (r *reader) settle(ctx context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
+func (r *eventReads) settle(ctx context.Context, heads engine.Heads,
+	tenants []string) (map[string]engine.Settled, error) {
 	floors, err := r.settledFloors(ctx, tenants)
 	if err != nil {
 		return nil, err
 	}
 	settled := make(map[string]engine.Settled, len(tenants))
-	waiting := make(map[tenantSchema]*settle.Settler)
+	waiting := make(map[namedTenant]*settle.Settler)
 	began := time.Now()
 	for _, name := range tenants {
 		head, found := heads.Positions[name]
@@ -47,18 +49,19 @@ func (r *reader) settle(ctx context.Context, heads engine.Heads, tenants []strin
 			settled[name] = engine.Settled{Mark: head}
 			continue
 		}
-		t, err := r.schemaOf(name)
+		t, err := r.named(name)
 		if err != nil {
 			return nil, err
 		}
 		waiting[t] = &settler
 	}
 	for len(waiting) > 0 && time.Since(began) < settleFor {
-		err := r.scanFor(ctx, waiting, heads.Incarnation, func(tenant string, mark int64) {
-			settled[tenant] = engine.Settled{Mark: mark}
-		})
+		marks, err := r.scanFor(ctx, waiting, heads.Incarnation)
 		if err != nil {
 			return nil, err
+		}
+		for tenant, mark := range marks {
+			settled[tenant] = engine.Settled{Mark: mark}
 		}
 	}
 	for t, settler := range waiting {
@@ -70,10 +73,10 @@ func (r *reader) settle(ctx context.Context, heads engine.Heads, tenants []strin
 	return settled, nil
 }
 
-// scanFor scans the locks for the settlers of tenants. It removes those that are settled, and calls settled with their
-// marks. The server must still be in the incarnation in which their heads were read.
-func (r *reader) scanFor(ctx context.Context, settlers map[tenantSchema]*settle.Settler, read engine.Incarnation,
-	settled func(tenant string, mark int64)) error {
+// scanFor scans the locks for the settlers of tenants. It removes those that are settled, and returns their marks. The
+// server must still be in the incarnation in which their heads were read.
+func (r *eventReads) scanFor(ctx context.Context, settlers map[namedTenant]*settle.Settler,
+	read engine.Incarnation) (map[string]int64, error) {
 	schemas := make([]string, 0, len(settlers))
 	for t := range settlers {
 		schemas = append(schemas, t.schema)
@@ -81,22 +84,23 @@ func (r *reader) scanFor(ctx context.Context, settlers map[tenantSchema]*settle.
 	holders, in, err := r.locks.scan(ctx, schemas...)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case in != read:
-		return event.ErrIncarnationChanged
+		return nil, event.ErrIncarnationChanged
 	}
+	marks := make(map[string]int64)
 	for t, settler := range settlers {
 		settler.Scan(holders[t.schema])
 		if !settler.Waiting() {
-			settled(t.name, settler.Mark())
+			marks[t.name] = settler.Mark()
 			delete(settlers, t)
 		}
 	}
-	return nil
+	return marks, nil
 }
 
 // settledFloors returns the highest position of each tenant that a projection has handled.
-func (r *reader) settledFloors(ctx context.Context, tenants []string) (map[string]int64, error) {
+func (r *eventReads) settledFloors(ctx context.Context, tenants []string) (map[string]int64, error) {
 	floors := make(map[string]int64, len(tenants))
 	position := func(row pgx.CollectableRow) (p engine.TenantPosition, err error) {
 		return p, row.Scan(&p.Tenant, &p.Position)
@@ -109,8 +113,8 @@ func (r *reader) settledFloors(ctx context.Context, tenants []string) (map[strin
 }
 
 // Ages implements engine.Events. Each slice of tenants is a transaction of its own.
-func (r *reader) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
-	error) {
+func (r *eventReads) Ages(ctx context.Context,
+	after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge, error) {
 	positions := make(map[string][]int64)
 	for _, p := range after {
 		positions[p.Tenant] = append(positions[p.Tenant], p.Position)
@@ -127,7 +131,7 @@ func (r *reader) Ages(ctx context.Context, after []engine.TenantPosition) (map[e
 }
 
 // agesOf reads the ages of the first events after the positions of these tenants.
-func (r *reader) agesOf(ctx context.Context, tenants []string, positions map[string][]int64,
+func (r *eventReads) agesOf(ctx context.Context, tenants []string, positions map[string][]int64,
 	ages map[engine.TenantPosition]engine.EventAge) error {
 	statement, err := r.agesStatement(tenants, positions)
 	if err != nil {
@@ -145,10 +149,10 @@ func (r *reader) agesOf(ctx context.Context, tenants []string, positions map[str
 
 // agesStatement returns the statement that reads the ages of events of these tenants, by the places of the tenants and
 // positions in their lists.
-func (r *reader) agesStatement(tenants []string, positions map[string][]int64) (string, error) {
+func (r *eventReads) agesStatement(tenants []string, positions map[string][]int64) (string, error) {
 	parts := make([]string, len(tenants))
 	for i, name := range tenants {
-		t, err := r.schemaOf(name)
+		t, err := r.named(name)
 		if err != nil {
 			return "", err
 		}

@@ -126,7 +126,7 @@ func (c *controlSchema) onTenant(name string) bool { return len(c.statements[nam
 
 // sql returns a statement on the tenant's schema. Statements differ between tenants, so they must not go through the
 // driver's cache of prepared statements, which is too small for many tenants; see preparedTenants.
-func (t tenantSchema) sql(name string) string { return t.db.control.inTenant(name, t.quoted) }
+func (t namedTenant) sql(name string) string { return t.db.control.inTenant(name, t.quoted) }
 
 func (c *controlSchema) inTenant(name, schema string) string {
 	parts, ok := c.statements[name]
@@ -134,6 +134,12 @@ func (c *controlSchema) inTenant(name, schema string) string {
 		panic("there is no statement " + name)
 	}
 	return strings.Join(parts, schema)
+}
+
+// checkLease returns the call of the control schema's function check_lease. It contains only numbers, a UUID and a
+// quoted name.
+func (c *controlSchema) checkLease(l engine.Lease) string {
+	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", c.quoted, l.Row, l.Owner, l.Epoch, l.Incarnation)
 }
 
 // inSchemas puts the quoted schemas in place of {control} and {tenant}.
@@ -146,10 +152,4 @@ func lockKey(name string) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
 	return int64(h.Sum64())
-}
-
-// checkLease returns the call of the control schema's function check_lease. It contains only numbers, a UUID and a
-// quoted name.
-func (c *controlSchema) checkLease(l engine.Lease) string {
-	return fmt.Sprintf("%s.check_lease(%d, '%s', %d, %d)", c.quoted, l.Row, l.Owner, l.Epoch, l.Incarnation)
 }

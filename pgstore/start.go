@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/backoff"
@@ -19,7 +20,7 @@ import (
 const settlePatience = time.Second
 
 // Begins implements store.Control.
-func (r *reader) Begins(ctx context.Context, projections []engine.NewProjection) (b store.Begins, err error) {
+func (r *eventReads) Begins(ctx context.Context, projections []engine.NewProjection) (b store.Begins, err error) {
 	var tenants []string
 	for _, p := range projections {
 		if p.BeginsLater() {
@@ -31,7 +32,7 @@ func (r *reader) Begins(ctx context.Context, projections []engine.NewProjection)
 	}
 	rows, err := r.readTenants(ctx, ownMigrations, tenants)
 	if err != nil {
-		return b, err
+		return b, wrap(err, "list tenants")
 	}
 	ids := make(map[string]int32, len(rows))
 	tenants = tenants[:0]
@@ -61,7 +62,7 @@ func (r *reader) Begins(ctx context.Context, projections []engine.NewProjection)
 }
 
 // beginsAt returns the checkpoint with which a new projection begins.
-func (r *reader) beginsAt(ctx context.Context, p engine.NewProjection, mark int64,
+func (r *eventReads) beginsAt(ctx context.Context, p engine.NewProjection, mark int64,
 	in engine.Incarnation) (int64, error) {
 	switch {
 	case p.Start.End || mark == 0:
@@ -69,7 +70,7 @@ func (r *reader) beginsAt(ctx context.Context, p engine.NewProjection, mark int6
 	case p.Start.Time.IsZero():
 		return min(p.Start.Position-1, mark), nil
 	}
-	t, err := r.schemaOf(p.Tenant)
+	t, err := r.named(p.Tenant)
 	if err != nil {
 		return 0, err
 	}
@@ -84,7 +85,7 @@ func (r *reader) beginsAt(ctx context.Context, p engine.NewProjection, mark int6
 }
 
 // settledMarks returns positions of tenants at or below which no event can still appear, as high as open appends allow.
-func (r *reader) settledMarks(ctx context.Context, tenants []string) (map[string]int64, engine.Incarnation, error) {
+func (r *eventReads) settledMarks(ctx context.Context, tenants []string) (map[string]int64, engine.Incarnation, error) {
 	heads, err := r.Heads(ctx, tenants)
 	if err != nil {
 		return nil, heads.Incarnation, err
@@ -95,10 +96,10 @@ func (r *reader) settledMarks(ctx context.Context, tenants []string) (map[string
 	if len(heads.Positions) == 0 {
 		return nil, heads.Incarnation, nil
 	}
-	marks, settlers := make(map[string]int64, len(tenants)), make(map[tenantSchema]*settle.Settler)
+	marks, settlers := make(map[string]int64, len(tenants)), make(map[namedTenant]*settle.Settler)
 	for tenant, head := range heads.Positions {
 		marks[tenant] = 0
-		t, err := r.schemaOf(tenant)
+		t, err := r.named(tenant)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -110,7 +111,9 @@ func (r *reader) settledMarks(ctx context.Context, tenants []string) (map[string
 	defer cancel()
 	err = backoff.Poll(waiting, scanInterval, scanInterval, func() (done bool, err error) {
 		if len(settlers) > 0 {
-			err = r.scanFor(ctx, settlers, heads.Incarnation, func(tenant string, mark int64) { marks[tenant] = mark })
+			settled, failed := r.scanFor(ctx, settlers, heads.Incarnation)
+			maps.Copy(marks, settled)
+			err = failed
 		}
 		return len(settlers) == 0, err
 	})
@@ -128,7 +131,7 @@ func (r *reader) settledMarks(ctx context.Context, tenants []string) (map[string
 
 // belowOpenAppends returns the position up to which the events of a tenant have no gap, from the highest checkpoint on.
 // An append that is open can only fill a gap.
-func (r *reader) belowOpenAppends(ctx context.Context, t tenantSchema, heads engine.Heads) (mark int64, err error) {
+func (r *eventReads) belowOpenAppends(ctx context.Context, t namedTenant, heads engine.Heads) (mark int64, err error) {
 	args := [][]byte{[]byte(t.name), []byte(fmt.Sprint(heads.Positions[t.name]))}
 	err = r.readNumbers(ctx, t, heads.Incarnation, "end_without_gap", args, func(row []int64) { mark = row[0] })
 	if err != nil {

@@ -128,7 +128,7 @@ type Store struct {
 	tenant *Tenant
 
 	*database
-	events    *reader
+	events    *eventReads
 	notify    *notifier
 	followers *follow.Hub
 	// middleware is around all appends, nil if there is none.
@@ -216,9 +216,13 @@ func OpenPool(ctx context.Context, pool *pgxpool.Pool, opts Options) (*Store, er
 	//lint:ignore SA1019 the host's pool may still have BeforeAcquire
 	db.server.preparesUses = hooks.PrepareConn != nil || hooks.BeforeAcquire != nil || hooks.AfterRelease != nil
 	number := stores.Add(1)
-	s := &Store{database: db, events: newReader(db, number), notify: newNotifier(db), middleware: middleware}
-	s.extensions.database, s.sharing.database = db, db
-	s.sharing.most = min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders)
+	s := &Store{
+		database: db, events: newEventReads(db, number), notify: newNotifier(db), middleware: middleware,
+		extensions: extensions{database: db},
+		sharing: sharing{
+			database: db, most: min(max(int(hooks.MaxConns)/connectionsPerSender, leastSenders), mostSenders),
+		},
+	}
 	s.followers = follow.New(s.port(), log)
 	s.prepared.prefix = fmt.Sprintf("millrace_append_%d", number)
 	s.tenant, err = s.ForTenant(projection.DefaultTenant)
@@ -254,8 +258,7 @@ func (db *database) checkPooling(ctx context.Context) error {
 // called again.
 func (s *Store) Close() {
 	s.followers.Close()
-	s.events.starts.close()
-	s.events.locks.close()
+	s.events.close()
 	s.notify.close()
 	if s.hooks != nil {
 		s.hooks.Close()
@@ -271,9 +274,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // ForTenant returns a tenant by its name: 1 to 200 bytes of valid UTF-8 without control characters. It does not
 // check whether the tenant exists. If it does not, the methods of Tenant return tenancy.ErrUnknown.
 func (s *Store) ForTenant(name string) (*Tenant, error) {
-	t, err := s.schemaOf(name)
+	t, err := s.named(name)
 	if err != nil {
 		return nil, err
 	}
-	return &Tenant{store: s, tenantSchema: t}, nil
+	return &Tenant{store: s, namedTenant: t}, nil
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/streams"
 	"github.com/millrace-go/millrace/internal/upcast"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 	"github.com/millrace-go/millrace/pgstore/internal/wire"
 )
@@ -92,7 +91,7 @@ func (d streamDriver) ReadPage(ctx context.Context, tx pgx.Tx, r streams.Read,
 
 func (d streamDriver) readPage(ctx context.Context, tx pgx.Tx, r streams.Read,
 	take func(e *event.Envelope) bool) (page streams.Page, err error) {
-	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.db)); err != nil {
+	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), d.db.refuseRead(ctx)); err != nil {
 		return page, err
 	}
 	each := func(e *event.Envelope) bool {
@@ -136,17 +135,17 @@ func (d streamDriver) readEvents(ctx context.Context, tx pgx.Tx, statement strin
 	sql := d.sql(statement)
 	args := [][]byte{[]byte(r.Stream), wire.Int(r.After + 1), wire.Int(int64(r.Limit)), wire.Int(math.MinInt64)}
 	begun := false
-	reader := pageRead{tenant: d.tenantSchema, run: d.preparedRun(statement, sql, &begun)}
-	reader.reading = wire.Reading{MaxBytes: eventlog.PageBytes, Take: func(e *event.Envelope) bool {
+	pages := pageRead{tenant: d.namedTenant, run: d.preparedRun(statement, sql, &begun)}
+	pages.reading = wire.Reading{MaxBytes: eventlog.PageBytes, Take: func(e *event.Envelope) bool {
 		begun = true
 		return take(e)
 	}}
 	var read wire.Events
 	if r.Fingerprint != "" {
-		read, err = reader.once(ctx, sql, append(args,
+		read, err = pages.once(ctx, sql, append(args,
 			[]byte(d.name), []byte(r.Fingerprint), wire.Int(r.SnapshotAfter())))
 	} else {
-		read, err = reader.page(ctx, sql, args)
+		read, err = pages.page(ctx, sql, args)
 	}
 	return read.Truncated, err
 }
@@ -226,7 +225,7 @@ func begin(page *streams.Page, r streams.Read, e *event.Envelope) error {
 func (d streamDriver) FirstAppend(ctx context.Context, tx pgx.Tx,
 	key string) (first streams.First, found bool, err error) {
 	const doing = "look for the key"
-	if err := within.RefuseRead(ctx, d.db); err != nil {
+	if err := d.db.refuseRead(ctx); err != nil {
 		return first, false, d.wrapTx(doing, key, err)
 	}
 	read := func(q querier) (err error) {

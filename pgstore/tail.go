@@ -21,8 +21,8 @@ const headInterval = time.Second
 // tail implements engine.Tail. It reads events and scans locks for a settle.Settler. After the scan that finds the lock
 // holders gone, it reads again, in another statement with a new snapshot.
 type tail struct {
-	reader *reader
-	tenant tenantSchema
+	reads  *eventReads
+	tenant namedTenant
 	// invalid is the error of an invalid tenant name, nil if the name is valid.
 	invalid error
 	started bool
@@ -36,9 +36,9 @@ type tail struct {
 	slot engine.ReadSlot
 }
 
-func (r *reader) Tail(tenant string) engine.Tail {
-	t, err := r.schemaOf(tenant)
-	return &tail{reader: r, tenant: t, invalid: err, slot: engine.NoReadSlot}
+func (r *eventReads) Tail(tenant string) engine.Tail {
+	t, err := r.named(tenant)
+	return &tail{reads: r, tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
 
 func (t *tail) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
@@ -51,12 +51,12 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	}
 	update, err := t.poll(ctx)
 	if gone := errors.Is(err, errEventsGone); gone || errors.Is(err, event.ErrIncarnationChanged) {
-		*t = tail{reader: t.reader, tenant: t.tenant, slot: t.slot}
+		*t = tail{reads: t.reads, tenant: t.tenant, slot: t.slot}
 		update, err = t.poll(ctx)
 		update.Gone = gone
 	}
 	if err != nil {
-		*t = tail{reader: t.reader, tenant: t.tenant, slot: t.slot}
+		*t = tail{reads: t.reads, tenant: t.tenant, slot: t.slot}
 		return engine.TailUpdate{}, fmt.Errorf("read the tail of tenant %q: %w",
 			t.tenant.name, storeFault(t.tenant.absent(ctx, err)))
 	}
@@ -129,7 +129,7 @@ func (t *tail) Take(own *engine.Page) (engine.TailUpdate, bool) {
 
 // start finds where the tail begins. If no append is in progress, the highest position is settled at once.
 func (t *tail) start(ctx context.Context) error {
-	from, err := t.reader.starts.of(ctx, t.tenant.name, func() (tailStart, error) { return t.startAlone(ctx) })
+	from, err := t.reads.starts.of(ctx, t.tenant.name, func() (tailStart, error) { return t.startAlone(ctx) })
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (t *tail) startAlone(ctx context.Context) (from tailStart, err error) {
 		return from, err
 	}
 	defer release()
-	from.in, err = t.reader.readOf(ctx, t.tenant, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil,
+	from.in, err = t.reads.readOf(ctx, t.tenant, t.tenant.sql("tail_start"), [][]byte{[]byte(t.tenant.name)}, nil,
 		func(rows *pgconn.ResultReader) error {
 			return wire.ReadInts(rows, func(row []int64) { from.floor, from.head = row[0], row[1] })
 		})
@@ -168,7 +168,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 	}
 	defer release()
 	limit := t.size.Limit()
-	page, err := t.reader.readPage(ctx, t.tenant, engine.ReadRange{After: t.settler.Mark(),
+	page, err := t.reads.readPage(ctx, t.tenant, engine.ReadRange{After: t.settler.Mark(),
 		UpTo: maxPosition, Limit: limit, MaxBytes: eventlog.TailBytes})
 	if err != nil {
 		return false, err
@@ -181,7 +181,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 		positions[i] = page.Events[i].Position
 		bytes += page.Events[i].Size()
 	}
-	t.size.Read(len(positions), bytes)
+	t.size.Observe(len(positions), bytes)
 	if len(page.Events) == 0 && time.Since(t.checked) >= headInterval {
 		if err := t.checkHead(ctx); err != nil {
 			return false, err
@@ -201,7 +201,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 func (t *tail) checkHead(ctx context.Context) error {
 	t.checked = time.Now()
 	var head int64
-	err := t.reader.readNumbers(ctx, t.tenant, t.incarnation, "head", nil, func(row []int64) { head = row[0] })
+	err := t.reads.readNumbers(ctx, t.tenant, t.incarnation, "head", nil, func(row []int64) { head = row[0] })
 	if err == nil && head < t.settler.Mark() {
 		err = errEventsGone
 	}
@@ -213,7 +213,7 @@ var errEventsGone = errors.New("events at and below the settled mark are gone")
 
 // scan scans the locks, and reports whether a read may find more than before.
 func (t *tail) scan(ctx context.Context) (changed bool, err error) {
-	holders, in, err := t.reader.locks.scan(ctx, t.tenant.schema)
+	holders, in, err := t.reads.locks.scan(ctx, t.tenant.schema)
 	if err != nil {
 		return false, err
 	}

@@ -54,7 +54,7 @@ func (f *follower) poll(ctx context.Context) (engine.TailUpdate, error) {
 	}
 	if f.tenant != nil && f.started && u.From != f.mark {
 		// When a tail starts again, it skips events that projections then read for themselves.
-		page, err := f.tenant.store.events.readPage(ctx, f.tenant.tenantSchema,
+		page, err := f.tenant.store.events.readPage(ctx, f.tenant.namedTenant,
 			engine.ReadRange{After: f.mark, UpTo: u.From, Limit: 1000})
 		if err != nil {
 			return u, err
@@ -346,7 +346,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	// The server at an address may become a standby. A store that was opened before that notices when it settles.
 	pool := must(pgxpool.New(testContext(t), standby.DSN("postgres")))(t)
 	defer pool.Close()
-	moved := newReader(&database{pool: pool, opts: primary.opts, log: primary.log, control: primary.control}, 0)
+	moved := newEventReads(&database{pool: pool, opts: primary.opts, log: primary.log, control: primary.control}, 0)
 	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, event.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
 	}

@@ -27,7 +27,7 @@ type tailStart struct {
 // thousands of tenants at once, and a statement for each would take a minute. One slice is read at a time, and tails
 // that start meanwhile wait for the next. So a single connection reads the tables of all tenants.
 type tailStarts struct {
-	reader *reader
+	reads *eventReads
 	// open ends when the store is closed.
 	open  context.Context
 	end   context.CancelFunc
@@ -50,9 +50,9 @@ type startWait struct {
 	err    error
 }
 
-func newTailStarts(r *reader) *tailStarts {
+func newTailStarts(r *eventReads) *tailStarts {
 	open, end := context.WithCancel(context.Background())
-	return &tailStarts{reader: r, open: open, end: end}
+	return &tailStarts{reads: r, open: open, end: end}
 }
 
 // of returns where the tail of a tenant begins. It calls alone if no other tail starts meanwhile, or if this tenant
@@ -134,7 +134,7 @@ func (ts *tailStarts) read(ctx context.Context, slice []*startWait) {
 	slices.Sort(tenants)
 	tenants = slices.Compact(tenants)
 	found := make(map[string]tailStart, len(tenants))
-	err := ts.reader.eachReadable(ctx, tenants, make(map[string]error),
+	err := ts.reads.eachReadable(ctx, tenants, make(map[string]error),
 		func(ctx context.Context, tenants []string) error {
 			return ts.readSlice(ctx, tenants, found)
 		})
@@ -145,12 +145,12 @@ func (ts *tailStarts) read(ctx context.Context, slice []*startWait) {
 }
 
 func (ts *tailStarts) readSlice(ctx context.Context, tenants []string, found map[string]tailStart) error {
-	statement, err := ts.reader.tailStartsStatement(tenants)
+	statement, err := ts.reads.tailStartsStatement(tenants)
 	if err != nil {
 		return err
 	}
 	floors, positions := make([]int64, len(tenants)), make([]int64, len(tenants))
-	in, err := ts.reader.readEvents(ctx, statement, [][]byte{wire.TextArray(tenants)}, nil,
+	in, err := ts.reads.readEvents(ctx, statement, [][]byte{wire.TextArray(tenants)}, nil,
 		func(rows *pgconn.ResultReader) error {
 			return wire.ReadInts(rows, func(row []int64) {
 				if place := row[0]; place < 0 {
@@ -171,7 +171,7 @@ func (ts *tailStarts) readSlice(ctx context.Context, tenants []string, found map
 
 // tailStartsStatement returns the statement that finds where the tails of these tenants begin. Its argument is the list
 // of them.
-func (r *reader) tailStartsStatement(tenants []string) (string, error) {
+func (r *eventReads) tailStartsStatement(tenants []string) (string, error) {
 	heads, err := r.headsStatement(tenants)
 	return r.control.sql("tail_starts") + " union all " + heads, err
 }

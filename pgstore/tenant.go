@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 	"github.com/millrace-go/millrace/projection"
 )
@@ -18,7 +17,7 @@ import (
 // Tenant gives access to the events of one tenant. It is safe for concurrent use.
 type Tenant struct {
 	store *Store
-	tenantSchema
+	namedTenant
 }
 
 // Name returns the tenant's name.
@@ -87,7 +86,7 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 	if err := t.store.notWithin(ctx); err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}
-	begin := queries.Text("begin_in_tx") + "; " + t.store.opts.setTenantPath(t.name)
+	begin := queries.Text("begin_in_tx") + "; " + t.store.opts.tenantPathSQL(t.name)
 	tx, err := t.store.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 	if err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
@@ -99,7 +98,7 @@ func (t *Tenant) InTx(ctx context.Context, fn func(ctx context.Context, tx pgx.T
 		_ = tx.Rollback(ctx)
 	}()
 	guarded := guard.New(tx)
-	marked, end := within.Mark(ctx, t.db)
+	marked, end := t.db.mark(ctx)
 	defer end()
 	err = fn(marked, guarded)
 	guarded.Close()

@@ -18,26 +18,26 @@ import (
 
 // lockedTenant is a tenant under the structural lock. The state is never tenancy.Paused.
 type lockedTenant struct {
-	tenantSchema
+	namedTenant
 	row   int32
 	state tenancy.State
 }
 
 // lock takes the structural lock of the tenant, until the transaction ends, and returns the tenant as the previous
 // holder left it.
-func (t tenantSchema) lock(ctx context.Context, tx pgx.Tx) (lockedTenant, error) {
+func (t namedTenant) lock(ctx context.Context, tx pgx.Tx) (lockedTenant, error) {
 	row, state, err := control.LockTenant(t.db.onPlainly(ctx, tx), t.name)
 	return lockedTenant{t, row, state}, err
 }
 
-// tenantChanges changes tenants under their structural locks, and so their states.
+// tenantChanges runs changes of a tenant under its structural lock: archive, drop, re-split.
 type tenantChanges struct{ *database }
 
 // DecideState implements store.Moves.
-func (s tenantChanges) DecideState(ctx context.Context, name string, decide store.Decision) error {
-	return s.change(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
+func (c tenantChanges) DecideState(ctx context.Context, name string, decide store.Decision) error {
+	return c.change(ctx, name, lockWait, func(ctx context.Context, tx pgx.Tx, t lockedTenant) error {
 		var to tenancy.State
-		err := s.onPlainly(ctx, tx).run(func(tx store.Tx) (err error) {
+		err := c.onPlainly(ctx, tx).run(func(tx store.Tx) (err error) {
 			to, err = decide(tx, t.state)
 			return err
 		})
@@ -60,11 +60,11 @@ func (s tenantChanges) DecideState(ctx context.Context, name string, decide stor
 }
 
 // Change implements store.Control as change does.
-func (s tenantChanges) Change(ctx context.Context, tenant string, fn func(store.Tx, tenancy.State) error) error {
+func (c tenantChanges) Change(ctx context.Context, tenant string, fn func(store.Tx, tenancy.State) error) error {
 	var t *transaction
-	err := s.change(ctx, tenant, control.LockWait,
+	err := c.change(ctx, tenant, control.LockWait,
 		func(ctx context.Context, tx pgx.Tx, tenant lockedTenant) error {
-			t = s.on(ctx, tx)
+			t = c.on(ctx, tx)
 			return t.run(func(tx store.Tx) error { return fn(tx, tenant.state) })
 		})
 	if err != nil {
@@ -75,18 +75,18 @@ func (s tenantChanges) Change(ctx context.Context, tenant string, fn func(store.
 }
 
 // closeEvents makes further appends fail with that SQLSTATE.
-func (t tenantSchema) closeEvents(ctx context.Context, tx pgx.Tx, sqlState string) error {
+func (t namedTenant) closeEvents(ctx context.Context, tx pgx.Tx, sqlState string) error {
 	return execScript(ctx, tx, sqltext.Fill(queries.Text("close_tenant"), "{tenant}", t.quoted,
 		"{control}", t.db.control.quoted, "{state}", sqltext.String(sqlState)))
 }
 
 // openEvents lets the tenant take appends again.
-func (t tenantSchema) openEvents(ctx context.Context, tx pgx.Tx) error {
+func (t namedTenant) openEvents(ctx context.Context, tx pgx.Tx) error {
 	return execScript(ctx, tx, t.sql("open_tenant"))
 }
 
 // setState sets the state of the tenant under its structural lock.
-func (t tenantSchema) setState(ctx context.Context, tx pgx.Tx, state tenancy.State) error {
+func (t lockedTenant) setState(ctx context.Context, tx pgx.Tx, state tenancy.State) error {
 	return t.db.onPlainly(ctx, tx).run(func(tx store.Tx) error {
 		control.SetState(tx, t.name, state)
 		return nil
@@ -102,13 +102,13 @@ const (
 	dropLockWait = 50 * time.Millisecond
 )
 
-// change calls change in a transaction under the tenant's structural lock, and commits it. If other transactions
+// change calls fn in a transaction under the tenant's structural lock, and commits it. If other transactions
 // hold locks on the tenant's tables for longer than wait, it releases its locks and tries again until ctx ends. Other
 // transactions run in between. It waits longer for a vacuum, so that the server cancels an autovacuum. Transactions
 // that end soon may still insert rows that refer to deleted ones. change then tries again too, at most 100 times.
-func (s tenantChanges) change(ctx context.Context, name string, wait time.Duration,
-	change func(ctx context.Context, tx pgx.Tx, t lockedTenant) error) error {
-	tenant, err := s.schemaOf(name)
+func (c tenantChanges) change(ctx context.Context, name string, wait time.Duration,
+	fn func(ctx context.Context, tx pgx.Tx, t lockedTenant) error) error {
+	tenant, err := c.named(name)
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (s tenantChanges) change(ctx context.Context, name string, wait time.Durati
 	var vacuumed *string // the schema in which a vacuum may hold the lock
 	delays := backoff.New(10*time.Millisecond, 500*time.Millisecond)
 	for try := 1; ; try++ {
-		err := s.inTx(ctx, s.beginDurable(), func(tx pgx.Tx) error {
+		err := c.inTx(ctx, c.beginDurable(), func(tx pgx.Tx) error {
 			if _, err := tx.Exec(ctx, queries.Text("limit_lock_wait"), pgx.QueryExecModeExec, wait.Milliseconds(),
 				vacuumed); err != nil {
 				return err
@@ -125,7 +125,7 @@ func (s tenantChanges) change(ctx context.Context, name string, wait time.Durati
 			if err != nil {
 				return err
 			}
-			return change(ctx, tx, t)
+			return fn(ctx, tx, t)
 		})
 		waits := pgerr.Is(err, pgerr.LockNotAvailable, pgerr.Deadlock) ||
 			pgerr.Is(err, pgerr.ForeignKeyViolation) && try < 100
@@ -135,7 +135,7 @@ func (s tenantChanges) change(ctx context.Context, name string, wait time.Durati
 		case waits:
 			waited = err
 		case ctx.Err() == nil:
-			return s.lacking(ctx, tenant.schema, tenant.absent(ctx, err))
+			return c.lacking(ctx, tenant.schema, tenant.absent(ctx, err))
 		}
 		if wait != control.LockWait { // a re-split does not wait for locks on the tenant's tables
 			vacuumed = &tenant.schema
@@ -144,17 +144,17 @@ func (s tenantChanges) change(ctx context.Context, name string, wait time.Durati
 			if waited != nil {
 				err = fmt.Errorf("%w, after %w", ended, waited)
 			}
-			return s.naming(ctx, tenant.schema, wait == dropLockWait, err)
+			return c.wrapHolders(ctx, tenant.schema, wait == dropLockWait, err)
 		}
 	}
 }
 
-// naming adds to an error at the end of ctx the transactions that hold locks on the tables of a schema; if readers is
-// set, also those that only read.
-func (s tenantChanges) naming(ctx context.Context, schema string, readers bool, err error) error {
+// wrapHolders adds to an error at the end of ctx the transactions that hold locks on the tables of a schema; if readers
+// is set, also those that only read.
+func (c tenantChanges) wrapHolders(ctx context.Context, schema string, readers bool, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
-	rows, _ := s.pool.Query(ctx, queries.Text("tenant_lock_holders"), pgx.QueryExecModeExec, schema, readers)
+	rows, _ := c.pool.Query(ctx, queries.Text("tenant_lock_holders"), pgx.QueryExecModeExec, schema, readers)
 	holders, asked := pgx.CollectRows(rows, pgx.RowTo[string])
 	if asked != nil || len(holders) == 0 {
 		return err

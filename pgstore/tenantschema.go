@@ -37,19 +37,19 @@ func looksHashed(tenant string) bool {
 	return at >= 0 && tenant[at] == '~' && strings.Trim(tenant[at+1:], "0123456789abcdef") == ""
 }
 
-// tenantSchema is a tenant by its name, and its schema.
-type tenantSchema struct {
+// namedTenant is a tenant by its name, and its schema.
+type namedTenant struct {
 	db     *database
 	name   string
 	schema string
 	quoted string // the schema
 }
 
-// schemaOf returns a tenant by its name, as Store.ForTenant does.
-func (db *database) schemaOf(name string) (tenantSchema, error) {
+// named returns a tenant by its name, as Store.ForTenant does.
+func (db *database) named(name string) (namedTenant, error) {
 	if err := valid.Tenant(name); err != nil {
-		return tenantSchema{}, err
+		return namedTenant{}, err
 	}
 	schema := schemaName(db.opts.Schema, name)
-	return tenantSchema{db: db, name: name, schema: schema, quoted: sqltext.Name(schema)}, nil
+	return namedTenant{db: db, name: name, schema: schema, quoted: sqltext.Name(schema)}, nil
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/pgstore/internal/guard"
 )
 
@@ -36,37 +35,37 @@ func validSetup(steps []TenantStep) error {
 
 // setUpTenant applies the steps of Options.TenantSetup that the tenant lacks, and records them. The caller's
 // transaction holds the migration lock.
-func (s migrator) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
-	steps := s.opts.TenantSetup
+func (m migrator) setUpTenant(ctx context.Context, tx pgx.Tx, name string) error {
+	steps := m.opts.TenantSetup
 	if len(steps) == 0 {
 		return nil
 	}
 	var applied int
-	if err := tx.QueryRow(ctx, s.control.sql("tenant_setup"), pgx.QueryExecModeExec, name).Scan(&applied); err != nil {
+	if err := tx.QueryRow(ctx, m.control.sql("tenant_setup"), pgx.QueryExecModeExec, name).Scan(&applied); err != nil {
 		return err
 	}
 	if applied >= len(steps) {
 		return nil
 	}
 	for i := applied; i < len(steps); i++ {
-		if err := s.runStep(ctx, tx, name, steps[i]); err != nil {
+		if err := m.runStep(ctx, tx, name, steps[i]); err != nil {
 			return fmt.Errorf("step %d of Options.TenantSetup: %w", i+1, err)
 		}
 	}
-	_, err := tx.Exec(ctx, s.control.sql("set_tenant_setup"), pgx.QueryExecModeExec, name, len(steps))
+	_, err := tx.Exec(ctx, m.control.sql("set_tenant_setup"), pgx.QueryExecModeExec, name, len(steps))
 	return err
 }
 
-func (s migrator) runStep(ctx context.Context, tx pgx.Tx, name string, step TenantStep) error {
+func (m migrator) runStep(ctx context.Context, tx pgx.Tx, name string, step TenantStep) error {
 	// An earlier step may have changed the path.
-	if path := s.opts.setTenantPath(name); path != "" {
+	if path := m.opts.tenantPathSQL(name); path != "" {
 		if err := execScript(ctx, tx, path); err != nil {
 			return err
 		}
 	}
 	guarded := guard.New(tx)
 	defer guarded.Close()
-	marked, ended := within.Mark(ctx, s.database)
+	marked, ended := m.mark(ctx)
 	defer ended()
 	if err := step(marked, guarded, name); err != nil {
 		return err

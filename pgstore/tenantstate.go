@@ -2,9 +2,11 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,6 +19,19 @@ func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, err
 	tenants, err := s.readTenants(ctx, ownMigrations, names)
 	return tenants, wrap(err, "list tenants")
 }
+
+// OldestSnapshot implements engine.Lists. It leaves out its own session.
+func (s port) OldestSnapshot(ctx context.Context) (snapshot engine.Snapshot, err error) {
+	var age float64
+	err = s.pool.QueryRow(ctx, s.control.sql("oldest_snapshot"), pgx.QueryExecModeExec).Scan(&snapshot.PID, &age)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return engine.Snapshot{}, nil
+	}
+	snapshot.Age = seconds(age)
+	return snapshot, wrap(err, "find the oldest snapshot")
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // State returns the state of the tenant. It returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) State(ctx context.Context) (tenancy.State, error) {

@@ -187,7 +187,7 @@ func (t *transaction) add(name string, args []any, read func(rows pgx.Rows) erro
 		t.queued = append(t.queued, statement{sql: queries.Text(forArguments), read: skipRows})
 	}
 	if s.ofTenant {
-		tenant, err := t.db.schemaOf(args[0].(string))
+		tenant, err := t.db.named(args[0].(string))
 		if err != nil {
 			t.err = errors.Join(t.err, err)
 			return
@@ -268,6 +268,15 @@ func (t *transaction) endTaken() {
 	t.db.endZombieBatches(t.ctx, t.db.pool, wide(t.taken), t.began)
 	if t.db.hooks != nil {
 		t.db.endZombieBatches(t.ctx, t.db.hooks, wide(t.taken), t.began)
+	}
+}
+
+// endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still
+// run.
+func (db *database) endZombieBatches(ctx context.Context, pool *pgxpool.Pool, rows []int64, before time.Time) {
+	if _, err := pool.Exec(ctx, db.control.sql("end_zombie_batches"), int64(uint32(db.control.batchClass)), rows,
+		before); err != nil {
+		db.log.Debug("ending the batches of dead owners failed", zap.Error(err))
 	}
 }
 
@@ -429,13 +438,4 @@ type micros struct{ *time.Duration }
 func (m micros) ScanInt64(v pgtype.Int8) error {
 	*m.Duration = time.Duration(v.Int64) * time.Microsecond
 	return nil
-}
-
-// endZombieBatches ends the sessions in which batches of previous owners of these rows, begun before that time, still
-// run.
-func (db *database) endZombieBatches(ctx context.Context, pool *pgxpool.Pool, rows []int64, before time.Time) {
-	if _, err := pool.Exec(ctx, db.control.sql("end_zombie_batches"), int64(uint32(db.control.batchClass)), rows,
-		before); err != nil {
-		db.log.Debug("ending the batches of dead owners failed", zap.Error(err))
-	}
 }

@@ -21,14 +21,14 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 	store := newStore(t)
 	s, ctx, node := store.port(), testContext(t), newNode("p")
 	newTenant(t, store, "a")
-	must(s.plane().Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
-	must(s.plane().Ensure(ctx, newProjections("a", "p", "q")))(t)
+	must(s.store.plane().Ensure(ctx, newProjections(projection.DefaultTenant, "p", "q")))(t)
+	must(s.store.plane().Ensure(ctx, newProjections("a", "p", "q")))(t)
 	mustExec(t, store, "update millrace_projections set failed_reason = 'why'")
 	session, id := connect(t, store, node), projection.ID{Tenant: "a", Name: "p"}
 	row := one[int32](t, store,
 		"select p.id from millrace_projections p join millrace_tenants t on t.id = p.tenant where t.name = 'a' and p.name = 'p'")
 	for _, wanted := range []engine.DesiredState{engine.WantPause, engine.WantPause, engine.WantRun} {
-		noError(t, s.plane().SetDesiredState(ctx, id, wanted))
+		noError(t, s.store.plane().SetDesiredState(ctx, id, wanted))
 		if n := must(session.Next(ctx))(t); n != (engine.Notice{Control: true, Row: row}) {
 			t.Errorf("%s was announced as %+v", wanted, n)
 		}
@@ -66,7 +66,7 @@ func TestDesiredStateIsStoredAndAnnounced(t *testing.T) {
 	for unknown, want := range map[projection.ID]error{
 		{Name: "r"}: projection.ErrUnknownProjection, {Tenant: "b", Name: "p"}: tenancy.ErrUnknown,
 	} {
-		if err := s.plane().SetDesiredState(ctx, unknown, engine.WantPause); !errors.Is(err, want) {
+		if err := s.store.plane().SetDesiredState(ctx, unknown, engine.WantPause); !errors.Is(err, want) {
 			t.Errorf("%v: %v", unknown, err)
 		}
 	}
@@ -100,13 +100,15 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	s, ctx, node := store.port(), testContext(t), newNode("p", "q")
 	id := projection.ID{Name: "p"}
-	must(s.plane().Ensure(ctx, []engine.NewProjection{{Tenant: projection.DefaultTenant, Name: "p", Partitions: 3},
-		{Tenant: projection.DefaultTenant, Name: "q"}}))(t)
+	must(s.store.plane().Ensure(ctx, []engine.NewProjection{
+		{Tenant: projection.DefaultTenant, Name: "p", Partitions: 3},
+		{Tenant: projection.DefaultTenant, Name: "q"},
+	}))(t)
 	session := connect(t, store, node)
 	leases := claimAll(t, store, node)
 	ended := func() bool {
 		t.Helper()
-		free, again := must(other.plane().PauseEnded(ctx, id))(t), must(s.plane().PauseEnded(ctx, id))(t)
+		free, again := must(other.plane().PauseEnded(ctx, id))(t), must(s.store.plane().PauseEnded(ctx, id))(t)
 		if free != again {
 			t.Errorf("the owner says %v, another process says %v", again, free)
 		}
@@ -115,12 +117,12 @@ func TestPauseEndsWhenNoLivingNodeHasALease(t *testing.T) {
 	for id, want := range map[projection.ID]error{id: projection.ErrResumed,
 		{Name: "r"}: projection.ErrUnknownProjection} {
 		// Such an error must not be taken for an outage, which is waited for.
-		if _, err := s.plane().PauseEnded(ctx, id); !errors.Is(err, want) ||
+		if _, err := s.store.plane().PauseEnded(ctx, id); !errors.Is(err, want) ||
 			s.Classify(err).Class == faults.Infrastructure {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	noError(t, s.plane().SetDesiredState(ctx, id, engine.WantPause))
+	noError(t, s.store.plane().SetDesiredState(ctx, id, engine.WantPause))
 	if ended() {
 		t.Error("the pause ended while the node has leases")
 	}

@@ -48,17 +48,17 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	}
 	newTenant(t, store, "other")
 	other := addProjection(t, store, "other", "a", uuid.NewString())
-	if _, err := port.plane().SuspensionEnded(ctx, tenant); !errors.Is(err, projection.ErrResumed) {
+	if _, err := port.store.plane().SuspensionEnded(ctx, tenant); !errors.Is(err, projection.ErrResumed) {
 		t.Errorf("a tenant that runs: %v", err)
 	}
-	if _, err := port.plane().SuspensionEnded(ctx, "none"); !errors.Is(err, tenancy.ErrUnknown) {
+	if _, err := port.store.plane().SuspensionEnded(ctx, "none"); !errors.Is(err, tenancy.ErrUnknown) {
 		t.Errorf("a tenant that does not exist: %v", err)
 	}
-	ended := func() bool { return must(port.plane().SuspensionEnded(ctx, tenant))(t) }
+	ended := func() bool { return must(port.store.plane().SuspensionEnded(ctx, tenant))(t) }
 	suspended := func() int {
 		return one[int](t, store, "select count(*) from millrace_projections where suspended")
 	}
-	noError(t, port.plane().SetTenantDesired(ctx, tenant, engine.WantPause))
+	noError(t, port.store.plane().SetTenantDesired(ctx, tenant, engine.WantPause))
 	if ended() {
 		t.Error("it ended while a lease is held")
 	}
@@ -83,7 +83,7 @@ func TestSuspensionEndsWhenAllLeasesAreFree(t *testing.T) {
 	if !ended() {
 		t.Error("it does not end")
 	}
-	noError(t, port.plane().SetTenantDesired(ctx, tenant, engine.WantRun))
+	noError(t, port.store.plane().SetTenantDesired(ctx, tenant, engine.WantRun))
 	if n := suspended(); n != 0 {
 		t.Errorf("%d projections are suspended after the tenant was resumed", n)
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/engine/handler"
 	"github.com/millrace-go/millrace/internal/store"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -35,10 +34,10 @@ func (s port) Apply(h handler.Handler, o engine.ApplyOptions) engine.ApplyFunc {
 	}
 }
 
+func (s port) Abandoned() int64 { return s.store.abandoned.Load() }
+
 // Opening returns nil: only one batch of a file runs at a time, and its begin is not a round trip.
 func (s port) Opening(engine.ApplyOptions) func(engine.Lease) engine.Opening { return nil }
-
-func (s port) Abandoned() int64 { return s.store.abandoned.Load() }
 
 // batchTx is one fenced transaction of a projection: a batch, or the hook of an operation. It begins with a check of
 // the fence, which nothing can change until the end. Then it runs the handler. It ends with the store's own changes and
@@ -104,7 +103,7 @@ func (b *batchTx) runOnce(ctx context.Context, fn func(context.Context, *sql.Tx)
 	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
-	marked, ended := within.Mark(ctx, b.store.database)
+	marked, ended := b.store.mark(ctx)
 	defer ended()
 	abandoned, err := b.call(marked, t, fn)
 	if abandoned {

@@ -192,12 +192,12 @@ func TestWritesOfAProjectionNeedItsLease(t *testing.T) {
 	b := newBatcher(t, 2)
 	mustExec(t, b.store, "update millrace_leases set epoch = 4")
 	ctx, p := testContext(t), b.store.port()
-	_, recorded := p.plane().RecordFailure(ctx, b.lease, projection.Failure{Err: errors.New("bad")}, 0)
+	_, recorded := p.store.plane().RecordFailure(ctx, b.lease, projection.Failure{Err: errors.New("bad")}, 0)
 	for what, err := range map[string]error{
-		"record a failure": recorded, "attempt": p.plane().BeginAttempt(ctx, b.lease, 1, 1),
-		"park": p.plane().Park(ctx, b.lease, projection.DeadLetter{Position: 1}, false),
-		"skip": p.plane().Skip(ctx, b.lease, 1), "halt": p.plane().Halt(ctx, b.lease, "why"),
-		"fail": p.plane().SetFailed(ctx, b.lease, "why"),
+		"record a failure": recorded, "attempt": p.store.plane().BeginAttempt(ctx, b.lease, 1, 1),
+		"park": p.store.plane().Park(ctx, b.lease, projection.DeadLetter{Position: 1}, false),
+		"skip": p.store.plane().Skip(ctx, b.lease, 1), "halt": p.store.plane().Halt(ctx, b.lease, "why"),
+		"fail": p.store.plane().SetFailed(ctx, b.lease, "why"),
 	} {
 		if !errors.Is(err, projection.ErrLeaseLost) || classify(err).Class != faults.LeaseLost {
 			t.Errorf("%s: %v", what, err)
@@ -217,16 +217,16 @@ func TestHaltIsKeptAndAFailureIsNot(t *testing.T) {
 		return one[string](t, b.store,
 			"select coalesce(failed_reason, 'none') || ' ' || halted || ' ' || coalesce(failed_epoch, 0) from millrace_projections")
 	}
-	noError(t, p.plane().SetFailed(ctx, b.lease, "waiting"))
+	noError(t, p.store.plane().SetFailed(ctx, b.lease, "waiting"))
 	if state() != "waiting 0 3" {
 		t.Error(state())
 	}
-	noError(t, p.plane().SetFailed(ctx, b.lease, ""))
+	noError(t, p.store.plane().SetFailed(ctx, b.lease, ""))
 	if state() != "none 0 3" {
 		t.Error(state())
 	}
-	noError(t, p.plane().Halt(ctx, b.lease, strings.Repeat("x", 100_000)))
-	noError(t, p.plane().SetFailed(ctx, b.lease, ""))
+	noError(t, p.store.plane().Halt(ctx, b.lease, strings.Repeat("x", 100_000)))
+	noError(t, p.store.plane().SetFailed(ctx, b.lease, ""))
 	if s := state(); !strings.HasSuffix(s, " 1 3") || !strings.HasPrefix(s, "xxx") || len(s) > 20_000 {
 		t.Errorf("%.100s, %d bytes", s, len(s))
 	}

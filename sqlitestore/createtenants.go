@@ -21,10 +21,10 @@ const createdTogether = 500
 // tenancy.ErrDropping until a drop of a tenant of that name has ended.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
 	t, err := s.ForTenant(name)
-	if err == nil {
-		err = s.createTenants(ctx, []string{name})
-	}
 	if err != nil {
+		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
+	}
+	if err := s.createTenants(ctx, []string{name}); err != nil {
 		return nil, fmt.Errorf("create tenant %s: %w", excerpt.Quoted(name), err)
 	}
 	return t, nil

@@ -26,6 +26,14 @@ type database struct {
 // notWithin returns ErrWithinTx if ctx is the context of a transaction of the store.
 func (db *database) notWithin(ctx context.Context) error { return within.RefuseOpen(ctx, db) }
 
+// mark marks a context as that of a transaction of the store. The key of marks is the database.
+func (db *database) mark(ctx context.Context) (_ context.Context, end func()) {
+	return within.Mark(ctx, db)
+}
+
+// refuseRead returns an error if ctx is that of a function that queues statements of a batch.
+func (db *database) refuseRead(ctx context.Context) error { return within.RefuseRead(ctx, db) }
+
 // transact runs fn in a transaction of the store.
 func (db *database) transact(ctx context.Context, fn func(tx *sql.Tx) error) error {
 	if err := db.notWithin(ctx); err != nil {

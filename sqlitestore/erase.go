@@ -75,6 +75,7 @@ func (t *Tenant) erase(ctx context.Context, selected event.Erasure) (event.Erasu
 	}
 	t.store.log.Info("events redacted", zap.String("tenant", t.name), zap.Int64("erasure", e.ID),
 		zap.Int64("events", e.Events))
+	// Nothing announces the end of the reads of an older state, which keep the log.
 	err = backoff.Poll(ctx, 2*time.Millisecond, 100*time.Millisecond,
 		func() (bool, error) { return t.db.writer.emptyLog(ctx) })
 	if err != nil {

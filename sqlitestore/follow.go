@@ -30,7 +30,7 @@ import (
 // An event that was erased is returned for 5 s at most. Followers share what is read: do not change the bytes of a
 // body. Handlers and hooks cannot call it: it returns projection.ErrWithinTx.
 func (t *Tenant) Follow(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	r := t.reader()
+	r := t.userReader()
 	return eventlog.Current(r.Types, opts, func(opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
 		return t.store.followers.Follow(ctx, t.name, opts, r.ReadStored)
 	})

@@ -8,7 +8,7 @@ import (
 )
 
 // Heads implements engine.Events. One statement reads all of them.
-func (r reader) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
+func (r eventReads) Heads(ctx context.Context, tenants []string) (engine.Heads, error) {
 	heads := engine.Heads{
 		Positions: make(map[string]int64, len(tenants)), Failed: make(map[string]error), Incarnation: incarnation,
 	}
@@ -25,7 +25,7 @@ func (r reader) Heads(ctx context.Context, tenants []string) (engine.Heads, erro
 }
 
 // Settle implements engine.Events. The file has one writer, so the head is settled.
-func (r reader) Settle(_ context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
+func (r eventReads) Settle(_ context.Context, heads engine.Heads, tenants []string) (map[string]engine.Settled, error) {
 	settled := make(map[string]engine.Settled, len(tenants))
 	for _, tenant := range tenants {
 		if head, found := heads.Positions[tenant]; found {
@@ -36,7 +36,7 @@ func (r reader) Settle(_ context.Context, heads engine.Heads, tenants []string) 
 }
 
 // Ages implements engine.Events. One statement reads all of them.
-func (r reader) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
+func (r eventReads) Ages(ctx context.Context, after []engine.TenantPosition) (map[engine.TenantPosition]engine.EventAge,
 	error) {
 	rows := make([][]any, len(after))
 	for i, p := range after {
@@ -56,7 +56,7 @@ func (r reader) Ages(ctx context.Context, after []engine.TenantPosition) (map[en
 	return ages, wrap(err, "read the ages of %d events", len(after))
 }
 
-func (r reader) Absent(ctx context.Context, tenant string) error {
+func (r eventReads) Absent(ctx context.Context, tenant string) error {
 	t, err := r.named(tenant)
 	if err != nil {
 		return err

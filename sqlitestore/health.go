@@ -20,14 +20,15 @@ const probeBytes = 512 << 10
 // health implements engine.Health: it examines whether the database works.
 type health struct{ *database }
 
+var _ engine.Health = health{}
+
 // Probe implements engine.Health. It writes to the file over a connection of its own, and to another file in its
 // folder. A transaction in progress is no error: the file can be written to.
 func (h health) Probe(ctx context.Context) error {
-	err := h.probeSpace()
-	if err == nil {
-		err = h.probeWrite(ctx)
+	if err := h.probeSpace(); err != nil {
+		return fmt.Errorf("probe the file: %w", storeFault(err))
 	}
-	if err != nil && !is(err, sqlite3.SQLITE_BUSY) {
+	if err := h.probeWrite(ctx); err != nil && !is(err, sqlite3.SQLITE_BUSY) {
 		return fmt.Errorf("probe the file: %w", storeFault(err))
 	}
 	return nil
@@ -65,11 +66,6 @@ func (h health) Ping(ctx context.Context) error {
 		return fmt.Errorf("ping: %w", storeFault(err))
 	}
 	return nil
-}
-
-// OldestSnapshot implements engine.Lists. A file has no list of its transactions.
-func (h health) OldestSnapshot(context.Context) (engine.Snapshot, error) {
-	return engine.Snapshot{}, nil
 }
 
 // SchemaVersions implements engine.Health. All tenants have the tables of the file.

@@ -10,26 +10,28 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// Free implements engine.Ownership. A node that does not own the file finds no leases. For the owner of the file, all
-// leases of other nodes are free, since no other node is alive.
-// leases implements engine.Ownership: it finds, claims and releases leases.
+// leases implements engine.Ownership: it registers nodes, and finds, claims and releases leases.
 type leases struct{ *database }
 
-func (s leases) Free(ctx context.Context, node engine.Node, _, unowned bool) (free []engine.LeaseRef, err error) {
-	var l engine.LeaseRef
-	err = each(ctx, s.readers, "free_leases", []any{node.ID, list(node.Projections), list(node.Tenants), unowned},
-		[]any{&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition}, func() error {
-			if node.Filters[l.ID.Name].Matches(l.ID.Tenant) {
-				free = append(free, l)
+var _ engine.Ownership = leases{}
+
+// Free implements engine.Ownership. A node that does not own the file finds no leases. For the owner of the file, all
+// leases of other nodes are free, since no other node is alive.
+func (l leases) Free(ctx context.Context, node engine.Node, _, unowned bool) (free []engine.LeaseRef, err error) {
+	var ref engine.LeaseRef
+	err = each(ctx, l.readers, "free_leases", []any{node.ID, list(node.Projections), list(node.Tenants), unowned},
+		[]any{&ref.Row, &ref.ID.Tenant, &ref.ID.Name, &ref.ID.Partition}, func() error {
+			if node.Filters[ref.ID.Name].Matches(ref.ID.Tenant) {
+				free = append(free, ref)
 			}
 			return nil
 		})
 	return free, wrap(err, "list free leases")
 }
 
-func (s leases) Counts(ctx context.Context, tenants, names []string) (counts []engine.Want, err error) {
+func (l leases) Counts(ctx context.Context, tenants, names []string) (counts []engine.Want, err error) {
 	var w engine.Want
-	err = each(ctx, s.readers, "desired_counts", []any{list(tenants), list(names)},
+	err = each(ctx, l.readers, "desired_counts", []any{list(tenants), list(names)},
 		[]any{&w.Tenant, &w.Name, &w.Leases}, func() error {
 			counts = append(counts, w)
 			return nil
@@ -39,8 +41,8 @@ func (s leases) Counts(ctx context.Context, tenants, names []string) (counts []e
 
 // Claim implements engine.Ownership in one transaction. Batches of dead owners have ended with their processes, or are
 // refused by the fence.
-func (s leases) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
-	err = s.transact(ctx, func(tx *sql.Tx) error {
+func (l leases) Claim(ctx context.Context, node engine.Node, rows []int32, _ bool) (claimed []engine.Lease, err error) {
+	err = l.transact(ctx, func(tx *sql.Tx) error {
 		ours, err := column[int32](ctx, tx, "claim", node.ID, list(rows))
 		if err != nil || len(ours) == 0 {
 			return err
@@ -59,22 +61,22 @@ func (s leases) Claim(ctx context.Context, node engine.Node, rows []int32, _ boo
 
 // AnnounceDrain implements engine.Ownership. No other node takes a share: a standby takes over when this node has
 // ended.
-func (s leases) AnnounceDrain(ctx context.Context, node engine.Node) error {
-	owner, _, err := s.lastOwner(ctx, s.readers)
+func (l leases) AnnounceDrain(ctx context.Context, node engine.Node) error {
+	owner, _, err := l.lastOwner(ctx, l.readers)
 	if err == nil && owner == node.ID {
-		err = s.transact(ctx, func(tx *sql.Tx) error { return execute(ctx, tx, "set_draining", node.ID) })
+		err = l.transact(ctx, func(tx *sql.Tx) error { return execute(ctx, tx, "set_draining", node.ID) })
 	}
 	return wrap(err, "announce drain")
 }
 
 // Owned implements engine.Ownership. It includes the leases of a claim whose answer was lost.
-func (s leases) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
-	leases, err := queryLeases(ctx, s.readers, nil, node.ID)
+func (l leases) Owned(ctx context.Context, node engine.Node) ([]engine.Lease, error) {
+	leases, err := queryLeases(ctx, l.readers, nil, node.ID)
 	return leases, wrap(err, "list owned leases")
 }
 
-func (s leases) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
-	leases, err := queryLeases(ctx, s.readers, rows, "")
+func (l leases) Leases(ctx context.Context, rows []int32) ([]engine.Lease, error) {
+	leases, err := queryLeases(ctx, l.readers, rows, "")
 	return leases, wrap(err, "read %d leases", len(rows))
 }
 
@@ -101,7 +103,7 @@ func queryLeases(ctx context.Context, q querier, rows []int32, owner string) (le
 }
 
 // Release implements engine.Ownership in one transaction. All advances have one owner.
-func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
+func (l leases) Release(ctx context.Context, advances []engine.Advance) error {
 	if len(advances) == 0 {
 		return nil
 	}
@@ -116,7 +118,7 @@ func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
 			replays = append(replays, []int64{int64(a.Lease.Row), a.Lease.Epoch, a.Replaying})
 		}
 	}
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := l.transact(ctx, func(tx *sql.Tx) error {
 		if err := executeEach(ctx, tx, "release_attempts", attempts, owner); err != nil {
 			return err
 		}
@@ -127,7 +129,7 @@ func (s leases) Release(ctx context.Context, advances []engine.Advance) error {
 		if err != nil || !released {
 			return err
 		}
-		return s.announce(ctx, tx, engine.Notice{Control: true})
+		return l.announce(ctx, tx, engine.Notice{Control: true})
 	})
 	return wrap(err, "release leases")
 }
@@ -150,12 +152,12 @@ func moves(advances []engine.Advance) string {
 }
 
 // Advance implements engine.Ownership in one statement. All advances have one owner.
-func (s leases) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
+func (l leases) Advance(ctx context.Context, advances []engine.Advance) (map[int32]bool, error) {
 	moved := make(map[int32]bool, len(advances))
 	if len(advances) == 0 {
 		return moved, nil
 	}
-	err := s.transact(ctx, func(tx *sql.Tx) error {
+	err := l.transact(ctx, func(tx *sql.Tx) error {
 		rows, err := column[int32](ctx, tx, "advance_many", moves(advances), advances[0].Lease.Owner)
 		for _, row := range rows {
 			moved[row] = true
@@ -168,7 +170,7 @@ func (s leases) Advance(ctx context.Context, advances []engine.Advance) (map[int
 	return moved, nil
 }
 
-func (s leases) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
+func (l leases) Orders(ctx context.Context, node engine.Node, rows []int32) (map[int32]engine.Orders, error) {
 	owner := ""
 	if rows == nil {
 		owner = node.ID
@@ -176,7 +178,7 @@ func (s leases) Orders(ctx context.Context, node engine.Node, rows []int32) (map
 	states := make(map[int32]engine.Orders)
 	var row int32
 	var state engine.Orders
-	err := each(ctx, s.readers, "orders", []any{list(rows), owner}, []any{&row, &state.Desired, &state.HasCommands},
+	err := each(ctx, l.readers, "orders", []any{list(rows), owner}, []any{&row, &state.Desired, &state.HasCommands},
 		func() error {
 			states[row] = state
 			return nil

@@ -110,8 +110,8 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	names := []string{"dead", "free", "held", "not asked for", "paused", "suspended"}
 	rows := ensured(t, store, names[:5]...)
 	newTenant(t, store, "other")
-	must(s.plane().Ensure(ctx, newProjections("other", "suspended")))(t)
-	noError(t, s.plane().SetTenantDesired(ctx, "other", engine.WantPause))
+	must(s.store.plane().Ensure(ctx, newProjections("other", "suspended")))(t)
+	noError(t, s.store.plane().SetTenantDesired(ctx, "other", engine.WantPause))
 	rows = append(rows, one[int32](t, store, "select max(id) from millrace_projections"))
 	gone, node := newNode("p"), newNode("p")
 	before := connect(t, store, gone)
@@ -123,7 +123,7 @@ func TestClaimTakesRequestedLeasesThatAreFreeAndNotPaused(t *testing.T) {
 	mustExec(t, store,
 		`update millrace_projections set failed_reason = 'why', failed_epoch = 0, attempts = 3, failing_position = 8, failing_since = 1000000, last_error = 'bad',
 		passed = '[[0,10,5],[10,20,9]]' where id = ?1`, rows[1])
-	noError(t, s.plane().SetDesiredState(ctx, projection.ID{Name: "paused"}, engine.WantPause))
+	noError(t, s.store.plane().SetDesiredState(ctx, projection.ID{Name: "paused"}, engine.WantPause))
 	asked := slices.Concat(rows[:3], rows[4:], []int32{rows[4] + 1000})
 	id := func(i int) projection.ID { return engine.FullID(projection.ID{Name: names[i]}) }
 	all := partition.Share{Range: partition.All}
@@ -193,7 +193,7 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	s, tenants := store.port(), []string{projection.DefaultTenant, "a1", "a2", "b"}
 	noError(t, store.CreateTenants(testContext(t), tenants[1:]...))
 	for _, tenant := range tenants {
-		must(s.plane().Ensure(testContext(t), newProjections(tenant, "p", "q", "unknown")))(t)
+		must(s.store.plane().Ensure(testContext(t), newProjections(tenant, "p", "q", "unknown")))(t)
 	}
 	node := newNode("p", "q")
 	node.Tenants = tenants[1:]
@@ -212,8 +212,8 @@ func TestFreeLeasesAreThoseThatTheNodeCanRun(t *testing.T) {
 	if got, want := found(), []string{"a1 p", "a1 q", "a2 p", "a2 q", "b q"}; !slices.Equal(got, want) {
 		t.Errorf("free are %v, want %v", got, want)
 	}
-	noError(t, errors.Join(s.plane().SetTenantDesired(testContext(t), "a1", engine.WantPause),
-		s.plane().SetDesiredState(testContext(t), projection.ID{Tenant: "a2", Name: "p"}, engine.WantPause)))
+	noError(t, errors.Join(s.store.plane().SetTenantDesired(testContext(t), "a1", engine.WantPause),
+		s.store.plane().SetDesiredState(testContext(t), projection.ID{Tenant: "a2", Name: "p"}, engine.WantPause)))
 	mustExec(t, store,
 		"update millrace_leases set owner = ?1 where id in (select id from millrace_projections where name = 'q')",
 		"a dead node")

@@ -35,7 +35,7 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 	}
 	for done := false; !done; {
 		var err error
-		done, err = migrator{s.database}.migrateNext(ctx, list)
+		done, err = s.migrateNext(ctx, list)
 		if err != nil {
 			return fmt.Errorf("migrate %s: %w", s.path, damaged(err))
 		}
@@ -49,11 +49,8 @@ func (s *Store) migrate(ctx context.Context, list []migration.Step) error {
 	return nil
 }
 
-// migrator brings the schema to the version of this program, and receives tenants of other stores.
-type migrator struct{ *database }
-
 // migrateNext applies the next migration. It reports whether none was missing.
-func (s migrator) migrateNext(ctx context.Context, list []migration.Step) (done bool, err error) {
+func (s *Store) migrateNext(ctx context.Context, list []migration.Step) (done bool, err error) {
 	version, err := schemaVersion(ctx, s.readers)
 	switch {
 	case err != nil:
@@ -65,7 +62,7 @@ func (s migrator) migrateNext(ctx context.Context, list []migration.Step) (done 
 }
 
 // migrateOnce applies the next migration, if another process has not done so meanwhile.
-func (s migrator) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.Step) error {
+func (s *Store) migrateOnce(ctx context.Context, tx *sql.Tx, list []migration.Step) error {
 	version, err := schemaVersion(ctx, tx)
 	if err != nil || int(version) >= len(list) {
 		return err

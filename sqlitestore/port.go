@@ -17,10 +17,9 @@ import (
 type port struct {
 	store *Store
 	*database
-	reader
+	eventReads
 	leases
 	health
-	migrator
 }
 
 var _ store.Driver = port{}
@@ -35,7 +34,7 @@ func (s *Store) Engine() store.Driver {
 
 func (s *Store) port() port {
 	db := s.database
-	return port{s, db, reader{db}, leases{db}, health{db}, migrator{db}}
+	return port{s, db, eventReads{db}, leases{db}, health{db}}
 }
 
 // plane returns the control plane of the store.

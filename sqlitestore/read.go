@@ -6,7 +6,6 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/eventlog"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/tenancy"
 )
 
@@ -17,13 +16,13 @@ import (
 // fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events follow. Any other error
 // is yielded last.
 func (t *Tenant) ReadStream(ctx context.Context, stream string, fromVersion int64) iter.Seq2[event.Envelope, error] {
-	return t.reader().ReadStream(ctx, stream, fromVersion)
+	return t.userReader().ReadStream(ctx, stream, fromVersion)
 }
 
 // Stream describes a stream. A stream that does not exist has version 0: event.Exact of the version is the state in
 // which it was. Stream returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error) {
-	err := within.RefuseRead(ctx, t.db)
+	err := t.db.refuseRead(ctx)
 	if err != nil {
 		return event.StreamInfo{}, err
 	}
@@ -40,14 +39,14 @@ func (t *Tenant) Stream(ctx context.Context, id string) (event.StreamInfo, error
 // fails is yielded as it is stored, with an error that wraps eventtype.ErrUpcast; later events follow. Any other error
 // is yielded last.
 func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[event.Envelope, error] {
-	return t.reader().ReadAll(ctx, opts)
+	return t.userReader().ReadAll(ctx, opts)
 }
 
-func (t *Tenant) reader() eventlog.Reader {
+func (t *Tenant) userReader() eventlog.Reader {
 	wrap := func(_ context.Context, doing, what string, err error) error { return t.wrap(doing, what, err) }
 	return eventlog.Reader{
-		Tenant: t.name, Types: t.store.opts.Types.Engine(), Store: t.db, Ready: t.store.ready, Wrap: wrap,
-		Stream: t.streamPages, All: t.allPages,
+		Tenant: t.name, Types: t.store.opts.Types.Engine(), MarkKey: t.db, Ready: t.store.ready,
+		Wrap: wrap, Stream: t.streamPages, All: t.allPages,
 	}
 }
 

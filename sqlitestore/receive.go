@@ -6,11 +6,10 @@ import (
 
 	"github.com/millrace-go/millrace/internal/store"
 	"github.com/millrace-go/millrace/internal/usercode"
-	"github.com/millrace-go/millrace/internal/within"
 )
 
 // Receive implements store.Control. Nothing else writes to the file until it ends.
-func (s migrator) Receive(ctx context.Context, r store.Reception) error {
+func (s port) Receive(ctx context.Context, r store.Reception) error {
 	err := s.notWithin(ctx)
 	if err != nil {
 		return err
@@ -33,7 +32,7 @@ func (s migrator) Receive(ctx context.Context, r store.Reception) error {
 	return nil
 }
 
-func (s migrator) receive(ctx context.Context, t *transaction, r store.Reception) error {
+func (s port) receive(ctx context.Context, t *transaction, r store.Reception) error {
 	err := s.on(ctx, t.Tx).run(func(tx store.Tx) error {
 		if err := createOne(tx, r.Tenant); err != nil {
 			return err
@@ -45,7 +44,7 @@ func (s migrator) receive(ctx context.Context, t *transaction, r store.Reception
 	}
 	t.lend(ctx)
 	if r.Hook.Run != nil {
-		marked, ended := within.Mark(ctx, s.database)
+		marked, ended := s.mark(ctx)
 		err := usercode.Run(func() error { return r.Hook.Call(marked, t.Tx) })
 		ended()
 		if err != nil {

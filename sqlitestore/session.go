@@ -27,7 +27,7 @@ const (
 type nodeSession struct {
 	db   *database
 	node engine.Node
-	// db has one connection, since numbers of data_version can be compared on one connection only.
+	// conn has one connection, since numbers of data_version can be compared on one connection only.
 	conn *sql.DB
 	// lock is nil while the session stands by. owns reports whether the node is registered as the owner of the file,
 	// too.
@@ -47,17 +47,17 @@ type nodeSession struct {
 
 // Connect implements engine.Ownership. It takes the owner lock if no other runtime has it. Otherwise the session stands
 // by.
-func (s leases) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
-	conn, err := openReaders(s.writer.at, Options{Readers: 1})
+func (l leases) Connect(ctx context.Context, node engine.Node) (engine.Session, error) {
+	conn, err := openReaders(l.writer.at, Options{Readers: 1})
 	if err != nil {
 		return nil, wrap(err, "open the session connection")
 	}
-	session := &nodeSession{db: s.database, node: node, conn: conn, woken: make(chan struct{}, 1)}
+	session := &nodeSession{db: l.database, node: node, conn: conn, woken: make(chan struct{}, 1)}
 	session.summary.slot = make(chan struct{}, 1)
 	if err := session.takeOver(ctx); err != nil {
 		return nil, wrap(errors.Join(err, session.Close(ctx)), "set up the session")
 	}
-	s.sessions.add(session)
+	l.sessions.add(session)
 	return session, nil
 }
 

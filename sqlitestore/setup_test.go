@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/event"
-	"github.com/millrace-go/millrace/internal/control"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/pgtest/testmain"
 )
@@ -168,6 +167,3 @@ func until(t testing.TB, what string, condition func() bool) {
 		<-time.After(time.Millisecond)
 	}
 }
-
-// plane is that of the port's store.
-func (s port) plane() control.Plane { return s.store.plane() }

@@ -10,7 +10,7 @@ import (
 )
 
 // Begins implements store.Control. The head of a tenant is settled.
-func (r reader) Begins(ctx context.Context, projections []engine.NewProjection) (store.Begins, error) {
+func (r eventReads) Begins(ctx context.Context, projections []engine.NewProjection) (store.Begins, error) {
 	b := store.Begins{At: make(map[projection.ID]store.Begin)}
 	for _, p := range projections {
 		if !p.BeginsLater() {
@@ -28,7 +28,7 @@ func (r reader) Begins(ctx context.Context, projections []engine.NewProjection) 
 }
 
 // beginOf returns where a new projection begins, unless its tenant does not exist.
-func (r reader) beginOf(ctx context.Context, p engine.NewProjection) (at store.Begin, found bool, err error) {
+func (r eventReads) beginOf(ctx context.Context, p engine.NewProjection) (at store.Begin, found bool, err error) {
 	var head int64
 	var deleting bool
 	found, err = runOne(ctx, r.readers, "tenant_head", []any{p.Tenant}, &at.Tenant, &head, &deleting)

@@ -15,7 +15,6 @@ import (
 	"github.com/millrace-go/millrace/internal/streams"
 	"github.com/millrace-go/millrace/internal/upcast"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/internal/within"
 )
 
 // Streams is for package aggregate.
@@ -77,7 +76,7 @@ func (d streamDriver) by(tx *sql.Tx) querier {
 
 func (d streamDriver) readPage(ctx context.Context, tx *sql.Tx, r streams.Read,
 	take func(e *event.Envelope) bool) (page streams.Page, err error) {
-	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), within.RefuseRead(ctx, d.db)); err != nil {
+	if err := errors.Join(eventlog.ValidSelection(r.Stream, nil), d.db.refuseRead(ctx)); err != nil {
 		return page, err
 	}
 	if err := d.store.ready(ctx); err != nil {
@@ -184,7 +183,7 @@ func (d streamDriver) FirstAppend(ctx context.Context, tx *sql.Tx,
 
 func (d streamDriver) firstAppend(ctx context.Context, q querier,
 	key string) (first streams.First, found bool, err error) {
-	if err := within.RefuseRead(ctx, d.db); err != nil {
+	if err := d.db.refuseRead(ctx); err != nil {
 		return first, false, err
 	}
 	if err := d.store.ready(ctx); err != nil {

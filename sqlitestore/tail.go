@@ -26,7 +26,7 @@ type tail struct {
 	slot engine.ReadSlot
 }
 
-func (r reader) Tail(tenant string) engine.Tail {
+func (r eventReads) Tail(tenant string) engine.Tail {
 	t, err := r.named(tenant)
 	return &tail{tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
@@ -121,7 +121,7 @@ func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
 	}
 	head &= lastPosition
 	page := pageOf(read, engine.ReadRange{UpTo: head, Limit: limit})
-	t.size.Read(len(page.Events), page.Bytes)
+	t.size.Observe(len(page.Events), page.Bytes)
 	update = engine.TailUpdate{
 		Events: page.Events, Bytes: page.Bytes, Mark: page.To, From: t.mark, More: page.To < head,
 		Incarnation: incarnation,

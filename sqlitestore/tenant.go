@@ -13,7 +13,6 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
 	"github.com/millrace-go/millrace/internal/valid"
-	"github.com/millrace-go/millrace/internal/within"
 	"github.com/millrace-go/millrace/projection"
 )
 
@@ -95,7 +94,7 @@ func (s *Store) InTx(ctx context.Context, fn func(ctx context.Context, tx *sql.T
 		return fmt.Errorf("begin transaction: %w", err)
 	}
 	var to dirtied
-	marked, end := within.Mark(ctx, s.database)
+	marked, end := s.mark(ctx)
 	defer end()
 	err := s.writer.lend(ctx, func(tx *sql.Tx) error {
 		s.appended.Store(tx, &to)

@@ -28,6 +28,11 @@ func (s port) Tenants(ctx context.Context, names []string) ([]engine.Tenant, err
 	return tenants, wrap(err, "list tenants")
 }
 
+// OldestSnapshot implements engine.Lists. A file has no list of its transactions.
+func (s port) OldestSnapshot(context.Context) (engine.Snapshot, error) {
+	return engine.Snapshot{}, nil
+}
+
 // State returns the state of the tenant. It returns tenancy.ErrUnknown if there is no such tenant.
 func (t *Tenant) State(ctx context.Context) (tenancy.State, error) {
 	found, err := t.store.readTenants(ctx, []string{t.name})

@@ -148,7 +148,8 @@ type Page struct {
 	Asked time.Time
 }
 
-// Page returns the events that were read of the range as a page. truncated says that the range may have more.
+// Page makes a page of the events read of the range, which it reuses. truncated reports whether the read ended before
+// the range or the limit, after at least one event. The caller sets Bytes.
 func (r ReadRange) Page(events []event.Envelope, truncated bool, in Incarnation) Page {
 	page := Page{Events: events, To: r.UpTo, Incarnation: in}
 	if truncated || len(events) >= r.Limit {

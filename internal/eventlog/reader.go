@@ -14,9 +14,9 @@ import (
 type Reader struct {
 	Tenant string
 	Types  *upcast.Graph
-	// Store is that of the marks in contexts.
-	Store any
-	// Ready returns why nothing can be read, or nil.
+	// MarkKey is what the store passes to within.Mark, so that functions that queue statements are refused reads.
+	MarkKey any
+	// Ready returns why nothing can be read. A nil Ready means that nothing stands against it.
 	Ready func(ctx context.Context) error
 	// Wrap adds to an error what was being done.
 	Wrap func(ctx context.Context, doing, what string, err error) error
@@ -71,14 +71,16 @@ func (r Reader) read(ctx context.Context, doing, what string, opts event.ReadOpt
 // each yields the events of pages, if opts and ctx allow it.
 func (r Reader) each(ctx context.Context, opts event.ReadOptions, p Pages,
 	yield func(event.Envelope, error) bool) error {
-	if err := within.RefuseRead(ctx, r.Store); err != nil {
+	if err := within.RefuseRead(ctx, r.MarkKey); err != nil {
 		return err
 	}
 	if err := ValidSelection(opts.Stream, opts.Types); err != nil {
 		return err
 	}
-	if err := r.Ready(ctx); err != nil {
-		return err
+	if r.Ready != nil {
+		if err := r.Ready(ctx); err != nil {
+			return err
+		}
 	}
 	return p.Each(yield)
 }

@@ -8,7 +8,7 @@ const (
 	tailFirst = 250
 )
 
-// EventSize is the approximate size of the events of a tail in bytes, 0 while it is not known.
+// EventSize is the approximate size in bytes of one event of a tail, 0 while it is not known.
 type EventSize int
 
 // Limit returns how many events a tail reads at once.
@@ -19,8 +19,8 @@ func (s EventSize) Limit() int {
 	return min(TailEvents, max(1, TailBytes/int(s)))
 }
 
-// Read sets the size by the events that were read.
-func (s *EventSize) Read(events, bytes int) {
+// Observe sets the size by the events that were read.
+func (s *EventSize) Observe(events, bytes int) {
 	if events > 0 {
 		*s = EventSize(max(1, bytes/events))
 	}

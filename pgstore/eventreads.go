@@ -20,10 +20,10 @@ import (
 // that tenant.
 const readLockWait = 100 * time.Millisecond
 
-// reader implements engine.Events: it reads the events of all tenants, and finds out how far they are settled. What
-// tails share is here: scans of locks and starts, each of which serves those that asked for it meanwhile, and the
-// prepared reads.
-type reader struct {
+// eventReads has the reads of engine.Events: it reads the events of all tenants, and finds out how far they are
+// settled. What tails share is here: scans of locks and starts, each of which serves those that asked for it
+// meanwhile, and the prepared reads.
+type eventReads struct {
 	*database
 	tenantLocks tenantLocks
 	locks       *lockScanner
@@ -31,17 +31,25 @@ type reader struct {
 	reads       preparedStatements
 }
 
-func newReader(db *database, number int64) *reader {
-	r := &reader{database: db, tenantLocks: tenantLocks{pool: db.pool}, locks: newLockScanner(db)}
+// newEventReads returns the reads of a store. number is that of the store in this process, for names of prepared
+// statements.
+func newEventReads(db *database, number int64) *eventReads {
+	r := &eventReads{database: db, tenantLocks: tenantLocks{pool: db.pool}, locks: newLockScanner(db)}
 	r.starts, r.reads.prefix = newTailStarts(r), fmt.Sprintf("millrace_read_%d", number)
 	return r
 }
 
+// close ends what tails share.
+func (r *eventReads) close() {
+	r.starts.close()
+	r.locks.close()
+}
+
 // readEvents runs a statement on tenants' events in one round trip and passes its result to decode. It limits the wait
 // for locks, and returns the incarnation. Arguments are in text format.
-func (r *reader) readEvents(ctx context.Context, sql string, args [][]byte, format []int16,
+func (r *eventReads) readEvents(ctx context.Context, sql string, args [][]byte, format []int16,
 	decode func(*pgconn.ResultReader) error) (in engine.Incarnation, err error) {
-	err = r.within(ctx, func() error {
+	err = r.inIncarnation(ctx, func() error {
 		return r.onConn(ctx, func(conn *pgx.Conn) (err error) {
 			in, err = r.readOn(ctx, conn, sql, args, format, decode)
 			return err
@@ -51,7 +59,7 @@ func (r *reader) readEvents(ctx context.Context, sql string, args [][]byte, form
 }
 
 // readOn reads by prepared statements, if the session may have them.
-func (r *reader) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte, format []int16,
+func (r *eventReads) readOn(ctx context.Context, conn *pgx.Conn, sql string, args [][]byte, format []int16,
 	decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
 	if name := r.reads.name(sql); name != "" && r.keepsPrepared(conn) {
 		in, err := r.readPrepared(ctx, conn, name, sql, args, format, decode)
@@ -66,7 +74,7 @@ func (r *reader) readOn(ctx context.Context, conn *pgx.Conn, sql string, args []
 }
 
 // readPrepared reads by prepared statements, which it prepares if the session has not done so.
-func (r *reader) readPrepared(ctx context.Context, conn *pgx.Conn, name, sql string, args [][]byte, format []int16,
+func (r *eventReads) readPrepared(ctx context.Context, conn *pgx.Conn, name, sql string, args [][]byte, format []int16,
 	decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
 	if err := prepareAll(ctx, conn, beginReadName, r.control.sql("begin_read"), name, sql); err != nil {
 		return 0, err
@@ -106,9 +114,9 @@ func sendRead(ctx context.Context, conn *pgx.Conn, batch *pgconn.Batch,
 	return in, err
 }
 
-// readEvents is Store.readEvents for one tenant. If the tenant's events are locked, the error names the sessions that
+// readOf is readEvents for one tenant. If the tenant's events are locked, the error names the sessions that
 // lock them. It is the fault of that tenant alone, not of the server.
-func (r *reader) readOf(ctx context.Context, t tenantSchema, sql string, args [][]byte, format []int16,
+func (r *eventReads) readOf(ctx context.Context, t namedTenant, sql string, args [][]byte, format []int16,
 	decode func(*pgconn.ResultReader) error) (engine.Incarnation, error) {
 	holders, err := r.tenantLocks.holdersOf(ctx, t.schema)
 	if err != nil {
@@ -129,7 +137,7 @@ func (r *reader) readOf(ctx context.Context, t tenantSchema, sql string, args []
 }
 
 // readNumbers is readOf for rows of numbers, in an incarnation of the server.
-func (r *reader) readNumbers(ctx context.Context, t tenantSchema, in engine.Incarnation, statement string,
+func (r *eventReads) readNumbers(ctx context.Context, t namedTenant, in engine.Incarnation, statement string,
 	args [][]byte, row func(row []int64)) error {
 	now, err := r.readOf(ctx, t, t.sql(statement), args, nil, func(rows *pgconn.ResultReader) error {
 		return wire.ReadInts(rows, row)

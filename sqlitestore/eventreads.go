@@ -11,10 +11,10 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// reader implements engine.Events: it reads the events of all tenants.
-type reader struct{ *database }
+// eventReads has the reads of engine.Events: it reads the events of all tenants.
+type eventReads struct{ *database }
 
-func (r reader) Read(ctx context.Context, tenant string, of engine.ReadRange) (engine.Page, error) {
+func (r eventReads) Read(ctx context.Context, tenant string, of engine.ReadRange) (engine.Page, error) {
 	t, err := r.named(tenant)
 	if err != nil {
 		return engine.Page{}, err
