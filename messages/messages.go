@@ -40,7 +40,8 @@ type (
 
 // To the supervisor, from a feed or a projection.
 type (
-	// AskGate reports a fault that is not an event's. The answer is ServerAnswers.
+	// AskGate asks the gate whether the server can be reached, after a fault that no event caused. The answer is
+	// ServerAnswers.
 	AskGate struct{ Fault *faults.Fault }
 )
 

@@ -20,8 +20,7 @@ import (
 // that tenant.
 const readLockWait = 100 * time.Millisecond
 
-// eventReads has the reads of engine.Events: it reads the events of all tenants, and finds out how far they are
-// settled. What tails share is here: scans of locks and starts, each of which serves those that asked for it
+// eventReads implements the reading methods of engine.Events, and Begins of store.Control. What tails share is here: scans of locks and starts, each of which serves those that asked for it
 // meanwhile, and the prepared reads.
 type eventReads struct {
 	*database

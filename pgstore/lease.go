@@ -18,11 +18,11 @@ type leases struct{ *database }
 var _ engine.Ownership = leases{}
 
 func (l leases) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
-	free, err := queryPlanned(ctx, l.database, uncompiled, func(row pgx.CollectableRow) (l engine.LeaseRef, err error) {
-		return l, row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition)
+	free, err := queryPlanned(ctx, l.database, uncompiled, func(row pgx.CollectableRow) (ref engine.LeaseRef, _ error) {
+		return ref, row.Scan(&ref.Row, &ref.ID.Tenant, &ref.ID.Name, &ref.ID.Partition)
 	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats, unowned)
 	free = slices.DeleteFunc(free,
-		func(l engine.LeaseRef) bool { return !node.Filters[l.ID.Name].Matches(l.ID.Tenant) })
+		func(ref engine.LeaseRef) bool { return !node.Filters[ref.ID.Name].Matches(ref.ID.Tenant) })
 	return free, wrap(err, "list free leases")
 }
 
@@ -121,11 +121,12 @@ func (l leases) queryLeases(ctx context.Context, q batchSender, statement string
 	leases, err := queryAfter(ctx, q, l.control.sql("incarnation"), &in, leaseFrom, l.control.sql(statement), args...)
 	texts := make(map[string]string)
 	for i := range leases {
-		l := &leases[i]
-		l.Incarnation = in
+		lease := &leases[i]
+		lease.Incarnation = in
 		// A node keeps its leases in memory, and most have the same texts.
-		l.ID.Tenant, l.ID.Name, l.Owner = shared(texts, l.ID.Tenant), shared(texts, l.ID.Name), shared(texts, l.Owner)
-		l.Desired = engine.DesiredState(shared(texts, string(l.Desired)))
+		for _, text := range []*string{&lease.ID.Tenant, &lease.ID.Name, &lease.Owner, (*string)(&lease.Desired)} {
+			*text = shared(texts, *text)
+		}
 	}
 	return leases, err
 }

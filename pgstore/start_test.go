@@ -10,7 +10,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// Begins is not called by a runtime alone: users of an Admin get its error.
+// Admin returns the error of Begins to its callers, so the error says which read failed.
 func TestErrorOfBeginsNamesTheReadThatFailed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)

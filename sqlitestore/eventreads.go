@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/projection"
 )
 
-// eventReads has the reads of engine.Events: it reads the events of all tenants.
+// eventReads implements the reading methods of engine.Events, and Begins of store.Control.
 type eventReads struct{ *database }
 
 func (r eventReads) Read(ctx context.Context, tenant string, of engine.ReadRange) (engine.Page, error) {

@@ -33,7 +33,7 @@ func (r eventReads) beginOf(ctx context.Context, p engine.NewProjection) (at sto
 	var deleting bool
 	found, err = runOne(ctx, r.readers, "tenant_head", []any{p.Tenant}, &at.Tenant, &head, &deleting)
 	if err != nil || !found {
-		return at, false, err
+		return at, false, wrap(err, "find the last event of tenant %q", p.Tenant)
 	}
 	at.Checkpoint = head
 	switch {
@@ -46,5 +46,5 @@ func (r eventReads) beginOf(ctx context.Context, p engine.NewProjection) (at sto
 			at.Checkpoint = first.Int64 - 1
 		}
 	}
-	return at, true, err
+	return at, true, wrap(err, "find the first event of tenant %q since %v", p.Tenant, p.Start.Time)
 }

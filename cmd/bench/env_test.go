@@ -53,14 +53,21 @@ func TestForeignDatabaseIsRefusedAndKept(t *testing.T) {
 }
 
 func TestInterruptedRunRemovesItsDatabase(t *testing.T) {
+	for _, roundTrip := range []string{"0s", "2ms"} {
+		t.Run(roundTrip, func(t *testing.T) { interruptRun(t, "-round-trip", roundTrip) })
+	}
+}
+
+// interruptRun interrupts a run that has these arguments besides.
+func interruptRun(t *testing.T, args ...string) {
 	dsn := pgtest.Database(t)
 	pool := program.Pool(t, dsn)
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- program.Execute(ctx, command(), []string{"-scenario",
-			"append", "-rounds", "1000000", "-database-url", dsn}, io.Discard, io.Discard)
+		ended <- program.Execute(ctx, command(), append(args, "-scenario", "append", "-rounds", "1000000",
+			"-database-url", dsn), io.Discard, io.Discard)
 	}()
 	waitFor(t, ended, "the database exists", func() bool { return left(t, pool) })
 	interrupt()

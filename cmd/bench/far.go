@@ -2,9 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,45 +18,85 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// far makes a server answer as if it were on another machine: it passes on what comes, half a round trip later.
+// far is a proxy that delays each message by half a round trip in each direction.
 type far struct {
 	listener         net.Listener
 	network, address string // of the server
+	folder           string // of the proxy's socket, empty if it listens on TCP
 	oneWay           time.Duration
 	stop             context.CancelFunc
 	group            sync.WaitGroup
 }
 
-// farFrom returns the DSN of the server that has this one, at a distance.
+// farFrom starts a proxy in front of the server of dsn, and returns the proxy's DSN. The proxy runs until it is closed,
+// since the clean-up after an interruption needs it too. It can be reached by whoever can reach the server: by a socket
+// in a folder of this user, or by TCP.
 func farFrom(ctx context.Context, dsn string, roundTrip time.Duration) (f *far, away string, err error) {
 	config, err := pgconn.ParseConfig(dsn)
 	if err != nil {
 		return nil, "", err
 	}
+	if strings.Contains(config.Host, ",") || len(hosts(config)) > 1 {
+		return nil, "", errors.New("-round-trip supports one host")
+	}
 	f = &far{oneWay: roundTrip / 2}
 	f.network, f.address = pgconn.NetworkAddress(config.Host, config.Port)
-	f.listener, err = net.Listen("tcp", "127.0.0.1:0")
+	away, err = f.listen(dsn, config.Port)
 	if err != nil {
-		return nil, "", fmt.Errorf("listen for -round-trip: %w", err)
+		return nil, "", fmt.Errorf("listen for -round-trip: %w", errors.Join(err, f.removeFolder()))
 	}
-	ctx, f.stop = context.WithCancel(ctx)
+	ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
 	f.group.Go(func() { f.accept(ctx) })
-	away, err = pgtest.WithSetting(dsn, "host", "127.0.0.1")
-	if err == nil {
-		away, err = pgtest.WithSetting(away, "port", strconv.Itoa(f.listener.Addr().(*net.TCPAddr).Port))
-	}
-	if err != nil {
-		f.close()
-		return nil, "", err
-	}
 	return f, away, nil
 }
 
+// hosts returns the hosts of a configuration. Each may be in it more than once, with and without TLS.
+func hosts(config *pgconn.Config) []string {
+	all := []string{config.Host}
+	for _, fallback := range config.Fallbacks {
+		all = append(all, fallback.Host)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// listen listens in the way in which the server does, and returns the DSN.
+func (f *far) listen(dsn string, port uint16) (away string, err error) {
+	if f.network == "unix" {
+		f.folder, err = os.MkdirTemp("", "millrace-bench-")
+		if err != nil {
+			return "", err
+		}
+		f.listener, err = net.Listen("unix", filepath.Join(f.folder, fmt.Sprintf(".s.PGSQL.%d", port)))
+		if err != nil {
+			return "", err
+		}
+		return pgtest.WithSetting(dsn, "host", f.folder)
+	}
+	f.listener, err = net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	away, err = pgtest.WithSetting(dsn, "host", "127.0.0.1")
+	if err != nil {
+		return "", err
+	}
+	return pgtest.WithSetting(away, "port", strconv.Itoa(f.listener.Addr().(*net.TCPAddr).Port))
+}
+
 // close ends all connections.
-func (f *far) close() {
+func (f *far) close() error {
 	f.stop()
-	f.listener.Close()
+	err := f.listener.Close()
 	f.group.Wait()
+	return errors.Join(err, f.removeFolder())
+}
+
+func (f *far) removeFolder() error {
+	if f.folder == "" {
+		return nil
+	}
+	return os.RemoveAll(f.folder)
 }
 
 func (f *far) accept(ctx context.Context) {
@@ -68,22 +113,26 @@ func (f *far) accept(ctx context.Context) {
 			}
 			defer server.Close()
 			defer context.AfterFunc(ctx, func() { client.Close(); server.Close() })()
-			f.group.Go(func() { f.pass(server, client) })
+			var sent sync.WaitGroup
+			defer sent.Wait()
+			sent.Go(func() { f.pass(server, client) })
 			f.pass(client, server)
 		})
 	}
 }
 
-// late is what came, and when it is to arrive.
+// late is a message, and when the proxy delivers it.
 type late struct {
 	due  time.Time
 	data []byte
 }
 
-// pass passes on what comes until one of the two is closed, and then closes the other one.
+// pass copies from one connection to the other until either is closed, and then closes both. All that had come before
+// is delivered.
 func (f *far) pass(to, from net.Conn) {
 	queue := make(chan late, 1024)
-	f.group.Go(func() {
+	var sent sync.WaitGroup
+	sent.Go(func() {
 		for message := range queue {
 			<-time.After(time.Until(message.due))
 			if _, err := to.Write(message.data); err != nil {
@@ -95,12 +144,13 @@ func (f *far) pass(to, from net.Conn) {
 		for range queue { // the reader may wait for room
 		}
 	})
+	defer sent.Wait()
 	defer close(queue)
+	buffer := make([]byte, 64<<10)
 	for {
-		data := make([]byte, 64<<10)
-		n, err := from.Read(data)
+		n, err := from.Read(buffer)
 		if n > 0 {
-			queue <- late{time.Now().Add(f.oneWay), data[:n]}
+			queue <- late{time.Now().Add(f.oneWay), slices.Clone(buffer[:n])}
 		}
 		if err != nil {
 			return

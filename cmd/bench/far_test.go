@@ -1,11 +1,14 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
@@ -31,17 +34,50 @@ func TestRoundTripsTakeLonger(t *testing.T) {
 			t.Errorf("a round trip took %v, want at least %v", took, roundTrip)
 		}
 	}
-	far.close()
+	if err := far.close(); err != nil {
+		t.Error(err)
+	}
 	if err := conn.Ping(t.Context()); err == nil {
-		t.Error("the connection outlives its network")
+		t.Error("the connection outlives the proxy")
 	}
 }
 
-func TestScenariosRunFarFromTheServer(t *testing.T) {
+// TestLastMessageOfTheServerArrives connects to a database that does not exist: the server says so, and ends the
+// connection.
+func TestLastMessageOfTheServerArrives(t *testing.T) {
+	far, dsn, err := farFrom(t.Context(), pgtest.Database(t), 20*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.close()
+	dsn, err = pgtest.WithDatabase(dsn, "does_not_exist")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = pgx.Connect(t.Context(), dsn)
+	var says *pgconn.PgError
+	if !errors.As(err, &says) || says.Code != "3D000" {
+		t.Errorf("it fails with %v, want SQLSTATE 3D000", err)
+	}
+}
+
+func TestFiguresAreThoseOfAServerFarAway(t *testing.T) {
 	o := tiny(pgtest.Database(t), "append")
-	o.roundTrip = 2 * time.Millisecond
+	o.json, o.roundTrip, o.sizes.writers = true, 20*time.Millisecond, []int{1}
 	var out strings.Builder
 	if err := run(t.Context(), o, &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
+	}
+	first, _, _ := strings.Cut(out.String(), "\n")
+	var got line
+	if err := json.Unmarshal([]byte(first), &got); err != nil {
+		t.Fatalf("%v:\n%s", err, out.String())
+	}
+	// One writer appends at most once in a round trip.
+	if got.RoundTrip != o.roundTrip || !strings.HasPrefix(got.Case, "1 writer") || *got.Metrics[0].Median > 50 {
+		t.Errorf("the first line is %s", first)
+	}
+	if len(got.Goals) > 0 {
+		t.Errorf("goals for a server of the same machine are judged: %s", first)
 	}
 }

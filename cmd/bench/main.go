@@ -94,7 +94,8 @@ func command() *cobra.Command {
 	f.StringVar(&o.memProfile, "memprofile", "", "write a profile of all allocations to this `file`")
 	f.StringVar(&o.databaseURL, "database-url", "", `server to use; "" is a private server (default $DATABASE_URL)`)
 	f.DurationVar(&o.roundTrip, "round-trip", 0,
-		"how much longer each round trip takes, as if the server were on another machine (default 0s)")
+		"how much longer each round trip takes, as if the server were on another machine; goals are not judged, and "+
+			"own CPU and allocations have those of the delay in them (default 0s)")
 	f.SortFlags = false
 	cmd.AddCommand(newNodeCommand())
 	return cmd
@@ -180,6 +181,9 @@ func (o options) validate() error {
 	}
 	if o.roundTrip < 0 {
 		return fmt.Errorf("-round-trip must not be negative: %v", o.roundTrip)
+	}
+	if o.roundTrip > 0 && slices.ContainsFunc(o.chosen(), func(s scenario) bool { return s.embedded }) {
+		return errors.New("-round-trip is for scenarios with a server: choose some by -scenario")
 	}
 	return o.sizes.validate()
 }

@@ -34,6 +34,8 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{[]string{"-projections", "25"}, "-projections must be a multiple of 10 and at least 10: 25"},
 		{[]string{"-json", "-write", "x.md"}, "-write needs tables: leave out -json"},
 		{[]string{"-write", "/does/not/exist.md"}, "/does/not/exist.md"},
+		{[]string{"-round-trip=-1s"}, "-round-trip must not be negative: -1s"},
+		{[]string{"-round-trip=1ms"}, "-round-trip is for scenarios with a server"},
 		{[]string{"-evnts", "1"}, "unknown flag: --evnts"},
 		{[]string{"latency"}, `unknown command "latency"`},
 		{[]string{"-database-url", "nonsense"}, "connect to the server"},

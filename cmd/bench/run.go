@@ -35,13 +35,16 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		defer far.close()
+		defer func() { err = errors.Join(err, far.close()) }()
 		dsn = address
 	}
 	rep := newReporter(o, out)
 	for _, s := range o.chosen() {
 		var results []result
 		for _, c := range s.cases(o.sizes) {
+			if o.roundTrip > 0 {
+				c.goals = nil // they were set for a server of the same machine
+			}
 			r, settings, err := runCase(ctx, s, c, dsn, pid, o.sizes)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", s.name, c.name, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// adopt is takeOver without its order.
+// adopt replaces the lease by the row that was read, and what was remembered of the old one.
 func (m *Machine) adopt(lease engine.Lease) {
 	crashed := m.Crash.CutOff != 0 && lease.Incarnation != m.Crash.CutOff
 	counted := engine.Begun{Position: lease.CrashPosition, Attempt: lease.CrashAttempts}

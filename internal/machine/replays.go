@@ -56,7 +56,7 @@ func (s *step) onCommand(job CommandRun, r ReplayResult) {
 	}
 }
 
-// onOutcome forgets the replays without an outcome, since one had an outcome.
+// onOutcome resets the count of replays without an outcome.
 func (m *Machine) onOutcome() {
 	m.Replays.Undone = 0
 	m.Faults.endStreaks()

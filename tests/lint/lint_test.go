@@ -139,6 +139,8 @@ func receiver(f *ast.FuncDecl) string {
 			of = typed.X
 		case *ast.IndexExpr:
 			of = typed.X
+		case *ast.IndexListExpr:
+			of = typed.X
 		case *ast.Ident:
 			return typed.Name
 		default:

@@ -39,14 +39,16 @@ func TestTypesHaveFewMethods(t *testing.T) {
 }
 
 func TestMethodsAreCounted(t *testing.T) {
-	methods := func(n int) string { return "package x\n" + strings.Repeat("func (t *T[K]) f() {}\nfunc g() {}\n", n) }
+	methods := func(n int) string {
+		return "package x\n" + strings.Repeat("func (t *T[K, V]) f() {}\nfunc g() {}\n", n)
+	}
 	for name, test := range map[string]struct {
 		files []parsed
 		want  string
 	}{
 		"45": {[]parsed{parse(t, "x/a.go", methods(45))}, "map[]"},
 		"46 in two files": {
-			[]parsed{parse(t, "x/a.go", methods(45)), parse(t, "x/b.go", "package x\nfunc (t T[K]) h() {}")},
+			[]parsed{parse(t, "x/a.go", methods(45)), parse(t, "x/b.go", "package x\nfunc (t T[K, V]) h() {}")},
 			"map[x T:46]",
 		},
 		"46 in two packages": {[]parsed{parse(t, "x/a.go", methods(45)), parse(t, "y/a.go", methods(1))}, "map[]"},
