@@ -20,8 +20,8 @@ import (
 // that tenant.
 const readLockWait = 100 * time.Millisecond
 
-// eventReads implements the reading methods of engine.Events, and Begins of store.Control. What tails share is here: scans of locks and starts, each of which serves those that asked for it
-// meanwhile, and the prepared reads.
+// eventReads implements the reading methods of engine.Events, and Begins of store.Control. What tails share is here:
+// scans of locks and starts, each of which serves those that asked for it meanwhile, and the prepared reads.
 type eventReads struct {
 	*database
 	tenantLocks tenantLocks
