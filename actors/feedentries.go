@@ -14,7 +14,7 @@ type FeedEntry struct {
 	Held *engine.Held
 	Err  error
 	Busy time.Time
-	// Polling reports that a poll has begun since the last one that succeeded, and Queued that it waits for a slot.
+	// Polling reports that a poll has begun and none has succeeded since. Queued reports that it waits for a slot.
 	Polling, Queued bool
 }
 

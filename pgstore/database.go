@@ -85,8 +85,8 @@ type batchSender interface {
 	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 }
 
-// queryAfter reads the rows of a statement after another one that returns a single value, which is scanned into value.
-// Both go in one round trip and run in one session.
+// queryAfter runs two statements in one round trip, and so in one session. The first returns one value, which is
+// scanned into value. The rows of the second are returned.
 func queryAfter[T any](ctx context.Context, q batchSender, first string, value any, scan pgx.RowToFunc[T], sql string,
 	args ...any) (found []T, err error) {
 	var batch pgx.Batch

@@ -85,9 +85,10 @@ func (s *Store) makeSnapshots(ctx context.Context) error {
 //   - tenancy.ErrDropped if the tenant exists and its schema does not,
 //   - tenancy.ErrDropping until a drop of a tenant of that name has ended.
 func (s *Store) CreateTenant(ctx context.Context, name string) (*Tenant, error) {
-	t, err := s.migrator().createTenant(ctx, name, ownMigrations)
+	m := s.migrator()
+	t, err := m.createTenant(ctx, name, ownMigrations)
 	if err != nil {
-		return nil, s.migrator().notCreated(ctx, name, err)
+		return nil, m.notCreated(ctx, name, err)
 	}
 	if name != projection.DefaultTenant {
 		s.extensions.warn(ctx)

@@ -52,7 +52,7 @@ func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[
 
 func (t *Tenant) userReader() eventlog.Reader {
 	return eventlog.Reader{
-		Tenant: t.name, Types: t.store.opts.Types.Engine(), MarkKey: t.db,
+		Tenant: t.name, Types: t.store.opts.Types.Engine(), Refuse: t.db.refuseRead,
 		Wrap: t.wrap, Stream: t.streamPages, All: t.allPages,
 	}
 }

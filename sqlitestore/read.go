@@ -45,7 +45,7 @@ func (t *Tenant) ReadAll(ctx context.Context, opts event.ReadOptions) iter.Seq2[
 func (t *Tenant) userReader() eventlog.Reader {
 	wrap := func(_ context.Context, doing, what string, err error) error { return t.wrap(doing, what, err) }
 	return eventlog.Reader{
-		Tenant: t.name, Types: t.store.opts.Types.Engine(), MarkKey: t.db, Ready: t.store.ready,
+		Tenant: t.name, Types: t.store.opts.Types.Engine(), Refuse: t.db.refuseRead, Ready: t.store.ready,
 		Wrap: wrap, Stream: t.streamPages, All: t.allPages,
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -36,28 +35,20 @@ func farFrom(ctx context.Context, dsn string, roundTrip time.Duration) (f *far, 
 	if err != nil {
 		return nil, "", err
 	}
-	if strings.Contains(config.Host, ",") || len(hosts(config)) > 1 {
+	// The host may be in the list of the next ones to try, with and without TLS.
+	elsewhere := func(next *pgconn.FallbackConfig) bool { return next.Host != config.Host }
+	if slices.ContainsFunc(config.Fallbacks, elsewhere) {
 		return nil, "", errors.New("-round-trip supports one host")
 	}
 	f = &far{oneWay: roundTrip / 2}
 	f.network, f.address = pgconn.NetworkAddress(config.Host, config.Port)
 	away, err = f.listen(dsn, config.Port)
 	if err != nil {
-		return nil, "", fmt.Errorf("listen for -round-trip: %w", errors.Join(err, f.removeFolder()))
+		return nil, "", fmt.Errorf("listen for -round-trip: %w", errors.Join(err, os.RemoveAll(f.folder)))
 	}
 	ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
 	f.group.Go(func() { f.accept(ctx) })
 	return f, away, nil
-}
-
-// hosts returns the hosts of a configuration. Each may be in it more than once, with and without TLS.
-func hosts(config *pgconn.Config) []string {
-	all := []string{config.Host}
-	for _, fallback := range config.Fallbacks {
-		all = append(all, fallback.Host)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // listen listens in the way in which the server does, and returns the DSN.
@@ -89,14 +80,7 @@ func (f *far) close() error {
 	f.stop()
 	err := f.listener.Close()
 	f.group.Wait()
-	return errors.Join(err, f.removeFolder())
-}
-
-func (f *far) removeFolder() error {
-	if f.folder == "" {
-		return nil
-	}
-	return os.RemoveAll(f.folder)
+	return errors.Join(err, os.RemoveAll(f.folder)) // without a folder, this does nothing
 }
 
 func (f *far) accept(ctx context.Context) {

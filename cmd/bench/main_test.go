@@ -36,6 +36,7 @@ func TestBadInputIsOneClearLine(t *testing.T) {
 		{[]string{"-write", "/does/not/exist.md"}, "/does/not/exist.md"},
 		{[]string{"-round-trip=-1s"}, "-round-trip must not be negative: -1s"},
 		{[]string{"-round-trip=1ms"}, "-round-trip is for scenarios with a server"},
+		{[]string{"-scenario=append", "-round-trip=1ms", "-database-url=host=a,b"}, "-round-trip supports one host"},
 		{[]string{"-evnts", "1"}, "unknown flag: --evnts"},
 		{[]string{"latency"}, `unknown command "latency"`},
 		{[]string{"-database-url", "nonsense"}, "connect to the server"},

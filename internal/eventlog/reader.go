@@ -7,15 +7,14 @@ import (
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/upcast"
-	"github.com/millrace-go/millrace/internal/within"
 )
 
 // Reader reads the events of a tenant for users.
 type Reader struct {
 	Tenant string
 	Types  *upcast.Graph
-	// MarkKey is what the store passes to within.Mark, so that functions that queue statements are refused reads.
-	MarkKey any
+	// Refuse returns an error if ctx is that of a function that queues statements of a batch.
+	Refuse func(ctx context.Context) error
 	// Ready returns why nothing can be read. A nil Ready means that nothing stands against it.
 	Ready func(ctx context.Context) error
 	// Wrap adds to an error what was being done.
@@ -71,7 +70,7 @@ func (r Reader) read(ctx context.Context, doing, what string, opts event.ReadOpt
 // each yields the events of pages, if opts and ctx allow it.
 func (r Reader) each(ctx context.Context, opts event.ReadOptions, p Pages,
 	yield func(event.Envelope, error) bool) error {
-	if err := within.RefuseRead(ctx, r.MarkKey); err != nil {
+	if err := r.Refuse(ctx); err != nil {
 		return err
 	}
 	if err := ValidSelection(opts.Stream, opts.Types); err != nil {
