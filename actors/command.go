@@ -60,13 +60,13 @@ func (w *worker) commandStatement(ctx context.Context, r machine.CommandRun,
 	plane := w.deps.Plane
 	switch s := step.(type) {
 	case machine.ScheduleReplay:
-		var found machine.Scheduled
-		found.Found, found.Next, err = plane.ScheduleReplay(ctx, r.Lease, w.def.Replay, w.def.AnyOrder)
-		next, following = r.Scheduled(found)
+		var made machine.Scheduled
+		made.Made, made.Next, err = plane.ScheduleReplay(ctx, r.Lease, w.def.Replay, w.def.AnyOrder)
+		next, following = r.Scheduled(made)
 	case machine.FindCommand:
 		var found engine.NextCommand
 		found, err = plane.NextCommand(ctx, r.Lease, s.Discards)
-		next, following = r.Found(found)
+		next, following = r.FoundCommand(found)
 	case machine.Discard:
 		var discarded int64
 		discarded, err = plane.Discard(ctx, r.Lease, s.Command)

@@ -469,7 +469,7 @@ func (w *worker) lookUpParked(ctx context.Context, run machine.BatchRun,
 	case machine.FindParked:
 		var parked map[string]bool
 		parked, err = plane.ParkedStreams(ctx, run.Lease, s.Streams)
-		next, following = run.Found(parked)
+		next, following = run.FoundParked(parked)
 	}
 	if err != nil {
 		return run, step, err

@@ -152,11 +152,11 @@ func (r BatchRun) find() (BatchRun, RunStep) {
 	case r.counts():
 		return r, CountFailed{}
 	case !r.Lease.ParkedStreams:
-		return r.Found(nil)
+		return r.FoundParked(nil)
 	case r.Parked == nil:
 		return r, ListParked{Most: mostParkedStreams + 1}
 	case r.Parked.known():
-		return r.Found(r.Parked.ids)
+		return r.FoundParked(r.Parked.ids)
 	}
 	window := r.covered()
 	streams := make([]string, len(window))
@@ -184,8 +184,8 @@ func (r BatchRun) Listed(ids []string) (BatchRun, RunStep) {
 	return r.find()
 }
 
-// Found records which streams are parked, and takes the batch.
-func (r BatchRun) Found(parked map[string]bool) (BatchRun, RunStep) {
+// FoundParked records which streams are parked, and takes the batch.
+func (r BatchRun) FoundParked(parked map[string]bool) (BatchRun, RunStep) {
 	streams := Parking{Streams: parked, Room: r.def.BlockedRoom(max(0, r.Lease.Blocked))}
 	handled, blocked, n := r.Sizer.Split(r.covered(), streams)
 	if n == 0 {

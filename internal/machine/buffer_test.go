@@ -48,7 +48,7 @@ func TestReadingAheadHandsOutEveryEventOnceWithinBounds(t *testing.T) {
 				continue
 			}
 			run := BatchRun{Lease: engine.Lease{Share: share}, Buffer: a, Sizer: sizing, def: def, mark: head}
-			_, step := run.Found(nil)
+			_, step := run.FoundParked(nil)
 			batch := step.(ApplyBatch).Batch
 			bytes := 0
 			for i := range batch.Events {

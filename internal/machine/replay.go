@@ -33,9 +33,9 @@ type CommandRun struct {
 
 // Scheduled is the result of ScheduleReplay.
 type Scheduled struct {
-	// Found is true if a due dead letter became a command. Else one is due in Next, or none ever if Next is 0.
-	Found bool
-	Next  time.Duration
+	// Made is true if a due dead letter became a command. Else one is due in Next, or none ever if Next is 0.
+	Made bool
+	Next time.Duration
 }
 
 // ReplayStep is what the shell does next: ScheduleReplay, FindCommand, Discard, BeginReplay, ReadEvent, ApplyReplay,
@@ -95,8 +95,8 @@ const (
 // ReplayResult is the result of Command.
 type ReplayResult struct {
 	End ReplayEnd
-	// Found is the result of FindCommand.
-	Found     engine.NextCommand
+	// Next is the result of FindCommand.
+	Next      engine.NextCommand
 	Scheduled Scheduled
 	Discarded int64
 	Replay    engine.Replay
@@ -122,8 +122,8 @@ func (r CommandRun) Scheduled(s Scheduled) (CommandRun, ReplayStep) {
 	return r, FindCommand{Discards: r.Discards}
 }
 
-// Found handles the next command.
-func (r CommandRun) Found(found engine.NextCommand) (CommandRun, ReplayStep) {
+// FoundCommand handles the next command.
+func (r CommandRun) FoundCommand(found engine.NextCommand) (CommandRun, ReplayStep) {
 	r.found = found
 	switch {
 	case found.Command == nil:
@@ -235,6 +235,6 @@ func (r CommandRun) Faulted(fault *faults.Fault) ReplayResult {
 }
 
 func (r CommandRun) end(result ReplayResult) EndCommandRun {
-	result.Found, result.Faults, result.Scheduled = r.found, r.faults, r.scheduled
+	result.Next, result.Faults, result.Scheduled = r.found, r.faults, r.scheduled
 	return EndCommandRun{Result: result}
 }

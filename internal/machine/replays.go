@@ -26,7 +26,7 @@ func (s *step) command() {
 // onCommand handles how a command, or one replay of it, ended.
 func (s *step) onCommand(job CommandRun, r ReplayResult) {
 	s.Replays.Faults = r.Faults
-	if r.Found.Command != nil && r.Found.Command.Replay {
+	if r.Next.Command != nil && r.Next.Command.Replay {
 		s.Replays.Commands = CommandsOpen // until a lookup finds none
 	}
 	if r.End == ReplayNothing || s.Replays.Parked.known() {
@@ -42,7 +42,7 @@ func (s *step) onCommand(job CommandRun, r ReplayResult) {
 		s.Faults.endStreaks()
 		s.Replays.plan(s.now, s.Def.Replay.Interval)
 		s.out.log(zap.WarnLevel, "dead letters discarded", zap.Int64("deadletters", r.Discarded),
-			zap.Int64("command", r.Found.Command.ID))
+			zap.Int64("command", r.Next.Command.ID))
 	case ReplayOver:
 		s.onOutcome()
 	case ReplayUndone:
@@ -68,9 +68,9 @@ func (s *step) onNoCommand(job CommandRun, r ReplayResult) {
 	if !job.Discards {
 		s.Replays.Undone = 0
 	}
-	s.Lease.SetParked(r.Found.Parked)
-	s.Lease.ParkedStreams = r.Found.ParkedStreams
-	if job.Schedule && !r.Scheduled.Found {
+	s.Lease.SetParked(r.Next.Parked)
+	s.Lease.ParkedStreams = r.Next.ParkedStreams
+	if job.Schedule && !r.Scheduled.Made {
 		s.Replays.DueAt = time.Time{}
 		if next := r.Scheduled.Next; next > 0 {
 			s.Replays.plan(s.now, max(next, s.Def.Replay.Interval/4))

@@ -252,7 +252,7 @@ func (w *stage) answer(word string, a args) {
 		}
 	case FindParked:
 		if word == "streams" {
-			w.ran(w.run.Found(a.set("parked")))
+			w.ran(w.run.FoundParked(a.set("parked")))
 			return
 		}
 	case BeginAttempt:
@@ -271,12 +271,12 @@ func (w *stage) answer(word string, a args) {
 		}
 	case ScheduleReplay:
 		if word == "scheduled" {
-			w.replayed(w.replay.Scheduled(Scheduled{Found: a["found"] != "", Next: a.dur("next", 0)}))
+			w.replayed(w.replay.Scheduled(Scheduled{Made: a["found"] != "", Next: a.dur("next", 0)}))
 			return
 		}
 	case FindCommand:
 		if word == "found" {
-			w.replayed(w.replay.Found(a.queue()))
+			w.replayed(w.replay.FoundCommand(a.queue()))
 			return
 		}
 	case Discard:

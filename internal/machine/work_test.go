@@ -305,13 +305,13 @@ func (l *life) replay(replaying CommandRun) Result {
 			if found {
 				db.queue = []int64{slices.Min(slices.Collect(maps.Keys(db.letters)))}
 			}
-			r, step = r.Scheduled(Scheduled{Found: found})
+			r, step = r.Scheduled(Scheduled{Made: found})
 		case FindCommand:
 			found := engine.NextCommand{Parked: int64(len(db.letters)), ParkedStreams: len(db.parked) > 0}
 			if len(db.queue) > 0 && !s.Discards {
 				found.Command = &engine.Command{ID: 1, Replay: true}
 			}
-			r, step = r.Found(found)
+			r, step = r.FoundCommand(found)
 		case BeginReplay:
 			for len(db.queue) > 0 && db.letters[db.queue[0]] == nil {
 				db.queue = db.queue[1:]
