@@ -93,7 +93,7 @@ func (s swapping) catchUp(ctx, waiting context.Context, deadline time.Time,
 // place of the earlier one.
 func (s swapping) look(ctx context.Context) (state versions.State, err error) {
 	err = s.step(ctx, func(ctx context.Context) (err error) {
-		if err := s.stillOpen(ctx); err != nil {
+		if err := s.confirmOpen(ctx); err != nil {
 			return err
 		}
 		state, err = s.deps.Plane.Versions(ctx, s.op.ID, s.types)
@@ -109,9 +109,9 @@ func (s swapping) look(ctx context.Context) (state versions.State, err error) {
 	return state, err
 }
 
-// stillOpen returns projection.ErrLeaseLost if the operation has ended or was taken over. Otherwise a swap that was
+// confirmOpen returns projection.ErrLeaseLost if the operation has ended or was taken over. Otherwise a swap that was
 // cancelled would wait for its version until the limit.
-func (s swapping) stillOpen(ctx context.Context) error {
+func (s swapping) confirmOpen(ctx context.Context) error {
 	o, err := s.deps.Plane.Operation(ctx, s.op.Number)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func (p Names) SetDesiredState(ctx context.Context, id projection.ID, desired en
 		case len(rows) == 0:
 			return cmp.Or(Unknown(tx, id), projection.ErrUnknownProjection)
 		}
-		notifyOwners(tx, rows)
+		notifyRows(tx, rows)
 		return nil
 	})
 	return p.wrap(err, "set the desired state of %s", id)

@@ -65,9 +65,9 @@ func (all partitions) noOperation(v store.View, id projection.ID) error {
 		if err != nil {
 			return err
 		}
-		return engine.AlreadyOpen(open)
+		return engine.OperationOpen(open)
 	}
-	return AlreadyOpen(v, id)
+	return refuseOpen(v, id)
 }
 
 // reset sets the checkpoints to a position. What the partitions know about events above it is forgotten, and their dead

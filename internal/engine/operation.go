@@ -143,8 +143,8 @@ type OperationCode struct {
 // ErrNotStill is returned by RunOperation if a projection of the operation is not held or has an owner.
 var ErrNotStill = errors.New("projections of the operation are still running")
 
-// AlreadyOpen returns projection.ErrOperationOpen with a description of the open operation.
-func AlreadyOpen(open Operation) error {
+// OperationOpen returns projection.ErrOperationOpen with a description of the open operation.
+func OperationOpen(open Operation) error {
 	return fmt.Errorf("%w: operation %d (%s), requested at %s", projection.ErrOperationOpen, open.Number, open.Kind,
 		open.RequestedAt.UTC().Format(time.RFC3339))
 }
