@@ -191,17 +191,17 @@ func (r *Runtime) start(ctx context.Context, only *scope) (*actors.Deps, error) 
 		return nil, errors.New("no projection is registered")
 	}
 	c := r.config
-	registered := r.node(only)
-	node := registered
+	operating := r.node(only)
+	node := operating
 	if only.onlyOperates {
 		node.Projections, node.Filters, node.Delivers = nil, nil, nil
 	}
 	deps := &actors.Deps{
-		System:     actors.NewSystem(c.Logger),
-		Store:      actors.StoreOf(r.store),
-		Log:        c.Logger,
-		Node:       node,
-		Registered: registered,
+		System:    actors.NewSystem(c.Logger),
+		Store:     actors.StoreOf(r.store),
+		Log:       c.Logger,
+		Node:      node,
+		Operating: operating,
 		Timing: actors.Timing{
 			// Two checks miss a dead node's lock within 0.7 of FailureDetection; the rest is for claiming its leases.
 			ListPeers: c.FailureDetection * 4 / 10, Confirm: c.FailureDetection * 3 / 10,

@@ -29,12 +29,12 @@ type claim struct {
 	rowsErr error
 	more    bool
 
-	// step follows from what was found. With step.Balance, members share the leases, this node first, and keeps are the
-	// leases that this node runs.
-	found   ownership.Found
-	step    ownership.Step
-	members []engine.Member
-	keeps   []engine.LeaseRef
+	// step follows from what is free. With step.Balance, the nodes of fleet share the leases, this node first, and
+	// keeps are the leases that this node runs.
+	free  ownership.Free
+	step  ownership.Step
+	fleet []engine.Member
+	keeps []engine.LeaseRef
 	// ownedRead and claimed are called while the search goes on.
 	ownedRead, claimed func(leases []engine.Lease)
 
@@ -48,11 +48,11 @@ type claim struct {
 func (c *claim) find(ctx context.Context) error {
 	// The projections that have their rows run, whether or not rows are added.
 	c.rowsErr = c.makeRows(ctx)
-	c.found.Unowned = c.found.Unowned || c.ensure.MadeRows()
+	c.free.Unowned = c.free.Unowned || c.ensure.MadeRows()
 	return c.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
 		began := time.Now()
-		c.found.Free, err = c.deps.Ownership.Free(ctx, c.deps.Node, c.trustHeartbeats, c.found.Unowned)
-		c.found.Took = time.Since(began)
+		c.free.Leases, err = c.deps.Ownership.Free(ctx, c.deps.Node, c.trustHeartbeats, c.free.Unowned)
+		c.free.Took = time.Since(began)
 		return err
 	})
 }
@@ -139,14 +139,14 @@ func oneStatement[T any](ctx context.Context, deps *Deps, statement func(ctx con
 // claimShare claims this node's share of the free leases. It ends early if the node stops, its heartbeats do, or the
 // fleet changes, since then its share is another.
 func (c *claim) claimShare(ctx context.Context) error {
-	tenants, names := restricted(c.members)
+	tenants, names := restricted(c.fleet)
 	counts, err := oneStatement(ctx, c.deps, func(ctx context.Context) ([]engine.Want, error) {
 		return c.deps.Ownership.Counts(ctx, tenants, names)
 	})
 	if err != nil {
 		return err
 	}
-	plan := ownership.Balance(c.deps.Node.ID, c.members, counts, c.keeps, c.found.Free)
+	plan := ownership.Balance(c.deps.Node.ID, c.fleet, counts, c.keeps, c.free.Leases)
 	c.drain = plan.Release
 	for wanted := range slices.Chunk(plan.Claim, claimMost) {
 		leases, err := oneStatement(ctx, c.deps, func(ctx context.Context) ([]engine.Lease, error) {
@@ -169,7 +169,7 @@ func (c *claim) claimShare(ctx context.Context) error {
 func (c *claim) holds() bool {
 	sameID := func(a, b engine.Member) bool { return a.ID == b.ID }
 	return c.deps.accept.Err() == nil && c.deps.leasesConfirmed() &&
-		slices.EqualFunc(c.deps.Registry.Session().Members, c.members[1:], sameID)
+		slices.EqualFunc(c.deps.Registry.Session().Members, c.fleet[1:], sameID)
 }
 
 // pauseRenamed makes the node release leases whose projections were renamed after they were listed, if the node does

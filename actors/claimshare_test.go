@@ -57,10 +57,10 @@ func newClaim(n int) (*claims, *claim) {
 	deps.Init()
 	deps.Registry.session.publish(func(e *SessionEntry) { e.Connected, e.HeartbeatSent = true, time.Now() })
 	c := &claim{deps: deps, step: ownership.Step{ReadOwned: true, Balance: true},
-		members:   []engine.Member{deps.Node.Member()},
+		fleet:     []engine.Member{deps.Node.Member()},
 		ownedRead: func([]engine.Lease) {}, claimed: func([]engine.Lease) {}}
 	for i := range n {
-		c.found.Free = append(c.found.Free, engine.LeaseRef{Row: int32(i + 1),
+		c.free.Leases = append(c.free.Leases, engine.LeaseRef{Row: int32(i + 1),
 			ID: projection.ID{Tenant: fmt.Sprint("t", i+1), Name: "p"}})
 	}
 	return store, c

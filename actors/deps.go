@@ -53,14 +53,14 @@ type Deps struct {
 	Store
 	System *actor.ActorSystem
 	Log    *zap.Logger
-	// Node is the node as others see it. Registered also has the projections whose operations it carries out without
+	// Node is the node as others see it. Operating also has the projections whose operations it carries out without
 	// running them.
-	Node, Registered engine.Node
-	Timing           Timing
-	Definitions      map[string]*engine.Definition
-	Limiter          *Limiter
-	Registry         *Registry
-	Feeds            *Router
+	Node, Operating engine.Node
+	Timing          Timing
+	Definitions     map[string]*engine.Definition
+	Limiter         *Limiter
+	Registry        *Registry
+	Feeds           *Router
 	// Observer's callbacks do not panic. Those that are nil are not called.
 	Observer observe.Observer
 

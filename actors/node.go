@@ -44,7 +44,7 @@ type Running struct {
 // NewNode returns the node's actor. Its parent is the supervisor, which runs the projections in running already.
 func NewNode(deps *Deps, running []Running) Behaviour {
 	n := &node{deps: deps, running: running, table: ownership.NewTable(),
-		rows: rounds.NewRows(deps.Node, deps.Registered, deps.Definitions), checkpoints: checkpoints{deps: deps}}
+		rows: rounds.NewRows(deps.Node, deps.Operating, deps.Definitions), checkpoints: checkpoints{deps: deps}}
 	n.heads = heads{deps: deps, rounds: rounds.NewHeads(deps.Timing.PollInterval),
 		seen: func(ctx actor.Context, in engine.Incarnation) { n.seen(ctx, in) }}
 	return n

@@ -112,7 +112,7 @@ func (o *operator) take(ctx actor.Context) {
 		o.deps.Registry.operator.begin(searching, o.deps.Timing.QueryTimeout)
 		defer o.deps.Registry.operator.end(searching)
 		return o.deps.Limiter.Read(ctx, func(ctx context.Context) (err error) {
-			taken, err = o.deps.Plane.TakeOperation(ctx, o.deps.Registered, running)
+			taken, err = o.deps.Plane.TakeOperation(ctx, o.deps.Operating, running)
 			return err
 		})
 	}, func(ctx actor.Context, err error) {

@@ -48,7 +48,7 @@ func (n *node) beginSearch(ctx actor.Context) {
 	c := &claim{deps: n.deps, trustHeartbeats: n.heartbeats.Trusted(now),
 		ensure: n.rows.Begin(now, rounds.Conditions{Resyncs: n.search.Resyncs(), Pooled: session.Pooled,
 			Interval: n.deps.Timing.ReconcileInterval, Members: session.Members}),
-		found: ownership.Found{Unowned: n.search.Begin(now)}}
+		free: ownership.Free{Unowned: n.search.Begin(now)}}
 	n.deps.Go(ctx, n.deps.Timing.QueryTimeout, c.find, func(ctx actor.Context, err error) { n.found(ctx, c, err) })
 }
 
@@ -65,15 +65,15 @@ func (n *node) found(ctx actor.Context, c *claim, err error) {
 		return
 	}
 	session := n.deps.Registry.Session()
-	c.found.Pooled = session.Pooled
-	c.step = n.search.Found(n.table, c.found)
+	c.free.Pooled = session.Pooled
+	c.step = n.search.Decide(n.table, c.free)
 	if c.step == (ownership.Step{}) {
 		n.deps.Registry.session.onPoolUsed(nil)
 		n.endSearch(ctx, c, nil)
 		return
 	}
 	if c.step.Balance {
-		c.members = append([]engine.Member{n.deps.Node.Member()}, session.Members...)
+		c.fleet = append([]engine.Member{n.deps.Node.Member()}, session.Members...)
 		c.keeps = n.table.Keeps()
 	}
 	self := ctx.Self()

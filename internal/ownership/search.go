@@ -27,7 +27,7 @@ const (
 )
 
 // Search decides when a node searches for leases to claim, and what each search does. A search has two steps: it reads
-// which leases are free, and claims if that is needed. Begin is followed by Ended, with Found in between if the first
+// which leases are free, and claims if that is needed. Begin is followed by Ended, with Decide in between if the first
 // step succeeds.
 type Search struct {
 	busy       bool
@@ -71,9 +71,9 @@ func (s *Search) Begin(now time.Time) (unowned bool) {
 	return !now.Before(s.unowned)
 }
 
-// Found is what the first step of a search found.
-type Found struct {
-	Free []engine.LeaseRef
+// Free is what the first step of a search found.
+type Free struct {
+	Leases []engine.LeaseRef
 	// Unowned reports whether it looked for leases without an owner, which Took so long.
 	Unowned bool
 	Took    time.Duration
@@ -92,19 +92,19 @@ type Step struct {
 	ReadOrders bool
 }
 
-// Found decides about the second step. If it reads the owned leases, Found calls Table.BeginRead.
-func (s *Search) Found(t *Table, f Found) Step {
+// Decide decides about the second step. If it reads the owned leases, it calls Table.BeginRead.
+func (s *Search) Decide(t *Table, f Free) Step {
 	resync := s.Resyncs()
 	s.resync--
 	if resync {
 		s.plan(t.Len())
 	}
-	if f.Unowned && len(f.Free) == 0 && !f.Pooled {
+	if f.Unowned && len(f.Leases) == 0 && !f.Pooled {
 		s.unowned = s.last.Add(min(unownedMost, unownedShare*f.Took))
 	}
-	step := Step{Balance: resync || s.rebalance || len(f.Free) > 0, ReadOrders: f.Pooled}
+	step := Step{Balance: resync || s.rebalance || len(f.Leases) > 0, ReadOrders: f.Pooled}
 	s.rebalance = false
-	step.ReadOwned = resync || slices.ContainsFunc(f.Free, func(l engine.LeaseRef) bool {
+	step.ReadOwned = resync || slices.ContainsFunc(f.Leases, func(l engine.LeaseRef) bool {
 		_, phase := t.Lease(l.Row)
 		// it was lost, or this node counts as dead just now
 		return phase == Running || phase == Draining

@@ -14,7 +14,7 @@ var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 func idle() (*Search, *Table) {
 	s, t := new(Search), NewTable()
 	s.Begin(now)
-	s.Found(t, Found{Unowned: true})
+	s.Decide(t, Free{Unowned: true})
 	t.Read(nil, false)
 	s.Ended(Result{})
 	t.Claimed([]engine.Lease{{Row: 1, Epoch: 1}})
@@ -24,7 +24,7 @@ func idle() (*Search, *Table) {
 func TestReadOfTheOwnedLeasesIsPutOffByClaims(t *testing.T) {
 	s, table := new(Search), NewTable()
 	s.Begin(now)
-	if !s.Found(table, Found{}).ReadOwned { // a node that starts
+	if !s.Decide(table, Free{}).ReadOwned { // a node that starts
 		t.Error("the first search does not read the owned leases")
 	}
 	if s.resync != resyncEvery {
@@ -38,7 +38,7 @@ func TestReadOfTheOwnedLeasesIsPutOffByClaims(t *testing.T) {
 	left := s.resync
 	for i := range left {
 		s.Begin(now)
-		if s.Found(table, Found{}).ReadOwned {
+		if s.Decide(table, Free{}).ReadOwned {
 			t.Fatalf("the leases are read in search %d of %d", i, left)
 		}
 		s.Claimed(100*resyncLeases + i)
@@ -75,20 +75,20 @@ func TestSecondStepOfASearch(t *testing.T) {
 	free := func(row int32) []engine.LeaseRef { return []engine.LeaseRef{{Row: row}} }
 	for name, test := range map[string]struct {
 		before func(s *Search, t *Table)
-		found  Found
+		found  Free
 		want   Step
 	}{
-		"nothing":          {found: Found{Unowned: true}},
-		"no notifications": {found: Found{Pooled: true}, want: Step{ReadOrders: true}},
-		"a free lease":     {found: Found{Free: free(2)}, want: Step{Balance: true}},
-		"its own lease":    {found: Found{Free: free(1)}, want: Step{Balance: true, ReadOwned: true}},
+		"nothing":          {found: Free{Unowned: true}},
+		"no notifications": {found: Free{Pooled: true}, want: Step{ReadOrders: true}},
+		"a free lease":     {found: Free{Leases: free(2)}, want: Step{Balance: true}},
+		"its own lease":    {found: Free{Leases: free(1)}, want: Step{Balance: true, ReadOwned: true}},
 		"its draining lease": {
 			before: func(_ *Search, t *Table) { t.Drain(1) },
-			found:  Found{Free: free(1)}, want: Step{Balance: true, ReadOwned: true},
+			found:  Free{Leases: free(1)}, want: Step{Balance: true, ReadOwned: true},
 		},
 		"a lease that it releases": {
 			before: func(_ *Search, t *Table) { t.Drained(engine.Advance{Lease: engine.Lease{Row: 1, Epoch: 1}}) },
-			found:  Found{Free: free(1)}, want: Step{Balance: true},
+			found:  Free{Leases: free(1)}, want: Step{Balance: true},
 		},
 		"nodes came": {
 			before: func(s *Search, _ *Table) { s.Rebalance() }, want: Step{Balance: true},
@@ -101,7 +101,7 @@ func TestSecondStepOfASearch(t *testing.T) {
 			want:   Step{Balance: true, ReadOwned: true, Revalidate: true},
 		},
 		"the node closes": {
-			before: func(s *Search, t *Table) { s.Revalidate(); t.Close() }, found: Found{Free: free(2), Pooled: true},
+			before: func(s *Search, t *Table) { s.Revalidate(); t.Close() }, found: Free{Leases: free(2), Pooled: true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestSecondStepOfASearch(t *testing.T) {
 				test.before(s, table)
 			}
 			s.Begin(now)
-			if got := s.Found(table, test.found); got != test.want {
+			if got := s.Decide(table, test.found); got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 			if table.ended != nil != test.want.ReadOwned {
@@ -118,7 +118,7 @@ func TestSecondStepOfASearch(t *testing.T) {
 			}
 			s.Ended(Result{})
 			s.Begin(now)
-			if got := s.Found(table, Found{}); got != (Step{}) {
+			if got := s.Decide(table, Free{}); got != (Step{}) {
 				t.Errorf("the next search: %+v", got)
 			}
 		})
@@ -133,13 +133,13 @@ func TestSearchThatFailsIsMadeUpFor(t *testing.T) {
 			s.Revalidate()
 		}
 		s.Begin(now)
-		step := s.Found(table, Found{})
+		step := s.Decide(table, Free{})
 		if _, follows := s.Ended(Result{Step: step, Failed: true, More: true, Short: true}); follows {
 			t.Error("a search follows a failed one at once")
 		}
 		s.Begin(now)
 		want := Step{Balance: true, ReadOwned: true, Revalidate: revalidate}
-		if got := s.Found(table, Found{}); got != want {
+		if got := s.Decide(table, Free{}); got != want {
 			t.Errorf("after a failure, the next search does %+v, want %+v", got, want)
 		}
 	}
@@ -193,20 +193,20 @@ func TestNotificationsCauseFewSearches(t *testing.T) {
 
 func TestLeasesWithoutAnOwnerAreRarelySearchedFor(t *testing.T) {
 	for name, test := range map[string]struct {
-		found Found
+		found Free
 		rest  time.Duration // until they are searched for again
 	}{
-		"a quick search":            {Found{Unowned: true, Took: time.Millisecond}, unownedShare * time.Millisecond},
-		"a slow search":             {Found{Unowned: true, Took: time.Minute}, unownedMost},
-		"one that found some":       {Found{Unowned: true, Took: time.Minute, Free: []engine.LeaseRef{{Row: 2}}}, 0},
-		"one that left them out":    {Found{Took: time.Minute}, 0},
-		"one without notifications": {Found{Unowned: true, Took: time.Minute, Pooled: true}, 0},
+		"a quick search":            {Free{Unowned: true, Took: time.Millisecond}, unownedShare * time.Millisecond},
+		"a slow search":             {Free{Unowned: true, Took: time.Minute}, unownedMost},
+		"one that found some":       {Free{Unowned: true, Took: time.Minute, Leases: []engine.LeaseRef{{Row: 2}}}, 0},
+		"one that left them out":    {Free{Took: time.Minute}, 0},
+		"one without notifications": {Free{Unowned: true, Took: time.Minute, Pooled: true}, 0},
 	} {
 		s, table := idle()
 		if !s.Begin(now) {
 			t.Errorf("%s: leases without an owner are left out before", name)
 		}
-		s.Found(table, test.found)
+		s.Decide(table, test.found)
 		s.Ended(Result{})
 		if test.rest > 0 && s.Begin(now.Add(test.rest-1)) {
 			t.Errorf("%s: leases without an owner are searched for too early", name)
