@@ -8,7 +8,7 @@
 //	which actors run?                     the supervisor, as the node asks
 //	which rebuilds and swaps run?         the operator, fenced by the epoch of the operation
 //	is the session connection up?         the listener; it also sends the heartbeats and finds dead nodes
-//	how far is a tenant settled?          the tenant's feed, by an engine.Tail of the store
+//	how far is a tenant settled?          the tenant's feed, by an engine.TailPoller of the store
 //	what does a projection do next?       its machine (package internal/machine); the actor only carries that out
 //	is a lease lost, may a batch commit?  the database alone
 //	does the server answer?               the supervisor's gate, by a probe

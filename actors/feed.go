@@ -31,7 +31,7 @@ type feed struct {
 	ref    *feedRef
 	subs   map[string]subscriber
 
-	tail   engine.Tail
+	poller engine.TailPoller
 	polls  polls
 	held   *engine.Held // as observed last
 	faults feedFaults
@@ -86,7 +86,7 @@ func NewFeed(deps *Deps, tenant string) Behaviour {
 func (f *feed) Start(ctx actor.Context) {
 	self := ctx.Self()
 	f.share.giveWay = func() { f.deps.call(self, f.giveWay) }
-	f.tail = f.newTail()
+	f.poller = f.newPoller()
 	f.ref = f.deps.Feeds.add(f.tenant, self)
 	f.publish(func(e *FeedEntry) { *e = FeedEntry{} })
 	f.poll(ctx)
@@ -106,14 +106,14 @@ func (f *feed) amend(change func(*FeedEntry)) {
 	}
 }
 
-// newTail returns a tail that holds a slot during each of its reads, and none while it waits for open transactions.
-func (f *feed) newTail() engine.Tail {
-	tail := f.deps.Events.Tail(f.tenant)
-	tail.ReadWithin(f.readSlot)
-	return tail
+// newPoller returns a poller that holds a slot during each of its reads, and none while it waits for open transactions.
+func (f *feed) newPoller() engine.TailPoller {
+	poller := f.deps.Events.TailPoller(f.tenant)
+	poller.ReadWithin(f.readSlot)
+	return poller
 }
 
-// readSlot is the ReadSlot of the tail. The wait for the slot has no limit: if thousands of feeds wait, all of them
+// readSlot is the ReadSlot of the poller. The wait for the slot has no limit: if thousands of feeds wait, all of them
 // would reach it, and begin again.
 func (f *feed) readSlot(ctx context.Context) (limited context.Context, release func(), err error) {
 	f.amend(func(e *FeedEntry) { e.Queued = true })
@@ -201,7 +201,7 @@ func (f *feed) restart(ctx actor.Context) {
 	if f.polls.current != nil {
 		f.polls.current.cancel()
 	}
-	f.tail, f.polls.current = f.newTail(), nil
+	f.poller, f.polls.current = f.newPoller(), nil
 	f.drop(ctx)
 }
 
@@ -241,10 +241,10 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 	began := time.Now()
 	f.ref.polls.Store(true)
 	f.amend(func(e *FeedEntry) { e.Polling = true })
-	current, tail := &poll{}, f.tail
+	current, poller := &poll{}, f.poller
 	read := f.polls.begin(current, began)
 	current.cancel = f.deps.runUnbounded(ctx, func(ctx context.Context) func(actor.Context) {
-		update, err := tail.Poll(ctx)
+		update, err := poller.Poll(ctx)
 		return func(ctx actor.Context) {
 			if f.polls.current != current {
 				return
@@ -262,14 +262,14 @@ func (f *feed) pollUpTo(ctx actor.Context, position int64) {
 }
 
 // take takes the events of an append in this process, which woke the feed, as if a poll had found them. It returns
-// false if own is nil or a poll is needed. A poll in progress has the tail for itself, and may find these events too.
+// false if own is nil or a poll is needed. A poll in progress has the poller for itself, and may find these events too.
 // An append that began before the feed knew its mark may be that of a tenant that was dropped, and created again under
 // its name.
 func (f *feed) take(ctx actor.Context, own *engine.Page, woken time.Time) bool {
 	if own == nil || f.polls.current != nil || !f.known || len(f.subs) == 0 || own.Asked.Before(f.since) {
 		return false
 	}
-	update, taken := f.tail.Take(own)
+	update, taken := f.poller.Take(own)
 	if taken {
 		f.observe(observe.Read{Own: true, Woken: true, Latency: max(0, time.Since(woken))}, update)
 		f.onPolled(ctx, update, own.Asked)

@@ -15,11 +15,11 @@ import (
 type slotTails struct{ engine.Events }
 
 type slotTail struct {
-	engine.Tail
+	engine.TailPoller
 	slot engine.ReadSlot
 }
 
-func (slotTails) Tail(string) engine.Tail { return new(slotTail) }
+func (slotTails) TailPoller(string) engine.TailPoller { return new(slotTail) }
 
 func (*slotTail) Take(*engine.Page) (engine.TailUpdate, bool) { return engine.TailUpdate{}, false }
 
@@ -85,7 +85,7 @@ func TestReadsOfAFloodDelayNoTailAndNoStatementOfTheNode(t *testing.T) {
 		}
 		first, second := <-r.granted, <-r.granted
 		for _, tenant := range []string{"flood1", "quiet"} {
-			slot := (&feed{deps: deps, tenant: tenant}).newTail().(*slotTail).slot
+			slot := (&feed{deps: deps, tenant: tenant}).newPoller().(*slotTail).slot
 			r.begin(tenant, within(func(ctx context.Context) (func(), error) {
 				_, release, err := slot(ctx)
 				return release, err

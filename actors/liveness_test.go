@@ -263,7 +263,7 @@ type unfollowed struct{}
 
 func (unfollowed) Followed(string) bool { return false }
 
-func (unfollowed) Advanced(string, *engine.Window) {}
+func (unfollowed) Advanced(string, *engine.Tail) {}
 
 func (unfollowed) Gone(string) {}
 

@@ -26,9 +26,9 @@ type pollable struct {
 	takes atomic.Int64
 }
 
-func (p *pollable) Tail(string) engine.Tail     { return p }
-func (p *pollable) Followers() engine.Followers { return unfollowed{} }
-func (p *pollable) ReadWithin(engine.ReadSlot)  {}
+func (p *pollable) TailPoller(string) engine.TailPoller { return p }
+func (p *pollable) Followers() engine.Followers         { return unfollowed{} }
+func (p *pollable) ReadWithin(engine.ReadSlot)          {}
 
 func (p *pollable) Take(own *engine.Page) (u engine.TailUpdate, taken bool) {
 	p.takes.Add(1)

@@ -55,7 +55,7 @@ type tails struct {
 	mark  *atomic.Int64
 }
 
-func (s tails) Tail(string) engine.Tail { return s }
+func (s tails) TailPoller(string) engine.TailPoller { return s }
 
 func (tails) ReadWithin(engine.ReadSlot) {}
 
@@ -264,13 +264,13 @@ func TestFeedThatWasReplacedPublishesNothing(t *testing.T) {
 // informed are followers that keep what they were given last.
 type informed struct {
 	followed atomic.Bool
-	last     atomic.Pointer[engine.Window]
+	last     atomic.Pointer[engine.Tail]
 	gone     atomic.Bool
 }
 
 func (i *informed) Followed(string) bool { return i.followed.Load() }
 
-func (i *informed) Advanced(_ string, w *engine.Window) { i.last.Store(w) }
+func (i *informed) Advanced(_ string, w *engine.Tail) { i.last.Store(w) }
 
 func (i *informed) Gone(string) { i.gone.Store(true) }
 

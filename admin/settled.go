@@ -24,9 +24,9 @@ type settledMarks struct {
 // require returns the incarnation of the server in which a position is settled. It waits for a gap below the position
 // to close, but not for transactions that hold the settled mark back.
 func (m settledMarks) require(ctx context.Context, tenant string, position int64) (engine.Incarnation, error) {
-	tail := m.store.Tail(tenant)
+	poller := m.store.TailPoller(tenant)
 	for {
-		update, err := m.poll(ctx, tail)
+		update, err := m.poll(ctx, poller)
 		switch {
 		case errors.Is(err, tenancy.ErrRestored):
 			return m.requireRestored(ctx, tenant, position)
@@ -46,10 +46,10 @@ func (m settledMarks) require(ctx context.Context, tenant string, position int64
 	}
 }
 
-func (m settledMarks) poll(ctx context.Context, tail engine.Tail) (engine.TailUpdate, error) {
+func (m settledMarks) poll(ctx context.Context, poller engine.TailPoller) (engine.TailUpdate, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
-	return tail.Poll(ctx)
+	return poller.Poll(ctx)
 }
 
 // requireRestored is require for a tenant whose checkpoints may be above its last event. Then no position counts as

@@ -31,7 +31,7 @@ type (
 // From a feed to its projections.
 type (
 	// TailAdvanced has the settled mark and the newest settled events. Every projection gets the same slice.
-	TailAdvanced = engine.Window
+	TailAdvanced = engine.Tail
 	// TailDropped withdraws events that were sent: they may no longer exist.
 	TailDropped struct{}
 	// TailFailed reports that the end of the tenant's events cannot be read until a person repairs something.

@@ -342,7 +342,7 @@ func TestLocksOfAnotherServerSettleNothing(t *testing.T) {
 	}
 	to.Store(server)
 	store.pool.Reset()
-	if _, err := f.tail.(*tail).scan(testContext(t)); !errors.Is(err, event.ErrIncarnationChanged) {
+	if _, err := f.tail.(*tailPoller).scan(testContext(t)); !errors.Is(err, event.ErrIncarnationChanged) {
 		t.Errorf("the old primary was asked who holds the gap at %d: %v", gap[0], err)
 	}
 }

@@ -104,7 +104,7 @@ func TestErrorSaysWhyATenantIsAbsent(t *testing.T) {
 		absent := must(store.ForTenant(tenant))(t)
 		_, appendErr := absent.Append(ctx, "s", event.Any, someEvents(1)...)
 		_, keyedErr := absent.Append(ctx, "s", event.Exact(1).WithKey("k"), someEvents(1)...)
-		_, pollErr := store.port().Tail(tenant).Poll(ctx)
+		_, pollErr := store.port().TailPoller(tenant).Poll(ctx)
 		errs := map[string]error{"Read": read(tenant), "Absent": store.port().Absent(ctx, tenant), "Append": appendErr,
 			"Append with a key": keyedErr,
 			"ReadAll":           firstError(absent.ReadAll(ctx, event.ReadOptions{})),

@@ -258,7 +258,7 @@ func TestTailTakesOwnEventsOnlyIfTheyFollowTheMark(t *testing.T) {
 		mustAppend(t, store.tenant, "a", event.Any, someEvents(2)...)
 		return own()
 	}
-	if _, taken := store.port().Tail(projection.DefaultTenant).Take(appended()); taken { // 2, 3
+	if _, taken := store.port().TailPoller(projection.DefaultTenant).Take(appended()); taken { // 2, 3
 		t.Error("taken before the start")
 	}
 	f := followTail(t, store, projection.DefaultTenant)

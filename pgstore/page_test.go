@@ -167,7 +167,7 @@ func TestReadersGoOnAfterAnEventThatCannotBeRead(t *testing.T) {
 func TestTailGoesOnAfterAnEventThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	tail := store.port().Tail("default")
+	tail := store.port().TailPoller("default")
 	must(tail.Poll(testContext(t)))(t)
 	plain(t, store, "s", "T")
 	damaged(t, store, "s", "T")

@@ -18,9 +18,9 @@ import (
 // headInterval is the shortest time between two checks whether a tenant without new events was restored.
 const headInterval = time.Second
 
-// tail implements engine.Tail. It reads events and scans locks for a settle.Settler. After the scan that finds the lock
+// tailPoller implements engine.TailPoller. It reads events and scans locks for a settle.Settler. After the scan that finds the lock
 // holders gone, it reads again, in another statement with a new snapshot.
-type tail struct {
+type tailPoller struct {
 	reads  *eventReads
 	tenant namedTenant
 	// invalid is the error of an invalid tenant name, nil if the name is valid.
@@ -36,34 +36,34 @@ type tail struct {
 	slot engine.ReadSlot
 }
 
-func (r *eventReads) Tail(tenant string) engine.Tail {
+func (r *eventReads) TailPoller(tenant string) engine.TailPoller {
 	t, err := r.named(tenant)
-	return &tail{reads: r, tenant: t, invalid: err, slot: engine.NoReadSlot}
+	return &tailPoller{reads: r, tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
 
-func (t *tail) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
+func (t *tailPoller) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
 
-// Poll implements engine.Tail. It starts again in a new incarnation of the server. After an error it forgets
+// Poll implements engine.TailPoller. It starts again in a new incarnation of the server. After an error it forgets
 // everything, because observations on a lost connection are not valid.
-func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
+func (t *tailPoller) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	if t.invalid != nil {
 		return engine.TailUpdate{}, t.invalid
 	}
 	update, err := t.poll(ctx)
 	if gone := errors.Is(err, errEventsGone); gone || errors.Is(err, event.ErrIncarnationChanged) {
-		*t = tail{reads: t.reads, tenant: t.tenant, slot: t.slot}
+		*t = tailPoller{reads: t.reads, tenant: t.tenant, slot: t.slot}
 		update, err = t.poll(ctx)
 		update.Gone = gone
 	}
 	if err != nil {
-		*t = tail{reads: t.reads, tenant: t.tenant, slot: t.slot}
+		*t = tailPoller{reads: t.reads, tenant: t.tenant, slot: t.slot}
 		return engine.TailUpdate{}, fmt.Errorf("read the tail of tenant %q: %w",
 			t.tenant.name, storeFault(t.tenant.absent(ctx, err)))
 	}
 	return update, nil
 }
 
-func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
+func (t *tailPoller) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	changed := true
 	switch {
 	case !t.started:
@@ -112,9 +112,9 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	return update, nil
 }
 
-// Take implements engine.Tail: see settle.Settler.Take. The events must have been committed in the incarnation of the
+// Take implements engine.TailPoller: see settle.Settler.Take. The events must have been committed in the incarnation of the
 // mark. Otherwise that server has lost events, and draws their positions again.
-func (t *tail) Take(own *engine.Page) (engine.TailUpdate, bool) {
+func (t *tailPoller) Take(own *engine.Page) (engine.TailUpdate, bool) {
 	positions := make([]int64, len(own.Events))
 	for i := range own.Events {
 		positions[i] = own.Events[i].Position
@@ -128,7 +128,7 @@ func (t *tail) Take(own *engine.Page) (engine.TailUpdate, bool) {
 }
 
 // start finds where the tail begins. If no append is in progress, the highest position is settled at once.
-func (t *tail) start(ctx context.Context) error {
+func (t *tailPoller) start(ctx context.Context) error {
 	from, err := t.reads.starts.of(ctx, t.tenant.name, func() (tailStart, error) { return t.startAlone(ctx) })
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (t *tail) start(ctx context.Context) error {
 }
 
 // startAlone finds where the tail begins, if it does not start together with others.
-func (t *tail) startAlone(ctx context.Context) (from tailStart, err error) {
+func (t *tailPoller) startAlone(ctx context.Context) (from tailStart, err error) {
 	ctx, release, err := t.slot(ctx)
 	if err != nil {
 		return from, err
@@ -161,7 +161,7 @@ func (t *tail) startAlone(ctx context.Context) (from tailStart, err error) {
 }
 
 // read reads after the mark and adds the settled events to update. full reports whether the read reached a limit.
-func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, err error) {
+func (t *tailPoller) read(ctx context.Context, update *engine.TailUpdate) (full bool, err error) {
 	ctx, release, err := t.slot(ctx)
 	if err != nil {
 		return false, err
@@ -198,7 +198,7 @@ func (t *tail) read(ctx context.Context, update *engine.TailUpdate) (full bool, 
 }
 
 // checkHead returns errEventsGone if the events end below the mark.
-func (t *tail) checkHead(ctx context.Context) error {
+func (t *tailPoller) checkHead(ctx context.Context) error {
 	t.checked = time.Now()
 	var head int64
 	err := t.reads.readNumbers(ctx, t.tenant, t.incarnation, "head", nil, func(row []int64) { head = row[0] })
@@ -212,7 +212,7 @@ func (t *tail) checkHead(ctx context.Context) error {
 var errEventsGone = errors.New("events at and below the settled mark are gone")
 
 // scan scans the locks, and reports whether a read may find more than before.
-func (t *tail) scan(ctx context.Context) (changed bool, err error) {
+func (t *tailPoller) scan(ctx context.Context) (changed bool, err error) {
 	holders, in, err := t.reads.locks.scan(ctx, t.tenant.schema)
 	if err != nil {
 		return false, err

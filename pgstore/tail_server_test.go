@@ -25,7 +25,7 @@ const hangs = 30 * time.Second
 // follower follows a tenant's tail as a feed does, without wake-ups, and keeps the updates.
 type follower struct {
 	tenant    *Tenant // nil: skipped events are not read
-	tail      engine.Tail
+	tail      engine.TailPoller
 	in        engine.Incarnation
 	started   bool
 	mark      int64
@@ -37,7 +37,7 @@ type follower struct {
 func followTail(t *testing.T, store *Store, tenant string) *follower {
 	t.Helper()
 	of := must(store.ForTenant(tenant))(t)
-	f := &follower{tenant: of, tail: store.port().Tail(tenant)}
+	f := &follower{tenant: of, tail: store.port().TailPoller(tenant)}
 	must(f.poll(testContext(t)))(t)
 	return f
 }
@@ -350,7 +350,7 @@ func TestStandbyIsRefused(t *testing.T) {
 	if _, _, err := moved.locks.scan(testContext(t), primary.EventsSchema()); !errors.Is(err, event.ErrNotPrimary) {
 		t.Errorf("scan: %v", err)
 	}
-	tail := moved.Tail(primary.tenant.Name())
+	tail := moved.TailPoller(primary.tenant.Name())
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
 		if fault := primary.port().Classify(err); !errors.Is(err, event.ErrNotPrimary) ||

@@ -199,7 +199,7 @@ func TestTailBeginsAtTheEnd(t *testing.T) {
 	appendIn(t, gap, store.tenant, "b", 1) // 3001
 	rollback(t, gap)
 	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
-	f := &follower{tail: store.port().Tail(projection.DefaultTenant)}
+	f := &follower{tail: store.port().TailPoller(projection.DefaultTenant)}
 	if u, err := f.poll(testContext(t)); err != nil || u.Mark != 3002 || u.From != 3002 || len(u.Events) > 0 || u.More {
 		t.Errorf("begins from %d at %d with %d events, %v", u.From, u.Mark, len(u.Events), err)
 	}
@@ -207,7 +207,7 @@ func TestTailBeginsAtTheEnd(t *testing.T) {
 	open := openTx(t, store)
 	appendIn(t, open, store.tenant, "b", 1) // 3003
 	mustAppend(t, store.tenant, "a", event.Any, someEvents(1)...)
-	late := &follower{tail: store.port().Tail(projection.DefaultTenant)}
+	late := &follower{tail: store.port().TailPoller(projection.DefaultTenant)}
 	late.until(t, "it is held", func(u engine.TailUpdate) bool { return u.Held != nil })
 	if late.mark >= 3003 {
 		t.Errorf("the mark is %d", late.mark)
@@ -480,7 +480,7 @@ func TestRestoredTenantIsRefused(t *testing.T) {
 		followTail(t, store, tenant.Name())
 	}
 	mustExec(t, store, "delete from millrace_default.events where global_seq = 5")
-	tail := store.port().Tail(projection.DefaultTenant)
+	tail := store.port().TailPoller(projection.DefaultTenant)
 	for range 2 {
 		_, err := tail.Poll(testContext(t))
 		if fault := store.port().Classify(err); !errors.Is(err, tenancy.ErrRestored) ||

@@ -48,7 +48,7 @@ func TestTailsThatStartTogetherShareStatements(t *testing.T) {
 	updates := make([]engine.TailUpdate, tenants)
 	slots := atomic.Int64{}
 	for i, name := range names {
-		tail := store.port().Tail(name)
+		tail := store.port().TailPoller(name)
 		tail.ReadWithin(func(ctx context.Context) (context.Context, func(), error) {
 			slots.Add(1)
 			return ctx, func() {}, nil

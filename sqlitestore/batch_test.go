@@ -239,7 +239,7 @@ func TestTailReturnsEveryEventOnceUpToTheHead(t *testing.T) {
 	other := newTenant(t, store, "other")
 	mustAppend(t, other, "s", event.Any, someEvents(3)...)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(10)...)
-	tail := store.port().Tail(projection.DefaultTenant)
+	tail := store.port().TailPoller(projection.DefaultTenant)
 	slots := 0
 	tail.ReadWithin(func(ctx context.Context) (context.Context, func(), error) {
 		slots++
@@ -274,7 +274,7 @@ func TestTailBelowACheckpointIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBatcher(t, 10)
 	ctx := testContext(t)
-	tail := b.store.port().Tail(projection.DefaultTenant)
+	tail := b.store.port().TailPoller(projection.DefaultTenant)
 	must(tail.Poll(ctx))(t)
 	for name, restore := range map[string]string{
 		"checkpoint":                      "update millrace_leases set checkpoint = 8",
@@ -295,7 +295,7 @@ func TestTailBelowACheckpointIsNamed(t *testing.T) {
 		mustExec(t, b.store, "update millrace_leases set checkpoint = 0")
 		mustExec(t, b.store, "update millrace_projections set passed = '[]'")
 	}
-	_, err := b.store.port().Tail("nobody").Poll(ctx)
+	_, err := b.store.port().TailPoller("nobody").Poll(ctx)
 	if !errors.Is(err, tenancy.ErrUnknown) || classify(err).Class != faults.Configuration {
 		t.Errorf("unknown tenant: %v", err)
 	}

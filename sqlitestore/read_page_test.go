@@ -159,7 +159,7 @@ func TestPagesReportTheirMemory(t *testing.T) {
 	t.Parallel()
 	const n, size = 20, 100_000
 	store := newStore(t)
-	tail := store.port().Tail(projection.DefaultTenant)
+	tail := store.port().TailPoller(projection.DefaultTenant)
 	must(tail.Poll(testContext(t)))(t)
 	for range n {
 		mustAppend(t, store.tenant, "s", event.Any,

@@ -12,9 +12,9 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// tail implements engine.Tail. The head of the tenant is the settled mark: the file has one writer, which draws a
+// tailPoller implements engine.TailPoller. The head of the tenant is the settled mark: the file has one writer, which draws a
 // position and commits it before it draws the next one. After a wake-up there is nothing to wait for.
-type tail struct {
+type tailPoller struct {
 	tenant namedTenant
 	// invalid is the error of an invalid tenant name, nil if the name is valid.
 	invalid error
@@ -26,22 +26,22 @@ type tail struct {
 	slot engine.ReadSlot
 }
 
-func (r eventReads) Tail(tenant string) engine.Tail {
+func (r eventReads) TailPoller(tenant string) engine.TailPoller {
 	t, err := r.named(tenant)
-	return &tail{tenant: t, invalid: err, slot: engine.NoReadSlot}
+	return &tailPoller{tenant: t, invalid: err, slot: engine.NoReadSlot}
 }
 
-func (t *tail) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
+func (t *tailPoller) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
 
-// Take implements engine.Tail. Appends to a file hand over no events: a read of a few events in this process sends
+// Take implements engine.TailPoller. Appends to a file hand over no events: a read of a few events in this process sends
 // nothing to a server.
-func (t *tail) Take(*engine.Page) (engine.TailUpdate, bool) { return engine.TailUpdate{}, false }
+func (t *tailPoller) Take(*engine.Page) (engine.TailUpdate, bool) { return engine.TailUpdate{}, false }
 
 // errEventsGone is returned if events that were read are gone, or belong to an earlier tenant of the name.
 var errEventsGone = errors.New("events at and below the settled mark are gone")
 
-// Poll implements engine.Tail. It starts again if events are gone, and after an error.
-func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
+// Poll implements engine.TailPoller. It starts again if events are gone, and after an error.
+func (t *tailPoller) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	if t.invalid != nil {
 		return engine.TailUpdate{}, t.invalid
 	}
@@ -58,7 +58,7 @@ func (t *tail) Poll(ctx context.Context) (engine.TailUpdate, error) {
 	return update, nil
 }
 
-func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
+func (t *tailPoller) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 	ctx, release, err := t.slot(ctx)
 	if err != nil {
 		return update, err
@@ -74,7 +74,7 @@ func (t *tail) poll(ctx context.Context) (update engine.TailUpdate, err error) {
 }
 
 // start finds where the tail begins.
-func (t *tail) start(ctx context.Context) error {
+func (t *tailPoller) start(ctx context.Context) error {
 	err := t.tenant.db.ready(ctx)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (t *tail) start(ctx context.Context) error {
 }
 
 // read reads the tenant's head and the events after the mark, in one snapshot.
-func (t *tail) read(ctx context.Context) (update engine.TailUpdate, err error) {
+func (t *tailPoller) read(ctx context.Context) (update engine.TailUpdate, err error) {
 	limit := t.size.Limit()
 	var rows tailRows
 	var read eventlog.Page

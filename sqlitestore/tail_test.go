@@ -23,7 +23,7 @@ func TestTailNoticesWhatBecomesOfItsTenant(t *testing.T) {
 	other := newTenant(t, store, "other")
 	mustAppend(t, other, "s", event.Any, someEvents(20)...)
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
-	tail := store.port().Tail(projection.DefaultTenant)
+	tail := store.port().TailPoller(projection.DefaultTenant)
 	must(tail.Poll(ctx))(t)
 
 	for _, more := range []int{0, 4} { // without new events, and with some
@@ -31,7 +31,7 @@ func TestTailNoticesWhatBecomesOfItsTenant(t *testing.T) {
 			mustAppend(t, store.tenant, "s", event.Any, someEvents(more)...)
 		}
 		mustExec(t, store, "update millrace_tenants set deleting = 1 where name = 'default'")
-		must(store.port().Tail(projection.DefaultTenant).Poll(ctx))(t) // control: only a tail that reads events fails
+		must(store.port().TailPoller(projection.DefaultTenant).Poll(ctx))(t) // control: only a tail that reads events fails
 		if u, err := tail.Poll(ctx); !errors.Is(err, tenancy.ErrDropping) || len(u.Events) > 0 {
 			t.Errorf("deleting, %d events more: %v, %v", more, u, err)
 		}
@@ -82,7 +82,7 @@ func TestReadsAreNotPlannedAnew(t *testing.T) {
 			}
 		}
 	}
-	tail := store.port().Tail(projection.DefaultTenant)
+	tail := store.port().TailPoller(projection.DefaultTenant)
 	for round := range int64(4) {
 		must(tail.Poll(ctx))(t)
 		read(round)

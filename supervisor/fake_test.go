@@ -256,13 +256,13 @@ type unfollowed struct{}
 
 func (unfollowed) Followed(string) bool { return false }
 
-func (unfollowed) Advanced(string, *engine.Window) {}
+func (unfollowed) Advanced(string, *engine.Tail) {}
 
 func (unfollowed) Gone(string) {}
 
 func (f *fake) Followers() engine.Followers { return unfollowed{} }
 
-func (f *fake) Tail(tenant string) engine.Tail {
+func (f *fake) TailPoller(tenant string) engine.TailPoller {
 	f.panicOnce(tenant)
 	return fakeTail{f}
 }

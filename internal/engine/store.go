@@ -56,8 +56,8 @@ type Runner interface {
 type Events interface {
 	// Read returns a page of a tenant's events.
 	Read(ctx context.Context, tenant string, r ReadRange) (Page, error)
-	// Tail follows the end of a tenant's events.
-	Tail(tenant string) Tail
+	// TailPoller returns a poller of the end of a tenant's events.
+	TailPoller(tenant string) TailPoller
 	// Heads returns the highest visible position of each tenant. It leaves out tenants that do not exist.
 	Heads(ctx context.Context, tenants []string) (Heads, error)
 	// Settle returns how far the events of these tenants are settled up to heads, which were just read. It waits a
@@ -194,9 +194,9 @@ type Waker struct {
 	Rests func(tenant string) bool
 }
 
-// Window has the settled mark of a tenant and its newest settled events: all with From < position <= Mark. Incarnation
+// Tail has the settled mark of a tenant and its newest settled events: all with From < position <= Mark. Incarnation
 // is that of the server in which they were read. All of them were asked for at Asked or later.
-type Window struct {
+type Tail struct {
 	Incarnation Incarnation
 	Mark        int64
 	From        int64
@@ -210,7 +210,7 @@ type Followers interface {
 	Followed(tenant string) bool
 	// Advanced gives them what the runtime has read. nil means that it does not read the tenant any more, or that what
 	// it has read may not exist any more: then they read for themselves.
-	Advanced(tenant string, w *Window)
+	Advanced(tenant string, w *Tail)
 	// Gone ends them: events at or below a mark that they were given are gone, or belong to an earlier tenant of the
 	// name.
 	Gone(tenant string)
@@ -222,12 +222,12 @@ type TenantPosition struct {
 	Position int64
 }
 
-// Tail follows the end of a tenant's events and advances the settled mark. One goroutine uses it at a time.
-type Tail interface {
+// TailPoller follows the end of a tenant's events and advances the settled mark. One goroutine uses it at a time.
+type TailPoller interface {
 	// ReadWithin sets the function that waits for a slot before each read. It is called before the first Poll, if at
-	// all. Poll waits for no slot while it waits for open transactions, or starts together with other tails.
+	// all. Poll waits for no slot while it waits for open transactions, or starts together with other pollers.
 	ReadWithin(slot ReadSlot)
-	// Poll polls for events beyond the mark. After an error the tail starts again.
+	// Poll polls for events beyond the mark. After an error the poller starts again.
 	Poll(ctx context.Context) (TailUpdate, error)
 	// Take moves the mark over the events of a committed append, if they are what Poll would return next. Otherwise it
 	// changes nothing and returns false: then Poll finds them.

@@ -137,7 +137,7 @@ func (f *follower) next(ctx context.Context) (p page, err error) {
 		}
 		if st.known {
 			err = f.check(ctx, st)
-			if err == nil && f.at < st.window.Mark {
+			if err == nil && f.at < st.tail.Mark {
 				p, err = f.take(ctx, st)
 			}
 		}
@@ -148,7 +148,7 @@ func (f *follower) next(ctx context.Context) (p page, err error) {
 			return p, err
 		case err != nil:
 			err = pause(ctx, f.delays.Next(), nil)
-		case st.known && f.at < st.window.Mark:
+		case st.known && f.at < st.tail.Mark:
 			f.delays.Reset()
 			return p, nil
 		default:
@@ -165,14 +165,14 @@ func (f *follower) next(ctx context.Context) (p page, err error) {
 func (f *follower) check(ctx context.Context, st *state) error {
 	switch {
 	case f.in == 0:
-		f.in = st.window.Incarnation
-	case f.in != st.window.Incarnation:
+		f.in = st.tail.Incarnation
+	case f.in != st.tail.Incarnation:
 		return f.changed()
 	}
 	if f.checked == st.run {
 		return nil
 	}
-	if f.at > st.window.Mark {
+	if f.at > st.tail.Mark {
 		// Whoever began a read for the same position knew its event.
 		last, err := shared(ctx, f.hub, fmt.Sprintf("end %d %d %s", st.run, f.at, f.tenant),
 			func(ctx context.Context) (end, error) {
@@ -197,7 +197,7 @@ func (f *follower) changed() error {
 
 // take returns the next events up to the mark.
 func (f *follower) take(ctx context.Context, st *state) (page, error) {
-	w := st.window
+	w := st.tail
 	until := w.Asked.Add(fresh)
 	if f.at >= w.From && st.epoch == f.epoch.Load() && time.Now().Before(until) {
 		first := sort.Search(len(w.Events), func(i int) bool { return w.Events[i].Position > f.at })

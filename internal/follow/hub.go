@@ -43,7 +43,7 @@ var ErrClosed = errors.New("the store is closed")
 
 // Store is what a hub needs of a store.
 type Store interface {
-	Tail(tenant string) engine.Tail
+	TailPoller(tenant string) engine.TailPoller
 	Heads(ctx context.Context, tenants []string) (engine.Heads, error)
 	Tenants(ctx context.Context, names []string) ([]engine.Tenant, error)
 	Absent(ctx context.Context, tenant string) error
@@ -215,7 +215,7 @@ func (h *Hub) wake(tenant string, position int64) {
 func (h *Hub) Followed(tenant string) bool { return h.find(tenant) != nil }
 
 // Advanced implements engine.Followers.
-func (h *Hub) Advanced(tenant string, w *engine.Window) {
+func (h *Hub) Advanced(tenant string, w *engine.Tail) {
 	s := h.find(tenant)
 	if s != nil && s.feed.Swap(w) != w {
 		s.wake(engine.UnknownPosition)
@@ -325,10 +325,10 @@ func (h *Hub) compareTenants(ctx context.Context) {
 
 // compareHeads wakes the sources that are behind the heads of their tenants.
 func (h *Hub) compareHeads(ctx context.Context) {
-	marks := make(map[string]engine.Window)
+	marks := make(map[string]engine.Tail)
 	for _, s := range h.all() {
 		if st := s.state.Load(); st.known && s.feed.Load() == nil {
-			marks[s.tenant] = st.window
+			marks[s.tenant] = st.tail
 		}
 	}
 	if len(marks) == 0 {
@@ -434,9 +434,9 @@ func (h *Hub) Settled(ctx context.Context, tenant string) (int64, error) {
 	if err := h.store.NotWithin(ctx); err != nil {
 		return 0, fmt.Errorf("settle the events of tenant %q: %w", tenant, err)
 	}
-	tail := h.store.Tail(tenant)
+	poller := h.store.TailPoller(tenant)
 	for {
-		u, err := tail.Poll(ctx)
+		u, err := poller.Poll(ctx)
 		if err != nil || !u.More && u.Again == 0 {
 			return u.Mark, err
 		}

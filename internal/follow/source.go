@@ -34,7 +34,7 @@ type source struct {
 	woken  chan struct{}
 	wanted atomic.Int64
 	// feed is what the runtime of this process has read, nil if it does not read the tenant.
-	feed atomic.Pointer[engine.Window]
+	feed atomic.Pointer[engine.Tail]
 	// epoch counts the calls of Drop.
 	epoch atomic.Int64
 	// ended is the error with which others end the followers, nil if they do not.
@@ -46,8 +46,8 @@ type source struct {
 
 // state is what followers see. It does not change.
 type state struct {
-	window engine.Window
-	// known reports that window is set. epoch is the source's epoch when its events were read.
+	tail engine.Tail
+	// known reports that tail is set. epoch is the source's epoch when its events were read.
 	known bool
 	epoch int64
 	// run changes when the events begin anew. Within a run, the mark only rises.
@@ -113,13 +113,13 @@ func (s *source) run(ctx context.Context) {
 type reader struct {
 	*source
 	identified bool // row is set
-	// tail is nil before it begins, and while the runtime's feed is used.
-	tail   engine.Tail
+	// poller is nil before it begins, and while the runtime's feed is used.
+	poller engine.TailPoller
 	in     engine.Incarnation
 	window window.Window
 	polled time.Time // when the last poll began
-	// feeds is the window of the runtime that was published last, and epochRead the epoch of what was read.
-	feeds     *engine.Window
+	// feeds is the tail of the runtime that was published last, and epochRead the epoch of what was read.
+	feeds     *engine.Tail
 	epochRead int64
 	// runs counts the runs.
 	runs int
@@ -143,17 +143,17 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 		r.useFeed(feed, epoch)
 		return noWait, nil
 	}
-	if r.tail == nil {
-		r.tail, r.in, r.feeds = r.hub.store.Tail(r.tenant), 0, nil
-		r.tail.ReadWithin(r.hub.readSlot)
+	if r.poller == nil {
+		r.poller, r.in, r.feeds = r.hub.store.TailPoller(r.tenant), 0, nil
+		r.poller.ReadWithin(r.hub.readSlot)
 	}
 	if epoch != r.epochRead {
 		r.window.Reset(r.window.Mark)
 	}
 	r.polled, r.epochRead = time.Now(), epoch
-	u, err := r.tail.Poll(ctx)
+	u, err := r.poller.Poll(ctx)
 	if err != nil {
-		r.tail = nil
+		r.poller = nil
 		return 0, err
 	}
 	if u.Gone && u.Incarnation == r.in {
@@ -168,7 +168,7 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 	r.window.Limit(windowEvents, windowBytes)
 	r.window.DropReadBefore(time.Now().Add(-fresh))
 	_, asked, _ := r.window.Oldest()
-	r.show(engine.Window{
+	r.show(engine.Tail{
 		Incarnation: r.in, Mark: r.window.Mark, From: r.window.From, Events: r.window.Events, Asked: asked,
 	})
 	switch {
@@ -181,13 +181,13 @@ func (r *reader) step(ctx context.Context) (time.Duration, error) {
 }
 
 // useFeed publishes what the runtime has read.
-func (r *reader) useFeed(feed *engine.Window, epoch int64) {
+func (r *reader) useFeed(feed *engine.Tail, epoch int64) {
 	if feed == r.feeds && epoch == r.epochRead {
 		return
 	}
 	before, w := r.state.Load(), *feed
-	if r.feeds == nil || w.Incarnation != before.window.Incarnation || w.Mark < before.window.Mark {
-		r.tail = nil
+	if r.feeds == nil || w.Incarnation != before.tail.Incarnation || w.Mark < before.tail.Mark {
+		r.poller = nil
 		r.window.Reset(0)
 		r.runs++
 	}
@@ -198,14 +198,14 @@ func (r *reader) useFeed(feed *engine.Window, epoch int64) {
 	r.show(w)
 }
 
-// show publishes a window, if it has changed.
-func (r *reader) show(w engine.Window) {
+// show publishes a tail, if it has changed.
+func (r *reader) show(w engine.Tail) {
 	before := r.state.Load()
-	if before.known && before.run == r.runs && before.epoch == r.epochRead && before.window.From == w.From &&
-		before.window.Mark == w.Mark {
+	if before.known && before.run == r.runs && before.epoch == r.epochRead && before.tail.From == w.From &&
+		before.tail.Mark == w.Mark {
 		return
 	}
-	r.publish(state{known: true, run: r.runs, epoch: r.epochRead, window: w})
+	r.publish(state{known: true, run: r.runs, epoch: r.epochRead, tail: w})
 }
 
 // wait waits for a wake with news, or until the pause is over.
