@@ -18,8 +18,8 @@ import (
 // headInterval is the shortest time between two checks whether a tenant without new events was restored.
 const headInterval = time.Second
 
-// tailPoller implements engine.TailPoller. It reads events and scans locks for a settle.Settler. After the scan that finds the lock
-// holders gone, it reads again, in another statement with a new snapshot.
+// tailPoller implements engine.TailPoller. It reads events and scans locks for a settle.Settler. After the scan that
+// finds the lock holders gone, it reads again, in another statement with a new snapshot.
 type tailPoller struct {
 	reads  *eventReads
 	tenant namedTenant
@@ -112,8 +112,8 @@ func (t *tailPoller) poll(ctx context.Context) (update engine.TailUpdate, err er
 	return update, nil
 }
 
-// Take implements engine.TailPoller: see settle.Settler.Take. The events must have been committed in the incarnation of the
-// mark. Otherwise that server has lost events, and draws their positions again.
+// Take implements engine.TailPoller: see settle.Settler.Take. The events must have been committed in the incarnation of
+// the mark. Otherwise that server has lost events, and draws their positions again.
 func (t *tailPoller) Take(own *engine.Page) (engine.TailUpdate, bool) {
 	positions := make([]int64, len(own.Events))
 	for i := range own.Events {

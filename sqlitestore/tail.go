@@ -12,8 +12,8 @@ import (
 	"github.com/millrace-go/millrace/tenancy"
 )
 
-// tailPoller implements engine.TailPoller. The head of the tenant is the settled mark: the file has one writer, which draws a
-// position and commits it before it draws the next one. After a wake-up there is nothing to wait for.
+// tailPoller implements engine.TailPoller. The head of the tenant is the settled mark: the file has one writer, which
+// draws a position and commits it before it draws the next one. After a wake-up there is nothing to wait for.
 type tailPoller struct {
 	tenant namedTenant
 	// invalid is the error of an invalid tenant name, nil if the name is valid.
@@ -33,8 +33,8 @@ func (r eventReads) TailPoller(tenant string) engine.TailPoller {
 
 func (t *tailPoller) ReadWithin(slot engine.ReadSlot) { t.slot = slot }
 
-// Take implements engine.TailPoller. Appends to a file hand over no events: a read of a few events in this process sends
-// nothing to a server.
+// Take implements engine.TailPoller. Appends to a file hand over no events: a read of a few events in this process
+// sends nothing to a server.
 func (t *tailPoller) Take(*engine.Page) (engine.TailUpdate, bool) { return engine.TailUpdate{}, false }
 
 // errEventsGone is returned if events that were read are gone, or belong to an earlier tenant of the name.

@@ -31,7 +31,8 @@ func TestTailNoticesWhatBecomesOfItsTenant(t *testing.T) {
 			mustAppend(t, store.tenant, "s", event.Any, someEvents(more)...)
 		}
 		mustExec(t, store, "update millrace_tenants set deleting = 1 where name = 'default'")
-		must(store.port().TailPoller(projection.DefaultTenant).Poll(ctx))(t) // control: only a tail that reads events fails
+		// Control: only a poller that reads events fails.
+		must(store.port().TailPoller(projection.DefaultTenant).Poll(ctx))(t)
 		if u, err := tail.Poll(ctx); !errors.Is(err, tenancy.ErrDropping) || len(u.Events) > 0 {
 			t.Errorf("deleting, %d events more: %v, %v", more, u, err)
 		}

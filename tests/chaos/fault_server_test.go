@@ -102,8 +102,8 @@ var serverFaults = []fault{
 	},
 }
 
-// endSession ends the node's session connection, and waits for the next one. The other nodes rightly take the leases of a
-// node that has no session lock for longer than they wait before they look again; on a busy machine that happens.
+// endSession ends the node's session connection, and waits for the next one. The other nodes rightly take the leases of
+// a node that has no session lock for longer than they wait before they look again; on a busy machine that happens.
 func (s *strike) endSession() error {
 	before, err := s.sessions()
 	if err != nil {
