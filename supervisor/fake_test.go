@@ -349,6 +349,13 @@ func (s *seen) get() ([]observe.Restart, []observe.Database) {
 // start runs n projections of each tenant. apply, if it is not nil, is called for each batch before it is committed.
 func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) error) *world {
 	t.Helper()
+	return startSearching(t, 50*time.Millisecond, n, tenants, apply)
+}
+
+// startSearching is start with a time between the periodic searches for free leases.
+func startSearching(t *testing.T, interval time.Duration, n int, tenants []string,
+	apply func(id projection.ID) error) *world {
+	t.Helper()
 	f := &fake{tenants: tenants, node: engine.Node{ID: "a node", LeaseDuration: time.Hour},
 		checkpoints: make(map[projection.ID]int64),
 		panics:      make(map[string]bool), paused: make(map[int32]bool), taken: make(map[int32]bool)}
@@ -378,7 +385,7 @@ func start(t *testing.T, n int, tenants []string, apply func(id projection.ID) e
 		Limiter: actors.NewLimiter(actors.Limits{Connections: 16}),
 		Timing: actors.Timing{HeartbeatInterval: time.Minute, ListPeers: time.Minute, Confirm: time.Second,
 			PollInterval:      20 * time.Millisecond,
-			ReconcileInterval: 50 * time.Millisecond, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second,
+			ReconcileInterval: interval, AdvanceInterval: time.Second, QueryTimeout: 10 * time.Second,
 			ReplayRest: time.Millisecond}}
 	deps.Init()
 	sup, err := Start(deps)

@@ -40,3 +40,21 @@ func TestSlowSearchThatFindsNothingIsRareUntilANotification(t *testing.T) {
 		t.Errorf("the search came %v after the notification", took)
 	}
 }
+
+// A search that began before the node noticed the loss has counted what was lost, and left the share to others.
+func TestSearchFollowsTheLossOfLeases(t *testing.T) {
+	w := startSearching(t, time.Hour, 2, []string{"a"}, nil)
+	var searches atomic.Int64
+	hook := func(call string) {
+		if call == "search" {
+			searches.Add(1)
+		}
+	}
+	w.hook.Store(&hook)
+	w.mu.Lock()
+	w.taken[1] = true
+	w.mu.Unlock()
+	w.deps.System.Root.Send(w.sup.pid, &messages.Notified{Notice: engine.Notice{Tenant: "a", Control: true}})
+	w.eventually("the node searches because of the notification, and because of the loss",
+		func() bool { return searches.Load() >= 2 })
+}
