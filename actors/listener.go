@@ -1,7 +1,6 @@
 package actors
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -96,7 +95,7 @@ func (l *listener) onNotified(ctx actor.Context, notice engine.Notice) {
 	if notice.Control {
 		ctx.Send(ctx.Parent(), &messages.Notified{Notice: notice})
 	} else {
-		l.deps.Feeds.Wake(notice.Tenant, cmp.Or(notice.Position, engine.UnknownPosition))
+		l.deps.Feeds.Wake(notice.Tenant, notice.Position)
 	}
 }
 

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,7 +104,7 @@ func (s port) Listen(ctx context.Context, ear follow.Ear) error {
 			}
 		case err == nil:
 			tenant, position := announced(n.Payload)
-			ear.Wake(tenant, cmp.Or(position, engine.UnknownPosition))
+			ear.Wake(tenant, position)
 		case !late || conn.IsClosed():
 			return fmt.Errorf("wait for notifications: %w", err)
 		default:

@@ -78,7 +78,7 @@ func heard(t *testing.T, s *nodeSession) (notices []engine.Notice) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(testContext(t), hangs)
 	defer cancel()
-	last := engine.Notice{Tenant: uuid.NewString()}
+	last := engine.Notice{Tenant: uuid.NewString(), Position: engine.UnknownPosition}
 	must(s.db.pool.Exec(ctx, "select pg_notify($1, $2)", s.db.control.wakeChannel, last.Tenant))(t)
 	for {
 		notice := must(s.Next(ctx))(t)

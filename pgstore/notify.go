@@ -128,11 +128,14 @@ func announcement(tenant string, position int64) string {
 	return tenant + "\n" + strconv.FormatInt(position, 10)
 }
 
-// announced returns what a payload announces: a tenant and a position, 0 if it is not known. Writers other than stores
-// announce only the tenant.
+// announced returns the tenant and the position that a payload announces. Writers other than stores announce only the
+// tenant.
 func announced(payload string) (tenant string, position int64) {
 	tenant, text, _ := strings.Cut(payload, "\n")
-	number, _ := strconv.ParseUint(text, 10, 63)
+	number, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || number == 0 {
+		return tenant, engine.UnknownPosition
+	}
 	return tenant, int64(number)
 }
 

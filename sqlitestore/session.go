@@ -175,7 +175,7 @@ func (s *nodeSession) poll(ctx context.Context) error {
 	}
 	tenants, err := s.seen.risen(ctx, s.conn)
 	for _, tenant := range tenants {
-		s.pending = append(s.pending, engine.Notice{Tenant: tenant})
+		s.pending = append(s.pending, engine.Notice{Tenant: tenant, Position: engine.UnknownPosition})
 	}
 	return err
 }

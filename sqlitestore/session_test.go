@@ -242,6 +242,11 @@ func TestNoticeOfThisProcessArrivesWithoutAPoll(t *testing.T) {
 	next(t, session, func(n engine.Notice) bool { return n.Row == 1 })
 }
 
+// appendedTo is the notice of events that another process has appended.
+func appendedTo(tenant string) engine.Notice {
+	return engine.Notice{Tenant: tenant, Position: engine.UnknownPosition}
+}
+
 func TestEventsOfOtherProcessesAreNoticed(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
@@ -250,9 +255,9 @@ func TestEventsOfOtherProcessesAreNoticed(t *testing.T) {
 	waitWithout(t, session) // of events from before
 	other := openStore(t, store.path, Options{Synchronous: SynchronousNormal})
 	mustAppend(t, other.tenant, "s", event.Any, someEvents(1)...)
-	next(t, session, func(n engine.Notice) bool { return n == engine.Notice{Tenant: projection.DefaultTenant} })
+	next(t, session, func(n engine.Notice) bool { return n == appendedTo(projection.DefaultTenant) })
 	mustAppend(t, newTenant(t, other, "new"), "s", event.Any, someEvents(1)...)
-	next(t, session, func(n engine.Notice) bool { return n == engine.Notice{Tenant: "new"} })
+	next(t, session, func(n engine.Notice) bool { return n == appendedTo("new") })
 	waitWithout(t, session)
 }
 

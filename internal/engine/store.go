@@ -303,7 +303,7 @@ const UnknownPosition = math.MaxInt64
 
 // Notice is a notification that the session received.
 type Notice struct {
-	// Tenant has new events up to Position; 0 means UnknownPosition. With Control, its state or the set of its
+	// Tenant has new events up to Position, which may be UnknownPosition. With Control, its state or the set of its
 	// projections changed instead.
 	Tenant   string
 	Position int64
