@@ -189,7 +189,7 @@ func sendPrepared(ctx context.Context, conn *pgx.Conn, a appendCall, own tenantS
 // it was. Nothing was written then, and no position drawn.
 func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
 	statement, args := a.statement()
-	if t.store.server.pooling.Forgets || a.expires() || t.store.prepared.of(t.name) < 0 {
+	if t.store.server.pooling.Forgets || a.expires() || a.Times != nil || t.store.prepared.of(t.name) < 0 {
 		args = slices.Insert(args, 0, any(pgx.QueryExecModeExec))
 	}
 	return sendAppend(ctx, q, a, t.sql(statement), args)

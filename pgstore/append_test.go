@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -72,6 +73,16 @@ func TestNotificationIsSentAfterPreparedStatementsAreDiscarded(t *testing.T) {
 			queries.Text("notify_wake")); n != 1 {
 			t.Error("the notification is not prepared")
 		}
+		mustExec(t, store, "deallocate all")
+	}
+}
+
+// Something may discard the prepared statements of a session of the pool.
+func TestAppendWithATimeIsNotPrepared(t *testing.T) {
+	t.Parallel()
+	store := newStore(t, connections(1))
+	for range 3 {
+		mustAppend(t, store.tenant, "s", event.Any, event.Event{Type: "a", Time: time.Unix(1, 0)})
 		mustExec(t, store, "deallocate all")
 	}
 }

@@ -213,7 +213,7 @@ func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 }
 
-// afterDeadline is how much later than the handler's deadline the server's time-outs end: waitsForLock runs first, and
+// afterDeadline is how much later than the handler's deadline the server's time-outs end: stuck runs first, and
 // the handler may still return.
 const afterDeadline = askTime + usercode.Grace + time.Second
 

@@ -28,7 +28,7 @@ func (b *batchTx) call(ctx context.Context, leased *lentConn, pid uint32, tx *gu
 	defer tx.Close()
 	called := handlerCall{tx: tx, conn: leased.conn.Conn().PgConn()}
 	late := func() error {
-		waits, err := b.waitsForLock(ctx, pid)
+		waits, _, err := b.stuck(ctx, pid)
 		// If the server does not answer, the handler is not at fault.
 		called.infrastructure = waits || err != nil
 		called.probe = !waits
@@ -107,17 +107,17 @@ func returnedClass(err error) faults.Class {
 	return faults.Handler
 }
 
-// waitsForLock reports whether a backend waits for a lock. It dials a connection, by SessionDSN if that is set, because
-// the pool may be exhausted. If that fails, it uses the pool.
-func (b *batchTx) waitsForLock(ctx context.Context, pid uint32) (waits bool, err error) {
+// stuck reports whether a backend waits for a lock, and whether it commits. It dials a connection, by SessionDSN if that
+// is set, because the pool may be exhausted. If that fails, it uses the pool.
+func (b *batchTx) stuck(ctx context.Context, pid uint32) (waits, commits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	conn, err := b.store.dial(ctx, b.store.opts.SessionDSN)
 	if err != nil {
-		err = b.store.pool.QueryRow(ctx, queries.Text("waits_for_lock"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
-		return waits, err
+		err = b.store.pool.QueryRow(ctx, queries.Text("stuck"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits, &commits)
+		return waits, commits, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, queries.Text("waits_for_lock"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits)
-	return waits, err
+	err = conn.QueryRow(ctx, queries.Text("stuck"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits, &commits)
+	return waits, commits, err
 }

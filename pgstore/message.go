@@ -59,6 +59,7 @@ type part int
 
 const (
 	openingPart part = iota
+	settingsPart
 	handlerPart
 	timedPart
 	commitPart
@@ -76,8 +77,8 @@ type command struct {
 	path string
 	// use is how the message uses the prepared statement of the command.
 	use use
-	// took is the answer of a timedPart.
-	took time.Duration
+	// at is the server's clock, in microseconds, in the answers of settingsPart and timedPart.
+	at int64
 }
 
 // place is where a batch stands in a message: whether the message is shared, and whether it follows and precedes
@@ -97,8 +98,8 @@ const (
 		"else pg_catalog.current_setting('synchronous_commit') end, true), "
 )
 
-// timeTaken is an expression: how many milliseconds the transaction has taken on the server.
-const timeTaken = ", (extract(epoch from pg_catalog.clock_timestamp() - pg_catalog.now()) * 1000)::bigint"
+// clock is an expression: the server's clock in microseconds.
+const clock = "(extract(epoch from pg_catalog.clock_timestamp()) * 1000000)::bigint, "
 
 // appendTo appends the commands of a batch with the statements of its handler to those of a message.
 func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.Restore, statements []queued.Statement,
@@ -112,24 +113,24 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 	add := func(part part, sql string) {
 		list = append(list, command{part: part, sql: sql, args: args.take()})
 	}
-	first := ""
+	first := clock
 	if !p.follows {
 		add(openingPart, queries.Text("begin_batch"))
 	} else {
 		for _, sql := range restore.Statements {
 			add(openingPart, sql)
 		}
-		first = restore.Expressions + ", "
+		first += restore.Expressions + ", "
 	}
 	path := b.store.opts.tenantPath(b.id.Tenant)
-	add(openingPart, b.settings(&args, p, path, first))
+	add(settingsPart, b.settings(&args, p, path, first))
 	for i, s := range statements {
 		for _, arg := range s.Args {
 			args.add(arg)
 		}
 		list = append(list, command{part: handlerPart, of: i, sql: s.SQL, path: path, args: args.take()})
 	}
-	add(timedPart, "select "+p.flush+restore.LocalUser+timeTaken)
+	add(timedPart, "select "+clock+p.flush+restore.LocalUser)
 	args.add(b.name)
 	args.ints(int64(lease.Row))
 	args.add(lease.Owner)
@@ -325,28 +326,34 @@ func (c *command) answered(p *pgconn.Pipeline, kept *prepared) error {
 	if !is {
 		return fmt.Errorf("unexpected answer %T", result)
 	}
-	if c.part == timedPart && reader.NextRow() {
-		values := reader.Values()
-		if n, err := strconv.ParseInt(string(values[len(values)-1]), 10, 64); err == nil {
-			c.took = time.Duration(n) * time.Millisecond
-		}
+	if (c.part == settingsPart || c.part == timedPart) && reader.NextRow() {
+		c.at, _ = strconv.ParseInt(string(reader.Values()[0]), 10, 64)
 	}
 	_, err = reader.Close()
 	return err
 }
 
-// took returns how long the transactions of a message have taken on the server, before their commits.
+// took returns how long the batches of a message have taken on the server. That of the last one leaves out its commit,
+// which may wait for the disk, or for a standby.
 func took(list []command) (all []time.Duration) {
-	for i := range list {
-		if list[i].part == timedPart {
-			all = append(all, list[i].took)
+	var began int64
+	for _, c := range list {
+		last := len(all) - 1
+		switch {
+		case c.part == settingsPart && last >= 0:
+			all[last] = time.Duration(c.at-began) * time.Microsecond
+			began = c.at
+		case c.part == settingsPart:
+			began = c.at
+		case c.part == timedPart:
+			all = append(all, time.Duration(c.at-began)*time.Microsecond)
 		}
 	}
 	return all
 }
 
 // runQueued calls a handler that queues its statements, without a connection, and then executes what it queued: in one
-// message if that is possible.
+// message if that is possible. The statements have the rest of the handler's time limit, and at least half of it.
 func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h handler.Handler, events []event.Envelope) error {
 	began := time.Now()
 	taken, err := queues.Call(ctx, b.store.database, b.opts.timeout, h.Queue, events)
@@ -356,6 +363,7 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h handler.H
 	if err != nil {
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
+	b.opts.timeout = max(b.opts.timeout-time.Since(began), b.opts.timeout/2) // for what it has queued
 	statements := taken.Statements
 	if b.afterHandler != nil || len(b.apart) > 0 || b.store.server.pooling.Lends || !queued.Plain(statements) ||
 		aroundHandler+sizeOf(statements) > mostInMessage {
@@ -368,7 +376,6 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h handler.H
 		b.advances(lease, b.to)
 		return b.run(ctx, func(ctx context.Context, tx pgx.Tx) error { return sendInTx(ctx, tx, statements) })
 	}
-	spent := time.Since(began)
 	if sent, err := b.share(ctx, lease, statements); sent {
 		return err
 	}
@@ -377,7 +384,7 @@ func (b *batchTx) runQueued(ctx context.Context, lease engine.Lease, h handler.H
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
 	defer release()
-	return b.sendAlone(ctx, lease, statements, spent)
+	return b.sendAlone(ctx, lease, statements)
 }
 
 // connected waits until a connection may be used, for the batch or for a message that it leads, with batches of these
@@ -389,9 +396,8 @@ func (b *batchTx) connected(ctx context.Context, tenants []string) (release func
 	return b.connect(ctx, tenants)
 }
 
-// sendAlone sends a message with one batch, on which its handler has spent some time.
-func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements []queued.Statement,
-	spent time.Duration) error {
+// sendAlone sends a message with one batch.
+func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements []queued.Statement) error {
 	conn, err := b.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
@@ -403,21 +409,35 @@ func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements 
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
 	list := b.appendTo(nil, lease, b.restore, statements, place{})
-	err = b.sendAll(ctx, conn.Conn(), list, statements, spent)
+	err = b.sendAll(ctx, conn.Conn(), list, statements)
 	b.store.sharing.setAlone(lease.Row, err != nil || took(list)[0] > slowShared)
 	return err
 }
 
-// sendAll sends a message within the rest of the handler's time limit, and at least half of it.
-func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement,
-	spent time.Duration) error {
+// ended waits until a message was sent and answered, at most for a limit.
+func ended(ctx context.Context, sent <-chan struct{}, limit time.Duration) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-sent:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// sendAll sends a message within what is left of the handler's time limit. Its commit has finishTime.
+func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement) error {
 	kept := b.store.preparedOn(conn)
-	at, waits := 0, false
+	at, waits, commits, sent := 0, false, false, make(chan struct{})
 	late := func() error {
 		var err error
-		waits, err = b.waitsForLock(ctx, b.restore.PID)
+		waits, commits, err = b.stuck(ctx, b.restore.PID)
 		if err != nil {
 			waits = true // if the server does not answer, the handler is not at fault
+			return projection.ErrTimeout
+		}
+		if commits {
+			ended(ctx, sent, finishTime)
 			return projection.ErrTimeout
 		}
 		if waits {
@@ -427,8 +447,9 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	}
 	var r usercode.Result
 	err := b.store.handling.during(b, func() error {
-		r = usercode.Within(ctx, max(b.opts.timeout-spent, b.opts.timeout/2), late,
+		r = usercode.Within(ctx, b.opts.timeout, late,
 			func(ctx context.Context) (err error) {
+				defer close(sent)
 				at, err = sendAnew(ctx, conn.PgConn(), kept, list)
 				return err
 			})
@@ -457,6 +478,7 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	switch {
 	case ctx.Err() != nil:
 		fault = faults.Cancelled(context.Cause(ctx))
+	case commits:
 	case r.Cause != nil && waits:
 		fault = &faults.Fault{
 			Class: faults.Infrastructure, Probe: r.Cause == projection.ErrTimeout,
@@ -474,7 +496,7 @@ func (b *batchTx) refused(ctx context.Context, conn *pgx.Conn, at command, state
 	fault, doing := classify(met), "commit %s"
 	interrupted := fault.Class == faults.Interrupted
 	switch {
-	case at.part == openingPart:
+	case at.part == openingPart, at.part == settingsPart:
 		fault, doing = blocked(fault.OfStore()), "begin %s"
 	case at.part == handlerPart:
 		own := *fault

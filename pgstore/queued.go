@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -72,7 +73,43 @@ var queues = handler.Queues[pgx.Tx]{
 }
 
 // typeMaps are used by one goroutine at a time.
-var typeMaps = sync.Pool{New: func() any { return pgtype.NewMap() }}
+var typeMaps = sync.Pool{New: func() any {
+	m := pgtype.NewMap()
+	zoned := &pgtype.Type{Name: "timestamptz", OID: pgtype.TimestamptzOID, Codec: &zonedCodec{}}
+	m.RegisterType(zoned)
+	m.RegisterType(&pgtype.Type{Name: "_timestamptz", OID: pgtype.TimestamptzArrayOID,
+		Codec: &pgtype.ArrayCodec{ElementType: zoned}})
+	m.RegisterDefaultPgType(time.Time{}, "timestamptz")
+	for _, list := range []any{[]time.Time{}, []*time.Time{}} {
+		m.RegisterDefaultPgType(list, "_timestamptz")
+	}
+	return m
+}}
+
+// zonedCodec encodes a time in its zone. A column without a zone then gets its wall clock, as from a handler with a
+// transaction.
+type zonedCodec struct{ pgtype.TimestamptzCodec }
+
+// PlanEncode implements pgtype.Codec.
+func (c *zonedCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	plan := c.TimestamptzCodec.PlanEncode(m, oid, format, value)
+	if plan == nil || format != pgtype.TextFormatCode {
+		return plan
+	}
+	return zonedPlan{plan}
+}
+
+type zonedPlan struct{ pgtype.EncodePlan }
+
+// Encode implements pgtype.EncodePlan. Years of other lengths are left to the driver.
+func (p zonedPlan) Encode(value any, buf []byte) ([]byte, error) {
+	v, err := value.(pgtype.TimestamptzValuer).TimestamptzValue()
+	year := v.Time.Year()
+	if err != nil || !v.Valid || v.InfinityModifier != pgtype.Finite || year < 1 || year > 9999 {
+		return p.EncodePlan.Encode(value, buf)
+	}
+	return v.Time.AppendFormat(buf, "2006-01-02 15:04:05.999999Z07:00:00"), nil
+}
 
 // encodeText returns an argument as PostgreSQL's text, or nil. A value whose type the driver does not know is encoded
 // as JSON.

@@ -29,8 +29,9 @@ const (
 	// leastSenders and mostSenders are how many messages are on their way at once, one for each connectionsPerSender.
 	// With more, each would have fewer transactions. With one, a statement that waits would hold up all.
 	leastSenders, mostSenders, connectionsPerSender = 2, 4, 8
-	// mostShared is how many transactions share a message.
-	mostShared = 20
+	// mostShared is how many transactions share a message, and mostStatements how many statements their handlers have
+	// queued in all: each may take sharedTime, and a message finishTime.
+	mostShared, mostStatements = 20, 40
 	// sharedWait and sharedTime are how long a statement of a shared message may wait for a lock, and take, since
 	// others wait for it.
 	sharedWait, sharedTime = 100 * time.Millisecond, 200 * time.Millisecond
@@ -52,13 +53,14 @@ type sharing struct {
 }
 
 // sharer is a queued batch that shares a message. leads reports that it sends the next message, and flushes that its
-// commit makes those before it durable.
+// commit makes those before it durable. stop ends its wait for a connection as a leader.
 type sharer struct {
 	b          *batchTx
 	lease      engine.Lease
 	statements []queued.Statement
 	leads      bool
 	flushes    bool
+	stop       context.CancelFunc
 	// turn gets leading once at most, and then how the batch ended.
 	turn chan turn
 }
@@ -137,6 +139,14 @@ func (s *sharing) pass() {
 	s.senders--
 }
 
+// stops makes a message that takes the batch of a leader call a function. It reports whether the batch waits still.
+func (s *sharing) stops(leader *sharer, stop context.CancelFunc) (waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	leader.stop = stop
+	return slices.Contains(s.waiting, leader)
+}
+
 // leave ends a wait. It reports whether the batch waited still, and whether it leads.
 func (s *sharing) leave(t *sharer) (waited, leads bool) {
 	s.mu.Lock()
@@ -153,18 +163,27 @@ func (s *sharing) leave(t *sharer) (waited, leads bool) {
 func (s *sharing) take(leader *sharer) (group []*sharer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	size, left := aroundHandler-aroundNext, s.waiting[:0]
+	size, statements, left := aroundHandler-aroundNext, 0, s.waiting[:0]
+	add := func(t *sharer) {
+		size += aroundNext + sizeOf(t.statements)
+		statements += len(t.statements)
+		group = append(group, t)
+		if t.stop != nil && t != leader {
+			t.stop()
+		}
+	}
+	fits := func(t *sharer) bool {
+		return len(group) < mostShared && statements+len(t.statements) <= mostStatements &&
+			size+aroundNext+sizeOf(t.statements) <= mostInMessage
+	}
 	if slices.Contains(s.waiting, leader) {
-		size += aroundNext + sizeOf(leader.statements)
-		group = append(group, leader)
+		add(leader)
 	}
 	for _, t := range s.waiting {
-		next := aroundNext + sizeOf(t.statements)
 		switch {
 		case t == leader:
-		case len(group) < mostShared && (size+next <= mostInMessage || len(group) == 0):
-			size += next
-			group = append(group, t)
+		case len(group) == 0, fits(t):
+			add(t)
 		default:
 			left = append(left, t)
 		}
@@ -192,7 +211,7 @@ func (s *sharing) tenants(leader *sharer) []string {
 // sent alone.
 func (b *batchTx) share(ctx context.Context, lease engine.Lease, statements []queued.Statement) (sent bool, err error) {
 	s := &b.store.sharing
-	if b.opts.fresh || s.goesAlone(lease.Row) {
+	if b.opts.fresh || len(statements) > mostStatements || s.goesAlone(lease.Row) {
 		return false, nil
 	}
 	t := &sharer{b: b, lease: lease, statements: statements, turn: make(chan turn, 2)}
@@ -238,15 +257,21 @@ func (s *sharing) await(ctx context.Context, t *sharer) (end turn, err error) {
 	return <-t.turn, nil // another one has sent it
 }
 
-// lead sends the next message, and lets another batch lead.
+// lead sends the next message, and lets another batch lead. If another message takes its batch while it waits for a
+// connection, it sends none.
 func (s *sharing) lead(ctx context.Context, t *sharer) error {
 	defer s.pass()
-	release, err := t.b.connected(ctx, s.tenants(t))
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	if !s.stops(t, stop) {
+		return nil
+	}
+	release, err := t.b.connected(waiting, s.tenants(t))
 	if err != nil {
 		return err
 	}
 	defer release()
-	conn, err := s.pool.Acquire(ctx)
+	conn, err := s.pool.Acquire(waiting)
 	if err != nil {
 		return storeFault(err)
 	}

@@ -370,6 +370,16 @@ func TestQueuedHandlerThatReadsIsRefused(t *testing.T) {
 				b.Must(read(b.Ctx))
 			})
 		}
+		besideOne := kit.Route(kit.Typed[kit.Counted]{Store: b.Store}.OnQueued(
+			func(ctx context.Context, _ kit.Queue, _ event.Of[kit.Counted]) error { return reads["all"](ctx) }),
+			kit.Typed[kit.Noted]{Store: b.Store}.On(
+				func(context.Context, kit.Tx, event.Of[kit.Noted]) error { return nil }))
+		err := h.ApplyWithin(b.Ctx, besideOne, engine.ApplyOptions{})
+		h.MustBe(err, faults.Configuration)
+		if !errors.Is(err, projection.ErrQueuedRead) {
+			t.Errorf("in a route with a handler that has a transaction: %v", err)
+		}
+		h.Untouched()
 		b.Must(h.ApplyWithin(b.Ctx, b.Store.Queued(func(ctx context.Context, _ kit.Queue, _ []event.Envelope) error {
 			return reads["all"](projection.OutsideTx(ctx))
 		}), engine.ApplyOptions{}))

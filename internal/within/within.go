@@ -44,6 +44,17 @@ func MarkQueue(ctx context.Context, store any) context.Context {
 	return marked
 }
 
+// Queues marks the context of a transaction as that of a function that only queues its statements.
+func Queues(ctx context.Context) context.Context {
+	m := current(ctx)
+	if m == nil {
+		return ctx
+	}
+	marked := &mark{outer: m, store: m.store, queues: true}
+	marked.ended.Store(true) // m says when the transaction ends
+	return context.WithValue(ctx, markKey{}, marked)
+}
+
 // Outside returns a context with which writes are allowed.
 func Outside(ctx context.Context) context.Context {
 	if current(ctx) == nil {

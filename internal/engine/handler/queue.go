@@ -75,15 +75,15 @@ func HandleQueueTypeBatch[Tx any, T event.Typed](s Queues[Tx],
 type queueFunc = func(ctx context.Context, q queued.Queue, events []event.Envelope) error
 
 // handler makes a Handler of a function that queues, within middleware.
-func (s Queues[Tx]) handler(batches, missing bool, within func(c Chain) queueFunc) Handler {
+func (s Queues[Tx]) handler(batches, missing bool, inner func(c Chain) queueFunc) Handler {
 	if missing {
 		return Handler{Err: errNoFunction}
 	}
 	return made(func(c Chain) Handler {
-		queue := within(c)
+		queue := inner(c)
 		return Handler{Tx: reflect.TypeFor[Tx](), Batches: batches, Queue: queue,
 			Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
-				statements, _, err := s.Take(ctx, queue, events)
+				statements, _, err := s.Take(within.Queues(ctx), queue, events)
 				if err != nil {
 					return err
 				}
