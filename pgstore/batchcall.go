@@ -107,17 +107,16 @@ func returnedClass(err error) faults.Class {
 	return faults.Handler
 }
 
-// stuck reports whether a backend waits for a lock, and whether it commits. It dials a connection, by SessionDSN if that
-// is set, because the pool may be exhausted. If that fails, it uses the pool.
+// stuck reports whether a backend waits for a lock, and whether it commits. It dials a connection, by SessionDSN if
+// that is set, because the pool may be exhausted. If that fails, it uses the pool.
 func (b *batchTx) stuck(ctx context.Context, pid uint32) (waits, commits bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	conn, err := b.store.dial(ctx, b.store.opts.SessionDSN)
-	if err != nil {
-		err = b.store.pool.QueryRow(ctx, queries.Text("stuck"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits, &commits)
-		return waits, commits, err
+	ask := b.store.pool.QueryRow
+	if conn, err := b.store.dial(ctx, b.store.opts.SessionDSN); err == nil {
+		defer func() { _ = conn.Close(ctx) }()
+		ask = conn.QueryRow
 	}
-	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, queries.Text("stuck"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits, &commits)
+	err = ask(ctx, queries.Text("stuck"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits, &commits)
 	return waits, commits, err
 }

@@ -414,42 +414,41 @@ func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements 
 	return err
 }
 
-// ended waits until a message was sent and answered, at most for a limit.
-func ended(ctx context.Context, sent <-chan struct{}, limit time.Duration) {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-sent:
-	case <-timer.C:
-	case <-ctx.Done():
+// atLimit returns why a message is cancelled that has reached the time limit, and whether the handler is not at fault:
+// the server waits for a lock or does not answer, or it commits. For a commit, atLimit waits until the message has
+// ended, at most for finishTime.
+func (b *batchTx) atLimit(ctx context.Context, ended <-chan struct{}) (cause error, waits, commits bool) {
+	waits, commits, err := b.stuck(ctx, b.restore.PID)
+	switch {
+	case err != nil:
+		return projection.ErrTimeout, true, false
+	case commits:
+		timer := time.NewTimer(finishTime)
+		defer timer.Stop()
+		select {
+		case <-ended:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	case waits:
+		return projection.ErrLockWait, true, false
 	}
+	return projection.ErrTimeout, false, commits
 }
 
 // sendAll sends a message within what is left of the handler's time limit. Its commit has finishTime.
 func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement) error {
 	kept := b.store.preparedOn(conn)
-	at, waits, commits, sent := 0, false, false, make(chan struct{})
-	late := func() error {
-		var err error
-		waits, commits, err = b.stuck(ctx, b.restore.PID)
-		if err != nil {
-			waits = true // if the server does not answer, the handler is not at fault
-			return projection.ErrTimeout
-		}
-		if commits {
-			ended(ctx, sent, finishTime)
-			return projection.ErrTimeout
-		}
-		if waits {
-			return projection.ErrLockWait
-		}
-		return projection.ErrTimeout
+	at, waits, commits, ended := 0, false, false, make(chan struct{})
+	late := func() (cause error) {
+		cause, waits, commits = b.atLimit(ctx, ended)
+		return cause
 	}
 	var r usercode.Result
 	err := b.store.handling.during(b, func() error {
 		r = usercode.Within(ctx, b.opts.timeout, late,
 			func(ctx context.Context) (err error) {
-				defer close(sent)
+				defer close(ended)
 				at, err = sendAnew(ctx, conn.PgConn(), kept, list)
 				return err
 			})
