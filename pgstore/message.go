@@ -417,11 +417,11 @@ func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements 
 // atLimit returns why a message is cancelled that has reached the time limit, and whether the handler is not at fault:
 // the server waits for a lock or does not answer, or it commits. For a commit, atLimit waits until the message has
 // ended, at most for finishTime.
-func (b *batchTx) atLimit(ctx context.Context, ended <-chan struct{}) (cause error, waits, commits bool) {
+func (b *batchTx) atLimit(ctx context.Context, ended <-chan struct{}) (waits, commits bool, cause error) {
 	waits, commits, err := b.stuck(ctx, b.restore.PID)
 	switch {
 	case err != nil:
-		return projection.ErrTimeout, true, false
+		return true, false, projection.ErrTimeout
 	case commits:
 		timer := time.NewTimer(finishTime)
 		defer timer.Stop()
@@ -431,9 +431,9 @@ func (b *batchTx) atLimit(ctx context.Context, ended <-chan struct{}) (cause err
 		case <-ctx.Done():
 		}
 	case waits:
-		return projection.ErrLockWait, true, false
+		return true, false, projection.ErrLockWait
 	}
-	return projection.ErrTimeout, false, commits
+	return false, commits, projection.ErrTimeout
 }
 
 // sendAll sends a message within what is left of the handler's time limit. Its commit has finishTime.
@@ -441,7 +441,7 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	kept := b.store.preparedOn(conn)
 	at, waits, commits, ended := 0, false, false, make(chan struct{})
 	late := func() (cause error) {
-		cause, waits, commits = b.atLimit(ctx, ended)
+		waits, commits, cause = b.atLimit(ctx, ended)
 		return cause
 	}
 	var r usercode.Result
