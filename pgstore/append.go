@@ -185,8 +185,11 @@ func sendPrepared(ctx context.Context, conn *pgx.Conn, a appendCall, own tenantS
 	return sendAppend(ctx, conn, a, own.name, args)
 }
 
-// appendOnce sends the append by its text. After a conflict or a repeat the result is empty; report then returns which
-// it was. Nothing was written then, and no position drawn.
+// appendOnce sends the append by its text. It is prepared only for the first tenants, and not with times, since an
+// append with them is not repeated if the session has lost it.
+//
+// After a conflict or a repeat the result is empty; report then returns which it was. Nothing was written then, and no
+// position drawn.
 func (t *Tenant) appendOnce(ctx context.Context, q querier, a appendCall) (event.Appended, error) {
 	statement, args := a.statement()
 	if t.store.server.pooling.Forgets || a.expires() || a.Times != nil || t.store.prepared.of(t.name) < 0 {

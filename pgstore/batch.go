@@ -213,8 +213,8 @@ func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 }
 
-// afterDeadline is how much later than the handler's deadline the server's time-outs end: stuck runs first, and
-// the handler may still return.
+// afterDeadline is how much later than the handler's deadline the server's time-outs end: the server is asked what it
+// waits for first, and the handler may still return.
 const afterDeadline = askTime + usercode.Grace + time.Second
 
 // lockWait is how long the statements of the handler wait for a lock.

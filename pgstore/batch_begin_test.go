@@ -263,7 +263,7 @@ func TestTimeoutIsNotCountedIfTheServerCannotBeAsked(t *testing.T) {
 	var strangers []*pgx.Conn
 	ctx := testContext(t)
 	for int(store.pool.Stat().TotalConns())+len(strangers) < most {
-		// A connection may fail because the server has not yet noticed that stuck's connection is gone.
+		// A connection may fail because the server has not yet noticed that the connection which asked is gone.
 		if conn, err := pgx.Connect(ctx, s.DSN("postgres")); err == nil {
 			strangers = append(strangers, conn)
 		} else if ctx.Err() != nil {

@@ -28,7 +28,7 @@ func (b *batchTx) call(ctx context.Context, leased *lentConn, pid uint32, tx *gu
 	defer tx.Close()
 	called := handlerCall{tx: tx, conn: leased.conn.Conn().PgConn()}
 	late := func() error {
-		waits, _, err := b.stuck(ctx, pid)
+		waits, err := b.asks(ctx, "waits_for_lock", pid)
 		// If the server does not answer, the handler is not at fault.
 		called.infrastructure = waits || err != nil
 		called.probe = !waits
@@ -107,9 +107,9 @@ func returnedClass(err error) faults.Class {
 	return faults.Handler
 }
 
-// stuck reports whether a backend waits for a lock, and whether it commits. It dials a connection, by SessionDSN if
-// that is set, because the pool may be exhausted. If that fails, it uses the pool.
-func (b *batchTx) stuck(ctx context.Context, pid uint32) (waits, commits bool, err error) {
+// asks asks a question about a backend. It dials a connection, by SessionDSN if that is set, because the pool may be
+// exhausted. If that fails, it uses the pool.
+func (b *batchTx) asks(ctx context.Context, question string, pid uint32) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	ask := b.store.pool.QueryRow
@@ -117,6 +117,6 @@ func (b *batchTx) stuck(ctx context.Context, pid uint32) (waits, commits bool, e
 		defer func() { _ = conn.Close(ctx) }()
 		ask = conn.QueryRow
 	}
-	err = ask(ctx, queries.Text("stuck"), pgx.QueryExecModeExec, int32(pid)).Scan(&waits, &commits)
-	return waits, commits, err
+	err = ask(ctx, queries.Text(question), pgx.QueryExecModeExec, int32(pid)).Scan(&yes)
+	return yes, err
 }

@@ -77,8 +77,10 @@ type command struct {
 	path string
 	// use is how the message uses the prepared statement of the command.
 	use use
-	// at is the server's clock, in microseconds, in the answers of settingsPart and timedPart.
-	at int64
+	// clock is the server's clock, in microseconds, in the answers of settingsPart and timedPart. async reports that
+	// the commit after the latter does not wait for the disk.
+	clock int64
+	async bool
 }
 
 // place is where a batch stands in a message: whether the message is shared, and whether it follows and precedes
@@ -130,7 +132,7 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 		}
 		list = append(list, command{part: handlerPart, of: i, sql: s.SQL, path: path, args: args.take()})
 	}
-	add(timedPart, "select "+clock+p.flush+restore.LocalUser)
+	add(timedPart, "select "+clock+p.flush+b.commitWait(p)+restore.LocalUser)
 	args.add(b.name)
 	args.ints(int64(lease.Row))
 	args.add(lease.Owner)
@@ -146,6 +148,15 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 	}
 	add(restorePart, "select "+restore.Expressions)
 	return list
+}
+
+// commitWait is an expression that limits the waits of a commit for locks, for instance of a deferred constraint, so
+// that they end before finishTime does.
+func (b *batchTx) commitWait(p place) string {
+	if p.shared || b.lockWait() <= finishTime/2 {
+		return ""
+	}
+	return fmt.Sprintf("pg_catalog.set_config('lock_timeout', '%d', true), ", milliseconds(finishTime/2))
 }
 
 // arguments have the arguments of the commands of a batch, in memory that they share. taken is how many belong to
@@ -327,27 +338,32 @@ func (c *command) answered(p *pgconn.Pipeline, kept *prepared) error {
 		return fmt.Errorf("unexpected answer %T", result)
 	}
 	if (c.part == settingsPart || c.part == timedPart) && reader.NextRow() {
-		c.at, _ = strconv.ParseInt(string(reader.Values()[0]), 10, 64)
+		values := reader.Values()
+		c.clock, _ = strconv.ParseInt(string(values[0]), 10, 64)
+		c.async = c.part == timedPart && string(values[1]) == "off"
 	}
 	_, err = reader.Close()
 	return err
 }
 
-// took returns how long the batches of a message have taken on the server. That of the last one leaves out its commit,
-// which may wait for the disk, or for a standby.
-func took(list []command) (all []time.Duration) {
-	var began int64
+// aloneNext returns for each batch of a message how many of its projection's next ones are sent alone, by the time that
+// it took on the server. That of a commit counts if it did not wait for the disk or a standby. It is known only of
+// batches that another one follows, so a slow one counts for many batches.
+func aloneNext(list []command) (all []int) {
+	var before command
 	for _, c := range list {
-		last := len(all) - 1
+		took := time.Duration(c.clock-before.clock) * time.Microsecond
 		switch {
-		case c.part == settingsPart && last >= 0:
-			all[last] = time.Duration(c.at-began) * time.Microsecond
-			began = c.at
-		case c.part == settingsPart:
-			began = c.at
+		case c.part == timedPart && took > slowShared:
+			all = append(all, 1)
 		case c.part == timedPart:
-			all = append(all, time.Duration(c.at-began)*time.Microsecond)
+			all = append(all, 0)
+		case c.part != settingsPart:
+			continue
+		case before.async && took > slowShared:
+			all[len(all)-1] = aloneAfterCommit
 		}
+		before = c
 	}
 	return all
 }
@@ -410,18 +426,24 @@ func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements 
 	}
 	list := b.appendTo(nil, lease, b.restore, statements, place{})
 	err = b.sendAll(ctx, conn.Conn(), list, statements)
-	b.store.sharing.setAlone(lease.Row, err != nil || took(list)[0] > slowShared)
+	next := 1
+	if err == nil {
+		next = aloneNext(list)[0]
+	}
+	b.store.sharing.setAlone(lease.Row, next)
 	return err
 }
 
-// atLimit returns why a message is cancelled that has reached the time limit, and whether the handler is not at fault:
-// the server waits for a lock or does not answer, or it commits. For a commit, atLimit waits until the message has
-// ended, at most for finishTime.
-func (b *batchTx) atLimit(ctx context.Context, ended <-chan struct{}) (waits, commits bool, cause error) {
-	waits, commits, err := b.stuck(ctx, b.restore.PID)
-	switch {
-	case err != nil:
+// atLimit returns why a message is cancelled that has reached the time limit. excused reports that the server waits for
+// a lock or does not answer, and commits that it commits: then atLimit first waits until the message has ended, at most
+// for finishTime.
+func (b *batchTx) atLimit(ctx context.Context, ended <-chan struct{}) (excused, commits bool, cause error) {
+	waits, err := b.asks(ctx, "waits_for_lock", b.restore.PID)
+	if err != nil {
 		return true, false, projection.ErrTimeout
+	}
+	commits, _ = b.asks(ctx, "commits", b.restore.PID)
+	switch {
 	case commits:
 		timer := time.NewTimer(finishTime)
 		defer timer.Stop()
@@ -439,9 +461,9 @@ func (b *batchTx) atLimit(ctx context.Context, ended <-chan struct{}) (waits, co
 // sendAll sends a message within what is left of the handler's time limit. Its commit has finishTime.
 func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, statements []queued.Statement) error {
 	kept := b.store.preparedOn(conn)
-	at, waits, commits, ended := 0, false, false, make(chan struct{})
+	at, excused, commits, ended := 0, false, false, make(chan struct{})
 	late := func() (cause error) {
-		waits, commits, cause = b.atLimit(ctx, ended)
+		excused, commits, cause = b.atLimit(ctx, ended)
 		return cause
 	}
 	var r usercode.Result
@@ -478,7 +500,7 @@ func (b *batchTx) sendAll(ctx context.Context, conn *pgx.Conn, list []command, s
 	case ctx.Err() != nil:
 		fault = faults.Cancelled(context.Cause(ctx))
 	case commits:
-	case r.Cause != nil && waits:
+	case r.Cause != nil && excused:
 		fault = &faults.Fault{
 			Class: faults.Infrastructure, Probe: r.Cause == projection.ErrTimeout,
 			Conflict: r.Cause == projection.ErrLockWait, Err: errors.Join(r.Cause, err),

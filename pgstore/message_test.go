@@ -198,7 +198,7 @@ func TestQueuedStatementsArePreparedAnew(t *testing.T) {
 	}
 	noError(t, o.queue(queueWrites))
 	next()
-	for _, alone := range []bool{false, true} {
+	for _, alone := range []int{0, 1} {
 		mustExec(t, store, "deallocate all")
 		store.sharing.setAlone(o.lease.Row, alone)
 		noError(t, o.queue(queueWrites))

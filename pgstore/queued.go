@@ -34,8 +34,8 @@ type Queue = queued.Queue
 // is as for Batch.
 //
 // Arguments are sent as texts, by their Go types, as with pgx.QueryExecModeExec: a cast such as $1::bigint is needed
-// only where the server cannot tell the type. A time.Time is sent in its zone, a []byte as bytea. A json.RawMessage is
-// JSON, and so are maps, structs and slices of them whose type the driver does not know.
+// only where the server cannot tell the type. But a time.Time is sent in its zone, a []byte as bytea. A json.RawMessage
+// is JSON, and so are maps, structs and slices of them whose type the driver does not know.
 //
 // Within the function, methods of the store that write return projection.ErrWithinTx, and those that read return
 // projection.ErrQueuedRead. Middleware is called around the function, not around the execution of what it has queued.
@@ -79,7 +79,9 @@ var typeMaps = sync.Pool{New: func() any {
 	m.RegisterType(zoned)
 	m.RegisterType(&pgtype.Type{Name: "_timestamptz", OID: pgtype.TimestamptzArrayOID,
 		Codec: &pgtype.ArrayCodec{ElementType: zoned}})
-	m.RegisterDefaultPgType(time.Time{}, "timestamptz")
+	for _, one := range []any{time.Time{}, pgtype.Timestamptz{}, new(pgtype.Timestamptz)} {
+		m.RegisterDefaultPgType(one, zoned.Name)
+	}
 	for _, list := range []any{[]time.Time{}, []*time.Time{}} {
 		m.RegisterDefaultPgType(list, "_timestamptz")
 	}
@@ -99,13 +101,19 @@ func (c *zonedCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value a
 	return zonedPlan{plan}
 }
 
+// furthestZone is the distance from UTC, in seconds, from which on the server refuses a zone.
+const furthestZone = 16 * 60 * 60
+
 type zonedPlan struct{ pgtype.EncodePlan }
 
-// Encode implements pgtype.EncodePlan. Years of other lengths are left to the driver.
+// Encode implements pgtype.EncodePlan. Years outside of 1 to 9999, and zones that the server does not take, are left to
+// the driver.
 func (p zonedPlan) Encode(value any, buf []byte) ([]byte, error) {
 	v, err := value.(pgtype.TimestamptzValuer).TimestamptzValue()
 	year := v.Time.Year()
-	if err != nil || !v.Valid || v.InfinityModifier != pgtype.Finite || year < 1 || year > 9999 {
+	_, zone := v.Time.Zone()
+	if err != nil || !v.Valid || v.InfinityModifier != pgtype.Finite || year < 1 || year > 9999 ||
+		max(zone, -zone) >= furthestZone {
 		return p.EncodePlan.Encode(value, buf)
 	}
 	return v.Time.AppendFormat(buf, "2006-01-02 15:04:05.999999Z07:00:00"), nil

@@ -30,13 +30,15 @@ const (
 	// With more, each would have fewer transactions. With one, a statement that waits would hold up all.
 	leastSenders, mostSenders, connectionsPerSender = 2, 4, 8
 	// mostShared is how many transactions share a message, and mostStatements how many statements their handlers have
-	// queued in all: each may take sharedTime, and a message finishTime.
+	// queued in all. Each may take sharedTime, and the message about finishTime.
 	mostShared, mostStatements = 20, 40
 	// sharedWait and sharedTime are how long a statement of a shared message may wait for a lock, and take, since
 	// others wait for it.
 	sharedWait, sharedTime = 100 * time.Millisecond, 200 * time.Millisecond
 	// slowShared is how long a batch may take on the server without being sent alone the next time.
 	slowShared = 50 * time.Millisecond
+	// aloneAfterCommit is how many batches are sent alone after one whose commit was slow.
+	aloneAfterCommit = 20
 )
 
 // sharing has the queued batches that wait for a message. senders of most messages are on their way, and more only if
@@ -48,12 +50,13 @@ type sharing struct {
 	mu      sync.Mutex
 	senders int
 	waiting []*sharer
-	// alone are the leases whose last batch failed, was slow, or broke off. They are sent alone until one is quick.
-	alone map[int32]struct{}
+	// alone are the leases whose last batch failed, was slow, or broke off, with the number of quick batches that are
+	// sent alone first.
+	alone map[int32]int
 }
 
 // sharer is a queued batch that shares a message. leads reports that it sends the next message, and flushes that its
-// commit makes those before it durable. stop ends its wait for a connection as a leader.
+// commit makes those before it durable. stop ends the wait of a leader for its connection.
 type sharer struct {
 	b          *batchTx
 	lease      engine.Lease
@@ -90,22 +93,23 @@ const (
 func (s *sharing) goesAlone(row int32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, alone := s.alone[row]
-	return alone
+	return s.alone[row] > 0
 }
 
-// setAlone sets whether the next batch of a lease is sent alone.
-func (s *sharing) setAlone(row int32, alone bool) {
+// setAlone sets after a batch of a lease how many of its next ones are sent alone, at least. Before, it may have been
+// more.
+func (s *sharing) setAlone(row int32, next int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !alone {
+	next = max(next, s.alone[row]-1)
+	switch {
+	case next == 0:
 		delete(s.alone, row)
-		return
+	case s.alone == nil:
+		s.alone = map[int32]int{row: next}
+	default:
+		s.alone[row] = next
 	}
-	if s.alone == nil {
-		s.alone = make(map[int32]struct{})
-	}
-	s.alone[row] = struct{}{}
 }
 
 // enter begins to wait.
@@ -139,8 +143,9 @@ func (s *sharing) pass() {
 	s.senders--
 }
 
-// stops makes a message that takes the batch of a leader call a function. It reports whether the batch waits still.
-func (s *sharing) stops(leader *sharer, stop context.CancelFunc) (waits bool) {
+// untilTaken sets the function that is called when another message takes the leader's batch. It reports whether the
+// batch still waits.
+func (s *sharing) untilTaken(leader *sharer, stop context.CancelFunc) (waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	leader.stop = stop
@@ -257,13 +262,13 @@ func (s *sharing) await(ctx context.Context, t *sharer) (end turn, err error) {
 	return <-t.turn, nil // another one has sent it
 }
 
-// lead sends the next message, and lets another batch lead. If another message takes its batch while it waits for a
-// connection, it sends none.
+// lead sends the next message, and lets another batch lead. If another message takes the leader's batch while it waits
+// for a connection, lead sends nothing.
 func (s *sharing) lead(ctx context.Context, t *sharer) error {
 	defer s.pass()
 	waiting, stop := context.WithCancel(ctx)
 	defer stop()
-	if !s.stops(t, stop) {
+	if !s.untilTaken(t, stop) {
 		return nil
 	}
 	release, err := t.b.connected(waiting, s.tenants(t))
@@ -271,6 +276,9 @@ func (s *sharing) lead(ctx context.Context, t *sharer) error {
 		return err
 	}
 	defer release()
+	if s.server.preparesUses {
+		waiting = ctx // its end would break a session that a hook uses
+	}
 	conn, err := s.pool.Acquire(waiting)
 	if err != nil {
 		return storeFault(err)
@@ -372,7 +380,7 @@ func (m *sharedMessage) send(ctx context.Context, restore session.Restore) error
 	}
 	refused := m.left[0]
 	m.left, m.sent = m.left[1:], false
-	m.sharing.setAlone(refused.lease.Row, true)
+	m.sharing.setAlone(refused.lease.Row, 1)
 	interrupted := classify(err).Class == faults.Interrupted && !pgerr.Is(err, pgerr.QueryCanceled)
 	m.spent = interrupted || fromStandby(err) // a prepared statement or the server may be the cause
 	refused.b.rollback(ctx, m.conn, restore)
@@ -385,14 +393,14 @@ func (m *sharedMessage) send(ctx context.Context, restore session.Restore) error
 
 // committed records the commits among the commands that were answered.
 func (m *sharedMessage) committed(answered []command) {
-	times := took(answered)
+	alone := aloneNext(answered)
 	n := 0
 	for _, c := range answered {
 		if c.part != endPart {
 			continue
 		}
 		t := m.left[n]
-		m.sharing.setAlone(t.lease.Row, times[n] > slowShared)
+		m.sharing.setAlone(t.lease.Row, alone[n])
 		n++
 		if t.b.opts.asyncCommit {
 			t.turn <- turn{is: done}
@@ -423,7 +431,7 @@ func (m *sharedMessage) end(err error) {
 			t.turn <- turn{is: notDone}
 			continue
 		}
-		m.sharing.setAlone(t.lease.Row, true)
+		m.sharing.setAlone(t.lease.Row, 1)
 		t.turn <- turn{unclear, err}
 	}
 }

@@ -29,7 +29,7 @@ func TestQueuedBatchesWaitForSlotsOfTheirConnections(t *testing.T) {
 		}
 		return func() { mu.Lock(); defer mu.Unlock(); held-- }, nil
 	}
-	r.store.sharing.setAlone(r.leases[2].Row, true) // the other one is too large
+	r.store.sharing.setAlone(r.leases[2].Row, 1) // the other one is too large
 	for i, note := range map[int]string{2: "''", 3: "'" + strings.Repeat("x", mostInMessage) + "'"} {
 		noError(t, r.batch(testContext(t), i, engine.ApplyOptions{}, rides(i, note)))
 		if asked != "alone " || held != 0 {

@@ -343,7 +343,7 @@ func TestQueuedBatchesOfAMessageSeeNothingOfEachOthersSession(t *testing.T) {
 		}
 		for i := range r.leases {
 			r.leases[i].Checkpoint = r.event.Position
-			r.store.sharing.setAlone(r.leases[i].Row, false)
+			r.store.sharing.setAlone(r.leases[i].Row, 0)
 		}
 		mustAppend(t, r.store.tenant, "s", event.Any, someEvents(1)...)
 		r.event.Position++

@@ -210,7 +210,7 @@ type Followers interface {
 	Followed(tenant string) bool
 	// Advanced gives them what the runtime has read. nil means that it does not read the tenant any more, or that what
 	// it has read may not exist any more: then they read for themselves.
-	Advanced(tenant string, w *Tail)
+	Advanced(tenant string, t *Tail)
 	// Gone ends them: events at or below a mark that they were given are gone, or belong to an earlier tenant of the
 	// name.
 	Gone(tenant string)

@@ -215,9 +215,9 @@ func (h *Hub) wake(tenant string, position int64) {
 func (h *Hub) Followed(tenant string) bool { return h.find(tenant) != nil }
 
 // Advanced implements engine.Followers.
-func (h *Hub) Advanced(tenant string, w *engine.Tail) {
+func (h *Hub) Advanced(tenant string, t *engine.Tail) {
 	s := h.find(tenant)
-	if s != nil && s.feed.Swap(w) != w {
+	if s != nil && s.feed.Swap(t) != t {
 		s.wake(engine.UnknownPosition)
 	}
 }

@@ -185,27 +185,27 @@ func (r *reader) useFeed(feed *engine.Tail, epoch int64) {
 	if feed == r.feeds && epoch == r.epochRead {
 		return
 	}
-	before, w := r.state.Load(), *feed
-	if r.feeds == nil || w.Incarnation != before.tail.Incarnation || w.Mark < before.tail.Mark {
+	before, t := r.state.Load(), *feed
+	if r.feeds == nil || t.Incarnation != before.tail.Incarnation || t.Mark < before.tail.Mark {
 		r.poller = nil
 		r.window.Reset(0)
 		r.runs++
 	}
 	if epoch != r.epochRead { // it may have been read before the erasure
-		w.From, w.Events = w.Mark, nil
+		t.From, t.Events = t.Mark, nil
 	}
 	r.feeds, r.epochRead = feed, epoch
-	r.show(w)
+	r.show(t)
 }
 
 // show publishes a tail, if it has changed.
-func (r *reader) show(w engine.Tail) {
+func (r *reader) show(t engine.Tail) {
 	before := r.state.Load()
-	if before.known && before.run == r.runs && before.epoch == r.epochRead && before.tail.From == w.From &&
-		before.tail.Mark == w.Mark {
+	if before.known && before.run == r.runs && before.epoch == r.epochRead && before.tail.From == t.From &&
+		before.tail.Mark == t.Mark {
 		return
 	}
-	r.publish(state{known: true, run: r.runs, epoch: r.epochRead, tail: w})
+	r.publish(state{known: true, run: r.runs, epoch: r.epochRead, tail: t})
 }
 
 // wait waits for a wake with news, or until the pause is over.

@@ -18,7 +18,8 @@ var (
 	_ = usererror.RecognizeType[*backoff.PermanentError]()
 	_ = usererror.RecognizeErrors(context.Canceled, context.DeadlineExceeded, ErrGoexit, projection.ErrHandlerPanic,
 		tenancy.ErrArchived, tenancy.ErrDropping, tenancy.ErrCopying, event.ErrIncarnationChanged,
-		projection.ErrLeaseLost, projection.ErrWithinTx, projection.ErrMissingObject, projection.ErrProcessDied)
+		projection.ErrLeaseLost, projection.ErrWithinTx, projection.ErrQueuedRead, projection.ErrMissingObject,
+		projection.ErrProcessDied)
 )
 
 // Take takes an error of a user apart. The result has a *usererror.Failure, whose methods are no code of the user. A

@@ -44,8 +44,8 @@ func MarkQueue(ctx context.Context, store any) context.Context {
 	return marked
 }
 
-// Queues marks the context of a transaction as that of a function that only queues its statements.
-func Queues(ctx context.Context) context.Context {
+// MarkQueueWithin marks the context of a transaction as that of a function that queues statements for it.
+func MarkQueueWithin(ctx context.Context) context.Context {
 	m := current(ctx)
 	if m == nil {
 		return ctx

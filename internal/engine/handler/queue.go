@@ -83,7 +83,7 @@ func (s Queues[Tx]) handler(batches, missing bool, inner func(c Chain) queueFunc
 		queue := inner(c)
 		return Handler{Tx: reflect.TypeFor[Tx](), Batches: batches, Queue: queue,
 			Apply: func(ctx context.Context, tx any, events []event.Envelope) error {
-				statements, _, err := s.Take(within.Queues(ctx), queue, events)
+				statements, _, err := s.Take(within.MarkQueueWithin(ctx), queue, events)
 				if err != nil {
 					return err
 				}
