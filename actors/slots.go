@@ -93,6 +93,9 @@ func (s *slots) wait(ctx context.Context, r *slot, flow fair.Flow) (err error) {
 	case <-r.granted:
 	case <-ctx.Done():
 		r.withdraw()
+		if context.Cause(ctx) == engine.ErrNotNeeded {
+			return engine.ErrNotNeeded
+		}
 		err = &faults.Fault{Class: faults.Infrastructure, Err: fmt.Errorf("wait for a slot: %w", ctx.Err())}
 	}
 	observing.Call(s.waited, observe.Wait{Slot: s.kind,

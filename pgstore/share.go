@@ -63,7 +63,7 @@ type sharer struct {
 	statements []queued.Statement
 	leads      bool
 	flushes    bool
-	stop       context.CancelFunc
+	stop       context.CancelCauseFunc
 	// turn gets leading once at most, and then how the batch ended.
 	turn chan turn
 }
@@ -145,7 +145,7 @@ func (s *sharing) pass() {
 
 // untilTaken sets the function that is called when another message takes the leader's batch. It reports whether the
 // batch still waits.
-func (s *sharing) untilTaken(leader *sharer, stop context.CancelFunc) (waits bool) {
+func (s *sharing) untilTaken(leader *sharer, stop context.CancelCauseFunc) (waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	leader.stop = stop
@@ -174,7 +174,7 @@ func (s *sharing) take(leader *sharer) (group []*sharer) {
 		statements += len(t.statements)
 		group = append(group, t)
 		if t.stop != nil && t != leader {
-			t.stop()
+			t.stop(engine.ErrNotNeeded)
 		}
 	}
 	fits := func(t *sharer) bool {
@@ -266,8 +266,8 @@ func (s *sharing) await(ctx context.Context, t *sharer) (end turn, err error) {
 // for a connection, lead sends nothing.
 func (s *sharing) lead(ctx context.Context, t *sharer) error {
 	defer s.pass()
-	waiting, stop := context.WithCancel(ctx)
-	defer stop()
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	if !s.untilTaken(t, stop) {
 		return nil
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -59,12 +60,16 @@ type Batch struct {
 	// Slot is the slot that the batch runs in. It is nil if the slot cannot be promised to another batch.
 	Slot Slot
 	// Connect waits for the slot of a connection, and returns a function that releases the slot. It is nil if there are
-	// no such slots. The slot is for the batch alone, or, if tenants are named, for a message with batches of these.
+	// no such slots. The slot is for the batch alone, or, if tenants are named, for a message with batches of these. The
+	// cause of the context's end is ErrNotNeeded if another message has these batches: that is no failure.
 	Connect func(ctx context.Context, tenants []string) (release func(), err error)
 	// Connected reports that the batch has such a slot. Then it does not wait until another one has sent it: that may
 	// wait for this slot.
 	Connected bool
 }
+
+// ErrNotNeeded is why a wait for a connection ends that is not needed any more.
+var ErrNotNeeded = errors.New("another message has the batch")
 
 // Opening is the begin of the transaction of a batch that waits for its slot. The batch before it in that slot may send
 // it along with its end.
