@@ -60,8 +60,8 @@ type Batch struct {
 	// Slot is the slot that the batch runs in. It is nil if the slot cannot be promised to another batch.
 	Slot Slot
 	// Connect waits for the slot of a connection, and returns a function that releases the slot. It is nil if there are
-	// no such slots. The slot is for the batch alone, or, if tenants are named, for a message with batches of these. The
-	// cause of the context's end is ErrNotNeeded if another message has these batches: that is no failure.
+	// no such slots. The slot is for the batch alone, or, if tenants are named, for a message with batches of these.
+	// The context ends because of ErrNotNeeded if another message has them: that is no failure.
 	Connect func(ctx context.Context, tenants []string) (release func(), err error)
 	// Connected reports that the batch has such a slot. Then it does not wait until another one has sent it: that may
 	// wait for this slot.
