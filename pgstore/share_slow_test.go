@@ -131,7 +131,7 @@ func TestLeaderWhoseBatchAnotherOneSendsWaitsForNoConnection(t *testing.T) {
 	t.Parallel()
 	r := newRiders(t, newStore(t), 2)
 	r.slotted = 1
-	asks := make(chan struct{})
+	asks, ended := make(chan struct{}), make(chan error, 1)
 	var asked atomic.Bool
 	r.connect = func(ctx context.Context, _ []string) (release func(), err error) {
 		if asked.Swap(true) {
@@ -139,12 +139,18 @@ func TestLeaderWhoseBatchAnotherOneSendsWaitsForNoConnection(t *testing.T) {
 		}
 		close(asks)
 		<-ctx.Done()
+		ended <- context.Cause(ctx)
 		return nil, context.Cause(ctx)
 	}
+	ctx, cancel := context.WithTimeout(testContext(t), 20*time.Second)
+	defer cancel()
 	leader := make(chan error, 1)
-	go func() { leader <- r.batch(testContext(t), 0, engine.ApplyOptions{}, rides(0, "''")) }()
+	go func() { leader <- r.batch(ctx, 0, engine.ApplyOptions{}, rides(0, "''")) }()
 	<-asks
 	noError(t, errors.Join(r.sends(1, rides(1, "''")), <-leader))
+	if why := <-ended; why != engine.ErrNotNeeded {
+		t.Errorf("its wait ended because of %v", why)
+	}
 	r.rode(0, 1)
 	r.until(func(s *sharing) bool { return len(s.waiting) == 0 && s.senders == 0 })
 }
