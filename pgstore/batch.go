@@ -220,6 +220,10 @@ const afterDeadline = askTime + usercode.Grace + time.Second
 // lockWait is how long the statements of the handler wait for a lock.
 func (b *batchTx) lockWait() time.Duration { return b.opts.timeout / 2 }
 
+// commitWait is how long the commit waits for a lock, for instance of a deferred constraint. The wait ends with a lock
+// time-out, before finishTime ends the commit.
+func (b *batchTx) commitWait() time.Duration { return min(b.lockWait(), finishTime/2) }
+
 // beginWait is how long the begin waits for each of the locks of announce, so that it waits for half of the timeout in
 // all.
 func (b *batchTx) beginWait() time.Duration {
@@ -282,10 +286,8 @@ func milliseconds(d time.Duration) int64 { return min(max(1, d.Milliseconds()), 
 // finishSQL returns the statements that end the batch, and begin the next one if it is not nil. The session is restored
 // in a transaction between the two, since LISTEN outlives the statements until a commit.
 func (b *batchTx) finishSQL(next *batchTx) string {
-	// A wait for a lock, for instance of a deferred constraint, ends with a lock time-out, before finishTime ends the
-	// commit.
 	end := fmt.Sprintf("set local lock_timeout = %d; %s; select %s; commit",
-		milliseconds(min(b.lockWait(), finishTime/2)),
+		milliseconds(b.commitWait()),
 		b.restore.User, b.fence.end)
 	if next == nil {
 		return end + "; " + b.restore.Session

@@ -132,7 +132,7 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 		}
 		list = append(list, command{part: handlerPart, of: i, sql: s.SQL, path: path, args: args.take()})
 	}
-	add(timedPart, "select "+clock+p.flush+b.commitWait(p)+restore.LocalUser)
+	add(timedPart, "select "+clock+p.flush+b.commitWaitSQL(p)+restore.LocalUser)
 	args.add(b.name)
 	args.ints(int64(lease.Row))
 	args.add(lease.Owner)
@@ -150,13 +150,12 @@ func (b *batchTx) appendTo(list []command, lease engine.Lease, restore session.R
 	return list
 }
 
-// commitWait is an expression that limits the waits of a commit for locks, for instance of a deferred constraint, so
-// that they end before finishTime does.
-func (b *batchTx) commitWait(p place) string {
-	if p.shared || b.lockWait() <= finishTime/2 {
+// commitWaitSQL is an expression that sets commitWait, empty if the batch waits no longer for other locks.
+func (b *batchTx) commitWaitSQL(p place) string {
+	if p.shared || b.commitWait() == b.lockWait() {
 		return ""
 	}
-	return fmt.Sprintf("pg_catalog.set_config('lock_timeout', '%d', true), ", milliseconds(finishTime/2))
+	return fmt.Sprintf("pg_catalog.set_config('lock_timeout', '%d', true), ", milliseconds(b.commitWait()))
 }
 
 // arguments have the arguments of the commands of a batch, in memory that they share. taken is how many belong to

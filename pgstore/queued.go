@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -79,12 +78,8 @@ var typeMaps = sync.Pool{New: func() any {
 	m.RegisterType(zoned)
 	m.RegisterType(&pgtype.Type{Name: "_timestamptz", OID: pgtype.TimestamptzArrayOID,
 		Codec: &pgtype.ArrayCodec{ElementType: zoned}})
-	for _, one := range []any{time.Time{}, pgtype.Timestamptz{}, new(pgtype.Timestamptz)} {
-		m.RegisterDefaultPgType(one, zoned.Name)
-	}
-	for _, list := range []any{[]time.Time{}, []*time.Time{}} {
-		m.RegisterDefaultPgType(list, "_timestamptz")
-	}
+	m.RegisterDefaultPgType(pgtype.Timestamptz{}, zoned.Name)
+	m.RegisterDefaultPgType(new(pgtype.Timestamptz), zoned.Name)
 	return m
 }}
 
