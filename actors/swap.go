@@ -116,7 +116,7 @@ func (s swapping) confirmOpen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.Epoch != s.op.Epoch || !o.EndedAt.IsZero() {
+	if s.op.IsOver(o) {
 		return projection.ErrLeaseLost
 	}
 	return nil

@@ -158,6 +158,9 @@ type SwapOptions struct {
 	AllowParked bool
 }
 
+// IsOver reports whether an operation has ended or was taken over, if it is now as in the argument.
+func (o Operation) IsOver(now Operation) bool { return now.Epoch != o.Epoch || !now.EndedAt.IsZero() }
+
 // RebuildOptions are the options of OperationRebuild.
 type RebuildOptions struct {
 	// Redeliver is that of Reset.
