@@ -51,6 +51,9 @@ func (e *examination) schemas(ctx context.Context) error {
 			newest)
 		return errNothingElse
 	}
+	if err := e.fence(ctx, migrate); err != nil {
+		return err
+	}
 	schemas, err := e.tenants(ctx, migrate)
 	if err != nil {
 		if pgerr.Is(err, pgerr.InsufficientPrivilege) {
@@ -64,6 +67,19 @@ func (e *examination) schemas(ctx context.Context) error {
 		if err := check(ctx, schemas); err != nil && !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 			return err
 		}
+	}
+	return nil
+}
+
+// fence checks the functions that check leases. They have no version of their own.
+func (e *examination) fence(ctx context.Context, migrate string) error {
+	current, err := fenceIsCurrent(ctx, e.conn, e.opts.Schema)
+	if err != nil {
+		return fmt.Errorf("read the functions of the fence: %w", err)
+	}
+	if !current {
+		e.add("schema", migrate, "functions of the control schema %q are those of an older program: after a restart of all nodes, batches are slow until the table of leases is analyzed",
+			e.opts.Schema)
 	}
 	return nil
 }

@@ -65,17 +65,33 @@ func (s *Store) migrateSchema(ctx context.Context, m migrations) error {
 	if err := s.migrator().migrateControl(ctx, m.control); err != nil {
 		return err
 	}
-	return s.makeSnapshots(ctx)
+	// What has no version of its own. A program with fewer rights leaves it to others.
+	for _, complete := range []func(context.Context) error{s.migrator().renewFence, s.plane().MakeSnapshots} {
+		if err := complete(ctx); err != nil && !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+			return err
+		}
+	}
+	return nil
 }
 
-// makeSnapshots makes the table of snapshots for programs with fewer rights. If this program is one of them, it is not
-// needed here.
-func (s *Store) makeSnapshots(ctx context.Context) error {
-	err := s.plane().MakeSnapshots(ctx)
-	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
-		return nil
+// renewFence replaces the functions of the fence if they are those of an older program.
+func (m migrator) renewFence(ctx context.Context) error {
+	current, err := fenceIsCurrent(ctx, m.pool, m.opts.Schema)
+	if err != nil || current {
+		return err
 	}
-	return err
+	return m.locked(ctx, func(tx pgx.Tx) error {
+		current, err := fenceIsCurrent(ctx, tx, m.opts.Schema)
+		if err != nil || current {
+			return err
+		}
+		return execScript(ctx, tx, m.control.sql("fence_functions"))
+	})
+}
+
+func fenceIsCurrent(ctx context.Context, q querier, schema string) (current bool, err error) {
+	err = q.QueryRow(ctx, queries.Text("fence_is_current"), pgx.QueryExecModeExec, schema).Scan(&current)
+	return current, err
 }
 
 // CreateTenant creates a tenant with a schema of its own, runs Options.TenantSetup, and returns the tenant. All of it

@@ -119,8 +119,8 @@ func (db *database) outdatedTenants(ctx context.Context, own int, after string) 
 //
 // schema is as in Options. The SQL does what Migrate does to the control schema. It must run in one transaction, and
 // fails without effect if the database is at another version. It does not create DefaultTenant: see TenantMigrations.
-// It also creates the table of snapshots of package aggregate. A database that is up to date may lack it, and gets it
-// by Migrate of the owner's role.
+// It also creates the table of snapshots of package aggregate, and renews the functions that check leases. A database
+// that is up to date may lack both, and gets them by Migrate of the owner's role.
 func ControlMigrations(schema string, after int) (string, error) {
 	return controlScript(schema, after, ownMigrations.control)
 }
@@ -146,6 +146,7 @@ func controlScript(schema string, after int, list []migration.Step) (string, err
 		s.add(next.SQL)
 		s.add(queries.Text("record_version"), "$1", strconv.Itoa(after+i+1), "$2", sqltext.String(next.Name))
 	}
+	s.add(queries.Text("fence_functions"))
 	s.add(queries.Text("create_snapshots"))
 	return s.text.String(), nil
 }

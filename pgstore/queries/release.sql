@@ -2,9 +2,9 @@
 -- nodes over channel $10. Leases that are no longer held are skipped. A checkpoint from another incarnation is not
 -- moved. $1 to $5 are arrays: rows, epochs, incarnations, old and new checkpoints. $6 is the node. Attempts that were
 -- counted in advance and did not crash the process are subtracted: $7 are their positions, $8 their numbers, $9 the
--- dead letters of open replays. Indexes: leases_pkey, projections_pkey, dead_letters_pkey. Locks: the rows of leases,
--- and of such projections and dead letters, FOR NO KEY UPDATE until the commit, and the queue of notifications during
--- the commit.
+-- dead letters of open replays. Indexes: leases_pkey (as in fence_functions.sql), projections_pkey, dead_letters_pkey.
+-- Locks: the rows of leases, and of such projections and dead letters, FOR NO KEY UPDATE until the commit, and the
+-- queue of notifications during the commit.
 with released as (
     update {control}.leases l
        set owner = null, free_since = clock_timestamp(),
@@ -12,7 +12,7 @@ with released as (
                                             then r.new else 0 end)
       from unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $7::bigint[], $8::integer[], $9::bigint[])
            as r(id, epoch, incarnation, old, new, position, attempt, dead_letter)
-     where l.id = r.id and l.owner = $6::uuid and l.epoch = r.epoch
+     where l.id = r.id and coalesce(l.owner = $6::uuid, false) and l.epoch = r.epoch
     returning l.id, r.position, r.attempt, r.dead_letter
 ), attempts as (
     update {control}.projections p set crash_attempts = p.crash_attempts - 1

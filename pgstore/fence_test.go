@@ -1,0 +1,71 @@
+package pgstore
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace-go/millrace/internal/pgtest"
+)
+
+// makeFenceOld gives a store the functions of the fence that the first migration makes.
+func makeFenceOld(t *testing.T, store *Store) {
+	t.Helper()
+	functions := regexp.MustCompile(`(?s)create (function \{control\}\.(?:check_lease|advance)\(.*?\n\$\$;)`).
+		FindAllStringSubmatch(ownMigrations.control[0].SQL, -1)
+	if len(functions) != 2 {
+		t.Fatalf("the first migration has %d functions of the fence", len(functions))
+	}
+	for _, f := range functions {
+		mustExec(t, store, inSchemas("create or replace "+f[1], store.opts.Schema, ""))
+	}
+}
+
+func TestMigrateRenewsTheFence(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	dsn := pgtest.Database(t)
+	store := migrated(t, openStore(t, dsn, Options{}))
+	role, roleDSN := newRole(t, store, dsn)
+	mustExec(t, store, "grant usage on schema millrace to "+role)
+	mustExec(t, store, "grant select on millrace.schema_versions, millrace.tenants to "+role)
+	isCurrent := func() bool { return must(fenceIsCurrent(ctx, store.pool, store.opts.Schema))(t) }
+	diagnosed := func() (list []string) {
+		for _, f := range must(Diagnose(ctx, dsn, Options{}, DiagnoseOptions{}))(t) {
+			if strings.Contains(f.Problem, "an older program") {
+				list = append(list, f.Check)
+			}
+		}
+		return list
+	}
+	if !isCurrent() || len(diagnosed()) > 0 {
+		t.Fatalf("a new store: current %v, %v", isCurrent(), diagnosed())
+	}
+	makeFenceOld(t, store)
+	if found := diagnosed(); isCurrent() || len(found) != 1 || found[0] != "schema" {
+		t.Fatalf("the functions of an older program: current %v, diagnosed %v", isCurrent(), found)
+	}
+	noError(t, openStore(t, roleDSN, Options{}).Migrate(ctx))
+	if isCurrent() {
+		t.Error("a role that does not own the functions has replaced them")
+	}
+	var group errgroup.Group
+	for range 4 {
+		group.Go(func() error { return store.Migrate(ctx) })
+	}
+	noError(t, group.Wait())
+	made := func() string {
+		return one[string](t, store, "select string_agg(xmin::text, ' ') from pg_proc where pronamespace = 'millrace'::regnamespace")
+	}
+	before := made()
+	noError(t, store.Migrate(ctx))
+	if !isCurrent() || made() != before {
+		t.Errorf("current %v, replaced again %v", isCurrent(), made() != before)
+	}
+	noError(t, runScript(t, store, must(ControlMigrations("by_script", 0))(t)))
+	if !must(fenceIsCurrent(ctx, store.pool, "by_script"))(t) {
+		t.Error("the migrations as SQL make the functions of an older program")
+	}
+}
