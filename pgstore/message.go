@@ -263,26 +263,65 @@ func (t settingsText) sql() string {
 // send sends a message. It returns the command at which the message failed, or the number of all. If the error is not
 // the server's, the commit may have happened whatever the command is.
 func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
-	p := conn.StartPipeline(ctx)
+	changes := false
 	for i := range list {
-		c := &list[i]
-		c.use = kept.use(c)
+		list[i].use = kept.use(&list[i])
+		changes = changes || list[i].use.prepares || list[i].use.frees != ""
+	}
+	if changes {
+		at, err = sendChanging(ctx, conn, kept, list)
+	} else {
+		at, err = sendKnown(ctx, conn, list)
+	}
+	if err != nil {
+		kept.onFailure(list[at:], err)
+	}
+	return at, err
+}
+
+// sendKnown sends a message that prepares nothing, and so needs no pipeline, which keeps lists of its commands.
+func sendKnown(ctx context.Context, conn *pgconn.PgConn, list []command) (at int, err error) {
+	var b pgconn.Batch
+	for _, c := range list {
+		if c.use.as == nil {
+			b.ExecParams(c.sql, c.args, nil, nil, nil)
+		} else {
+			b.ExecStatement(c.use.as, c.args, nil, nil)
+		}
+	}
+	results := conn.ExecBatch(ctx, &b)
+	for ; at < len(list) && results.NextResult(); at++ {
+		if err := list[at].read(results.ResultReader()); err != nil {
+			_ = results.Close() // it repeats the error
+			return at, err
+		}
+	}
+	err = results.Close()
+	if err == nil && at < len(list) {
+		err = fmt.Errorf("%d answers to %d commands", at, len(list))
+	}
+	return at, err
+}
+
+// sendChanging sends a message that prepares statements, or frees them.
+func sendChanging(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
+	p := conn.StartPipeline(ctx)
+	for _, c := range list {
 		if c.use.frees != "" {
 			p.SendDeallocate(c.use.frees)
 		}
 		if c.use.prepares {
-			p.SendPrepare(c.use.name, c.sql, c.use.types)
+			p.SendPrepare(c.use.as.Name, c.sql, c.use.types)
 		}
-		if c.use.name == "" {
+		if c.use.as == nil {
 			p.SendQueryParams(c.sql, c.args, nil, nil, nil)
 		} else {
-			p.SendQueryPrepared(c.use.name, c.args, nil, nil)
+			p.SendQueryStatement(c.use.as, c.args, nil, nil)
 		}
 	}
 	at, err = answers(p, kept, list)
 	if err != nil {
 		_ = p.Close() // it repeats the error, or closes the connection
-		kept.onFailure(list[at:], err)
 		return at, err
 	}
 	return at, p.Close()
@@ -336,12 +375,17 @@ func (c *command) answered(p *pgconn.Pipeline, kept *prepared) error {
 	if !is {
 		return fmt.Errorf("unexpected answer %T", result)
 	}
+	return c.read(reader)
+}
+
+// read reads the result of a command.
+func (c *command) read(reader *pgconn.ResultReader) error {
 	if (c.part == settingsPart || c.part == timedPart) && reader.NextRow() {
 		values := reader.Values()
 		c.clock, _ = strconv.ParseInt(string(values[0]), 10, 64)
 		c.async = c.part == timedPart && string(values[1]) == "off"
 	}
-	_, err = reader.Close()
+	_, err := reader.Close()
 	return err
 }
 

@@ -49,15 +49,21 @@ type statementKey struct{ sql, path, shape string }
 // the next message parses it anew: the types of its parameters may have changed since it was prepared. If it is an
 // event's fault, it fails again.
 type preparedStatement struct {
-	name  string
+	as    *pgconn.StatementDescription
 	used  int64
 	stale bool
 }
 
+// undescribed are the columns of all prepared statements, so that pgx does not let the server describe them each time:
+// it does that for a statement without columns. A message decodes no column.
+var undescribed = make([]pgconn.FieldDescription, 1)
+
 // use is how a message uses the prepared statement of a command: it frees another one, prepares this one for types, and
-// executes it. Without a name, it is not prepared. learns reports that the server is to say the shape of the statement.
+// executes it as one of a name, or without being prepared. learns reports that the server is to say the shape of the
+// statement.
 type use struct {
-	name, frees      string
+	as               *pgconn.StatementDescription
+	frees            string
 	key              statementKey
 	types            []uint32
 	prepares, learns bool
@@ -109,16 +115,17 @@ func (p *prepared) use(c *command) (u use) {
 			}
 		}
 		p.names++
-		found = &preparedStatement{name: fmt.Sprint("millrace_message_", p.names)}
+		name := fmt.Sprint("millrace_message_", p.names)
+		found = &preparedStatement{as: &pgconn.StatementDescription{Name: name, Fields: undescribed}}
 		p.add(u.key, found)
 		u.prepares = true
 	case found.stale:
-		u.frees, u.prepares, found.stale = found.name, true, false
+		u.frees, u.prepares, found.stale = found.as.Name, true, false
 	}
 	if last := len(p.unneeded) - 1; last >= 0 && u.frees == "" {
 		u.frees, p.unneeded = p.unneeded[last], p.unneeded[:last]
 	}
-	found.used, u.name = p.uses, found.name
+	found.used, u.as = p.uses, found.as
 	return u
 }
 
@@ -154,7 +161,7 @@ func (p *prepared) forgetUnused() (name string) {
 	for key, s := range p.known {
 		if s.used < p.uses-unusedAfter {
 			p.remove(key)
-			return s.name
+			return s.as.Name
 		}
 	}
 	p.full = p.uses + mostPrepared
@@ -172,7 +179,7 @@ func (p *prepared) made(c *command, answer any) {
 	key, own := statementKey{sql: c.sql, shape: p.described.add(c.sql, c.path, found).shape}, p.known[c.use.key]
 	p.remove(c.use.key)
 	if _, shared := p.known[key]; shared {
-		p.unneeded = append(p.unneeded, c.use.name)
+		p.unneeded = append(p.unneeded, c.use.as.Name)
 	} else {
 		p.add(key, own)
 	}
