@@ -1,17 +1,23 @@
--- The functions of the fence, for a store whose functions are those of an older program. Old and new programs call them alike.
+-- The functions of the fence, for a store whose functions are those of an older program. Old and new programs call them
+-- alike, and none replaces those of a newer one: see fence_is_current.sql.
 --
--- They find a lease by its id alone. "l.owner = lease_owner" could be looked up, too: if the statistics are of a moment when no lease had
--- an owner, as after a restart of all nodes, the planner takes the index of owners, and each batch reads all leases of its node. No index
--- serves the coalesce. Locks: the migration lock is held. Needs no index.
+-- They find a lease by its id alone. "l.owner = lease_owner" could be looked up, too: if the statistics are of a moment
+-- when no lease had an owner, as after a restart of all nodes, the planner takes the index of owners, and each batch
+-- reads all leases of its node. No index serves the coalesce. The incarnation is compared as in check_incarnation, which
+-- is called only to find out why nothing was found: a call takes as long as the rest. Locks: the migration lock is held.
+-- Needs no index.
 
--- The first half of the fence. Raises MR001 unless this owner holds the lease under this epoch, in the incarnation in
--- which it was read. Locks nothing. Index: leases_pkey.
-create or replace function {control}.check_lease(lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+-- The first half of the fence. Raises MR001 unless this owner holds the lease under this epoch, and MR004 if the
+-- incarnation is no longer that in which it was read. Locks nothing. Index: leases_pkey.
+create or replace function {control}.check_lease(lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint)
+returns void language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+/* Version of the fence: 1 */
 begin
-    perform {control}.check_incarnation(incarnation);
-    perform 1 from {control}.leases l where l.id = lease and coalesce(l.owner = lease_owner, false) and l.epoch = lease_epoch;
+    perform 1 from {control}.leases l
+      where l.id = lease and coalesce(l.owner = lease_owner, false) and l.epoch = lease_epoch
+        and incarnation = (select i.id # (i.tableoid::bigint << 32) # i.xmin::text::bigint from {control}.incarnation i);
     if not found then
+        perform {control}.check_incarnation(incarnation);
         raise exception 'lease % is not held by % under epoch %', lease, lease_owner, lease_epoch using errcode = 'MR001';
     end if;
 end
@@ -21,16 +27,19 @@ $$;
 -- if the incarnation changed, and MR001 if the lease's owner, epoch or checkpoint changed. A commit in the same message
 -- then fails too. A replay passes its checkpoint as both old and new, and leaves crash_count as it is. Lock: the row of
 -- leases FOR NO KEY UPDATE, until the commit that follows at once. Index: leases_pkey.
-create or replace function {control}.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint, old bigint, new bigint)
+create or replace function {control}.advance(batch text, lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint,
+    old bigint, new bigint)
 returns void language plpgsql set search_path = pg_catalog, pg_temp as $$
+/* Version of the fence: 1 */
 begin
     if current_setting('millrace.batch', true) is distinct from batch then
         raise exception 'the handler ended the transaction of its batch' using errcode = 'MR002';
     end if;
-    perform {control}.check_incarnation(incarnation);
     update {control}.leases l set checkpoint = new, crash_count = case when new > old then 0 else l.crash_count end
-     where l.id = lease and coalesce(l.owner = lease_owner, false) and l.epoch = lease_epoch and l.checkpoint = old;
+     where l.id = lease and coalesce(l.owner = lease_owner, false) and l.epoch = lease_epoch and l.checkpoint = old
+       and incarnation = (select i.id # (i.tableoid::bigint << 32) # i.xmin::text::bigint from {control}.incarnation i);
     if not found then
+        perform {control}.check_incarnation(incarnation);
         raise exception 'lease % is not held by % under epoch % at checkpoint %', lease, lease_owner, lease_epoch, old
             using errcode = 'MR001';
     end if;
