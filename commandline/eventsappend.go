@@ -365,5 +365,5 @@ func (w *writer) Close() error {
 	if w.zip != nil {
 		err = w.zip.Close()
 	}
-	return errors.Join(err, w.buf.Flush(), w.file.Close())
+	return errors.Join(err, w.buf.Flush(), w.file.Sync(), w.file.Close())
 }
