@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine/faults"
@@ -35,8 +36,8 @@ const maxSnapshot = 8 << 20
 // events removes its snapshot.
 //
 // The state must be of a type that JSON keeps, so all fields are exported, and its parts must not share memory: two
-// pointers to one value lead to two values afterwards. A state whose JSON would not decode to an equal value, or has
-// more than 8 MiB, is not saved. Aggregate.Snapshot shows whether a load has used a snapshot.
+// pointers to one value lead to two values afterwards. A state whose JSON would not decode to an equal value, is not
+// UTF-8, or has more than 8 MiB, is not saved. Aggregate.Snapshot shows whether a load has used a snapshot.
 func (c *Category[S]) Snapshot(every, revision int) *Category[S] {
 	saving := *c
 	saving.every, saving.revision = int64(every), revision
@@ -144,12 +145,12 @@ const sumLength = 8
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// encode returns a state as a snapshot has it, and false if JSON does not keep it, a method of it panics, or it is too
-// large.
+// encode returns a state as a snapshot has it, and false if JSON does not keep it, a method of it panics, it is too
+// large, or a method writes bytes that PostgreSQL does not store as text.
 func encode[S any](state S) (snapshot []byte, ok bool) {
 	err := usercode.Protect(func() error {
 		body, err := json.Marshal(state)
-		if err != nil || len(body) > maxSnapshot {
+		if err != nil || len(body) > maxSnapshot || !utf8.Valid(body) {
 			return err
 		}
 		snapshot = append(fmt.Appendf(nil, "%0*x", sumLength, crc32.Checksum(body, castagnoli)), body...)

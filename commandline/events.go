@@ -218,7 +218,7 @@ one that cannot be read.`,
 	o.add(cmd)
 	c.addStored(cmd)
 	cmd.Flags().BoolVar(&current, "current", false, "events of current types, by the registry of event types")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; it must not exist")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "file to write; it must not exist. Until it is complete, its name ends in .partial")
 	completeFlag(cmd, "output", eventFiles)
 	return cmd
 }
@@ -232,9 +232,15 @@ type exportedJSON struct {
 	Unreadable int64 `json:"unreadable,omitempty"`
 }
 
-// exportFile writes to a file, which it removes after an error. It keeps a file that lacks events that cannot be read.
+// exportFile writes to a file that it renames at the end: a file with the name of path is complete, also if the process
+// was killed or the machine lost power. It removes the file after an error, and keeps one that lacks events that cannot
+// be read.
 func (c eventCommands) exportFile(ctx context.Context, s store, o selection, path string) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if _, err := os.Lstat(path); err == nil {
+		return misuse("--output: %s exists", path)
+	}
+	partial := path + ".partial"
+	file, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
 	if err != nil {
 		return misuse("--output: %w", err)
 	}
@@ -244,8 +250,11 @@ func (c eventCommands) exportFile(ctx context.Context, s store, o selection, pat
 	printer := eventPrinter{cli: &inner}
 	n, tenant, mark, err := c.eachEvent(ctx, s, o, printer.print)
 	err = errors.Join(err, out.Close())
+	if err == nil {
+		err = os.Rename(partial, path)
+	}
 	if err != nil {
-		return errors.Join(err, os.Remove(path))
+		return errors.Join(err, os.Remove(partial))
 	}
 	exported := exportedJSON{
 		Tenant: tenant, Events: n - printer.unreadable, UpTo: mark, File: path, Unreadable: printer.unreadable,

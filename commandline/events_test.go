@@ -35,6 +35,7 @@ func TestInterruptedImportContinues(t *testing.T) {
 			says    string
 		}{
 			{broken, misused, "line 1004: not a JSON object"},
+			{lines[:2*importChunk], done, "imported 1000 events"}, // as much as an import has appended that is killed
 			{lines, done, "imported 507 events; 1000 events had been imported before"},
 			{lines, done, "imported 0 events; 1507 events had been imported before"},
 		} {

@@ -141,13 +141,16 @@ body, and the member at as a header. The file may be compressed by gzip.
 
 An import that was interrupted can be repeated: it continues where it ended, within the time for which the store keeps
 idempotency keys (7 days). The keys begin with --key, by default the digest of the file. So importing a file twice appends its
-events once. The file is read once more for that, so it must not be a pipe, except with --key and without a registry of event types.
+events once, unless one of its streams was erased meanwhile, and the keys of its appends with it.
+
+Before the first append the whole file is checked, and refused for a line that is no event. For that and for the digest it is read once
+more, so it must not be a pipe, except with --key and without a registry of event types. The lines of a pipe are not checked before.
 
 A file of events export may lack events that could not be read. They are named, the others are appended, and the status is 1.
 Later events of their streams get other versions than they had.
 
-A program with a registry of event types refuses a file with a type that is not registered, before it appends anything. Old types and all
-bodies are appended as they are in the file, since it may be a copy.`,
+A program with a registry of event types also refuses a file with a type that is not registered. Old types and all bodies are appended as
+they are in the file, since it may be a copy.`,
 		Example: "  millrace events import shop.ndjson.gz\n  millrace events import shop.ndjson --tenant acme --key second-time",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
@@ -185,24 +188,26 @@ bodies are appended as they are in the file, since it may be a copy.`,
 	return cmd
 }
 
-// readFirst does what must be done with a whole file before its first event is appended: it checks the types, and
-// returns the key, by default the digest.
+// maxImportKey is the maximum length of --key: the number of a chunk follows in an idempotency key.
+const maxImportKey = 180
+
+// readFirst does what must be done with a whole file before its first event is appended: it checks the lines, and
+// returns the key, by default the digest. A pipe can be read only once, so its lines are not checked.
 func (c eventCommands) readFirst(path, key string) (string, error) {
-	var of string
-	switch {
-	case key == "":
-		of = "its digest, which --key replaces"
-	case c.types != nil:
-		of = "its types"
-	default:
-		return key, nil
+	if len(key) > maxImportKey {
+		return key, fmt.Errorf("--key (%d bytes) must be at most %d bytes", len(key), maxImportKey)
 	}
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return key, err
-	case !info.Mode().IsRegular():
-		return key, fmt.Errorf("%s is not a regular file, and would be read twice: for %s, and for its events", path, of)
+	case info.Mode().IsRegular():
+	case key == "":
+		return key, readTwice(path, "its digest, which --key replaces")
+	case c.types != nil:
+		return key, readTwice(path, "its types")
+	default:
+		return key, nil
 	}
 	if key == "" {
 		key, err = digest(path)
@@ -210,14 +215,15 @@ func (c eventCommands) readFirst(path, key string) (string, error) {
 			return key, err
 		}
 	}
-	if c.types == nil {
-		return key, nil
-	}
-	return key, c.checkTypes(path)
+	return key, c.checkLines(path)
 }
 
-// checkTypes returns an error for the first line with a type that is not registered, or that cannot be read.
-func (c eventCommands) checkTypes(path string) error {
+func readTwice(path, of string) error {
+	return fmt.Errorf("%s is not a regular file, and would be read twice: for %s, and for its events", path, of)
+}
+
+// checkLines returns an error for the first line that cannot be read, or has a type that is not registered.
+func (c eventCommands) checkLines(path string) error {
 	lines, progress := int64(0), c.progress()
 	defer progress.end()
 	for r, err := range eventfile.Open(path) {
@@ -227,11 +233,23 @@ func (c eventCommands) checkTypes(path string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := c.types.Stored(r.Event.Type); errors.Is(err, eventtype.ErrNotRegistered) {
+		if err := c.checkType(r.Event.Type); err != nil {
 			return fmt.Errorf("read %s: line %d: %w", path, r.Line, err)
 		}
 		lines++
 		progress.show("%s checked", plural(lines, "event"))
+	}
+	return nil
+}
+
+// checkType returns an error if the program has a registry without that type.
+func (c eventCommands) checkType(eventType string) error {
+	if c.types == nil {
+		return nil
+	}
+	_, err := c.types.Stored(eventType)
+	if errors.Is(err, eventtype.ErrNotRegistered) {
+		return err
 	}
 	return nil
 }
@@ -347,5 +365,5 @@ func (w *writer) Close() error {
 	if w.zip != nil {
 		err = w.zip.Close()
 	}
-	return errors.Join(err, w.buf.Flush(), w.file.Close())
+	return errors.Join(err, w.buf.Flush(), w.file.Sync(), w.file.Close())
 }

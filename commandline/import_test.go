@@ -41,6 +41,35 @@ func TestProgramImportsNothingOfAFileWithOtherTypes(t *testing.T) {
 	})
 }
 
+// Otherwise a person who repairs the line and repeats the import would append the events before it twice: the file then
+// has another digest.
+func TestImportAppendsNothingOfAFileThatItCannotAppend(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		good := strings.Repeat(`{"stream":"s","type":"T","body":1}`+"\n", importChunk)
+		path := filepath.Join(t.TempDir(), "events.ndjson")
+		for _, c := range []struct{ line, key, says string }{
+			{`{"stream":"s","type":"T","body":"\u0000"}`, "", `line 501: event body contains \u0000`},
+			{`{"stream":"s","type":"T","body":"\u0000"}`, "k", `line 501: event body contains \u0000`},
+			{`{"stream":"s"}`, "", "line 501: event type is empty"},
+			{`{"stream":"s","type":"T"}`, strings.Repeat("k", 198), "--key (198 bytes) must be at most 180 bytes"},
+		} {
+			mustWrite(t, path, good+c.line+"\n")
+			args := []string{"events", "import", path}
+			if c.key != "" {
+				args = append(args, "--key", c.key)
+			}
+			if out := p.must(t, misused, args...); !strings.Contains(out, c.says) || strings.Contains(out, "repeat") {
+				t.Errorf("%s, want %s", out, c.says)
+			}
+			if out := p.must(t, done, "events", "count"); out != "0\n" {
+				t.Errorf("%s: %s events were imported", c.line, out)
+			}
+		}
+	})
+}
+
 // A pipe can be read once only.
 func TestImportReadsAFileTwice(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
+	"github.com/millrace-go/millrace/internal/redact"
 	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/internal/valid"
 )
@@ -40,11 +41,11 @@ type Event struct {
 	// CorrelationID is shared by all events of one conversation. Optional. If it is empty, an append in a handler of
 	// single events or with WithCorrelation sets it.
 	CorrelationID string
-	// Time is when another store inserted the event, if this is a copy of it. It must be from year 1 to 9999, is kept
-	// in microseconds, and may be later than now. Default: the time of the append, by the clock of the server, or of
-	// the machine that has the file. The lag of a projection is the age of an event by this time, and 0 while the time
-	// is in the future. A projection that begins at a time (projection.Start) begins at the first position whose event
-	// has that time or a later one, and handles all events that follow.
+	// Time is when another store inserted the event, if this is a copy of it. It must be from the year 1 to the
+	// beginning of the last day of 9999, is kept in microseconds, and may be later than now. Default: the time of the
+	// append, by the clock of the server, or of the machine that has the file. The lag of a projection is the age of an
+	// event by this time, and 0 while the time is in the future. A projection that begins at a time (projection.Start)
+	// begins at the first position whose event has that time or a later one, and handles all events that follow.
 	Time time.Time
 
 	err error // why the body could not be encoded
@@ -102,7 +103,11 @@ func (e Event) Validate() error {
 		return err
 	}
 	if !e.Time.Equal(valid.Time(e.Time)) {
-		return fmt.Errorf("event time is not from year 1 to 9999: year %d", e.Time.UTC().Year())
+		return fmt.Errorf("event time is not from year 1 to 9999-12-31T00:00:00Z: %s",
+			e.Time.UTC().Format(time.RFC3339Nano))
+	}
+	if err := e.validateRedacted(); err != nil {
+		return err
 	}
 	for k, v := range e.Headers {
 		if err := valid.Text("header name", k); err != nil {
@@ -116,6 +121,20 @@ func (e Event) Validate() error {
 		return nil
 	}
 	return valid.JSON("event body", e.Body)
+}
+
+// validateRedacted returns an error unless both stores can keep the headers of a redacted event, and recognize them.
+func (e Event) validateRedacted() error {
+	if e.redacted == nil {
+		return nil
+	}
+	if err := valid.JSON("headers", e.redacted); err != nil {
+		return err
+	}
+	if !redact.Only(e.redacted) {
+		return errors.New("headers of a redacted event have other members")
+	}
+	return nil
 }
 
 // Envelope is an event as it is stored. It is immutable: many projections may hold the same Envelope at once, so

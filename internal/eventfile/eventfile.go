@@ -21,8 +21,9 @@ import (
 	"github.com/millrace-go/millrace/internal/valid"
 )
 
-// maxLine is the longest line of a file. An event is in memory several times.
-const maxLine = 16 << 20
+// maxLine is the longest line of a file. It has room for the largest body, the largest headers, and as much for all
+// else. It is bounded because an event is in memory several times.
+const maxLine = 3 * valid.MaxPrinted
 
 // Record is an event and its stream.
 type Record struct {

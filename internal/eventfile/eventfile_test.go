@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 const twoLines = `{"stream":"a","type":"T","at":"2017-01-09T08:49:50Z","data":{"amount":26.80,"big":12345678901234567890.12,"role":null}}
@@ -72,6 +74,25 @@ func TestBadLineIsNamedByItsNumber(t *testing.T) {
 			good + `{"stream":"a","type":"T","time":"0000-01-01T00:00:00Z"}`,
 			"line 2: event time is not from year 1 to 9999",
 		},
+		"last day": {
+			good + `{"stream":"a","type":"T","time":"9999-12-31T23:59:59Z"}`,
+			"line 2: event time is not from year 1 to 9999-12-31T00:00:00Z: 9999-12-31T23:59:59Z",
+		},
+		"NUL where it is redacted": {
+			good + `{"stream":"a","type":"T","headers":{"redacted":{"at":"\u0000"}}}`, `line 2: headers contains \u0000`,
+		},
+		"number where it is redacted": {
+			good + `{"stream":"a","type":"T","headers":{"redacted":{"at":1e999999}}}`,
+			"line 2: headers contains the number 1e999999",
+		},
+		"redacted and more": {
+			good + `{"stream":"a","type":"T","headers":{"redacted":{"at":""},"z":"y"}}`,
+			"line 2: headers of a redacted event have other members",
+		},
+		"redacted twice": {
+			good + `{"stream":"a","type":"T","headers":{"redacted":{"at":""},"redacted":"no"}}`,
+			"line 2: headers of a redacted event have other members",
+		},
 		"NUL in name":  {good + `{"stream":"a\u0000","type":"T"}`, "line 2: stream"},
 		"too long":     {good + strings.Repeat(" ", maxLine+1), "line 2: longer than"},
 		"broken gzip":  {"\x1f\x8b garbage", "decompress"},
@@ -113,6 +134,26 @@ func TestEventThatTheWriterCouldNotReadIsNamedAndTheOthersAreRead(t *testing.T) 
 		if i >= len(got) || strings.ReplaceAll(got[i], " ", "") != strings.ReplaceAll(want[i], " ", "") {
 			t.Fatalf("read %q, want %q", got, want)
 		}
+	}
+}
+
+// Any event that can be appended can be read.
+func TestLargestEventIsRead(t *testing.T) {
+	t.Parallel()
+	text, headers := strings.Repeat("x", valid.MaxPrinted-2), strings.Repeat("y", valid.MaxPrinted-len(`{"a": ""}`))
+	line := `{"stream":"a","type":"T","body":"` + text + `","headers":{"a":"` + headers + `"}}`
+	n := 0
+	for r, err := range Read(strings.NewReader(line)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Event.Body) != valid.MaxPrinted || len(r.Event.Headers["a"]) != len(headers) {
+			t.Errorf("a body of %d bytes, a header of %d", len(r.Event.Body), len(r.Event.Headers["a"]))
+		}
+		n++
+	}
+	if n != 1 {
+		t.Errorf("%d events were read", n)
 	}
 }
 

@@ -179,6 +179,35 @@ func TestStateThatIsTooLargeForASnapshot(t *testing.T) {
 	})
 }
 
+// latin keeps a byte as JSON that is not UTF-8.
+type latin struct{ char byte }
+
+func (l latin) MarshalJSON() ([]byte, error) { return []byte{'"', l.char, '"'}, nil }
+
+func (l *latin) UnmarshalJSON(text []byte) error {
+	l.char = text[1]
+	return nil
+}
+
+// PostgreSQL refuses such a text.
+func TestStateWhoseJSONIsNotUTF8IsNotSaved(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		saving := aggregate.New("latin", aggregate.On(func(latin, event.Of[deposited]) latin { return latin{0xe9} })).
+			Snapshot(1, 1)
+		for range 2 {
+			_, err := saving.Do(b.Ctx, b.Store, "1", func(latin) ([]event.Event, error) {
+				return []event.Event{event.New(deposited{Cents: 1})}, nil
+			})
+			b.Must(err)
+		}
+		at, err := saving.Load(b.Ctx, b.Store, "1")
+		b.Must(err)
+		if at.Snapshot != 0 || at.Version != 2 || at.State.char != 0xe9 {
+			t.Errorf("version %d by a snapshot of version %d: %v", at.Version, at.Snapshot, at.State)
+		}
+	})
+}
+
 // A projection saves snapshots of streams that were long before the category had any, once for each of them, and again
 // after a change of the revision and a reset.
 func TestSnapshotterSavesThoseOfOldStreams(t *testing.T) {
