@@ -152,12 +152,13 @@ func TestHotStatementsReadOnlyWhatTheyNeed(t *testing.T) {
 	for _, statistics := range []string{"none", "of rest", "of now"} {
 		switch statistics {
 		case "of rest": // as after a restart of all nodes of a store without dead letters and commands
+			// Pages that are kept make the planner expect one row of each table, however many follow.
 			for _, table := range []string{
 				"dead_letters", "parked_streams", "commands", "operations", "aliases", "retired_projections",
 			} {
 				mustExec(t, f.Store, fmt.Sprintf("create table kept_%s as table millrace.%[1]s", table))
 				mustExec(t, f.Store, "delete from millrace."+table)
-				mustExec(t, f.Store, "vacuum analyze millrace."+table)
+				mustExec(t, f.Store, "vacuum (analyze, truncate false) millrace."+table)
 				mustExec(t, f.Store, fmt.Sprintf("insert into millrace.%s overriding system value table kept_%[1]s", table))
 			}
 			mustExec(t, f.Store, "create table owners as select id, owner from millrace.leases")
