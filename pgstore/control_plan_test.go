@@ -382,6 +382,41 @@ func TestClaimLooksAtTheOwnerOfManyLeasesOnce(t *testing.T) {
 	}
 }
 
+// After all tenants were dropped, the tables keep their pages, and the planner expects one row in each. For each tenant
+// that came next it then joined all leases with all projections.
+func TestLeasesOfATenantAreFoundInTablesThatWereEmpty(t *testing.T) {
+	t.Parallel()
+	const tenants, each = 20, 100
+	store := newStore(t)
+	mustExec(t, store, `insert into millrace.tenants (tenant, schema_name, version)
+		select 't' || n, 't' || n, 1 from generate_series(1, $1::int) n`, tenants)
+	fill := func() {
+		mustExec(t, store, `insert into millrace.projections (tenant, name) select 't' || n, 'p' || p
+			from generate_series(1, $1::int) n, generate_series(1, $2::int) p`, tenants, each)
+		mustExec(t, store, "insert into millrace.leases (id) select id from millrace.projections")
+	}
+	for _, table := range []string{"leases", "projections"} {
+		mustExec(t, store, "alter table millrace."+table+" set (autovacuum_enabled = off)")
+	}
+	fill()
+	for _, table := range []string{"leases", "projections"} {
+		mustExec(t, store, "delete from millrace."+table)
+		mustExec(t, store, "vacuum (analyze, truncate false) millrace."+table)
+	}
+	fill()
+	for name, sql := range map[string]string{
+		"tail_start": store.tenant.sql("tail_start"), "suspension": store.control.sql("suspension"),
+	} {
+		read := readBy(t, store, "select", func(tx pgx.Tx) error {
+			_, err := tx.Exec(testContext(t), sql, "t7")
+			return err
+		})
+		if read["leases"].Rows != each || read["projections"].Rows != each {
+			t.Errorf("%s: %+v\n%s", name, read, explain(t, store, sql, "t7"))
+		}
+	}
+}
+
 // An advance that is not HOT would write to the indexes and leave index entries that only a vacuum removes.
 func TestAdvancesAreHOT(t *testing.T) {
 	const leases, advances = 20, 1000
