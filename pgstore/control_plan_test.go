@@ -354,6 +354,69 @@ func TestListingFreeLeasesReadsNoOthers(t *testing.T) {
 	}
 }
 
+// While an old snapshot is open, each look at a node reads all its heartbeats since then. With a look for each of 5,000
+// leases, a claim took 2.8 s instead of 9 ms after 10,000 heartbeats.
+func TestClaimLooksAtTheOwnerOfManyLeasesOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	dead, node := f.nodes[1].ID, f.nodes[0].ID
+	all := one[[]int32](t, f.Store, "select array_agg(id) from millrace.leases")
+	of := one[int64](t, f.Store, "select count(*) from millrace.leases where owner = $1", dead)
+	mustExec(t, f.Store, "update millrace.nodes set expires_at = heartbeat_at where id = $1", dead)
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			mustExec(t, f.Store, "vacuum analyze millrace.leases, millrace.projections, millrace.nodes")
+		}
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			read := readBy(t, f.Store, "set local plan_cache_mode = "+mode, func(tx pgx.Tx) error {
+				tag, err := tx.Exec(testContext(t), f.control.sql("claim"), node, all, true, f.names)
+				if tag.RowsAffected() != of {
+					t.Errorf("%d leases were claimed, want the %d of the dead node", tag.RowsAffected(), of)
+				}
+				return err
+			})
+			if read["nodes"].Rows > 4*fleetNodes {
+				t.Errorf("analyzed %v, %s: %+v of %d nodes", analyzed, mode, read["nodes"], fleetNodes)
+			}
+		}
+	}
+}
+
+// After all tenants were dropped, the tables keep their pages, and the planner expects one row in each. For each tenant
+// that came next it then joined all leases with all projections.
+func TestLeasesOfATenantAreFoundInTablesThatWereEmpty(t *testing.T) {
+	t.Parallel()
+	const tenants, each = 20, 100
+	store := newStore(t)
+	mustExec(t, store, `insert into millrace.tenants (tenant, schema_name, version)
+		select 't' || n, 't' || n, 1 from generate_series(1, $1::int) n`, tenants)
+	fill := func() {
+		mustExec(t, store, `insert into millrace.projections (tenant, name) select 't' || n, 'p' || p
+			from generate_series(1, $1::int) n, generate_series(1, $2::int) p`, tenants, each)
+		mustExec(t, store, "insert into millrace.leases (id) select id from millrace.projections")
+	}
+	for _, table := range []string{"leases", "projections"} {
+		mustExec(t, store, "alter table millrace."+table+" set (autovacuum_enabled = off)")
+	}
+	fill()
+	for _, table := range []string{"leases", "projections"} {
+		mustExec(t, store, "delete from millrace."+table)
+		mustExec(t, store, "vacuum (analyze, truncate false) millrace."+table)
+	}
+	fill()
+	for name, sql := range map[string]string{
+		"tail_start": store.tenant.sql("tail_start"), "suspension": store.control.sql("suspension"),
+	} {
+		read := readBy(t, store, "select", func(tx pgx.Tx) error {
+			_, err := tx.Exec(testContext(t), sql, "t7")
+			return err
+		})
+		if read["leases"].Rows != each || read["projections"].Rows != each {
+			t.Errorf("%s: %+v\n%s", name, read, explain(t, store, sql, "t7"))
+		}
+	}
+}
+
 // An advance that is not HOT would write to the indexes and leave index entries that only a vacuum removes.
 func TestAdvancesAreHOT(t *testing.T) {
 	const leases, advances = 20, 1000

@@ -100,6 +100,51 @@ func TestReplayOfOneDeadLetterReadsNoOthers(t *testing.T) {
 	t.Logf("with %d letters a look takes %v, at most %v", letters, took[len(took)/2], took[len(took)-1])
 }
 
+// Each command, also that of an automatic replay, first deletes old ones of its projection. With many replays nearly
+// all ended within a day, and a purge that is repeated finds few dead letters that are old enough.
+func TestOldCommandsAndDeadLettersAreFoundByTheirAge(t *testing.T) {
+	t.Parallel()
+	const recent, old = 20_000, 3
+	d := newDrawer(t, 1)
+	for _, table := range []string{"commands", "dead_letters"} {
+		mustExec(t, d.store, "alter table millrace."+table+" set (autovacuum_enabled = off)")
+	}
+	ended := "now() - make_interval(hours => case when n <= $3 then 48 else 1 end)"
+	mustExec(t, d.store, `insert into millrace.commands (projection_id, kind, dead_letter_ids, max_events, ended_at)
+		select $1, 'replay', array[n], 1, `+ended+
+		" from generate_series(1, $2::int) n", d.lease.Row, recent, old)
+	mustExec(t, d.store,
+		`insert into millrace.dead_letters (projection_id, position, stream_id, stream_version, type, state, error, stack, attempts, first_failed_at, last_failed_at, ended_at)
+		select $1, n, 's' || n, 1, 'T', 'resolved', 'bad', '', 5, now(), now(), `+ended+
+			" from generate_series(1, $2::int) n", d.lease.Row, recent, old)
+	of := d.lease.ID
+	statements := map[string]planned{
+		"commands": {sql: d.store.control.sql("delete_old_commands"), args: []any{[]int32{d.lease.Row}}},
+		"dead_letters": {sql: d.store.control.sql("purge_dead_letters"),
+			args: []any{of.Tenant, of.Name, 0, nil, nil, nil, nil, 24 * time.Hour, 1000}},
+	}
+	for _, analyzed := range []bool{false, true} {
+		if analyzed {
+			mustExec(t, d.store, "vacuum analyze millrace.dead_letters, millrace.commands")
+		}
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			for table, s := range statements {
+				read := readBy(t, d.store, "set local plan_cache_mode = "+mode, func(tx pgx.Tx) error {
+					tag, err := tx.Exec(testContext(t), s.sql, s.args...)
+					if tag.RowsAffected() != old {
+						t.Errorf("%d %s are deleted, want %d", tag.RowsAffected(), table, old)
+					}
+					return err
+				})[table]
+				if read.Scans > 0 || read.Rows > 50 {
+					t.Errorf("%s, analyzed %v, %s: %+v\n%s", table, analyzed, mode, read,
+						explain(t, d.store, s.sql, s.args...))
+				}
+			}
+		}
+	}
+}
+
 // The index finds the same dead letter as a scan of all, for every policy.
 func TestAutomaticReplaysTakeTheDeadLetterThatIsDueFirst(t *testing.T) {
 	t.Parallel()

@@ -131,6 +131,8 @@ func mayRead(statement string) int64 {
 		// With very many other projections the index of the projection's dead letters looks cheap:
 		// TestReplayOfOneDeadLetterReadsNoOthers has one projection, and is strict.
 		return lettersOfOne + 200
+	case "claim of nothing": // the 100 leases, once for their owners, which are few
+		return 220
 	case "suspend_projections": // the 100 projections of a tenant, and their leases
 		return 400
 	case "orders_of_node": // all leases of a node: each, and its projection
@@ -152,12 +154,15 @@ func TestHotStatementsReadOnlyWhatTheyNeed(t *testing.T) {
 	for _, statistics := range []string{"none", "of rest", "of now"} {
 		switch statistics {
 		case "of rest": // as after a restart of all nodes of a store without dead letters and commands
+			// Pages that are kept make the planner expect one row of a table, however many follow. Aliases and
+			// retired names are rarely deleted.
 			for _, table := range []string{
 				"dead_letters", "parked_streams", "commands", "operations", "aliases", "retired_projections",
 			} {
 				mustExec(t, f.Store, fmt.Sprintf("create table kept_%s as table millrace.%[1]s", table))
 				mustExec(t, f.Store, "delete from millrace."+table)
-				mustExec(t, f.Store, "vacuum analyze millrace."+table)
+				truncates := table == "aliases" || table == "retired_projections"
+				mustExec(t, f.Store, fmt.Sprintf("vacuum (analyze, truncate %v) millrace.%s", truncates, table))
 				mustExec(t, f.Store, fmt.Sprintf("insert into millrace.%s overriding system value table kept_%[1]s", table))
 			}
 			mustExec(t, f.Store, "create table owners as select id, owner from millrace.leases")

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/eventlog"
@@ -111,4 +113,44 @@ func hotTenantStatements(t *testing.T, store *Store) []planned {
 		}
 	}
 	return statements
+}
+
+// If the tables were analyzed when nearly all keys had expired, the planner expects one row in each, however many
+// follow.
+func TestExpiredKeysAreFoundByTheirIndexes(t *testing.T) {
+	t.Parallel()
+	store := newStore(t)
+	const keys = 20_000
+	fill := func() {
+		mustExec(t, store, `insert into millrace_default.append_keys
+			select 'k' || n, 's', now() - interval '1 year' from generate_series(1, $1::int) n`, keys)
+		mustExec(t, store, `insert into millrace_default.append_results
+			select 'k' || n, n, n from generate_series(1, $1::int) n`, keys)
+	}
+	for _, table := range []string{"append_keys", "append_results"} {
+		mustExec(t, store, "alter table millrace_default."+table+" set (autovacuum_enabled = off)")
+	}
+	fill()
+	for _, table := range []string{"append_keys", "append_results"} {
+		mustExec(t, store, "delete from millrace_default."+table)
+		mustExec(t, store, "vacuum (analyze, truncate false) millrace_default."+table)
+	}
+	fill()
+	a, err := store.tenant.newAppend(event.Appending{
+		Stream: "s", Expected: event.Any.WithKey("new"), Events: someEvents(1),
+	})
+	noError(t, err)
+	a.expire = true
+	statement, args := a.statement()
+	for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+		read := readBy(t, store, "set local plan_cache_mode = "+mode, func(tx pgx.Tx) error {
+			_, err := tx.Exec(testContext(t), store.tenant.sql(statement), args...)
+			return err
+		})
+		for _, table := range []string{"append_keys", "append_results"} {
+			if r := read[table]; r.Scans > 0 || r.Rows < 64 || r.Rows > 200 {
+				t.Errorf("%s, %s: %+v\n%s", mode, table, r, explain(t, store, store.tenant.sql(statement), args...))
+			}
+		}
+	}
 }

@@ -129,7 +129,7 @@ func TestStatementsForManyDeadLettersUseTheirIndexes(t *testing.T) {
 		for statement, wants := range map[string][]string{
 			"count_failed_letters": {"millrace_dead_letters_due (projection=?)"},
 			"list_parked_streams":  {"search millrace_parked_streams using primary key (projection=?)"},
-			"parked_streams":       {"search millrace_parked_streams using primary key (projection=? and stream_id=?)"},
+			"parked_streams":       {"search s using primary key (projection=? and stream_id=?)"},
 			"next_command": {
 				"millrace_commands_ended (projection=? and ended_at=?)", "search s using primary key (projection=?)",
 			},

@@ -1,16 +1,22 @@
 -- Takes leases that are still free or whose owner is still dead, and raises their epochs. It does not wait: rows that
 -- another transaction has locked are skipped. $1 node, $2 rows, $3 as in free_leases.sql. taken reports whether the
 -- previous owner was dead. It also records which of the projections deliver: $4 are the names of those that do on the
--- node. "offset 0" prevents a scan of projections for a few rows. Locks, until the commit: the taken rows of leases, and
--- those of projections where that has changed, FOR NO KEY UPDATE. Indexes: leases_pkey, nodes_pkey, projections_pkey.
-with free as (
+-- node. "offset 0" prevents a scan of projections for a few rows. Each owner is looked up once, not for each of its leases:
+-- while an old snapshot is open, that reads all heartbeats since then. Locks, until the commit: the taken rows of leases, and
+-- those of projections where that has changed, FOR NO KEY UPDATE. Indexes: leases_pkey (as in fence_functions.sql), nodes_pkey,
+-- projections_pkey.
+with owners as materialized (
+    select distinct l.owner from (select l.owner from {control}.leases l where l.id = any($2::integer[]) offset 0) l
+), dead as materialized (
+    select o.owner from owners o
+     where not exists (select from {control}.nodes n where n.id = o.owner
+                          and (n.expires_at > clock_timestamp() or not $3::boolean and n.expires_at > n.heartbeat_at))
+), free as (
     select l.id, l.owner
       from {control}.leases l
      cross join lateral (select from {control}.projections p where p.id = l.id and p.desired_state = 'run' and not p.suspended offset 0) p
      where l.id = any($2::integer[])
-       and (l.owner is null
-            or not exists (select from {control}.nodes n where n.id = l.owner
-                              and (n.expires_at > clock_timestamp() or not $3::boolean and n.expires_at > n.heartbeat_at)))
+       and (l.owner is null or coalesce(l.owner = any(array(select d.owner from dead d)), false))
      order by l.id
        for no key update of l skip locked
 ), delivers as (
