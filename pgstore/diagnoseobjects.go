@@ -73,7 +73,7 @@ func (e *examination) schemas(ctx context.Context) error {
 
 // fence checks the functions that check leases. They have no version of their own.
 func (e *examination) fence(ctx context.Context, migrate string) error {
-	current, err := fenceIsCurrent(ctx, e.conn, e.opts.Schema)
+	current, _, err := fenceIsCurrent(ctx, e.conn, e.opts.Schema)
 	if err != nil {
 		return fmt.Errorf("read the functions of the fence: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"sync"
@@ -269,9 +270,9 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 		changes = changes || list[i].use.prepares || list[i].use.frees != ""
 	}
 	if changes {
-		at, err = sendChanging(ctx, conn, kept, list)
+		at, err = sendPipeline(ctx, conn, kept, list)
 	} else {
-		at, err = sendKnown(ctx, conn, list)
+		at, err = sendBatch(ctx, conn, list)
 	}
 	if err != nil {
 		kept.onFailure(list[at:], err)
@@ -279,10 +280,16 @@ func send(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []comma
 	return at, err
 }
 
-// sendKnown sends a message that prepares nothing, and so needs no pipeline, which keeps lists of its commands.
-func sendKnown(ctx context.Context, conn *pgconn.PgConn, list []command) (at int, err error) {
+// errLost is the error of a message whose connection was lost before the server answered. pgx's own says that nothing
+// was sent.
+var errLost = fmt.Errorf("the connection was lost before the server answered: %w", io.ErrUnexpectedEOF)
+
+// sendBatch sends a message that neither prepares nor frees statements. A batch of pgx costs less than a pipeline.
+func sendBatch(ctx context.Context, conn *pgconn.PgConn, list []command) (at int, err error) {
+	wasClosed := conn.IsClosed()
 	var b pgconn.Batch
-	for _, c := range list {
+	for i := range list {
+		c := &list[i]
 		if c.use.as == nil {
 			b.ExecParams(c.sql, c.args, nil, nil, nil)
 		} else {
@@ -291,22 +298,27 @@ func sendKnown(ctx context.Context, conn *pgconn.PgConn, list []command) (at int
 	}
 	results := conn.ExecBatch(ctx, &b)
 	for ; at < len(list) && results.NextResult(); at++ {
-		if err := list[at].read(results.ResultReader()); err != nil {
+		err = list[at].read(results.ResultReader())
+		if err != nil {
 			_ = results.Close() // it repeats the error
 			return at, err
 		}
 	}
 	err = results.Close()
-	if err == nil && at < len(list) {
+	switch {
+	case err == nil && at < len(list):
 		err = fmt.Errorf("%d answers to %d commands", at, len(list))
+	case !wasClosed && errors.Is(err, pgconn.ErrConnClosed):
+		err = errLost
 	}
 	return at, err
 }
 
-// sendChanging sends a message that prepares statements, or frees them.
-func sendChanging(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
+// sendPipeline sends a message that prepares statements, or frees them.
+func sendPipeline(ctx context.Context, conn *pgconn.PgConn, kept *prepared, list []command) (at int, err error) {
 	p := conn.StartPipeline(ctx)
-	for _, c := range list {
+	for i := range list {
+		c := &list[i]
 		if c.use.frees != "" {
 			p.SendDeallocate(c.use.frees)
 		}

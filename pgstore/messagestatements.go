@@ -54,13 +54,12 @@ type preparedStatement struct {
 	stale bool
 }
 
-// undescribed are the columns of all prepared statements, so that pgx does not let the server describe them each time:
-// it does that for a statement without columns. A message decodes no column.
+// undescribed is a made-up column of each prepared statement. pgx asks the server to describe a statement without
+// columns each time that it is executed. A message decodes no column by its description.
 var undescribed = make([]pgconn.FieldDescription, 1)
 
 // use is how a message uses the prepared statement of a command: it frees another one, prepares this one for types, and
-// executes it as one of a name, or without being prepared. learns reports that the server is to say the shape of the
-// statement.
+// executes it. as is the statement, nil if it is not prepared. learns reports that the server is to say its shape.
 type use struct {
 	as               *pgconn.StatementDescription
 	frees            string

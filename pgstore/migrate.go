@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,6 +36,9 @@ var (
 // repeats the bad tenants alone. After the end of ctx or of the connection, the tenants that are left wait for the next
 // Migrate.
 //
+// Migrate also replaces the functions that check leases by those of this program, if they are older, and if the role
+// owns them. They have no schema version.
+//
 // If everything is up to date, Migrate only reads and needs no right to create. If the role lacks a right, the error
 // names it. A tenant whose schema was dropped without millrace is logged and skipped: see tenancy.ErrDropped.
 func (s *Store) Migrate(ctx context.Context) error {
@@ -65,23 +69,26 @@ func (s *Store) migrateSchema(ctx context.Context, m migrations) error {
 	if err := s.migrator().migrateControl(ctx, m.control); err != nil {
 		return err
 	}
-	// What has no version of its own. A program with fewer rights leaves it to others.
-	for _, complete := range []func(context.Context) error{s.migrator().renewFence, s.plane().MakeSnapshots} {
-		if err := complete(ctx); err != nil && !pgerr.Is(err, pgerr.InsufficientPrivilege) {
-			return err
-		}
+	if err := s.migrator().renewFence(ctx); err != nil {
+		return err
 	}
-	return nil
+	// The table has no version. If this role may not create it, it is for the owner.
+	err := s.plane().MakeSnapshots(ctx)
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		return nil
+	}
+	return err
 }
 
-// renewFence replaces the functions of the fence if they are those of an older program.
+// renewFence replaces the functions of the fence if they are those of an older program. A role that may not do that
+// leaves them to their owner.
 func (m migrator) renewFence(ctx context.Context) error {
-	current, err := fenceIsCurrent(ctx, m.pool, m.opts.Schema)
-	if err != nil || current {
+	current, mayRenew, err := fenceIsCurrent(ctx, m.pool, m.opts.Schema)
+	if err != nil || current || !mayRenew {
 		return err
 	}
 	return m.locked(ctx, func(tx pgx.Tx) error {
-		current, err := fenceIsCurrent(ctx, tx, m.opts.Schema)
+		current, _, err := fenceIsCurrent(ctx, tx, m.opts.Schema)
 		if err != nil || current {
 			return err
 		}
@@ -89,9 +96,16 @@ func (m migrator) renewFence(ctx context.Context) error {
 	})
 }
 
-func fenceIsCurrent(ctx context.Context, q querier, schema string) (current bool, err error) {
-	err = q.QueryRow(ctx, queries.Text("fence_is_current"), pgx.QueryExecModeExec, schema).Scan(&current)
-	return current, err
+// fenceVersion is that of the functions of the fence in this program.
+var fenceVersion = regexp.MustCompile("Version of the fence: ([0-9]+)").
+	FindStringSubmatch(queries.Text("fence_functions"))[1]
+
+// fenceIsCurrent reports whether the functions of the fence are those of this program or newer ones, and whether the
+// role may replace them.
+func fenceIsCurrent(ctx context.Context, q querier, schema string) (current, mayRenew bool, err error) {
+	err = q.QueryRow(ctx, queries.Text("fence_is_current"), pgx.QueryExecModeExec, schema, fenceVersion).
+		Scan(&current, &mayRenew)
+	return current, mayRenew, err
 }
 
 // CreateTenant creates a tenant with a schema of its own, runs Options.TenantSetup, and returns the tenant. All of it

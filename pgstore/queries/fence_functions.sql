@@ -1,14 +1,16 @@
 -- The functions of the fence, for a store whose functions are those of an older program. Old and new programs call them
--- alike, and none replaces those of a newer one: see fence_is_current.sql.
+-- alike. Who changes them raises their version, so that existing stores get the change: see fence_is_current.sql.
 --
--- They find a lease by its id alone. "l.owner = lease_owner" could be looked up, too: if the statistics are of a moment
--- when no lease had an owner, as after a restart of all nodes, the planner takes the index of owners, and each batch
--- reads all leases of its node. No index serves the coalesce. The incarnation is compared as in check_incarnation, which
--- is called only to find out why nothing was found: a call takes as long as the rest. Locks: the migration lock is held.
--- Needs no index.
+-- The owner is compared within coalesce, which no index serves. Otherwise the planner may prefer leases_owner_idx, and
+-- each batch reads all leases of its node. That happens after an ANALYZE while no lease had an owner, as after a restart
+-- of all nodes.
+--
+-- The incarnation is compared as in the functions incarnation and check_incarnation. The latter is called only to find
+-- out why nothing was found, since a call takes a third of the fence's time. Locks: the migration lock is held. Needs no
+-- index.
 
 -- The first half of the fence. Raises MR001 unless this owner holds the lease under this epoch, and MR004 if the
--- incarnation is no longer that in which it was read. Locks nothing. Index: leases_pkey.
+-- incarnation has changed since the events were read. Locks nothing. Index: leases_pkey.
 create or replace function {control}.check_lease(lease integer, lease_owner uuid, lease_epoch bigint, incarnation bigint)
 returns void language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 /* Version of the fence: 1 */
