@@ -15,8 +15,8 @@ import (
 	"github.com/millrace-go/millrace/internal/pgtest"
 )
 
-// TestFenceIsChangedWithItsVersion holds the text of the functions by their version. Without a new version, a store that
-// exists does not get a change.
+// TestFenceIsChangedWithItsVersion holds the text of the functions by their version. Without a new version, a store
+// that exists does not get a change.
 func TestFenceIsChangedWithItsVersion(t *testing.T) {
 	t.Parallel()
 	digest := fmt.Sprintf("%x", sha256.Sum256([]byte(queries.Text("fence_functions"))))[:16]
@@ -69,7 +69,9 @@ func TestMigrateRenewsTheFence(t *testing.T) {
 	}
 	limited, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	noError(t, store.migrator().locked(ctx, func(pgx.Tx) error { return openStore(t, roleDSN, Options{}).Migrate(limited) }))
+	noError(t, store.migrator().locked(ctx, func(pgx.Tx) error {
+		return openStore(t, roleDSN, Options{}).Migrate(limited)
+	}))
 	if isCurrent() {
 		t.Error("a role that does not own the functions has replaced them")
 	}
