@@ -8,9 +8,7 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/lifecycle"
 	"github.com/millrace-go/millrace/internal/usercode"
-	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
-	"github.com/millrace-go/millrace/tenancy"
 )
 
 // Pause stops a projection, with all its partitions and on whatever nodes it runs, until it is resumed. Pause returns
@@ -93,24 +91,12 @@ func (a *Admin) Resume(ctx context.Context, id projection.ID) error {
 // this runtime is known at once.
 func (a *Admin) WaitFor(ctx context.Context, id projection.ID, position int64) error {
 	id = engine.FullID(id)
-	err := stored(id)
+	err := engine.Storable(id)
 	if err == nil {
 		err = a.waiter.For(ctx, id, position)
 	}
 	if err != nil {
 		return fmt.Errorf("wait for %s to reach %d: %w", id, position, usercode.ForCaller(err))
-	}
-	return nil
-}
-
-// stored returns an error if no store can have a tenant or a projection of these names. A database would refuse each
-// question about them, as it does in an outage.
-func stored(id projection.ID) error {
-	if err := valid.Text("tenant", id.Tenant); err != nil {
-		return fmt.Errorf("%w: %w", tenancy.ErrUnknown, err)
-	}
-	if err := valid.Text("projection", id.Name); err != nil {
-		return fmt.Errorf("%w: %w", projection.ErrUnknownProjection, err)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"math"
 	"os"
@@ -232,16 +233,18 @@ type exportedJSON struct {
 	Unreadable int64 `json:"unreadable,omitempty"`
 }
 
-// exportFile writes to a file that it renames at the end: a file with the name of path is complete, also if the process
-// was killed or the machine lost power. It removes the file after an error, and keeps one that lacks events that cannot
+// exportFile writes to a file that it renames at the end: a file with the name of path is complete. It removes the file after an error, and keeps one that lacks events that cannot
 // be read.
 func (c eventCommands) exportFile(ctx context.Context, s store, o selection, path string) error {
-	if _, err := os.Lstat(path); err == nil {
-		return misuse("--output: %s exists", path)
-	}
 	partial := path + ".partial"
+	if err := isFree(path); err != nil {
+		return err
+	}
 	file, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return misuse("--output: %s exists: another export writes it, or was killed; remove it if none runs", partial)
+	case err != nil:
 		return misuse("--output: %w", err)
 	}
 	out := newWriter(file, strings.HasSuffix(path, ".gz"))
@@ -250,6 +253,9 @@ func (c eventCommands) exportFile(ctx context.Context, s store, o selection, pat
 	printer := eventPrinter{cli: &inner}
 	n, tenant, mark, err := c.eachEvent(ctx, s, o, printer.print)
 	err = errors.Join(err, out.Close())
+	if err == nil {
+		err = isFree(path) // once more: a file that was made meanwhile is not replaced
+	}
 	if err == nil {
 		err = os.Rename(partial, path)
 	}
@@ -263,6 +269,14 @@ func (c eventCommands) exportFile(ctx context.Context, s store, o selection, pat
 		return c.say("wrote %s up to position %d to %s", plural(exported.Events, "event"), mark, path)
 	})
 	return cmp.Or(err, printer.incomplete(tenant))
+}
+
+// isFree returns an error if there is a file of that name.
+func isFree(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return misuse("--output: %s exists", path)
+	}
+	return nil
 }
 
 // readInput returns a text that an argument gives: itself, @file, or - for the standard input.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"time"
@@ -158,8 +159,11 @@ they are in the file, since it may be a copy.`,
 			if err != nil {
 				return err
 			}
-			key, err = c.readFirst(args[0], key)
-			if err != nil {
+			key, err = c.readFirst(ctx, args[0], key)
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case err != nil:
 				return misuseError{err}
 			}
 			imported := importedJSON{Tenant: tenant}
@@ -184,18 +188,15 @@ they are in the file, since it may be a copy.`,
 	}
 	cmd.ValidArgsFunction = eventFiles
 	cmd.Flags().BoolVar(&newTimes, "new-times", false, "the events get the times of the import")
-	cmd.Flags().StringVar(&key, "key", "", "beginning of the idempotency keys (default: digest of the file)")
+	cmd.Flags().StringVar(&key, "key", "", "beginning of the idempotency keys, of at most 180 bytes (default: digest of the file)")
 	return cmd
 }
 
-// maxImportKey is the maximum length of --key: the number of a chunk follows in an idempotency key.
-const maxImportKey = 180
-
 // readFirst does what must be done with a whole file before its first event is appended: it checks the lines, and
 // returns the key, by default the digest. A pipe can be read only once, so its lines are not checked.
-func (c eventCommands) readFirst(path, key string) (string, error) {
-	if len(key) > maxImportKey {
-		return key, fmt.Errorf("--key (%d bytes) must be at most %d bytes", len(key), maxImportKey)
+func (c eventCommands) readFirst(ctx context.Context, path, key string) (string, error) {
+	if err := chunkKey(key, math.MaxInt64).Validate(); err != nil {
+		return key, fmt.Errorf("--key, and the number of a chunk: %w", err)
 	}
 	info, err := os.Stat(path)
 	switch {
@@ -215,7 +216,7 @@ func (c eventCommands) readFirst(path, key string) (string, error) {
 			return key, err
 		}
 	}
-	return key, c.checkLines(path)
+	return key, c.checkLines(ctx, path)
 }
 
 func readTwice(path, of string) error {
@@ -223,10 +224,13 @@ func readTwice(path, of string) error {
 }
 
 // checkLines returns an error for the first line that cannot be read, or has a type that is not registered.
-func (c eventCommands) checkLines(path string) error {
+func (c eventCommands) checkLines(ctx context.Context, path string) error {
 	lines, progress := int64(0), c.progress()
 	defer progress.end()
 	for r, err := range eventfile.Open(path) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if errors.As(err, new(*eventfile.LeftOutError)) {
 			continue // It is not appended.
 		}
@@ -268,21 +272,23 @@ func digest(path string) (string, error) {
 	return "import/" + hex.EncodeToString(hash.Sum(nil)[:16]), nil
 }
 
+// chunkKey is the idempotency key of a chunk of an import, from 0.
+func chunkKey(key string, chunk int64) event.Expected {
+	return event.Any.WithKey(key + "/" + strconv.FormatInt(chunk, 10))
+}
+
 // importFile appends the lines of a file in chunks. The first append of a chunk has a key: if it was used before, the
 // whole chunk was appended with it.
 func (c eventCommands) importFile(ctx context.Context, s store, path, key string, newTimes bool,
 	imported *importedJSON) error {
 	var chunk []eventfile.Record
-	chunks, progress := 0, c.progress()
+	chunks, progress := int64(0), c.progress()
 	defer progress.end()
 	flush := func() error {
 		if len(chunk) == 0 {
 			return nil
 		}
-		expected := event.Any.WithKey(key + "/" + strconv.Itoa(chunks))
-		if err := expected.Validate(); err != nil {
-			return misuse("--key: %w", err)
-		}
+		expected := chunkKey(key, chunks)
 		repeated := false
 		err := s.inTx(ctx, imported.Tenant, func(ctx context.Context, append appendFunc) (err error) {
 			repeated, err = appendChunk(ctx, chunk, expected, append)

@@ -85,3 +85,36 @@ func TestExportHasItsNameOnceItIsComplete(t *testing.T) {
 		t.Errorf("%q is left", left)
 	}
 }
+
+func TestExportReplacesNoFile(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	p := place{name: "sqlite", flags: []string{"--file", filepath.Join(folder, "shop.db")}}
+	p.must(t, done, "migrate", "up")
+	p.must(t, done, "events", "append", "s", "T", "1")
+	s, err := openFile(t.Context(), filepath.Join(folder, "shop.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, name := range []string{"all.ndjson", "all.ndjson.partial"} {
+		foreign := filepath.Join(folder, name)
+		during := func() {}
+		if name == "all.ndjson" { // made while the export runs
+			during = func() { mustWrite(t, foreign, "foreign") }
+		} else {
+			mustWrite(t, foreign, "foreign")
+		}
+		c := eventCommands{&cli{out: io.Discard, errs: io.Discard}}
+		err := c.exportFile(t.Context(), watched{s, during}, selection{}, filepath.Join(folder, "all.ndjson"))
+		if err == nil || !strings.Contains(err.Error(), "--output: "+foreign+" exists") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if content, err := os.ReadFile(foreign); string(content) != "foreign" {
+			t.Errorf("%s has %q, %v", name, content, err)
+		}
+		if err := os.Remove(foreign); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -53,7 +53,9 @@ func TestImportAppendsNothingOfAFileThatItCannotAppend(t *testing.T) {
 			{`{"stream":"s","type":"T","body":"\u0000"}`, "", `line 501: event body contains \u0000`},
 			{`{"stream":"s","type":"T","body":"\u0000"}`, "k", `line 501: event body contains \u0000`},
 			{`{"stream":"s"}`, "", "line 501: event type is empty"},
-			{`{"stream":"s","type":"T"}`, strings.Repeat("k", 198), "--key (198 bytes) must be at most 180 bytes"},
+			{`{"stream":"s","type":"T"}`, strings.Repeat("k", 181), "--key, and the number of a chunk: "},
+			{`{"stream":"s","type":"T"}`, "k\xff", "--key, and the number of a chunk: "},
+			{`{"stream":"` + strings.Repeat("s", 501) + `","type":"T","body":1}`, "", "line 501: stream"},
 		} {
 			mustWrite(t, path, good+c.line+"\n")
 			args := []string{"events", "import", path}

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// PostgreSQL refuses each statement with such a name. That must not be taken for an outage, which WaitFor waits for.
+// PostgreSQL refuses each statement with such a name. That must not be taken for an outage, which is waited for.
 func TestNamesThatNoStoreCanHaveAreNotWaitedFor(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		a := newAdmin(b)
@@ -24,6 +24,10 @@ func TestNamesThatNoStoreCanHaveAreNotWaitedFor(t *testing.T) {
 			err := a.WaitFor(ctx, projection.ID{Tenant: name, Name: "p"}, 1)
 			if !errors.Is(err, tenancy.ErrUnknown) {
 				t.Errorf("tenant %q: %v", name, err)
+			}
+			_, err = b.Store.DeadLetters(projection.ID{Name: name}).Wait(ctx, 1)
+			if !errors.Is(err, projection.ErrUnknownProjection) {
+				t.Errorf("a command on projection %q: %v", name, err)
 			}
 		}
 	})

@@ -124,6 +124,9 @@ func (d *DeadLetters) runUnowned(ctx context.Context, parts []engine.CommandPart
 // transaction holds.
 func (d *DeadLetters) wait(ctx context.Context, command int64) (projection.CommandResult, error) {
 	result := projection.CommandResult{Command: command}
+	if err := engine.Storable(d.id); err != nil {
+		return result, err
+	}
 	var unowned error
 	err := backoff.Poll(ctx, firstPoll, lastPoll, func() (ended bool, _ error) {
 		parts, err := d.plane.Parts(ctx, d.id, command)

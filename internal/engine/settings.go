@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/valid"
 	"github.com/millrace-go/millrace/projection"
+	"github.com/millrace-go/millrace/tenancy"
 )
 
 // longest is the longest duration of a setting. The sums and multiples of durations that are computed from settings do
@@ -169,6 +170,18 @@ func FullID(id projection.ID) projection.ID {
 		id.Tenant = projection.DefaultTenant
 	}
 	return id
+}
+
+// Storable returns an error if no store can have a tenant or a projection of these names. A database would refuse each
+// question about them, as it does in an outage.
+func Storable(id projection.ID) error {
+	if err := valid.Text("tenant", id.Tenant); err != nil {
+		return fmt.Errorf("%w: %w", tenancy.ErrUnknown, err)
+	}
+	if err := valid.Text("projection", id.Name); err != nil {
+		return fmt.Errorf("%w: %w", projection.ErrUnknownProjection, err)
+	}
+	return nil
 }
 
 // FullTenant returns name, or projection.DefaultTenant if it is empty.

@@ -173,7 +173,7 @@ func parse(text []byte) (Record, error) {
 	if l.Stream == "" {
 		return Record{}, errors.New("stream is missing or empty")
 	}
-	if err := valid.Text("stream", l.Stream); err != nil {
+	if err := valid.ID("stream", l.Stream); err != nil {
 		return Record{}, err
 	}
 	if len(l.Body) > 0 && len(l.Data) > 0 {
@@ -196,5 +196,9 @@ func parse(text []byte) (Record, error) {
 		e.Headers["at"] = l.At
 	}
 	e.Time = l.Time
-	return Record{Stream: l.Stream, Event: e}, e.Validate()
+	err := e.Validate()
+	if err == nil {
+		_, err = e.RawHeaders() // they may be too long
+	}
+	return Record{Stream: l.Stream, Event: e}, err
 }

@@ -1,6 +1,5 @@
 -- Returns whether tenant $1 is suspended, and whether living and dead nodes have leases of it. Indexes: tenants_pkey,
--- projections_tenant_name_partition_key, leases_pkey (see tail_start.sql), nodes_pkey. Owners are looked at in a filter, since the
--- join would look them up. Locks nothing.
+-- projections_tenant_name_partition_key, leases_pkey (see tail_start.sql), nodes_pkey. Locks nothing.
 select t.state <> 'active' or t.paused, coalesce(l.living, false), coalesce(l.dead, false)
   from {control}.tenants t cross join lateral (
        select bool_or(n.id is not null) as living, bool_or(n.id is null) filter (where l.owner is not null) as dead

@@ -1,12 +1,12 @@
 -- Takes leases that are still free or whose owner is still dead, and raises their epochs. It does not wait: rows that
 -- another transaction has locked are skipped. $1 node, $2 rows, $3 as in free_leases.sql. taken reports whether the
 -- previous owner was dead. It also records which of the projections deliver: $4 are the names of those that do on the
--- node. "offset 0" prevents a scan of projections for a few rows. Each owner is looked up once, not for each of its leases:
--- while an old snapshot is open, that reads all heartbeats since then. Locks, until the commit: the taken rows of leases, and
--- those of projections where that has changed, FOR NO KEY UPDATE. Indexes: leases_pkey (as in fence_functions.sql), nodes_pkey,
+-- node. "offset 0" prevents a scan of projections for a few rows. Each owner is looked up once: that reads all heartbeats that an
+-- open snapshot keeps, so it would be slow for each lease. "coalesce" keeps the planner from leases_owner_idx. Locks, until the commit:
+-- the taken rows of leases, and those of projections where that has changed, FOR NO KEY UPDATE. Indexes: leases_pkey, nodes_pkey,
 -- projections_pkey.
 with owners as materialized (
-    select distinct l.owner from (select l.owner from {control}.leases l where l.id = any($2::integer[]) offset 0) l
+    select distinct l.owner from (select l.owner from {control}.leases l where l.id = any($2::integer[]) offset 0) l where l.owner is not null
 ), dead as materialized (
     select o.owner from owners o
      where not exists (select from {control}.nodes n where n.id = o.owner

@@ -172,7 +172,7 @@ var layers = []layer{
 		"admin", []string{"event/...", "actors/...",
 			"internal/tuning", "internal/health", "internal/waiting", "internal/control", "internal/store",
 			"internal/usercode", "internal/versions", "internal/lifecycle", "internal/backoff", "internal/partition",
-			"internal/excerpt", "internal/valid", "internal/engine/...", "projection/...", "tenancy"},
+			"internal/excerpt", "internal/engine/...", "projection/...", "tenancy"},
 	},
 	{
 		".", []string{"admin", "internal/tuning", "internal/logging",
