@@ -233,8 +233,8 @@ type exportedJSON struct {
 	Unreadable int64 `json:"unreadable,omitempty"`
 }
 
-// exportFile writes to a file that it renames at the end: a file with the name of path is complete. It removes the file after an error, and keeps one that lacks events that cannot
-// be read.
+// exportFile writes to a file that it renames at the end: a file with the name of path is complete. It removes the file
+// after an error, and keeps one that lacks events that cannot be read.
 func (c eventCommands) exportFile(ctx context.Context, s store, o selection, path string) error {
 	partial := path + ".partial"
 	if err := isFree(path); err != nil {
@@ -254,10 +254,7 @@ func (c eventCommands) exportFile(ctx context.Context, s store, o selection, pat
 	n, tenant, mark, err := c.eachEvent(ctx, s, o, printer.print)
 	err = errors.Join(err, out.Close())
 	if err == nil {
-		err = isFree(path) // once more: a file that was made meanwhile is not replaced
-	}
-	if err == nil {
-		err = os.Rename(partial, path)
+		err = complete(partial, path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(partial))
@@ -269,6 +266,14 @@ func (c eventCommands) exportFile(ctx context.Context, s store, o selection, pat
 		return c.say("wrote %s up to position %d to %s", plural(exported.Events, "event"), mark, path)
 	})
 	return cmp.Or(err, printer.incomplete(tenant))
+}
+
+// complete gives a file its name, unless another file has got it meanwhile.
+func complete(partial, path string) error {
+	if err := isFree(path); err != nil {
+		return err
+	}
+	return os.Rename(partial, path)
 }
 
 // isFree returns an error if there is a file of that name.

@@ -160,11 +160,8 @@ they are in the file, since it may be a copy.`,
 				return err
 			}
 			key, err = c.readFirst(ctx, args[0], key)
-			switch {
-			case ctx.Err() != nil:
-				return ctx.Err()
-			case err != nil:
-				return misuseError{err}
+			if err != nil {
+				return cmp.Or(ctx.Err(), error(misuseError{err}))
 			}
 			imported := importedJSON{Tenant: tenant}
 			err = c.importFile(ctx, s, args[0], key, newTimes, &imported)

@@ -85,8 +85,8 @@ func (e Event) RawHeaders() (json.RawMessage, error) {
 	return raw, valid.Printed("headers", raw, valid.MaxPrinted)
 }
 
-// Validate returns the first reason why the event cannot be stored, but for headers that RawHeaders finds too long. Every
-// append calls both before it writes anything.
+// Validate returns the first reason why the event cannot be stored, but for headers that RawHeaders finds too long.
+// Every append calls both before it writes anything.
 func (e Event) Validate() error {
 	if e.err != nil {
 		return fmt.Errorf("encode the body of event %s: %w", excerpt.Quoted(e.Type), e.err)
