@@ -233,8 +233,8 @@ type exportedJSON struct {
 	Unreadable int64 `json:"unreadable,omitempty"`
 }
 
-// exportFile writes to a file that it renames at the end: a file with the name of path is complete. It removes the file
-// after an error, and keeps one that lacks events that cannot be read.
+// exportFile writes to a file that it renames at the end: a file with the name of path is complete. After an error it
+// removes the file. That some events cannot be read is no such error.
 func (c eventCommands) exportFile(ctx context.Context, s store, o selection, path string) error {
 	partial := path + ".partial"
 	if err := isFree(path); err != nil {

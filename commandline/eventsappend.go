@@ -144,8 +144,8 @@ An import that was interrupted can be repeated: it continues where it ended, wit
 idempotency keys (7 days). The keys begin with --key, by default the digest of the file. So importing a file twice appends its
 events once, unless one of its streams was erased meanwhile, and the keys of its appends with it.
 
-Before the first append the whole file is checked, and refused for a line that is no event. For that and for the digest it is read once
-more, so it must not be a pipe, except with --key and without a registry of event types. The lines of a pipe are not checked before.
+Before the first append all lines of the file are checked. If one is no event, nothing is appended. The file is read several times, so it must
+not be a pipe, except with --key and without a registry of event types. The lines of a pipe are checked only as they are appended.
 
 A file of events export may lack events that could not be read. They are named, the others are appended, and the status is 1.
 Later events of their streams get other versions than they had.

@@ -41,20 +41,28 @@ func (w watchedEvents) ReadAll(ctx context.Context, o event.ReadOptions) iter.Se
 	}
 }
 
-// A process that is killed cannot remove its file, so an incomplete export has another name.
-func TestExportHasItsNameOnceItIsComplete(t *testing.T) {
-	t.Parallel()
-	folder := t.TempDir()
-	p := place{name: "sqlite", flags: []string{"--file", filepath.Join(folder, "shop.db")}}
+// exportable is a store with large events, in a file of a folder.
+func exportable(t *testing.T, events int) (folder string, p place, s store) {
+	t.Helper()
+	folder = t.TempDir()
+	path := filepath.Join(folder, "shop.db")
+	p = place{name: "sqlite", flags: []string{"--file", path}}
 	p.must(t, done, "migrate", "up")
-	for range 3 {
+	for range events {
 		p.must(t, done, "events", "append", "s", "T", `"`+strings.Repeat("x", 100_000)+`"`)
 	}
-	s, err := openFile(t.Context(), filepath.Join(folder, "shop.db"), nil)
+	s, err := openFile(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(s.Close)
+	return folder, p, s
+}
+
+// A process that is killed cannot remove its file, so an incomplete export has another name.
+func TestExportHasItsNameOnceItIsComplete(t *testing.T) {
+	t.Parallel()
+	folder, p, s := exportable(t, 3)
 	for _, name := range []string{"all.ndjson", "all.ndjson.gz"} {
 		path := filepath.Join(folder, name)
 		seen := 0
@@ -88,15 +96,7 @@ func TestExportHasItsNameOnceItIsComplete(t *testing.T) {
 
 func TestExportReplacesNoFile(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	p := place{name: "sqlite", flags: []string{"--file", filepath.Join(folder, "shop.db")}}
-	p.must(t, done, "migrate", "up")
-	p.must(t, done, "events", "append", "s", "T", "1")
-	s, err := openFile(t.Context(), filepath.Join(folder, "shop.db"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	folder, _, s := exportable(t, 1)
 	for _, name := range []string{"all.ndjson", "all.ndjson.partial"} {
 		foreign := filepath.Join(folder, name)
 		during := func() {}

@@ -395,15 +395,7 @@ func TestLeasesOfATenantAreFoundInTablesThatWereEmpty(t *testing.T) {
 			from generate_series(1, $1::int) n, generate_series(1, $2::int) p`, tenants, each)
 		mustExec(t, store, "insert into millrace.leases (id) select id from millrace.projections")
 	}
-	for _, table := range []string{"leases", "projections"} {
-		mustExec(t, store, "alter table millrace."+table+" set (autovacuum_enabled = off)")
-	}
-	fill()
-	for _, table := range []string{"leases", "projections"} {
-		mustExec(t, store, "delete from millrace."+table)
-		mustExec(t, store, "vacuum (analyze, truncate false) millrace."+table)
-	}
-	fill()
+	refill(t, store, fill, "millrace.leases", "millrace.projections")
 	for name, sql := range map[string]string{
 		"tail_start": store.tenant.sql("tail_start"), "suspension": store.control.sql("suspension"),
 	} {

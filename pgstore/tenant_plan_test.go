@@ -127,15 +127,7 @@ func TestExpiredKeysAreFoundByTheirIndexes(t *testing.T) {
 		mustExec(t, store, `insert into millrace_default.append_results
 			select 'k' || n, n, n from generate_series(1, $1::int) n`, keys)
 	}
-	for _, table := range []string{"append_keys", "append_results"} {
-		mustExec(t, store, "alter table millrace_default."+table+" set (autovacuum_enabled = off)")
-	}
-	fill()
-	for _, table := range []string{"append_keys", "append_results"} {
-		mustExec(t, store, "delete from millrace_default."+table)
-		mustExec(t, store, "vacuum (analyze, truncate false) millrace_default."+table)
-	}
-	fill()
+	refill(t, store, fill, "millrace_default.append_keys", "millrace_default.append_results")
 	a, err := store.tenant.newAppend(event.Appending{
 		Stream: "s", Expected: event.Any.WithKey("new"), Events: someEvents(1),
 	})

@@ -6,8 +6,8 @@
 -- of all nodes.
 --
 -- The incarnation is compared as in the functions incarnation and check_incarnation. The latter is called only to find
--- out why nothing was found, since a call costs as much as a fifth of the fence. Locks: the migration lock is held. Needs
--- no index.
+-- out why nothing was found, since each call would make the fence slower. Locks: the migration lock is held. Needs no
+-- index.
 
 -- The first half of the fence. Raises MR001 unless this owner holds the lease under this epoch, and MR004 if the
 -- incarnation has changed since the events were read. Locks nothing. Index: leases_pkey.
