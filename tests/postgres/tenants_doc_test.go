@@ -22,7 +22,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// service is the program of docs/tenants.md, which shows its methods.
+// service is the program of docs/tenants.md, which shows most of its methods.
 type service struct {
 	store *pgstore.Store
 	rt    *millrace.Runtime

@@ -117,7 +117,6 @@ func rolledBack(s *scenario) {
 	s.follow()
 	stop()
 	s.node(soon("shop-2"), second(nil))
-	s.follow()
 }
 
 func renamedBack(s *scenario) {

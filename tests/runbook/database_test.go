@@ -104,7 +104,6 @@ func fullServer(s *scenario) {
 	close(full)
 	s.follow()
 	s.creates("drop table filler")
-	s.follow()
 }
 
 // smallTablespace returns a folder of the server's user on a small disk.
@@ -138,7 +137,6 @@ func connectionsUsedUp(s *scenario) {
 		}
 		s.Cleanup(func() { _ = conn.Close(context.Background()) })
 	}
-	s.follow()
 	s.follow()
 	s.follow()
 	s.follow()
@@ -177,7 +175,6 @@ func behindAPooler(s *scenario) {
 	quick.PollInterval = time.Hour
 	s.node(quick, totals(nil))
 	s.append("", "OrderPlaced")
-	s.follow()
 }
 
 func oldSnapshot(s *scenario) {
@@ -187,7 +184,6 @@ func oldSnapshot(s *scenario) {
 		pgx.QueryExecModeSimpleProtocol)
 	s.must(err)
 	s.call("4711", fmt.Sprint(open.PgConn().PID()))
-	s.follow()
 	s.follow()
 	s.follow()
 }
@@ -206,7 +202,6 @@ func bloatedLeases(s *scenario) {
 	}
 	_, err = open.Exec(s.ctx, "rollback")
 	s.must(err)
-	s.follow()
 	s.follow()
 	s.follow()
 	s.follow()
@@ -245,7 +240,6 @@ func lockedEvents(s *scenario) {
 		pgx.QueryExecModeSimpleProtocol)
 	s.must(err)
 	s.call("4711", fmt.Sprint(open.PgConn().PID()))
-	s.follow()
 	s.follow()
 	s.follow()
 }
@@ -301,7 +295,6 @@ func missingRights(s *scenario) {
 	s.node(soon("shop-1"), totals(nil))
 	s.follow()
 	s.follow()
-	s.follow()
 }
 
 func notMigrated(s *scenario) {
@@ -322,5 +315,4 @@ func differentClocks(s *scenario) {
 	s.must(err)
 	s.follow()
 	s.dsn = right
-	s.follow()
 }

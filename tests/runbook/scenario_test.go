@@ -54,6 +54,7 @@ func TestRunbook(t *testing.T) {
 			for _, left := range e.blocks[s.next:] {
 				t.Errorf("the scenario does not run the block\n%s", left.text)
 			}
+			s.recovers()
 		})
 	}
 	for anchor := range scenarios {

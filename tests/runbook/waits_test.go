@@ -71,7 +71,6 @@ func slowProjection(s *scenario) {
 	s.node(soon("shop-1"), slow, millrace.Projection{Name: "mails", Handler: counting(nil)})
 	s.follow()
 	s.follow()
-	s.follow()
 }
 
 // floodedTenant has a batch of the tenant acme in progress until the tenant is paused.
@@ -96,7 +95,6 @@ func floodedTenant(s *scenario) {
 	s.append("globex", "OrderPlaced")
 	stop()
 	s.node(soon("shop-1"), totals(nil))
-	s.follow()
 	s.follow()
 }
 
@@ -125,7 +123,6 @@ func heldByATransaction(s *scenario) {
 	s.follow()
 	s.follow()
 	s.follow()
-	s.follow()
 }
 
 func heldByAPreparedTransaction(s *scenario) {
@@ -135,7 +132,6 @@ func heldByAPreparedTransaction(s *scenario) {
 	s.reaches("", 1)
 	s.sql("begin; insert into millrace_default.events (stream_id, stream_version, type, body, headers) values ('order-4', 1, 'OrderPlaced', '{}', '{}'); prepare transaction 'transfer-81'")
 	s.append("", "OrderPlaced")
-	s.follow()
 	s.follow()
 	s.follow()
 	s.follow()
@@ -165,7 +161,6 @@ func missingObject(s *scenario) {
 	s.append("", "OrderPlaced")
 	s.follow()
 	s.sql("alter table hidden rename to totals")
-	s.follow()
 }
 
 func breakerOpen(s *scenario) {
