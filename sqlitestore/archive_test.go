@@ -29,7 +29,7 @@ func addProjection(t testing.TB, store *Store, tenant, name, owner string) int32
 func living(t testing.TB, store *Store) string {
 	t.Helper()
 	id := uuid.NewString()
-	lock := must(ownerlock.Acquire(testContext(t), store.path))(t)
+	lock := must(ownerlock.Acquire(store.path))(t)
 	t.Cleanup(func() { noError(t, lock.Release()) })
 	mustExec(t, store,
 		"insert into millrace_nodes (id, projections, tenants, filters, started_at) values (?1, '[]', '[]', '{}', 0)",

@@ -23,7 +23,7 @@ func TestLockFilesHaveThePermissionsOfTheFile(t *testing.T) {
 		noError(t, os.Chown(store.path, other, other))
 	}
 	again := openStore(t, store.path, Options{})
-	lock := must(ownerlock.TryAcquire(again.path))(t)
+	lock := must(ownerlock.Acquire(again.path))(t)
 	defer func() { noError(t, lock.Release()) }()
 	for _, name := range []string{store.path + queueSuffix, ownerlock.Name(store.path)} {
 		info := must(os.Stat(name))(t)

@@ -65,7 +65,7 @@ func (l leases) Connect(ctx context.Context, node engine.Node) (engine.Session, 
 func (s *nodeSession) takeOver(ctx context.Context) (err error) {
 	s.next = time.Now().Add(lockInterval)
 	if s.lock == nil {
-		s.lock, err = ownerlock.TryAcquire(s.db.path)
+		s.lock, err = ownerlock.Acquire(s.db.path)
 		if errors.Is(err, ownerlock.ErrOwned) {
 			s.standBy(err)
 			return nil

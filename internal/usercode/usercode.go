@@ -40,10 +40,6 @@ func Go(fn func() error) *Call {
 // Done is closed when the function has returned.
 func (c *Call) Done() <-chan struct{} { return c.done }
 
-// Err returns the function's error, that of a panic, or that of an end of its goroutine. It may be called after Done is
-// closed.
-func (c *Call) Err() error { return c.err }
-
 // End waits until a function whose context was cancelled has returned, and returns its error. A function that does not
 // return within Grace is abandoned: End returns projection.ErrAbandoned, and abandoned is true.
 func (c *Call) End() (err error, abandoned bool) {

@@ -36,14 +36,14 @@ func TestCallEndsAsItsFunctionDoes(t *testing.T) {
 			call := Go(test.fn)
 			<-call.Done()
 			ended, abandoned := call.End()
-			for _, err := range []error{call.Err(), ended} {
+			for _, err := range []error{call.err, ended} {
 				if !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.says) || abandoned {
 					t.Errorf("got %v, abandoned %v; want %v", err, abandoned, test.is)
 				}
 			}
-			if panics := strings.HasPrefix(name, "panics"); strings.Contains(StackOf(call.Err()),
+			if panics := strings.HasPrefix(name, "panics"); strings.Contains(StackOf(call.err),
 				"usercode_test.go") != panics {
-				t.Errorf("the stack is %q", StackOf(call.Err()))
+				t.Errorf("the stack is %q", StackOf(call.err))
 			}
 		})
 	}

@@ -25,7 +25,7 @@ func TestInspectSeesWhetherTheLockIsHeld(t *testing.T) {
 	if state := mustInspect(t, path); state != (State{}) {
 		t.Errorf("without a lock file: %+v", state)
 	}
-	lock, err := Acquire(testContext(t), path)
+	lock, err := Acquire(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestTwoThatInspectDoNotSeeEachOther(t *testing.T) {
 func TestBeatsAreSeldomWrittenAndSeenByOthers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	lock, err := Acquire(testContext(t), path)
+	lock, err := Acquire(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestBeatsAreSeldomWrittenAndSeenByOthers(t *testing.T) {
 func TestBeatNoticesThatTheLockFileWasRemoved(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "store.db")
-	lock, err := Acquire(testContext(t), path)
+	lock, err := Acquire(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // TestReleaseFreesAnInheritedLock releases a lock while another process, which is being started, has the file open.
 func TestReleaseFreesAnInheritedLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
-	held, err := TryAcquire(path)
+	held, err := Acquire(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestReleaseFreesAnInheritedLock(t *testing.T) {
 	if err := held.Release(); err != nil {
 		t.Fatal(err)
 	}
-	next, err := TryAcquire(path)
+	next, err := Acquire(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@
 package ownerlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,10 +17,6 @@ import (
 
 	"github.com/millrace-go/millrace/sqlitestore/internal/filelock"
 )
-
-// retryInterval is how often the lock is requested while another runtime has it. After the end of that runtime's
-// process, projections stand still for up to that long.
-const retryInterval = 50 * time.Millisecond
 
 // ErrOwned is returned if another runtime has the lock.
 var ErrOwned = errors.New("another runtime owns the file")
@@ -41,24 +36,8 @@ const suffix = "-owner"
 // Name returns the name of the lock file of a store's file.
 func Name(path string) string { return path + suffix }
 
-// Acquire waits until it has the lock of a store's file, or ctx ends. If ctx ends first, the error wraps ErrOwned and
-// names the process that has the lock.
-func Acquire(ctx context.Context, path string) (*Lock, error) {
-	for {
-		lock, err := TryAcquire(path)
-		if !errors.Is(err, ErrOwned) {
-			return lock, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(retryInterval):
-		}
-	}
-}
-
-// TryAcquire returns the lock of a store's file, or ErrOwned if another runtime has it.
-func TryAcquire(path string) (*Lock, error) {
+// Acquire returns the lock of a store's file, or ErrOwned if another runtime has it.
+func Acquire(path string) (*Lock, error) {
 	for {
 		lock, err := tryOnce(path)
 		switch {
