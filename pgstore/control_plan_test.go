@@ -212,6 +212,8 @@ func hotControlStatements(t *testing.T, f *fleet) []planned {
 		{"resolve", c.sql("resolve_dead_letter"), []any{l.Row, replaying}, 1},
 		{"fail_replay", c.sql("fail_replay"), []any{l.Row, replaying, "bad", "stack", 1}, 1},
 		{"skip_replay", c.sql("skip_replay"), []any{l.Row, replaying, "bad", "stack", 1}, 1},
+		{"park_again", c.sql("park_again"), []any{l.Row, replaying}, 1},
+		{"refuse_replay", c.sql("refuse_replay"), []any{l.Row, last, 1}, 1},
 		{"release_stream_of", c.sql("release_stream_of"), []any{l.Row, last}, 0},
 		{"discard", c.sql("discard_dead_letters"), []any{l.Row, 2, lastAt, lastAt, []int64{last}, nil, nil, nil, 1}, 1},
 		{"fence_unowned", c.sql("fence_unowned"), []any{unowned, 3}, 1},

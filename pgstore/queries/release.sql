@@ -2,9 +2,10 @@
 -- nodes over channel $10. Leases that are no longer held are skipped. A checkpoint from another incarnation is not
 -- moved. $1 to $5 are arrays: rows, epochs, incarnations, old and new checkpoints. $6 is the node. Attempts that were
 -- counted in advance and did not crash the process are subtracted: $7 are their positions, $8 their numbers, $9 the
--- dead letters of open replays. Indexes: leases_pkey (as in fence_functions.sql), projections_pkey, dead_letters_pkey.
--- Locks: the rows of leases, and of such projections and dead letters, FOR NO KEY UPDATE until the commit, and the
--- queue of notifications during the commit.
+-- dead letters of open replays. Those are found by their ids alone: "= any" keeps the planner from a join of all dead
+-- letters, "coalesce" from their other indexes. Indexes: leases_pkey (as in fence_functions.sql), projections_pkey,
+-- dead_letters_pkey. Locks: the rows of leases, and of such projections and dead letters, FOR NO KEY UPDATE until the commit, and
+-- the queue of notifications during the commit.
 with released as (
     update {control}.leases l
        set owner = null, free_since = clock_timestamp(),
@@ -23,6 +24,7 @@ with released as (
        set open_replays = d.open_replays - 1, state = case when d.open_replays = 1 then 'parked' else d.state end,
            last_command = case when d.open_replays = 1 then 0 else d.last_command end
       from released r
-     where d.id = r.dead_letter and d.projection_id = r.id and d.state = 'replaying'
+     where r.dead_letter > 0 and d.id = any(array[r.dead_letter])
+       and coalesce(d.projection_id = r.id and d.state = 'replaying', false)
 )
 select pg_notify($10::text, 'free') where exists (select from released)
