@@ -105,6 +105,8 @@ const (
 	// uncompiled turns off JIT compilation, which took 74 of 75 ms with 20,000 leases: the planner overestimates the
 	// cost of the statement.
 	uncompiled = "disable_jit"
+	// skipping is for statements that skip from one key of an index to the next.
+	skipping = "skip_in_order"
 	// forArguments is for statements whose best plan depends on their arguments. After five executions the server may
 	// choose a generic plan, which would read all rows in order to return one.
 	forArguments = "plan_for_arguments"

@@ -18,7 +18,7 @@ type leases struct{ *database }
 var _ engine.Ownership = leases{}
 
 func (l leases) Free(ctx context.Context, node engine.Node, trustHeartbeats, unowned bool) ([]engine.LeaseRef, error) {
-	free, err := queryPlanned(ctx, l.database, uncompiled, func(row pgx.CollectableRow) (ref engine.LeaseRef, _ error) {
+	free, err := queryPlanned(ctx, l.database, skipping, func(row pgx.CollectableRow) (ref engine.LeaseRef, _ error) {
 		return ref, row.Scan(&ref.Row, &ref.ID.Tenant, &ref.ID.Name, &ref.ID.Partition)
 	}, "free_leases", node.Projections, nonNil(node.Tenants), trustHeartbeats, unowned)
 	free = slices.DeleteFunc(free,

@@ -44,7 +44,7 @@ var coldStatements = map[string][]string{
 	"it reads no table of the store": {"notify", "transaction_began", "begin_batch", "chain_batch", "commit_batch",
 		"commits",
 		"flush_batches", "settings_batch", "begin_durable", "begin_in_tx", "begin_migration", "begin_probe",
-		"check_client_watch", "disable_jit",
+		"check_client_watch", "disable_jit", "skip_in_order",
 		"notify_wake", "ping", "plan_for_arguments", "reset_session", "server_facts", "session_lock", "waits_for_lock"},
 	"it runs when an operator asks for a diagnosis, and reads the catalog or a row for each tenant, node or session": {"diagnose_connections", "diagnose_indexes",
 		"diagnose_leases", "diagnose_listen", "diagnose_nodes", "diagnose_notify", "diagnose_positions",
