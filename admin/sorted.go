@@ -43,7 +43,7 @@ func (r ranked) placed(sort Sort) ranked {
 	switch {
 	case sort == SortByBehind:
 		r.place.Key = &r.Behind
-	case !r.oldest.At.IsZero():
+	case r.oldest != engine.EventAge{}: // the zero time is also that of an event of the year 1
 		at := r.oldest.At.UnixMicro()
 		r.place.Key = &at
 	case r.Behind > 0: // the event could not be read

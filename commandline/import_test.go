@@ -72,6 +72,22 @@ func TestImportAppendsNothingOfAFileThatItCannotAppend(t *testing.T) {
 	})
 }
 
+// An export has the year 1 for an event that another program inserted with an earlier time.
+func TestImportKeepsTheFirstTime(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		path := filepath.Join(t.TempDir(), "events.ndjson")
+		mustWrite(t, path, `{"stream":"s","type":"T","time":"0001-01-01T00:00:00Z","body":1}`+"\n")
+		p.must(t, done, "events", "import", path)
+		p.must(t, done, "events", "import", path, "--key", "k", "--new-times")
+		out := p.must(t, done, "events", "export")
+		if strings.Count(out, `"time":"0001-01-01T00:00:00Z"`) != 1 || strings.Count(out, "\n") != 2 {
+			t.Error(out)
+		}
+	})
+}
+
 // A pipe can be read once only.
 func TestImportReadsAFileTwice(t *testing.T) {
 	t.Parallel()

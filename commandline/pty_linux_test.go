@@ -1,6 +1,8 @@
 package commandline
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,9 +15,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace-go/millrace/internal/console"
+	"github.com/millrace-go/millrace/sqlitestore"
 )
 
 // terminal is a pseudo-terminal with a command, and what the screen shows.
@@ -327,6 +331,99 @@ func TestWatchWithoutColourAndWithoutTerminal(t *testing.T) {
 		plain.enter("\x03")
 		plain.awaitStatus(done)
 	})
+}
+
+// Events that are appended while a person reads the question are handled.
+func TestRecoveryEndsWhereTheQuestionSays(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		p.startNode(t)
+		for _, end := range []string{"1", "0"} {
+			tenant := "ends-at-" + end
+			p.must(t, done, "tenants", "create", tenant)
+			for range 3 {
+				p.must(t, done, "events", "append", "s", "T", "--tenant", tenant)
+			}
+			for _, name := range []string{"mails", "totals"} {
+				p.await(t, `live +0 +0 +0 +\S+ +\S+ +\S+ +3 `, "projections", "status", name, "--tenant", tenant)
+			}
+			p.must(t, done, "tenants", "pause", tenant)
+			truncate(t, p, tenant, end)
+			term := openTerminal(t, 80, 24, nil,
+				append([]string{"tenants", "recover", tenant, "--others", "continue"}, p.flags...)...)
+			term.await(`(?s)whose restored events end at ` + end + `.*Continue\?`)
+			p.must(t, done, "events", "append", "s", "T", "--tenant", tenant)
+			term.enter("y\n")
+			out := term.await(`totals continues after \d+, from 3`)
+			term.awaitStatus(done)
+			if !strings.Contains(out, "totals continues after "+end+",") {
+				t.Errorf("the restored events end at %s: %s", end, out)
+			}
+		}
+	})
+}
+
+// Events that are parked while a person reads the question stay parked.
+func TestDiscardTakesAsManyAsTheQuestionSays(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		p.startNode(t)
+		park := func(parked string) {
+			t.Helper()
+			p.must(t, done, "events", "append", "s", poison["totals"])
+			p.await(t, "^"+parked+"\n$", "dead-letters", "count", "totals")
+		}
+		park("1")
+		term := openTerminal(t, 80, 24, nil,
+			append([]string{"dead-letters", "discard", "totals", "--all"}, p.flags...)...)
+		term.await(`(?s)discard 1 parked event of totals.*Continue\?`)
+		park("2")
+		term.enter("y\n")
+		out := term.await(`discarded \d+ event`)
+		term.awaitStatus(done)
+		if left := p.must(t, done, "dead-letters", "count", "totals"); left != "1\n" {
+			t.Errorf("%s are left: %s", left, out)
+		}
+	})
+}
+
+// truncate deletes the events of a tenant after a position.
+func truncate(t *testing.T, p place, tenant, position string) {
+	t.Helper()
+	ctx := t.Context()
+	if p.name == "sqlite" {
+		s, err := sqlitestore.Open(ctx, p.at, sqlitestore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		err = s.InTx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `delete from millrace_events where position > `+position+`
+				and tenant = (select id from millrace_tenants where name = ?1);
+				update millrace_tenants set head = `+position+` where name = ?1;
+				update millrace_streams set version = `+position+`
+				where tenant = (select id from millrace_tenants where name = ?1)`, tenant)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	conn, err := pgx.Connect(ctx, p.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	schema := pgx.Identifier{"millrace_" + tenant}.Sanitize()
+	_, err = conn.Exec(ctx, "delete from "+schema+".events where global_seq > "+position+"; update "+schema+
+		".streams set version = "+position+"; select setval(pg_get_serial_sequence('"+schema+
+		".events', 'global_seq'), "+position+" + 1, false)")
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestDangerousCommandAsksOnATerminal(t *testing.T) {

@@ -1,6 +1,7 @@
 package commandline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/console"
 	"github.com/millrace-go/millrace/internal/report"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // recoverFlags are the flags of recover. others is what is done with projections that no other flag names.
@@ -83,6 +85,8 @@ func (c tenantCommands) recoverTenant(ctx context.Context, s store, tenant strin
 		if err := f.nameOthers(restored); err != nil {
 			return err
 		}
+		// Events that are appended until the answer are no restored ones.
+		f.opts.End = cmp.Or(restored.End, projection.None)
 		if err := c.confirm(f.sure, "recover %s, whose restored events end at %d: %s", tenant, restored.End,
 			f.effects(restored)); err != nil {
 			return err

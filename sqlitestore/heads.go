@@ -2,9 +2,11 @@ package sqlitestore
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/millrace-go/millrace/internal/engine"
+	"github.com/millrace-go/millrace/internal/valid"
 )
 
 // Heads implements engine.Events. One statement reads all of them.
@@ -45,11 +47,12 @@ func (r eventReads) Ages(ctx context.Context, after []engine.TenantPosition) (ma
 	ages := make(map[engine.TenantPosition]engine.EventAge, len(after))
 	now := time.Now()
 	var p engine.TenantPosition
-	var at time.Time
-	err := each(ctx, r.readers, "next_event_times", []any{list(rows)}, []any{&p.Tenant, &p.Position, micros{&at}},
+	var micros sql.NullInt64
+	err := each(ctx, r.readers, "next_event_times", []any{list(rows)}, []any{&p.Tenant, &p.Position, &micros},
 		func() error {
-			if !at.IsZero() {
-				ages[p] = engine.EventAge{At: at.UTC(), Age: max(0, now.Sub(at))}
+			if micros.Valid {
+				at := valid.Time(time.UnixMicro(micros.Int64))
+				ages[p] = engine.EventAge{At: at, Age: max(0, now.Sub(at))}
 			}
 			return nil
 		})

@@ -148,7 +148,7 @@ func list[T any](items []T) string {
 	return string(text)
 }
 
-// micros scans a time, which is a number of microseconds since 1970. Null and 0 are the zero time.
+// micros scans a time, which is a number of microseconds since 1970. Null is the zero time.
 type micros struct{ *time.Time }
 
 // Scan implements sql.Scanner.
@@ -158,9 +158,6 @@ func (m micros) Scan(value any) error {
 		*m.Time = time.Time{}
 	case int64:
 		*m.Time = time.UnixMicro(v)
-		if v == 0 {
-			*m.Time = time.Time{}
-		}
 	default:
 		return fmt.Errorf("scan a time: %T", value)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace-go/millrace"
+	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
@@ -114,5 +115,43 @@ func TestLagAndStartsFollowTheTimesOfEvents(t *testing.T) {
 			t.Errorf("it lags by %v at an event of the future", q.Lag)
 		}
 		close(release)
+	})
+}
+
+// 1970 begins at 0 in a file, and the zero time of Go is one that an event may have.
+func TestTimesThatLookLikeNoneAreThoseOfEvents(t *testing.T) {
+	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
+		var want []string
+		for _, c := range []struct {
+			tenant     string
+			given, got time.Time
+		}{
+			{"year 1", time.Time{}.Add(time.Nanosecond), time.Time{}},
+			{"1970", time.Unix(0, 0), time.Unix(0, 0)},
+			{"2017", oldTime, oldTime},
+		} {
+			tenant, err := b.Store.CreateTenant(b.Ctx, c.tenant)
+			b.Must(err)
+			b.Idle(millrace.Projection{Name: "p", Tenants: []string{c.tenant}, Handler: b.Store.Batch(kit.Nothing)})
+			b.MustAppend(tenant, "s", event.Any, timed(c.given)...)
+			s, err := tenant.Stream(b.Ctx, "s")
+			b.Must(err)
+			if !s.Created.Equal(c.got) || !s.LastEvent.Equal(c.got) {
+				t.Errorf("%+v, want %v", s, c.got)
+			}
+			want = append(want, c.tenant)
+		}
+		status, err := newAdmin(b).Status(b.Ctx, admin.StatusFilter{Sort: admin.SortByLag})
+		b.Must(err)
+		var got []string
+		for _, p := range status.Projections {
+			if age := time.Since(oldTime) - time.Minute; p.Lag < age {
+				t.Errorf("%v lags by %v", p.ID, p.Lag)
+			}
+			got = append(got, p.ID.Tenant)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("those that lag most are %q, want %q", got, want)
+		}
 	})
 }

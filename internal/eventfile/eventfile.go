@@ -25,6 +25,10 @@ import (
 // else. It is bounded because an event is in memory several times.
 const maxLine = 3 * valid.MaxPrinted
 
+// firstTime is the earliest time that a store keeps, which has microseconds. It is not the zero time, for which an
+// append takes its own time.
+var firstTime = time.Time{}.Add(time.Nanosecond)
+
 // Record is an event and its stream.
 type Record struct {
 	Stream string
@@ -58,24 +62,36 @@ func (e *LeftOutError) Error() string {
 // line is one line of a file. The bodies are kept as they are, so that no number becomes a float. Other members are
 // ignored, such as the position and the version of an exported event: the store assigns new ones.
 type line struct {
-	Stream string          `json:"stream"`
-	Type   string          `json:"type"`
+	Stream text            `json:"stream"`
+	Type   text            `json:"type"`
 	Body   json.RawMessage `json:"body"`
 	// Time is when the event was appended to the store that wrote the file. Data is another name of Body, and At is
 	// when the event happened, for files of other programs.
 	Data          json.RawMessage `json:"data"`
-	At            string          `json:"at"`
+	At            text            `json:"at"`
 	Headers       headers         `json:"headers"`
-	CausationID   string          `json:"causationId"`
-	CorrelationID string          `json:"correlationId"`
-	Time          time.Time       `json:"time"`
+	CausationID   text            `json:"causationId"`
+	CorrelationID text            `json:"correlationId"`
+	Time          *time.Time      `json:"time"`
 	Unreadable    *Unreadable     `json:"unreadable"`
+}
+
+// text is a JSON string. Decoding puts U+FFFD in the place of escapes that are no character.
+type text struct {
+	value string
+	err   error // the first such escape
+}
+
+func (t *text) UnmarshalJSON(raw []byte) error {
+	t.err = valid.Escapes(raw)
+	return json.Unmarshal(raw, &t.value)
 }
 
 // headers are the headers of an event: texts, or what a redacted event has in their place.
 type headers struct {
 	texts    map[string]string
 	redacted json.RawMessage
+	err      error // the first escape that is no character
 }
 
 func (h *headers) UnmarshalJSON(text []byte) error {
@@ -87,7 +103,24 @@ func (h *headers) UnmarshalJSON(text []byte) error {
 		h.redacted = compact.Bytes()
 		return nil
 	}
+	h.err = valid.Escapes(text)
 	return json.Unmarshal(text, &h.texts)
+}
+
+// validate returns an error if a text was changed when the line was decoded.
+func (l line) validate() error {
+	for _, member := range []struct {
+		name string
+		err  error
+	}{
+		{"stream", l.Stream.err}, {"type", l.Type.err}, {"at", l.At.err}, {"headers", l.Headers.err},
+		{"causationId", l.CausationID.err}, {"correlationId", l.CorrelationID.err},
+	} {
+		if member.err != nil {
+			return fmt.Errorf("%s contains %w", member.name, member.err)
+		}
+	}
+	return nil
 }
 
 // Open reads a file. Errors have the file's name and the number of the line.
@@ -170,35 +203,49 @@ func parse(text []byte) (Record, error) {
 	if l.Unreadable != nil {
 		return Record{}, &LeftOutError{*l.Unreadable}
 	}
-	if l.Stream == "" {
+	if l.Stream.value == "" {
 		return Record{}, errors.New("stream is missing or empty")
 	}
-	if err := valid.ID("stream", l.Stream); err != nil {
+	if err := l.validate(); err != nil {
+		return Record{}, err
+	}
+	if err := valid.ID("stream", l.Stream.value); err != nil {
 		return Record{}, err
 	}
 	if len(l.Body) > 0 && len(l.Data) > 0 {
 		return Record{}, errors.New("body and data exclude each other: both are the body of the event")
 	}
-	if len(l.Body) == 0 {
-		l.Body = l.Data
-	}
-	e := event.Event{
-		Type: l.Type, Body: l.Body, Headers: l.Headers.texts, CausationID: l.CausationID,
-		CorrelationID: l.CorrelationID,
-	}
-	if l.Headers.redacted != nil {
-		e = event.Envelope{Type: l.Type, Body: l.Body, RawHeaders: l.Headers.redacted}.Event()
-	} else if l.At != "" {
-		// This is when it happened, and time is when a store appended it.
-		if e.Headers == nil {
-			e.Headers = make(map[string]string)
-		}
-		e.Headers["at"] = l.At
-	}
-	e.Time = l.Time
+	e := l.event()
 	err := e.Validate()
 	if err == nil {
 		_, err = e.RawHeaders() // they may be too long
 	}
-	return Record{Stream: l.Stream, Event: e}, err
+	return Record{Stream: l.Stream.value, Event: e}, err
+}
+
+func (l line) event() event.Event {
+	body := l.Body
+	if len(body) == 0 {
+		body = l.Data
+	}
+	e := event.Event{
+		Type: l.Type.value, Body: body, Headers: l.Headers.texts, CausationID: l.CausationID.value,
+		CorrelationID: l.CorrelationID.value,
+	}
+	if l.Headers.redacted != nil {
+		e = event.Envelope{Type: l.Type.value, Body: body, RawHeaders: l.Headers.redacted}.Event()
+	} else if l.At.value != "" {
+		// This is when it happened, and time is when a store appended it.
+		if e.Headers == nil {
+			e.Headers = make(map[string]string)
+		}
+		e.Headers["at"] = l.At.value
+	}
+	if l.Time != nil {
+		e.Time = *l.Time
+		if e.Time.IsZero() {
+			e.Time = firstTime
+		}
+	}
+	return e
 }

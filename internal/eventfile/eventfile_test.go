@@ -93,6 +93,23 @@ func TestBadLineIsNamedByItsNumber(t *testing.T) {
 			good + `{"stream":"a","type":"T","headers":{"redacted":{"at":""},"redacted":"no"}}`,
 			"line 2: headers of a redacted event have other members",
 		},
+		"half of a surrogate pair in the stream": {
+			good + `{"stream":"a\ud800","type":"T"}`, `line 2: stream contains \ud800, which is half of a surrogate pair`,
+		},
+		"half in the type": {good + `{"stream":"a","type":"\udc00T"}`, `line 2: type contains \udc00`},
+		"half in the causation id": {
+			good + `{"stream":"a","type":"T","causationId":"\ud83d\ud83d"}`, `line 2: causationId contains \ud83d`,
+		},
+		"half in the correlation id": {
+			good + `{"stream":"a","type":"T","correlationId":"\ud800"}`, `line 2: correlationId contains \ud800`,
+		},
+		"half in at": {good + `{"stream":"a","type":"T","at":"\ud800"}`, `line 2: at contains \ud800`},
+		"half in the name of a header": {
+			good + `{"stream":"a","type":"T","headers":{"\ud800":""}}`, `line 2: headers contains \ud800`,
+		},
+		"half in a header": {
+			good + `{"stream":"a","type":"T","headers":{"a":"\ud800"}}`, `line 2: headers contains \ud800`,
+		},
 		"NUL in name":  {good + `{"stream":"a\u0000","type":"T"}`, "line 2: stream"},
 		"too long":     {good + strings.Repeat(" ", maxLine+1), "line 2: longer than"},
 		"broken gzip":  {"\x1f\x8b garbage", "decompress"},
@@ -202,5 +219,33 @@ func TestRedactedEventIsReadAsOne(t *testing.T) {
 	want := `"redacted" {"redacted":{"at":"2026-11-28T13:30:00Z"}} <nil>, 1 {"redacted":"no"} <nil>`
 	if got := strings.Join(all, ", "); got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// The zero time stands for the time of an append, so the earliest time that a store keeps must be another one.
+func TestFirstTimeIsRead(t *testing.T) {
+	t.Parallel()
+	for member, want := range map[string]bool{
+		`,"time":"0001-01-01T00:00:00Z"`: true, `,"time":null`: false, "": false,
+	} {
+		for r, err := range Read(strings.NewReader(`{"stream":"a","type":"T"` + member + `}`)) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := r.Event.Time
+			if at.IsZero() == want || at.UnixMicro() != (time.Time{}).UnixMicro() {
+				t.Errorf("%s: %v, which is the zero time: %v", member, at, at.IsZero())
+			}
+		}
+	}
+}
+
+func TestPairsOfSurrogatesAreRead(t *testing.T) {
+	t.Parallel()
+	const line = `{"stream":"\ud83d\ude00","type":"\\ud800","headers":{"a":"\ud83d\ude00"},"note":"\ud800"}`
+	for r, err := range Read(strings.NewReader(line)) {
+		if err != nil || r.Stream != "😀" || r.Event.Type != `\ud800` || r.Event.Headers["a"] != "😀" {
+			t.Errorf("%+v, %v", r, err)
+		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"unicode/utf16"
 )
 
-// escapes returns an error for escapes that are valid JSON but that jsonb refuses: \u0000, and half of a surrogate pair
+// Escapes returns an error for escapes that are valid JSON but that jsonb refuses: \u0000, and half of a surrogate pair
 // without the other. Source: PostgreSQL documentation, "JSON Types".
-func escapes(valid []byte) error {
+func Escapes(valid []byte) error {
 	for rest := valid; ; {
 		at := bytes.IndexByte(rest, '\\')
 		if at < 0 {

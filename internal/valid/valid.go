@@ -70,7 +70,7 @@ func JSON(what string, body []byte) error {
 	case !utf8.Valid(body):
 		return fmt.Errorf("%s is not valid UTF-8", what)
 	}
-	if err := escapes(body); err != nil {
+	if err := Escapes(body); err != nil {
 		return fmt.Errorf("%s contains %w", what, err)
 	}
 	return Printed(what, body, MaxPrinted)

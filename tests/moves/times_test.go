@@ -1,6 +1,7 @@
 package moves_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -67,6 +68,28 @@ func TestMovedEventsHaveTheTimesThatReadersGot(t *testing.T) {
 				select 's', n, 'T', '{}', at::timestamptz
 				  from unnest(array['infinity', '-infinity', '4713-01-01 BC', '294276-12-31', '2026-01-02 03:04:05.678901+00'])
 				       with ordinality as e (at, n) order by n`)
+			want := from.timesOf(t, "acme")
+			moveIt(t, from, to, "acme", admin.MoveOptions{})
+			to.mustHaveTimes(t, "acme", want)
+		})
+	}
+}
+
+// Earlier builds kept any time in a file.
+func TestMovedEventsOfAFileHaveTheTimesThatReadersGot(t *testing.T) {
+	t.Parallel()
+	for name, newTarget := range map[string]func(testing.TB) *place{"file": newFile, "PostgreSQL": newDatabase} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from, to := newFile(t), newTarget(t)
+			acme := from.create(t, "acme")
+			for _, micros := range []int64{
+				math.MinInt64, -300_000_000_000_000_000, 300_000_000_000_000_000, math.MaxInt64,
+			} {
+				last := must(acme.Append(testContext(t), "s", event.Any, happened))(t).Last()
+				from.exec(t, `update millrace_events set created_at = ?1, checksum = millrace_checksum(id, version, ?1, stream_id,
+					type, body, headers, causation_id, correlation_id) where position = ?2`, micros, last)
+			}
 			want := from.timesOf(t, "acme")
 			moveIt(t, from, to, "acme", admin.MoveOptions{})
 			to.mustHaveTimes(t, "acme", want)

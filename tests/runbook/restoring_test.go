@@ -1,6 +1,7 @@
 package runbook_test
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/pgtest"
 	"github.com/millrace-go/millrace/pgstore"
+	"github.com/millrace-go/millrace/projection"
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
@@ -172,7 +174,7 @@ func recovers(ctx context.Context, a *admin.Admin, tenant string, rebuild ...str
 	if err != nil {
 		return err
 	}
-	opts := admin.RecoverOptions{End: restored.End, Rebuild: rebuild}
+	opts := admin.RecoverOptions{End: cmp.Or(restored.End, projection.None), Rebuild: rebuild}
 	for _, p := range restored.Projections {
 		if !slices.Contains(rebuild, p.ID.Name) {
 			opts.Continue = append(opts.Continue, p.ID.Name)
