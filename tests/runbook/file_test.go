@@ -1,6 +1,7 @@
 package runbook_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -41,13 +42,18 @@ func frozenOwner(s *scenario) {
 		s.must(err)
 		return len(summary.Nodes) > 0 && summary.Nodes[0].Leases == 2
 	})
-	s.must(owner.Process.Signal(syscall.SIGSTOP))
+	// While this transaction is open, the owner has none that it could keep open.
+	s.must(store.InTx(s.ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if err := owner.Process.Signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		_, err := store.AppendTx(ctx, tx, "order-17", event.Any, event.Untyped("OrderPlaced", nil))
+		return err
+	}))
 	long := time.Now().Add(-time.Minute) // as if it had been frozen for so long
 	s.must(os.Chtimes(path+"-owner", long, long))
 	s.process("shop-2", path, "")
 	s.call("4711", fmt.Sprint(owner.Process.Pid))
-	_, err = store.Append(s.ctx, "order-17", event.Any, event.Untyped("OrderPlaced", nil))
-	s.must(err)
 	s.follow()
 	s.follow()
 	s.follow()
