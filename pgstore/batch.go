@@ -201,59 +201,16 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	return nil
 }
 
-// acquire returns a connection of the pool. If options ask for a fresh one, it is one that no batch has used before.
+// acquire returns a connection of the pool. If options ask for a fresh one, it closes used ones until it gets one.
 func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	pool := b.lender().pool
 	for {
-		conn, err := pool.Acquire(ctx)
+		conn, err := b.lender().pool.Acquire(ctx)
 		if err != nil || !b.opts.fresh || !session.Used(conn.Conn()) {
 			return conn, err
 		}
-		conn = renew(ctx, pool, conn)
-		if conn != nil {
-			return conn, nil
-		}
-	}
-}
-
-// renewWait is for how long the idle connections of a pool are held while it opens another one.
-const renewWait = 2 * time.Second
-
-// renew returns a connection that the pool opens in place of a used one, or beside it if the pool is not full. The pool
-// opens none while others are idle, so renew holds these meanwhile. If that takes too long, or others get what is
-// opened, it returns nil.
-func renew(ctx context.Context, pool *pgxpool.Pool, used *pgxpool.Conn) (fresh *pgxpool.Conn) {
-	idle := pool.AcquireAllIdle(ctx)
-	defer func() {
-		for _, conn := range idle {
-			if conn != fresh {
-				conn.Release()
-			}
-		}
-	}()
-	for _, conn := range idle {
-		if !session.Used(conn.Conn()) {
-			used.Release()
-			return conn
-		}
-	}
-	if stat := pool.Stat(); stat.TotalConns() < stat.MaxConns() {
-		idle = append(idle, used)
-	} else {
-		closeHard(ctx, used.Conn())
-		used.Release()
-	}
-	ctx, cancel := context.WithTimeout(ctx, renewWait)
-	defer cancel()
-	conn, err := pool.Acquire(ctx)
-	switch {
-	case err != nil:
-		return nil
-	case session.Used(conn.Conn()):
+		closeHard(ctx, conn.Conn())
 		conn.Release()
-		return nil
 	}
-	return conn
 }
 
 // afterDeadline is how much later than the handler's deadline the server's time-outs end: the server is asked what it

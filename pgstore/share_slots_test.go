@@ -3,18 +3,13 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/millrace-go/millrace/event"
 	"github.com/millrace-go/millrace/internal/engine"
-	"github.com/millrace-go/millrace/pgstore/internal/session"
 )
 
 // A message needs one slot of a connection, and a batch that is sent alone has its own. Others need none.
@@ -125,47 +120,5 @@ func TestQueuedBatchThatNeedsAFreshConnectionIsSentAlone(t *testing.T) {
 	if one[bool](t, r.store,
 		"select (select note from public.rode where rider = 0) = (select note from public.rode where rider = 2)") {
 		t.Error("it used the connection of another batch")
-	}
-}
-
-// A batch that asks for a connection that none has used before closes no more than one of those that are idle, and none
-// if the pool is not full. Each of them knows tables, plans and prepared statements, and the host's other code may use
-// it next.
-func TestBatchThatNeedsAFreshConnectionKeepsTheOthers(t *testing.T) {
-	t.Parallel()
-	const open = 6
-	for most, want := range map[int32]int{open: 1, open + 1: 0} {
-		ctx := testContext(t)
-		r := newRiders(t, newStore(t, connections(most)), 1)
-		r.store.pool.Reset()
-		run := r.store.Engine().Apply(Queued(rides(0, "pg_backend_pid()::text")).Engine(),
-			engine.ApplyOptions{Timeout: 10 * time.Second})
-		// idle returns the processes of that many connections of the pool, after fn was called for each.
-		idle := func(n int, fn func(conn *pgx.Conn)) (pids []uint32) {
-			for range n {
-				conn := must(r.store.pool.Acquire(ctx))(t)
-				defer conn.Release()
-				fn(conn.Conn())
-				pids = append(pids, conn.Conn().PgConn().PID())
-			}
-			return pids
-		}
-		used := idle(open, func(conn *pgx.Conn) { must(session.Of(ctx, conn))(t) })
-		noError(t, run(ctx, r.leases[0],
-			engine.Batch{Events: []event.Envelope{r.event}, To: r.event.Position, Fresh: true}))
-		ran := one[string](t, r.store, "select note from public.rode where rider = 0")
-		closed := 0
-		now := idle(int(most), func(*pgx.Conn) {})
-		for _, pid := range used {
-			if strconv.FormatUint(uint64(pid), 10) == ran {
-				t.Error("it used the connection of another batch")
-			}
-			if !slices.Contains(now, pid) {
-				closed++
-			}
-		}
-		if closed != want {
-			t.Errorf("%d of %d idle connections were closed, want %d; the pool has at most %d", closed, open, want, most)
-		}
 	}
 }
