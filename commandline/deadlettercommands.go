@@ -70,20 +70,16 @@ func (l *letterCommand) resolve(ctx context.Context, c *cli, s store, args []str
 	return targets, err
 }
 
-// count counts the parked events that a command is about, of each projection and of all.
-func (l *letterCommand) count(ctx context.Context, s store,
-	ids []millrace.ProjectionID) (each map[millrace.ProjectionID]int, total int64, err error) {
-	each = make(map[millrace.ProjectionID]int, len(ids))
+// count counts the parked events that a command is about.
+func (l *letterCommand) count(ctx context.Context, s store, ids []millrace.ProjectionID) (total int64, err error) {
 	for _, id := range ids {
 		n, err := s.DeadLetters(id).Count(ctx, l.DeadLetterFilter)
 		if err != nil {
-			return nil, 0, err
+			return 0, err
 		}
-		n = min(n, int64(l.limit))
-		each[id] = int(n)
-		total += n
+		total += min(n, int64(l.limit))
 	}
-	return each, total, nil
+	return total, nil
 }
 
 type resultJSON struct {
@@ -199,8 +195,7 @@ func (c letterCommands) discardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discard PROJECTION [ID...]",
 		Short: "Discard parked events: they will not be applied",
-		Long: `Discards parked events: they will never be applied. Later events of their streams stay parked. So do events that are parked while
-the command asks.`,
+		Long:  "Discards parked events: they will never be applied. Later events of their streams stay parked.",
 		Example: `  millrace dead-letters discard totals 42
   millrace dead-letters discard totals --type OrderTested --yes`,
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
@@ -208,7 +203,7 @@ the command asks.`,
 			if err != nil {
 				return err
 			}
-			each, n, err := l.count(ctx, s, ids)
+			n, err := l.count(ctx, s, ids)
 			if err != nil {
 				return err
 			}
@@ -217,14 +212,7 @@ the command asks.`,
 				return err
 			}
 			return c.run(ids, "discarded", func(id millrace.ProjectionID) (projection.CommandResult, error) {
-				limit := l.limit
-				if !l.sure.given {
-					limit = each[id] // events that were parked since the question stay parked
-				}
-				if limit == 0 {
-					return projection.CommandResult{}, nil
-				}
-				return s.DeadLetters(id).Discard(ctx, l.DeadLetterFilter, limit)
+				return s.DeadLetters(id).Discard(ctx, l.DeadLetterFilter, l.limit)
 			})
 		}),
 	}

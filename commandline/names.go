@@ -114,8 +114,7 @@ change. The names are retired, so that a node of an older release does not begin
 func (c projectionCommands) parked(ctx context.Context, s store, ids []millrace.ProjectionID) (total int64, err error) {
 	var all letterCommand
 	all.limit = 1 << 30
-	_, n, err := all.count(ctx, s, ids)
-	return n, err
+	return all.count(ctx, s, ids)
 }
 
 // listed lists some of the projections.

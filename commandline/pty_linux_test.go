@@ -364,31 +364,6 @@ func TestRecoveryEndsWhereTheQuestionSays(t *testing.T) {
 	})
 }
 
-// Events that are parked while a person reads the question stay parked.
-func TestDiscardTakesAsManyAsTheQuestionSays(t *testing.T) {
-	t.Parallel()
-	onEachStore(t, func(t *testing.T, p place) {
-		p.must(t, done, "migrate", "up")
-		p.startNode(t)
-		park := func(parked string) {
-			t.Helper()
-			p.must(t, done, "events", "append", "s", poison["totals"])
-			p.await(t, "^"+parked+"\n$", "dead-letters", "count", "totals")
-		}
-		park("1")
-		term := openTerminal(t, 80, 24, nil,
-			append([]string{"dead-letters", "discard", "totals", "--all"}, p.flags...)...)
-		term.await(`(?s)discard 1 parked event of totals.*Continue\?`)
-		park("2")
-		term.enter("y\n")
-		out := term.await(`discarded \d+ event`)
-		term.awaitStatus(done)
-		if left := p.must(t, done, "dead-letters", "count", "totals"); left != "1\n" {
-			t.Errorf("%s are left: %s", left, out)
-		}
-	})
-}
-
 // truncate deletes the events of a tenant after a position.
 func truncate(t *testing.T, p place, tenant, position string) {
 	t.Helper()
