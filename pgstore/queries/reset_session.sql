@@ -4,4 +4,4 @@
 select set_config(name, value, false) from pg_settings
   join (values ('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'), ('idle_session_timeout', '0'),
                ('idle_in_transaction_session_timeout', '0'), ('default_transaction_read_only', 'off'),
-               ('default_transaction_isolation', 'read committed'), ('enable_sort', 'off')) own (name, value) using (name)
+               ('default_transaction_isolation', 'read committed'), ('enable_sort', 'off'), ('jit', 'off')) own (name, value) using (name)
