@@ -85,7 +85,7 @@ func (c tenantCommands) recoverTenant(ctx context.Context, s store, tenant strin
 		if err := f.nameOthers(restored); err != nil {
 			return err
 		}
-		// Events that are appended until the answer are no restored ones.
+		// Events that are appended before the answer do not count as restored.
 		f.opts.End = cmp.Or(restored.End, projection.None)
 		if err := c.confirm(f.sure, "recover %s, whose restored events end at %d: %s", tenant, restored.End,
 			f.effects(restored)); err != nil {

@@ -118,7 +118,8 @@ func TestLagAndStartsFollowTheTimesOfEvents(t *testing.T) {
 	})
 }
 
-// 1970 begins at 0 in a file, and the zero time of Go is one that an event may have.
+// A file stores the beginning of 1970 as 0, and an event may have the zero time of Go. Neither means that the time is
+// unknown.
 func TestTimesThatLookLikeNoneAreThoseOfEvents(t *testing.T) {
 	kit.Run(t, func(t *testing.T, b *kit.Bundle) {
 		var want []string
