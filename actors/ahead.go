@@ -17,10 +17,10 @@ type readAhead struct {
 	cancel context.CancelFunc
 }
 
-// prefetch begins to read a range if a slot is free at once and nothing is being read. An error does not matter: the
-// range is read again when it is needed.
-func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.ReadRange) {
-	if r == nil || w.ahead.Load() != nil {
+// prefetch begins to read a page if there is room for it, a slot is free at once, and nothing is being read. An error
+// does not matter: the range is read again when it is needed.
+func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, p *machine.ReadPage) {
+	if p == nil || w.fed.ahead.Load() != nil || !w.deps.shared.ahead.hold(&w.fed.held, p.Memory) {
 		return
 	}
 	release := w.deps.Limiter.tryRead(w.flow())
@@ -28,8 +28,8 @@ func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.
 		return
 	}
 	reading, cancel := context.WithTimeout(w.deps.life, w.deps.Timing.QueryTimeout)
-	a := &readAhead{after: r.After, incarnation: in, page: make(chan *engine.Page, 1), cancel: cancel}
-	w.ahead.Store(a)
+	a := &readAhead{after: p.Range.After, incarnation: in, page: make(chan *engine.Page, 1), cancel: cancel}
+	w.fed.ahead.Store(a)
 	if ctx.Err() != nil {
 		cancel() // the actor may have stopped before it could see the read
 	}
@@ -37,7 +37,7 @@ func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.
 		defer close(a.page)
 		defer cancel()
 		defer release()
-		if page, err := w.read(reading, in, *r); err == nil {
+		if page, err := w.read(reading, in, p.Range); err == nil {
 			a.page <- &page
 		}
 	})
@@ -45,27 +45,51 @@ func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, r *engine.
 
 // keepAhead drops the read ahead unless it continues the buffer of the run.
 func (w *worker) keepAhead(run machine.BatchRun) {
-	if a := w.ahead.Load(); a != nil && (a.after != run.Buffer.To || a.incarnation != run.Lease.Incarnation) {
+	if a := w.fed.ahead.Load(); a != nil && (a.after != run.Buffer.To || a.incarnation != run.Lease.Incarnation) {
 		a.cancel()
-		w.ahead.Store(nil)
+		w.fed.ahead.Store(nil)
 	}
 }
 
 // takeAhead waits for the read ahead. It returns nil if there is none, or if it failed.
 func (w *worker) takeAhead() *engine.Page {
-	a := w.ahead.Load()
+	a := w.fed.ahead.Load()
 	if a == nil {
 		return nil
 	}
 	page := <-a.page
-	w.ahead.Store(nil)
+	w.fed.ahead.Store(nil)
 	return page
 }
 
 // page returns the page of the read ahead, or reads one.
-func (w *worker) page(ctx context.Context, in engine.Incarnation, r engine.ReadRange) (engine.Page, error) {
+func (w *worker) page(ctx context.Context, in engine.Incarnation, p machine.ReadPage) (engine.Page, error) {
 	if page := w.takeAhead(); page != nil {
 		return *page, nil
 	}
-	return w.read(ctx, in, r)
+	if !w.deps.shared.ahead.hold(&w.fed.held, p.Memory) {
+		p.Range.Limit = min(p.Range.Limit, p.Least)
+	}
+	return w.read(ctx, in, p.Range)
+}
+
+// keeps reports whether the node has room for the events that are left after a batch. If none is left, it releases what
+// the projection held.
+func (w *worker) keeps(s machine.ApplyBatch, left bool) bool {
+	if !left {
+		w.deps.shared.ahead.release(&w.fed.held)
+		return true
+	}
+	return w.deps.shared.ahead.hold(&w.fed.held, s.Memory)
+}
+
+// forget drops the read ahead, and releases the room for events: none is in memory. No job is in progress.
+func (w *worker) forget() {
+	if a := w.fed.ahead.Load(); a != nil {
+		a.cancel()
+		w.fed.ahead.Store(nil)
+	}
+	if w.fed.held.bytes > 0 {
+		w.deps.shared.ahead.release(&w.fed.held)
+	}
 }

@@ -40,7 +40,7 @@ func newAhead(t *testing.T, store *history, apply engine.ApplyFunc) *worker {
 	deps.Init()
 	t.Cleanup(deps.Wait)
 	t.Cleanup(func() { deps.GiveUp(context.Canceled) })
-	return &worker{
+	return &worker{fed: &intake{},
 		deps: deps, def: &engine.Definition{MaxEvents: 2,
 			MaxBytes: 1 << 20, Timeout: time.Minute, Batches: engine.Batches{Apply: apply}},
 	}
@@ -144,14 +144,18 @@ func TestReadAheadThatIsNotNeededIsCancelled(t *testing.T) {
 			if name == "the actor stopped just before" {
 				cancel()
 			}
-			w.prefetch(ctx, lease.Incarnation, &engine.ReadRange{After: 8, UpTo: 10, Limit: 8})
+			next := func(after int64) machine.ReadPage {
+				return machine.ReadPage{Range: engine.ReadRange{After: after, UpTo: 10, Limit: 8}}
+			}
+			ahead := next(8)
+			w.prefetch(ctx, lease.Incarnation, &ahead)
 			end(w)
 			if !<-cancelled {
 				t.Error("the read was not cancelled")
 			}
 			cancel()
 			store.reading = nil
-			page, err := w.page(t.Context(), lease.Incarnation, engine.ReadRange{After: 7, UpTo: 10, Limit: 8})
+			page, err := w.page(t.Context(), lease.Incarnation, next(7))
 			if err != nil || len(page.Events) != 3 {
 				t.Errorf("the next read returned %d events, %v", len(page.Events), err)
 			}

@@ -29,7 +29,7 @@ func TestFailureHandlerThatGivesNoAnswerIsLoggedAndLeavesTheDecisionToThePolicy(
 		"negative": {func(context.Context, projection.Failure) projection.Action { return -1 }, "action -1"},
 	} {
 		core, logs := observer.New(zap.ErrorLevel)
-		w := worker{deps: &Deps{Log: zap.New(core)}, def: &engine.Definition{}}
+		w := worker{fed: &intake{}, deps: &Deps{Log: zap.New(core)}, def: &engine.Definition{}}
 		w.def.FailureHandler = test.decide
 		answer := w.ask(t.Context(), projection.Failure{}).(machine.Answer)
 		switch said := logs.All(); {
@@ -79,7 +79,7 @@ func TestBreakerIsAskedAboutErrorsOfTheHandler(t *testing.T) {
 			Timing: Timing{QueryTimeout: time.Minute},
 		}
 		deps.Init()
-		w := worker{deps: deps, def: &engine.Definition{}}
+		w := worker{fed: &intake{}, deps: deps, def: &engine.Definition{}}
 		w.def.Breaker.IsOutage = func(error) bool { return true }
 		if test.fault.Err == nil {
 			test.fault.Err = errors.New("down")
@@ -103,7 +103,7 @@ func TestFaultThatMayBeTheServersIsProbed(t *testing.T) {
 			Timing: Timing{QueryTimeout: time.Minute},
 		}
 		deps.Init()
-		w := worker{deps: deps, def: &engine.Definition{}}
+		w := worker{fed: &intake{}, deps: deps, def: &engine.Definition{}}
 		found := w.examine(t.Context(), &faults.Fault{Class: faults.Unclear, Probe: true, Err: errors.New("unclear")})
 		if found.fault.Unreachable != away || found.fault.Probe {
 			t.Errorf("the server is away: %v; found %+v", away, found.fault)

@@ -77,7 +77,7 @@ func TestReadsOfAFloodDelayNoTailAndNoStatementOfTheNode(t *testing.T) {
 		}
 		r := &reads{t: t, granted: make(chan string, 500), end: make(map[string]chan struct{})}
 		for i := range 200 { // two of them get the slots
-			w := &worker{
+			w := &worker{fed: &intake{},
 				deps: deps, def: &engine.Definition{Weight: 1},
 				id: projection.ID{Tenant: fmt.Sprint("flood", 1+i%2), Name: fmt.Sprint("p", i)},
 			}

@@ -213,7 +213,7 @@ func TestBatchesThatShareMessagesHoldNoConnection(t *testing.T) {
 			}
 			cancel()
 		}
-		w := &worker{
+		w := &worker{fed: &intake{},
 			deps: &Deps{Limiter: l}, def: &engine.Definition{Weight: 1}, id: projection.ID{Tenant: "a", Name: "p"},
 		}
 		connect := w.connect(false)

@@ -68,7 +68,7 @@ func TestProjectionThatStopsNoLongerWaitsForASlot(t *testing.T) {
 // A slot may become free at the moment at which the projection is stopped.
 func TestSlotAfterTheEndOfAProjectionRegistersNothing(t *testing.T) {
 	o := surround(t)
-	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID}
+	w := &worker{fed: &intake{}, deps: o.deps, def: o.def, id: o.lease.ID}
 	o.in(func(ctx actor.Context) {
 		w.run(ctx, task{time.Minute, func(context.Context) (func(), error) {
 			o.deps.Registry.withdraw(o.lease.ID)

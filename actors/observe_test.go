@@ -30,7 +30,7 @@ func (l *Limiter) readSlotForTest(ctx context.Context) (func(), error) {
 
 func TestBatchWithoutObserverCostsNoAllocation(t *testing.T) {
 	o := surround(t)
-	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID}
+	w := &worker{fed: &intake{}, deps: o.deps, def: o.def, id: o.lease.ID}
 	job := batchOf(o, 100)
 	measure := func() float64 { return testing.AllocsPerRun(200, func() { w.do(&running{}, job) }) }
 	without := measure()
@@ -51,7 +51,7 @@ func BenchmarkBatchObserved(b *testing.B) {
 	for name, observer := range map[string]observe.Observer{"none": {},
 		"nothing": {BatchEnded: func(observe.Batch) {}}} {
 		o.deps.Observer = observer
-		w := &worker{deps: o.deps, def: o.def}
+		w := &worker{fed: &intake{}, deps: o.deps, def: o.def}
 		job := batchOf(o, 100)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -64,7 +64,7 @@ func BenchmarkBatchObserved(b *testing.B) {
 
 func TestObserverGetsBatchesAsTheyEnded(t *testing.T) {
 	o := surround(t)
-	w := &worker{deps: o.deps, def: o.def, id: o.lease.ID}
+	w := &worker{fed: &intake{}, deps: o.deps, def: o.def, id: o.lease.ID}
 	list := envelopes(4)
 	list[0].Time = time.Unix(7, 0)
 	size := 0

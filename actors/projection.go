@@ -39,6 +39,7 @@ func (a *projectionActor) Stop(ctx actor.Context) {
 	ctx.Request(a.feed, &messages.Unsubscribe{})
 	a.worker.cutShort(errStopped)
 	a.worker.stop()
+	a.worker.deps.shared.ahead.close(&a.worker.fed.held)
 	stopTimer(a.timer)
 	a.worker.deps.Registry.withdraw(a.worker.id)
 }
@@ -111,6 +112,9 @@ func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 	}
 	a.published(breaker, a.m.Sent.Status)
 	a.worker.fed.taken.Store(a.m.Taken())
+	if !works && a.worker.running == nil && len(a.m.Buffer.Events) == 0 {
+		a.worker.forget()
+	}
 }
 
 // publish publishes the status, unless it is nil, that a job has ended, and that the next job begins, unless it is nil.

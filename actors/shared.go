@@ -20,10 +20,13 @@ type shared struct {
 	next  actor.Actor
 	// configs are the configurations of the state machines, by definition.
 	configs map[*engine.Definition]*machine.Config
+	// ahead is the room for the events that projections read ahead.
+	ahead room
 }
 
 func (s *shared) init() {
 	s.started, s.configs = time.Now(), make(map[*engine.Definition]*machine.Config)
+	s.ahead.left = aheadBytes
 	s.props = actor.PropsFromProducer(func() actor.Actor { return s.next }).Configure(mailbox, dispatched)
 }
 

@@ -38,15 +38,18 @@ type worker struct {
 	long, alone atomic.Bool
 	// delivering cancels the delivery in progress, nil if there is none.
 	delivering atomic.Pointer[context.CancelCauseFunc]
-	// ahead is the read that goes on while batches are applied, or its result, nil if there is none.
-	ahead atomic.Pointer[readAhead]
 }
 
-// intake is what a projection knows of its feed's events. taken is the position up to which it has taken them, which
-// the feed reads. since is when the projection began, with its lease.
+// intake is what a projection takes from its feed, and what it reads for itself.
 type intake struct {
+	// taken is the position up to which it has taken the feed's events, which the feed reads. since is when the
+	// projection began, with its lease.
 	taken atomic.Int64
 	since time.Time
+	// ahead is the read that goes on while batches are applied, or its result, nil if there is none.
+	ahead atomic.Pointer[readAhead]
+	// held is the room for the events that it has read.
+	held held
 }
 
 // tail returns a message of the feed as the machine knows it. Events that may have been read before the node held the
@@ -335,7 +338,7 @@ func (w *worker) stop() {
 	if w.running != nil {
 		w.running.stop()
 	}
-	if a := w.ahead.Load(); a != nil {
+	if a := w.fed.ahead.Load(); a != nil {
 		a.cancel()
 	}
 }
@@ -420,7 +423,7 @@ func (w *worker) batch(ctx context.Context, run machine.BatchRun, in *slot, conn
 				next = w.takeAhead()
 			}
 			return run.Applied(machine.RunResult{Partial: partial, Fault: found.fault, Outage: found.outage, Next: next,
-				Took: took})
+				NoRoom: !w.keeps(s, err != nil || s.More || next != nil), Took: took})
 		case machine.EndRun:
 			return s.Result
 		}
@@ -445,7 +448,7 @@ func (w *worker) readPage(ctx context.Context, run machine.BatchRun,
 	read machine.ReadPage) (next machine.BatchRun, following machine.RunStep, err error) {
 	w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = true })
 	defer w.deps.Registry.amend(w.id, func(e *ProjectionEntry) { e.Reading = false })
-	page, err := w.page(ctx, run.Lease.Incarnation, read.Range)
+	page, err := w.page(ctx, run.Lease.Incarnation, read)
 	if err != nil {
 		return run, read, err
 	}

@@ -71,8 +71,8 @@ func (s *step) onFaulted(job Job, f *faults.Fault) {
 	s.fault(f)
 }
 
-// batch begins the next batch.
-func (s *step) batch() {
+// batch begins the next batch. waited reports that the projection has waited after a failure.
+func (s *step) batch(waited bool) {
 	if len(s.Buffer.Events) == 0 {
 		var taken bool
 		s.Buffer, taken = s.Buffer.fromTail(s.Def, s.Lease.Share, s.Tail)
@@ -96,7 +96,7 @@ func (s *step) batch() {
 	s.startIfAllowed(Apply{Run: BatchRun{
 		Lease: s.Lease, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh,
 		Apart: s.Faults.Conflicts.Rows(), Live: !s.behind(), Parked: s.Replays.Parked,
-		def: s.Def, mark: s.Tail.Mark, failures: s.FailureWindow,
+		def: s.Def, careful: waited, mark: s.Tail.Mark, failures: s.FailureWindow,
 	}})
 }
 
@@ -129,6 +129,9 @@ func (s *step) onRan(r RunResult) {
 			s.Buffer = s.Buffer.add(*r.Next)
 		}
 		s.onBatchEnded(r)
+	}
+	if r.NoRoom {
+		s.forget()
 	}
 }
 

@@ -27,7 +27,10 @@ type BatchRun struct {
 	// Parked are the parked streams, as far as they are known.
 	Parked *ParkedStreams
 
-	def      *engine.Definition
+	def *engine.Definition
+	// careful reports that the projection has waited after a failure. Nothing is read for later batches then, since it
+	// may have to wait again.
+	careful  bool
 	mark     int64
 	failures engine.FailureWindow
 	batch    engine.Batch
@@ -40,8 +43,12 @@ type BatchRun struct {
 type RunStep interface{ isRunStep() }
 
 type (
-	// ReadPage reads a page of the tenant's events.
-	ReadPage struct{ Range engine.ReadRange }
+	// ReadPage reads a page of the tenant's events. If the node has no room for Memory, which is what all events of the
+	// projection that are in memory then take in bytes, the page has Least events at most: those of one batch.
+	ReadPage struct {
+		Range         engine.ReadRange
+		Memory, Least int
+	}
 	// CountFailed counts the parked dead letters whose events failed.
 	CountFailed struct{}
 	// ListParked reads the parked streams, up to that many.
@@ -50,13 +57,14 @@ type (
 	FindParked struct{ Streams []string }
 	// BeginAttempt counts an attempt before it is made.
 	BeginAttempt struct{ Attempt engine.Begun }
-	// ApplyBatch applies the batch. If Prefetch is not nil, that range is read meanwhile, unless a read of it is in
-	// progress. The read may last longer than the batch. Unless More events are in memory, a run that succeeds waits
-	// for the page.
+	// ApplyBatch applies the batch. If Prefetch is not nil, that page is read meanwhile, unless a read of it is in
+	// progress or the node has no room. The read may last longer than the batch. Unless More events are in memory, a
+	// run that succeeds waits for the page. Memory is what the projection's own events take in bytes.
 	ApplyBatch struct {
 		Batch    engine.Batch
-		Prefetch *engine.ReadRange
+		Prefetch *ReadPage
 		More     bool
+		Memory   int
 	}
 	// EndRun ends the run with its result.
 	EndRun struct{ Result RunResult }
@@ -94,6 +102,8 @@ type RunResult struct {
 	Took time.Duration
 	// Next is the page that was read meanwhile, nil if none was.
 	Next *engine.Page
+	// NoRoom reports that the node has no room for the events that are left. They are dropped, and read again.
+	NoRoom bool
 	// Parked are the parked streams before the batch, as far as they are known, and Blocked is Blocked of the row.
 	Parked  *ParkedStreams
 	Blocked int64
@@ -126,7 +136,7 @@ func (r BatchRun) Renewed(t Tail) BatchRun {
 // Begin returns the first step.
 func (r BatchRun) Begin() (BatchRun, RunStep) {
 	if len(r.Buffer.Events) == 0 {
-		return r, ReadPage{Range: r.next()}
+		return r, r.next()
 	}
 	return r.find()
 }
@@ -143,8 +153,13 @@ func (r BatchRun) Read(page engine.Page) (BatchRun, RunStep) {
 // covered returns the events that the next batch may cover.
 func (r BatchRun) covered() events { return r.Buffer.window(r.def, r.Sizer.Most()) }
 
-func (r BatchRun) next() engine.ReadRange {
-	return r.Buffer.next(r.def, r.Sizer.Most(), r.Lease.Share, r.mark)
+// next returns the read after the buffer.
+func (r BatchRun) next() ReadPage {
+	of, least := r.Buffer.next(r.def, r.Sizer.Most(), r.Lease.Share, r.mark), int(r.Sizer.size)
+	if r.careful {
+		of.Limit = min(of.Limit, least)
+	}
+	return ReadPage{Range: of, Memory: r.Buffer.memory(min(int64(of.Limit), of.UpTo-of.After)), Least: least}
 }
 
 func (r BatchRun) find() (BatchRun, RunStep) {
@@ -218,8 +233,8 @@ func (r BatchRun) FoundParked(parked map[string]bool) (BatchRun, RunStep) {
 func (r BatchRun) Begun() (BatchRun, RunStep) { return r, r.apply() }
 
 func (r BatchRun) apply() RunStep {
-	step := ApplyBatch{Batch: r.batch, More: r.left > 0}
-	if r.left < prefetchBelow*r.Sizer.Most() && r.Buffer.To < r.mark {
+	step := ApplyBatch{Batch: r.batch, More: r.left > 0, Memory: r.Buffer.memory(0)}
+	if !r.careful && r.left < readBatches*r.Sizer.Most() && r.Buffer.To < r.mark {
 		next := r.next()
 		step.Prefetch = &next
 	}

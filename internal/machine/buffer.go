@@ -14,11 +14,9 @@ type events = []event.Envelope
 const (
 	// firstRead is how many events are read while their size is not known.
 	firstRead = 200
-	// readBatches is how many batches of events one read gets.
+	// readBatches is how many batches of events one read gets. The next read begins when fewer are left: with set-based
+	// handlers, reading takes longer than applying.
 	readBatches = 4
-	// prefetchBelow is how many batches of events are left after a batch at most when the next read begins. A read of
-	// readBatches takes about as long as two set-based batches.
-	prefetchBelow = 2
 	// maxScan bounds how many positions one read scans for events of a few types, or of one partition.
 	maxScan = 100_000
 )
@@ -30,33 +28,40 @@ type Buffer struct {
 	To     int64
 	// average is the average size of an event in bytes, as last read. Zero means that it is not known.
 	average int
+	// size is the size of the pages in memory that the projection has read for itself, in bytes. The feed's events are
+	// shared.
+	size int
 }
 
 // add appends a page that begins where the buffer ends. It never writes to the old slice, which other machines may
 // share.
 func (b Buffer) add(page engine.Page) Buffer {
+	bytes := 0
+	for i := range page.Events {
+		bytes += page.Events[i].Size()
+	}
 	if len(page.Events) != 0 {
-		bytes := 0
-		for i := range page.Events {
-			bytes += page.Events[i].Size()
-		}
 		b.average = max(1, bytes/len(page.Events))
 	}
 	if len(b.Events) == 0 {
-		b.Events = page.Events
+		b.Events, b.size = page.Events, bytes
 	} else {
+		b.size += bytes
 		b.Events = append(slices.Clip(b.Events), page.Events...)
 	}
 	b.To = page.To
 	return b
 }
 
+// memory returns how much memory the projection's own events take, in bytes, once this many more have been read.
+func (b Buffer) memory(more int64) int { return b.size + int(more)*b.average }
+
 // passed drops the events at or below position.
 func (b Buffer) passed(position int64) Buffer {
 	n := sort.Search(len(b.Events), func(i int) bool { return b.Events[i].Position > position })
 	b.Events = b.Events[n:]
 	if len(b.Events) == 0 {
-		b.Events = nil // an empty slice would keep the whole page in memory
+		b.Events, b.size = nil, 0 // an empty slice would keep the whole page in memory
 	}
 	b.To = max(b.To, position)
 	return b
@@ -106,7 +111,10 @@ func (b Buffer) fromTail(def *engine.Definition, share partition.Share, t *Tail)
 			}
 		}
 	}
-	return b.add(page), true
+	own := b.size
+	b = b.add(page)
+	b.size = own
+	return b, true
 }
 
 // dropped returns the tail without its shared events, which are freed when no projection needs them. What lies below

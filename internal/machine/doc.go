@@ -47,7 +47,7 @@
 // Working goes by the name of its job.
 //
 //	advance
-//	    done: apply, command, idle, load
+//	    done: apply, command, idle, load, unconfirmed
 //	    unanswered: load
 //	apply
 //	    done: advance, apply, at-gate, command, event-wait, halt, idle, load, move, note, outage-wait, record,
@@ -58,18 +58,19 @@
 //	at-gate
 //	    drain: released
 //	    resumed: load
-//	    server-answers: apply, awaiting-tail, command, fault-wait, halt, halted, idle, load, released,
-//	            unconfirmed, write-reason
+//	    server-answers: apply, awaiting-tail, command, fault-wait, halt, halted, load, released, unconfirmed,
+//	            write-reason
 //	awaiting-tail
-//	    command-pending, revalidate, tick: command
+//	    command-pending, tick: command
 //	    drain: released
+//	    revalidate: command, load
 //	    started: command, halted, load, released
 //	    tail-advanced: apply, idle, load, unconfirmed, write-reason
 //	    tail-dropped: load
 //	    tail-failed: halt, write-reason
 //	command
 //	    done: advance, apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load,
-//	            outage-wait, released, retry-wait, unconfirmed, write-reason
+//	            outage-wait, released, retry-wait, write-reason
 //	event-wait
 //	    command-pending: command
 //	    drain: released
@@ -81,10 +82,10 @@
 //	    resumed, tick: load
 //	feed-failed
 //	    drain: released
-//	    resumed, tail-dropped: load
+//	    resumed: load
 //	    tail-advanced: unconfirmed, write-reason
 //	halt
-//	    done: at-gate, command, halted, load, released, write-reason
+//	    done: at-gate, command, event-wait, halt, halted, load, released
 //	halted
 //	    command-pending, lease-deadline: command
 //	    drain: released
@@ -103,7 +104,7 @@
 //	    unanswered: load, released
 //	misconfigured
 //	    drain: released
-//	    resumed, revalidate, tail-advanced, tail-dropped, tick: load
+//	    resumed, tail-advanced, tail-dropped, tick: load
 //	    tail-failed: halt
 //	move
 //	    done: apply, at-gate, command, event-wait, halt, idle, load, released, unconfirmed, write-reason
@@ -118,16 +119,17 @@
 //	record
 //	    done: ask, at-gate, command, event-wait, halt, load, move, released, retry-wait, write-reason
 //	retry-wait
-//	    command-pending, lease-deadline, revalidate: command
+//	    command-pending: command
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
+//	    revalidate: command, load
 //	    tail-failed: halt
-//	    tick: apply, awaiting-tail, command, unconfirmed, write-reason
+//	    tick: advance, apply, awaiting-tail, command, unconfirmed, write-reason
 //	unconfirmed
 //	    drain: released
 //	    lease-deadline: apply, command, write-reason
 //	    resumed, revalidate, tail-advanced, tail-dropped: load
 //	    tail-failed: halt, write-reason
 //	write-reason
-//	    done: apply, command, feed-failed, halt, load, misconfigured, released, unconfirmed, write-reason
+//	    done: apply, command, feed-failed, halt, idle, load, misconfigured, released, unconfirmed, write-reason
 package machine

@@ -127,7 +127,7 @@ func (s *step) decide(failing Failing, answer *projection.Action) {
 	switch d := c.Decide(f); d.Action {
 	case projection.ActionRetry:
 		if f.Event.Unreadable != nil { // it is read again
-			s.Buffer, s.Tail = Buffer{To: s.Position, average: s.Buffer.average}, s.Tail.dropped()
+			s.forget()
 		}
 		s.State = RetryWait{Failure: f, Until: s.now.Add(failing.Retry)}
 	case projection.ActionStop:

@@ -310,8 +310,25 @@ func (l *life) step(in Input) {
 		}
 	}
 	l.ends(m)
+	l.forgets(m)
 	if old.Sent.Op > m.Sent.Op {
 		l.t.Error("the number of operations went back")
+	}
+}
+
+// forgets checks that a projection keeps no events in memory while it waits for long.
+func (l *life) forgets(m Machine) {
+	switch m.State.(type) {
+	case RetryWait, OutageWait, EventWait:
+		if until(m.State).Sub(l.now) <= holdEvents {
+			return
+		}
+	case AtGate, FaultWait, Misconfigured, Halted:
+	default:
+		return
+	}
+	if n := len(m.Buffer.Events); n > 0 {
+		l.t.Errorf("%d events are in memory in state %s", n, name(m.State))
 	}
 }
 

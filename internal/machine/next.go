@@ -30,6 +30,7 @@ func (s *step) next() {
 	}
 	s.Replays.endBackoff(s.now)
 	s.Faults.Conflicts = s.Faults.Conflicts.At(s.now)
+	waited := !until(s.State).IsZero()
 	runs := s.restState(s.now)
 	if s.haltIfRestored() || s.writeReason() {
 		return
@@ -40,7 +41,7 @@ func (s *step) next() {
 		return
 	}
 	if runs && s.under() == nil {
-		s.batch()
+		s.batch(waited)
 		s.advance() // it may have passed over events
 	}
 	if s.mayReplay(s.now) {
@@ -53,9 +54,11 @@ func (s *step) next() {
 func (s *step) waitsForServer() bool {
 	switch st := s.State.(type) {
 	case AtGate:
+		s.forget()
 		return true
 	case FaultWait:
 		if s.now.Before(st.Until) {
+			s.forget()
 			return true
 		}
 	case EventWait, Misconfigured:

@@ -7,19 +7,26 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// holdTail is how long a projection that waits holds the feed's events at most. The feed frees them at that age, too.
-const holdTail = 5 * time.Second
+// holdEvents is how long a projection that waits holds events in memory at most. The feed frees them at that age, too.
+const holdEvents = 5 * time.Second
+
+// forget drops the events that are in memory. They are read again when they are needed.
+func (m *Machine) forget() {
+	m.Sent.Status.Oldest = m.oldest() // which returns it while no event is in memory
+	m.Buffer, m.Tail = Buffer{To: m.Position, average: m.Buffer.average}, m.Tail.dropped()
+}
 
 // restState finds the state at rest that follows from the row, the tail and the time. It reports whether a batch may
 // begin in it.
 func (m *Machine) restState(now time.Time) (runs bool) {
 	switch m.State.(type) {
 	case Misconfigured:
+		m.forget()
 		return false
 	case RetryWait, OutageWait, EventWait:
 		if wait := until(m.State).Sub(now); !m.Lease.Halted && wait > 0 {
-			if wait > holdTail {
-				m.Tail = m.Tail.dropped()
+			if wait > holdEvents {
+				m.forget()
 			}
 			return false
 		}
@@ -29,7 +36,8 @@ func (m *Machine) restState(now time.Time) (runs bool) {
 		if _, halted := m.State.(Halted); !halted {
 			m.State = Halted{Reason: errors.New(m.Lease.Failed), CheckAt: now.Add(checkEvery)}
 		}
-		m.Tail, m.FailureWindow = m.Tail.dropped(), engine.FailureWindow{}
+		m.forget()
+		m.FailureWindow = engine.FailureWindow{}
 	case m.Tail == nil:
 		m.State = AwaitingTail{}
 	case m.Tail.Err != nil:

@@ -266,7 +266,8 @@ func (w *stage) answer(word string, a args) {
 			if partial != nil && fault != nil {
 				partial.Err = fault
 			}
-			w.end(w.run.Applied(RunResult{Partial: partial, Fault: fault, Outage: a["outage"] != "", Next: a.next()}))
+			w.end(w.run.Applied(RunResult{Partial: partial, Fault: fault, Outage: a["outage"] != "", Next: a.next(),
+				NoRoom: a["no-room"] != ""}))
 			return
 		}
 	case ScheduleReplay:

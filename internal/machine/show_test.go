@@ -117,7 +117,8 @@ func showStep(step any) string {
 		return fmt.Sprintf("begin-attempt %d attempt=%d", s.Attempt.Position, s.Attempt.Attempt)
 	case ApplyBatch:
 		if s.Prefetch != nil {
-			return fmt.Sprintf("apply %s prefetch=%d..%d", showBatch(s.Batch), s.Prefetch.After, s.Prefetch.UpTo)
+			ahead := s.Prefetch.Range
+			return fmt.Sprintf("apply %s prefetch=%d..%d", showBatch(s.Batch), ahead.After, ahead.UpTo)
 		}
 		return "apply " + showBatch(s.Batch)
 	case FindCommand:

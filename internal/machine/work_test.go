@@ -185,6 +185,9 @@ func (l *life) run(run BatchRun) Result {
 		}
 		switch s := step.(type) {
 		case ReadPage:
+			if l.d.one(3) { // the node has no room for more
+				s.Range.Limit = min(s.Range.Limit, s.Least)
+			}
 			r, step = r.Read(l.read(s.Range))
 		case CountFailed:
 			r, step = r.Counted(l.failed())
@@ -197,20 +200,22 @@ func (l *life) run(run BatchRun) Result {
 			}
 			r, step = r.Begun()
 		case ApplyBatch:
-			return l.apply(r, s)
+			result := l.apply(r, s)
+			result.NoRoom = l.d.one(3)
+			return result
 		}
 	}
 }
 
 // apply commits a batch, or a part of it, or says which event failed.
-func (l *life) apply(r BatchRun, s ApplyBatch) Result {
+func (l *life) apply(r BatchRun, s ApplyBatch) RunResult {
 	l.check(s.Batch)
 	if f := l.fenced(); f != nil {
 		return r.Applied(RunResult{Fault: f})
 	}
 	var next *engine.Page
 	if s.Prefetch != nil && !s.More && l.d.one(2) {
-		page := l.read(*s.Prefetch)
+		page := l.read(s.Prefetch.Range)
 		next = &page
 	}
 	if l.down && len(s.Batch.Events) > 0 && l.m.Breaker != nil && !l.d.one(5) {
