@@ -12,6 +12,8 @@ import (
 type readAhead struct {
 	after       int64
 	incarnation engine.Incarnation
+	// memory is what the projection needs with the page, in bytes.
+	memory int
 	// page gets the page, and is closed without one if the read failed.
 	page   chan *engine.Page
 	cancel context.CancelFunc
@@ -20,15 +22,20 @@ type readAhead struct {
 // prefetch begins to read a page if there is room for it, a slot is free at once, and nothing is being read. An error
 // does not matter: the range is read again when it is needed.
 func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, p *machine.ReadPage) {
-	if p == nil || w.fed.ahead.Load() != nil || !w.deps.shared.ahead.hold(&w.fed.held, p.Memory) {
+	if p == nil || w.fed.ahead.Load() != nil {
 		return
 	}
 	release := w.deps.Limiter.tryRead(w.flow())
 	if release == nil {
 		return
 	}
+	if !w.hold(p.Memory) {
+		release()
+		return
+	}
 	reading, cancel := context.WithTimeout(w.deps.life, w.deps.Timing.QueryTimeout)
-	a := &readAhead{after: p.Range.After, incarnation: in, page: make(chan *engine.Page, 1), cancel: cancel}
+	a := &readAhead{after: p.Range.After, incarnation: in, memory: p.Memory, page: make(chan *engine.Page, 1),
+		cancel: cancel}
 	w.fed.ahead.Store(a)
 	if ctx.Err() != nil {
 		cancel() // the actor may have stopped before it could see the read
@@ -67,29 +74,39 @@ func (w *worker) page(ctx context.Context, in engine.Incarnation, p machine.Read
 	if page := w.takeAhead(); page != nil {
 		return *page, nil
 	}
-	if !w.deps.shared.ahead.hold(&w.fed.held, p.Memory) {
+	if !w.hold(p.Memory) {
 		p.Range.Limit = min(p.Range.Limit, p.Least)
 	}
 	return w.read(ctx, in, p.Range)
 }
 
-// keeps reports whether the node has room for the events that are left after a batch. If none is left, it releases what
-// the projection held.
-func (w *worker) keeps(s machine.ApplyBatch, left bool) bool {
-	if !left {
-		w.deps.shared.ahead.release(&w.fed.held)
+// hold makes the projection hold that many bytes of the node's room for events, and reports whether there was room.
+func (w *worker) hold(bytes int) bool { return w.deps.shared.ahead.hold(&w.fed.held, bytes) }
+
+// keep holds room for the events that are in memory after a batch: those of the buffer, unless all were handled, and of
+// the next page. It reports whether there was room.
+func (w *worker) keep(buffer int, next *engine.Page) bool {
+	memory := buffer
+	switch a := w.fed.ahead.Load(); {
+	case next != nil:
+		memory += next.Size()
+	case a != nil:
+		memory = max(memory, a.memory)
+	}
+	if w.hold(memory) {
 		return true
 	}
-	return w.deps.shared.ahead.hold(&w.fed.held, s.Memory)
+	w.hold(0)
+	return false
 }
 
-// forget drops the read ahead, and releases the room for events: none is in memory. No job is in progress.
+// forget drops the read ahead, and frees the room: no event is in memory, and no job is in progress.
 func (w *worker) forget() {
 	if a := w.fed.ahead.Load(); a != nil {
 		a.cancel()
 		w.fed.ahead.Store(nil)
 	}
 	if w.fed.held.bytes > 0 {
-		w.deps.shared.ahead.release(&w.fed.held)
+		w.hold(0)
 	}
 }

@@ -18,28 +18,18 @@ type held struct {
 	closed bool
 }
 
-// hold gives h at least n bytes, and reports whether there was room.
+// hold makes h hold n bytes, and reports whether there was room. Nobody gets more than half of what is left, so that
+// some is left for those that need little.
 func (r *room) hold(h *held, n int) bool {
-	if n == 0 {
-		return true
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	more := max(0, n-h.bytes)
-	if h.closed || more > r.left {
+	more := n - h.bytes
+	if more > 0 && (h.closed || more > r.left/2) {
 		return false
 	}
 	r.left -= more
-	h.bytes += more
+	h.bytes = n
 	return true
-}
-
-// release takes back what h has.
-func (r *room) release(h *held) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.left += h.bytes
-	h.bytes = 0
 }
 
 // close takes back what h has. It gets no more.

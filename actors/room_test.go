@@ -88,7 +88,7 @@ func TestProjectionsBehindShareTheRoomForEvents(t *testing.T) {
 	for range projections {
 		o.mustApply(head)
 	}
-	// The room, a batch and the page that just was read in full, as the size of events was not known.
+	// The room, a batch, and the page that was just read in full, since the size of events was not known.
 	if limit := 8*batch + batch + 4*batch; most == 0 || most > limit {
 		t.Errorf("%d events of %d projections were in memory, want at most %d", most, projections, limit)
 	}
@@ -102,6 +102,37 @@ func (d *Deps) roomLeft() int {
 	d.shared.ahead.mu.Lock()
 	defer d.shared.ahead.mu.Unlock()
 	return d.shared.ahead.left
+}
+
+func TestRoomIsHeldForWhatIsInMemory(t *testing.T) {
+	w := newAhead(t, &history{}, nil)
+	page := &engine.Page{Events: envelopes(3)}
+	held := func(want int, what string) {
+		if got := w.fed.held.bytes; got != want || w.deps.roomLeft() != aheadBytes-want {
+			t.Errorf("%s: %d bytes are held, and %d left, want %d", what, got, w.deps.roomLeft(), want)
+		}
+	}
+	for what, step := range map[string]struct {
+		buffer int
+		next   *engine.Page
+		ahead  *readAhead
+		want   int
+	}{
+		"events of the buffer":       {1000, nil, nil, 1000},
+		"a page that was read":       {0, page, nil, page.Size()},
+		"a page that is being read":  {1000, nil, &readAhead{memory: 5000}, 5000},
+		"no events":                  {0, nil, nil, 0},
+		"more than half of the room": {aheadBytes, nil, nil, 0},
+	} {
+		if !w.hold(3000) {
+			t.Fatal("there is no room")
+		}
+		w.fed.ahead.Store(step.ahead)
+		if kept := w.keep(step.buffer, step.next); kept != (step.buffer <= aheadBytes/2) {
+			t.Errorf("%s: kept: %v", what, kept)
+		}
+		held(step.want, what)
+	}
 }
 
 func TestProjectionThatWaitsOrStopsFreesItsRoom(t *testing.T) {

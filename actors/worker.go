@@ -40,7 +40,8 @@ type worker struct {
 	delivering atomic.Pointer[context.CancelCauseFunc]
 }
 
-// intake is what a projection takes from its feed, and what it reads for itself.
+// intake is what a projection takes from its feed, and what it reads for itself. It is no part of the worker because of
+// the size class of projectionActor.
 type intake struct {
 	// taken is the position up to which it has taken the feed's events, which the feed reads. since is when the
 	// projection began, with its lease.
@@ -422,8 +423,13 @@ func (w *worker) batch(ctx context.Context, run machine.BatchRun, in *slot, conn
 			if err == nil && !s.More {
 				next = w.takeAhead()
 			}
+			left := 0
+			if err != nil || s.More {
+				left = s.Memory
+			}
+			kept := w.keep(left, next)
 			return run.Applied(machine.RunResult{Partial: partial, Fault: found.fault, Outage: found.outage, Next: next,
-				NoRoom: !w.keeps(s, err != nil || s.More || next != nil), Took: took})
+				NoRoom: !kept, Took: took})
 		case machine.EndRun:
 			return s.Result
 		}

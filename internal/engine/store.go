@@ -148,6 +148,14 @@ type Page struct {
 	Asked time.Time
 }
 
+// Size returns how much memory the events take in bytes.
+func (p Page) Size() (bytes int) {
+	for i := range p.Events {
+		bytes += p.Events[i].Size()
+	}
+	return bytes
+}
+
 // Page makes a page of the events read of the range, which it reuses. truncated reports whether the read ended before
 // the range or the limit, after at least one event. The caller sets Bytes.
 func (r ReadRange) Page(events []event.Envelope, truncated bool, in Incarnation) Page {

@@ -23,6 +23,9 @@ const (
 	fresh = 5 * time.Second
 	// pageBytes limits what a follower that is behind reads at once, beside eventlog.PageEvents.
 	pageBytes = 1 << 20
+	// tailEvents limits what a follower takes of the newest events at once. While its caller handles them, it keeps no
+	// others in memory.
+	tailEvents = 64
 )
 
 // ReadAll is the method of a tenant, with hints: no event of the selected stream after opts.After has a version below
@@ -201,7 +204,12 @@ func (f *follower) take(ctx context.Context, st *state) (page, error) {
 	until := w.Asked.Add(fresh)
 	if f.at >= w.From && st.epoch == f.epoch.Load() && time.Now().Before(until) {
 		first := sort.Search(len(w.Events), func(i int) bool { return w.Events[i].Position > f.at })
-		return page{events: w.Events[first:], to: w.Mark, until: until, epoch: st.epoch}, nil
+		p := page{events: w.Events[first:], to: w.Mark, until: until, epoch: st.epoch}
+		if len(p.events) > tailEvents {
+			p.events, p.to = p.events[:tailEvents], p.events[tailEvents-1].Position
+		}
+		p.events = slices.Clone(p.events)
+		return p, nil
 	}
 	return f.readShared(ctx, w.Mark)
 }

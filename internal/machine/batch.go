@@ -71,7 +71,7 @@ func (s *step) onFaulted(job Job, f *faults.Fault) {
 	s.fault(f)
 }
 
-// batch begins the next batch. waited reports that the projection has waited after a failure.
+// batch begins the next batch. waited reports that the projection has just waited.
 func (s *step) batch(waited bool) {
 	if len(s.Buffer.Events) == 0 {
 		var taken bool
@@ -96,7 +96,7 @@ func (s *step) batch(waited bool) {
 	s.startIfAllowed(Apply{Run: BatchRun{
 		Lease: s.Lease, Buffer: s.Buffer, Sizer: s.Sizer, Quarantine: int(s.Crash.Quarantine), Fresh: fresh,
 		Apart: s.Faults.Conflicts.Rows(), Live: !s.behind(), Parked: s.Replays.Parked,
-		def: s.Def, careful: waited, mark: s.Tail.Mark, failures: s.FailureWindow,
+		def: s.Def, careful: waited || s.Faults.InARow > 0, mark: s.Tail.Mark, failures: s.FailureWindow,
 	}})
 }
 
@@ -131,7 +131,7 @@ func (s *step) onRan(r RunResult) {
 		s.onBatchEnded(r)
 	}
 	if r.NoRoom {
-		s.forget()
+		s.dropBuffer()
 	}
 }
 
@@ -188,6 +188,9 @@ func (s *step) onSuccess(batch engine.Batch, took time.Duration) {
 	}
 	s.FailureWindow.Handled(n)
 	if n > 0 {
+		if len(s.Buffer.Events) == 0 {
+			s.Sent.Status.Oldest = batch.Events[n-1].Time // the next event is hardly older
+		}
 		s.Sizer.Applied(n, took)
 		s.Faults.History.Forget()
 		s.Faults.Object = ""

@@ -36,10 +36,7 @@ type Buffer struct {
 // add appends a page that begins where the buffer ends. It never writes to the old slice, which other machines may
 // share.
 func (b Buffer) add(page engine.Page) Buffer {
-	bytes := 0
-	for i := range page.Events {
-		bytes += page.Events[i].Size()
-	}
+	bytes := page.Size()
 	if len(page.Events) != 0 {
 		b.average = max(1, bytes/len(page.Events))
 	}

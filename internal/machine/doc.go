@@ -47,7 +47,7 @@
 // Working goes by the name of its job.
 //
 //	advance
-//	    done: apply, command, idle, load, unconfirmed
+//	    done: apply, command, idle, load, released
 //	    unanswered: load
 //	apply
 //	    done: advance, apply, at-gate, command, event-wait, halt, idle, load, move, note, outage-wait, record,
@@ -61,16 +61,15 @@
 //	    server-answers: apply, awaiting-tail, command, fault-wait, halt, halted, load, released, unconfirmed,
 //	            write-reason
 //	awaiting-tail
-//	    command-pending, tick: command
+//	    command-pending, lease-deadline, tick: command
 //	    drain: released
-//	    revalidate: command, load
+//	    revalidate, tail-dropped: load
 //	    started: command, halted, load, released
 //	    tail-advanced: apply, idle, load, unconfirmed, write-reason
-//	    tail-dropped: load
 //	    tail-failed: halt, write-reason
 //	command
 //	    done: advance, apply, at-gate, awaiting-tail, command, event-wait, halt, halted, idle, load,
-//	            outage-wait, released, retry-wait, write-reason
+//	            outage-wait, released, retry-wait, unconfirmed, write-reason
 //	event-wait
 //	    command-pending: command
 //	    drain: released
@@ -82,10 +81,10 @@
 //	    resumed, tick: load
 //	feed-failed
 //	    drain: released
-//	    resumed: load
-//	    tail-advanced: unconfirmed, write-reason
+//	    resumed, tail-dropped: load
+//	    tail-advanced: load, unconfirmed, write-reason
 //	halt
-//	    done: at-gate, command, event-wait, halt, halted, load, released
+//	    done: at-gate, command, event-wait, halt, halted, load, released, write-reason
 //	halted
 //	    command-pending, lease-deadline: command
 //	    drain: released
@@ -104,7 +103,7 @@
 //	    unanswered: load, released
 //	misconfigured
 //	    drain: released
-//	    resumed, tail-advanced, tail-dropped, tick: load
+//	    resumed, revalidate, tail-advanced, tail-dropped, tick: load
 //	    tail-failed: halt
 //	move
 //	    done: apply, at-gate, command, event-wait, halt, idle, load, released, unconfirmed, write-reason
@@ -115,7 +114,7 @@
 //	    drain: released
 //	    resumed, tail-advanced, tail-dropped: load
 //	    tail-failed: halt
-//	    tick: apply, awaiting-tail, command, unconfirmed, write-reason
+//	    tick: apply, command, unconfirmed, write-reason
 //	record
 //	    done: ask, at-gate, command, event-wait, halt, load, move, released, retry-wait, write-reason
 //	retry-wait
@@ -124,7 +123,7 @@
 //	    resumed, tail-advanced, tail-dropped: load
 //	    revalidate: command, load
 //	    tail-failed: halt
-//	    tick: advance, apply, awaiting-tail, command, unconfirmed, write-reason
+//	    tick: apply, awaiting-tail, command, unconfirmed, write-reason
 //	unconfirmed
 //	    drain: released
 //	    lease-deadline: apply, command, write-reason

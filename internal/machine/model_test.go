@@ -323,7 +323,7 @@ func (l *life) forgets(m Machine) {
 		if until(m.State).Sub(l.now) <= holdEvents {
 			return
 		}
-	case AtGate, FaultWait, Misconfigured, Halted:
+	case AtGate, FaultWait, Misconfigured, FeedFailed, Halted:
 	default:
 		return
 	}

@@ -1,5 +1,7 @@
 package machine
 
+import "strings"
+
 // The most parked streams that a projection keeps in memory, by number and by the bytes of their ids. If there are
 // more, each batch asks which of its own streams are parked.
 const (
@@ -55,5 +57,6 @@ func (m *Machine) parkedStream(id string) {
 	if !m.Lease.ParkedStreams {
 		m.Replays.Parked = parkedStreams(nil)
 	}
-	m.Lease.ParkedStreams, m.Replays.Parked = true, m.Replays.Parked.with(id)
+	// The id of an event shares its memory with others of the page.
+	m.Lease.ParkedStreams, m.Replays.Parked = true, m.Replays.Parked.with(strings.Clone(id))
 }

@@ -4,7 +4,23 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unsafe"
 )
+
+func TestParkedStreamsKeepNoPageInMemory(t *testing.T) {
+	text := "the text of a page with the stream s1" // of which an event's strings are parts
+	id := text[len(text)-2:]
+	m := &Machine{}
+	m.parkedStream(id)
+	for kept := range m.Replays.Parked.ids {
+		if kept != "s1" || unsafe.StringData(kept) == unsafe.StringData(id) {
+			t.Errorf("%q is kept as a part of the page", kept)
+		}
+	}
+	if len(m.Replays.Parked.ids) != 1 {
+		t.Errorf("%d ids", len(m.Replays.Parked.ids))
+	}
+}
 
 func TestParkedStreamsInMemoryAreBounded(t *testing.T) {
 	named := func(n int) (ids []string) {

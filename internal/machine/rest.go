@@ -7,13 +7,20 @@ import (
 	"github.com/millrace-go/millrace/internal/engine"
 )
 
-// holdEvents is how long a projection that waits holds events in memory at most. The feed frees them at that age, too.
-const holdEvents = 5 * time.Second
+// holdEvents is how long a wait may be in which a projection holds events in memory. The feed does not ask a projection
+// that waits to let go of its events.
+const holdEvents = 500 * time.Millisecond
 
 // forget drops the events that are in memory. They are read again when they are needed.
 func (m *Machine) forget() {
-	m.Sent.Status.Oldest = m.oldest() // which returns it while no event is in memory
-	m.Buffer, m.Tail = Buffer{To: m.Position, average: m.Buffer.average}, m.Tail.dropped()
+	m.dropBuffer()
+	m.Tail = m.Tail.dropped()
+}
+
+// dropBuffer drops the events of the buffer. The status goes on with the time of the oldest.
+func (m *Machine) dropBuffer() {
+	m.Sent.Status.Oldest = m.oldest()
+	m.Buffer = Buffer{To: m.Position, average: m.Buffer.average}
 }
 
 // restState finds the state at rest that follows from the row, the tail and the time. It reports whether a batch may
@@ -42,6 +49,7 @@ func (m *Machine) restState(now time.Time) (runs bool) {
 		m.State = AwaitingTail{}
 	case m.Tail.Err != nil:
 		m.State = FeedFailed{Reason: m.Tail.Err}
+		m.forget()
 	case m.Position < m.Tail.Mark && !m.confirmed(now):
 		if st, waits := m.State.(Unconfirmed); !waits || !now.Before(st.Until) {
 			m.State = Unconfirmed{Until: now.Add(m.HeartbeatInterval)}

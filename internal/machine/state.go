@@ -240,8 +240,8 @@ func (m *Machine) faulty(phase Phase) bool {
 	return false
 }
 
-// oldest returns when the first event after the position was appended. While it is not in memory, oldest returns the
-// last known result.
+// oldest returns when the first event after the position was appended. While that is not in memory, it returns the last
+// known result, or when the last event that was handled was appended.
 func (m *Machine) oldest() time.Time {
 	if len(m.Buffer.Events) > 0 {
 		return m.Buffer.Events[0].Time

@@ -165,7 +165,12 @@ func (l *life) read(r engine.ReadRange) engine.Page {
 		l.t.Errorf("a read up to %d, beyond the mark %d", r.UpTo, l.mark())
 		r.UpTo = l.mark()
 	}
-	return engine.Page{Events: l.concerned(r.After, r.UpTo), To: r.UpTo}
+	page := engine.Page{Events: l.concerned(r.After, r.UpTo), To: r.UpTo}
+	if len(page.Events) > r.Limit {
+		page.Events = page.Events[:r.Limit]
+		page.To = page.Events[r.Limit-1].Position
+	}
+	return page
 }
 
 // run takes the steps of a batch.
