@@ -70,16 +70,25 @@ func (l *letterCommand) resolve(ctx context.Context, c *cli, s store, args []str
 	return targets, err
 }
 
-// count counts the parked events that a command is about.
-func (l *letterCommand) count(ctx context.Context, s store, ids []millrace.ProjectionID) (total int64, err error) {
-	for _, id := range ids {
-		n, err := s.DeadLetters(id).Count(ctx, l.DeadLetterFilter)
+// pin returns the ids of the parked events that a command is about now, at most as many as its limit, the oldest first.
+// No bound of ids or positions would select the same later: an id is drawn before the event is parked, and an event may
+// be parked again.
+func (l *letterCommand) pin(ctx context.Context, letters projection.DeadLetters) (ids []int64, err error) {
+	const most = 1000
+	page := projection.DeadLetterPage{DeadLetterFilter: l.DeadLetterFilter}
+	for {
+		page.Limit = min(l.limit-len(ids), most)
+		found, err := letters.List(ctx, page)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		total += min(n, int64(l.limit))
+		for _, letter := range found {
+			ids, page.After = append(ids, letter.ID), letter.Position
+		}
+		if len(found) < most || len(ids) == l.limit {
+			return ids, nil
+		}
 	}
-	return total, nil
 }
 
 type resultJSON struct {
@@ -195,7 +204,8 @@ func (c letterCommands) discardCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discard PROJECTION [ID...]",
 		Short: "Discard parked events: they will not be applied",
-		Long:  "Discards parked events: they will never be applied. Later events of their streams stay parked.",
+		Long: `Discards parked events: they will never be applied. Later events of their streams stay parked. So do events that are parked while
+the command asks.`,
 		Example: `  millrace dead-letters discard totals 42
   millrace dead-letters discard totals --type OrderTested --yes`,
 		RunE: c.with(func(ctx context.Context, s store, args []string) error {
@@ -203,16 +213,26 @@ func (c letterCommands) discardCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, err := l.count(ctx, s, ids)
-			if err != nil {
-				return err
+			pinned, n := make(map[millrace.ProjectionID][]int64, len(ids)), 0
+			for _, id := range ids {
+				pinned[id], err = l.pin(ctx, s.DeadLetters(id))
+				if err != nil {
+					return err
+				}
+				n += len(pinned[id])
 			}
 			err = c.confirm(l.sure, "discard %s of %s%s", plural(n, "parked event"), args[0], l.describe())
 			if err != nil {
 				return err
 			}
+			filter := l.DeadLetterFilter
+			filter.All = false
 			return c.run(ids, "discarded", func(id millrace.ProjectionID) (projection.CommandResult, error) {
-				return s.DeadLetters(id).Discard(ctx, l.DeadLetterFilter, l.limit)
+				filter.IDs = pinned[id]
+				if len(filter.IDs) == 0 {
+					return projection.CommandResult{}, nil
+				}
+				return s.DeadLetters(id).Discard(ctx, filter, len(filter.IDs))
 			})
 		}),
 	}

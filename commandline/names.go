@@ -9,6 +9,7 @@ import (
 	"github.com/millrace-go/millrace"
 	"github.com/millrace-go/millrace/admin"
 	"github.com/millrace-go/millrace/internal/report"
+	"github.com/millrace-go/millrace/projection"
 )
 
 func (c projectionCommands) renameCommand() *cobra.Command {
@@ -112,9 +113,14 @@ change. The names are retired, so that a node of an older release does not begin
 
 // parked counts the parked events of projections.
 func (c projectionCommands) parked(ctx context.Context, s store, ids []millrace.ProjectionID) (total int64, err error) {
-	var all letterCommand
-	all.limit = 1 << 30
-	return all.count(ctx, s, ids)
+	for _, id := range ids {
+		n, err := s.DeadLetters(id).Count(ctx, projection.DeadLetterFilter{})
+		if err != nil {
+			return 0, err
+		}
+		total += n
+	}
+	return total, nil
 }
 
 // listed lists some of the projections.

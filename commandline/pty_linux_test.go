@@ -364,6 +364,36 @@ func TestRecoveryEndsWhereTheQuestionSays(t *testing.T) {
 	})
 }
 
+// Of the events that the question counted, one is discarded by another command, and another is parked meanwhile.
+func TestDiscardTakesOnlyWhatTheQuestionCounted(t *testing.T) {
+	t.Parallel()
+	onEachStore(t, func(t *testing.T, p place) {
+		p.must(t, done, "migrate", "up")
+		p.startNode(t)
+		park := func(stream, count string) {
+			t.Helper()
+			p.must(t, done, "events", "append", stream, poison["totals"])
+			p.await(t, "^"+count+"\n$", "dead-letters", "count", "totals")
+		}
+		park("a", "1")
+		park("b", "2")
+		term := openTerminal(t, 80, 24, nil,
+			append([]string{"dead-letters", "discard", "totals", "--all"}, p.flags...)...)
+		term.await(`(?s)discard 2 parked events of totals.*Continue\?`)
+		p.must(t, done, "dead-letters", "discard", "totals", "--stream", "a", "--yes")
+		park("c", "2")
+		term.enter("y\n")
+		term.await(`discarded \d event`)
+		term.awaitStatus(done)
+		if out := p.must(t, done, "dead-letters", "count", "totals", "--stream", "c"); out != "1\n" {
+			t.Errorf("of an event that was parked after the question, %s are left", out)
+		}
+		if out := p.must(t, done, "dead-letters", "count", "totals"); out != "1\n" {
+			t.Errorf("%s are left", out)
+		}
+	})
+}
+
 // truncate deletes the events of a tenant after a position.
 func truncate(t *testing.T, p place, tenant, position string) {
 	t.Helper()

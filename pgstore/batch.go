@@ -77,7 +77,7 @@ type batchOptions struct {
 	durable bool
 	// hook connects by Options.HookDSN.
 	hook bool
-	// fresh requires a connection that no batch has used before.
+	// fresh asks for a connection that no batch has used before.
 	fresh bool
 }
 
@@ -175,10 +175,10 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		case leased.abandoned:
 		// for the latter, the statement cache may be the cause
 		case b.back.onItsWay, classify(err).Class == faults.Interrupted:
-			closeHard(ctx, conn.Conn())
+			closeHard(ctx, conn)
 		default:
-			b.rollback(ctx, conn.Conn(), restore)
-			err = b.conflict(ctx, conn.Conn(), guarded.Fault(), b.store.extensions.wrap(ctx, conn, b.id.Tenant, err))
+			b.rollback(ctx, conn, restore)
+			err = b.conflict(ctx, conn, guarded.Fault(), b.store.extensions.wrap(ctx, conn, b.id.Tenant, err))
 		}
 		return fmt.Errorf("handle %s of %s: %w", b.what, b.id, err)
 	}
@@ -187,9 +187,9 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 		// pg_stat_statements.
 		b.slot = nil
 	}
-	if err := b.finish(ctx, conn.Conn()); err != nil {
-		b.rollback(ctx, conn.Conn(), restore)
-		err = b.conflict(ctx, conn.Conn(), err, err)
+	if err := b.finish(ctx, conn); err != nil {
+		b.rollback(ctx, conn, restore)
+		err = b.conflict(ctx, conn, err, err)
 		if b.to > 0 {
 			return fmt.Errorf("commit %s of %s up to %d: %w", b.what, b.id, b.to, err)
 		}
@@ -201,16 +201,20 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 	return nil
 }
 
-// acquire returns a connection of the pool. If options ask for a fresh one, it closes used ones until it gets one.
-func (b *batchTx) acquire(ctx context.Context) (*pgxpool.Conn, error) {
-	for {
-		conn, err := b.lender().pool.Acquire(ctx)
-		if err != nil || !b.opts.fresh || !session.Used(conn.Conn()) {
-			return conn, err
-		}
-		closeHard(ctx, conn.Conn())
-		conn.Release()
+// acquire returns a connection of the pool. If options ask for a fresh one and batches have used that connection, it
+// dials another, so that the pool keeps its idle ones. If the server accepts none, the batch gets the used one.
+func (b *batchTx) acquire(ctx context.Context) (*lentConn, error) {
+	pooled, err := b.lender().pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
 	}
+	if b.opts.fresh && session.Used(pooled.Conn()) {
+		if conn, err := b.store.dialFresh(ctx); err == nil {
+			pooled.Release()
+			return &lentConn{conn: conn, since: time.Now()}, nil
+		}
+	}
+	return &lentConn{conn: pooled.Conn(), pooled: pooled, since: time.Now()}, nil
 }
 
 // afterDeadline is how much later than the handler's deadline the server's time-outs end: the server is asked what it
@@ -392,9 +396,11 @@ func closeHard(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// lentConn is a connection of the pool. It is not returned to the pool if its handler does not return.
+// lentConn is a connection of the pool, or one that was dialed, where pooled is nil. It is not returned to the pool if
+// its handler does not return.
 type lentConn struct {
-	conn      *pgxpool.Conn
+	conn      *pgx.Conn
+	pooled    *pgxpool.Conn
 	since     time.Time
 	abandoned bool
 }
@@ -402,12 +408,19 @@ type lentConn struct {
 // abandon removes the connection from the pool and closes it, so that the handler cannot commit on it.
 func (l *lentConn) abandon() {
 	l.abandoned = true
-	_ = l.conn.Hijack().PgConn().Conn().Close()
+	if l.pooled != nil {
+		l.pooled.Hijack()
+	}
+	_ = l.conn.PgConn().Conn().Close()
 }
 
 func (l *lentConn) release() {
-	if !l.abandoned {
-		l.conn.Release()
+	switch {
+	case l.abandoned:
+	case l.pooled != nil:
+		l.pooled.Release()
+	default:
+		closeHard(context.Background(), l.conn)
 	}
 }
 
@@ -419,12 +432,11 @@ func (b *batchTx) begin(ctx context.Context) error {
 	if b.tx != nil {
 		return nil
 	}
-	conn, err := b.acquire(ctx)
+	leased, err := b.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
 	}
-	leased := &lentConn{conn: conn, since: time.Now()}
-	tx, restore, err := b.beginOn(ctx, conn.Conn())
+	tx, restore, err := b.beginOn(ctx, leased.conn)
 	if err != nil {
 		leased.release()
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, blocked(storeFault(err)))

@@ -26,7 +26,7 @@ func (b *batchTx) call(ctx context.Context, leased *lentConn, pid uint32, tx *gu
 	fn func(context.Context, pgx.Tx) error) error {
 	// Goroutines that the handler left behind must not use the connection later.
 	defer tx.Close()
-	called := handlerCall{tx: tx, conn: leased.conn.Conn().PgConn()}
+	called := handlerCall{tx: tx, conn: leased.conn.PgConn()}
 	late := func() error {
 		waits, err := b.asks(ctx, "waits_for_lock", pid)
 		// If the server does not answer, the handler is not at fault.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/millrace-go/millrace/event"
+	"github.com/millrace-go/millrace/internal/backoff"
 	"github.com/millrace-go/millrace/pgstore/internal/pgerr"
 )
 
@@ -39,6 +40,21 @@ func (db *database) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 		return nil, fmt.Errorf("set up a connection as the pool does: %w", err)
 	}
 	return conn, nil
+}
+
+// dialFresh is dial for a batch, within askTime. While the server has no connection left, it tries again a few times: a
+// connection that was just closed counts until its process has ended.
+func (db *database) dialFresh(ctx context.Context) (conn *pgx.Conn, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	err = backoff.Poll(ctx, askTime/100, askTime, func() (dialed bool, err error) {
+		conn, err = db.dial(ctx, "")
+		if pgerr.Is(err, pgerr.TooManyConnections) {
+			return false, nil
+		}
+		return true, err
+	})
+	return conn, err
 }
 
 // runHooks runs the hooks that the pool runs for a new connection and for its first use.

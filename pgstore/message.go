@@ -469,18 +469,18 @@ func (b *batchTx) connected(ctx context.Context, tenants []string) (release func
 
 // sendAlone sends a message with one batch.
 func (b *batchTx) sendAlone(ctx context.Context, lease engine.Lease, statements []queued.Statement) error {
-	conn, err := b.acquire(ctx)
+	leased, err := b.acquire(ctx)
 	if err != nil {
 		return fmt.Errorf("acquire a connection for %s: %w", b.id, storeFault(err))
 	}
-	b.begun = begun{leased: &lentConn{conn: conn, since: time.Now()}}
+	b.begun = begun{leased: leased}
 	defer b.release()
-	b.restore, err = session.Of(ctx, conn.Conn())
+	b.restore, err = session.Of(ctx, leased.conn)
 	if err != nil {
 		return fmt.Errorf("begin %s of %s: %w", b.what, b.id, storeFault(err))
 	}
 	list := b.appendTo(nil, lease, b.restore, statements, place{})
-	err = b.sendAll(ctx, conn.Conn(), list, statements)
+	err = b.sendAll(ctx, leased.conn, list, statements)
 	next := 1
 	if err == nil {
 		next = aloneNext(list)[0]

@@ -20,7 +20,7 @@ const (
 	passedFor = time.Second
 )
 
-// begun is an open transaction on a connection of the pool. restore restores the session afterwards.
+// begun is an open transaction on a connection. restore restores the session afterwards.
 type begun struct {
 	leased  *lentConn
 	tx      pgx.Tx
@@ -46,7 +46,7 @@ func (b *batchTx) Drop() {
 	if b.tx == nil {
 		return
 	}
-	b.rollback(context.Background(), b.leased.conn.Conn(), b.restore)
+	b.rollback(context.Background(), b.leased.conn, b.restore)
 	b.release()
 }
 

@@ -42,7 +42,7 @@ func (h *handling) during(b *batchTx, handle func() error) error {
 		return handle()
 	}
 	row := b.fence.rows[0]
-	b.back.session = b.leased.conn.Conn().PgConn()
+	b.back.session = b.leased.conn.PgConn()
 	h.mu.Lock()
 	if h.batches == nil {
 		h.batches = make(map[int32]*batchTx)

@@ -50,7 +50,7 @@ type Batch struct {
 	// Yield is closed when the projection should come to rest soon: a delivery stops after the event under way. It may
 	// be nil.
 	Yield <-chan struct{}
-	// Fresh asks for a connection that no batch has used before.
+	// Fresh asks for a connection that no batch has used before. A server without free connections may give none.
 	Fresh bool
 	// Apart are the rows of the leases of other projections, in ascending order. No batch of theirs may run at the same
 	// time.

@@ -48,6 +48,7 @@ const (
 	UndefinedTable        = "42P01"
 	// OutOfMemory is also raised if the server has no room for more locks.
 	OutOfMemory        = "53200"
+	TooManyConnections = "53300"
 	ConfigurationLimit = "53400"
 	LockNotAvailable   = "55P03"
 	QueryCanceled      = "57014"
