@@ -18,8 +18,8 @@ type held struct {
 	closed bool
 }
 
-// hold makes h hold n bytes, and reports whether there was room. Nobody gets more than half of what is left, so that
-// some is left for those that need little.
+// hold makes h hold n bytes, and reports whether there was room. A projection gets at most half of what is left, so
+// that there is room for those that need little.
 func (r *room) hold(h *held, n int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,8 +28,8 @@ type BatchRun struct {
 	Parked *ParkedStreams
 
 	def *engine.Definition
-	// careful reports that the projection has waited, or that nothing succeeded since a fault. Nothing is read for later
-	// batches then, since it may have to wait again.
+	// careful reports that the projection has waited, or that nothing succeeded since a fault. Nothing is read for
+	// later batches then, since it may have to wait again.
 	careful  bool
 	mark     int64
 	failures engine.FailureWindow
