@@ -156,9 +156,13 @@ func TestLogThatAnotherProcessIndexedIsNotMovedIntoTheFile(t *testing.T) {
 	mustAppend(t, store.tenant, "s", event.Any, someEvents(3)...)
 	noError(t, errors.Join(os.Remove(store.path+"-shm"), os.WriteFile(store.path+"-shm", nil, 0o600)))
 	content := must(os.ReadFile(store.path))(t)
+	store.writer.logLimit = -1 // each transaction ends with an attempt to empty the log
+	if _, err := store.Append(testContext(t), "s", event.Any, someEvents(1)...); !errors.Is(err, ErrReplaced) {
+		t.Errorf("append: %v", err)
+	}
 	store.Close()
 	if got := must(os.ReadFile(store.path))(t); !slices.Equal(got, content) {
-		t.Error("Close has written to the file")
+		t.Error("the append or Close has written to the file")
 	}
 	if _, err := Open(testContext(t), store.path, Options{}); !errors.Is(err, ErrReplaced) {
 		t.Errorf("open again in this process: %v", err)

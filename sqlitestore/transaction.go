@@ -151,6 +151,7 @@ func (t *transaction) release() {
 		c.loan.end()
 		return nil
 	})
+	t.limitLog()
 	_ = t.session.Close()
 }
 

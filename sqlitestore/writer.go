@@ -19,7 +19,7 @@ import (
 
 const (
 	// busyTimeout is how long SQLite waits for the lock of another process at a time. SQLite does not check
-	// contexts meanwhile, so the wait is short, and repeated.
+	// contexts meanwhile, so the wait is short, and repeated. queries/limit_log.sql has the same time.
 	busyTimeout = 5 * time.Millisecond
 	// busyPause is the pause between two attempts to get a lock for which SQLite does not wait.
 	busyPause = time.Millisecond
@@ -48,6 +48,10 @@ type writer struct {
 
 	// checkedSchema is the schema_version at which a transaction of the store last found no foreign objects.
 	checkedSchema atomic.Int64
+
+	// logLimit is by how much the log grows until it is emptied, and triedLog its size when that was last tried. The
+	// holder of the connection uses them.
+	logLimit, triedLog int64
 
 	mu sync.Mutex
 	// waiting are the appends that no transaction has taken yet. Those that are alone stand first.
@@ -86,7 +90,7 @@ func openWriter(ctx context.Context, at *location, opts Options) (*writer, error
 	if opts.Synchronous == SynchronousNormal {
 		synchronous = "NORMAL"
 	}
-	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{}), at: at}
+	w := &writer{turn: make(chan struct{}, 1), closed: make(chan struct{}), at: at, logLimit: logLimit}
 	w.checkedSchema.Store(-1)
 	var err error
 	w.queue, err = openQueue(at.path)
@@ -99,6 +103,8 @@ func openWriter(ctx context.Context, at *location, opts Options) (*writer, error
 	w.db, err = openDB(dsn(at.path, "_txlock=immediate",
 		fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"_pragma=journal_mode(WAL)", "_pragma=synchronous("+synchronous+")", "_pragma=fullfsync(1)",
+		// SQLite cuts the log when it begins it anew, such as after a long read.
+		fmt.Sprintf("_pragma=journal_size_limit(%d)", logLimit),
 		fmt.Sprintf("_pragma=wal_autocheckpoint(%d)", checkpointPages), "_pragma=foreign_keys(1)",
 		"_pragma=secure_delete(1)"), at, true)
 	if err != nil {
