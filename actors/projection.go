@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/messages"
 )
 
@@ -111,9 +112,23 @@ func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 		a.start(ctx, start)
 	}
 	a.published(breaker, a.m.Sent.Status)
+	a.forgetError()
 	a.worker.fed.taken.Store(a.m.Taken())
 	if !works && a.worker.running == nil && len(a.m.Buffer.Events) == 0 {
 		a.worker.forget()
+	}
+}
+
+// forgetError lets go of the user's error for which the projection waits, since it may refer to memory of any size. The
+// error of a projection that failed is kept for callers, among the last ones of the node.
+func (a *projectionActor) forgetError() {
+	phase, err := a.m.Decided()
+	switch {
+	case err == nil:
+	case phase == machine.Failed:
+		a.worker.deps.shared.failed.Add(err)
+	default:
+		usererror.Forget(err)
 	}
 }
 

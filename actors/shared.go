@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace-go/millrace/internal/engine"
 	"github.com/millrace-go/millrace/internal/machine"
+	"github.com/millrace-go/millrace/internal/usererror"
 )
 
 // shared is what the actors of a runtime share, since there may be 100,000 of them.
@@ -22,6 +23,8 @@ type shared struct {
 	configs map[*engine.Definition]*machine.Config
 	// ahead is the room for the events that projections read ahead.
 	ahead room
+	// failed are the errors that stopped projections last.
+	failed usererror.Recent
 }
 
 func (s *shared) init() {

@@ -78,9 +78,9 @@ func (a *Admin) Resume(ctx context.Context, id projection.ID) error {
 // whatever node it runs. If id names a partition, WaitFor waits for that partition, otherwise for all of them. With
 // event.Appended.Last of an append it waits until the read model has the appended events. It returns early with
 // projection.ErrPaused, with projection.ErrFailed and the reason (on the node where it failed, errors.Is and errors.As
-// find the error of its handler as soon as the node knows it), with projection.ErrUnknownProjection,
-// projection.ErrRetired or tenancy.ErrUnknown, or with ctx's error. If another version has replaced the projection,
-// WaitFor waits for that version.
+// find the error of its handler as soon as the node knows it, while that is one of the last 16 there), with
+// projection.ErrUnknownProjection, projection.ErrRetired or tenancy.ErrUnknown, or with ctx's error. If another version
+// has replaced the projection, WaitFor waits for that version.
 //
 // For a queued handler that runs in another process, it may return some milliseconds before the batch is durable: see
 // pgstore.Options.SyncEachCommit.

@@ -146,7 +146,7 @@ func leaseFrom(row pgx.CollectableRow) (l engine.Lease, err error) {
 	var passedUpto []int64
 	err = row.Scan(&l.Row, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Partitions, &l.Share.From, &l.Share.To,
 		&passedFrom, &passedTo, &passedUpto, &l.Owner, &l.Epoch, &l.Checkpoint, &l.CrashCount,
-		&l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed, &l.Halted, orZero{&l.FailingSince},
+		&l.Desired, &l.Attempts, &l.FailingPosition, &l.Failed, &l.Halted, orZero{&l.FailingSince},
 		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands, &l.TenantRow)
 	for i := range passedFrom {
 		l.Share.Passed = append(l.Share.Passed,

@@ -86,7 +86,7 @@ func queryLeases(ctx context.Context, q querier, rows []int32, owner string) (le
 	var passed string
 	results := []any{&l.Row, &l.TenantRow, &l.ID.Tenant, &l.ID.Name, &l.ID.Partition, &l.Partitions, &l.Share.From,
 		&l.Share.To, &passed, &l.Owner,
-		&l.Epoch, &l.Checkpoint, &l.CrashCount, &l.Desired, &l.Attempts, &l.FailingPosition, &l.LastError, &l.Failed,
+		&l.Epoch, &l.Checkpoint, &l.CrashCount, &l.Desired, &l.Attempts, &l.FailingPosition, &l.Failed,
 		&l.Halted, micros{&l.FailingSince},
 		&l.CrashPosition, &l.CrashAttempts, &l.Parked, &l.ParkedStreams, &l.HasCommands}
 	err = each(ctx, q, "leases", []any{list(rows), owner}, results, func() (err error) {

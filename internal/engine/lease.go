@@ -51,12 +51,10 @@ type Lease struct {
 	// Desired is the desired state of the projection. It is WantPause while the projection is suspended.
 	Desired DesiredState
 	// FailingPosition is the event that failed last and is not handled, parked or skipped yet; 0 means none. Attempts
-	// counts its failures, FailingSince is when it failed first, by the server's clock, and LastError is its last
-	// error.
+	// counts its failures, and FailingSince is when it failed first, by the server's clock.
 	FailingPosition int64
 	Attempts        int
 	FailingSince    time.Time
-	LastError       string
 	// CrashPosition is an event at which processes may have crashed. CrashAttempts counts the attempts at it that began
 	// and have no outcome.
 	CrashPosition int64

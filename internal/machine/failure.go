@@ -94,7 +94,7 @@ func (s *step) onRecorded(job Record, first time.Time) {
 	f := job.Failure
 	f.FirstFailedAt = first
 	s.Lease.FailingPosition, s.Lease.Attempts = f.Event.Position, f.Attempt
-	s.Lease.LastError, s.Lease.FailingSince = f.Err.Error(), first
+	s.Lease.FailingSince = first
 	s.Crash.Begun, s.Lease.CrashAttempts = engine.Begun{}, 0
 	s.askOrDecide(Failing{Failure: f, Retry: job.Retry})
 }
@@ -129,6 +129,7 @@ func (s *step) decide(failing Failing, answer *projection.Action) {
 		if f.Event.Unreadable != nil { // it is read again
 			s.forget()
 		}
+		f.Event = event.Envelope{Position: f.Event.Position} // the next attempt has the event, too
 		s.State = RetryWait{Failure: f, Until: s.now.Add(failing.Retry)}
 	case projection.ActionStop:
 		s.startIfAllowed(Halt{Reason: d.Halt, Event: &f.Event})

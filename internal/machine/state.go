@@ -37,7 +37,7 @@ type (
 		Failure projection.Failure
 		Retry   time.Duration
 	}
-	// RetryWait waits for the next attempt at an event that failed.
+	// RetryWait waits for the next attempt at an event that failed. Of the event, Failure has the position alone.
 	RetryWait struct {
 		Failure projection.Failure
 		Until   time.Time
@@ -177,6 +177,16 @@ func (m *Machine) phase() (Phase, error) {
 		return CatchUp, m.Faults.Conflicts.Reason()
 	}
 	return Live, m.Faults.Conflicts.Reason()
+}
+
+// Decided returns why the projection waits or failed, once it is decided what follows. No function of the user gets the
+// error after that. It returns nil in other states, and while a job is under way.
+func (m *Machine) Decided() (Phase, error) {
+	switch m.State.(type) {
+	case RetryWait, OutageWait, EventWait, AtGate, FaultWait, Misconfigured, Halted:
+		return m.phase()
+	}
+	return "", nil
 }
 
 // behind reports whether the projection is more than one batch behind the settled mark.

@@ -30,6 +30,7 @@ func RecognizeType[T error]() (recognized int) {
 // taking is one call of Take.
 type taking struct {
 	*Failure
+	*own
 	// problem is the first that a method, or the tree of errors, had.
 	problem string
 	// asked and method are the call that runs. wrapped reports that it is not of the outermost error.
@@ -96,7 +97,7 @@ func (t *taking) walk(err error) {
 // visit finds an error, and returns the errors that it wraps.
 func (t *taking) visit(err error) (wrapped []error) {
 	if f, ok := err.(*Failure); ok {
-		t.found, t.bad = append(t.found, f.found...), t.bad || f.bad
+		t.found, t.bad = append(t.found, f.own.Load().found...), t.bad || f.bad
 		return nil
 	}
 	if isNil(err) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 
 	"github.com/millrace-go/millrace/internal/excerpt"
 )
@@ -17,14 +18,19 @@ import (
 const longest = excerpt.MaxStorable - 1<<10
 
 // Failure is what an error of a user was when Take took it apart. It has no method Unwrap: errors.Is and errors.As use
-// what was found then, and call no method of the user's error. Open returns that error, for functions of the user.
+// what was found then, and call no method of the user's error. Until Forget, Open returns that error, for functions of
+// the user.
 type Failure struct {
 	text string
-	// found are the errors in the tree of the user's error, the outermost first, and what their methods Is and As
-	// answered.
-	found []error
 	// bad reports that a method panicked or ended its goroutine, or that the wrapped errors have no end.
-	bad      bool
+	bad bool
+	own atomic.Pointer[own]
+}
+
+// own is what a Failure has of the user: the original error, and the errors in its tree, the outermost first, with what
+// their methods Is and As answered. The original is nil after Forget.
+type own struct {
+	found    []error
 	original error
 }
 
@@ -36,7 +42,7 @@ func Take(err error) error {
 	if f, ok := err.(*Failure); ok {
 		return f
 	}
-	t := taking{Failure: &Failure{original: err}}
+	t := taking{Failure: &Failure{}, own: &own{original: err}}
 	t.alone(func() { t.walk(err) })
 	problem := t.problem
 	text, read := fmt.Sprintf("%T: its method Error ended the goroutine", err), false
@@ -47,6 +53,7 @@ func Take(err error) error {
 		text = fmt.Sprintf("%s (%s)", excerpt.UpTo(text, longest/2), problem)
 	}
 	t.text = excerpt.StorableUpTo(text, longest)
+	t.Failure.own.Store(t.own)
 	return t.Failure
 }
 
@@ -56,9 +63,9 @@ func (f *Failure) Error() string { return f.text }
 // Is reports whether target, or the error that it was made of, was found in the user's error.
 func (f *Failure) Is(target error) bool {
 	if other, ok := target.(*Failure); ok {
-		target = other.original
+		target = other.own.Load().original
 	}
-	for _, err := range f.found {
+	for _, err := range f.own.Load().found {
 		if same(err, target) {
 			return true
 		}
@@ -70,7 +77,7 @@ func (f *Failure) Is(target error) bool {
 // finds only errors of the standard library and of pgx, since the methods of others are code of the user.
 func (f *Failure) As(target any) bool {
 	to := reflect.ValueOf(target).Elem()
-	for _, err := range f.found {
+	for _, err := range f.own.Load().found {
 		from := reflect.TypeOf(err)
 		if from == to.Type() || to.Kind() == reflect.Interface && from.Implements(to.Type()) && harmless(from) {
 			to.Set(reflect.ValueOf(err))
@@ -81,16 +88,20 @@ func (f *Failure) As(target any) bool {
 }
 
 // Open returns err for a function of the user: the user's own error for a Failure. If err wraps a Failure, the result
-// has the text of err, and errors.Is and errors.As find the user's own error in it.
+// has the text of err, and errors.Is and errors.As find the user's own error in it. After Forget, Open returns err.
 func Open(err error) error {
-	if f, ok := err.(*Failure); ok {
-		return f.original
-	}
 	var f *Failure
 	if !errors.As(err, &f) {
 		return err
 	}
-	return &opened{err, f.original}
+	original := f.own.Load().original
+	switch {
+	case original == nil:
+		return err
+	case err == error(f):
+		return original
+	}
+	return &opened{err, original}
 }
 
 // Bad reports whether err has an error of a user whose methods cannot be called safely.

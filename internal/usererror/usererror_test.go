@@ -62,11 +62,11 @@ func (h hidden) Is(target error) bool { return errors.Is(h.error, target) }
 func (h hidden) As(target any) bool   { return errors.As(h.error, target) }
 func (h hidden) Unwrap() error        { return nil }
 
-// slices is an error that cannot be compared.
-type slices []error
+// many is an error that cannot be compared.
+type many []error
 
-func (s slices) Error() string   { return "several" }
-func (s slices) Unwrap() []error { return s }
+func (m many) Error() string   { return "several" }
+func (m many) Unwrap() []error { return m }
 
 func TestErrorIsTakenApartWhateverItsMethodsDo(t *testing.T) {
 	boom := func() { panic("boom") }
@@ -101,7 +101,7 @@ func TestErrorIsTakenApartWhateverItsMethodsDo(t *testing.T) {
 		},
 		"endless":        {&endless{}, "endless (it wraps more than 1000 errors)", false},
 		"hidden":         {hidden{errInside}, "behaved 7", true},
-		"not comparable": {slices{nil, io.EOF, errInside}, "several", true},
+		"not comparable": {many{nil, io.EOF, errInside}, "several", true},
 		"not storable":   {errors.New("a\x00b\xff"), "a�b�", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -159,11 +159,11 @@ func TestUsersGetTheirOwnError(t *testing.T) {
 	if got := Open(Take(own)); got != own {
 		t.Errorf("got %v", got)
 	}
-	wrapped := Open(fmt.Errorf("ours: %w: %w", io.EOF, Take(slices{own})))
+	wrapped := Open(fmt.Errorf("ours: %w: %w", io.EOF, Take(many{own})))
 	if wrapped.Error() != "ours: EOF: several" || !errors.Is(wrapped, io.EOF) || !errors.Is(wrapped, own) {
 		t.Errorf("got %v", wrapped)
 	}
-	var several slices
+	var several many
 	if !errors.As(wrapped, &several) {
 		t.Error("the user's error is not in it")
 	}

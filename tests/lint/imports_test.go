@@ -141,9 +141,9 @@ var layers = []layer{
 	{
 		"actors/...", []string{"observe", "internal/window",
 			"internal/store", "internal/control", "internal/observing", "internal/versions", "internal/backoff",
-			"internal/fair", "internal/growstack", "internal/partition", "internal/usercode", "internal/machine",
-			"internal/policy", "internal/ownership", "internal/rounds", "internal/engine/...", "messages/...",
-			"projection/...", "tenancy", "event/..."},
+			"internal/fair", "internal/growstack", "internal/partition", "internal/usercode", "internal/usererror",
+			"internal/machine", "internal/policy", "internal/ownership", "internal/rounds", "internal/engine/...",
+			"messages/...", "projection/...", "tenancy", "event/..."},
 	},
 	{
 		"supervisor/...", []string{"observe", "internal/observing",
