@@ -10,6 +10,7 @@ import (
 	"github.com/millrace-go/millrace/internal/machine"
 	"github.com/millrace-go/millrace/internal/usererror"
 	"github.com/millrace-go/millrace/messages"
+	"github.com/millrace-go/millrace/projection"
 )
 
 // projectionActor runs one projection. It turns messages into inputs of the projection's machine, and the machine's
@@ -120,12 +121,13 @@ func (a *projectionActor) step(ctx actor.Context, in machine.Input) {
 }
 
 // forgetError lets go of the user's error for which the projection waits, since it may refer to memory of any size. The
-// error of a projection that failed is kept for callers, among the last ones of the node.
+// errors of projections that failed are kept for callers, and those that opened breakers for observers: the last ones
+// of the node.
 func (a *projectionActor) forgetError() {
 	phase, err := a.m.Decided()
 	switch {
 	case err == nil:
-	case phase == machine.Failed:
+	case phase == machine.Failed, a.m.Sent.Status.Breaker == projection.BreakerOpen:
 		a.worker.deps.shared.failed.Add(err)
 	default:
 		usererror.Forget(err)

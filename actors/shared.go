@@ -23,7 +23,7 @@ type shared struct {
 	configs map[*engine.Definition]*machine.Config
 	// ahead is the room for the events that projections read ahead.
 	ahead room
-	// failed are the errors that stopped projections last.
+	// failed are the last errors that stopped projections or opened breakers.
 	failed usererror.Recent
 }
 

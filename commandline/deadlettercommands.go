@@ -70,6 +70,9 @@ func (l *letterCommand) resolve(ctx context.Context, c *cli, s store, args []str
 	return targets, err
 }
 
+// mostIDs is how many ids one command of the database has at most: each partition gets all of them.
+const mostIDs = 10_000
+
 // pin returns the ids of the parked events that a command is about now, at most as many as its limit, the oldest first.
 // No bound of ids or positions would select the same later: an id is drawn before the event is parked, and an event may
 // be parked again.
@@ -228,11 +231,16 @@ the command asks.`,
 			filter := l.DeadLetterFilter
 			filter.All = false
 			return c.run(ids, "discarded", func(id millrace.ProjectionID) (projection.CommandResult, error) {
-				filter.IDs = pinned[id]
-				if len(filter.IDs) == 0 {
-					return projection.CommandResult{}, nil
+				var all projection.CommandResult
+				for some := range slices.Chunk(pinned[id], mostIDs) {
+					filter.IDs = some
+					result, err := s.DeadLetters(id).Discard(ctx, filter, len(some))
+					if err != nil {
+						return all, err
+					}
+					all.Done += result.Done
 				}
-				return s.DeadLetters(id).Discard(ctx, filter, len(filter.IDs))
+				return all, nil
 			})
 		}),
 	}

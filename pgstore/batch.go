@@ -202,19 +202,36 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 }
 
 // acquire returns a connection of the pool. If options ask for a fresh one and batches have used that connection, it
-// dials another, so that the pool keeps its idle ones. If the server accepts none, the batch gets the used one.
+// dials another, so that the pool keeps its idle ones. On a full server that takes the place of the used one. If no
+// connection can be opened, the batch gets a used one.
 func (b *batchTx) acquire(ctx context.Context) (*lentConn, error) {
-	pooled, err := b.lender().pool.Acquire(ctx)
+	pool := b.lender().pool
+	pooled, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if b.opts.fresh && session.Used(pooled.Conn()) {
-		if conn, err := b.store.dialFresh(ctx); err == nil {
-			pooled.Release()
-			return &lentConn{conn: conn, since: time.Now()}, nil
-		}
+	if !b.opts.fresh || !session.Used(pooled.Conn()) {
+		return lent(pooled), nil
 	}
-	return &lentConn{conn: pooled.Conn(), pooled: pooled, since: time.Now()}, nil
+	conn, err := b.store.dialFresh(ctx, func() { closeHard(ctx, pooled.Conn()) })
+	if err == nil {
+		pooled.Release()
+		return &lentConn{conn: conn, since: time.Now()}, nil
+	}
+	b.store.log.Debug("no new connection for a batch", zap.Stringer("projection", b.id), zap.Error(err))
+	if !pooled.Conn().IsClosed() {
+		return lent(pooled), nil
+	}
+	pooled.Release()
+	pooled, err = pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return lent(pooled), nil
+}
+
+func lent(pooled *pgxpool.Conn) *lentConn {
+	return &lentConn{conn: pooled.Conn(), pooled: pooled, since: time.Now()}
 }
 
 // afterDeadline is how much later than the handler's deadline the server's time-outs end: the server is asked what it

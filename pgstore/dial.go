@@ -42,14 +42,15 @@ func (db *database) dial(ctx context.Context, dsn string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// dialFresh is dial for a batch, within askTime. While the server has no connection left, it tries again a few times: a
-// connection that was just closed counts until its process has ended.
-func (db *database) dialFresh(ctx context.Context) (conn *pgx.Conn, err error) {
+// dialFresh is dial for a batch, within askTime. While the server has no connection left, it calls makePlace and tries
+// again: a connection that was just closed counts until its process has ended.
+func (db *database) dialFresh(ctx context.Context, makePlace func()) (conn *pgx.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	err = backoff.Poll(ctx, askTime/100, askTime, func() (dialed bool, err error) {
 		conn, err = db.dial(ctx, "")
 		if pgerr.Is(err, pgerr.TooManyConnections) {
+			makePlace()
 			return false, nil
 		}
 		return true, err

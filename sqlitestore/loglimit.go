@@ -15,19 +15,12 @@ const logLimit = 64 << 20
 // so an error here is none of its commit.
 func (t *transaction) limitLog() {
 	w := t.writer
-	log, err := os.Stat(w.at.path + logSuffixes[0])
-	if err != nil {
-		return
-	}
-	size := log.Size()
-	if size < w.triedLog { // the log was cut
-		w.triedLog = 0
-	}
+	size := w.logSize()
+	w.triedLog = min(w.triedLog, size) // SQLite may have cut the log
 	// A file that has another log by now would be damaged.
 	if size-w.triedLog <= w.logLimit || w.at.check() != nil || w.at.checkLog(t.log) != nil {
 		return
 	}
-	w.triedLog = size
 	_ = t.onConn(func(c *conn) error {
 		_, err := c.driverConn.ExecContext(context.Background(), queries.Text("limit_log"), nil)
 		if err != nil {
@@ -35,4 +28,14 @@ func (t *transaction) limitLog() {
 		}
 		return err
 	})
+	w.triedLog = w.logSize()
+}
+
+// logSize returns the size of the write-ahead log, 0 if there is none.
+func (w *writer) logSize() int64 {
+	log, err := os.Stat(w.at.path + logSuffixes[0])
+	if err != nil {
+		return 0
+	}
+	return log.Size()
 }

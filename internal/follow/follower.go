@@ -23,8 +23,8 @@ const (
 	fresh = 5 * time.Second
 	// pageBytes limits what a follower that is behind reads at once, beside eventlog.PageEvents.
 	pageBytes = 1 << 20
-	// tailEvents limits what a follower takes of the newest events at once. While its caller handles them, it keeps no
-	// others in memory.
+	// tailEvents limits what a follower takes of the newest events at once. While its caller handles them, it keeps few
+	// others in memory: those of the same reads share some memory.
 	tailEvents = 64
 )
 

@@ -179,8 +179,8 @@ func (m *Machine) phase() (Phase, error) {
 	return Live, m.Faults.Conflicts.Reason()
 }
 
-// Decided returns why the projection waits or failed, once it is decided what follows. No function of the user gets the
-// error after that. It returns nil in other states, and while a job is under way.
+// Decided returns why the projection waits or failed, once it is decided what follows. No function of the user is
+// called with the error after that. It returns nil in other states, and while a job is under way.
 func (m *Machine) Decided() (Phase, error) {
 	switch m.State.(type) {
 	case RetryWait, OutageWait, EventWait, AtGate, FaultWait, Misconfigured, Halted:
