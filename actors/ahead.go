@@ -53,8 +53,14 @@ func (w *worker) prefetch(ctx context.Context, in engine.Incarnation, p *machine
 // keepAhead drops the read ahead unless it continues the buffer of the run.
 func (w *worker) keepAhead(run machine.BatchRun) {
 	if a := w.fed.ahead.Load(); a != nil && (a.after != run.Buffer.To || a.incarnation != run.Lease.Incarnation) {
+		w.fed.dropAhead()
+	}
+}
+
+// dropAhead drops the read ahead, if there is one.
+func (i *intake) dropAhead() {
+	if a := i.ahead.Swap(nil); a != nil {
 		a.cancel()
-		w.fed.ahead.Store(nil)
 	}
 }
 
@@ -102,10 +108,7 @@ func (w *worker) keep(buffer int, next *engine.Page) bool {
 
 // forget drops the read ahead, and frees the room: no event is in memory, and no job is in progress.
 func (w *worker) forget() {
-	if a := w.fed.ahead.Load(); a != nil {
-		a.cancel()
-		w.fed.ahead.Store(nil)
-	}
+	w.fed.dropAhead()
 	if w.fed.held.bytes > 0 {
 		w.hold(0)
 	}

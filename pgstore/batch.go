@@ -204,34 +204,34 @@ func (b *batchTx) run(ctx context.Context, fn func(context.Context, pgx.Tx) erro
 // acquire returns a connection of the pool. If options ask for a fresh one and batches have used that connection, it
 // dials another, so that the pool keeps its idle ones. On a full server that takes the place of the used one. If no
 // connection can be opened, the batch gets a used one.
-func (b *batchTx) acquire(ctx context.Context) (*lentConn, error) {
+func (b *batchTx) acquire(ctx context.Context) (*leasedConn, error) {
 	pool := b.lender().pool
 	pooled, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !b.opts.fresh || !session.Used(pooled.Conn()) {
-		return lent(pooled), nil
+		return leasedOf(pooled), nil
 	}
 	conn, err := b.store.dialFresh(ctx, func() { closeHard(ctx, pooled.Conn()) })
 	if err == nil {
 		pooled.Release()
-		return &lentConn{conn: conn, since: time.Now()}, nil
+		return &leasedConn{conn: conn, since: time.Now()}, nil
 	}
 	b.store.log.Debug("no new connection for a batch", zap.Stringer("projection", b.id), zap.Error(err))
 	if !pooled.Conn().IsClosed() {
-		return lent(pooled), nil
+		return leasedOf(pooled), nil
 	}
 	pooled.Release()
 	pooled, err = pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return lent(pooled), nil
+	return leasedOf(pooled), nil
 }
 
-func lent(pooled *pgxpool.Conn) *lentConn {
-	return &lentConn{conn: pooled.Conn(), pooled: pooled, since: time.Now()}
+func leasedOf(pooled *pgxpool.Conn) *leasedConn {
+	return &leasedConn{conn: pooled.Conn(), pooled: pooled, since: time.Now()}
 }
 
 // afterDeadline is how much later than the handler's deadline the server's time-outs end: the server is asked what it
@@ -413,9 +413,9 @@ func closeHard(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// lentConn is a connection of the pool, or one that was dialed, where pooled is nil. It is not returned to the pool if
-// its handler does not return.
-type lentConn struct {
+// leasedConn is a connection of the pool, or one that was dialed, where pooled is nil. It is not returned to the pool
+// if its handler does not return.
+type leasedConn struct {
 	conn      *pgx.Conn
 	pooled    *pgxpool.Conn
 	since     time.Time
@@ -423,7 +423,7 @@ type lentConn struct {
 }
 
 // abandon removes the connection from the pool and closes it, so that the handler cannot commit on it.
-func (l *lentConn) abandon() {
+func (l *leasedConn) abandon() {
 	l.abandoned = true
 	if l.pooled != nil {
 		l.pooled.Hijack()
@@ -431,7 +431,7 @@ func (l *lentConn) abandon() {
 	_ = l.conn.PgConn().Conn().Close()
 }
 
-func (l *lentConn) release() {
+func (l *leasedConn) release() {
 	switch {
 	case l.abandoned:
 	case l.pooled != nil:

@@ -73,7 +73,7 @@ func TestFreshConnectionLeavesThoseOfThePool(t *testing.T) {
 	check := func(name string, fresh uint32) {
 		t.Helper()
 		if _, known := prepared.Load(fresh); !known || slices.Contains(used, fresh) {
-			t.Errorf("%s: the batch got a used connection, or one that the pool's hook has not prepared", name)
+			t.Fatalf("%s: the batch got a used connection, or one that the pool's hook has not prepared", name)
 		}
 		if n := o.open(used...); n != len(used) {
 			t.Errorf("%s: of %d idle connections of the pool %d are left", name, len(used), n)
@@ -125,7 +125,7 @@ func TestFreshConnectionOfAFullServer(t *testing.T) {
 	attempts.Store(0)
 	fresh := must(o.applyFresh(time.Minute, func() {}))(t)
 	if slices.Contains(used, fresh) {
-		t.Error("the batch got a used connection although it could have had a place")
+		t.Fatal("the batch got a used connection although it could have had a place")
 	}
 	if n := o.open(used...); n != len(used)-1 {
 		t.Errorf("of %d idle connections of the pool %d are left", len(used), n)

@@ -22,7 +22,7 @@ const askTime = 2 * time.Second
 
 // call runs the handler in a goroutine of its own: a handler may hang or end its goroutine. If it fails, the error is
 // an *faults.Fault.
-func (b *batchTx) call(ctx context.Context, leased *lentConn, pid uint32, tx *guard.Tx,
+func (b *batchTx) call(ctx context.Context, leased *leasedConn, pid uint32, tx *guard.Tx,
 	fn func(context.Context, pgx.Tx) error) error {
 	// Goroutines that the handler left behind must not use the connection later.
 	defer tx.Close()

@@ -22,7 +22,7 @@ const (
 
 // begun is an open transaction on a connection. restore restores the session afterwards.
 type begun struct {
-	leased  *lentConn
+	leased  *leasedConn
 	tx      pgx.Tx
 	restore session.Restore
 }

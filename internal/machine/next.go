@@ -54,11 +54,9 @@ func (s *step) next() {
 func (s *step) waitsForServer() bool {
 	switch st := s.State.(type) {
 	case AtGate:
-		s.forget()
 		return true
 	case FaultWait:
 		if s.now.Before(st.Until) {
-			s.forget()
 			return true
 		}
 	case EventWait, Misconfigured:

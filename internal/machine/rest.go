@@ -23,18 +23,25 @@ func (m *Machine) dropBuffer() {
 	m.Buffer = Buffer{To: m.Position, average: m.Buffer.average}
 }
 
+// waitsLong reports whether the projection waits for so long, or for a person, that it should hold no events.
+func (m *Machine) waitsLong(now time.Time) bool {
+	switch m.State.(type) {
+	case AtGate, FaultWait, Misconfigured, FeedFailed, Halted:
+		return true
+	case RetryWait, OutageWait, EventWait:
+		return until(m.State).Sub(now) > holdEvents
+	}
+	return false
+}
+
 // restState finds the state at rest that follows from the row, the tail and the time. It reports whether a batch may
 // begin in it.
 func (m *Machine) restState(now time.Time) (runs bool) {
 	switch m.State.(type) {
 	case Misconfigured:
-		m.forget()
 		return false
 	case RetryWait, OutageWait, EventWait:
-		if wait := until(m.State).Sub(now); !m.Lease.Halted && wait > 0 {
-			if wait > holdEvents {
-				m.forget()
-			}
+		if !m.Lease.Halted && now.Before(until(m.State)) {
 			return false
 		}
 	}
@@ -43,13 +50,11 @@ func (m *Machine) restState(now time.Time) (runs bool) {
 		if _, halted := m.State.(Halted); !halted {
 			m.State = Halted{Reason: errors.New(m.Lease.Failed), CheckAt: now.Add(checkEvery)}
 		}
-		m.forget()
 		m.FailureWindow = engine.FailureWindow{}
 	case m.Tail == nil:
 		m.State = AwaitingTail{}
 	case m.Tail.Err != nil:
 		m.State = FeedFailed{Reason: m.Tail.Err}
-		m.forget()
 	case m.Position < m.Tail.Mark && !m.confirmed(now):
 		if st, waits := m.State.(Unconfirmed); !waits || !now.Before(st.Until) {
 			m.State = Unconfirmed{Until: now.Add(m.HeartbeatInterval)}

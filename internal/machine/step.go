@@ -182,8 +182,12 @@ func (s *step) onResumed() {
 	}
 }
 
-// finish arms the one timer for the earliest deadline, and publishes the status if it changed.
+// finish drops the events of a projection that waits for long, arms the one timer for the earliest deadline, and
+// publishes the status if it changed.
 func (s *step) finish() {
+	if s.waitsLong(s.now) {
+		s.forget()
+	}
 	if at := s.deadline(s.now); !at.Equal(s.Sent.Armed) {
 		s.Sent.Armed = at
 		s.out.do(Arm{At: at})
