@@ -153,6 +153,16 @@ func pagesBefore(journal string) (uint32, error) {
 	return binary.BigEndian.Uint32(pages[:]), nil
 }
 
+// rollBack rolls back the transaction that a power loss interrupted while there was no write-ahead log yet, with a
+// connection of its own. SQLite reads the header of a file before it rolls back, and creates a file anew with what that
+// header said. A power loss can leave anything in it.
+func rollBack(ctx context.Context, path string) error {
+	if !nonempty(path + "-journal") {
+		return nil
+	}
+	return examineWith(ctx, path, "mode=rwc")
+}
+
 func examineWith(ctx context.Context, path, mode string) (err error) {
 	db, err := openDB(dsn(path, mode, "_pragma=busy_timeout(10000)"), nil, false)
 	if err != nil {
