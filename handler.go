@@ -83,10 +83,10 @@ func (p Projection) handle(database engine.Database, outer []Middleware) (handle
 // Two owners never deliver at once as long as functions return when ctx ends. ctx ends at Projection.Timeout. It ends
 // as soon as the session connection is lost, since other nodes may then mark this node dead after 0.3 of
 // Config.FailureDetection. And it ends at 0.9 of Config.LeaseDuration after the last heartbeat that arrived, a tenth
-// before other nodes may claim the lease. A delivery can overlap with that of the next owner in three cases: the
-// function ignores ctx; the process was frozen; or the server saw the session end and this node did not, for at most
-// 0.9 of Config.LeaseDuration. An Ack of an earlier owner then has no effect, and a receiver that remembers tokens sees
-// one event.
+// before other nodes may claim the lease. A delivery can overlap with a later one in four cases: the function
+// ignores ctx; the process was frozen; the server saw the session end and this node did not, for at most 0.9 of
+// Config.LeaseDuration; or Repartition was called for a projection that was not paused, until the node is notified. An
+// Ack of the earlier delivery then has no effect, and a receiver that remembers tokens sees one event.
 //
 // A function that has not returned 2 s after the end of ctx is abandoned. Its event may be delivered again while it
 // still runs.

@@ -30,12 +30,13 @@ func (c storeCommands) checkCommand() *cobra.Command {
 		Short: "Report whether the projections of all tenants work now",
 		Long: `Reports what does not work now, in all tenants:
 
-- projections that have failed, wait for a missing object, or that no node runs
+- projections that have failed, wait for a missing object, have had no living owner for longer than LeaseDuration, or that
+  no node registers
 - projections that have stopped because the events of their tenant were restored or deleted
 - running projections with an event that has waited for longer than --max-lag
 - projections that have not moved for 30 s although events wait, since their reads fail or hang
 - parked events
-- tenants whose events cannot be read
+- tenants whose events cannot be read, or are held back by an open append for more than 30 s
 
 Exits with 3 if it finds something, so it fits cron and monitoring systems. To examine the set-up of the store, use doctor.
 
