@@ -1,8 +1,10 @@
 STATICCHECK = go tool -modfile=tools/go.mod staticcheck
 
 # The race detector watches everything but the translated C code of SQLite and its allocator, which would take some ten times as
-# long. It watches the driver, but does not check its pointers, all of which come from that code.
-RACE = -race -gcflags=modernc.org/...=-race=false -gcflags=modernc.org/sqlite=-d=checkptr=0
+# long, and the parsers of Go code, which one goroutine uses. It watches the driver, but does not check its pointers, all of which
+# come from that code.
+RACE = -race -gcflags=modernc.org/...=-race=false -gcflags=modernc.org/sqlite=-d=checkptr=0 \
+	-gcflags=go/...=-race=false -gcflags=golang.org/x/tools/...=-race=false
 
 # Otherwise each process with the race detector sleeps for a second before it exits, also the many that tests start.
 export GORACE ?= atexit_sleep_ms=0

@@ -1,4 +1,4 @@
-// Package lifecycle archives and drops tenants. It has the steps that all stores share.
+// Package lifecycle archives, drops and moves tenants, and erases events. It has the steps that all stores share.
 package lifecycle
 
 import (

@@ -22,7 +22,7 @@ import (
 	"github.com/millrace-go/millrace/tests/kit"
 )
 
-// The functions up to TestTotals are those of docs/guide.md, and others that the tests of this file use.
+// The functions up to TestTotals are those of docs/guide.md, or what the tests of this file use beside them.
 
 type OrderPlaced struct {
 	Amount string `json:"amount"`
