@@ -100,7 +100,7 @@ func openWriter(ctx context.Context, at *location, opts Options) (*writer, error
 	if err := at.markQueue(w.queue.file); err != nil {
 		return nil, errors.Join(err, w.queue.close(), at.close())
 	}
-	if err := rollBack(ctx, at.path); err != nil {
+	if err := retryBusy(ctx, func() error { return rollBack(ctx, at.path) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", at.path, damaged(err)), w.queue.close(), at.close())
 	}
 	w.db, err = openDB(dsn(at.path, "_txlock=immediate",

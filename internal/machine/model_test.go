@@ -318,9 +318,16 @@ func (l *life) step(in Input) {
 
 // forgets checks that a projection keeps no events in memory while it waits for long.
 func (l *life) forgets(m Machine) {
-	switch m.State.(type) {
+	state := m.State
+	if w, working := state.(Working); working {
+		switch w.Job.(type) {
+		case Command, WriteReason:
+			state = w.Back
+		}
+	}
+	switch state.(type) {
 	case RetryWait, OutageWait, EventWait:
-		if until(m.State).Sub(l.now) <= holdEvents {
+		if until(state).Sub(l.now) <= holdEvents {
 			return
 		}
 	case AtGate, FaultWait, Misconfigured, FeedFailed, Halted:

@@ -32,6 +32,9 @@ func (s *step) next() {
 	s.Faults.Conflicts = s.Faults.Conflicts.At(s.now)
 	waited := !until(s.State).IsZero()
 	runs := s.restState(s.now)
+	if s.waitsLong(s.now) {
+		s.forget() // before a job that begins in the wait
+	}
 	if s.haltIfRestored() || s.writeReason() {
 		return
 	}
