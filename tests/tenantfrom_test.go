@@ -100,6 +100,7 @@ func TestTenantIsInEachContext(t *testing.T) {
 		rt := b.Running(millrace.Config{}, projections...)
 		for _, tenant := range []string{projection.DefaultTenant, "acme"} {
 			b.Must(rt.Rebuild(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "hooks"}, admin.ResetOptions{}))
+			b.ReachesOf(rt, tenant, "hooks@2", 2) // its node has registered it
 			b.Must(rt.Swap(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "hooks@2"}, admin.SwapOptions{}))
 			b.Must(rt.DropVersion(b.Ctx, millrace.ProjectionID{Tenant: tenant, Name: "hooks@3"}))
 			for _, p := range projections[:len(projections)-4] {
