@@ -413,8 +413,8 @@ func closeHard(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// leasedConn is a connection of the pool, or one that was dialed, where pooled is nil. It is not returned to the pool
-// if its handler does not return.
+// leasedConn is the connection of a batch. pooled is nil if the batch dialed it. If the handler does not return, the
+// connection is closed, and never returns to the pool.
 type leasedConn struct {
 	conn      *pgx.Conn
 	pooled    *pgxpool.Conn
